@@ -437,9 +437,6 @@ impl Lasting {
                 tracing::warn!(server = %name, "it has no sandbox: it can do what the gateway can");
                 continue;
             };
-            if let Some(sealed) = sandbox::shown(&plan.sealed()) {
-                tracing::info!(server = %name, "it {sealed}");
-            }
             let Err(cause) = plan.check() else { continue };
             if plan.required {
                 return Err(StartError::Sandbox { name, cause });
@@ -448,6 +445,13 @@ impl Lasting {
             tracing::warn!(server = %name, %error, "its sandbox is not complete");
             let what = format!("server {name}: {error}");
             self.journal.noted("sandbox", &what).map_err(StartError::Audit)?;
+        }
+        let plans = settings.servers.iter().filter_map(|server| match &server.reach {
+            Reach::Stdio(Program { sandbox: Some(plan), .. }) => Some((server.name.as_str(), plan)),
+            Reach::Stdio(_) | Reach::Http(_) | Reach::Old(_) => None,
+        });
+        for said in sandbox::shown_together(plans) {
+            tracing::info!("{said}");
         }
         Ok(())
     }

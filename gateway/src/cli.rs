@@ -49,8 +49,8 @@ use gateway::secret::Secret;
 use gateway::service;
 use gateway::settings::lockfile::{self, LockError};
 use gateway::settings::{
-    self, LogFormat, Problems, ProcessSharing, Protocol, Purpose, Reach, Remark, Server, Settings,
-    SinkTarget, Verbs,
+    self, LogFormat, Problems, ProcessSharing, Protocol, Purpose, Reach, Remark, RouteError,
+    Server, Settings, SinkTarget, Verbs,
 };
 use gateway::start::{self, Running, Source, StartError, Stopped};
 use gateway::upstream::whois;
@@ -489,9 +489,10 @@ fn sandboxes(settings: &Settings, grave: &str) -> bool {
                 ));
             }
         }
-        if let Some(sealed) = sandbox::shown(&plan.sealed()) {
-            say(&format!("note: the server `{name}` {sealed}"));
-        }
+    }
+    let plans = programs(settings).filter_map(|(server, plan)| Some((server.name.as_str(), plan?)));
+    for said in sandbox::shown_together(plans) {
+        say(&format!("note: {said}"));
     }
     possible
 }
@@ -670,19 +671,27 @@ fn serve_alone(
         Ok(text) => text,
         Err(code) => return code,
     };
-    let load = |number| load_for(Purpose::Stdio(number), file, &text);
-    let mut settings = match load(1) {
+    let name = file.display().to_string();
+    let load = |number| settings::load_for_route((number, route), &name, &text, &variable);
+    let settings = match load(1) {
         Ok(settings) => logging(settings, log_format),
-        Err(problems) => return invalid(&problems),
+        Err(RouteError::Invalid(problems)) => {
+            let code = invalid(&problems);
+            if problems.each().iter().any(|(said, _)| said.contains("is not set")) {
+                say(
+                    "note: no gateway runs with this configuration, so this process is to start the servers of its route \
+                     itself: set their variables where the client starts it, or start `portcullis run` first",
+                );
+            }
+            return code;
+        }
+        Err(RouteError::Route(error)) => return complain(&error.to_string()),
     };
     if settings.audit.sinks.iter().any(|sink| matches!(sink.to, SinkTarget::Stdout)) {
         return complain("standard output belongs to the client; record to a file instead");
     }
     if key.is_none() && settings.identity.anonymous.is_none() {
         return complain("set `PORTCULLIS_API_KEY`, or define `identity.anonymous`");
-    }
-    if let Err(error) = settings.keep_route(route) {
-        return complain(&error.to_string());
     }
     let begin = async |mut settings: Settings| {
         for number in 2..=PROCESSES + 1 {
@@ -692,8 +701,7 @@ fn serve_alone(
                     if cause.kind() == io::ErrorKind::ResourceBusy => {}
                 started => return started,
             }
-            let again = load(number).ok().map(|mut again| again.keep_route(route).map(|()| again));
-            let Some(Ok(again)) = again else { break };
+            let Ok(again) = load(number) else { break };
             settings = again;
         }
         Err(StartError::Crowded(PROCESSES))

@@ -276,18 +276,35 @@ pub fn conceal() -> io::Result<()> {
     Ok(())
 }
 
-/// What is said of the folders of [`Plan::sealed`], after the name of the server; nothing where there are none.
+/// What is said of the folders of [`Plan::sealed`], after the names of those that it is about; nothing where there are none.
 #[must_use]
 pub fn shown(sealed: &[PathBuf]) -> Option<String> {
     let names: Vec<_> = sealed.iter().map(|folder| format!("`{}`", folder.display())).collect();
     (!names.is_empty()).then(|| {
         format!(
             "can change what it may and make files in every folder that has none of the gateway's own in it or below, but \
-             can make no new file directly in {}; if it has to, give it a folder of its own there: docs/sandbox.md, \
-             \"A folder to write in\"",
+             can make no new file directly in {}, as is meant; if it has to, give it a folder of its own there: \
+             docs/sandbox.md, \"A folder to write in\"",
             names.join(", ")
         )
     })
+}
+
+/// The same of several servers, each with its plan, as sentences: what is said of more than one is said once, with all their
+/// names.
+#[must_use]
+pub fn shown_together<'a>(plans: impl Iterator<Item = (&'a str, &'a Plan)>) -> Vec<String> {
+    let mut together: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, plan) in plans {
+        if let Some(said) = shown(&plan.sealed()) {
+            together.entry(said).or_default().push(format!("`{name}`"));
+        }
+    }
+    let sentence = |(said, names): (String, Vec<String>)| match &names[..] {
+        [only] => format!("the server {only} {said}"),
+        all => format!("each of the servers {} {said}", all.join(", ")),
+    };
+    together.into_iter().map(sentence).collect()
 }
 
 /// Why the gateway is not to run as root; nothing where it does not.

@@ -30,6 +30,7 @@ mod servers;
 mod shape;
 pub mod shown;
 mod telemetry;
+mod unserved;
 pub mod variables;
 mod yaml;
 
@@ -74,6 +75,8 @@ pub use reach::{Client, ClientProof, OwnCertificate, Place, Way};
 pub use remarks::Remark;
 pub use shape::{nearest, schema};
 pub use telemetry::{Otlp, Telemetry};
+use unserved::Unserved;
+use yaml::Node;
 
 /// A configuration that was found good.
 #[derive(Debug)]
@@ -151,7 +154,7 @@ impl Settings {
     ///
     /// # Errors
     /// When there is no such route, or more than one.
-    pub fn keep_route(&mut self, path: Option<&str>) -> Result<(), NoRoute> {
+    fn keep_route(&mut self, path: Option<&str>) -> Result<(), NoRoute> {
         let paths = self.routes.iter().map(|route| &*route.path);
         let path: Box<str> = chosen(path, paths)?.into();
         self.routes.retain(|route| route.path == path);
@@ -606,12 +609,65 @@ pub fn load_for(
     text: &str,
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Settings, Problems> {
-    let wrong = |found| Problems::new(file, text, found);
-    let mut root =
-        yaml::parse(text).map_err(|found| wrong(customary::or_of_client(file, text, found)))?;
-    if let Some(problem) = customary::of_client(file, text, &root) {
-        return Err(wrong(vec![problem]));
+    let root = parsed(file, text)?;
+    compiled((purpose, Unserved::default()), (file, text), root, variables)
+        .map(|(settings, _)| settings)
+}
+
+/// Why a configuration cannot serve the one client of a route.
+#[derive(Debug)]
+pub enum RouteError {
+    /// It is not valid.
+    Invalid(Problems),
+    /// It is not clear which route is meant.
+    Route(NoRoute),
+}
+
+/// Compiles the configuration `text` for the process with this number, which serves one client on the route `asked`, or
+/// on the only one there is: with its servers and no others. Variables and secrets of the others do not have to be there.
+///
+/// # Errors
+/// Every problem there is with what is left, or that it is not clear which route is meant.
+pub fn load_for_route(
+    (number, asked): (u8, Option<&str>),
+    file: &str,
+    text: &str,
+    variables: &dyn Fn(&str) -> Option<String>,
+) -> Result<Settings, RouteError> {
+    let root = parsed(file, text).map_err(RouteError::Invalid)?;
+    let unserved = Unserved::of(&root, asked, variables);
+    let purpose = (Purpose::Stdio(number), unserved);
+    let compiled = compiled(purpose, (file, text), root, variables);
+    let (mut settings, unserved) = compiled.map_err(RouteError::Invalid)?;
+    let names: Vec<Box<str>> =
+        settings.servers.iter().map(|server| server.name.as_str().into()).collect();
+    settings.keep_route(asked).map_err(RouteError::Route)?;
+    // INVARIANT: none is, by what has decided which are not needed; were one, it would not be started.
+    if unserved.is_kept(&names, &settings) {
+        return Err(RouteError::Invalid(Problems::new(file, text, unserved.waived)));
     }
+    Ok(settings)
+}
+
+/// The YAML of a configuration.
+fn parsed(file: &str, text: &str) -> Result<Node, Problems> {
+    let wrong = |found| Problems::new(file, text, found);
+    let root =
+        yaml::parse(text).map_err(|found| wrong(customary::or_of_client(file, text, found)))?;
+    match customary::of_client(file, text, &root) {
+        Some(problem) => Err(wrong(vec![problem])),
+        None => Ok(root),
+    }
+}
+
+/// Compiles what was parsed, without what is wrong with servers that are not needed because a variable is not set.
+fn compiled(
+    (purpose, mut unserved): (Purpose, Unserved),
+    (file, text): (&str, &str),
+    mut root: Node,
+    variables: &dyn Fn(&str) -> Option<String>,
+) -> Result<(Settings, Unserved), Problems> {
+    let wrong = |found| Problems::new(file, text, found);
     let in_clear = in_clear::warnings(file, text, &root);
     let mut problems = Vec::new();
     let named = RefCell::new(BTreeSet::new());
@@ -619,20 +675,27 @@ pub fn load_for(
         named.borrow_mut().insert(name.to_owned());
         variables(name)
     };
-    variables::substitute(&mut root, &noted, &mut problems);
-    let (mut json, misfits) = shape::check(&mut root, &schema());
+    unserved.substitute(&mut root, &noted, &mut problems);
+    let shape::Checked { mut json, problems: misfits, waived } =
+        shape::check(&mut root, &schema(), &|at| unserved.waives(at));
     problems.extend(misfits);
+    unserved.waived.extend(waived);
     problems.extend(selftest::trespassers(&json, &root));
     let wanted = purpose == Purpose::Serving
         && json.get("selftest").is_some_and(|section| !section.is_null());
     let key = wanted.then(|| selftest::add(&mut json)).flatten();
-    let Ok(raw) = serde_json::from_value(json) else { return Err(wrong(problems)) };
+    let Ok(raw) = serde_json::from_value(json) else {
+        // What was not reported may be why.
+        problems.append(&mut unserved.waived);
+        return Err(wrong(problems));
+    };
     let use_for = (purpose, variables);
-    let mut settings =
-        compile::settings(raw, &root, Path::new(file), key, use_for, problems).map_err(wrong)?;
+    let settings =
+        compile::settings(raw, &root, Path::new(file), (key, &unserved), use_for, problems);
+    let mut settings = settings.map_err(wrong)?;
     settings.own.variables.extend(named.into_inner());
     settings.in_clear = in_clear;
-    Ok(settings)
+    Ok((settings, unserved))
 }
 
 #[cfg(test)]

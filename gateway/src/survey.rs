@@ -161,10 +161,11 @@ async fn ask(upstream: &Arc<Upstream>, server: &Server, asking: &Asking) -> Surv
     let begun = Instant::now();
     let until = begun + asking.patience;
     let asked = server.clone();
-    let identity = tokio::task::spawn_blocking(move || whois::of(&asked)).await;
+    let looked = move || (whois::of(&asked), whois::started(&asked).and_then(Result::err));
+    let (identity, unstartable) = tokio::task::spawn_blocking(looked).await.unwrap_or_default();
     let mut survey = Survey {
         server: name.clone(),
-        identity: identity.unwrap_or_default(),
+        identity,
         hellos: Vec::new(),
         catalogs: Vec::new(),
         unread: Vec::new(),
@@ -172,6 +173,10 @@ async fn ask(upstream: &Arc<Upstream>, server: &Server, asking: &Asking) -> Surv
         failed: None,
         took: Duration::ZERO,
     };
+    if let Some(error) = unstartable {
+        survey.failed = Some(format!("its program {error}"));
+        return survey;
+    }
     if upstream.asks_callers() {
         survey.failed = Some("it is asked in the name of callers alone".to_owned());
         return survey;

@@ -235,6 +235,14 @@ fn at_a_terminal_each_definition_is_shown_and_asked_about() {
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
+    // It is said how far one is, and what the answers mean.
+    assert!(text.contains("1 of 2: approve it?") && text.contains("2 of 2: approve it?"), "{text}");
+    assert!(!text.contains("nothing more is asked"), "{text}");
+    let (code, text) = at_a_terminal(&file, &json!(["?", "q"]));
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(text.matches("1 of 2: approve it?").count(), 2, "{text}");
+    assert!(text.contains("  q  nothing more is asked"), "{text}");
+    assert!(text.contains("0 approved, 2 left as they were in `"), "{text}");
     // The order is that of the lockfile: `third` stands before `work`.
     let answers = json!(["y", "looks fine", "y", "y", "", "it is a manual"]);
     let (code, text) = at_a_terminal(&file, &answers);

@@ -188,6 +188,61 @@ fn a_process_for_one_route_starts_no_other_servers() {
     }
 }
 
+/// Two servers on other routes, which refer to variables that are not set, in every kind of place.
+const INCOMPLETE: &str = "
+  - name: other
+    url: '${UNSET_URL}'
+    credential: {header: {fromEnv: UNSET_TOKEN}}
+    circuitBreaker: {failures: '${UNSET_COUNT}', openFor: '${UNSET_TIME}'}
+  - name: program
+    command: '${UNSET_COMMAND}'
+    args: ['--zone=${UNSET_ZONE}']
+    env: [{name: TOKEN, fromEnv: UNSET_TOKEN}, {name: CERT, fromFile: no-such-file}]
+    sandbox: {mode: required, read: ['${UNSET_FOLDER}']}
+";
+
+#[test]
+fn a_process_for_one_route_needs_the_variables_and_secrets_of_its_own_servers_alone() {
+    for era in ERAS {
+        let Routes { tickets, folder, .. } = &Routes::new(era);
+        let file = folder.path().join("gateway.yaml");
+        let good = fs::read_to_string(&file).unwrap();
+        let own =
+            format!("servers: [{{name: tickets, url: '{}'}}, {{name: files, url: '", tickets.url());
+        let more = format!("servers:\n  - {{name: tickets, url: '{}'}}{INCOMPLETE}", tickets.url());
+        let (before, rest) = good.split_once(&own).unwrap();
+        let (_, rest) = rest.split_once("routes: [").unwrap();
+        let rest = rest.replacen("servers: [files]", "servers: [other, program]", 1);
+        // A rule may name a server that is not started.
+        let rest = rest.replacen("servers: ['*']", "servers: [tickets, other, program]", 1);
+        let text = format!("{before}{more}routes: [{rest}");
+        fs::write(&file, &text).unwrap();
+        let mut client = Started::new(started(&file, "/tickets", Some(ANA)), era);
+        assert_eq!(client.tools(), ["get_ticket"], "{era:?}");
+        let answer = client.call("get_ticket", &json!({ "text": "hi" }));
+        assert_eq!(answer["result"]["content"][0]["text"], "hi", "{answer}");
+        let ended = client.end();
+        assert_eq!(ended.code, Some(0), "{}", ended.said);
+        // Those of its own servers are needed, and it is said what else can be done.
+        let ended = Started::silent(started(&file, "/files", Some(ANA)), era).ended();
+        assert_eq!(ended.code, Some(3), "{}", ended.said);
+        for said in ["`UNSET_URL` is not set", "`UNSET_TOKEN`", "`portcullis run` first"] {
+            assert!(ended.said.contains(said), "{said}: {}", ended.said);
+        }
+        // So they are where it is not clear which servers these are, and where the name of a server needs one.
+        for (from, to, said) in [
+            ("servers: [tickets]}", "servers: ['${UNSET_NAME}']}", "`UNSET_URL` is not"),
+            ("name: other", "name: '${UNSET_NAME}'", "`UNSET_NAME` is not set"),
+            ("UNSET_ZONE}", "UNSET_ZONE", "`${` is not closed"),
+        ] {
+            fs::write(&file, text.replacen(from, to, 1)).unwrap();
+            let ended = Started::silent(started(&file, "/tickets", Some(ANA)), era).ended();
+            assert_eq!(ended.code, Some(3), "{to}: {}", ended.said);
+            assert!(ended.said.contains(said), "{said}: {}", ended.said);
+        }
+    }
+}
+
 /// A gateway that runs with `gateway.yaml` of this folder.
 fn running(folder: &Path, config: &mut Config) -> Gateway {
     config.audit = Some(folder.join("audit.jsonl"));

@@ -11,7 +11,7 @@ use e2e::issuer::{Issuer, Key};
 use e2e::pki::{Leaf, Pki};
 use e2e::server::{Server, answer};
 use e2e::tls::Front;
-use e2e::{ERAS, Era};
+use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
 use crate::certificates::tls;
@@ -59,6 +59,11 @@ fn what_init_writes_serves_after_the_commands_that_it_prints() {
     assert!(!text.contains("pcl_") && text.contains("# "), "{text}");
     let valid = portcullis(folder.path(), &["validate"]);
     assert!(valid.status.success(), "{}", printed(&valid));
+    assert!(
+        told.contains("`portcullis export --client CLIENT` prints what a client has to be told")
+    );
+    let desktop = portcullis(folder.path(), &["export", "--client", "claude-desktop"]);
+    assert!(desktop.status.success() && printed(&desktop).contains("/small"), "{told}");
     let next: Vec<_> = told.lines().filter(|line| line.starts_with("  portcullis ")).collect();
     let [approve, run] = &next[..] else { panic!("{told}") };
     // Nobody is there who could be asked about each definition.
@@ -88,6 +93,81 @@ fn what_init_writes_serves_after_the_commands_that_it_prints() {
             && !printed(&again).contains("pcl_")
     );
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
+}
+
+#[test]
+fn what_init_writes_can_be_revoked_while_it_runs() {
+    let folder = Folder::new();
+    let program = binary().display().to_string();
+    // What makes no configuration leaves nothing.
+    let clear =
+        portcullis(folder.path(), &["init", "--server", "up", "--url", "http://example.com/mcp"]);
+    assert_eq!(clear.status.code(), Some(3), "{}", printed(&clear));
+    assert!(!folder.path().join("revoked.yaml").exists());
+    let init = ["init", "--server", "small", "--command", &program, "--", "canary"];
+    let made = portcullis(folder.path(), &init);
+    let told = printed(&made);
+    assert!(made.status.success(), "{told}");
+    let key = told.split_whitespace().find(|word| word.starts_with("pcl_")).unwrap().to_owned();
+    assert_eq!(fs::read_to_string(folder.path().join("revoked.yaml")).unwrap(), "{}\n");
+    let approved = pasted(folder.path(), "portcullis pin && portcullis pin approve --yes --by ana");
+    assert!(approved.status.success(), "{}", printed(&approved));
+    on_free_ports(&folder.path().join("portcullis.yaml"));
+    let mut command = Command::new(binary());
+    command.arg("run").current_dir(folder.path());
+    let gateway = Gateway::spawn(command, Folder::new(), folder.path().join("audit.jsonl"));
+    for era in ERAS {
+        let client = Client::connect(gateway.address, "/small", era, Some(&key));
+        let call = || client.call("add", &json!({ "a": 2, "b": 3 })).json();
+        assert_eq!(call()["result"]["content"][0]["text"], "5", "{era:?}");
+        let revoked = portcullis(folder.path(), &["revoke", "--tool", "small/add"]);
+        assert!(revoked.status.success(), "{}", printed(&revoked));
+        eventually("the revocation", || call()["result"].is_null().then_some(()));
+        let lifted = portcullis(folder.path(), &["revocations", "lift", "--tool", "small/add"]);
+        assert!(lifted.status.success(), "{}", printed(&lifted));
+        eventually("the end of it", || call()["result"].is_object().then_some(()));
+    }
+}
+
+#[test]
+fn what_cannot_be_revoked_yet_is_told_with_what_to_do() {
+    let folder = Folder::new();
+    let config = "apiVersion: portcullis.dev/v1\nlisteners: [{name: main, address: '127.0.0.1:0', authentication: [anonymous]}]\n\
+                  servers: [{name: up, url: 'http://127.0.0.1:9/'}]\nroutes: [{path: /up, servers: [up]}]\n\
+                  identity: {anonymous: {groups: [local]}}\npolicy: {rules: []}\naudit: {sinks: [{name: file, file: audit.jsonl}]}\n";
+    fs::write(folder.path().join("portcullis.yaml"), config).unwrap();
+    let refused = portcullis(folder.path(), &["revoke", "--server", "up"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = printed(&refused);
+    for part in ["add `revocations: {file: revoked.yaml}`", "`portcullis pin revoke SERVER/TOOL`"] {
+        assert!(said.contains(part), "{said}");
+    }
+    // With that it is revoked.
+    let more = format!("{config}revocations: {{file: revoked.yaml}}\n");
+    fs::write(folder.path().join("portcullis.yaml"), more).unwrap();
+    fs::write(folder.path().join("revoked.yaml"), "{}").unwrap();
+    let revoked = portcullis(folder.path(), &["revoke", "--server", "up"]);
+    assert!(revoked.status.success(), "{}", printed(&revoked));
+}
+
+#[test]
+fn where_the_environment_does_not_say_who_approves_it_is_said_before() {
+    let program = binary().display().to_string();
+    for (user, by) in [(None, " --by NAME"), (Some("ana"), "")] {
+        let folder = Folder::new();
+        let ran = |arguments: &[&str]| {
+            let mut command = Command::new(binary());
+            command.args(arguments).current_dir(folder.path()).env_remove("USER");
+            printed(&command.envs(user.map(|user| ("USER", user))).output().unwrap())
+        };
+        let told = ran(&["init", "--server", "small", "--command", &program, "--", "canary"]);
+        assert!(
+            told.contains(&format!("portcullis pin && portcullis pin approve{by}\n")),
+            "{told}"
+        );
+        let told = ran(&["pin"]);
+        assert!(told.contains(&format!("read it, then `portcullis pin approve{by}`")), "{told}");
+    }
 }
 
 #[test]
@@ -168,6 +248,32 @@ fn init_takes_the_servers_of_a_client() {
     assert!(!text.contains(secret) && !text.contains("anonymous"), "{text}");
     assert!(text.contains("authentication: [apiKey]") && text.contains("path: /remote"), "{text}");
     assert!(portcullis(folder.path(), &["validate", "--elsewhere"]).status.success());
+}
+
+#[test]
+fn init_writes_the_servers_of_a_client_whose_variables_are_not_set_and_says_which() {
+    let folder = Folder::new();
+    let servers = json!({ "mcpServers": {
+        "small": { "command": "cat", "args": ["canary", "--owner", "Zx9QmLpT4vWn"] },
+        "remote": { "type": "http", "url": "https://tickets.example.com/mcp?k=Zx9QmLpT4vWn" } } });
+    fs::write(folder.path().join("mcp.json"), servers.to_string()).unwrap();
+    let made = portcullis(folder.path(), &["init", "--from", "mcp.json"]);
+    let told = printed(&made);
+    assert!(made.status.success() && told.contains("pcl_"), "{told}");
+    for variable in ["SMALL_ARG_3", "REMOTE_URL"] {
+        assert!(told.contains(&format!("set `{variable}` to ")), "{told}");
+        let missing = format!("the environment variable `{variable}` is not set");
+        assert!(told.contains(&missing), "{told}");
+    }
+    // The place that is told can be looked at.
+    let text = fs::read_to_string(folder.path().join("portcullis.yaml")).unwrap();
+    assert!(text.contains("${SMALL_ARG_3}") && text.contains("${REMOTE_URL}"), "{text}");
+    assert_eq!(portcullis(folder.path(), &["validate"]).status.code(), Some(3));
+    let mut valid = Command::new(binary());
+    valid.arg("validate").current_dir(folder.path());
+    valid.envs([("SMALL_ARG_3", "acme"), ("REMOTE_URL", "https://tickets.example.com/mcp")]);
+    let valid = valid.output().unwrap();
+    assert!(valid.status.success(), "{}", printed(&valid));
 }
 
 #[test]
@@ -484,6 +590,36 @@ fn a_doctor_says_which_registered_tools_a_server_does_not_have() {
 fn a_run_says_at_once_that_a_program_is_not_there() {
     let gateway = Config::with("- {name: up, command: /no/such/program}", "[up]").start();
     gateway.says("its program cannot be started: there is no `/no/such/program`");
+}
+
+#[test]
+fn pin_says_once_and_at_once_why_a_program_cannot_be_asked() {
+    let missing = Config::with(
+        "- {name: up, command: /no/such/program}\n- {name: two, command: no-such-program}",
+        "[up, two]",
+    );
+    let said = printed(&missing.tried(&["pin"]));
+    for part in [
+        "`up` could not be asked: its program cannot be started: there is no `/no/such/program`",
+        "`two` could not be asked: its program cannot be started: there is no `no-such-program` in",
+    ] {
+        assert_eq!(said.matches(part).count(), 1, "{said}");
+    }
+    assert!(!said.contains("WARN") && !said.contains("too long"), "{said}");
+    // Of one that ends nothing is said but that, and why.
+    let ends = Config::with(
+        "- {name: up, command: /bin/sh, args: ['-c', 'echo no licence >&2; exit 3']}",
+        "[up]",
+    );
+    let said = printed(&ends.tried(&["pin"]));
+    assert!(said.contains("no licence") && !said.contains("closed its output"), "{said}");
+    // A line that is too long is one.
+    let long = Config::with(
+        "- {name: up, command: /bin/sh, args: ['-c', 'yes | tr -d \"\\n\"; exit 3']}",
+        "[up]",
+    );
+    let said = printed(&long.limits("responseBody: 64KiB").tried(&["pin"]));
+    assert!(said.contains("a line that is longer than `limits.responseBody`"), "{said}");
 }
 
 #[test]

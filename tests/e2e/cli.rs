@@ -1,6 +1,7 @@
 //! The command line, the shipped files, and what the documentation promises.
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
 
 use e2e::gateway::{Config, Folder, Gateway, binary, root};
@@ -420,6 +421,38 @@ fn every_client_is_told_how_to_come() {
     fs::write(&code, told("claude-code")).unwrap();
     let again = portcullis(&["import", code.to_str().unwrap()]);
     assert!(out(&again).contains("fromEnv: \"PORTCULLIS_API_KEY\""), "{}", out(&again));
+}
+
+#[test]
+fn a_client_is_told_the_path_that_the_program_was_started_by() {
+    let folder = Folder::new();
+    let file = shown(&folder);
+    let link = folder.path().join("portcullis");
+    std::os::unix::fs::symlink(binary(), &link).unwrap();
+    let told = |mut command: Command| {
+        let output = command
+            .args(["export", "--client", "claude-desktop", "-c"])
+            .arg(&file)
+            .env("PATH", folder.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("in the place of the empty `PORTCULLIS_API_KEY`"), "{said}");
+        let told: Value = out(&output).parse().unwrap();
+        told["mcpServers"]["mcp"]["command"].as_str().unwrap().to_owned()
+    };
+    // By its path, by a path from the working folder, and by its name.
+    assert_eq!(told(Command::new(&link)), link.display().to_string());
+    let mut relative = Command::new("./portcullis");
+    relative.current_dir(folder.path());
+    assert_eq!(told(relative), link.display().to_string());
+    let mut named = Command::new(&link);
+    named.arg0("portcullis");
+    assert_eq!(told(named), link.display().to_string());
+    // A name that leads to something else is not written.
+    let mut other = Command::new(&link);
+    other.arg0("/bin/sh");
+    assert_eq!(told(other), fs::canonicalize(binary()).unwrap().display().to_string());
 }
 
 #[test]

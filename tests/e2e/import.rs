@@ -142,6 +142,41 @@ fn wherever_a_secret_stands_it_is_not_written() {
 }
 
 #[test]
+fn what_is_plainly_no_secret_is_written_and_nothing_has_to_be_set_for_it() {
+    let folder = Folder::new();
+    let text = r#"{"mcpServers": {
+      "time": {"command": "uvx", "args": ["mcp-server-time==2026.8.18", "--local-timezone", "UTC"], "env": {"TZ": "Europe/Berlin"}},
+      "cloud": {"command": "/opt/server", "args": ["--mode", "read-only", "--repo", "acme/web", "--region=eu-west-1"],
+        "env": {"REGION": "eu-west-1", "LOG_LEVEL": "WARNING", "GITHUB_REPOSITORY": "acme/web"}}}}"#;
+    let output = imported(&folder, ".mcp.json", text, &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let yaml = valid(&output, &folder);
+    assert!(!yaml.contains("${") && !yaml.contains("fromEnv") && !said.contains("set `"), "{yaml}");
+    for line in [
+        r#"args: ["mcp-server-time==2026.8.18","--local-timezone","UTC"]"#,
+        r#"args: ["--mode","read-only","--repo","acme/web","--region=eu-west-1"]"#,
+        r#"{name: "TZ", value: "Europe/Berlin"}"#,
+        r#"{name: "GITHUB_REPOSITORY", value: "acme/web"}"#,
+    ] {
+        assert!(yaml.contains(line), "{line}\n{yaml}");
+    }
+    // What stands under the name of a secret, looks drawn at random, or could be a word of somebody, does not.
+    let text = r#"{"mcpServers": {"cloud": {"command": "/opt/server",
+      "args": ["--token", "eu-west-1", "--repo", "x9Kq2LmPz0Rt/web", "--mode", "hunter", "read-only", "-p", "local",
+        "--local-timezone", "hunter/Zone"],
+      "env": {"API_KEY": "read-only", "REGION": "eu-west-1-x9Kq2LmPz0Rt", "AUTH_MODE": "none"}}}}"#;
+    let yaml = valid(&imported(&folder, ".mcp.json", text, &[]), &folder);
+    for line in [
+        r#"args: ["--token","${CLOUD_ARG_2}","--repo","${CLOUD_ARG_4}","--mode","${CLOUD_ARG_6}","${CLOUD_ARG_7}","-p","${CLOUD_ARG_9}","--local-timezone","${CLOUD_ARG_11}"]"#,
+        r#"{name: "API_KEY", fromEnv: "CLOUD_API_KEY"}"#,
+        r#"{name: "REGION", fromEnv: "CLOUD_REGION"}"#,
+        r#"{name: "AUTH_MODE", fromEnv: "CLOUD_AUTH_MODE"}"#,
+    ] {
+        assert!(yaml.contains(line), "{line}\n{yaml}");
+    }
+}
+
+#[test]
 fn a_secret_as_the_name_of_a_server_is_neither_written_nor_said() {
     for secret in [
         "ghp_aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5",
@@ -267,6 +302,8 @@ fn what_only_looks_like_a_server_that_many_use_is_taken_along_when_it_is_accepte
         "files": {"command": "npx", "args": ["-y", "@modelcontextprotoco1/server-filesystem@1.0.0"]},
         "vcs": {"command": "uvx", "args": ["mcp-server-gti==1.0.0"]},
         "mine": {"command": "npx", "args": ["-y", "@evil/server-filesystem@1.0.0"]},
+        "typo": {"command": "npx", "args": ["-y", "mcp-server-gti"]},
+        "time": {"command": "npx", "args": ["mcp-server-time"]},
         "github": {"url": "https://mcp.evil.example/mcp"},
         "githud": {"url": "https://mcp.example.com/mcp"},
         "good": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem@1.0.0"]},
@@ -283,6 +320,8 @@ fn what_only_looks_like_a_server_that_many_use_is_taken_along_when_it_is_accepte
         ),
         ("vcs", "mcp-server-gti", "mcp-server-git"),
         ("mine", "@evil/server-filesystem", "@modelcontextprotocol/server-filesystem"),
+        ("typo", "mcp-server-gti", "mcp-server-git"),
+        ("time", "mcp-server-time", "mcp-server-time"),
         ("github", "mcp.evil.example", "api.githubcopilot.com"),
         ("githud", "githud", "github"),
     ] {

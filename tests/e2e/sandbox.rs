@@ -800,6 +800,23 @@ fn folders_in_which_a_program_can_make_nothing_new_are_named_before_the_start() 
 }
 
 #[test]
+fn what_is_the_same_of_the_sandboxes_of_several_servers_is_said_once() {
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    let mut config = boxed("");
+    config.servers =
+        format!("{0}\n{1}", config.servers, config.servers.replace("name: up", "name: two"));
+    config.audit = Some(folder.path().join("audit.jsonl"));
+    let gateway = config.start_at(&file);
+    let said = gateway.says("each of the servers `up`, `two` can change what it may");
+    assert_eq!(said.matches("can make no new file directly in").count(), 1, "{said}");
+    let validated = Command::new(binary()).arg("validate").arg(&file).output().unwrap();
+    let said = String::from_utf8(validated.stderr).unwrap();
+    assert!(said.contains("note: each of the servers `up`, `two` can change"), "{said}");
+    assert_eq!(said.matches("can make no new file directly in").count(), 1, "{said}");
+}
+
+#[test]
 fn a_folder_for_temporary_files_that_is_there_already_is_closed_or_passed_over() {
     use std::os::unix::fs::MetadataExt as _;
     let user = fs::metadata("/proc/self").unwrap().uid();

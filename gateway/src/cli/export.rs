@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::{env, io, path};
+use std::{env, fs, io, path};
 
 use clap::{Args, ValueEnum};
 use gateway::settings::{Listener, Scheme, Settings};
@@ -84,8 +84,17 @@ pub(super) fn run(export: &Export) -> ExitCode {
         say("note: this listener wants a certificate, which few clients can show");
     }
     let door = Door::of(listener, export.url.as_deref());
-    if door.keyed {
-        say(&format!("note: the client finds its key in `{KEY}`; `portcullis keygen` makes one"));
+    match (door.keyed, export.client) {
+        (true, Client::ClaudeDesktop) => say(&format!(
+            "note: write the key in the place of the empty `{KEY}` in `env` of each entry; `portcullis keygen` makes one. \
+             Where no gateway runs, what the servers of the route need has to stand in `env` as well"
+        )),
+        (true, _) => {
+            say(&format!(
+                "note: the client finds its key in `{KEY}`; `portcullis keygen` makes one"
+            ));
+        }
+        (false, _) => {}
     }
     let started = match Started::of(&export.config) {
         Ok(started) => started,
@@ -107,7 +116,24 @@ pub(super) struct Started {
 impl Started {
     /// This program with the configuration `file`.
     pub(super) fn of(file: &Path) -> io::Result<Self> {
-        Ok(Self { program: env::current_exe()?, file: path::absolute(file)? })
+        Ok(Self { program: own_path()?, file: path::absolute(file)? })
+    }
+}
+
+/// The absolute path that this program was started by, so that a link that is set to another version is followed by those
+/// who start it; its file, where it cannot be told by which path it was started.
+fn own_path() -> io::Result<PathBuf> {
+    let own = env::current_exe()?;
+    let Some(named) = env::args_os().next().map(PathBuf::from) else { return Ok(own) };
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let candidates: Vec<PathBuf> = match named.components().count() {
+        0 | 1 => env::split_paths(&folders).map(|folder| folder.join(&named)).collect(),
+        _ => vec![named],
+    };
+    let leads_here = |path: &PathBuf| fs::canonicalize(path).is_ok_and(|file| file == own);
+    match candidates.iter().find(|path| leads_here(path)) {
+        Some(path) => path::absolute(path),
+        None => Ok(own),
     }
 }
 

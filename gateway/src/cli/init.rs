@@ -2,8 +2,8 @@
 //! and only its hash is kept, and what servers are shown comes from variables.
 
 use std::env;
-use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,8 +13,12 @@ use policy::drift::visible;
 use policy::name::{PrincipalId, ServerName};
 use serde_json::Value;
 
+use super::export::KEY;
 use super::import::{self, ANONYMOUS, Import};
-use super::{Drawn, USUAL, complain, hints, invalid, load, print};
+use super::{Drawn, USUAL, complain, hints, invalid, load, pin, print, say};
+
+/// The file with what is revoked, beside the configuration.
+const REVOKED: &str = "revoked.yaml";
 
 #[derive(Debug, Args)]
 pub(super) struct Init {
@@ -67,33 +71,84 @@ fn written(init: &Init) -> Result<ExitCode, ExitCode> {
         }
         None => own(init, &drawn.sha256).map_err(|error| complain(&error))?,
     };
-    // What cannot be run is not written.
-    if let Err(problems) = load(&init.config, &yaml) {
-        return Err(invalid(&problems));
-    }
-    let mut file = OpenOptions::new();
-    let file = file.write(true).create_new(true).open(&init.config);
-    let done = file.and_then(|mut file| {
-        file.write_all(yaml.as_bytes())?;
-        file.sync_all()
-    });
-    done.map_err(|error| {
+    let revoked = RevocationsFile::beside(&init.config)?;
+    // What cannot be run is not written. What stands for the variables of an import is for its user to say, who was told
+    // which these are and can look at them in the file.
+    let unset = match load(&init.config, &yaml) {
+        Ok(_) => Vec::new(),
+        Err(problems) if init.from.is_some() && problems.are_unset_variables() => problems.each(),
+        Err(problems) => {
+            revoked.take_back();
+            return Err(invalid(&problems));
+        }
+    };
+    created(&init.config, &yaml).map_err(|error| {
+        revoked.take_back();
         complain(&format!("could not write `{}`: {error}", init.config.display()))
     })?;
-    Ok(print(&told(init, &drawn.key)))
+    Ok(print(&told(init, &drawn.key, &unset)))
 }
 
-/// What comes next.
-fn told(init: &Init, key: &str) -> String {
+/// Writes a file that is not there yet.
+fn created(file: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(file)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// The file of revocations that the configuration names: without one nothing can be revoked while the gateway runs.
+struct RevocationsFile {
+    file: PathBuf,
+    /// It was not there before.
+    is_new: bool,
+}
+
+impl RevocationsFile {
+    /// Writes one that revokes nothing beside the configuration. One that is there already stays as it is.
+    fn beside(config: &Path) -> Result<Self, ExitCode> {
+        let file = config.with_file_name(REVOKED);
+        match created(&file, "{}\n") {
+            Ok(()) => Ok(Self { file, is_new: true }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                say(&format!(
+                    "note: `{}` is there already, and what it revokes is revoked",
+                    file.display()
+                ));
+                Ok(Self { file, is_new: false })
+            }
+            Err(error) => Err(complain(&format!("could not write `{}`: {error}", file.display()))),
+        }
+    }
+
+    /// Removes what was written, where nothing comes of it.
+    fn take_back(&self) {
+        if self.is_new
+            && let Err(error) = fs::remove_file(&self.file)
+        {
+            say(&format!("note: could not remove `{}`: {error}", self.file.display()));
+        }
+    }
+}
+
+/// What comes next, and before it which variables are not set: each with its place in the file, and what to do.
+fn told(init: &Init, key: &str, unset: &[(String, String)]) -> String {
     let file = &*init.config;
+    let mut missing = String::new();
+    for (said, _) in unset {
+        missing.push_str(&format!("Not set yet, and needed from here on: {said}\n"));
+    }
     let named = if file == Path::new(USUAL) { String::new() } else { hints::option(file) };
+    let by = pin::by_option();
     format!(
         "written: {}\n\
          API key, shown this once: {key}\n\
-         {}\
+         {}{missing}\
          \n\
          Next, approve what the servers offer, and start:\n\
-         \n  portcullis pin{named} && portcullis pin approve{named}\n  portcullis run{named}\n",
+         \n  portcullis pin{named} && portcullis pin approve{named}{by}\n  portcullis run{named}\n\
+         \n\
+         `portcullis export{named} --client CLIENT` prints what a client has to be told: `claude-code`, `claude-desktop`, \
+         `cursor`, `vscode`, `codex` or `opencode`. It finds the key in `{KEY}`.\n",
         file.display(),
         to_set(init)
     )
@@ -130,6 +185,10 @@ fn beginning(sha256: &str) -> String {
          # With a token also `portcullis config applied`, `revoke`, `selftest` and reloads: set `OPS_TOKEN` to what\n  \
          # `openssl rand -hex 32` prints.\n  \
          # token: {{fromEnv: OPS_TOKEN}}\n\
+         \n\
+         # What `portcullis revoke` says is no longer to be used, such as `--server NAME`; a gateway that runs reads it when \
+         it changes.\n\
+         revocations:\n  file: {REVOKED}\n\
          \n\
          identity:\n  apiKeys:\n    \
          # The hash of a key: the key itself stands nowhere. `portcullis keygen` makes more.\n    \

@@ -188,7 +188,12 @@ impl Reached {
         let file = known.revocations.map(|file| Place::File(file, names));
         file.ok_or_else(|| {
             let missing = if self.offline { "no" } else { "neither `ops.token` nor" };
-            complain(&format!("the configuration has {missing} `revocations.file`, so nothing can be revoked with it"))
+            complain(&format!(
+                "the configuration has {missing} `revocations.file`, so nothing can be revoked with it: add \
+                 `revocations: {{file: revoked.yaml}}`, write `{{}}` into that file, and start the gateway again. \
+                 Without a restart, `portcullis pin revoke SERVER/TOOL` withholds a tool from every caller as soon as the \
+                 gateway has read its lockfile again"
+            ))
         })
     }
 

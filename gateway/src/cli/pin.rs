@@ -457,9 +457,18 @@ impl Named {
     }
 
     fn by(&self) -> Option<Box<str>> {
-        let user = || env::var("USER").ok().filter(|user| !user.is_empty());
         self.by.clone().or_else(user).map(Into::into)
     }
+}
+
+/// Who is at the terminal, as the environment says.
+fn user() -> Option<String> {
+    env::var("USER").ok().filter(|user| !user.is_empty())
+}
+
+/// What `portcullis pin approve` needs on its command line besides: who approves, where `$USER` does not say it.
+pub(super) fn by_option() -> &'static str {
+    if user().is_none() { " --by NAME" } else { "" }
 }
 
 /// Every version in the lockfile that is wanted, to be changed.

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::problem::Problem;
+use super::shape::Checked;
 use super::yaml::Node;
 use super::{Problems, Settings, shape, yaml};
 
@@ -181,7 +182,7 @@ pub fn schema() -> serde_json::Value {
 pub fn read(file: &str, text: &str, settings: &Settings) -> Result<Vec<Case>, Problems> {
     let wrong = |found| Problems::new(file, text, found);
     let mut root = yaml::parse(text).map_err(wrong)?;
-    let (json, mut problems) = shape::check(&mut root, &schema());
+    let Checked { json, mut problems, .. } = shape::check(&mut root, &schema(), &|_| false);
     let Ok(raw) = serde_json::from_value::<RawCases>(json) else { return Err(wrong(problems)) };
     let mut cases = Vec::new();
     for (n, raw) in raw.tests.into_iter().enumerate() {

@@ -17,6 +17,7 @@ use super::customary::Exposure;
 use super::problem::Problem;
 use super::raw::{RawOps, RawSecret, RawSettings};
 use super::revoked::RevokedError;
+use super::unserved::Unserved;
 use super::variables::Lookup;
 use super::yaml::Node;
 use super::{
@@ -35,7 +36,7 @@ pub(super) fn settings(
     raw: RawSettings,
     root: &Node,
     file: &Path,
-    key: Option<String>,
+    (key, unserved): (Option<String>, &Unserved),
     (purpose, variables): (Purpose, Lookup<'_>),
     misfits: Vec<Problem>,
 ) -> Result<Settings, Vec<Problem>> {
@@ -45,6 +46,7 @@ pub(super) fn settings(
         root,
         folder,
         purpose,
+        unserved,
         problems: misfits,
         now: System.now(),
         beside: Vec::new(),
@@ -240,6 +242,8 @@ pub(super) struct Compiler<'a> {
     folder: &'a Path,
     /// What it is read for.
     purpose: Purpose,
+    /// The servers that are not needed for that.
+    pub(super) unserved: &'a Unserved,
     /// With those of the schema, which were found first.
     problems: Vec<Problem>,
     /// The digests of files beside the configuration that are part of it, in the order they were read.
@@ -254,6 +258,9 @@ pub(super) struct Compiler<'a> {
 
 impl Compiler<'_> {
     pub(super) fn report(&mut self, at: &str, message: impl Into<String>, help: impl Into<String>) {
+        if self.unserved.waives(at) {
+            return;
+        }
         let problem = Problem::new(self.root.place(at), message, help);
         // What a mapping lacks because of an unknown key in it is not said beside that key, and of a key that is missing
         // nothing else is said.
@@ -311,6 +318,9 @@ impl Compiler<'_> {
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
+        if self.unserved.waives(at) {
+            return;
+        }
         let problem = Problem::new(self.root.place(at), message, help);
         self.problems.push(problem.hiding(self.root.scalars(at)));
     }

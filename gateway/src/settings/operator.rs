@@ -38,7 +38,7 @@ impl Operator {
     pub fn read(file: &Path, text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
         let mut root = yaml::parse(text).ok()?;
         // A variable that is missing elsewhere does not matter here.
-        variables::substitute(&mut root, lookup, &mut Vec::new());
+        variables::substitute(&mut root, lookup, &mut variables::Unsubstituted::default());
         let json = root.json();
         let text = |at: &str| json.pointer(at).and_then(Value::as_str).map(str::to_owned);
         let folder = file.parent().unwrap_or(Path::new(""));

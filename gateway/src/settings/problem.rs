@@ -38,6 +38,8 @@ enum About {
     },
     /// A key that is missing, with its JSON Pointer.
     MissingKey(String),
+    /// A variable that is not set.
+    UnsetVariable,
 }
 
 /// Every problem of one file, ready to be shown. Secrets that were written into the file are in none of them.
@@ -83,6 +85,12 @@ impl Problem {
         self
     }
 
+    /// The same, about a variable that is not set.
+    pub(super) fn of_unset_variable(mut self) -> Self {
+        self.about = About::UnsetVariable;
+        self
+    }
+
     /// Whether an unknown key was probably to be the one with this JSON Pointer.
     pub(super) fn is_meant_as(&self, pointer: &str) -> bool {
         matches!(&self.about, About::UnknownKey { meant: Some(meant), .. } if meant == pointer)
@@ -92,7 +100,7 @@ impl Problem {
     pub(super) fn missing_key(&self) -> Option<&str> {
         match &self.about {
             About::MissingKey(pointer) => Some(pointer),
-            About::Value | About::UnknownKey { .. } => None,
+            About::Value | About::UnknownKey { .. } | About::UnsetVariable => None,
         }
     }
 
@@ -114,7 +122,7 @@ impl Problem {
         match &self.about {
             About::Value => self.span == *mapping,
             About::MissingKey(pointer) => cause.is_meant_as(pointer),
-            About::UnknownKey { .. } => false,
+            About::UnknownKey { .. } | About::UnsetVariable => false,
         }
     }
 
@@ -142,7 +150,7 @@ impl Problems {
         // Of what is said of one mapping, an unknown key comes first: it may be why another is missed.
         let unknown = |problem: &Problem| match &problem.about {
             About::UnknownKey { mapping, .. } => Some((mapping.start, problem.span.start)),
-            About::Value | About::MissingKey(_) => None,
+            About::Value | About::MissingKey(_) | About::UnsetVariable => None,
         };
         let last: BTreeMap<usize, usize> = found.iter().filter_map(unknown).collect();
         found.sort_by_key(|problem| match &problem.about {
@@ -150,7 +158,9 @@ impl Problems {
                 let start = problem.span.start;
                 (last.get(&start).copied().unwrap_or(start), 1)
             }
-            About::Value | About::UnknownKey { .. } => (problem.span.start, 0),
+            About::Value | About::UnknownKey { .. } | About::UnsetVariable => {
+                (problem.span.start, 0)
+            }
         });
         let mut hidden: Vec<_> = found.iter().flat_map(|one| one.hidden.clone()).collect();
         let shown =
@@ -163,6 +173,12 @@ impl Problems {
     #[must_use]
     pub const fn count(&self) -> usize {
         self.found.len()
+    }
+
+    /// Whether the file lacks nothing but variables that are not set.
+    #[must_use]
+    pub fn are_unset_variables(&self) -> bool {
+        self.found.iter().all(|problem| problem.about == About::UnsetVariable)
     }
 
     /// Each in words, the message and what to do: `FILE:LINE:COLUMN: MESSAGE`, and the help.

@@ -409,6 +409,9 @@ impl Compiler<'_> {
                 self.report_hiding(&at, "what stands here is not the name of a variable", help);
                 continue;
             }
+            if self.unserved.is_within(&at) {
+                continue;
+            }
             let found = match &secret {
                 SecretRef::Env(name) => {
                     let place = format!("the environment variable `{}`", name.escape_debug());

@@ -44,13 +44,26 @@ struct Repairs {
     gaps: BTreeMap<String, Value>,
 }
 
-/// Every way in which `root` does not fit `schema`, and its JSON without what does not, so that the rest can still be
-/// looked at. Where there is such a problem, the JSON is never served.
-pub(super) fn check(root: &mut Node, schema: &Value) -> (Value, Vec<Problem>) {
+/// How a file fits its schema.
+#[derive(Debug)]
+pub(super) struct Checked {
+    /// The JSON without what does not fit. Where a key is missing that is no waived problem, something stands in its
+    /// place, so that the rest can still be looked at: it is never served.
+    pub(super) json: Value,
+    /// Every way in which it does not.
+    pub(super) problems: Vec<Problem>,
+    /// The same where that is waived.
+    pub(super) waived: Vec<Problem>,
+}
+
+/// Every way in which `root` does not fit `schema`, and its JSON without what does not. What does not fit where `waives`
+/// says so, by the JSON Pointer, is told apart.
+pub(super) fn check(root: &mut Node, schema: &Value, waives: &dyn Fn(&str) -> bool) -> Checked {
     let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
     let Ok(validator) = options.build(schema) else {
         // `the_schema_is_a_schema` keeps this from happening; closed if it does.
-        return (Value::Null, vec![Problem::new(0..0, "the schema is broken", "report a bug")]);
+        let problems = vec![Problem::new(0..0, "the schema is broken", "report a bug")];
+        return Checked { json: Value::Null, problems, waived: Vec::new() };
     };
     let json = root.json();
     for error in validator.iter_errors(&json) {
@@ -64,11 +77,13 @@ pub(super) fn check(root: &mut Node, schema: &Value) -> (Value, Vec<Problem>) {
         }
     }
     let mut json = root.json();
-    let mut problems = Vec::new();
+    let (mut problems, mut waived) = (Vec::new(), Vec::new());
     let mut repairs = Repairs::default();
     let original = json.clone();
     for error in validator.iter_errors(&original) {
-        explain(&error, root, schema, &mut problems, &mut repairs);
+        let is_waived = waives(&error.instance_path().to_string());
+        let found = if is_waived { &mut waived } else { &mut problems };
+        explain(&error, root, schema, found, &mut repairs);
     }
     let causes = problems.clone();
     problems.retain(|problem| !causes.iter().any(|cause| problem.follows(cause)));
@@ -84,7 +99,7 @@ pub(super) fn check(root: &mut Node, schema: &Value) -> (Value, Vec<Problem>) {
             object.insert(unescaped(key).into_owned(), value);
         }
     }
-    (json, problems)
+    Checked { json, problems, waived }
 }
 
 fn explain(

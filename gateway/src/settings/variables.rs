@@ -6,27 +6,78 @@ use super::yaml::{Kind, Node, Scalar};
 /// Where variables come from.
 pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Puts variables into every scalar under `node`.
-pub(super) fn substitute(node: &mut Node, lookup: Lookup<'_>, problems: &mut Vec<Problem>) {
+/// What could not be substituted.
+#[derive(Debug, Default)]
+pub(super) struct Unsubstituted {
+    /// References to variables that are not set.
+    pub(super) unset: Vec<Problem>,
+    /// What is no reference to a variable.
+    pub(super) malformed: Vec<Problem>,
+}
+
+impl Unsubstituted {
+    /// Both.
+    pub(super) fn all(self) -> impl Iterator<Item = Problem> {
+        self.unset.into_iter().chain(self.malformed)
+    }
+}
+
+/// Why a scalar could not be expanded: the message and the help.
+#[derive(Debug)]
+enum Unexpanded {
+    /// A variable is not set.
+    Unset(String, String),
+    /// It is no reference to a variable.
+    Malformed(String, String),
+}
+
+/// Puts variables into every scalar under `node`. A scalar that cannot be expanded stays as it is written.
+pub(super) fn substitute(node: &mut Node, lookup: Lookup<'_>, left: &mut Unsubstituted) {
     match &mut node.kind {
         Kind::Sequence(items) => {
-            items.iter_mut().for_each(|item| substitute(item, lookup, problems));
+            items.iter_mut().for_each(|item| substitute(item, lookup, left));
         }
         Kind::Mapping(members) => {
-            members.iter_mut().for_each(|(_, member)| substitute(member, lookup, problems));
+            members.iter_mut().for_each(|(_, member)| substitute(member, lookup, left));
         }
         Kind::Scalar(scalar) if scalar.text.contains("${") => match expand(&scalar.text, lookup) {
             Ok(text) => *scalar = Scalar { text, plain: scalar.plain, substituted: true },
-            Err((message, help)) => {
-                problems.push(Problem::new(node.span.clone(), message, help));
+            Err(Unexpanded::Unset(message, help)) => {
+                let problem = Problem::new(node.span.clone(), message, help);
+                left.unset.push(problem.of_unset_variable());
+            }
+            Err(Unexpanded::Malformed(message, help)) => {
+                left.malformed.push(Problem::new(node.span.clone(), message, help));
             }
         },
         Kind::Scalar(_) => {}
     }
 }
 
+/// Looks up every variable that a scalar under `node` refers to, also those behind one that is not set.
+pub(super) fn look_up(node: &Node, lookup: Lookup<'_>) {
+    match &node.kind {
+        Kind::Sequence(items) => items.iter().for_each(|item| look_up(item, lookup)),
+        Kind::Mapping(members) => members.iter().for_each(|(_, member)| look_up(member, lookup)),
+        Kind::Scalar(scalar) => {
+            replaced(&scalar.text, |inner| {
+                lookup(inner.split_once(':').map_or(inner, |(name, _)| name));
+                String::new()
+            });
+        }
+    }
+}
+
+/// The text of a scalar with its variables in it; `None` where it is no scalar, or cannot be expanded.
+pub(super) fn expanded(node: &Node, lookup: Lookup<'_>) -> Option<String> {
+    match &node.kind {
+        Kind::Scalar(scalar) => expand(&scalar.text, lookup).ok(),
+        Kind::Sequence(_) | Kind::Mapping(_) => None,
+    }
+}
+
 /// `${VAR}`, `${VAR:-default}`, `${VAR:?message}`; `$${` stands for `${`.
-fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, (String, String)> {
+fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, Unexpanded> {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
@@ -39,7 +90,8 @@ fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, (String, String)> {
         out.push_str(before);
         let Some((inner, after)) = after.split_once('}') else {
             let help = "close it with `}`, or write `$${` for the characters themselves";
-            return Err(("`${` is not closed".to_owned(), help.to_owned()));
+            let message = "`${` is not closed".to_owned();
+            return Err(Unexpanded::Malformed(message, help.to_owned()));
         };
         out.push_str(&variable(inner, lookup)?);
         rest = after;
@@ -62,14 +114,14 @@ pub fn replaced(text: &str, mut with: impl FnMut(&str) -> String) -> String {
     out
 }
 
-fn variable(inner: &str, lookup: Lookup<'_>) -> Result<String, (String, String)> {
+fn variable(inner: &str, lookup: Lookup<'_>) -> Result<String, Unexpanded> {
     let (name, otherwise) =
         inner.split_once(':').map_or((inner, None), |(name, rest)| (name, Some(rest)));
     let named = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if !named {
         let message = format!("`{}` is not the name of a variable", name.escape_debug());
-        return Err((message, "use letters, digits and `_`".to_owned()));
+        return Err(Unexpanded::Malformed(message, "use letters, digits and `_`".to_owned()));
     }
     // As in a shell: with `:-` and `:?` a variable that is empty counts as not set.
     let value = lookup(name).filter(|value| otherwise.is_none() || !value.is_empty());
@@ -78,22 +130,24 @@ fn variable(inner: &str, lookup: Lookup<'_>) -> Result<String, (String, String)>
         (None, Some(rest)) if rest.starts_with('-') => Ok(rest.trim_start_matches('-').to_owned()),
         (None, Some(rest)) if rest.starts_with('?') => {
             let message = format!("`{name}` is not set: {}", rest.trim_start_matches('?'));
-            Err((message, format!("set the environment variable `{name}`")))
+            Err(Unexpanded::Unset(message, format!("set the environment variable `{name}`")))
         }
         (None, Some(_)) => {
             let help = "write `${VAR:-default}` or `${VAR:?message}`";
-            Err((format!("`${{{inner}}}` is not understood"), help.to_owned()))
+            let message = format!("`${{{inner}}}` is not understood");
+            Err(Unexpanded::Malformed(message, help.to_owned()))
         }
         (None, None) => {
             let help = format!("set it, or give a default: `${{{name}:-value}}`");
-            Err((format!("the environment variable `{name}` is not set"), help))
+            let message = format!("the environment variable `{name}` is not set");
+            Err(Unexpanded::Unset(message, help))
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::expand;
+    use super::{Unexpanded, expand};
 
     fn expanded(text: &str) -> Result<String, String> {
         let lookup = |name: &str| match name {
@@ -101,7 +155,9 @@ mod tests {
             "EMPTY" => Some(String::new()),
             _ => None,
         };
-        expand(text, &lookup).map_err(|(message, _)| message)
+        expand(text, &lookup).map_err(|why| match why {
+            Unexpanded::Unset(message, _) | Unexpanded::Malformed(message, _) => message,
+        })
     }
 
     #[test]

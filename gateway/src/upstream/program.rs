@@ -238,13 +238,13 @@ impl Reader {
                 line = line(&mut stdout, limit, &mut received) => line,
                 () = channel.over.cancelled() => return,
             };
-            let Some(text) = line else {
-                tracing::warn!(
-                    server = %name,
-                    "the program closed its output, or wrote a line that is too long or for which there was no room"
-                );
-                channel.over.cancel();
-                return;
+            let text = match line {
+                Ok(text) => text,
+                Err(why) => {
+                    why.log(&name);
+                    channel.over.cancel();
+                    return;
+                }
             };
             fair.took(text.len());
             if text.iter().all(u8::is_ascii_whitespace) {
@@ -284,30 +284,55 @@ impl Reader {
     }
 }
 
-/// One line without its end; `None` at the end of the output, past `limit`, or when there is no room for it.
-/// Meanwhile the program is not read from.
+/// Why there is no further line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoLine {
+    /// The program has closed its output, as it does when it ends. What comes of that is told by the end of the program.
+    Closed,
+    /// It is longer than a message may be.
+    TooLong,
+    /// There is no room for it.
+    NoRoom,
+}
+
+impl NoLine {
+    fn log(self, name: &ServerName) {
+        match self {
+            Self::Closed => tracing::info!(server = %name, "the program closed its output"),
+            Self::TooLong => {
+                tracing::warn!(server = %name, "the program wrote a line that is longer than `limits.responseBody`");
+            }
+            Self::NoRoom => {
+                tracing::warn!(server = %name, "there was no room for a line that the program wrote");
+            }
+        }
+    }
+}
+
+/// One line without its end. The program is not read from while there is no room for it.
 async fn line(
     input: &mut (impl AsyncBufRead + Unpin),
     limit: usize,
     received: &mut Received,
-) -> Option<Bytes> {
+) -> Result<Bytes, NoLine> {
     let mut text = Vec::new();
     loop {
-        let buffer = input.fill_buf().await.ok()?;
+        let buffer = input.fill_buf().await.map_err(|_closed| NoLine::Closed)?;
         if buffer.is_empty() {
-            return (!text.is_empty()).then(|| text.into());
+            return if text.is_empty() { Err(NoLine::Closed) } else { Ok(text.into()) };
         }
         let end = memchr::memchr(b'\n', buffer);
         let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
         if text.len() + part.len() > limit {
-            return None;
+            return Err(NoLine::TooLong);
         }
-        received.waits(text.len() + part.len(), ROOM).await.ok()?;
+        let room = received.waits(text.len() + part.len(), ROOM).await;
+        room.map_err(|_full| NoLine::NoRoom)?;
         text.extend_from_slice(part);
         let used = part.len() + usize::from(end.is_some());
         input.consume(used);
         if end.is_some() {
-            return Some(text.into());
+            return Ok(text.into());
         }
     }
 }

@@ -43,13 +43,19 @@ pub enum Unstartable {
     NotExecutable(String),
 }
 
-/// The file that is started for a server; `None` for one at a URL.
+/// The file that is started for a server; `None` for one at a URL, and where only a secret says in which folders it is
+/// looked for.
 #[must_use]
 pub fn started(server: &Server) -> Option<Result<PathBuf, Unstartable>> {
     let Reach::Stdio(program) = &server.reach else { return None };
     let path = path_of(program);
     let folder = program.directory.clone().unwrap_or_default();
     let named = Path::new(&program.command).components().count() > 1;
+    let is_hidden =
+        |(name, value): &(String, Value)| name == "PATH" && matches!(value, Value::Secret(_));
+    if !named && program.env.iter().any(is_hidden) {
+        return None;
+    }
     let place = match (program.command.contains(' '), named) {
         (true, _) => "; write the program alone, and its arguments as a list in `args`",
         (false, true) => "",

@@ -103,11 +103,14 @@ fn of_name(name: &str) -> Option<Imitation> {
 fn of_packages(server: &Candidate<'_>) -> Option<Imitation> {
     let command = server.command?;
     let is_python = matches!(program_name(command), "uvx" | "uv" | "pipx");
-    let known = if is_python { &FAMILIAR.pypi } else { &FAMILIAR.npm };
+    let (own, foreign) = match is_python {
+        true => (&FAMILIAR.pypi, &FAMILIAR.npm),
+        false => (&FAMILIAR.npm, &FAMILIAR.pypi),
+    };
     let named = packages(command, server.args).into_iter();
     let named = named.filter_map(|n| server.args.get(n)).map(|package| bare(package, is_python));
     named.into_iter().find_map(|package| {
-        if known.contains(&package.as_str()) {
+        if own.contains(&package.as_str()) {
             return None;
         }
         let how = |other: &str| {
@@ -121,7 +124,19 @@ fn of_packages(server: &Candidate<'_>) -> Option<Imitation> {
                 None
             }
         };
-        let (other, how) = known.iter().find_map(|other| Some((*other, how(other)?)))?;
+        // Registries share no names: who gives the name of a package of the other one gets whatever somebody published
+        // under it in this.
+        let elsewhere = || {
+            let how = match is_python {
+                true => "is taken from PyPI, and is not the package of npm",
+                false => "is taken from npm, and is not the package of PyPI",
+            };
+            let found = foreign.iter().find(|other| **other == package);
+            found.map(|other| (*other, how))
+        };
+        let like =
+            |list: &[&'static str]| list.iter().find_map(|other| Some((*other, how(other)?)));
+        let (other, how) = like(own).or_else(elsewhere).or_else(|| like(foreign))?;
         Some(Imitation { what: "package", own: package, how, other })
     })
 }
@@ -225,6 +240,11 @@ mod tests {
             ("f", "/usr/bin/npx --package=@playwrigth/mcp@1.0.0 x", "@playwright/mcp"),
             ("g", "uvx mcp-server-gti==1.0.0", "mcp-server-git"),
             ("g", "uvx mcp-server-g1t@1.0.0", "mcp-server-git"),
+            ("g", "npx -y mcp-server-gti", "mcp-server-git"),
+            ("g", "npx mcp-server-g1t@1.0.0", "mcp-server-git"),
+            ("t", "npx mcp-server-time", "mcp-server-time"),
+            ("b", "uvx chrome-devtools-mcp", "chrome-devtools-mcp"),
+            ("b", "uvx chrome-devtoolz-mcp==1.0.0", "chrome-devtools-mcp"),
             ("githud", "/opt/server", "github"),
             ("g\u{456}thub", "/opt/server", "github"),
             ("github", "https://mcp.evil.example/mcp", "api.githubcopilot.com"),
@@ -242,6 +262,8 @@ mod tests {
             ("filesystem", "npx -y @modelcontextprotocol/server-filesystem@1.0.0 /srv"),
             ("git", "uvx mcp-server-git==1.0.0"),
             ("git", "uvx mcp_server_git@1.0.0"),
+            ("proxy", "npx mcp-proxy@1.0.0"),
+            ("proxy", "uvx mcp-proxy==1.0.0"),
             ("tickets", "npx @corp/tickets-mcp@1.0.0"),
             ("browser", "npx @corp/mcp@1.0.0"),
             ("github", "https://api.githubcopilot.com/mcp/"),

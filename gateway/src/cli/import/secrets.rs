@@ -41,6 +41,83 @@ const WORDS: [&str; 29] = [
     "latest",
     "canary",
 ];
+/// What a value may be behind the name of a variable or a long flag: how something is done, and no name of anybody.
+const MODES: [&str; 28] = [
+    "read-only",
+    "readonly",
+    "read-write",
+    "ro",
+    "rw",
+    "none",
+    "all",
+    "auto",
+    "always",
+    "never",
+    "enabled",
+    "disabled",
+    "local",
+    "remote",
+    "staging",
+    "INFO",
+    "DEBUG",
+    "WARN",
+    "WARNING",
+    "ERROR",
+    "warning",
+    "trace",
+    "text",
+    "utf-8",
+    "UTF-8",
+    "streamable-http",
+    "headless",
+    "chromium",
+];
+/// Areas that names of time zones begin with, in the time zone database of IANA.
+const ZONES: [&str; 11] = [
+    "Africa",
+    "America",
+    "Antarctica",
+    "Arctic",
+    "Asia",
+    "Atlantic",
+    "Australia",
+    "Etc",
+    "Europe",
+    "Indian",
+    "Pacific",
+];
+/// Areas that regions of cloud providers are in, and the sides of these.
+const REGIONS: [&str; 16] = [
+    "us",
+    "eu",
+    "ap",
+    "sa",
+    "ca",
+    "me",
+    "af",
+    "il",
+    "mx",
+    "cn",
+    "europe",
+    "asia",
+    "australia",
+    "northamerica",
+    "southamerica",
+    "africa",
+];
+const SIDES: [&str; 9] = [
+    "north",
+    "south",
+    "east",
+    "west",
+    "central",
+    "northeast",
+    "northwest",
+    "southeast",
+    "southwest",
+];
+/// What the name of a flag or a variable ends in where a repository belongs.
+const REPOSITORIES: [&str; 3] = ["repo", "repos", "repository"];
 /// Flags of runners of packages that are followed by something else than their value.
 const ALONE: [&str; 8] = ["-y", "--yes", "-q", "--quiet", "--rm", "-i", "--init", "--stdio"];
 /// Where paths begin that say where something is.
@@ -98,13 +175,64 @@ fn is_named(name: &str) -> bool {
 
 /// Whether `value` can be written down for the variable or the header `name`.
 pub(in crate::cli) fn is_plain(name: &str, value: &str) -> bool {
-    !is_named(name) && is_value(value)
+    !is_named(name) && (is_value(value) || is_setting(name, value))
+}
+
+/// Whether it is something that is plainly no secret behind this name: a mode, or the name of a repository where one
+/// belongs. A flag of one letter says too little.
+fn is_setting(name: &str, value: &str) -> bool {
+    let name = name.trim_start_matches('-').to_ascii_lowercase();
+    let last = name.rsplit(['-', '_']).next().unwrap_or_default();
+    let repository = REPOSITORIES.contains(&last) && is_repository(value);
+    name.len() > 1 && (MODES.contains(&value) || repository)
+}
+
+/// Whether it is `OWNER/NAME` in plain words.
+fn is_repository(text: &str) -> bool {
+    let plain = |part: &str| {
+        let is_word = |c: char| c.is_ascii_lowercase() || c == '-' || c == '_';
+        !part.is_empty() && part.chars().all(is_word) && is_words(part, "-_")
+    };
+    text.len() <= 2 * WORD
+        && text.split_once('/').is_some_and(|(owner, name)| plain(owner) && plain(name))
+}
+
+/// Whether it is the name of a time zone, as the database of IANA has them.
+fn is_zone(text: &str) -> bool {
+    let is_place =
+        |part: &str| part.starts_with(|c: char| c.is_ascii_uppercase()) && is_words(part, "_-");
+    match text.split_once('/') {
+        None => ["UTC", "GMT"].contains(&text),
+        Some((area, places)) => {
+            ZONES.contains(&area)
+                && places.len() <= 2 * WORD
+                && places.split('/').count() <= 2
+                && places.split('/').all(is_place)
+        }
+    }
+}
+
+/// Whether it is a region of a cloud provider, such as `eu-west-1`, `us-gov-east-1` or `europe-west4`.
+fn is_region(text: &str) -> bool {
+    let name = text.trim_end_matches(|c: char| c.is_ascii_digit());
+    let digits = text.len() - name.len();
+    let parts: Vec<&str> = name.strip_suffix('-').unwrap_or(name).split('-').collect();
+    let known = match parts[..] {
+        [area, side] | [area, "gov", side] => REGIONS.contains(&area) && SIDES.contains(&side),
+        _ => false,
+    };
+    known && (1..=2).contains(&digits)
 }
 
 /// Whether it is something that says how or where, and could open nothing.
 fn is_value(value: &str) -> bool {
     let number = value.len() <= NUMBER && value.bytes().all(|byte| byte.is_ascii_digit());
-    number || WORDS.contains(&value) || is_path(value) || is_plain_url(value)
+    number
+        || WORDS.contains(&value)
+        || is_zone(value)
+        || is_region(value)
+        || is_path(value)
+        || is_plain_url(value)
 }
 
 /// Whether it is a path below one of the usual folders, or of a program, in plain words.
@@ -266,7 +394,7 @@ pub(in crate::cli) fn is_plain_argument(at: At<'_>, text: &str) -> bool {
     }
     if let Some((flag, value)) = text.split_once('=').filter(|(flag, _)| is_flag(flag)) {
         let zone = flag.ends_with("timezone") && is_words(value, "/_-");
-        return !is_named(flag) && (is_value(value) || zone);
+        return is_plain(flag, value) || zone && !is_named(flag);
     }
     match at {
         At::Package => is_package(without_extras(text)),
@@ -278,7 +406,7 @@ pub(in crate::cli) fn is_plain_argument(at: At<'_>, text: &str) -> bool {
         At::Mount => is_mount(text),
         // The value of a flag, where it is one.
         At::After(flag) if flag.starts_with('-') && !ALONE.contains(&flag) => {
-            is_flag(flag) && !is_named(flag) && is_value(text)
+            is_flag(flag) && is_plain(flag, text)
         }
         At::After(_) | At::First => is_value(text),
     }
@@ -445,6 +573,29 @@ mod tests {
             ("PORT", "8080", true),
             ("ROOT", "/srv/files/v2", true),
             ("API", "https://api.example.com:8443/v1/mcp-server", true),
+            ("TZ", "UTC", true),
+            ("TZ", "America/Argentina/Buenos_Aires", true),
+            ("AWS_REGION", "eu-west-1", true),
+            ("REGION", "us-gov-east-1", true),
+            ("LOCATION", "europe-west4", true),
+            ("MODE", "read-only", true),
+            ("LOG_LEVEL", "WARNING", true),
+            ("GITHUB_REPOSITORY", "acme/web", true),
+            ("ACCESS_KEY", "eu-west-1", false),
+            ("TOKEN_ZONE", "UTC", false),
+            ("MODE_SECRET", "read-only", false),
+            ("AUTH_REPO", "acme/web", false),
+            ("P", "read-only", false),
+            ("REGION", "eu-west-1x9Kq2", false),
+            ("REGION", "hunter-west-1", false),
+            ("TZ", "Europe/x9Kq2LmPz0Rt", false),
+            ("TZ", "hunter/Berlin", false),
+            ("REPO", "acme/x9Kq2LmPz0Rt", false),
+            ("REPO", "hunter", false),
+            ("REPO", "acme/web/hunter", false),
+            ("REPO", "/web", false),
+            ("REPO", "abcdefghijklmnop/web", false),
+            ("NAME", "acme/web", false),
             ("API_KEY", "info", false),
             ("GITHUB_PAT", "info", false),
             ("PIN", "1234", false),
@@ -485,6 +636,19 @@ mod tests {
             (first, "run", true),
             (first, "--port=8080", true),
             (At::After("--port"), "8080", true),
+            (At::After("--local-timezone"), "UTC", true),
+            (At::After("--local-timezone"), "Europe/Berlin", true),
+            (At::After("--region"), "eu-west-1", true),
+            (At::After("--mode"), "read-only", true),
+            (first, "--mode=read-only", true),
+            (At::After("--repo"), "acme/web", true),
+            (At::Variable, "TZ=UTC", true),
+            (first, "read-only", false),
+            (first, "acme/web", false),
+            (At::After("-p"), "local", false),
+            (At::After("--owner"), "acme/web", false),
+            (At::After("--token"), "eu-west-1", false),
+            (At::After("--auth-mode"), "read-only", false),
             (first, "--url=https://example.com/mcp", true),
             (At::After("-y"), "https://example.com/mcp", true),
             (At::Package, "ghp_0Zk3Vq8Lw5Xn2Rt7Yb4Hc9Jd6Fm1Gs0Pa2Qe", false),

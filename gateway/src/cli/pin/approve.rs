@@ -83,6 +83,12 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
     let named = approve.named.target().map_err(|why| complain(&why))?;
     let accept = accepted(&approve.accept).map_err(|why| complain(&why))?;
     check(approve, &named, &accept).map_err(|why| complain(&why))?;
+    let is_asked = !approve.yes && accept.is_empty() && !approve.identity && is_terminal();
+    // Before anything is read and shown.
+    let by = named.by();
+    if is_asked && by.is_none() {
+        return Err(complain("say who approves: `--by NAME`"));
+    }
     let settings = super::super::settings(&named.config)?;
     if settings.pins.mode == Mode::Off && !accept.is_empty() {
         say(
@@ -90,7 +96,6 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
         );
     }
     let (mut lock, former) = locked(&settings)?;
-    let is_asked = !approve.yes && accept.is_empty() && !approve.identity && is_terminal();
     // Who a server is and what it offers are two questions.
     let only_identity = approve.identity && named.is_of_all();
     let states: &[State] =
@@ -103,10 +108,6 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
         is_one(&candidates).map_err(|why| complain(&why))?;
     } else if candidates.is_empty() {
         not_revoked(&lock, &named)?;
-    }
-    let by = named.by();
-    if is_asked && by.is_none() {
-        return Err(complain("say who approves: `--by NAME`"));
     }
     let consents = if is_asked {
         asking::consents(&settings.policy, &candidates, approve.reason.as_deref())

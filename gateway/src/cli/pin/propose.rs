@@ -16,7 +16,7 @@ use policy::pins::{Pins, ResourcePins, Unfit};
 use super::super::why::{self, thing};
 use super::super::{FAILED, INCOMPLETE, say};
 use super::asked::{self, Propose, Unsteady};
-use super::{Former, locked, offers, store, taking_back};
+use super::{Former, by_option, locked, offers, store, taking_back};
 
 /// Most places of one definition that are told.
 const PLACES: usize = 8;
@@ -198,8 +198,9 @@ impl Proposal<'_> {
             })
         };
         let pending = has(State::Pending);
+        let approve = format!("; read it, then `portcullis pin approve{}`", by_option());
         let next = match (pending, failed || incomplete) {
-            (true, _) => "; read it, then `portcullis pin approve`",
+            (true, _) => approve.as_str(),
             (false, true) => {
                 "; nothing is there to be approved until the servers above can be asked"
             }

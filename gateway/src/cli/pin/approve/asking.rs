@@ -16,6 +16,11 @@ use crate::cli::pin::changes_in_words;
 
 /// How often an answer that is none is asked for again.
 const TRIES: usize = 3;
+/// What is said of the answers where something else was written, such as `?`.
+const ANSWERS: &str = "  y  it is approved as it is shown: callers see it and call it, as far as the rules allow\n  \
+                       n  it stays as it is, and callers are not shown it; what was approved before stays\n  \
+                       a  yes to this one, and to all after it in which nothing was found\n  \
+                       q  nothing more is asked; what was said yes to so far is approved";
 /// Most lines of a new definition that are shown.
 const LINES: usize = 200;
 
@@ -38,8 +43,12 @@ pub(super) fn consents(
 ) -> Vec<Consent> {
     let mut consents = Vec::new();
     let mut all = false;
+    let is_pending = |candidate: &Candidate<'_>| candidate.version.state != State::Approved;
+    let count = candidates.iter().filter(|candidate| is_pending(candidate)).count();
+    let mut place = 0;
     for candidate in candidates {
-        let pending = candidate.version.state != State::Approved;
+        let pending = is_pending(candidate);
+        place += usize::from(pending);
         let mut known = excused(candidate.version);
         let withheld = candidate.withheld(policy, known);
         if !pending && withheld.is_empty() {
@@ -50,7 +59,10 @@ pub(super) fn consents(
             continue;
         }
         show(policy, candidate, known);
-        let answer = if pending { asked("approve it?") } else { Answer::Yes };
+        let answer = match pending {
+            true => asked(&format!("{place} of {count}: approve it?")),
+            false => Answer::Yes,
+        };
         match answer {
             Answer::Quit => break,
             Answer::No => continue,
@@ -137,7 +149,7 @@ fn asked(question: &str) -> Answer {
             Some("n" | "no") => return Answer::No,
             Some("a" | "all") => return Answer::All,
             Some("q" | "quit") | None => return Answer::Quit,
-            Some(_) => {}
+            Some(_) => say(ANSWERS),
         }
     }
     Answer::Quit

@@ -1,0 +1,145 @@
+//! The servers that a process for one route does not need: those of the other routes. Variables and secrets of theirs
+//! that are not there are no problem of its configuration; none of these servers is kept in it.
+
+use std::collections::BTreeSet;
+
+use super::problem::Problem;
+use super::variables::{self, Lookup, Unsubstituted};
+use super::yaml::{Kind, Node};
+use super::{Settings, chosen};
+
+/// The section of the servers.
+const SECTION: &str = "servers";
+/// The key of the name of a server, by which the rest of the file refers to it.
+const NAME: &str = "name";
+
+/// The servers of other routes, by their places under `/servers`; none where all are needed.
+#[derive(Debug, Default)]
+pub(super) struct Unserved {
+    /// All of them.
+    all: BTreeSet<usize>,
+    /// Those that refer to a variable that is not set: what follows from that is not reported.
+    incomplete: BTreeSet<usize>,
+    /// What is not reported about them so far.
+    pub(super) waived: Vec<Problem>,
+}
+
+impl Unserved {
+    /// The servers that the route `asked`, or the only one there is, does not lead to. None where it is not clear which
+    /// route is meant, or which servers it has: then all are needed.
+    pub(super) fn of(root: &Node, asked: Option<&str>, lookup: Lookup<'_>) -> Self {
+        let all = other_servers(root, asked, lookup).unwrap_or_default();
+        Self { all, ..Self::default() }
+    }
+
+    /// Puts variables into every scalar. Of a server that is not needed only the name has to be complete.
+    pub(super) fn substitute(
+        &mut self,
+        root: &mut Node,
+        lookup: Lookup<'_>,
+        problems: &mut Vec<Problem>,
+    ) {
+        let mut left = Unsubstituted::default();
+        let Kind::Mapping(sections) = &mut root.kind else {
+            variables::substitute(root, lookup, &mut left);
+            problems.extend(left.all());
+            return;
+        };
+        for (key, section) in sections {
+            match &mut section.kind {
+                Kind::Sequence(servers) if key.text == SECTION => {
+                    for (place, server) in servers.iter_mut().enumerate() {
+                        self.substitute_server(place, server, lookup, &mut left);
+                    }
+                }
+                Kind::Sequence(_) | Kind::Mapping(_) | Kind::Scalar(_) => {
+                    variables::substitute(section, lookup, &mut left);
+                }
+            }
+        }
+        problems.extend(left.all());
+    }
+
+    /// The same for one server.
+    fn substitute_server(
+        &mut self,
+        place: usize,
+        server: &mut Node,
+        lookup: Lookup<'_>,
+        left: &mut Unsubstituted,
+    ) {
+        let members = match &mut server.kind {
+            Kind::Mapping(members) if self.all.contains(&place) => members,
+            Kind::Mapping(_) | Kind::Sequence(_) | Kind::Scalar(_) => {
+                variables::substitute(server, lookup, left);
+                return;
+            }
+        };
+        for (key, member) in members {
+            if key.text == NAME {
+                variables::substitute(member, lookup, left);
+                continue;
+            }
+            // They are kept from programs also where the variable before them is not set.
+            variables::look_up(member, lookup);
+            let mut of_member = Unsubstituted::default();
+            variables::substitute(member, lookup, &mut of_member);
+            if !of_member.unset.is_empty() {
+                self.incomplete.insert(place);
+            }
+            self.waived.extend(of_member.unset);
+            left.malformed.extend(of_member.malformed);
+        }
+    }
+
+    /// Whether the value at this JSON Pointer is of a server that is not needed.
+    pub(super) fn is_within(&self, at: &str) -> bool {
+        place(at).is_some_and(|place| self.all.contains(&place))
+    }
+
+    /// Whether what is wrong at this JSON Pointer is not reported, since it may follow from a variable that is not set.
+    pub(super) fn waives(&self, at: &str) -> bool {
+        place(at).is_some_and(|place| self.incomplete.contains(&place))
+    }
+
+    /// Whether a server that is not complete is among those that `settings` has kept, where `names` are the names of all
+    /// servers of the file.
+    pub(super) fn is_kept(&self, names: &[Box<str>], settings: &Settings) -> bool {
+        let mut incomplete = self.incomplete.iter().filter_map(|place| names.get(*place));
+        incomplete.any(|name| settings.servers.iter().any(|kept| kept.name.as_str() == &**name))
+    }
+}
+
+/// The place of the server that the value at this JSON Pointer is of, but for its name.
+fn place(at: &str) -> Option<usize> {
+    let mut parts = at.strip_prefix('/')?.splitn(3, '/');
+    let (section, place, rest) = (parts.next()?, parts.next()?, parts.next());
+    let is_name = rest == Some(NAME);
+    (section == SECTION && !is_name).then(|| place.parse().ok()).flatten()
+}
+
+/// The places of the servers that the route does not lead to; `None` where it is not clear.
+fn other_servers(root: &Node, asked: Option<&str>, lookup: Lookup<'_>) -> Option<BTreeSet<usize>> {
+    let text = |at: &str| variables::expanded(root.node(at)?, lookup);
+    let items = |at: &str| match &root.node(at)?.kind {
+        Kind::Sequence(items) => Some(items.len()),
+        Kind::Mapping(_) | Kind::Scalar(_) => None,
+    };
+    let paths = (0..items("/routes")?).map(|n| text(&format!("/routes/{n}/path")));
+    let paths: Vec<String> = paths.collect::<Option<_>>()?;
+    let wanted = chosen(asked, paths.iter().map(String::as_str)).ok()?;
+    let mut served = BTreeSet::new();
+    for (n, _) in paths.iter().enumerate().filter(|(_, path)| *path == wanted) {
+        let list = format!("/routes/{n}/servers");
+        for i in 0..items(&list)? {
+            served.insert(text(&format!("{list}/{i}"))?);
+        }
+    }
+    let mut others = BTreeSet::new();
+    for n in 0..items("/servers")? {
+        if !served.contains(&text(&format!("/servers/{n}/name"))?) {
+            others.insert(n);
+        }
+    }
+    Some(others)
+}
