@@ -650,3 +650,26 @@ fn numbers_that_are_told_are_right_and_no_ellipsis_is_lost() {
         }
     }
 }
+
+#[test]
+fn packages_that_are_shown_have_a_version_that_there_is() {
+    // These were installed and run, `agents.rs` says how.
+    let known = read("docs/agents.md");
+    let pypi = Regex::new(r"`([a-z-]+)`(?: and `([a-z-]+)`)? ([0-9][0-9.]*[0-9])").unwrap();
+    let there = |name: &str, version: &str| {
+        pypi.captures_iter(&known).any(|found| {
+            [found.get(1), found.get(2)].iter().flatten().any(|one| one.as_str() == name)
+                && &found[3] == version
+        })
+    };
+    let shown = Regex::new(r"([a-z][a-z-]*)==([0-9][0-9.]*[0-9])").unwrap();
+    let mut count = 0;
+    let files = ["deploy/Dockerfile.stdio".to_owned()].into_iter().chain(pages());
+    for page in files {
+        for found in shown.captures_iter(&read(&page)) {
+            assert!(there(&found[1], &found[2]), "{page}: {}: see docs/agents.md", &found[0]);
+            count += 1;
+        }
+    }
+    assert!(count > 0);
+}
