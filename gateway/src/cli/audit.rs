@@ -20,7 +20,7 @@ use gateway::settings::selftest::PATH;
 use policy::json::{Bounds, Document, Value, write_ascii};
 use policy::name::RESERVED;
 
-use super::printable::{in_a_line, printable};
+use super::printable::{in_a_line, printable, with_quotes};
 use super::{FAILED, Format, complain, print, say};
 
 /// The log is not the one that was written.
@@ -273,6 +273,7 @@ impl Filter {
 fn is_of_selftest(record: Value<'_>) -> bool {
     let text = |name: &str| record.get(name).and_then(|value| value.as_str());
     let called = text("peer").as_deref() == Some(NOBODY)
+        && text("listener").as_deref() != Some("stdio")
         && text("route").is_some_and(|route| route.starts_with(PATH));
     let about = ["definition", "shadowing"].iter().any(|it| text("event").as_deref() == Some(it))
         && text("what").is_some_and(|what| what.starts_with(&format!("server `{RESERVED}`,")));
@@ -651,12 +652,14 @@ fn words(record: Value<'_>) -> Vec<u8> {
         let mut quoted = Vec::new();
         write_ascii(&mut quoted, text);
         let inner = quoted.get(1..quoted.len() - 1).unwrap_or_default();
-        out.extend_from_slice(inner);
+        out.extend_from_slice(with_quotes(&String::from_utf8_lossy(inner)).as_bytes());
     };
     word(&text("time").unwrap_or_default());
     word(&text("outcome").unwrap_or(event));
     word(&text("principal").unwrap_or_else(|| "-".to_owned()));
-    if let Some(method) = text("method") {
+    // A request without a method of MCP is told by that of HTTP; of a stranger it is not known what it was to be.
+    let of_http = || text("principal").and_then(|_| text("httpMethod"));
+    if let Some(method) = text("method").or_else(of_http) {
         word(&method);
     }
     let item = ["tool", "prompt", "resource", "template"].iter().find_map(|kind| text(kind));
