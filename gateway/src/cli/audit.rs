@@ -482,7 +482,9 @@ fn query(
     let whole = Filter { selftest: true, ..filter.clone() };
     let unread = lines(files, &mut |line, record| {
         let Some(text) = shown(line, filter, format, now) else {
-            passed_over += u64::from(!filter.selftest && whole.wants(record.root(), now));
+            let root = record.root();
+            let is_own = !filter.selftest && filter.is_passed_over(root);
+            passed_over += u64::from(is_own && whole.wants(root, now));
             return Ok(());
         };
         found += 1;
