@@ -673,3 +673,38 @@ fn packages_that_are_shown_have_a_version_that_there_is() {
     }
     assert!(count > 0);
 }
+
+/// The sources below a folder of the repository.
+fn sources(folder: &str) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![root().join(folder)]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push(path),
+            }
+        }
+    }
+    found.retain(|path| path.extension().is_some_and(|end| end == "rs"));
+    found
+}
+
+#[test]
+fn headings_that_messages_of_the_gateway_name_stand_on_their_pages() {
+    let continued = Regex::new(r"\\\n\s*").unwrap();
+    let named = Regex::new(r#"(docs/[a-z-]+\.md)`?, \\"([^\\"]+)\\""#).unwrap();
+    let mut found = BTreeSet::new();
+    for path in ["gateway/src", "policy/src"].into_iter().flat_map(sources) {
+        let text = fs::read_to_string(&path).unwrap();
+        for name in named.captures_iter(&continued.replace_all(&text, "")) {
+            let (page, heading) = (name[1].to_owned(), name[2].to_owned());
+            let known = anchors(&page);
+            assert!(known.contains(&anchor(&heading)), "{}: {page}: {heading}", path.display());
+            found.insert((page, heading));
+        }
+    }
+    // What is logged of a worker that has stalled says where to read on.
+    let stalled = ("docs/operations.md".to_owned(), "Alive and ready".to_owned());
+    assert!(found.contains(&stalled), "{found:?}");
+}
