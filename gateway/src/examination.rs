@@ -5,21 +5,25 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use policy::name::Scope;
 use policy::principal::Principal;
 
 use crate::assembly::resource;
 use crate::clock::{Clock, System};
 use crate::identity::{ClaimError, Confirmation, Identity, TokenError, TokenForm};
-use crate::jose::JoseError;
+use crate::jose::{self, JoseError};
 use crate::masking;
 use crate::metrics::Metrics;
 use crate::quota::Quotas;
 use crate::resource::Resource;
 use crate::seal::{SealError, Sealer};
 use crate::settings::revoked::{self, RevokedError};
-use crate::settings::{KeySource, Listener, Scheme, Settings};
+use crate::settings::{Issuer, KeySource, Listener, Scheme, Settings};
 use crate::task::Tasks;
 use crate::world::{World, WorldError};
+
+/// Most issuers that are named to an operator whose token is of none of them.
+const NAMED_ISSUERS: usize = 8;
 
 /// What a token goes through, in the order of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -230,6 +234,11 @@ pub struct Examined {
     pub checks: Vec<(TokenCheck, CheckState)>,
     /// What the gateway would decide.
     pub verdict: Judgement,
+    /// The scopes of the route's `oauth.scopes` that the token does not have. They are what clients ask for first; nothing
+    /// but the rules requires one.
+    pub unheld_scopes: Vec<Scope>,
+    /// What the configuration says about what the token did not pass, in words for its operator.
+    pub hint: Option<String>,
 }
 
 /// Whom the gateway asks about a token that is not signed.
@@ -299,7 +308,7 @@ pub async fn examine(
     about: &ExaminedFor<'_>,
     token: &str,
 ) -> Result<Examined, ExamineError> {
-    let resource = meant(&settings, about)?;
+    let (resource, wanted_scopes) = meant(&settings, about)?;
     let form = TokenForm::of(token);
     let asked = match form {
         TokenForm::Signed => Ok(None),
@@ -347,7 +356,74 @@ pub async fn examine(
     let on_route = place.is_some_and(|place| resource.issuers.contains(&place));
     let checks = states(&verdict, form, on_route);
     let asked = asked.map(|(_, asked)| asked);
-    Ok(Examined { issuer, asked, resource: resource.uri, checks, verdict })
+    let unheld_scopes = match &verdict {
+        Judgement::Accepted(who, _) | Judgement::Revoked(who) => {
+            wanted_scopes.into_iter().filter(|wanted| !holds(who, wanted)).collect()
+        }
+        Judgement::Refused(_) => Vec::new(),
+    };
+    let hint = match &verdict {
+        Judgement::Refused(error) => hint(error, issuers, (place, &resource.issuers), token),
+        Judgement::Accepted(..) | Judgement::Revoked(_) => None,
+    };
+    let resource = resource.uri;
+    Ok(Examined { issuer, asked, resource, checks, verdict, unheld_scopes, hint })
+}
+
+/// Whether a caller has a scope that clients ask for. Some providers are asked for `api://API/NAME` and write `NAME`.
+fn holds(who: &Principal, wanted: &Scope) -> bool {
+    let short = wanted.as_str().rsplit('/').next();
+    who.claims.scopes.iter().any(|scope| scope == wanted || Some(scope.as_str()) == short)
+}
+
+/// What the configuration says about what a token of the issuer at `place` did not pass; the route believes those `on_route`.
+fn hint(
+    error: &TokenError,
+    issuers: &[Issuer],
+    (place, on_route): (Option<usize>, &[usize]),
+    token: &str,
+) -> Option<String> {
+    match error {
+        TokenError::Issuer => {
+            let document = jose::said(token);
+            let said = document.as_ref().and_then(|claims| claims.root().get("iss")?.as_str());
+            Some(issuer_hint(issuers, said.as_deref()))
+        }
+        TokenError::IssuerOfRoute => {
+            let names = on_route.iter().filter_map(|place| issuers.get(*place));
+            let names: Vec<_> = names.map(|issuer| format!("`{}`", issuer.name)).collect();
+            Some(format!("`oauth.issuers` of the route has {}", names.join(", ")))
+        }
+        TokenError::Lifetime => {
+            let issuer = issuers.get(place?)?;
+            let most = humantime::format_duration(issuer.max_lifetime);
+            Some(format!("`maxLifetime` of issuer `{}` is {most}", issuer.name))
+        }
+        _ => None,
+    }
+}
+
+/// Which issuers are configured, and whether one is all but the one that a token names.
+fn issuer_hint(issuers: &[Issuer], said: Option<&str>) -> String {
+    let bare = |url: &str| url.trim_end_matches('/').to_lowercase();
+    let near =
+        said.and_then(|said| issuers.iter().find(|issuer| bare(&issuer.issuer) == bare(said)));
+    if let Some(issuer) = near {
+        return format!(
+            "issuer `{}` is configured as `{}`, which has to be the same as `iss` to the letter, also in a `/` at its end",
+            issuer.name, issuer.issuer
+        );
+    }
+    let all: Vec<_> = issuers
+        .iter()
+        .take(NAMED_ISSUERS)
+        .map(|issuer| format!("`{}` (`{}`)", issuer.issuer, issuer.name))
+        .collect();
+    let more = match issuers.len().saturating_sub(all.len()) {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    format!("configured are {}{more}", all.join(", "))
 }
 
 /// Which issuer the gateway asks about a token that is not signed, by its place in the configuration, and where.
@@ -391,8 +467,11 @@ fn states(verdict: &Judgement, form: TokenForm, on_route: bool) -> Vec<(TokenChe
     checks.map(|check| (check, state(check))).collect()
 }
 
-/// The resource that a token is shown for.
-fn meant(settings: &Settings, about: &ExaminedFor<'_>) -> Result<Resource, ExamineError> {
+/// The resource that a token is shown for, and the scopes that clients are told to ask for there.
+fn meant(
+    settings: &Settings,
+    about: &ExaminedFor<'_>,
+) -> Result<(Resource, Vec<Scope>), ExamineError> {
     let is_meant = |listener: &&Listener| {
         listener.schemes.contains(&Scheme::Oauth)
             && about.listener.is_none_or(|name| *listener.name == *name)
@@ -405,5 +484,6 @@ fn meant(settings: &Settings, about: &ExaminedFor<'_>) -> Result<Resource, Exami
     };
     let names = || routes.iter().map(|route| format!("`{}`", route.path)).collect::<Vec<_>>();
     let route = route.ok_or_else(|| ExamineError::Route(names().join(", ")))?;
-    Ok(resource(settings, listener, listener.address, route))
+    let scopes = route.oauth.scopes.clone();
+    Ok((resource(settings, listener, listener.address, route), scopes))
 }

@@ -253,6 +253,7 @@ impl Gateway {
         let route = self.routes.get(head.uri.path()).cloned();
         // Before it is known who asks: records of callers that are refused say where they tried.
         record.route = route.as_ref().map(|route| Arc::clone(&route.path));
+        record.http_method = (!door.plain).then(|| framed::named(&head.method)).flatten();
         let caller = self.identify(door, peer, head.uri.path(), &head, record).await?;
         let route = route.ok_or_else(|| Failure::Route(self.astray(head.uri.path())))?;
         framed(&head)?;

@@ -418,11 +418,14 @@ impl Failure {
             ),
             Self::Authn(stranger) => {
                 let Stranger { error, challenge, nonce } = &**stranger;
-                let (status, message) = match error.wrong() {
-                    Wrong::Request => {
+                let (status, message) = match (error, error.wrong()) {
+                    (_, Wrong::Request) => {
                         (StatusCode::BAD_REQUEST, "send one credential, in one header")
                     }
-                    _ => (StatusCode::UNAUTHORIZED, "authenticate and try again"),
+                    (AuthnError::Unwanted, _) => {
+                        (StatusCode::UNAUTHORIZED, "this listener takes no credential; send none")
+                    }
+                    (_, _) => (StatusCode::UNAUTHORIZED, "authenticate and try again"),
                 };
                 let public = plain(status, code::REQUEST, message);
                 Public { challenge: challenge.clone(), nonce: nonce.clone(), ..public }

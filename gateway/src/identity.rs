@@ -89,6 +89,9 @@ pub enum AuthnError {
     /// The credential is not known.
     #[error("the credential is not known")]
     Unknown,
+    /// A credential was shown where nobody needs one, and nobody looks at any.
+    #[error("a credential, where the listener takes anonymous callers alone")]
+    Unwanted,
     /// More than one credential: it is not clear which one speaks.
     #[error("more than one credential")]
     Ambiguous,
@@ -109,9 +112,12 @@ impl AuthnError {
     pub const fn detail(&self) -> Option<Detail> {
         match self {
             Self::Token(error) => Some(error.detail()),
-            Self::Missing | Self::Unknown | Self::Ambiguous | Self::Forwarded | Self::Revoked => {
-                None
-            }
+            Self::Missing
+            | Self::Unknown
+            | Self::Unwanted
+            | Self::Ambiguous
+            | Self::Forwarded
+            | Self::Revoked => None,
         }
     }
 
@@ -120,7 +126,9 @@ impl AuthnError {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Missing => "credential-missing",
-            Self::Unknown | Self::Ambiguous | Self::Forwarded => "credential-refused",
+            Self::Unknown | Self::Unwanted | Self::Ambiguous | Self::Forwarded => {
+                "credential-refused"
+            }
             Self::Revoked => "credential-revoked",
             Self::Token(error) => match error {
                 TokenError::Audience => "token-audience",
@@ -158,7 +166,9 @@ impl AuthnError {
         match self {
             Self::Missing => Wrong::Nothing,
             Self::Ambiguous | Self::Forwarded => Wrong::Request,
-            Self::Unknown | Self::Revoked => Wrong::Token("the token is not accepted"),
+            Self::Unknown | Self::Unwanted | Self::Revoked => {
+                Wrong::Token("the token is not accepted")
+            }
             Self::Token(error) => match error {
                 TokenError::Expired => Wrong::Token("the token has expired"),
                 TokenError::Audience => Wrong::Token("the token is for another resource"),
@@ -296,7 +306,14 @@ impl Identity {
         {
             return Err(AuthnError::Ambiguous);
         }
-        let shown = shown?;
+        // A key that is left over in a client is no mistake that another one would mend.
+        let open = !asked.schemes.is_empty()
+            && asked.schemes.iter().all(|scheme| *scheme == Scheme::Anonymous);
+        let unknown = if open { AuthnError::Unwanted } else { AuthnError::Unknown };
+        let shown = shown.map_err(|error| match error {
+            AuthnError::Unknown => unknown.clone(),
+            other => other,
+        })?;
         asked.proof = shown.proof;
         let mut foreign = false;
         for scheme in asked.schemes {
@@ -315,7 +332,7 @@ impl Identity {
                 Claim::Refuted(error) => return Err(error),
             }
         }
-        Err(if foreign { AuthnError::Unknown } else { AuthnError::Missing })
+        Err(if foreign { unknown } else { AuthnError::Missing })
     }
 
     fn key(&self, shown: &Shown<'_>) -> Claim {
@@ -597,7 +614,7 @@ mod tests {
 
     #[test]
     fn a_credential_is_good_or_it_is_refused() {
-        use AuthnError::{Ambiguous, Missing, Unknown};
+        use AuthnError::{Ambiguous, Missing, Unknown, Unwanted};
         let keys = [Scheme::ApiKey];
         let both = [Scheme::ApiKey, Scheme::Anonymous];
         let open = [Scheme::Anonymous];
@@ -618,7 +635,8 @@ mod tests {
             (&both, &[], Ok("anonymous")),
             (&both, &[("authorization", "Bearer k1")], Ok("ana")),
             (&both, &[("authorization", "Bearer wrong")], Err(Unknown)),
-            (&open, &[("authorization", "Bearer k1")], Err(Unknown)),
+            (&open, &[("authorization", "Bearer k1")], Err(Unwanted)),
+            (&open, &[("authorization", "Basic azE=")], Err(Unwanted)),
             (&[], &[("authorization", "Bearer k1")], Err(Missing)),
         ] {
             assert_eq!(identify(schemes, headers), expected.map(str::to_owned), "{headers:?}");

@@ -35,6 +35,27 @@ pub fn in_a_line(text: &str) -> String {
     text.replace('\n', "\\n").replace('\t', "\\t")
 }
 
+/// An escaped text, as `str::escape_debug` and JSON write it, with quotation marks as they are: between none they end
+/// nothing, and people read them. Everything else stays escaped.
+#[must_use]
+pub fn with_quotes(escaped: &str) -> String {
+    let mut out = String::with_capacity(escaped.len());
+    let mut characters = escaped.chars();
+    while let Some(c) = characters.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match characters.next() {
+            Some(quote @ ('"' | '\'')) => out.push(quote),
+            // The second of two backslashes begins no escape.
+            Some(other) => out.extend([c, other]),
+            None => out.push(c),
+        }
+    }
+    out
+}
+
 fn is_acted_on(c: char) -> bool {
     match Hidden::of(c) {
         Some(Hidden::Order | Hidden::Tag | Hidden::Shapeless | Hidden::Control) => true,
@@ -47,7 +68,7 @@ fn is_acted_on(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{in_a_line, printable};
+    use super::{in_a_line, printable, with_quotes};
     use std::borrow::Cow;
 
     #[test]
@@ -60,6 +81,16 @@ mod tests {
         assert_eq!(in_a_line("a\nb\tc"), "a\\nb\\tc");
         let plain = "tool\tgrüße 👩\u{200d}💻\n";
         assert!(matches!(printable(plain), Cow::Borrowed(same) if same == plain));
+    }
+
+    #[test]
+    fn quotation_marks_alone_need_no_escape() {
+        let said = "File \"a.py\", in 'f'\\ \\\" \u{1b}[31m\n";
+        assert_eq!(
+            with_quotes(&said.escape_debug().to_string()),
+            "File \"a.py\", in 'f'\\\\ \\\\\" \\u{1b}[31m\\n"
+        );
+        assert_eq!(with_quotes("a\\"), "a\\");
     }
 
     #[test]

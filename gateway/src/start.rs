@@ -203,7 +203,8 @@ async fn watch(beats: Arc<Heartbeats>, lasting: Arc<Lasting>) {
             lasting.metrics.worker_stalls.add(1);
             tracing::error!(
                 worker,
-                "a worker has stalled: what it serves waits, and liveness is red"
+                "a worker has stalled: what it serves waits, and liveness is red until it goes on; see docs/operations.md, \
+                 \"Alive and ready\""
             );
         }
         for worker in known.difference(&stalled) {

@@ -4,6 +4,7 @@
 //! Nothing is looked up: neither names of hosts nor links of a file system.
 
 mod aim;
+mod cover;
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

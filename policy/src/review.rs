@@ -122,9 +122,7 @@ const ARGUMENTS: [ArgumentRule; 7] = [
         severity: Severity::Low,
         note: "an argument that names a file",
         fix: "say in `policy.constraints` which folder is meant, if the server does not keep to one by itself",
-        is: |argument, _| {
-            has(argument, &["path", "file", "filename", "filepath", "directory", "dir", "folder"])
-        },
+        is: is_file,
         of: ArgumentTypes::FreeText,
     },
     ArgumentRule {
@@ -158,6 +156,27 @@ const ARGUMENTS: [ArgumentRule; 7] = [
 
 fn has(words: &[String], any: &[&str]) -> bool {
     words.iter().any(|word| any.contains(&word.as_str()))
+}
+
+/// Whether it names a file: `path`, `output_dir`, `paths`; in a tool that is about files also `source` and `destination`.
+fn is_file(argument: &[String], tool: &ToolContext<'_>) -> bool {
+    const NAMES: [&str; 12] = [
+        "path",
+        "paths",
+        "file",
+        "filename",
+        "filenames",
+        "filepath",
+        "filepaths",
+        "directory",
+        "directories",
+        "dir",
+        "folder",
+        "folders",
+    ];
+    const ENDS: [&str; 6] = ["source", "destination", "src", "dest", "dst", "target"];
+    let is_end = || matches!(argument, [only] if ENDS.contains(&only.as_str()));
+    has(argument, &NAMES) || is_end() && (has(&tool.words, &NAMES) || has(&tool.words, &["files"]))
 }
 
 /// Whether it is run: `command`, `shell_command`, `python_code`; not `service_code`. What is called `code` alone is run
@@ -625,6 +644,7 @@ mod tests {
             (argument("sql", text()), "free-sql"),
             (argument("callbackUrl", text()), "free-url"),
             (argument("path", text()), "free-path"),
+            (argument("paths", text()), "free-path"),
             (argument("bcc", text()), "arbitrary-recipient"),
             (argument("is_admin", json!({ "type": "boolean" })), "self-declared-privilege"),
             (argument("note", json!({ "type": "string" })), "missing-bounds"),

@@ -330,3 +330,41 @@ fn a_line_about_a_stranger_says_from_where_and_to_which_route() {
         assert!(lines[1].contains(" to no route (credential-refused)"), "{said}");
     }
 }
+
+#[test]
+fn a_query_shows_quotation_marks_as_they_are_and_how_a_request_without_a_method_came() {
+    for era in ERAS {
+        let server = Server::echo(era, &["echo"]);
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        assert!(ana.call("{\"tools\": 'x'}\\", &json!({})).code() < 0);
+        if era == Era::Legacy {
+            let _stream = ana.stream(None);
+            let http = |name: &str| {
+                let is = |record: &serde_json::Value| record["httpMethod"] == name;
+                gateway.recorded(name, |record| is(record) && record["outcome"] == "answered")
+            };
+            assert_eq!(http("GET")["principal"], "ana");
+            let delete = String::from_utf8(ana.bytes("x", None, "")).unwrap();
+            let delete = delete.replacen("POST", "DELETE", 1);
+            assert_eq!(raw(gateway.address, delete.as_bytes()).status, 200);
+            assert!(http("DELETE")["method"].is_null());
+        }
+        let query = |arguments: &[&str]| {
+            let mut command = Command::new(binary());
+            command.args(["audit", "query"]).args(arguments).arg(gateway.audit());
+            String::from_utf8(command.output().unwrap().stdout).unwrap()
+        };
+        let said = query(&[]);
+        assert!(said.contains(r#"ana tools/call up/{"tools": 'x'}\\ "#), "{era:?}: {said}");
+        for method in ["GET", "DELETE"] {
+            let line = format!(" answered ana {method}");
+            assert_eq!(said.contains(&line), era == Era::Legacy, "{method}: {said}");
+        }
+        // What has a method of MCP has that alone, and JSON is as it was.
+        let calls = query(&["--method", "tools/call", "--format", "jsonl"]);
+        let call: serde_json::Value = calls.lines().next().unwrap().parse().unwrap();
+        assert_eq!(call["tool"], "{\"tools\": 'x'}\\", "{calls}");
+        assert!(call["httpMethod"].is_null(), "{calls}");
+    }
+}

@@ -650,3 +650,61 @@ fn numbers_that_are_told_are_right_and_no_ellipsis_is_lost() {
         }
     }
 }
+
+#[test]
+fn packages_that_are_shown_have_a_version_that_there_is() {
+    // These were installed and run, `agents.rs` says how.
+    let known = read("docs/agents.md");
+    let pypi = Regex::new(r"`([a-z-]+)`(?: and `([a-z-]+)`)? ([0-9][0-9.]*[0-9])").unwrap();
+    let there = |name: &str, version: &str| {
+        pypi.captures_iter(&known).any(|found| {
+            [found.get(1), found.get(2)].iter().flatten().any(|one| one.as_str() == name)
+                && &found[3] == version
+        })
+    };
+    let shown = Regex::new(r"([a-z][a-z-]*)==([0-9][0-9.]*[0-9])").unwrap();
+    let mut count = 0;
+    let files = ["deploy/Dockerfile.stdio".to_owned()].into_iter().chain(pages());
+    for page in files {
+        for found in shown.captures_iter(&read(&page)) {
+            assert!(there(&found[1], &found[2]), "{page}: {}: see docs/agents.md", &found[0]);
+            count += 1;
+        }
+    }
+    assert!(count > 0);
+}
+
+/// The sources below a folder of the repository.
+fn sources(folder: &str) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![root().join(folder)]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push(path),
+            }
+        }
+    }
+    found.retain(|path| path.extension().is_some_and(|end| end == "rs"));
+    found
+}
+
+#[test]
+fn headings_that_messages_of_the_gateway_name_stand_on_their_pages() {
+    let continued = Regex::new(r"\\\n\s*").unwrap();
+    let named = Regex::new(r#"(docs/[a-z-]+\.md)`?, \\"([^\\"]+)\\""#).unwrap();
+    let mut found = BTreeSet::new();
+    for path in ["gateway/src", "policy/src"].into_iter().flat_map(sources) {
+        let text = fs::read_to_string(&path).unwrap();
+        for name in named.captures_iter(&continued.replace_all(&text, "")) {
+            let (page, heading) = (name[1].to_owned(), name[2].to_owned());
+            let known = anchors(&page);
+            assert!(known.contains(&anchor(&heading)), "{}: {page}: {heading}", path.display());
+            found.insert((page, heading));
+        }
+    }
+    // What is logged of a worker that has stalled says where to read on.
+    let stalled = ("docs/operations.md".to_owned(), "Alive and ready".to_owned());
+    assert!(found.contains(&stalled), "{found:?}");
+}

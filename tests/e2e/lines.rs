@@ -89,6 +89,30 @@ fn with_log_format_human_each_request_is_a_line() {
 }
 
 #[test]
+fn what_a_program_says_is_logged_with_quotation_marks_as_they_are() {
+    let shown = r#"File "server.py", line 3, in 'call': {"id": 1} C:\\new\u{1b}[31m"#;
+    let said =
+        r"File \042server.py\042, line 3, in \047call\047: {\042id\042: 1} C:\134new\033[31m\n";
+    let script = format!("printf '{said}' >&2; exec {} canary", binary().display());
+    let script = json!(script);
+    let servers = format!("- {{name: files, command: sh, args: [-c, {script}]}}");
+    let config = Config::with(&servers, "[files]");
+    let read_log = |format: &str| {
+        let gateway = started(&[], &config, &["--log-format", format], NoColor::Unset);
+        for era in ERAS {
+            assert!(!gateway.client(era, ANA).tools().is_empty(), "{era:?}");
+        }
+        gateway.says("server.py")
+    };
+    let log = read_log("human");
+    assert!(log.contains(shown) && !log.contains('\u{1b}'), "{log:?}");
+    let log = read_log("json");
+    let line = log.lines().find(|line| line.contains("server.py")).unwrap();
+    let parsed: Value = line.parse().unwrap();
+    assert_eq!(parsed["fields"]["text"], shown, "{line}");
+}
+
+#[test]
 fn in_a_pipe_the_log_is_json_and_the_configuration_can_say_otherwise() {
     let server = Server::echo(Era::Modern, &["echo", "read_text_file"]);
     let lines = |gateway: &Gateway| -> Vec<String> {

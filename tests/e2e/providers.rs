@@ -507,6 +507,55 @@ fn a_token_is_inspected_check_by_check_as_the_gateway_would() {
 }
 
 #[test]
+fn an_inspected_token_without_the_scopes_that_clients_ask_for_is_accepted_with_a_note() {
+    let (server, issuer) = (server(), Issuer::start());
+    let config = believing(&server, &issuer.item("corp", ""));
+    let token = issuer.token(&changed(&issuer.claims("alice"), &json!({ "scope": "openid" })));
+    let gateway = config.start();
+    for era in ERAS {
+        assert_eq!(shown(&gateway, era, &token).0, 200, "{era:?}");
+    }
+    let (code, out, said) = inspected(&config, &[], &token);
+    assert_eq!(code, Some(0), "{out}{said}");
+    assert!(out.contains("note         the token does not have `mcp`: `oauth.scopes`"), "{out}");
+    let (_, out, _) = inspected(&config, &["--format", "json"], &token);
+    assert_eq!(out.parse::<Value>().unwrap()["unheldScopes"], json!(["mcp"]), "{out}");
+    // One that has them, also as a provider writes them that is asked for `api://API/mcp`.
+    let mut with_uri = config.clone();
+    with_uri.routes = with_uri.routes.replace("[mcp]", "['api://x/mcp']");
+    for config in [&config, &with_uri] {
+        let (_, out, _) = inspected(config, &[], &issuer.good("alice"));
+        assert!(out.contains("accepted") && !out.contains("note  "), "{out}");
+    }
+}
+
+#[test]
+fn an_inspected_token_that_is_refused_is_explained_by_the_configuration() {
+    let (server, issuer) = (server(), Issuer::start());
+    let config = believing(&server, &issuer.item("corp", "maxLifetime: 10m"));
+    let claims = issuer.claims("alice");
+    let refused = |changes: Value| {
+        let (code, out, said) = inspected(&config, &[], &issuer.token(&changed(&claims, &changes)));
+        assert_eq!(code, Some(5), "{out}{said}");
+        out
+    };
+    let (url, slashed) = (issuer.url(), format!("{}/", issuer.url()));
+    for (changes, expected) in [
+        (
+            json!({ "exp": now() + 7200 }),
+            "lifetime: good for longer than `maxLifetime` of its issuer allows\n".to_owned(),
+        ),
+        (json!({ "exp": now() + 7200 }), "`maxLifetime` of issuer `corp` is 10m\n".to_owned()),
+        (json!({ "exp": now() - 900 }), "expired: its `exp` has passed\n".to_owned()),
+        (json!({ "iss": slashed }), format!("issuer `corp` is configured as `{url}`, which has")),
+        (json!({ "iss": "https://x.example" }), format!("configured are `{url}` (`corp`)\n")),
+    ] {
+        let out = refused(changes);
+        assert!(out.contains(&expected), "{expected}: {out}");
+    }
+}
+
+#[test]
 fn a_token_is_inspected_by_the_usual_configuration_of_the_folder() {
     let (server, issuer, folder) =
         (Server::echo(Era::Modern, &["echo"]), Issuer::start(), Folder::new());

@@ -45,6 +45,71 @@ fn what_servers_offer_is_scanned_with_a_fix_for_everything() {
 }
 
 #[test]
+fn a_scan_says_which_arguments_are_limited_already_and_which_are_open() {
+    let text = json!({ "type": "string" });
+    let texts = json!({ "type": "array", "items": text });
+    let offered = |name: &str, arguments: &Value| {
+        described(name, "Works on files, not on folders.", &json!({}), arguments)
+    };
+    let tools = json!([
+        offered("read_file", &json!({ "path": text })),
+        offered("read_multiple_files", &json!({ "paths": texts })),
+        offered("move_file", &json!({ "source": text, "destination": text })),
+        offered("fetch", &json!({ "url": text })),
+    ]);
+    let of = |argument: &str, more: &str| {
+        format!("- {{servers: [up], tools: ['*'], argument: '{argument}', {more}}}\n")
+    };
+    let path = "type: path, within: [/srv]";
+    for era in ERAS {
+        let server = Server::with(era, tools.clone(), |_, _| false);
+        let scanned = |constraints: &str| {
+            let config = Config::of(&server.url())
+                .policy(&format!("rules: []\nconstraints:\n{constraints}"));
+            let human = String::from_utf8(config.tried(&["scan"]).stdout).unwrap();
+            let json = String::from_utf8(config.tried(&["scan", "--format", "json"]).stdout);
+            #[expect(clippy::disallowed_methods, reason = "our own output")]
+            let all: Vec<Value> = serde_json::from_str(&json.unwrap()).unwrap();
+            let free = all.iter().filter(|one| one["rule"].as_str().unwrap().starts_with("free-"));
+            let by = |one: &Value| {
+                let at = one["at"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+                (at, one["limitedBy"].clone())
+            };
+            let free: std::collections::BTreeMap<_, _> = free.map(by).collect();
+            (human, free)
+        };
+        let (human, free) = scanned(&(of("/path", path) + &of("/url", "maxLength: 9")));
+        assert_eq!(
+            serde_json::to_value(free).unwrap(),
+            json!({ "path": [0], "paths": [], "source": [], "destination": [], "url": [] }),
+            "{era:?}: {human}"
+        );
+        for expected in [
+            "free-path: an argument that names a file (4 findings, 1 limited)\n",
+            "         up/tools/move_file /inputSchema/properties/source\n",
+            "         up/tools/read_multiple_files /inputSchema/properties/paths\n",
+            "         limited by constraint 1: up/tools/read_file /inputSchema/properties/path\n",
+            "; 1 of them limited by `policy.constraints`",
+        ] {
+            assert!(human.contains(expected), "{era:?} {expected}: {human}");
+        }
+        // What only records refuses nothing; a constraint of each item limits the list; of several, all are named.
+        let all = of("/path", &format!("{path}, mode: audit"))
+            + &of("/paths/*", path)
+            + &of("/source", path)
+            + &of("/*", "enum: [a]")
+            + &of("/url", "type: url");
+        let (human, free) = scanned(&all);
+        assert_eq!(
+            serde_json::to_value(free).unwrap(),
+            json!({ "path": [3], "paths": [1, 3], "source": [2, 3], "destination": [3], "url": [3, 4] }),
+            "{era:?}: {human}"
+        );
+        assert!(human.contains("limited by constraint 4, 5: up/tools/fetch"), "{human}");
+    }
+}
+
+#[test]
 fn a_file_is_scanned_too_in_every_format() {
     let folder = Folder::new();
     let file = folder.path().join("tools.json");

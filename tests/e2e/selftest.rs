@@ -101,6 +101,55 @@ fn everything_holds_as_it_is_configured_where_nothing_is() {
 }
 
 #[test]
+fn the_log_is_queried_without_the_self_test_unless_that_is_asked_for() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["read"]), Folder::new());
+        let config = config(&server, &folder);
+        let gateway = config.start();
+        eventually("ready", || (get(gateway.ops.unwrap(), "/readyz").status == 200).then_some(()));
+        assert!(gateway.client(era, ANA).call("absent", &json!({})).code() < 0);
+        // A stranger on its route is not the self-test.
+        let stranger = Client::connect(gateway.address, "/portcullis-selftest", era, Some(ANA));
+        assert!(stranger.call("selftest_plain", &json!({})).code() < 0);
+        let mine = gateway.recorded("the call", |record| record["tool"] == "absent");
+        let audit = |arguments: &[&str]| {
+            let mut command = Command::new(binary());
+            let output = command.arg("audit").args(arguments).arg(gateway.audit()).output();
+            let output = output.unwrap();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            (text(&output.stdout), text(&output.stderr))
+        };
+        let denied = ["query", "--outcome", "denied"];
+        let (out, said) = audit(&denied);
+        assert!(out.contains("denied ana tools/call absent") || out.contains("/absent"), "{out}");
+        assert!(out.contains("selftest_plain") && out.lines().count() == 2, "{era:?}: {out}");
+        let note = " records of the self-test left out: `--selftest` shows them";
+        assert!(said.contains(note), "{said}");
+        for whole in [
+            &["query", "--outcome", "denied", "--selftest"][..],
+            &["query", "--outcome", "denied", "--principal", "portcullis-selftest"],
+            &["export", "--outcome", "denied", "--format", "jsonl"],
+        ] {
+            let (out, said) = audit(whole);
+            assert!(
+                out.lines().count() > 9 && !said.contains("left out"),
+                "{whole:?}: {out}{said}"
+            );
+        }
+        let (out, _) = audit(&["tail", "-n", "1000"]);
+        assert!(!out.contains("selftest_secret") && out.contains(" selftest - (passed"), "{out}");
+        assert!(!out.contains("server `portcullis-selftest`"), "{out}");
+        // One that is asked for by its id is shown.
+        let is_own = |record: &Value| record["principal"] == "portcullis-selftest";
+        let own = gateway.recorded("one of its own", is_own);
+        for id in [&own["id"], &mine["id"]] {
+            let (out, _) = audit(&["query", "--id", id.as_str().unwrap()]);
+            assert!(!out.is_empty(), "{id}");
+        }
+    }
+}
+
+#[test]
 fn what_is_configured_out_is_missed() {
     let server = Server::echo(Era::Modern, &["read"]);
     let content = |text: &str| format!("rules:\n- {ALL}\ncontent:\n- {{servers: ['*'], {text}}}");

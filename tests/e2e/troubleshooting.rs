@@ -205,7 +205,18 @@ fn a_key_that_is_not_known_is_refused_in_the_words_of_the_page() {
         let stranger = Client::silent(gateway.address, "/mcp", era, &headers);
         let answer = stranger.ask("tools/list", json!({}));
         assert_eq!(answer.status, 401);
-        told(SITUATIONS[7], || answer.body.clone());
+        // A key that is left over in the client of a listener for everybody is not asked for another one.
+        let mut open = Config::of(&server.url());
+        open.authentication = "[anonymous]".to_owned();
+        open.identity = "anonymous: {groups: [dev]}".to_owned();
+        let open = open.start();
+        assert_eq!(Client::connect(open.address, "/mcp", era, None).tools(), ["read"], "{era:?}");
+        let leftover = Client::silent(open.address, "/mcp", era, &headers);
+        let refused = leftover.ask("tools/list", json!({}));
+        assert_eq!(refused.status, 401);
+        assert_eq!(open.last()["reason"], "credential-refused");
+        assert!(!refused.body.contains("authenticate"), "{}", refused.body);
+        told(SITUATIONS[7], || format!("{}\n{}", answer.body, refused.body));
     }
 }
 

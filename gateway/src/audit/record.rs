@@ -135,6 +135,8 @@ pub struct Record {
     pub version: Option<Version>,
     /// What it asked for.
     pub method: Option<Box<str>>,
+    /// How it came over HTTP (`GET`, `POST`, `DELETE`): all that is known of a request that has no method of MCP.
+    pub http_method: Option<&'static str>,
     /// Its JSON-RPC id.
     pub rpc_id: Option<Id>,
     /// The server it was for.
@@ -230,6 +232,7 @@ impl Record {
             route: None,
             version: None,
             method: None,
+            http_method: None,
             rpc_id: None,
             server: None,
             item: None,
@@ -354,6 +357,7 @@ impl Record {
         if let Some((_, hidden)) = listed {
             number(line, "hidden", hidden as u64);
         }
+        foreign(line, "httpMethod", self.http_method.filter(|_| self.method.is_none()));
         plain(line, "id", &texts.id);
         foreign(line, "listener", Some(&self.listener));
         self.named(line, "method", self.method.as_deref());

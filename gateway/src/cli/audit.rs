@@ -16,13 +16,17 @@ use gateway::audit::note::{Signer, Verifier};
 use gateway::audit::ocsf;
 use gateway::audit::verify::{Audit as Auditor, Demands, End, Report, UNCOVERED, Weight};
 use gateway::ending::Outcome;
+use gateway::settings::selftest::PATH;
 use policy::json::{Bounds, Document, Value, write_ascii};
+use policy::name::RESERVED;
 
-use super::printable::{in_a_line, printable};
+use super::printable::{in_a_line, printable, with_quotes};
 use super::{FAILED, Format, complain, print, say};
 
 /// The log is not the one that was written.
 const BROKEN: u8 = 8;
+/// Where the self-test calls from.
+const NOBODY: &str = "127.0.0.1:0";
 /// How often a file is looked at that is followed.
 const TURN: Duration = Duration::from_millis(200);
 /// What a formula begins with in a spreadsheet, also in the full width of East Asian scripts.
@@ -148,7 +152,7 @@ enum Shown {
 }
 
 /// Which records.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct Filter {
     /// With this id, which a denied call has in `_meta["dev.portcullis/denial"].record`.
     #[arg(long)]
@@ -190,6 +194,10 @@ struct Filter {
     /// Before this time (RFC 3339), or so long ago.
     #[arg(long, value_parser = moment)]
     until: Option<Moment>,
+    /// Show also what the self-test of the gateway was answered, which `query` and `tail` leave out. `export` writes it in
+    /// any case.
+    #[arg(long)]
+    selftest: bool,
 }
 
 /// A time, as it was said.
@@ -217,12 +225,20 @@ impl Moment {
 }
 
 impl Filter {
+    /// Whether it leaves this out only because it is of the self-test: where that, or one record, is not asked for by name.
+    fn is_passed_over(&self, record: Value<'_>) -> bool {
+        let named = [&self.principal, &self.server];
+        let asked = named.iter().any(|name| name.as_deref() == Some(RESERVED));
+        !asked && self.id.is_none() && self.trace.is_none() && is_of_selftest(record)
+    }
+
     fn wants(&self, record: Value<'_>, now: SystemTime) -> bool {
         let text = |name: &str| record.get(name).and_then(|value| value.as_str());
         let is = |name: &str, wanted: &Option<String>| {
             wanted.as_ref().is_none_or(|wanted| text(name).as_deref() == Some(&**wanted))
         };
-        let all = is("id", &self.id)
+        let all = (self.selftest || !self.is_passed_over(record))
+            && is("id", &self.id)
             && is("event", &self.event)
             && is("principal", &self.principal)
             && is("server", &self.server)
@@ -251,6 +267,19 @@ impl Filter {
     }
 }
 
+/// Whether an exchange is one of the self-test, or its server is what an event is about. The self-test calls from port 0 of
+/// the loopback address, from which nobody can connect, and on a route of its own: a stranger who calls that route is shown.
+/// The report of the self-test itself (`selftest`) is none of its exchanges.
+fn is_of_selftest(record: Value<'_>) -> bool {
+    let text = |name: &str| record.get(name).and_then(|value| value.as_str());
+    let called = text("peer").as_deref() == Some(NOBODY)
+        && text("listener").as_deref() != Some("stdio")
+        && text("route").is_some_and(|route| route.starts_with(PATH));
+    let about = ["definition", "shadowing"].iter().any(|it| text("event").as_deref() == Some(it))
+        && text("what").is_some_and(|what| what.starts_with(&format!("server `{RESERVED}`,")));
+    called || about
+}
+
 pub(super) fn run(audit: Audit, now: SystemTime) -> ExitCode {
     let done = match audit.verb {
         Verb::Verify { files, key, checkpoint, from, uncovered, collected, format } => {
@@ -260,8 +289,10 @@ pub(super) fn run(audit: Audit, now: SystemTime) -> ExitCode {
         Verb::Tail { file, lines, follow, filter, format } => {
             tail(&file, lines, follow, &|line| shown(line, &filter, format, now))
         }
-        Verb::Query { files, filter, format } | Verb::Export { files, filter, format } => {
-            query(&files, &filter, (format, now))
+        Verb::Query { files, filter, format } => query(&files, &filter, (format, now)),
+        // Another tool gets the whole log.
+        Verb::Export { files, filter, format } => {
+            query(&files, &Filter { selftest: true, ..filter }, (format, now))
         }
         Verb::Keygen { file, origin } => keygen(&file, &origin),
     };
@@ -451,13 +482,23 @@ fn query(
     if format == Shown::Csv {
         writeln!(out, "{}\r", COLUMNS.join(","))?;
     }
-    let mut found = 0_u64;
-    let unread = lines(files, &mut |line, _| {
-        let Some(text) = shown(line, filter, format, now) else { return Ok(()) };
+    let (mut found, mut passed_over) = (0_u64, 0_u64);
+    let whole = Filter { selftest: true, ..filter.clone() };
+    let unread = lines(files, &mut |line, record| {
+        let Some(text) = shown(line, filter, format, now) else {
+            let root = record.root();
+            let is_own = !filter.selftest && filter.is_passed_over(root);
+            passed_over += u64::from(is_own && whole.wants(root, now));
+            return Ok(());
+        };
         found += 1;
         out.write_all(&text)
     })?;
     out.flush()?;
+    if passed_over > 0 {
+        let records = if passed_over == 1 { "record" } else { "records" };
+        say(&format!("{passed_over} {records} of the self-test left out: `--selftest` shows them"));
+    }
     if unread > 0 {
         say(&format!("{unread} lines are no records; `portcullis audit verify` says why"));
         return Ok(ExitCode::from(FAILED));
@@ -617,12 +658,14 @@ fn words(record: Value<'_>) -> Vec<u8> {
         let mut quoted = Vec::new();
         write_ascii(&mut quoted, text);
         let inner = quoted.get(1..quoted.len() - 1).unwrap_or_default();
-        out.extend_from_slice(inner);
+        out.extend_from_slice(with_quotes(&String::from_utf8_lossy(inner)).as_bytes());
     };
     word(&text("time").unwrap_or_default());
     word(&text("outcome").unwrap_or(event));
     word(&text("principal").unwrap_or_else(|| "-".to_owned()));
-    if let Some(method) = text("method") {
+    // A request without a method of MCP is told by that of HTTP; of a stranger it is not known what it was to be.
+    let of_http = || text("principal").and_then(|_| text("httpMethod"));
+    if let Some(method) = text("method").or_else(of_http) {
         word(&method);
     }
     let item = ["tool", "prompt", "resource", "template"].iter().find_map(|kind| text(kind));

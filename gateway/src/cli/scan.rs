@@ -9,14 +9,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use policy::constraint::Type;
 use policy::drift::visible;
 use policy::inspect::{Detector, Finding};
 use policy::json::{Bounds, Document, Value};
 use policy::mode::Mode;
 use policy::name::ServerName;
 use policy::offer::{Catalog, Kind, Offer};
-use policy::review::{self, Severity};
-use policy::shadow::{Likeness, Shadowing, Shadows, SharedRoutes};
+use policy::pipeline::Policy;
+use policy::review::{self, Remark, Severity};
+use policy::shadow::{Likeness, Shadowing, Shadows};
 use policy::work::Budget;
 use serde_json::json;
 
@@ -79,6 +81,14 @@ struct Found {
     at: String,
     note: String,
     fix: &'static str,
+    /// The constraints that limit what is found, counted from 0 in the order of the configuration.
+    limited_by: Vec<usize>,
+}
+
+impl Found {
+    const fn is_limited(&self) -> bool {
+        !self.limited_by.is_empty()
+    }
 }
 
 pub(super) fn run(scan: &Scan) -> ExitCode {
@@ -86,12 +96,12 @@ pub(super) fn run(scan: &Scan) -> ExitCode {
         Some(file) => input(file),
         None => asked(&scan.which),
     };
-    let Scanned { catalogs, routes, mut found, failed } = match read {
+    let Scanned { catalogs, policy, mut found, failed } = match read {
         Ok(read) => read,
         Err(code) => return code,
     };
     let count: usize = catalogs.iter().map(|catalog| catalog.offers().len()).sum();
-    found.extend(look(&catalogs, &routes));
+    found.extend(look(&catalogs, &policy));
     found.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.thing.cmp(&b.thing)));
     let least = scan.show.unwrap_or(match scan.format {
         Output::Human => FailOn::Low,
@@ -117,8 +127,8 @@ pub(super) fn run(scan: &Scan) -> ExitCode {
 struct Scanned {
     /// What servers offer.
     catalogs: Vec<Arc<Catalog>>,
-    /// Which of them are offered together.
-    routes: SharedRoutes,
+    /// Which of them are offered together, and what their arguments may be.
+    policy: Policy,
     /// What was found in what they say of themselves.
     found: Vec<Found>,
     /// The code to end with where not everything could be read.
@@ -147,7 +157,7 @@ fn asked(which: &Propose) -> Result<Scanned, ExitCode> {
     };
     Ok(Scanned {
         failed,
-        routes: settings.policy.routes().clone(),
+        policy: settings.policy,
         catalogs: surveys.iter().flat_map(|survey| survey.catalogs.iter().cloned()).collect(),
         found,
     })
@@ -180,8 +190,8 @@ fn input(file: &Path) -> Result<Scanned, ExitCode> {
     Ok(Scanned { catalogs, ..Scanned::default() })
 }
 
-/// Everything there is to be said about what servers on these routes offer.
-fn look(catalogs: &[Arc<Catalog>], routes: &SharedRoutes) -> Vec<Found> {
+/// Everything there is to be said about what servers under this policy offer.
+fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<Found> {
     let mut found = Vec::new();
     for catalog in catalogs {
         for offer in catalog.offers() {
@@ -196,22 +206,25 @@ fn look(catalogs: &[Arc<Catalog>], routes: &SharedRoutes) -> Vec<Found> {
                     at: String::new(),
                     note: "a number in it does not survive canonical form".to_owned(),
                     fix: "it cannot be approved: ask for a definition whose numbers a double holds",
+                    limited_by: Vec::new(),
                 });
             }
             if offer.kind() != Kind::Tool {
                 continue;
             }
+            let tool = (catalog.server(), offer.name().as_str());
             found.extend(review::tool(offer.definition()).into_iter().map(|remark| Found {
                 thing: of.clone(),
                 rule: remark.rule,
                 severity: remark.severity,
+                limited_by: limits(policy, tool, &remark),
                 at: remark.at,
                 note: remark.note.to_owned(),
                 fix: remark.fix,
             }));
         }
     }
-    let shadows = Shadows::among(catalogs.iter().cloned(), routes);
+    let shadows = Shadows::among(catalogs.iter().cloned(), policy.routes());
     for (server, kind, name, conflicts) in shadows.all() {
         for conflict in conflicts {
             found.push(Found {
@@ -221,10 +234,26 @@ fn look(catalogs: &[Arc<Catalog>], routes: &SharedRoutes) -> Vec<Found> {
                 at: "/name".to_owned(),
                 note: conflict.to_string(),
                 fix: "approve only the one that is meant, or say in `policy.shadowing` which of the two is shown",
+                limited_by: Vec::new(),
             });
         }
     }
     found
+}
+
+/// The constraints of a policy that limit the argument of a tool that a remark is about.
+fn limits(policy: &Policy, (server, tool): (&ServerName, &str), remark: &Remark) -> Vec<usize> {
+    let meant = match remark.rule {
+        "free-path" => Type::Path,
+        "free-url" => Type::Url,
+        "arbitrary-recipient" => Type::Email,
+        "free-command" | "free-sql" | "self-declared-privilege" => Type::Any,
+        // What is no remark on an argument, or one that a constraint does not mend.
+        _ => return Vec::new(),
+    };
+    let all = policy.constraints().iter().enumerate();
+    let acts = all.filter(|(_, one)| one.limits(server, tool, &remark.at, meant));
+    acts.map(|(n, _)| n).collect()
 }
 
 fn detected(of: &str, finding: &Finding) -> Found {
@@ -267,7 +296,8 @@ fn detected(of: &str, finding: &Finding) -> Found {
         _ => (Severity::Medium, "see `docs/pins.md`"),
     };
     let (rule, at) = (finding.detector.name(), finding.at.clone());
-    Found { thing: of.to_owned(), rule, severity, at, note: finding.note.to_string(), fix }
+    let note = finding.note.to_string();
+    Found { thing: of.to_owned(), rule, severity, at, note, fix, limited_by: Vec::new() }
 }
 
 /// How grave it is that something could be taken for something else: what is withheld by default, what is
@@ -298,11 +328,15 @@ fn human(found: &[&Found], count: usize, hidden: usize) -> String {
     let counts: Vec<String> =
         counts.iter().rev().map(|(severity, n)| format!("{n} {}", severity.as_str())).collect();
     let counts = if counts.is_empty() { "nothing found".to_owned() } else { counts.join(", ") };
+    let limited = match found.iter().filter(|one| one.is_limited()).count() {
+        0 => String::new(),
+        n => format!("; {n} of them limited by `policy.constraints`"),
+    };
     let more = match hidden {
         0 => String::new(),
         n => format!("; {n} more with `--show info`"),
     };
-    writeln!(out, "{count} definitions: {counts}{more}").unwrap_or_default();
+    writeln!(out, "{count} definitions: {counts}{limited}{more}").unwrap_or_default();
     out
 }
 
@@ -330,15 +364,33 @@ impl Alike {
         let said = if note.is_empty() { String::new() } else { format!(": {note}") };
         let n = all.len();
         let findings = if n == 1 { "finding" } else { "findings" };
-        writeln!(out, "{:<7}{rule}{said} ({n} {findings})", severity.0.as_str())?;
+        let (limited, open): (Vec<&Found>, Vec<&Found>) =
+            all.iter().copied().partition(|one| one.is_limited());
+        let narrowed = match limited.len() {
+            0 => String::new(),
+            n => format!(", {n} limited"),
+        };
+        writeln!(out, "{:<7}{rule}{said} ({n} {findings}{narrowed})", severity.0.as_str())?;
         let most = if severity.0 == Severity::High { n } else { PLACES };
-        for one in all.iter().take(most) {
+        for one in open.iter().take(most) {
             let said =
                 if note.is_empty() { format!(": {}", visible(&one.note)) } else { String::new() };
             writeln!(out, "         {} {}{said}", one.thing, visible(&one.at))?;
         }
-        if n > most {
-            writeln!(out, "         and {} more: `--format json` shows all", n - most)?;
+        if open.len() > most {
+            writeln!(out, "         and {} more: `--format json` shows all", open.len() - most)?;
+        }
+        for one in limited.iter().take(most) {
+            let by: Vec<_> = one.limited_by.iter().map(|n| (n + 1).to_string()).collect();
+            let (at, by) = (visible(&one.at), by.join(", "));
+            writeln!(out, "         limited by constraint {by}: {} {at}", one.thing)?;
+        }
+        if limited.len() > most {
+            let more = limited.len() - most;
+            writeln!(out, "         and {more} more that are limited: `--format json` shows all")?;
+        }
+        if open.is_empty() {
+            return Ok(());
         }
         writeln!(out, "       what to do: {fix}")
     }
@@ -348,7 +400,7 @@ fn as_json(found: &[&Found]) -> String {
     let one = |one: &&Found| {
         json!({
             "thing": one.thing, "rule": one.rule, "severity": one.severity.as_str(),
-            "at": one.at, "note": visible(&one.note), "fix": one.fix,
+            "at": one.at, "note": visible(&one.note), "fix": one.fix, "limitedBy": one.limited_by,
         })
     };
     let all: Vec<_> = found.iter().map(one).collect();
@@ -363,7 +415,10 @@ fn as_sarif(found: &[&Found], file: &str) -> String {
             Severity::Medium => "warning",
             Severity::Low | Severity::Info => "note",
         },
-        message: format!("{}. {}", visible(&one.note), one.fix),
+        message: match one.is_limited() {
+            true => format!("{}. A constraint limits it already", visible(&one.note)),
+            false => format!("{}. {}", visible(&one.note), one.fix),
+        },
         file: file.to_owned(),
         thing: format!("{}#{}", one.thing, one.at),
     };

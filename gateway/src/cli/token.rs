@@ -16,6 +16,7 @@ use gateway::identity::{AuthnError, Confirmation, TokenError};
 use gateway::jose::{self, LONGEST};
 use gateway::report::Chain;
 use policy::json::{Document, Value};
+use policy::name::Scope;
 use policy::principal::Principal;
 use serde_json::json;
 
@@ -280,6 +281,9 @@ fn words(token: &str, examined: &Examined) -> String {
             if let Some(proof) = proof(confirmation) {
                 line("needs", proof);
             }
+            if let Some(note) = unheld(&examined.unheld_scopes) {
+                line("note", &note);
+            }
         }
         Judgement::Revoked(principal) => {
             line("refused", "credential-revoked");
@@ -287,7 +291,22 @@ fn words(token: &str, examined: &Examined) -> String {
         }
         Judgement::Refused(error) => line("refused", AuthnError::Token(error.clone()).code()),
     }
+    if let Some(hint) = &examined.hint {
+        line("hint", hint);
+    }
     out
+}
+
+/// What is said of scopes that the route names and the token does not have; `None` where it has all.
+fn unheld(scopes: &[Scope]) -> Option<String> {
+    let names: Vec<_> = scopes.iter().map(|scope| format!("`{scope}`")).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "the token does not have {}: `oauth.scopes` of the route says what clients ask for first and requires nothing; \
+             put scopes that are needed in `scopes` of the rules",
+            names.join(", ")
+        )
+    })
 }
 
 /// Who would call.
@@ -348,5 +367,7 @@ fn object(examined: &Examined) -> serde_json::Value {
         "roles": who.map(|who| who.claims.roles.iter().map(|name| name.as_str()).collect::<Vec<_>>()),
         "scopes": who.map(|who| who.claims.scopes.iter().map(|name| name.as_str()).collect::<Vec<_>>()),
         "needs": confirmation,
+        "unheldScopes": examined.unheld_scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>(),
+        "hint": examined.hint,
     })
 }

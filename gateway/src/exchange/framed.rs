@@ -10,6 +10,16 @@ use crate::wire::headers::{Single, single};
 
 const MODERN: &str = Version::V2026July.as_str();
 
+/// The name of a method that may be used, for the record: others are of the caller's choosing.
+pub(super) const fn named(method: &Method) -> Option<&'static str> {
+    match *method {
+        Method::GET => Some("GET"),
+        Method::POST => Some("POST"),
+        Method::DELETE => Some("DELETE"),
+        _ => None,
+    }
+}
+
 /// Whether a request is one that may carry a message, open a stream or end a session.
 pub(super) fn framed(head: &Parts) -> Result<(), Failure> {
     match head.method {

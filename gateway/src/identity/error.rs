@@ -41,13 +41,13 @@ pub enum TokenError {
     #[error("not for this resource")]
     Audience,
     /// It has ended.
-    #[error("expired")]
+    #[error("its `exp` has passed")]
     Expired,
     /// It has not begun.
     #[error("not good yet")]
     Early,
     /// It is good for longer than is accepted.
-    #[error("good for too long")]
+    #[error("good for longer than `maxLifetime` of its issuer allows")]
     Lifetime,
     /// Its issuer says that it is not good.
     #[error("its issuer does not know it")]

@@ -467,7 +467,8 @@ pub(super) struct RawRouteOauth {
     pub(super) besides: Vec<String>,
     /// The issuers that are believed here; all if not given.
     pub(super) issuers: Option<Vec<String>>,
-    /// The scopes that clients are told to ask for first.
+    /// The scopes that clients are told to ask for first. A token without them is accepted: what is required stands in
+    /// `scopes` of the rules.
     #[serde(default)]
     pub(super) scopes: Vec<String>,
     /// The proof that every token here must come with.

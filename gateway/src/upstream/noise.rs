@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::log_limit::LogLimit;
 use crate::masking;
 use crate::metrics::OfServer;
+use crate::printable::with_quotes;
 use crate::secret::Secret;
 
 /// Lines a second of one server that are logged, after a burst. A server that starts says some dozens.
@@ -143,8 +144,8 @@ pub(super) fn shown(line: &[u8], given: &[(String, Arc<Secret>)]) -> String {
     }
     let text = masking::secrets(&text);
     let mut shown = String::new();
-    let escaped = text.trim_end_matches('\r').escape_debug();
-    for (n, character) in escaped.enumerate() {
+    let escaped = with_quotes(&text.trim_end_matches('\r').escape_debug().to_string());
+    for (n, character) in escaped.chars().enumerate() {
         if n == LONGEST {
             shown.push('…');
             break;
@@ -173,6 +174,8 @@ mod tests {
         let asked = shown(b"GET https://api.example/a?api_key=k-1&n=2", &[]);
         assert_eq!(asked, "GET https://api.example/a?api_key=***&n=2");
         assert_eq!(shown("déjà vu: 3 of 4".as_bytes(), &[]), "déjà vu: 3 of 4");
+        let traced = "  File \"server.py\", line 3: {'id': 1}";
+        assert_eq!(shown(traced.as_bytes(), &[]), traced);
     }
 
     #[test]

@@ -1,0 +1,98 @@
+//! Which arguments that a reviewer remarks on are limited by a constraint already, so that `portcullis scan` says which
+//! are still open.
+
+use super::{Constraint, Type};
+use crate::mode::Mode;
+use crate::name::ServerName;
+use crate::pointer::unescaped;
+
+/// A part of the place of an argument, as its schema has it.
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    /// The member with this name.
+    Member(Box<str>),
+    /// Each item of a list, or each member whose name the schema does not say.
+    Each,
+}
+
+/// The arguments that are described at `at` in the definition of a tool, a JSON Pointer below `/inputSchema`; `None` where
+/// the schema does not say which they are, as within `$defs`.
+fn argument(at: &str) -> Option<Vec<Part>> {
+    let mut parts = at.strip_prefix("/inputSchema/")?.split('/');
+    let mut found = Vec::new();
+    while let Some(keyword) = parts.next() {
+        match keyword {
+            "properties" => found.push(Part::Member(unescaped(parts.next()?).into())),
+            "items" | "contains" | "additionalProperties" => found.push(Part::Each),
+            "prefixItems" => {
+                parts.next()?;
+                found.push(Part::Each);
+            }
+            // The same value, described in parts.
+            "anyOf" | "oneOf" | "allOf" => {
+                parts.next()?;
+            }
+            _ => return None,
+        }
+    }
+    Some(found)
+}
+
+impl Constraint {
+    /// Whether it refuses calls of `tool` in which the argument that is described at `at` in the definition (a JSON Pointer
+    /// such as `/inputSchema/properties/path`) is not what it may be, where that argument is used as a `meant`.
+    #[must_use]
+    pub fn limits(&self, server: &ServerName, tool: &str, at: &str, meant: Type) -> bool {
+        let acts = self.mode == Mode::Enforce && self.is_of(server, tool);
+        acts && self.says_which(meant) && argument(at).is_some_and(|place| self.reaches(&place))
+    }
+
+    /// Whether it says which values a `meant` may have. A bound of its length alone does not.
+    fn says_which(&self, meant: Type) -> bool {
+        let limits = &self.limits;
+        let listed = !limits.values.is_empty() || limits.pattern.is_some();
+        listed
+            || match meant {
+                Type::Any => limits.kind != Type::Any || !limits.forbid.is_empty(),
+                Type::Path | Type::Url | Type::Email => limits.kind == meant,
+            }
+    }
+
+    /// Whether it judges whatever is at `place`: the value itself, or each item of it. An argument that is no list is refused
+    /// by a constraint of its items.
+    fn reaches(&self, place: &[Part]) -> bool {
+        let at = match self.at.split_last() {
+            Some((last, list)) if **last == *"*" && list.len() == place.len() => list,
+            _ => &self.at,
+        };
+        let is_met = |(part, its): (&Box<str>, &Part)| match its {
+            _ if **part == *"*" => true,
+            Part::Member(name) => part == name,
+            Part::Each => false,
+        };
+        at.len() == place.len() && at.iter().zip(place).all(is_met)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Part, argument};
+
+    #[test]
+    fn the_place_of_an_argument_is_read_from_that_of_its_schema() {
+        let member = |name: &str| Part::Member(name.into());
+        for (at, expected) in [
+            ("/inputSchema/properties/path", Some(vec![member("path")])),
+            ("/inputSchema/properties/a~1b", Some(vec![member("a/b")])),
+            (
+                "/inputSchema/properties/files/items/anyOf/1/properties/items",
+                Some(vec![member("files"), Part::Each, member("items")]),
+            ),
+            ("/inputSchema/$defs/file/properties/path", None),
+            ("/inputSchema/not/properties/path", None),
+            ("/description", None),
+        ] {
+            assert_eq!(argument(at), expected, "{at}");
+        }
+    }
+}
