@@ -548,10 +548,10 @@ fn a_section_that_is_missing_hides_no_other_mistake() {
     let folder = Folder::new();
     let listeners =
         "listeners:\n  - name: main\n    address: 127.0.0.1:8080\n    authentication: [apiKey]\n";
-    let servers =
-        &GOOD[GOOD.find("servers:\n  - name: tickets").unwrap()..GOOD.find("routes:\n").unwrap()];
+    let place = |line: &str| GOOD.find(line).unwrap();
+    let servers = GOOD.get(place("servers:\n  - name: tickets")..place("routes:\n")).unwrap();
     let routes = "routes:\n  - path: /all\n    servers: [tickets, files]\n";
-    let audit = &GOOD[GOOD.find("audit:\n").unwrap()..];
+    let audit = GOOD.get(place("audit:\n")..).unwrap();
     let twice = ("name: files\n", "name: tickets\n");
     let both = ("command: cat\n", "command: cat\n    url: http://127.0.0.1:9000/mcp\n");
     let (used, unclear) = ("`tickets` is used twice", "a server has `url` or `command`, not both");
