@@ -226,7 +226,7 @@ fn a_process_for_one_route_needs_the_variables_and_secrets_of_its_own_servers_al
         // Those of its own servers are needed, and it is said what else can be done.
         let ended = Started::silent(started(&file, "/files", Some(ANA)), era).ended();
         assert_eq!(ended.code, Some(3), "{}", ended.said);
-        for said in ["`UNSET_URL` is not set", "`UNSET_TOKEN`", "`portcullis run` first"] {
+        for said in ["`UNSET_URL` is not set", "`UNSET_TOKEN`", "or start `portcullis run -c "] {
             assert!(ended.said.contains(said), "{said}: {}", ended.said);
         }
         // So they are where it is not clear which servers these are, and where the name of a server needs one.

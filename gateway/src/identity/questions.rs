@@ -5,11 +5,12 @@
 //! good before. A caller waits for its place for a while, which is why these are semaphores and not
 //! [`crate::share::Shares`].
 
-use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use crate::share::network;
@@ -20,9 +21,6 @@ const QUESTIONS: usize = 48;
 const RESERVED: usize = 16;
 /// Most questions at the same time for one address, and about one token.
 const EACH: usize = 16;
-/// In how many lanes those who ask are put. Two of them share a lane by chance alone, because the
-/// hash that chooses it has a key of its own in every process.
-const LANES: usize = 256;
 /// How long a caller waits for its place.
 const ROOM: Duration = Duration::from_secs(2);
 
@@ -45,19 +43,36 @@ impl Asker {
 /// Places for questions to one issuer.
 #[derive(Debug)]
 pub(super) struct Questions {
-    hasher: RandomState,
-    lanes: Vec<Semaphore>,
+    /// The places of each asker who has one or waits for one: no more than there are requests.
+    lanes: Mutex<HashMap<Asker, Lane>>,
     /// For tokens that are not known.
     new: Semaphore,
     /// For all.
     all: Semaphore,
 }
 
+/// The places of one asker.
+#[derive(Debug)]
+struct Lane {
+    places: Arc<Semaphore>,
+    /// How many questions have a place in it, or wait for one.
+    users: usize,
+}
+
+/// A question in the lane of its asker, which is kept as long as there is one.
+#[derive(Debug)]
+struct InLane<'a> {
+    questions: &'a Questions,
+    asker: Asker,
+    places: Arc<Semaphore>,
+}
+
 /// The right to ask once; given back when it is dropped.
 #[derive(Debug)]
 #[must_use = "a place that is dropped is given back"]
 pub(super) struct Place<'a> {
-    _lane: SemaphorePermit<'a>,
+    _of_asker: OwnedSemaphorePermit,
+    _lane: InLane<'a>,
     _new: Option<SemaphorePermit<'a>>,
     _all: SemaphorePermit<'a>,
 }
@@ -65,8 +80,7 @@ pub(super) struct Place<'a> {
 impl Questions {
     pub(super) fn new() -> Self {
         Self {
-            hasher: RandomState::new(),
-            lanes: (0..LANES).map(|_| Semaphore::new(EACH)).collect(),
+            lanes: Mutex::default(),
             new: Semaphore::new(QUESTIONS - RESERVED),
             all: Semaphore::new(QUESTIONS),
         }
@@ -79,17 +93,39 @@ impl Questions {
 
     async fn turn(&self, asker: Asker) -> Option<Place<'_>> {
         // The share comes first: who waits for its own share keeps no place from others.
-        let lane = self.lanes.get(self.lane(&asker))?.acquire().await.ok()?;
+        let lane = self.enter(asker);
+        let of_asker = Arc::clone(&lane.places).acquire_owned().await.ok()?;
         let new = match asker {
             Asker::Address(_) => Some(self.new.acquire().await.ok()?),
             Asker::Token(_) => None,
         };
         let all = self.all.acquire().await.ok()?;
-        Some(Place { _lane: lane, _new: new, _all: all })
+        Some(Place { _of_asker: of_asker, _lane: lane, _new: new, _all: all })
     }
 
-    fn lane(&self, asker: &impl Hash) -> usize {
-        usize::try_from(self.hasher.hash_one(asker) % LANES as u64).unwrap_or_default()
+    fn enter(&self, asker: Asker) -> InLane<'_> {
+        let mut lanes = self.lanes();
+        let new = || Lane { places: Arc::new(Semaphore::new(EACH)), users: 0 };
+        let lane = lanes.entry(asker).or_insert_with(new);
+        lane.users += 1;
+        InLane { questions: self, asker, places: Arc::clone(&lane.places) }
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, HashMap<Asker, Lane>> {
+        // No operation leaves it half changed.
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for InLane<'_> {
+    fn drop(&mut self) {
+        let mut lanes = self.questions.lanes();
+        if let Some(lane) = lanes.get_mut(&self.asker) {
+            lane.users -= 1;
+            if lane.users == 0 {
+                lanes.remove(&self.asker);
+            }
+        }
     }
 }
 
@@ -103,26 +139,11 @@ mod tests {
         questions.turn(asker).now_or_never().flatten()
     }
 
-    /// Addresses and tokens that share no lane.
-    fn apart(questions: &Questions) -> (Vec<Asker>, Vec<Asker>) {
-        let mut lanes = Vec::new();
-        let mut found = |make: &dyn Fn(u8) -> Asker| -> Vec<Asker> {
-            let fresh = |asker: &Asker| {
-                let lane = questions.lane(asker);
-                let is_fresh = !lanes.contains(&lane);
-                lanes.push(lane);
-                is_fresh
-            };
-            (0..u8::MAX).map(make).filter(fresh).take(4).collect()
-        };
-        let addresses = found(&|n| Asker::at(Some(IpAddr::from([192, 0, 2, n]))));
-        (addresses, found(&|n| Asker::Token([n; 32])))
-    }
-
     #[test]
     fn one_address_has_a_share_and_known_tokens_have_room_of_their_own() {
         let questions = Questions::new();
-        let (addresses, tokens) = apart(&questions);
+        let addresses = [1, 2, 3].map(|n| Asker::at(Some(IpAddr::from([192, 0, 2, n]))));
+        let tokens = [1, 2].map(|n| Asker::Token([n; 32]));
         let mut held = Vec::new();
         for address in &addresses[..2] {
             held.extend((0..EACH).map(|_| now(&questions, *address).unwrap()));
@@ -134,6 +155,7 @@ mod tests {
         assert!(now(&questions, tokens[1]).is_none());
         held.clear();
         assert!(now(&questions, addresses[2]).is_some());
+        assert!(questions.lanes().is_empty(), "nothing is kept of those who do not ask");
     }
 
     #[test]
