@@ -18,9 +18,13 @@ COLUMN = (WIDTH - 2 * MARGIN + GAP) / 24
 INK, SOFT, LINE, PAPER, GROUND = "#1f2933", "#5f6b7a", "#e3e7ec", "#ffffff", "#f3f5f7"
 NAMED = {"green": "#2e8b57", "red": "#c8373a", "orange": "#d9822b", "yellow": "#c9a000", "blue": "#3b73b9"}
 # `palette-classic`: colours in the order of the series.
-PALETTE = ["#2e8b57", "#d9a400", "#3b73b9", "#d96c2b", "#c8373a", "#4aa3a2", "#8c5fb0", "#8a6d3b", "#6b7f2a", "#b0527d", "#546a7b", "#9b9b9b"]
+PALETTE = ["#2e8b57", "#d9a400", "#3b73b9", "#d96c2b", "#c8373a", "#4aa3a2", "#8c5fb0", "#8a6d3b", "#6b7f2a", "#b0527d", "#546a7b", "#9b9b9b",
+           "#86c5a0", "#efcf6d", "#8fb4e0", "#efae86", "#e48f91", "#9ad3d2", "#bfa3d6", "#c4ab7f"]
 # What stands behind a value, by unit of Grafana. Those of time and bytes are scaled.
-UNITS = {"short": "", "reqps": " req/s", "ops": " ops/s", "cps": " c/s", "percentunit": "%", "s": "s", "bytes": "B", "dateTimeFromNow": ""}
+UNITS = {"short": "", "reqps": " req/s", "ops": " ops/s", "cps": " c/s", "percentunit": "%", "s": " s", "bytes": " B", "dateTimeFromNow": ""}
+
+# The larger units in which ticks of an axis are whole.
+WHOLES = {"s": [86400, 3600, 60], "bytes": [2 ** 30, 2 ** 20, 2 ** 10]}
 
 
 # ---- values
@@ -30,8 +34,10 @@ def digits(value, step=None):
     """A number with as many decimals as it takes to tell steps apart, and three digits where there is no step."""
     if value == 0:
         return "0"
-    size = abs(step if step else value)
-    decimals = max(0, (0 if step else 2) - math.floor(math.log10(size)))
+    if step:
+        decimals = next(number for number in range(7) if number == 6 or abs(step * 10 ** number - round(step * 10 ** number)) < 1e-6)
+    else:
+        decimals = max(0, 2 - math.floor(math.log10(abs(value))))
     text = f"{value:.{min(decimals, 6)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -134,14 +140,17 @@ def legend(x, bottom, width, entries, most=4):
 # ---- axes
 
 
-def linear(low, high, room):
+def linear(low, high, room, unit):
     """Ticks of a linear axis, their step, and its bounds."""
     if high <= low:
         high = low + (abs(low) or 1)
+    whole = next((size for size in WHOLES.get(unit, []) if high >= 2 * size), 1)
+    low, high = low / whole, high / whole
     rough = (high - low) / max(2, room / 38)
     power = 10 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    step *= whole
     return [number * step for number in range(first, last + 1)], step, first * step, last * step
 
 
@@ -161,7 +170,9 @@ def clock(x, width, top, bottom, start, end):
     for at in range(math.ceil(start / step) * step, int(end) + 1, step):
         where = x + width * (at - start) / (end - start)
         words = datetime.datetime.fromtimestamp(at, datetime.timezone.utc).strftime("%H:%M:%S" if step < 60 else "%H:%M")
-        out.append(f'<path d="M{where:.1f} {top:.1f}V{bottom:.1f}" stroke="{LINE}"/>' + text(where, bottom + 13, words, 10, SOFT, "middle"))
+        out.append(f'<path d="M{where:.1f} {top:.1f}V{bottom:.1f}" stroke="{LINE}"/>')
+        if where + breadth(words, 10) / 2 <= x + width + 8:
+            out.append(text(where, bottom + 13, words, 10, SOFT, "middle"))
     return "".join(out)
 
 
@@ -198,65 +209,106 @@ def runs(points, step):
     return pieces
 
 
-def stacked(all_series, step, start, end):
-    """Each series as pieces of (time, lower, upper), one on the other."""
-    floor, out = {}, []
+def stacked(all_series, step, moments):
+    """Each series as pieces of (time, lower, upper), one on the other. Where a series begins or ends it comes up from nothing."""
+    floor, out = dict.fromkeys(moments, 0), []
     for each in all_series:
+        values = {at: value for at, value in each["points"] if value is not None}
+        filled = [[at, values.get(at, 0 if at - step in values or at + step in values else None)] for at in moments]
         pieces = []
-        for piece in runs(each["points"], step):
-            pieces.append([])
-            for at, value in piece:
-                lower = floor.get(at, 0)
-                floor[at] = lower + value
-                pieces[-1].append((at, lower, lower + value))
+        for piece in runs(filled, step):
+            pieces.append([(at, floor[at], floor[at] + value) for at, value in piece])
+        for at, value in filled:
+            floor[at] += value or 0
         out.append(pieces)
     return out
+
+
+class Axis:
+    """An axis of values: its ticks with their labels, and where a value is between `top` and `bottom`."""
+
+    def __init__(self, values, unit, defaults, top, bottom):
+        logs = defaults["custom"].get("scaleDistribution", {}).get("type") == "log"
+        self.top, self.bottom, self.logs = top, bottom, logs and all(value > 0 for value in values)
+        if self.logs:
+            ticks, self.low, self.high = logarithmic(min(values), max(values))
+            self.ticks = [(value, shown(value, unit)) for value in ticks]
+        else:
+            floor = min(values + ([defaults["min"]] if "min" in defaults else []))
+            ticks, step, self.low, self.high = linear(floor, max(values), bottom - top, unit)
+            self.ticks = [(value, shown(value, unit, None, step)) for value in ticks]
+        self.room = max(24, max(breadth(label, 10) for _, label in self.ticks))
+
+    def place(self, value):
+        if self.logs:
+            part = (math.log(max(value, self.low)) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
+        else:
+            part = (value - self.low) / (self.high - self.low)
+        return self.bottom - (self.bottom - self.top) * part
+
+
+def overridden(panel, each):
+    """What overrides say of a series by its name: by property."""
+    return {item["id"]: item["value"] for override in panel["fieldConfig"]["overrides"]
+            if override["matcher"] == {"id": "byName", "options": each["name"]} for item in override["properties"]}
 
 
 def time_series(panel, all_series, box, said, notes):
     x, y, width, height = box
     defaults = panel["fieldConfig"]["defaults"]
-    custom, unit = defaults["custom"], defaults["unit"]
+    custom = defaults["custom"]
     start, end, step = said["start"], said["end"], said["interval"]
-    key, taken = legend(x + 4, y + height - 6, width - 8, [(each["name"] or "Value", each["colour"]) for each in all_series])
+    key, taken = legend(x + 10, y + height - 6, width - 20, [(each["name"] or "Value", each["colour"]) for each in all_series])
     top, bottom = y + 8, y + height - taken - 28
     piles = custom["stacking"]["mode"] == "normal"
-    pieces = stacked(all_series, step, start, end) if piles else [
-        [[(at, 0, value) for at, value in piece] for piece in runs(each["points"], step)] for each in all_series]
-    values = [upper for each in pieces for piece in each for _, _, upper in piece]
-    logs = custom.get("scaleDistribution", {}).get("type") == "log" and all(value > 0 for value in values)
-    if logs:
-        ticks, low, high = logarithmic(min(values), max(values))
-        steps = [None] * len(ticks)
-    else:
-        floor = min(values + ([defaults["min"]] if "min" in defaults else []))
-        ticks, tick, low, high = linear(floor, max(values), bottom - top)
-        steps = [tick] * len(ticks)
-    labels = [shown(value, unit, None, tick) for value, tick in zip(ticks, steps)]
-    left = x + max(34, 10 + max(breadth(label, 10) for label in labels))
-    right = x + width - 12
-
-    def height_of(value):
-        part = (math.log(max(value, low)) - math.log(low)) / (math.log(high) - math.log(low)) if logs else (value - low) / (high - low)
-        return bottom - (bottom - top) * part
-
+    pieces = stacked(all_series, step, range(start, end + 1, step)) if piles else [
+        [[(at, None, value) for at, value in piece] for piece in runs(each["points"], step)] for each in all_series]
+    own = [overridden(panel, each) for each in all_series]
+    sides = [properties.get("custom.axisPlacement", "left") for properties in own]
+    axes = {}
+    for side in sorted(set(sides)):
+        values = [upper for each, at in zip(pieces, sides) if at == side for piece in each for _, _, upper in piece]
+        unit = next(properties.get("unit", defaults["unit"]) for properties, at in zip(own, sides) if at == side)
+        axes[side] = Axis(values, unit, defaults, top, bottom)
+    left = x + 14 + (axes["left"].room if "left" in axes else 0)
+    right = x + width - 14 - (axes["right"].room if "right" in axes else 0)
     out = [clock(left, right - left, top, bottom, start, end)]
-    for value, label in zip(ticks, labels):
-        out.append(f'<path d="M{left:.1f} {height_of(value):.1f}H{right:.1f}" stroke="{LINE}"/>' + text(left - 5, height_of(value) + 3.5, label, 10, SOFT, "end"))
+    for side, axis in axes.items():
+        for value, label in axis.ticks:
+            at = axis.place(value)
+            if side == "left" or len(axes) == 1:
+                out.append(f'<path d="M{left:.1f} {at:.1f}H{right:.1f}" stroke="{LINE}"/>')
+            out.append(text(left - 5 if side == "left" else right + 5, at + 3.5, label, 10, SOFT, "end" if side == "left" else "start"))
     out.append(marked(*notes, left, right - left, top, bottom, start, end))
-    for each, own in zip(all_series, pieces):
-        for piece in own:
-            places = [(left + (right - left) * (at - start) / (end - start), height_of(lower) if piles or not logs else bottom, height_of(upper))
+    # Of many areas, one over the other, none could be seen.
+    opacity = custom["fillOpacity"] / 100 * (2.5 if piles else min(1, 3 / len(all_series)))
+    for each, drawn, side in zip(all_series, pieces, sides):
+        for piece in drawn:
+            places = [(left + (right - left) * (at - start) / (end - start), bottom if lower is None else axes[side].place(lower), axes[side].place(upper))
                       for at, lower, upper in piece]
-            upper = " ".join(f"{at:.1f},{high_at:.1f}" for at, _, high_at in places)
-            lower = " ".join(f"{at:.1f},{low_at:.1f}" for at, low_at, _ in reversed(places))
-            opacity = (2.5 if piles else 1) * custom["fillOpacity"] / 100
-            out.append(f'<polygon points="{upper} {lower}" fill="{each["colour"]}" fill-opacity="{opacity}"/>')
-            if len(places) == 1:
-                out.append(f'<circle cx="{places[0][0]:.1f}" cy="{places[0][2]:.1f}" r="1.5" fill="{each["colour"]}"/>')
-            else:
-                out.append(f'<polyline points="{upper}" fill="none" stroke="{each["colour"]}" stroke-width="{custom["lineWidth"] + 0.3}"/>')
+            out.append(area(places, each["colour"], opacity, custom["lineWidth"] + 0.3))
     return "".join(out) + key
+
+
+def area(places, fill, opacity, thick):
+    """A line with what is below it: places have an abscissa, a lower and an upper ordinate."""
+    if len(places) == 1:
+        return f'<circle cx="{places[0][0]:.1f}" cy="{places[0][2]:.1f}" r="1.5" fill="{fill}"/>'
+    upper = " ".join(f"{at:.1f},{high:.1f}" for at, _, high in places)
+    lower = " ".join(f"{at:.1f},{low:.1f}" for at, low, _ in reversed(places))
+    return (f'<polygon points="{upper} {lower}" fill="{fill}" fill-opacity="{opacity:.3f}"/>'
+            f'<polyline points="{upper}" fill="none" stroke="{fill}" stroke-width="{thick}"/>')
+
+
+def states_of(points, step):
+    """Values with the time from which to which they lasted: a value counts until the next one."""
+    spans = []
+    for at, value in points:
+        if spans and spans[-1][0] == value and spans[-1][2] >= at:
+            spans[-1][2] = at + step
+        else:
+            spans.append([value, at, at + step])
+    return spans
 
 
 def state_timeline(panel, all_series, box, said, notes):
@@ -271,13 +323,13 @@ def state_timeline(panel, all_series, box, said, notes):
     for number, each in enumerate(all_series):
         at = top + number * row
         out.append(text(left - 6, at + row / 2 + 3.5, clipped(each["name"], 10, width * 0.3), 10, SOFT, "end"))
-        for moment, value in each["points"]:
+        for value, first, last in states_of(each["points"], step):
             words, fill = mapped(value, defaults) or (shown(value, defaults["unit"]), PALETTE[0])
             states[words] = fill
-            begin, stop = (left + (right - left) * (min(max(when, start), end) - start) / (end - start) for when in (moment, moment + step))
-            out.append(rectangle(begin, at + row * 0.1, stop - begin + 0.4, row * 0.8, fill, opacity=0.75))
+            begin, stop = (left + (right - left) * (min(max(when, start), end) - start) / (end - start) for when in (first, last))
+            out.append(rectangle(begin, at + row * 0.1, stop - begin, row * 0.8, fill, opacity=0.75))
     out.append(marked(*notes, left, right - left, top, bottom, start, end))
-    return "".join(out) + legend(x + 4, y + height - 6, width - 8, list(states.items()))[0]
+    return "".join(out) + legend(x + 10, y + height - 6, width - 20, list(states.items()))[0]
 
 
 def stat(panel, all_series, box, said, _):
@@ -301,11 +353,13 @@ def table(panel, all_series, box, said, _):
     x, y, width, height = box
     defaults = panel["fieldConfig"]["defaults"]
     columns = sorted({label for each in all_series for label in each["labels"] if label != "__name__"}) + ["Value"]
-    part, out = (width - 24) / len(columns), []
+    part, out, renamed = (width - 24) / len(columns), [], {}
+    for change in panel.get("transformations", []):
+        renamed |= change["options"].get("renameByName", {})
     for number, column in enumerate(columns):
         last = column == "Value"
         at = x + 12 + part * number + (part if last else 0)
-        out.append(text(at, y + 16, column, 10.5, NAMED["blue"], "end" if last else "start", "600"))
+        out.append(text(at, y + 16, renamed.get(column, column), 10.5, NAMED["blue"], "end" if last else "start", "600"))
         for line, each in enumerate(all_series[:int((height - 24) / 22)]):
             words = shown(each["points"][-1][1], defaults["unit"], defaults) if last else each["labels"].get(column, "")
             below = y + 24 + 22 * line
@@ -335,7 +389,7 @@ def page(name, board, said):
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
     width, height = WIDTH, HEAD + rows * CELL + FOOT
     span = [datetime.datetime.fromtimestamp(at, datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S") for at in (said["start"], said["end"])]
-    chosen = "   ".join(f"{variable['label']}: {'Prometheus' if variable['type'] == 'datasource' else 'All'}" for variable in board["templating"]["list"])
+    chosen = " · ".join(f"{variable['label']}: {'Prometheus' if variable['type'] == 'datasource' else 'All'}" for variable in board["templating"]["list"])
     out = [text(MARGIN, 26, board["title"], 17, INK, weight="600"), text(MARGIN, 48, chosen, 11, SOFT),
            text(width - MARGIN, 26, f"{span[0]} to {span[1][11:]} UTC", 11, SOFT, "end")]
     notes = board["annotations"]["list"]
@@ -351,7 +405,7 @@ def page(name, board, said):
             continue
         if panel["type"] not in KINDS:
             raise SystemExit(f"{name}: {panel['title']}: a panel of the type `{panel['type']}` cannot be drawn")
-        out.append(rectangle(x, y, wide, high, PAPER, LINE, 3) + text(x + 10, y + 19, clipped(panel["title"], 12, wide - 20), 12, INK, weight="600"))
+        out.append(rectangle(x, y, wide, high, PAPER, LINE, 3) + text(x + 10, y + 19, clipped(panel["title"], 11.5, wide - 8), 12, INK, weight="600"))
         all_series = coloured(panel, figures["panels"].get(str(panel["id"]), []))
         box = (x, y + 26, wide, high - 26)
         others = {target["datasource"]["type"] for target in panel["targets"]} - {"prometheus"}
@@ -398,7 +452,7 @@ def unfiltered(data, height, line, pixel):
 
 
 def smaller(png):
-    """The same picture with a palette: its 255 commonest colours, and for each other one the nearest of them."""
+    """The same picture with a palette: our own colours and the commonest of the others, and for each other one the nearest of them."""
     at, data = 8, b""
     while at < len(png):
         size, kind = struct.unpack(">I4s", png[at:at + 8])
@@ -412,7 +466,8 @@ def smaller(png):
         raise SystemExit(f"a PNG of {depth} bits")
     rows = [[row[i:i + 3] for i in range(0, len(row), pixel)] for row in unfiltered(zlib.decompress(data), height, width * pixel, pixel)]
     counts = collections.Counter(itertools.chain.from_iterable(rows))
-    palette = [shade for shade, _ in counts.most_common(255)]
+    ours = [bytes.fromhex(shade[1:]) for shade in {*PALETTE, *NAMED.values(), INK, SOFT, LINE, PAPER, GROUND}]
+    palette = ours + [shade for shade, _ in counts.most_common(255) if shade not in ours][:255 - len(ours)]
     index = {shade: number for number, shade in enumerate(palette)}
     for shade in counts:
         if shade not in index:

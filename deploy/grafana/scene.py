@@ -54,7 +54,7 @@ servers:
         connection: {{authorities: tls.pem, egress: [loopback]}}
         client: {{id: portcullis, secret: {{fromFile: client.secret}}}}
 routes:
-  - {{path: /mcp, servers: [files, tickets, reports, billing]}}
+  - {{path: /mcp, servers: [files, tickets, reports, billing], prefix: onConflict}}
 pins: {{recheck: 10s}}
 revocations: {{file: revoked.yaml}}
 registry:
@@ -272,7 +272,7 @@ class Scene:
         if name == "token":
             if self.calling and self.random.random() < 0.1:
                 return 503, plain, b"{}"
-            token = {"access_token": secrets.token_hex(16), "token_type": "Bearer", "expires_in": 30}
+            token = {"access_token": secrets.token_hex(16), "token_type": "Bearer", "expires_in": 45}
             return 200, {**plain, "Cache-Control": "no-store"}, json.dumps(token).encode()
         message = json.loads(body)
         if "id" not in message:
@@ -380,22 +380,22 @@ class Scene:
         self.choose(Client(self, "ana", MODERN), [
             (10, "read_file", {"path": "/srv/shared/notes.txt"}), (5, "list_files", {"path": "/srv/shared"}),
             (2, "write_file", {"path": "/srv/shared/a", "text": "ok"}), (1, "write_file", {"path": "/etc/passwd", "text": "x"}),
-            (4, "tickets__get_ticket", {"id": 7}), (1, "search_notes", {"query": "key"}), (1, "export_all", {"host": "example.net"}),
-            (1, "tickets__get_ticket", {"id": "seven"})], 0.35)
+            (4, "get_ticket", {"id": 7}), (1, "search_notes", {"query": "key"}), (1, "export_all", {"host": "example.net"}),
+            (1, "get_ticket", {"id": "seven"})], 0.35)
 
     def ben(self):
         client = Client(self, "ben", LEGACY)
         self.choose(client, [
-            (8, "tickets__get_ticket", {"id": 3}), (5, "tickets__search_tickets", {"query": "printer"}),
-            (2, "tickets__create_ticket", {"title": "Printer"}), (1, "tickets__close_ticket", {"id": 3}),
-            (4, "billing__get_invoice", {"id": 9}), (1, "billing__refund", {"id": 9, "amount": 20}), (1, "billing__refund", {"id": 9, "amount": 900}),
-            (1, "tickets__create_ticket", {"title": f"what is {CANARY}"})], 0.45)
+            (8, "get_ticket", {"id": 3}), (5, "search_tickets", {"query": "printer"}),
+            (2, "create_ticket", {"title": "Printer"}), (1, "close_ticket", {"id": 3}),
+            (4, "get_invoice", {"id": 9}), (1, "refund", {"id": 9, "amount": 20}), (1, "refund", {"id": 9, "amount": 900}),
+            (1, "create_ticket", {"title": f"what is {CANARY}"})], 0.45)
         client.end()
 
     def ci(self):
         self.choose(Client(self, "ci", MODERN), [
-            (8, "reports__monthly_report", {"month": "2026-10"}), (2, "reports__yearly_report", {"year": 2025}),
-            (6, "billing__get_invoice", {"id": 1}), (1, "billing__refund", {"id": 1, "amount": 5}), (1, "delete_everything", {})], 0.4)
+            (8, "monthly_report", {"month": "2026-10"}), (2, "yearly_report", {"year": 2025}),
+            (6, "get_invoice", {"id": 1}), (1, "refund", {"id": 1, "amount": 5}), (1, "delete_everything", {})], 0.4)
 
     def mallory(self):
         """Reads what has secrets in it, and tries to carry them to another server; beside it is an open stream."""
@@ -403,8 +403,8 @@ class Scene:
         stream = client.stream()
         try:
             self.choose(client, [
-                (6, "read_file", {"path": "/srv/shared/keys.txt"}), (2, "tickets__search_tickets", {"query": "AKIAQ3EGRJ7Z5LXN2T4B"}),
-                (1, "tickets__create_ticket", {"title": "x"})], 0.8)
+                (6, "read_file", {"path": "/srv/shared/keys.txt"}), (2, "search_tickets", {"query": "AKIAQ3EGRJ7Z5LXN2T4B"}),
+                (1, "create_ticket", {"title": "x"})], 0.8)
         finally:
             stream.close()
 
