@@ -43,9 +43,16 @@ def digits(value, step=None):
 
 
 def scaled(value, step, scales):
-    """A value in the largest unit that is not larger than it."""
-    factor, name = next(((factor, name) for factor, name in scales if abs(value) >= factor), scales[-1])
+    """A value in the largest unit that is not larger than it, and in which steps have two decimals at most."""
+    fitting = [(factor, name) for factor, name in scales if not step or factor < 1 or abs(round(step / factor, 2) * factor - step) < 1e-6]
+    factor, name = next(((factor, name) for factor, name in fitting if abs(value) >= factor), scales[-1])
     return f"{digits(value / factor, step / factor if step else None)} {name}"
+
+
+def whole(value, scales):
+    """A value in the largest unit that is not larger than it, without decimals."""
+    factor, name = next(((factor, name) for factor, name in scales if value >= factor), scales[-1])
+    return f"{value / factor:.0f} {name}"
 
 
 def shown(value, unit, defaults=None, step=None, now=0):
@@ -55,7 +62,7 @@ def shown(value, unit, defaults=None, step=None, now=0):
     if value is None:
         return "NaN"
     if unit == "dateTimeFromNow":
-        return scaled(max(0, now - value / 1000), None, [(86400, "days ago"), (3600, "hours ago"), (60, "minutes ago"), (1, "seconds ago")])
+        return whole(max(0, now - value / 1000), [(86400, "days ago"), (3600, "hours ago"), (60, "minutes ago"), (1, "seconds ago")])
     if unit == "s" and value:
         return scaled(value, step, [(31557600, "years"), (604800, "weeks"), (86400, "days"), (3600, "hours"), (60, "mins"), (1, "s"),
                                     (1e-3, "ms"), (1e-6, "µs")])
@@ -107,11 +114,11 @@ def rectangle(x, y, width, height, fill, stroke="none", radius=0, opacity=1):
 
 def breadth(words, size):
     """About as wide as these words are."""
-    return len(words) * size * 0.54
+    return len(words) * size * 0.52
 
 
 def clipped(words, size, room):
-    return words if breadth(words, size) <= room else words[:max(1, int(room / size / 0.54) - 1)] + "…"
+    return words if breadth(words, size) <= room else words[:max(1, int(room / size / 0.52) - 1)] + "…"
 
 
 def legend(x, bottom, width, entries, most=4):
@@ -144,13 +151,13 @@ def linear(low, high, room, unit):
     """Ticks of a linear axis, their step, and its bounds."""
     if high <= low:
         high = low + (abs(low) or 1)
-    whole = next((size for size in WHOLES.get(unit, []) if high >= 2 * size), 1)
-    low, high = low / whole, high / whole
+    size = next((size for size in WHOLES.get(unit, []) if high >= 2 * size), 1)
+    low, high = low / size, high / size
     rough = (high - low) / max(2, room / 38)
     power = 10 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    step *= whole
+    step *= size
     return [number * step for number in range(first, last + 1)], step, first * step, last * step
 
 
@@ -171,7 +178,7 @@ def clock(x, width, top, bottom, start, end):
         where = x + width * (at - start) / (end - start)
         words = datetime.datetime.fromtimestamp(at, datetime.timezone.utc).strftime("%H:%M:%S" if step < 60 else "%H:%M")
         out.append(f'<path d="M{where:.1f} {top:.1f}V{bottom:.1f}" stroke="{LINE}"/>')
-        if where + breadth(words, 10) / 2 <= x + width + 8:
+        if x + 10 <= where <= x + width + 8 - breadth(words, 10) / 2:
             out.append(text(where, bottom + 13, words, 10, SOFT, "middle"))
     return "".join(out)
 
