@@ -352,7 +352,7 @@ class Scene:
 
     def revoke(self, method):
         host, port = self.ops.split(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=5)
+        connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
         connection.request(method, "/revocations", json.dumps({"principals": ["mallory"]}),
                            {"Authorization": f"Bearer {self.ops_token}", "Content-Type": "application/json"})
         status = connection.getresponse().status
