@@ -60,7 +60,7 @@ revocations: {{file: revoked.yaml}}
 registry:
   tools:
     - {{server: tickets, tool: close_ticket, effect: write, approvalRequired: true}}
-    - {{server: billing, tool: get_invoice, effect: read, rate: 60/m}}
+    - {{server: billing, tool: get_invoice, effect: read, rate: 30/m}}
     - {{server: reports, tool: yearly_report, effect: read, timeout: 1s}}
 policy:
   contact: {contact}
