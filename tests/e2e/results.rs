@@ -711,7 +711,7 @@ fn what_one_server_gave_is_not_carried_to_another_in_several_parts_of_one_messag
         let client = Client::connect(gateway.address, "/web", era, Some(ANA));
         let (first, last) = SECRET.split_at(10);
         let encoded = [first, last].map(|half| hex::encode(half.as_bytes()));
-        let [first_hex, last_hex] = &encoded;
+        let [first_hex, last_hex] = [&*encoded[0], &*encoded[1]];
         let orders = [[first, last], [last, first], [first_hex, last_hex], [last_hex, first_hex]];
         // Of itself a client of the old era says something in the handshake alone.
         let is_told = |params: &Value| {
