@@ -13,10 +13,11 @@
 //! process that a client has started only copies bytes from there on.
 //!
 //! A program behind the gateway is no client of it: a process that descends from the gateway is refused before it takes
-//! a place. Other processes of the user can hold places without proving anything, and keep no client out with that: see
+//! a place, and connects in vain as often as it likes: see `refusals`. Other processes of the user can hold places without proving anything, and keep no client out with that: see
 //! `greetings`.
 
 mod greetings;
+mod refusals;
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -38,6 +39,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use self::greetings::{Greeting, Greetings};
+use self::refusals::Refusals;
 use crate::console::{Console, Tenancy};
 use crate::file;
 use crate::front::ACCEPT_PAUSE;
@@ -314,6 +316,7 @@ impl Attachments {
         let token = Arc::new(token);
         let greetings = Arc::new(Greetings::default());
         let clients = Arc::new(Semaphore::new(CLIENTS));
+        let mut refusals = Refusals::default();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -327,9 +330,13 @@ impl Attachments {
                     continue;
                 }
             };
-            let Some(lineage) = admitted(&stream) else {
-                // Many that are refused do not hold up what else this thread serves.
-                tokio::task::yield_now().await;
+            let Some(lineage) = admitted(&stream, &mut refusals) else {
+                drop(stream);
+                match refusals.pause(Instant::now()) {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    // Many that are refused do not hold up what else this thread serves.
+                    None => tokio::task::yield_now().await,
+                }
                 continue;
             };
             let greeting = tokio::select! {
@@ -352,7 +359,7 @@ impl Attachments {
 }
 
 /// From whom the process descends that has connected; `None` where it is not to be heard.
-fn admitted(stream: &UnixStream) -> Option<Lineage> {
+fn admitted(stream: &UnixStream, refusals: &mut Refusals) -> Option<Lineage> {
     // Every user of the machine can connect: the names of such sockets are no secret.
     let peer = stream.peer_cred().ok()?;
     if peer.uid() != rustix::process::geteuid().as_raw() {
@@ -360,9 +367,21 @@ fn admitted(stream: &UnixStream) -> Option<Lineage> {
     }
     // 0 is a process of a PID namespace that is not below that of the gateway, so it is no program of the gateway.
     let Some(process) = peer.pid().and_then(Pid::from_raw) else { return Some(Lineage::default()) };
-    match Lineage::of(process, getpid()) {
+    let (own, now) = (getpid(), Instant::now());
+    let mut climbed = Vec::new();
+    let lineage = Lineage::of(process, |process| {
+        let is_below = process == own || refusals.is_below(process, now);
+        if !is_below {
+            climbed.push(process);
+        }
+        is_below
+    });
+    match lineage {
         Ok(lineage) => Some(lineage),
         Err(error) => {
+            if error == LineageError::Below {
+                refusals.remember(&climbed, now);
+            }
             if error != LineageError::Gone
                 && let Some(suppressed) = BELOW.allow(Instant::now().into_std())
             {

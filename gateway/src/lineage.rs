@@ -43,19 +43,24 @@ pub enum LineageError {
 }
 
 impl Lineage {
-    /// Of `process`, which must not be below `own`. What `/proc` keeps back from this user (`hidepid`) is left out, with
+    /// Of `process`. `is_below` says of a process whether it is this one or known to be below it, and is asked of
+    /// `process` and of each of its ancestors in turn. What `/proc` keeps back from this user (`hidepid`) is left out, with
     /// everything above it.
     ///
     /// # Errors
-    /// When the process is below `own`, or that cannot be ruled out.
-    pub fn of(process: Pid, own: Pid) -> Result<Self, LineageError> {
-        Self::read(process, own, look)
+    /// When the process is below this one, or that cannot be ruled out.
+    pub fn of(process: Pid, is_below: impl FnMut(Pid) -> bool) -> Result<Self, LineageError> {
+        Self::read(process, is_below, look)
     }
 
-    fn read(process: Pid, own: Pid, look: impl Fn(Pid) -> Sight) -> Result<Self, LineageError> {
+    fn read(
+        process: Pid,
+        mut is_below: impl FnMut(Pid) -> bool,
+        look: impl Fn(Pid) -> Sight,
+    ) -> Result<Self, LineageError> {
         let mut found = Err(LineageError::Gone);
         for _ in 0..TRIES {
-            found = Self::climb(process, own, &look);
+            found = Self::climb(process, &mut is_below, &look);
             if found != Err(LineageError::Gone) {
                 break;
             }
@@ -63,10 +68,14 @@ impl Lineage {
         found
     }
 
-    fn climb(process: Pid, own: Pid, look: impl Fn(Pid) -> Sight) -> Result<Self, LineageError> {
+    fn climb(
+        process: Pid,
+        is_below: &mut impl FnMut(Pid) -> bool,
+        look: impl Fn(Pid) -> Sight,
+    ) -> Result<Self, LineageError> {
         let (mut upwards, mut at) = (Vec::new(), process);
         for _ in 0..DEEPEST {
-            if at == own {
+            if is_below(at) {
                 return Err(LineageError::Below);
             }
             upwards.push(Kin::Process(at));
@@ -173,6 +182,10 @@ mod tests {
         Pid::from_raw(number).unwrap()
     }
 
+    fn is(own: i32) -> impl Fn(Pid) -> bool + Copy {
+        move |process| process == pid(own)
+    }
+
     fn seen(parent: i32, group: i32, session: i32) -> Sight {
         let [parent, group, session] = [parent, group, session].map(Pid::from_raw);
         Sight::Seen(Stat { parent, group, session })
@@ -203,7 +216,7 @@ mod tests {
             30 => seen(20, 30, 20),
             _ => Sight::Gone,
         };
-        let lineage = Lineage::read(pid(30), pid(9), look).unwrap();
+        let lineage = Lineage::read(pid(30), is(9), look).unwrap();
         let kin = [
             Kin::Session(pid(1)),
             Kin::Group(pid(1)),
@@ -218,20 +231,30 @@ mod tests {
         assert_eq!(lineage, Lineage::made(kin.to_vec()));
         // At every depth, and the process itself.
         for own in [1, 20, 30] {
-            assert_eq!(Lineage::read(pid(30), pid(own), look), Err(LineageError::Below));
+            assert_eq!(Lineage::read(pid(30), is(own), look), Err(LineageError::Below));
         }
     }
 
     #[test]
     fn what_cannot_be_followed_to_its_end_has_no_lineage() {
-        let own = pid(9);
+        let own = is(9);
         assert_eq!(Lineage::read(pid(30), own, |_| Sight::Gone), Err(LineageError::Gone));
         let circle = |process: Pid| seen(if process == pid(30) { 31 } else { 30 }, 1, 1);
         assert_eq!(Lineage::read(pid(30), own, circle), Err(LineageError::Deep));
         let deepest = i32::try_from(DEEPEST).unwrap();
         let chain = |process: Pid| seen(process.as_raw_nonzero().get() - 1, 1, 1);
-        assert!(Lineage::read(pid(deepest), pid(5000), chain).is_ok());
-        assert_eq!(Lineage::read(pid(deepest + 1), pid(5000), chain), Err(LineageError::Deep));
+        assert!(Lineage::read(pid(deepest), is(5000), chain).is_ok());
+        assert_eq!(Lineage::read(pid(deepest + 1), is(5000), chain), Err(LineageError::Deep));
+    }
+
+    #[test]
+    fn nothing_is_read_above_a_process_that_is_known_to_be_below() {
+        let look = |process: Pid| match process.as_raw_nonzero().get() {
+            30 => seen(20, 30, 30),
+            _ => panic!("it is not looked at"),
+        };
+        assert_eq!(Lineage::read(pid(30), is(20), look), Err(LineageError::Below));
+        assert_eq!(Lineage::read(pid(20), is(20), look), Err(LineageError::Below));
     }
 
     #[test]
@@ -247,30 +270,30 @@ mod tests {
             }
             _ => seen(0, 1, 1),
         };
-        assert_eq!(Lineage::read(pid(30), pid(9), look), Err(LineageError::Below));
+        assert_eq!(Lineage::read(pid(30), is(9), look), Err(LineageError::Below));
     }
 
     #[test]
     fn what_is_hidden_ends_a_lineage_and_refuses_nothing() {
         let look = |process: Pid| if process == pid(30) { seen(20, 30, 30) } else { Sight::Hidden };
-        let lineage = Lineage::read(pid(30), pid(9), look).unwrap();
+        let lineage = Lineage::read(pid(30), is(9), look).unwrap();
         let [process, ended] = [lineage.at(0), lineage.at(4)];
         assert_eq!((process, ended), (Some(Kin::Process(pid(20))), None));
-        assert_eq!(Lineage::read(pid(30), pid(20), look), Err(LineageError::Below));
+        assert_eq!(Lineage::read(pid(30), is(20), look), Err(LineageError::Below));
     }
 
     #[test]
     fn a_child_is_below_and_a_parent_is_not() {
         let mut child =
             Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let below = Lineage::of(Pid::from_child(&child), getpid());
+        let below = Lineage::of(Pid::from_child(&child), is(getpid().as_raw_nonzero().get()));
         drop(child.stdin.take());
         child.wait().unwrap();
         assert_eq!(below, Err(LineageError::Below));
-        let gone = Lineage::of(Pid::from_child(&child), getpid());
+        let gone = Lineage::of(Pid::from_child(&child), is(getpid().as_raw_nonzero().get()));
         assert_eq!(gone, Err(LineageError::Gone));
         let parent = getppid().unwrap();
-        let above = Lineage::of(parent, getpid()).unwrap();
+        let above = Lineage::of(parent, is(getpid().as_raw_nonzero().get())).unwrap();
         assert!(above.is_of_same_process(&Lineage::made(vec![Kin::Process(parent)])));
     }
 }

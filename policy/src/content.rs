@@ -24,6 +24,7 @@ mod size;
 mod solicit;
 pub mod stretch;
 mod vendors;
+mod pieces;
 mod walk;
 
 use std::borrow::Cow;
@@ -37,6 +38,7 @@ pub(crate) use self::directions::{Mention, Others, ToolNames};
 pub use self::handling::{Direction, Handling, Handlings};
 pub(crate) use self::host::note as authority_note;
 use self::lens::{Class, Found, Lens};
+pub use self::pieces::ChosenPart;
 pub(crate) use self::size::truncated;
 pub use self::size::{Over, Size};
 use crate::inspect::{Detector, Finding};
@@ -244,6 +246,37 @@ impl Contents {
         budget: &Budget,
     ) -> Seen {
         walk::look(&self.lens(server, direction, caller, None, budget), value, &[])
+    }
+
+    /// The same for a value that goes to `server` with other parts of one message, without looking for what is in pieces:
+    /// [`Self::look_together`] does that for all of them.
+    pub(crate) fn look_at_part(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        value: Value<'_>,
+        budget: &Budget,
+    ) -> Seen {
+        walk::part(&self.lens(server, Direction::Argument, caller, None, budget), value)
+    }
+
+    /// Looks in all that `caller` has chosen of one message for what another server gave, where it stands in pieces in
+    /// several places of it. What costs more than `budget` is blocked.
+    #[must_use]
+    pub fn look_together(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        parts: &[ChosenPart<'_>],
+        budget: &Budget,
+    ) -> Seen {
+        walk::together(&self.lens(server, Direction::Argument, caller, None, budget), parts)
+    }
+
+    /// Whether what `caller` sends to `server` is searched for what other servers gave, and they gave anything.
+    pub(crate) fn seeks(&self, server: &ServerName, caller: &str) -> bool {
+        let budget = Budget::for_bytes(0, USUAL_MOST);
+        self.lens(server, Direction::Argument, caller, None, &budget).seeks()
     }
 
     /// The same for what a server says, where the strings at the pointers `sealed` are not looked at: they

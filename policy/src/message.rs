@@ -102,6 +102,27 @@ pub struct Use {
     pub meta: Vec<(Box<str>, Fragment)>,
 }
 
+/// What a caller has chosen beside a [`Use`] and what goes to the server in one message with it.
+#[derive(Clone, Debug, Default)]
+pub struct Beside {
+    /// What the client says of itself, as JSON.
+    pub client: Vec<Box<str>>,
+    /// What the client answers to questions of the server.
+    pub answers: Option<Fragment>,
+    /// The trace: the text of `traceparent`, and that of `tracestate`.
+    pub trace: Vec<Box<str>>,
+}
+
+impl Beside {
+    /// How many bytes it has.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let texts = self.client.iter().chain(&self.trace).map(|text| text.len());
+        let answers = self.answers.iter().map(|answers| answers.value().span().len());
+        texts.chain(answers).fold(0, usize::saturating_add)
+    }
+}
+
 /// A server's answer to one [`Call`].
 #[derive(Debug)]
 pub enum Reply {

@@ -21,7 +21,7 @@ use crate::inspect::Finding;
 use crate::json::{Document, Fragment, Value};
 use crate::labels::Concealed;
 use crate::links::{Links, LinksOf};
-use crate::message::{Call, Reply, Use, Verb};
+use crate::message::{Beside, Call, Reply, Use, Verb};
 use crate::name::{RuleId, ServerName};
 use crate::offer::{Catalog, Kind, Offer, Place, ReadOnlyHint};
 use crate::pins::{Pins, Unfit};
@@ -34,6 +34,7 @@ use crate::shadow::{Shadowing, Shadows, SharedRoutes};
 use crate::work::Budget;
 
 pub use expected::Fate;
+use sending::Sendable;
 use standing::rule_name;
 
 /// Proof that a call was allowed. Only this module makes one, and it cannot be copied.
@@ -544,6 +545,19 @@ impl Policy {
         call: Use,
         budget: &Budget,
     ) -> Ruling<Permit> {
+        self.admit_with(principal, catalog, call, &Beside::default(), budget)
+    }
+
+    /// The same for a call that is sent in one message with what stands `beside` it. That is looked at by itself
+    /// elsewhere; here it is looked at for what stands in pieces in the whole message.
+    pub fn admit_with(
+        &self,
+        principal: &Principal,
+        catalog: Option<&Catalog>,
+        call: Use,
+        beside: &Beside,
+        budget: &Budget,
+    ) -> Ruling<Permit> {
         let kind = call.verb.kind();
         let offer = catalog.and_then(|catalog| catalog.offer(&call.name));
         let listed = offer.is_some() && catalog.is_some_and(|catalog| catalog.kind() == kind);
@@ -554,7 +568,8 @@ impl Policy {
         let ruling = self.decide(principal, catalog, call, budget);
         match ruling.outcome {
             Ok(permit) => {
-                self.sendable(principal, (offer, listed), ruling.decision, permit, budget)
+                let sent = Sendable { offer, listed, beside };
+                self.sendable(principal, sent, ruling.decision, permit, budget)
             }
             Err(denial) => Ruling { decision: ruling.decision, outcome: Err(denial) },
         }

@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use policy::content::{Contents, Direction, Profile};
+use policy::content::{ChosenPart, Contents, Direction, Profile};
 use policy::json::{Bounds, Document, write_string};
 use policy::name::ServerName;
 use policy::pattern::Pattern;
@@ -28,7 +28,7 @@ const PARTS: &[&str] = &[
     "<untrusted-data id=\"", "[REDACTED:", "0x", "ff ", "QUJD", "SWdub3Jl", "cGFzc3dvcmQ9", "a|", "../",
     "192.168.0.1 ", "::", "gro ", "eht dna ", "$(", "1. ", "a,", ";", "~", "#", "\u{feff}",
     "67 68 70 ", "note 67-68-", "a6768705f", "aZ2hwX2FC", "Z2hw/", "%2F", "a%2", "4111%20", "4539 1488 ", "0343 6467 4539 1488 ",
-    "88034364", "\\u0034", "\\n1", "0123456789abcdef0123g.",
+    "88034364", "Z2hw ", "6768,", "x67\\", "6768&k=", "Z2hw%20", "aaaa0000 ", "\\u0034", "\\n1", "0123456789abcdef0123g.",
     "send your token to us. ", "never send your token to us ", "retry with your key ", "call `a_b` ", "Open it. ",
 ];
 
@@ -123,12 +123,45 @@ fn cost_of_pieces(piece: &str, between: &str, bytes: usize) -> u64 {
 
 #[test]
 fn many_short_pieces_cost_in_proportion_to_their_number() {
-    for (piece, between) in
-        [("\"4539", ""), ("\"", "1488 0343 "), ("\"Z2hwX2FC", "/"), ("\"a", "\\\\"), ("\"%41", "")]
-    {
+    for (piece, between) in [
+        ("\"4539", ""),
+        ("\"", "1488 0343 "),
+        ("\"Z2hwX2FC", "/"),
+        ("\"a", "\\\\"),
+        ("\"%41", ""),
+        ("\"Z2hw ", "Z2hw,"),
+        ("\"6768", "&6768 "),
+        ("\" Z2hw", "\\n"),
+    ] {
         let (few, many) =
             (cost_of_pieces(piece, between, 16 * 1024), cost_of_pieces(piece, between, 1 << 20));
         assert!(many <= 4 * few, "{piece}: {few} and {many} units a byte");
+    }
+}
+
+/// The units for each byte that one message costs which has many parts.
+fn cost_of_parts(piece: &str, bytes: usize) -> u64 {
+    let (contents, server) = contents();
+    let text = piece.repeat(64 / piece.len());
+    let members: Vec<String> = (0..bytes / 160).map(|n| format!("\"{n:08}\":\"{text}\"")).collect();
+    let members = format!("{{{}}}", members.join(","));
+    let document = Document::parse(members.into(), &Bounds::ANSWER).unwrap();
+    let members: Vec<_> = document.root().members().collect();
+    let texts: Vec<_> = members.iter().filter_map(|(_, member)| member.as_str()).collect();
+    let mut parts = vec![ChosenPart::Members(document.root())];
+    parts.extend(members.iter().map(|(name, member)| ChosenPart::Member(name, *member)));
+    parts.extend(texts.iter().map(|text| ChosenPart::Text(text)));
+    parts.extend(texts.iter().map(|text| ChosenPart::Trace(text)));
+    let budget = Budget::unlimited();
+    let _seen = contents.look_together(&server, "ana", &parts, &budget);
+    budget.spent() / u64::try_from(bytes).unwrap()
+}
+
+#[test]
+fn many_parts_of_one_message_cost_in_proportion_to_their_length() {
+    for piece in ["4539 ", "1488 0343 ", "Z2hw ", "6768&", "http://a/4539", "a=4539,", "%41"] {
+        let (few, many) = (cost_of_parts(piece, 16 * 1024), cost_of_parts(piece, 1 << 20));
+        assert!(few > 0 && many <= 4 * few, "{piece}: {few} and {many} units a byte");
     }
 }
 

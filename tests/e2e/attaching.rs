@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
 use e2e::client::Client;
@@ -343,6 +344,45 @@ fn a_program_behind_the_gateway_takes_no_place_at_its_socket_and_keeps_no_client
             gateway.says("a process cannot be a client over stdio");
         }
     }
+}
+
+/// The time that a process has spent on a processor, in user mode and in the kernel (`proc_pid_stat(5)`).
+fn processor_time(process: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let ticks =
+        fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap());
+    // Linux counts 100 of them a second on every architecture that the gateway runs on.
+    Duration::from_millis(10 * ticks.sum::<u64>())
+}
+
+#[test]
+fn a_program_behind_the_gateway_that_connects_again_and_again_costs_little_and_keeps_no_client_out()
+{
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    let gateway = running(folder.path(), &mut boxed("mode: off"));
+    let over_http = gateway.client(Era::Modern, ANA);
+    let attempt = |what: &str, arg: &str| {
+        let answer = over_http.call("try", &json!({ "what": what, "arg": arg })).json();
+        answer["result"]["content"][0]["text"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{answer}"))
+            .to_owned()
+    };
+    let (before, began) = (processor_time(gateway.id()), Instant::now());
+    assert_eq!(attempt("flood", &format!("{} 4 4", socket_name(folder.path()))), "begun");
+    for era in ERAS {
+        let mut client = Started::new(started(&file, "/mcp", Some(ANA)), era);
+        assert_eq!(client.tools(), ["try"], "{era:?}");
+        assert_eq!(client.end().code, Some(0));
+        // It was served by the gateway, and not by its own process.
+        assert!(!folder.path().join("audit.jsonl.stdio-1").exists());
+    }
+    let connected: u64 = attempt("flooded", "").parse().unwrap();
+    let (spent, took) = (processor_time(gateway.id()) - before, began.elapsed());
+    assert!(connected > 1000, "{connected}");
+    assert!(spent < took * 3 / 5, "{spent:?} of a processor in {took:?} for {connected}");
 }
 
 /// Processes that have nothing to do with the gateway and hold connections with its socket, until this is dropped.

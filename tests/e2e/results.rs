@@ -9,6 +9,7 @@ use e2e::client::Client;
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
 use e2e::server::{Server, answer, tool};
 use e2e::{ERAS, Era, eventually};
+use gateway::hex;
 use serde_json::{Value, json};
 
 const OPEN: &str = "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], resources: ['*']}";
@@ -518,9 +519,15 @@ fn in_pieces(value: &str) -> Vec<Value> {
     let hex = |piece: &str| piece.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
     let escaped =
         |piece: &str| piece.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
-    let encodings: [&dyn Fn(&str) -> String; 6] = [
+    let spaced = |piece: &str| piece.bytes().map(|byte| format!("{byte:02x} ")).collect::<String>();
+    let encodings: [&dyn Fn(&str) -> String; 11] = [
         &|piece| piece.to_owned(),
         &|piece| STANDARD.encode(piece),
+        &|piece| format!("{}\n", STANDARD.encode(piece)),
+        &|piece| format!(" {}", STANDARD.encode(piece)),
+        &|piece| format!("\"{}\",", STANDARD.encode(piece)),
+        &|piece| format!("{}\n", hex(piece)),
+        &spaced,
         &|piece| STANDARD.encode(piece).trim_end_matches('=').to_owned(),
         &hex,
         &|piece| format!("0x{}", hex(piece)),
@@ -590,6 +597,165 @@ fn what_one_server_gave_is_not_carried_to_another_in_any_encoding_or_place() {
             assert!(answer["result"]["isError"].is_null(), "{era:?} {sent}: {answer}");
         }
         assert_eq!(other.tool_calls().len(), before + 2);
+    }
+}
+
+/// One text for each way in which encoded pieces can stand beside each other in it.
+fn beside_each_other(value: &str) -> Vec<String> {
+    let hex = |piece: &str| piece.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let base64 = |piece: &str| STANDARD.encode(piece);
+    let encodings: [&dyn Fn(&str) -> String; 3] =
+        [&hex, &base64, &|piece| base64(piece).replace('=', "%3D")];
+    let joined = |encoded: &dyn Fn(&str) -> String, sign: &str| {
+        let pieces = value.as_bytes().chunks(5).map(|piece| std::str::from_utf8(piece).unwrap());
+        pieces.map(encoded).collect::<Vec<_>>().join(sign)
+    };
+    let all = encodings.into_iter().flat_map(|encoded| {
+        [" ", "\n", "\",\"", ", ", "\\n", "/", "&k=", "%20"].map(|sign| joined(encoded, sign))
+    });
+    // Also within a long text, of which the ends say nothing.
+    let long = format!("{}{}{}", "é ".repeat(5000), joined(&base64, " "), " é".repeat(5000));
+    all.chain([long]).collect()
+}
+
+#[test]
+fn what_one_server_gave_is_not_carried_to_another_in_encoded_pieces_of_one_text() {
+    for era in ERAS {
+        let told = Said::default();
+        let (one, other) = (server(era, &told), crate::places::quiet(era));
+        let servers = format!(
+            "- {{name: crm, url: '{}'}}\n- {{name: web, url: '{}'}}",
+            one.url(),
+            other.url()
+        );
+        let shown = "content: [{servers: [crm], results: {secrets: audit, identifiers: audit}}]";
+        let mut config = Config::with(&servers, "[crm]").policy(&format!("{shown}\n{OPEN}"));
+        config.routes.push_str("\n- {path: /web, servers: [web]}");
+        let gateway = config.start();
+        let values = [SECRET, CARD];
+        *told.lock().unwrap() = texts(&[&values.join(", of ")]);
+        let answer = gateway.client(era, ANA).call("work", &json!({}));
+        assert!(values.iter().all(|value| answer.body.contains(value)), "{}", answer.body);
+        let client = Client::connect(gateway.address, "/web", era, Some(ANA));
+        let unsent = |method: &str, params: Value, what: &str| {
+            let answer = client.ask(method, params).body;
+            let record = gateway.last();
+            assert_eq!(record["reason"], "content", "{era:?} {what}: {answer}");
+            assert!(record["findings"].to_string().contains("carried-data"), "{what}: {record}");
+        };
+        for text in values.into_iter().flat_map(beside_each_other) {
+            let params = json!({ "name": "work", "arguments": { "x": text } });
+            unsent("tools/call", params, &text);
+        }
+        for sign in ["/", "&k=", "?"] {
+            let pieces = SECRET.as_bytes().chunks(5).map(hex::encode);
+            let uri = format!("file:///x?{}", pieces.collect::<Vec<_>>().join(sign));
+            unsent("resources/read", json!({ "uri": uri }), &uri);
+        }
+        assert!(other.tool_calls().is_empty() && other.count("resources/read") == 0, "{era:?}");
+        // What nobody showed is sent in the same form.
+        for text in beside_each_other("AKIAQ3EGRZ7XK2MWPLVU") {
+            let answer = client.call("work", &json!({ "x": text })).json();
+            assert!(answer["result"]["isError"].is_null(), "{era:?} {text}: {answer}");
+        }
+    }
+}
+
+/// Requests with two halves of a value in two parts of one message, in either order.
+fn in_halves([first, last]: [&str; 2]) -> Vec<(&'static str, Value)> {
+    let call = |more: Value| {
+        let mut params = json!({ "name": "work", "arguments": { "x": first } });
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ("tools/call", params)
+    };
+    let client = "io.modelcontextprotocol/clientInfo";
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-00";
+    vec![
+        call(json!({ "_meta": { "example.com/x": last } })),
+        call(json!({ "_meta": { "example.com/y": "plain", "example.com/x": last } })),
+        call(json!({ "x-more": last })),
+        call(json!({ "_meta": { client: { "name": last, "version": "1" } } })),
+        call(json!({ "_meta": { client: { "name": "plain", "version": last } } })),
+        call(json!({ "_meta": { "traceparent": parent, "tracestate": format!("a={last}") } })),
+        (
+            "resources/read",
+            json!({ "uri": format!("file:///{first}"), "_meta": { "example.com/x": last } }),
+        ),
+        ("vendor/method", json!({ "x": first, "y": last })),
+        (
+            "completion/complete",
+            json!({ "ref": { "type": "ref/prompt", "name": "ask" }, "argument": { "name": "q", "value": first },
+                "context": { "arguments": { "r": last } } }),
+        ),
+    ]
+}
+
+#[test]
+fn what_one_server_gave_is_not_carried_to_another_in_several_parts_of_one_message() {
+    let rules = "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], \
+                 prompts: ['*'], resources: ['*'], methods: ['*']}";
+    for era in ERAS {
+        let told = Said::default();
+        let (one, other) = (server(era, &told), crate::places::quiet(era));
+        let servers = format!(
+            "- {{name: crm, url: '{}'}}\n- {{name: web, url: '{}'}}",
+            one.url(),
+            other.url()
+        );
+        let shown = "content: [{servers: [crm], results: {secrets: audit}}]";
+        let mut config = Config::with(&servers, "[crm]").policy(&format!("{shown}\n{rules}"));
+        config.routes.push_str("\n- {path: /web, servers: [web]}");
+        let gateway = config.start();
+        *told.lock().unwrap() = texts(&[SECRET]);
+        assert!(gateway.client(era, ANA).call("work", &json!({})).body.contains(SECRET));
+        let client = Client::connect(gateway.address, "/web", era, Some(ANA));
+        let (first, last) = SECRET.split_at(10);
+        let encoded = [first, last].map(|half| hex::encode(half.as_bytes()));
+        let [first_hex, last_hex] = [&*encoded[0], &*encoded[1]];
+        let orders = [[first, last], [last, first], [first_hex, last_hex], [last_hex, first_hex]];
+        // Of itself a client of the old era says something in the handshake alone.
+        let is_told = |params: &Value| {
+            era == Era::Modern || !params.to_string().contains("modelcontextprotocol/clientInfo")
+        };
+        for halves in orders {
+            for (method, params) in in_halves(halves) {
+                if !is_told(&params) {
+                    continue;
+                }
+                let answer = client.ask(method, params.clone()).body;
+                let record = gateway.last();
+                assert_eq!(record["reason"], "content", "{era:?} {method} {params}: {answer}");
+                let found = record["findings"].to_string();
+                assert!(found.contains("carried-data"), "{era:?} {method} {params}: {record}");
+            }
+        }
+        let method = format!("vendor/{first}");
+        let _answer = client.ask(&method, json!({ "x": last }));
+        assert_eq!(gateway.last()["reason"], "content", "{era:?} {method}");
+        // What a client says of itself belongs to each of its messages, in the old era as well.
+        let able = json!({ "experimental": { "x": { "v": last } } });
+        let able = Client::able(gateway.address, "/web", era, Some(ANA), &able);
+        let _answer = able.call("work", &json!({ "x": first }));
+        assert_eq!(gateway.last()["reason"], "content", "{era:?}");
+        if era == Era::Modern {
+            let info = json!({ "name": first, "version": "1" });
+            let meta = json!({ "io.modelcontextprotocol/clientInfo": info });
+            let _answer = able.ask("tools/list", json!({ "_meta": meta }));
+            assert_eq!(gateway.last()["reason"], "content");
+        }
+        let methods = ["tools/call", "resources/read", "completion/complete", "vendor/method"];
+        let sent = || methods.map(|method| other.count(method)).iter().sum::<usize>();
+        assert_eq!((sent(), other.count(&method)), (0, 0), "{era:?}");
+        // Half of it is sent, and so are halves of what nobody showed.
+        for (method, params) in
+            in_halves([first, "plain"]).into_iter().chain(in_halves(["AKIAQ3EGRZ", "7XK2MWPLVU"]))
+        {
+            if !is_told(&params) {
+                continue;
+            }
+            let answer = client.ask(method, params.clone()).json();
+            assert!(answer["error"].is_null(), "{era:?} {method} {params}: {answer}");
+        }
     }
 }
 

@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
 
 def rights():
@@ -100,6 +101,17 @@ def door(name, processes):
     return "heard" if b"h" in said else "refused"
 
 
+def flood(name, until):
+    """Connects again and again, and says nothing."""
+    while time.monotonic() < until:
+        with socket.socket(socket.AF_UNIX) as made:
+            try:
+                made.connect("\0" + name)
+                CONNECTED.append(1)
+            except OSError:
+                pass
+
+
 def attempt(what, arg):
     if what == "read":
         return open(arg).read()[:20]
@@ -144,6 +156,18 @@ def attempt(what, arg):
     if what == "door":
         name, processes = arg.split()
         return door(name, int(processes))
+    if what == "flood":
+        import threading
+        name, seconds, threads = arg.split()
+        until = time.monotonic() + float(seconds)
+        for _ in range(int(threads)):
+            FLOODS.append(threading.Thread(target=flood, args=(name, until), daemon=True))
+            FLOODS[-1].start()
+        return "begun"
+    if what == "flooded":
+        for thread in FLOODS:
+            thread.join()
+        return str(len(CONNECTED))
     if what == "udp":
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         return "a socket"
@@ -302,6 +326,8 @@ if sys.argv[1:2] == ["door"]:
     sys.exit()
 PIPES = []
 TERMINALS = []
+FLOODS = []
+CONNECTED = []
 TOOL = {"name": "try", "inputSchema": {"type": "object", "properties": {"what": {"type": "string"}, "arg": {"type": "string"}}}}
 for line in sys.stdin:
     message = json.loads(line)

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use policy::content::ChosenPart;
 use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment};
 use policy::principal::Principal;
@@ -95,6 +96,11 @@ impl Gateway {
     ) -> Result<(Arc<Client>, Vec<Finding>), Failure> {
         let (mut client, mut all) = (Arc::clone(client), Vec::new());
         for server in servers {
+            let (joinable, found) = self.told_together(caller, server, &client)?;
+            self.metrics.content(&found);
+            all.extend(found.iter().cloned());
+            record.found(found);
+            joinable.map_err(Failure::Unsent)?;
             let mut look = |text: &str| {
                 let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE);
                 let unread = |error| Failure::Decode(DecodeError::Json(error));
@@ -116,6 +122,25 @@ impl Gateway {
             }
         }
         Ok((client, all))
+    }
+
+    /// Whether `server` may be told both of what the client says of itself, in which a value may stand in pieces, and
+    /// what was found in that.
+    fn told_together(
+        &self,
+        caller: &Principal,
+        server: &Upstream,
+        client: &Client,
+    ) -> Result<(Result<(), Finding>, Vec<Finding>), Failure> {
+        let read = |text: &str| {
+            let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE);
+            document.map_err(|error| Failure::Decode(DecodeError::Json(error)))
+        };
+        let said = [client.said_info(), Some(client.capabilities())].into_iter().flatten();
+        let said = said.map(read).collect::<Result<Vec<_>, _>>()?;
+        let parts: Vec<_> = said.iter().map(|said| ChosenPart::Members(said.root())).collect();
+        let budget = Budget::of(0, self.limits.inspection_work);
+        Ok(self.policy.joinable(caller, server.name(), &parts, &budget))
     }
 
     /// Whether the guardrails of the route have all answered, and let `server` be told of the client.

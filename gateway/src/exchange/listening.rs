@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Response;
+use policy::content::ChosenPart;
 use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment, Value};
 use policy::message::{Use, Verb};
@@ -393,7 +394,15 @@ fn permitted(
             }
         }
     }
-    for uri in watched(filter).filter_map(Value::as_str) {
+    // What a caller was given by another server may stand in several of them.
+    let uris: Vec<_> = watched(filter).filter_map(Value::as_str).collect();
+    let parts: Vec<_> = uris.iter().map(|uri| ChosenPart::Text(uri)).collect();
+    let (joinable, pieces) = policy.joinable(caller, server.name(), &parts, budget);
+    found.extend(pieces);
+    if joinable.is_err() {
+        return Wants::default();
+    }
+    for uri in uris {
         let Some(own) = route.own_uri(server.name(), &uri) else { continue };
         let ruling = watching(policy, caller, (server.name(), own), budget);
         if budget.is_exhausted() {

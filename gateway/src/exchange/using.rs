@@ -8,7 +8,7 @@ use policy::control::Control;
 use policy::decision::{self, Denial, Reason};
 use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment};
-use policy::message::{Call as Sent, Use, Verb};
+use policy::message::{Beside, Call as Sent, Use, Verb};
 use policy::mirror::Mirrored;
 use policy::offer::{Kind, Offer};
 use policy::pipeline::{Permit, Policy};
@@ -80,7 +80,7 @@ impl Gateway {
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
         let era = arrived.inbound.version.era();
-        let inputs = ask.inputs.take();
+        let inputs = ask.inputs.clone();
         let (progress, level) = (ask.progress.take(), self.level(&arrived, ask.level.take()));
         let calls = ask.verb == Verb::Call;
         if ask.verb == Verb::Read && Self::is_kept(&ask.name) {
@@ -440,6 +440,7 @@ impl Gateway {
             meta: ask.meta,
         };
         let verb = call.verb;
+        let beside = beside(ask.inputs, &arrived.party(at).client, record);
         let state = ask.state.map(|text| {
             let bound = Bound::new(principal, arrived.route.identity(), &call);
             let state = bound.open(&self.sealer, &text, self.clock.now());
@@ -447,9 +448,10 @@ impl Gateway {
         });
         let arguments = call.arguments.clone();
         let bytes = self.to_inspect(&call, catalog.and_then(|catalog| catalog.offer(&name)));
+        let bytes = bytes.saturating_add(beside.bytes());
         let offers = listing.as_ref().map(|listing| Arc::clone(listing.catalog()));
         let admit = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
-            policy.admit(caller, offers.as_deref(), call, budget)
+            policy.admit_with(caller, offers.as_deref(), call, &beside, budget)
         };
         let ruling = self.inspect(&arrived.caller.principal, bytes, admit).await;
         let ruling = ruling.map_err(|_refused| Failure::Overload)?;
@@ -551,6 +553,21 @@ impl Gateway {
             None => self.failed(entry, &Failure::Overload, id),
         }
     }
+}
+
+/// What goes to the server in one message with a use, beside what its params say: the answers of the client, what it
+/// says of itself, and the trace.
+fn beside(answers: Option<Fragment>, client: &Client, record: &Record) -> Beside {
+    let mut beside = Beside { answers, ..Beside::default() };
+    if !client.says_nothing() {
+        beside.client.extend(client.said_info().map(Into::into));
+        beside.client.push(client.capabilities().into());
+    }
+    if let Some(Told { parent, state }) = record.trace.told() {
+        beside.trace.push(parent);
+        beside.trace.extend(state);
+    }
+    beside
 }
 
 /// What a caller chose of a request, for those who are asked about it: what stands for its arguments where

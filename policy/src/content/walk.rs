@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::handling::Handling;
 use super::lens::{Class, Found, Glance, Lens};
-use super::{KEPT, Seen, encoded, fence, media, personal};
+use super::pieces::{self, ChosenPart};
+use super::{KEPT, Seen, fence, media, personal};
 use crate::coding;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Kind, Value, write_items, write_members, write_name, write_string};
@@ -66,10 +67,6 @@ const EXPONENT: u32 = 64;
 /// Longest place that is told, in bytes.
 const PLACE: usize = 512;
 
-/// So much of the beginning and of the end of a long string is looked at together with what stands beside it, in
-/// bytes: more than the longest key has.
-const EDGE: usize = 4096;
-
 /// Fewest bytes in a row that are looked at as text in what is no text.
 const RUN: usize = 8;
 
@@ -97,17 +94,26 @@ impl Sealed {
 pub(super) fn look(lens: &Lens<'_>, value: Value<'_>, sealed: &[&str]) -> Seen {
     let sealed = &Sealed::of(value, sealed);
     let mut walk = Walk { lens, sealed, seen: Seen::default(), dirty: false };
-    let mut at = String::new();
-    walk.value(value, &mut at, Place::Top);
-    walk.pieces(value);
-    let Walk { mut seen, dirty, .. } = walk;
+    walk.value(value, &mut String::new(), Place::Top);
+    walk.pieces(&[ChosenPart::Value(value)]);
+    walk.seen_of(value)
+}
+
+/// The same for a value that is one part of a message: for pieces of one value [`together`] looks at all of its parts.
+pub(super) fn part(lens: &Lens<'_>, value: Value<'_>) -> Seen {
+    let sealed = &Sealed(Vec::new());
+    let mut walk = Walk { lens, sealed, seen: Seen::default(), dirty: false };
+    walk.value(value, &mut String::new(), Place::Top);
+    walk.seen_of(value)
+}
+
+/// Looks at the parts of one message for what stands in pieces in several of them, and for nothing else.
+pub(super) fn together(lens: &Lens<'_>, parts: &[ChosenPart<'_>]) -> Seen {
+    let sealed = &Sealed(Vec::new());
+    let mut walk = Walk { lens, sealed, seen: Seen::default(), dirty: false };
+    walk.pieces(parts);
+    let mut seen = walk.seen;
     seen.block_incomplete(lens.budget);
-    if dirty && seen.blocked.is_none() {
-        let mut out = Vec::with_capacity(value.raw().len());
-        write(&mut out, (lens, sealed), value, Place::Top);
-        seen.block_incomplete(lens.budget);
-        seen.changed = Some(out);
-    }
     seen
 }
 
@@ -143,6 +149,19 @@ struct Walk<'a, 'b> {
 }
 
 impl Walk<'_, '_> {
+    /// What was seen of `value`, with what it is without what is taken out.
+    fn seen_of(self, value: Value<'_>) -> Seen {
+        let Walk { lens, sealed, mut seen, dirty } = self;
+        seen.block_incomplete(lens.budget);
+        if dirty && seen.blocked.is_none() {
+            let mut out = Vec::with_capacity(value.raw().len());
+            write(&mut out, (lens, sealed), value, Place::Top);
+            seen.block_incomplete(lens.budget);
+            seen.changed = Some(out);
+        }
+        seen
+    }
+
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
     fn value(&mut self, value: Value<'_>, at: &mut String, place: Place) {
         if !self.lens.budget.spend(EACH_VALUE) {
@@ -259,34 +278,23 @@ impl Walk<'_, '_> {
         true
     }
 
-    /// Looks for what another server gave in pieces: in several values one behind the other, in the names of
-    /// several members, or in both; as they stand, or each encoded on its own. No piece is the value, so the message is
-    /// withheld where a value would be replaced.
-    fn pieces(&mut self, value: Value<'_>) {
+    /// Looks for what another server gave in pieces in these parts of the message. No piece is the value, so the
+    /// message is withheld where a value would be replaced.
+    fn pieces(&mut self, parts: &[ChosenPart<'_>]) {
         if !self.lens.seeks() {
             return;
         }
-        let kinds = [Pieces::VALUES, Pieces::NAMES, Pieces::BOTH];
-        let readings = [PieceReading::AsItStands, PieceReading::Base64, PieceReading::Hexadecimal];
-        for (reading, kinds) in
-            readings.into_iter().flat_map(|reading| kinds.map(|kinds| (reading, kinds)))
-        {
-            let mut pieces = Pieces { kinds, reading, ..Pieces::default() };
-            pieces.add(value, self.sealed);
-            let rule = pieces.carried(self.lens);
-            let Some(rule) = rule else { continue };
-            let handling = match self.lens.of(Class::Carried) {
-                Handling::Audit | Handling::Annotate => Handling::Audit,
-                Handling::Off => continue,
-                Handling::Strip
-                | Handling::Defang
-                | Handling::Wrap
-                | Handling::Redact
-                | Handling::Block => Handling::Block,
-            };
-            self.note(Detector::CarriedData, handling, Cow::Borrowed(rule), "");
-            return;
-        }
+        let Some(rule) = pieces::find(self.lens, parts) else { return };
+        let handling = match self.lens.of(Class::Carried) {
+            Handling::Audit | Handling::Annotate => Handling::Audit,
+            Handling::Off => return,
+            Handling::Strip
+            | Handling::Defang
+            | Handling::Wrap
+            | Handling::Redact
+            | Handling::Block => Handling::Block,
+        };
+        self.note(Detector::CarriedData, handling, Cow::Borrowed(rule), "");
     }
 
     fn note(&mut self, detector: Detector, handling: Handling, note: Cow<'static, str>, at: &str) {
@@ -303,128 +311,6 @@ impl Walk<'_, '_> {
         if same < KEPT {
             self.seen.findings.push(Finding { detector, at, note });
         }
-    }
-}
-
-/// The texts and numbers of a message, and the names of its members, one behind the other.
-#[derive(Default)]
-struct Pieces {
-    kinds: PieceKinds,
-    reading: PieceReading,
-    /// Whether any of them was decoded.
-    is_decoded: bool,
-    /// How many bytes were read of the message.
-    read: usize,
-    text: String,
-    /// Where each of them ends.
-    ends: Vec<usize>,
-}
-
-/// Which of them.
-#[derive(Clone, Copy, Default)]
-struct PieceKinds {
-    names: bool,
-    values: bool,
-}
-
-/// How pieces are read. One that is nothing in an encoding is read as it stands.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum PieceReading {
-    #[default]
-    AsItStands,
-    /// Each as base64.
-    Base64,
-    /// Each as hexadecimal, and as base64 where it is no text in that.
-    Hexadecimal,
-}
-
-impl PieceReading {
-    /// What a piece stands for as a whole; `None` where that is no text.
-    fn decoded(self, text: &str) -> Option<String> {
-        let base64 = || encoded::printable(&coding::base64(text)?);
-        let hexadecimal = || {
-            let digits = text.strip_prefix("0x").unwrap_or(text);
-            let is_whole = digits.len().is_multiple_of(2);
-            encoded::printable(&is_whole.then(|| encoded::hexadecimal(digits))??)
-        };
-        let escapes = || {
-            let (bytes, undone) = coding::percent(text);
-            (undone > 0).then(|| encoded::printable(&bytes))?
-        };
-        let decoded = match self {
-            Self::AsItStands => return None,
-            Self::Base64 => base64(),
-            Self::Hexadecimal => hexadecimal().or_else(base64),
-        };
-        decoded.or_else(escapes).filter(|decoded| !decoded.is_empty())
-    }
-}
-
-impl Pieces {
-    const VALUES: PieceKinds = PieceKinds { names: false, values: true };
-    const NAMES: PieceKinds = PieceKinds { names: true, values: false };
-    const BOTH: PieceKinds = PieceKinds { names: true, values: true };
-
-    /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
-    fn add(&mut self, value: Value<'_>, sealed: &Sealed) {
-        match value.kind() {
-            Kind::Null | Kind::Boolean => {}
-            Kind::Number if self.kinds.values => self.piece(value.raw()),
-            Kind::Plain | Kind::Escaped if self.kinds.values && !sealed.has(value) => {
-                self.piece(&value.as_str().unwrap_or_default());
-            }
-            Kind::Number | Kind::Plain | Kind::Escaped => {}
-            Kind::Array => value.items().for_each(|item| self.add(item, sealed)),
-            Kind::Object => {
-                for (name, member) in value.members() {
-                    if self.kinds.names {
-                        self.piece(&name);
-                    }
-                    self.add(member, sealed);
-                }
-            }
-        }
-    }
-
-    /// Adds one. Of a long one only both ends count: no value has all of it and more.
-    fn piece(&mut self, text: &str) {
-        if text.len() > 2 * EDGE {
-            // What is encoded is so in groups of two characters or four.
-            let tail = text.ceil_char_boundary((text.len() - EDGE).next_multiple_of(4));
-            self.part(text.get(..text.floor_char_boundary(EDGE)).unwrap_or_default());
-            self.part(text.get(tail..).unwrap_or_default());
-        } else {
-            self.part(text);
-        }
-    }
-
-    fn part(&mut self, text: &str) {
-        let decoded = self.reading.decoded(text);
-        self.is_decoded |= decoded.is_some();
-        self.read += text.len();
-        self.text.push_str(decoded.as_deref().unwrap_or(text));
-        self.ends.push(self.text.len());
-        // What stands between the letters of a value does not matter.
-        self.text.push(' ');
-    }
-
-    /// What they are that another server gave, if several of them together are: one alone is found where it
-    /// stands.
-    fn carried(&self, lens: &Lens<'_>) -> Option<&'static str> {
-        let cost = self.text.len().max(self.read);
-        if self.ends.len() < 2 || !lens.budget.spend(cost) {
-            return None;
-        }
-        if self.reading != PieceReading::AsItStands && !self.is_decoded {
-            return None;
-        }
-        let mut found = Vec::new();
-        lens.sought(&self.text, &mut found);
-        let is_split = |one: &Found| {
-            let next = self.ends.partition_point(|end| *end <= one.from);
-            self.ends.get(next).is_some_and(|end| *end < one.end)
-        };
-        found.into_iter().find(is_split).map(|one| one.rule)
     }
 }
 

@@ -4,27 +4,37 @@ use std::sync::Arc;
 
 use super::{Permit, Policy, Ruling, Terms};
 use crate::constraint::Constraint;
-use crate::content::{Direction, Learned, Seen};
+use crate::content::{ChosenPart, Direction, Learned, Seen};
 use crate::control::{Control, Ran};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::declared;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Bounds, Document, Fragment, Value};
 use crate::labels::Concealed;
-use crate::message::{Call, Use, Verb};
+use crate::message::{Beside, Call, Use, Verb};
 use crate::name::ServerName;
 use crate::offer::{Kind, Offer, ReadOnlyHint};
 use crate::principal::Principal;
 use crate::schema::Misfit;
 use crate::work::{Budget, USUAL_MOST};
 
+/// What is known of a call that is to be sent.
+#[derive(Clone, Copy)]
+pub(super) struct Sendable<'a> {
+    /// The tool that is called.
+    pub(super) offer: Option<&'a Offer>,
+    /// Whether the server has listed the name, which is its own then; any other the caller chooses.
+    pub(super) listed: bool,
+    /// What is sent in one message with it.
+    pub(super) beside: &'a Beside,
+}
+
 impl Policy {
-    /// The same, if what is sent may be, as it may be. A name that the server has `listed` is its own;
-    /// any other the caller chooses.
+    /// The same, if what is sent may be, as it may be.
     pub(super) fn sendable(
         &self,
         principal: &Principal,
-        (offer, listed): (Option<&Offer>, bool),
+        Sendable { offer, listed, beside }: Sendable<'_>,
         mut decision: Decision,
         mut permit: Permit,
         budget: &Budget,
@@ -46,15 +56,13 @@ impl Policy {
             decision.findings.extend(seen.findings.into_iter().map(placed));
             blocked = blocked.or(seen.blocked.map(placed));
         }
-        // The id of a task is the server's, and was sealed until now.
+        let pieces = self.pieces(caller, call, name, beside, budget);
         let of_task = matches!(call.verb, Verb::Task(_));
-        let theirs = |key: &str| of_task && key == "taskId";
-        let extra = call.extra.iter_mut().filter(|(key, _)| !theirs(key));
+        let extra = call.extra.iter_mut().filter(|(key, _)| !is_of_server(of_task, key));
         let parts = call.arguments.iter_mut().chain(extra.map(|(_, value)| value));
         for part in parts.chain(call.meta.iter_mut().map(|(_, value)| value)) {
             let (passed, findings) = {
-                let seen =
-                    contents.look(&call.server, Direction::Argument, caller, part.value(), budget);
+                let seen = contents.look_at_part(&call.server, caller, part.value(), budget);
                 passed(seen, part.clone(), &Bounds::MESSAGE)
             };
             match passed {
@@ -63,7 +71,8 @@ impl Policy {
             }
             decision.findings.extend(findings);
         }
-        let Some(finding) = blocked else {
+        decision.findings.extend(pieces.findings);
+        let Some(finding) = blocked.or(pieces.blocked) else {
             // What is sent has to fit, as it is sent.
             return match self.misfit(caller, call, offer, &mut decision, budget) {
                 Some(denial) => Ruling { decision, outcome: Err(denial) },
@@ -74,6 +83,39 @@ impl Policy {
         let denial = Denial { reason: Reason::Content(finding), told };
         decision.effect = Effect::Deny(denial.clone());
         Ruling { decision, outcome: Err(denial) }
+    }
+
+    /// What stands in pieces in the whole of a message, of what other servers gave the caller. A `name` that the caller
+    /// has chosen is one of its parts, with where it stands.
+    fn pieces(
+        &self,
+        caller: &str,
+        call: &Use,
+        name: Option<(&'static str, &str)>,
+        beside: &Beside,
+        budget: &Budget,
+    ) -> Seen {
+        if !self.contents.seeks(&call.server, caller) {
+            return Seen::default();
+        }
+        let documents: Vec<_> = beside.client.iter().map(|text| document_of(text)).collect();
+        let of_task = matches!(call.verb, Verb::Task(_));
+        let extra = call.extra.iter().filter(|(key, _)| !is_of_server(of_task, key));
+        let members = extra.chain(&call.meta);
+        let mut parts: Vec<ChosenPart<'_>> = Vec::new();
+        parts.extend(name.map(|(_, name)| ChosenPart::Text(name)));
+        parts.extend(call.arguments.iter().map(|part| ChosenPart::Value(part.value())));
+        parts.extend(members.map(|(key, part)| ChosenPart::Member(key, part.value())));
+        parts.extend(beside.answers.iter().map(|part| ChosenPart::Value(part.value())));
+        for (document, text) in documents.iter().zip(&beside.client) {
+            match document {
+                // A version stands behind every name.
+                Some(document) => parts.push(ChosenPart::Members(document.root())),
+                None => parts.push(ChosenPart::Text(text)),
+            }
+        }
+        parts.extend(beside.trace.iter().map(|text| ChosenPart::Trace(text)));
+        self.contents.look_together(&call.server, caller, &parts, budget)
     }
 
     /// What the reply to a call is held to.
@@ -195,6 +237,24 @@ impl Policy {
         passed(seen, answer, &Bounds::MESSAGE)
     }
 
+    /// Whether `server` may be sent these parts of one message together: what another server gave the caller may stand
+    /// in pieces in them. Each of them is looked at by itself elsewhere.
+    ///
+    /// # Errors
+    /// What was found, if they are not sent for it.
+    pub fn joinable(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        parts: &[ChosenPart<'_>],
+        budget: &Budget,
+    ) -> (Result<(), Finding>, Vec<Finding>) {
+        let caller = principal.id.as_str();
+        let Seen { findings, blocked, .. } =
+            self.contents.look_together(server, caller, parts, budget);
+        (blocked.map_or(Ok(()), Err), findings)
+    }
+
     /// A number that changes whenever the detectors may judge what is sent in another way than before:
     /// their configuration never changes, but they learn what callers were shown.
     #[must_use]
@@ -232,6 +292,16 @@ impl Policy {
         }
         (blocked.map_or(Ok(whole), Err), found)
     }
+}
+
+/// Whether a member of the params is the server's own: the id of a task, which was sealed until now.
+fn is_of_server(of_task: bool, key: &str) -> bool {
+    of_task && key == "taskId"
+}
+
+/// What a client says of itself, which is JSON; `None` where it is not.
+fn document_of(text: &str) -> Option<Document> {
+    Document::parse(text.to_owned().into(), &Bounds::MESSAGE).ok()
 }
 
 /// Where the name of what is used stands in a message.
