@@ -357,6 +357,7 @@ fn processor_time(process: u32) -> Duration {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "what is measured is real time")]
 fn a_program_behind_the_gateway_that_connects_again_and_again_costs_little_and_keeps_no_client_out()
 {
     let folder = Folder::new();

@@ -65,12 +65,12 @@ impl Constraint {
             Some((last, list)) if **last == *"*" && list.len() == place.len() => list,
             _ => &self.at,
         };
-        let is_met = |(part, its): (&Box<str>, &Part)| match its {
-            _ if **part == *"*" => true,
-            Part::Member(name) => part == name,
+        let is_met = |(part, its): (&str, &Part)| match its {
+            _ if part == "*" => true,
+            Part::Member(name) => *part == **name,
             Part::Each => false,
         };
-        at.len() == place.len() && at.iter().zip(place).all(is_met)
+        at.len() == place.len() && at.iter().map(|part| &**part).zip(place).all(is_met)
     }
 }
 
