@@ -48,6 +48,8 @@ async def plan(city: str, ctx: Context) -> list[ContentBlock]:
     # Without a request that it belongs to it goes over the stream of the session.
     await listened(ctx)
     await ctx.session.send_progress_notification(token, 2, 3)
+    # It is answered when what was said before it on the same stream was read: the question below takes another one.
+    await ctx.session.send_ping()
     stay = await nights(ctx, city)
     question = SamplingMessage(role="user", content=TextContent(type="text", text=f"A word on {city}?"))
     word = await ctx.session.create_message([question], max_tokens=20, related_request_id=ctx.request_id)
