@@ -18,6 +18,18 @@ const CARD: &str = "4539 1488 0343 6467";
 
 type Said = Arc<Mutex<Value>>;
 
+/// The servers `crm` and `web`, as the configuration names them.
+fn crm_and_web(crm: &Server, web: &Server) -> String {
+    format!("- {{name: crm, url: '{}'}}\n- {{name: web, url: '{}'}}", crm.url(), web.url())
+}
+
+/// A gateway before `crm` on the usual route and `web` on `/web`.
+fn apart(servers: &str, policy: &str) -> Gateway {
+    let mut config = Config::with(servers, "[crm]").policy(policy);
+    config.routes.push_str("\n- {path: /web, servers: [web]}");
+    config.start()
+}
+
 /// A server whose tools say what they are told to.
 fn server(era: Era, said: &Said) -> Server {
     let said = Arc::clone(said);
@@ -420,11 +432,7 @@ fn what_one_server_gave_is_not_carried_to_another() {
     for era in ERAS {
         let told = Said::default();
         let (one, other) = (server(era, &told), Server::echo(era, &["send"]));
-        let servers = format!(
-            "- {{name: crm, url: '{}'}}\n- {{name: web, url: '{}'}}",
-            one.url(),
-            other.url()
-        );
+        let servers = crm_and_web(&one, &other);
         let canary = "canary-7f3a9c21";
         let policy = |content: &str| format!("canaries: [{canary}]\n{content}\n{OPEN}");
         let shown = "{servers: [crm], results: {identifiers: audit}}";
@@ -559,11 +567,7 @@ fn what_one_server_gave_is_not_carried_to_another_in_any_encoding_or_place() {
     for era in ERAS {
         let told = Said::default();
         let (one, other) = (server(era, &told), crate::places::quiet(era));
-        let servers = format!(
-            "- {{name: crm, url: '{}'}}\n- {{name: web, url: '{}'}}",
-            one.url(),
-            other.url()
-        );
+        let servers = crm_and_web(&one, &other);
         let shown = "content: [{servers: [crm], results: {secrets: audit, identifiers: audit}}]";
         let policy = format!("{shown}\n{OPEN}");
         let gateway = Config::with(&servers, "[crm, web]").policy(&policy).start();
@@ -623,15 +627,9 @@ fn what_one_server_gave_is_not_carried_to_another_in_encoded_pieces_of_one_text(
     for era in ERAS {
         let told = Said::default();
         let (one, other) = (server(era, &told), crate::places::quiet(era));
-        let servers = format!(
-            "- {{name: crm, url: '{}'}}\n- {{name: web, url: '{}'}}",
-            one.url(),
-            other.url()
-        );
+        let servers = crm_and_web(&one, &other);
         let shown = "content: [{servers: [crm], results: {secrets: audit, identifiers: audit}}]";
-        let mut config = Config::with(&servers, "[crm]").policy(&format!("{shown}\n{OPEN}"));
-        config.routes.push_str("\n- {path: /web, servers: [web]}");
-        let gateway = config.start();
+        let gateway = apart(&servers, &format!("{shown}\n{OPEN}"));
         let values = [SECRET, CARD];
         *told.lock().unwrap() = texts(&[&values.join(", of ")]);
         let answer = gateway.client(era, ANA).call("work", &json!({}));
@@ -697,15 +695,9 @@ fn what_one_server_gave_is_not_carried_to_another_in_several_parts_of_one_messag
     for era in ERAS {
         let told = Said::default();
         let (one, other) = (server(era, &told), crate::places::quiet(era));
-        let servers = format!(
-            "- {{name: crm, url: '{}'}}\n- {{name: web, url: '{}'}}",
-            one.url(),
-            other.url()
-        );
+        let servers = crm_and_web(&one, &other);
         let shown = "content: [{servers: [crm], results: {secrets: audit}}]";
-        let mut config = Config::with(&servers, "[crm]").policy(&format!("{shown}\n{rules}"));
-        config.routes.push_str("\n- {path: /web, servers: [web]}");
-        let gateway = config.start();
+        let gateway = apart(&servers, &format!("{shown}\n{rules}"));
         *told.lock().unwrap() = texts(&[SECRET]);
         assert!(gateway.client(era, ANA).call("work", &json!({})).body.contains(SECRET));
         let client = Client::connect(gateway.address, "/web", era, Some(ANA));

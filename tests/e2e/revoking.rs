@@ -292,60 +292,54 @@ fn revoked_in_mid_call(
 const REVISIONS: [(Era, Option<&str>); 3] =
     [(Era::Modern, None), (Era::Legacy, None), (Era::Legacy, Some("2025-06-18"))];
 
-#[test]
-fn a_call_that_is_revoked_under_way_is_answered_as_a_new_one_would_be() {
+/// Has `ana` call `slow` in each revision and with each stall, and revokes `body` once the call is under way. Gives what
+/// she is answered to `check`, with what to say of a failure.
+fn each_revoked_in_mid_call(body: &Value, check: impl Fn(&Gateway, &Client, &Answer, &str)) {
     for (era, revision) in REVISIONS {
         for stall in STALLS {
-            for body in [json!({ "tools": ["up/slow"] }), json!({ "servers": ["up"] })] {
-                let what = format!("{era:?} {revision:?} {stall:?} {body}");
-                let (server, folder) = (stalling(era, stall), Folder::new());
-                let gateway = switchable(Config::of(&server.url()), &folder).start();
-                let mut ana = gateway.client(era, ANA);
-                if let Some(revision) = revision {
-                    ana.handshake(revision);
-                }
-                let answer = revoked_in_mid_call(&gateway, &server, (&ana, stall), &body);
-                assert_eq!(answer.json()["id"], "the-call", "{what}");
-                assert_eq!(answer.code(), -32602, "{what}");
-                let said = answer.events();
-                let responses = said.iter().filter(|event| event.contains("the-call")).count();
-                assert!(said.is_empty() || responses == 1, "{what}: {said:?}");
-                let record = gateway.recorded("the call", |record| record["tool"] == "slow");
-                assert_eq!(
-                    (&record["outcome"], &record["reason"]),
-                    (&json!("denied"), &json!("revoked")),
-                    "{what}"
-                );
-                let new = ana.call("slow", &json!({}));
-                assert_eq!(new.json()["error"], answer.json()["error"], "{what}");
-                assert_eq!(new.status, answer.status, "{what}");
+            let what = format!("{era:?} {revision:?} {stall:?} {body}");
+            let (server, folder) = (stalling(era, stall), Folder::new());
+            let gateway = switchable(Config::of(&server.url()), &folder).start();
+            let mut ana = gateway.client(era, ANA);
+            if let Some(revision) = revision {
+                ana.handshake(revision);
             }
+            let answer = revoked_in_mid_call(&gateway, &server, (&ana, stall), body);
+            assert_eq!(answer.json()["id"], "the-call", "{what}");
+            check(&gateway, &ana, &answer, &what);
         }
     }
 }
 
 #[test]
+fn a_call_that_is_revoked_under_way_is_answered_as_a_new_one_would_be() {
+    for body in [json!({ "tools": ["up/slow"] }), json!({ "servers": ["up"] })] {
+        each_revoked_in_mid_call(&body, |gateway, ana, answer, what| {
+            assert_eq!(answer.code(), -32602, "{what}");
+            let said = answer.events();
+            let responses = said.iter().filter(|event| event.contains("the-call")).count();
+            assert!(said.is_empty() || responses == 1, "{what}: {said:?}");
+            let record = gateway.recorded("the call", |record| record["tool"] == "slow");
+            let (outcome, reason) = (&record["outcome"], &record["reason"]);
+            assert_eq!((outcome, reason), (&json!("denied"), &json!("revoked")), "{what}");
+            let new = ana.call("slow", &json!({}));
+            assert_eq!(new.json()["error"], answer.json()["error"], "{what}");
+            assert_eq!(new.status, answer.status, "{what}");
+        });
+    }
+}
+
+#[test]
 fn a_call_whose_caller_is_revoked_is_answered_with_an_error() {
-    for (era, revision) in REVISIONS {
-        for stall in STALLS {
-            for (body, reason) in [
-                (json!({ "principals": ["ana"] }), "credential-revoked"),
-                (json!({ "everything": true }), "everything-revoked"),
-            ] {
-                let what = format!("{era:?} {revision:?} {stall:?} {body}");
-                let (server, folder) = (stalling(era, stall), Folder::new());
-                let gateway = switchable(Config::of(&server.url()), &folder).start();
-                let mut ana = gateway.client(era, ANA);
-                if let Some(revision) = revision {
-                    ana.handshake(revision);
-                }
-                let answer = revoked_in_mid_call(&gateway, &server, (&ana, stall), &body);
-                assert_eq!(answer.json()["id"], "the-call", "{what}");
-                assert_eq!(answer.code(), -32600, "{what}");
-                let record = gateway.recorded("the call", |record| record["tool"] == "slow");
-                assert_eq!(record["reason"], reason, "{what}");
-            }
-        }
+    for (body, reason) in [
+        (json!({ "principals": ["ana"] }), "credential-revoked"),
+        (json!({ "everything": true }), "everything-revoked"),
+    ] {
+        each_revoked_in_mid_call(&body, |gateway, _ana, answer, what| {
+            assert_eq!(answer.code(), -32600, "{what}");
+            let record = gateway.recorded("the call", |record| record["tool"] == "slow");
+            assert_eq!(record["reason"], reason, "{what}");
+        });
     }
 }
 
