@@ -93,7 +93,8 @@ impl Gateway {
         let answers = join_all(messages.into_iter().map(one)).await;
         let mut parts = VecDeque::new();
         let mut unsent: Option<Received> = None;
-        for (answer, share) in answers.into_iter().filter_map(|answer| response(answer.into_body())) {
+        for (answer, share) in answers.into_iter().filter_map(|answer| response(answer.into_body()))
+        {
             parts.push_back(Bytes::from_static(if parts.is_empty() { b"[" } else { b"," }));
             parts.extend(answer);
             match (&mut unsent, share) {
