@@ -296,7 +296,7 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
         secrets: Arc::clone(&world.secrets),
         sealer,
         sessions: Arc::new(sessions),
-        conversations: Arc::new(Conversations::new(limits, Arc::clone(&clock))),
+        conversations: Arc::new(Conversations::new(limits, &quotas.ceiling, Arc::clone(&clock))),
         parking: Arc::new(Bounded::new(limits.parked)),
         calls: Arc::new(Bounded::new(limits.sessions)),
         results: Arc::new(Results::new(

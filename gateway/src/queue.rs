@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::budget::{Room, Taken};
+use crate::budget::{self, Room, Taken};
 
 /// The receiver has gone, or the queue was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -180,6 +180,7 @@ impl Sender {
                 biased;
                 () = moved => {}
                 () = freed => {}
+                () = budget::again() => {}
                 () = waited(left) => {}
             }
         }

@@ -187,8 +187,9 @@ pub fn result(
         !modern && (key == "resultType" || cacheable && matches!(key, "ttlMs" | "cacheScope"))
     };
     let drops = value.members().any(|(key, _)| foreign(&key));
-    let mut parts = VecDeque::with_capacity(3);
-    let mut out = wire::head(Some(id), 96);
+    let mut parts = VecDeque::with_capacity(4);
+    // A vector that grows keeps up to twice of what is in it.
+    let mut out = wire::head(Some(id), 96 + if drops { value.span().len() } else { 0 });
     out.extend_from_slice(br#""result":"#);
     if drops {
         let mut object = Object::open(&mut out);
@@ -209,10 +210,11 @@ pub fn result(
             parts.push_back(out.into());
             parts.push_back(value.raw_bytes().slice(skip..));
         } else {
-            let mut whole = Vec::new();
+            let names: usize = renamed.iter().map(|(_, name)| name.len() + 2).sum();
+            let mut whole = Vec::with_capacity(value.span().len() + names);
             spliced(&mut whole, value, renamed);
-            out.extend_from_slice(whole.get(skip..).unwrap_or_default());
             parts.push_back(out.into());
+            parts.push_back(Bytes::from(whole).slice(skip..));
         }
     }
     parts.push_back(Bytes::from_static(b"}"));
@@ -308,9 +310,9 @@ fn spliced(out: &mut Vec<u8>, value: Value<'_>, replaced: &[(Range<usize>, Strin
 ///
 /// SPEC 2026-07-28 basic#error-codes
 pub fn server_error(id: &Id, era: Era, error: &Fragment) -> Body {
-    let mut out = wire::head(Some(id), 256);
-    out.extend_from_slice(br#""error":"#);
     let value = error.value();
+    let mut out = wire::head(Some(id), 256 + value.span().len());
+    out.extend_from_slice(br#""error":"#);
     let said = value.get("code").and_then(Value::as_i64);
     if era == Era::Modern && said == Some(i64::from(code::NO_RESOURCE)) {
         let mut object = Object::open(&mut out);

@@ -102,6 +102,21 @@ pub enum Message {
     Response(Response),
 }
 
+impl Message {
+    /// Bytes that the index over the values of its text takes; those of a batch have one text.
+    #[must_use]
+    pub fn index_bytes(&self) -> usize {
+        let part = match self {
+            Self::Request(request) => request.params.as_ref(),
+            Self::Notification(notification) => notification.params.as_ref(),
+            Self::Response(response) => Some(match &response.outcome {
+                Outcome::Result(part) | Outcome::Error(part) => part,
+            }),
+        };
+        part.map_or(0, |part| part.document().index_bytes())
+    }
+}
+
 /// A request.
 #[derive(Debug)]
 pub struct Request {

@@ -36,7 +36,7 @@ impl Gateway {
         door: &Arc<Door>,
         peer: &Peer,
         knocked: Knocked,
-        (mut record, place): (Box<Record>, Place),
+        (mut record, mut place): (Box<Record>, Place),
     ) -> Response<Body> {
         let Knocked { caller, holder, route, head, body, .. } = knocked;
         let session = match self.bind(&caller, &route, &head) {
@@ -54,6 +54,10 @@ impl Gateway {
             Ok(None) => return self.refuse(&record, &Failure::Shape("not a batch")),
             Err(error) => return self.refuse(&record, &Failure::Decode(error)),
         };
+        let index = messages.iter().flatten().map(Message::index_bytes).max();
+        if let Err(failure) = place.indexed(index.unwrap_or_default()) {
+            return self.refuse(&record, &failure);
+        }
         let one = |message: Result<Message, DecodeError>| {
             let gateway = Arc::clone(&self);
             let (mut record, share) = (gateway.record(door, peer), place.body());
