@@ -189,7 +189,7 @@ pub fn result(
     let drops = value.members().any(|(key, _)| foreign(&key));
     let mut parts = VecDeque::with_capacity(4);
     // A vector that grows keeps up to twice of what is in it.
-    let mut out = wire::head(Some(id), 96 + if drops { value.span().len() } else { 0 });
+    let mut out = wire::head(Some(id), if drops { 1024 + value.span().len() } else { 96 });
     out.extend_from_slice(br#""result":"#);
     if drops {
         let mut object = Object::open(&mut out);
@@ -311,7 +311,7 @@ fn spliced(out: &mut Vec<u8>, value: Value<'_>, replaced: &[(Range<usize>, Strin
 /// SPEC 2026-07-28 basic#error-codes
 pub fn server_error(id: &Id, era: Era, error: &Fragment) -> Body {
     let value = error.value();
-    let mut out = wire::head(Some(id), 256 + value.span().len());
+    let mut out = wire::head(Some(id), 1024 + value.span().len());
     out.extend_from_slice(br#""error":"#);
     let said = value.get("code").and_then(Value::as_i64);
     if era == Era::Modern && said == Some(i64::from(code::NO_RESOURCE)) {
