@@ -261,6 +261,7 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     let compiled = Arc::new(Compiled::new(limits.schemas, limits.schemas_per_server));
     let metrics = metrics.with_answers(Arc::clone(&quotas.answers));
     let metrics = metrics.with_lists(Arc::clone(&quotas.lists));
+    let metrics = metrics.with_ceiling(Arc::clone(&quotas.ceiling));
     let metrics = Arc::new(metrics.with_schemas(Arc::clone(&compiled)));
     let counts = Arc::clone(&metrics);
     let shared = Arc::clone(&quotas);
