@@ -394,6 +394,7 @@ mod tests {
     #[test]
     fn streams_are_bounded_and_found_again() {
         let limits = Limits { streams: 2, ..Limits::default() };
+        let ceiling = crate::share::Shares::new(1 << 30, 1 << 30);
         let conversations = Conversations::new(limits, &ceiling, Arc::new(System));
         let conversation = entered(&conversations, 7, 1);
         let now = System.instant();
@@ -411,6 +412,7 @@ mod tests {
     #[test]
     fn one_caller_leaves_conversations_to_others_and_gives_back_what_has_ended() {
         let limits = Limits { sessions: 3, sessions_per_caller: 2, ..Limits::default() };
+        let ceiling = crate::share::Shares::new(1 << 30, 1 << 30);
         let conversations = Conversations::new(limits, &ceiling, Arc::new(System));
         drop((entered(&conversations, 1, 1), entered(&conversations, 2, 1)));
         let none = conversations.seat([3; 16], &holder(1)).unwrap_err();

@@ -199,7 +199,8 @@ fn what_a_caller_sends_and_what_it_is_answered_have_one_bound_together() {
         assert_eq!(over.json()["error"]["data"]["reason"], "share-bodies", "{over:?}");
         let over = ana.call("long", &json!({}));
         assert!(over.body.contains("too many bytes"), "{era:?} {over:?}");
-        gateway.recorded("the refusal", |record| record["reason"] == "upstream-memory");
+        let is = |record: &Value| record["reason"] == "upstream-memory";
+        assert_eq!(gateway.recorded("the refusal", is)["principal"], "ana");
         // Others have their part.
         let long = bob.call("long", &json!({}));
         assert!(long.json()["result"].is_object(), "{era:?} {long:?}");
