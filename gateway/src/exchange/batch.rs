@@ -96,10 +96,14 @@ impl Gateway {
         };
         let answers = join_all(messages.into_iter().map(one)).await;
         let mut parts = VecDeque::new();
-        let mut unsent: Option<Received> = None;
+        let (mut unsent, mut bytes): (Option<Received>, usize) = (None, 0);
         for (answer, share) in answers.into_iter().filter_map(|answer| response(answer.into_body()))
         {
             parts.push_back(Bytes::from_static(if parts.is_empty() { b"[" } else { b"," }));
+            // What is kept for many callers is not counted for one of them.
+            if share.is_some() {
+                bytes += answer.iter().map(Bytes::len).sum::<usize>();
+            }
             parts.extend(answer);
             match (&mut unsent, share) {
                 // What waits for a client takes of the share of the caller, who is the same.
@@ -114,7 +118,7 @@ impl Gateway {
         parts.push_back(Bytes::from_static(b"]"));
         // Each answer may be too short to be counted, and all of them together are not.
         if let Some(unsent) = &mut unsent
-            && let Err(none) = unsent.reserve(parts.iter().map(Bytes::len).sum())
+            && let Err(none) = unsent.reserve(bytes)
         {
             unsent.was_refused();
             return self.refuse(&record, &Failure::Upstream(UpstreamError::Memory(none)));
