@@ -83,6 +83,72 @@ impl Pieces {
     }
 }
 
+/// The text of a message that is sent: parts, one after the other. What was not changed of what came in is a part of
+/// this as well, and not copied.
+#[derive(Clone, Debug, Default)]
+pub struct Segments(VecDeque<Bytes>);
+
+impl Segments {
+    /// `text`, into which these parts belong, each in front of the byte with the number that stands with it. The numbers
+    /// go up.
+    #[must_use]
+    pub fn woven(text: Vec<u8>, parts: Vec<(usize, Bytes)>) -> Self {
+        let mut rest = Bytes::from(text);
+        let (mut done, mut all) = (0, VecDeque::with_capacity(1 + 2 * parts.len()));
+        for (at, part) in parts {
+            all.push_back(rest.split_to(at.saturating_sub(done).min(rest.len())));
+            all.push_back(part);
+            done = at;
+        }
+        all.push_back(rest);
+        all.retain(|part| !part.is_empty());
+        Self(all)
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    /// The parts in their order; none of them is empty.
+    pub fn parts(&self) -> impl Iterator<Item = &Bytes> {
+        self.0.iter()
+    }
+
+    /// Takes the first part out.
+    pub fn first(&mut self) -> Option<Bytes> {
+        self.0.pop_front()
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Segments {
+    fn from(text: T) -> Self {
+        let text = text.into();
+        Self(if text.is_empty() { VecDeque::new() } else { [text].into() })
+    }
+}
+
+impl http_body::Body for Segments {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.get_mut().first().map(|part| Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.length() as u64)
+    }
+}
+
 /// A body: parts that are there already, or a stream of events.
 #[derive(Debug)]
 pub enum Body {

@@ -21,7 +21,7 @@ use crate::replay::Replay;
 use crate::seal;
 use crate::session::SessionKey;
 use crate::settings::Limits;
-use crate::share::{Holder, NoShare, Share, Shares};
+use crate::share::{Ceiling, Holder, NoShare, Share, Shares};
 use crate::wire::{Id, Outcome};
 
 /// Most resources a session can subscribe to.
@@ -106,12 +106,13 @@ struct Kept {
 }
 
 impl Conversations {
-    /// None yet.
+    /// None yet. What waits on their streams takes of `ceiling` as well.
     #[must_use]
-    pub fn new(limits: Limits, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(limits: Limits, ceiling: &Arc<Ceiling>, clock: Arc<dyn Clock>) -> Self {
         let table = Bounded::new(limits.sessions);
         let shares = Shares::new(limits.sessions, limits.sessions_per_caller);
-        let budget = Budget::new(limits.replay_memory, limits.replay_memory_per_caller);
+        let each = limits.replay_memory_per_caller;
+        let budget = Budget::under(ceiling, limits.replay_memory, each);
         Self { table, shares, budget, limits, clock }
     }
 
@@ -393,7 +394,8 @@ mod tests {
     #[test]
     fn streams_are_bounded_and_found_again() {
         let limits = Limits { streams: 2, ..Limits::default() };
-        let conversations = Conversations::new(limits, Arc::new(System));
+        let ceiling = crate::share::Shares::new(1 << 30, 1 << 30);
+        let conversations = Conversations::new(limits, &ceiling, Arc::new(System));
         let conversation = entered(&conversations, 7, 1);
         let now = System.instant();
         let first = conversation.stream(false, now).unwrap();
@@ -410,7 +412,8 @@ mod tests {
     #[test]
     fn one_caller_leaves_conversations_to_others_and_gives_back_what_has_ended() {
         let limits = Limits { sessions: 3, sessions_per_caller: 2, ..Limits::default() };
-        let conversations = Conversations::new(limits, Arc::new(System));
+        let ceiling = crate::share::Shares::new(1 << 30, 1 << 30);
+        let conversations = Conversations::new(limits, &ceiling, Arc::new(System));
         drop((entered(&conversations, 1, 1), entered(&conversations, 2, 1)));
         let none = conversations.seat([3; 16], &holder(1)).unwrap_err();
         assert_eq!(none, NoShare::Holder { limit: 2 });

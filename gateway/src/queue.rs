@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::budget::{Room, Taken};
+use crate::budget::{self, Room, Taken};
 
 /// The receiver has gone, or the queue was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,6 +98,19 @@ impl State {
         self.bytes = 0;
     }
 
+    /// Whether an event of so many bytes may be added to those that are there. One that is alone may be longer than there
+    /// is room for.
+    ///
+    /// # Errors
+    /// When nobody will read it.
+    fn has_place(&self, bytes: usize, room: &Room) -> Result<bool, Gone> {
+        if self.gone || self.over {
+            return Err(Gone);
+        }
+        let is_long = !self.events.is_empty() && self.bytes + bytes > room.bytes;
+        Ok(!is_long && self.events.len() < room.events)
+    }
+
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -135,6 +148,38 @@ impl Sender {
     /// When nobody will read it, or nothing was read for so long.
     pub async fn send_within(&self, event: Bytes, patience: Duration) -> Result<(), SendError> {
         self.wait(event, None, Some(patience)).await
+    }
+
+    /// The same for an event of about so many bytes, which is made when there is a place for it: until then it is in
+    /// memory only as what it is made of.
+    ///
+    /// # Errors
+    /// As [`Self::send_within`].
+    pub async fn send_made_within(
+        &self,
+        bytes: usize,
+        patience: Duration,
+        make: impl FnOnce() -> Bytes,
+    ) -> Result<(), SendError> {
+        let (read, since) = (self.read(), Instant::now());
+        let mut still = Standstill { patience, read, since };
+        loop {
+            let mut moved = std::pin::pin!(self.0.moved.notified());
+            moved.as_mut().enable();
+            if self.0.state().has_place(bytes, &self.0.room)? {
+                break;
+            }
+            let left = still.left(self.read(), Instant::now());
+            if left.is_zero() {
+                return Err(SendError::Unread(patience));
+            }
+            tokio::select! {
+                biased;
+                () = moved => {}
+                () = sleep(left) => {}
+            }
+        }
+        self.send_within(make(), patience).await
     }
 
     /// The same for one whose room is taken already: what waits to be added is bounded too.
@@ -180,6 +225,7 @@ impl Sender {
                 biased;
                 () = moved => {}
                 () = freed => {}
+                () = budget::again() => {}
                 () = waited(left) => {}
             }
         }
@@ -201,11 +247,7 @@ impl Sender {
     fn add(&self, event: &Bytes, taken: &mut Option<Taken>) -> Result<bool, Gone> {
         let room = &self.0.room;
         let mut state = self.0.state();
-        if state.gone || state.over {
-            return Err(Gone);
-        }
-        let long = !state.events.is_empty() && state.bytes + event.len() > room.bytes;
-        if long || state.events.len() >= room.events {
+        if !state.has_place(event.len(), room)? {
             return Ok(false);
         }
         let Some(taken) = taken.take().or_else(|| self.take(event.len())) else { return Ok(false) };

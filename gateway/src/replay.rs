@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use crate::budget::{Room, Taken};
+use crate::budget::{self, Room, Taken};
 use crate::queue::Progress;
 
 /// What an event takes besides its message, in bytes: the id, the names of the fields, and the entry in
@@ -107,6 +107,7 @@ impl Replay {
             tokio::select! {
                 () = sent => {}
                 () = freed => {}
+                () = budget::again() => {}
             }
         }
     }

@@ -20,6 +20,7 @@ use crate::inbound::{self, Ask};
 use crate::intake::Received;
 use crate::protocol::{Era, Version};
 use crate::reply;
+use crate::upstream::UpstreamError;
 use crate::wire::{self, DecodeError, Message};
 
 impl Gateway {
@@ -35,7 +36,7 @@ impl Gateway {
         door: &Arc<Door>,
         peer: &Peer,
         knocked: Knocked,
-        (mut record, place): (Box<Record>, Place),
+        (mut record, mut place): (Box<Record>, Place),
     ) -> Response<Body> {
         let Knocked { caller, holder, route, head, body, .. } = knocked;
         let session = match self.bind(&caller, &route, &head) {
@@ -53,6 +54,10 @@ impl Gateway {
             Ok(None) => return self.refuse(&record, &Failure::Shape("not a batch")),
             Err(error) => return self.refuse(&record, &Failure::Decode(error)),
         };
+        let index = messages.iter().flatten().map(Message::index_bytes).max();
+        if let Err(failure) = place.indexed(index.unwrap_or_default()) {
+            return self.refuse(&record, &failure);
+        }
         let one = |message: Result<Message, DecodeError>| {
             let gateway = Arc::clone(&self);
             let (mut record, share) = (gateway.record(door, peer), place.body());
@@ -91,10 +96,15 @@ impl Gateway {
         };
         let answers = join_all(messages.into_iter().map(one)).await;
         let mut parts = VecDeque::new();
-        let mut unsent: Option<Received> = None;
-        for (part, share) in answers.into_iter().filter_map(|answer| response(answer.into_body())) {
+        let (mut unsent, mut bytes): (Option<Received>, usize) = (None, 0);
+        for (answer, share) in answers.into_iter().filter_map(|answer| response(answer.into_body()))
+        {
             parts.push_back(Bytes::from_static(if parts.is_empty() { b"[" } else { b"," }));
-            parts.push_back(part);
+            // What is kept for many callers is not counted for one of them.
+            if share.is_some() {
+                bytes += answer.iter().map(Bytes::len).sum::<usize>();
+            }
+            parts.extend(answer);
             match (&mut unsent, share) {
                 // What waits for a client takes of the share of the caller, who is the same.
                 (Some(all), Some(share)) => all.absorb(share),
@@ -106,22 +116,25 @@ impl Gateway {
             return reply::empty(StatusCode::ACCEPTED);
         }
         parts.push_back(Bytes::from_static(b"]"));
+        // Each answer may be too short to be counted, and all of them together are not.
+        if let Some(unsent) = &mut unsent
+            && let Err(none) = unsent.reserve(bytes)
+        {
+            unsent.was_refused();
+            return self.refuse(&record, &Failure::Upstream(UpstreamError::Memory(none)));
+        }
         reply::json(Body::Parts(parts).counted(unsent))
     }
 }
 
-/// The response in an answer, if it has one, and what it takes of the share of its caller until the client has read it.
-fn response(answer: Body) -> Option<(Bytes, Option<Received>)> {
-    let (mut parts, share) = match answer {
+/// The parts of the response in an answer, if it has one, and what it takes of the share of its caller until the client
+/// has read it. They are not copied together: what was read of the server is what is sent.
+fn response(answer: Body) -> Option<(VecDeque<Bytes>, Option<Received>)> {
+    let (parts, share) = match answer {
         Body::Parts(parts) => (parts, None),
         Body::Counted(parts, share) => (parts, Some(share)),
         // INVARIANT: no stream is opened for a message of a batch.
         Body::Stream(..) | Body::Replay(..) | Body::Leased(..) => return None,
     };
-    let first = parts.pop_front()?;
-    if parts.is_empty() {
-        return Some((first, share));
-    }
-    parts.push_front(first);
-    Some((reply::joined(Body::Parts(parts)).into(), share))
+    (!parts.is_empty()).then_some((parts, share))
 }

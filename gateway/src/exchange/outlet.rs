@@ -51,7 +51,8 @@ impl Outlet {
     pub(super) async fn send(&self, message: &[u8], patience: Duration) -> bool {
         match self {
             Self::Direct(events) => {
-                events.send_within(sse::encode(message), patience).await.is_ok()
+                let made = || sse::encode(message);
+                events.send_made_within(message.len(), patience, made).await.is_ok()
             }
             Self::Kept(stream) => timeout(patience, stream.push(message)).await.is_ok(),
         }
