@@ -411,7 +411,10 @@ impl Bridge {
         let status = response.status();
         let mut body = response.into_body();
         if !streamed {
-            let whole = body.collect().await.ok()?.to_bytes();
+            let whole = match body.collect().await {
+                Ok(whole) => whole.to_bytes(),
+                Err(cut) => cut.told.unwrap_or_default(),
+            };
             let whole = match awaited {
                 Some(id) if !status.is_success() => addressed(whole, id, status),
                 Some(_) | None => whole,

@@ -6,10 +6,13 @@
 //! would take the place of [`Conversations`] and [`Replay`].
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use policy::name::ServerName;
+use policy::offer::Kind;
+use policy::principal::Principal;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -17,11 +20,13 @@ use tokio_util::sync::CancellationToken;
 use crate::bounded::Bounded;
 use crate::budget::{Budget, Room};
 use crate::clock::Clock;
+use crate::protocol::Version;
 use crate::replay::Replay;
 use crate::seal;
 use crate::session::SessionKey;
 use crate::settings::Limits;
 use crate::share::{Holder, NoShare, Share, Shares};
+use crate::trace::Trace;
 use crate::wire::{Id, Outcome};
 
 /// Most resources a session can subscribe to.
@@ -32,6 +37,60 @@ const STRETCH: Duration = Duration::from_secs(30);
 const QUESTIONS: usize = 64;
 /// After how long a client that lost its connection is to come back.
 pub const RETRY: Duration = Duration::from_millis(500);
+
+/// The call that an answer is to, and how its client is told that it was revoked.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// Who has called.
+    pub caller: Arc<Principal>,
+    /// On which route.
+    pub route: Arc<str>,
+    /// Which server it is of.
+    pub server: ServerName,
+    /// What was used.
+    pub kind: Kind,
+    /// Its name, as its server knows it.
+    pub name: Box<str>,
+    /// Under which id the client waits for the response.
+    pub id: Id,
+    /// In which revision.
+    pub version: Version,
+    /// The method, as it is on record.
+    pub method: Option<Box<str>>,
+    /// What was asked for, as it is on record.
+    pub asked: Option<(Kind, Box<str>)>,
+    /// The trace that it belongs to.
+    pub trace: Option<Trace>,
+    /// What its record says.
+    pub receipt: Arc<Receipt>,
+}
+
+/// Whether the record of a call says that its client was answered. It is shared by those who close the record and those
+/// who cut the answer off, so that one of them records that it was not handed on.
+#[derive(Debug, Default)]
+pub struct Receipt(AtomicU8);
+
+impl Receipt {
+    /// Nothing has happened yet.
+    const OPEN: u8 = 0;
+    /// The record says that the client was answered.
+    const ANSWERED: u8 = 1;
+    /// The answer was cut off.
+    const CUT: u8 = 2;
+
+    /// The record is about to say that the client was answered. `false` when the answer was cut off before.
+    #[must_use]
+    pub fn answer(&self) -> bool {
+        let (open, answered) = (Self::OPEN, Self::ANSWERED);
+        self.0.compare_exchange(open, answered, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The answer is cut off; whether the record says that the client was answered, which is told once.
+    #[must_use]
+    pub fn cut(&self) -> bool {
+        self.0.swap(Self::CUT, Ordering::AcqRel) == Self::ANSWERED
+    }
+}
 
 /// The conversations of sessions in use.
 #[derive(Debug)]

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::attaching::started;
 use crate::introspection::replaced;
+use crate::shares::deaf;
 use crate::tokens::{believing, knock};
 
 /// How soon streams of what is revoked have to end.
@@ -370,6 +371,104 @@ fn a_client_over_stdio_whose_call_is_revoked_under_way_gets_an_error_and_goes_on
                 assert_eq!(client.call("slow", &json!({}))["error"], answer["error"], "{era:?}");
                 assert_eq!(client.end().code, Some(0), "{era:?} {stall:?} {body}");
             }
+        }
+    }
+}
+
+/// Bytes of a long answer: more than the buffers of two sockets hold together.
+const LONG: usize = 12 * 1024 * 1024;
+
+/// How a server answers with [`LONG`] bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// With one JSON object.
+    Object,
+    /// On a stream, after an event on the way.
+    Stream,
+}
+
+/// A server with the tool `slow`, whose answers are long.
+fn verbose(era: Era, form: Form) -> Server {
+    let tools = json!([{ "name": "slow", "inputSchema": { "type": "object" } }]);
+    Server::with(era, tools, move |call, stream| {
+        let result = json!({
+            "resultType": "complete",
+            "content": [{ "type": "text", "text": "plain ".repeat(LONG / 6) }],
+        });
+        if form == Form::Object {
+            return stream.write_all(&call.result(&result)).is_ok();
+        }
+        let told = json!({
+            "jsonrpc": "2.0", "method": "notifications/message",
+            "params": { "level": "info", "data": "begun" },
+        });
+        let done = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result });
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+        drop(stream.write_all(format!("{head}data: {told}\n\ndata: {done}\n\n").as_bytes()));
+        false
+    })
+}
+
+/// Reads to the end of the connection or of a stream.
+fn to_the_end(stream: &mut TcpStream) -> String {
+    let (mut seen, mut buffer) = (Vec::new(), vec![0; 65_536]);
+    // A connection that is cut may be reset.
+    while let Ok(read) = stream.read(&mut buffer)
+        && read > 0
+    {
+        seen.extend_from_slice(&buffer[..read]);
+        if seen.ends_with(b"\r\n0\r\n\r\n") {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&seen).into_owned()
+}
+
+#[test]
+fn a_caller_that_is_revoked_does_not_get_the_rest_of_a_long_answer() {
+    for (era, revision) in REVISIONS {
+        for (body, code, reason) in [
+            (json!({ "tools": ["up/slow"] }), -32602, "revoked"),
+            (json!({ "principals": ["ana"] }), -32600, "credential-revoked"),
+        ] {
+            // With the revision of slow calls that are answered with an object, and else on a stream.
+            let form = match (era, revision) {
+                (Era::Legacy, None) => Form::Stream,
+                (Era::Legacy, Some(_)) => Form::Object,
+                (Era::Modern, _) if code == -32602 => Form::Object,
+                (Era::Modern, _) => Form::Stream,
+            };
+            let what = format!("{era:?} {revision:?} {form:?} {body}");
+            let (server, folder) = (verbose(era, form), Folder::new());
+            let content = "content: [{servers: ['*'], results: {plantedInstructions: off}}]";
+            let mut config = Config::of(&server.url());
+            config.policy = format!("{content}\n{}", config.policy);
+            let gateway = switchable(config, &folder).start();
+            let mut ana = gateway.client(era, ANA);
+            if let Some(revision) = revision {
+                ana.handshake(revision);
+            }
+            let mut stream = deaf(&gateway, &ana.call_bytes(&json!("the-call"), &slow()));
+            stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+            drop(gateway.recorded("the answer", |record| {
+                record["tool"] == "slow" && record["outcome"] == "answered"
+            }));
+            revoke(&gateway, &body);
+            let seen = to_the_end(&mut stream);
+            assert!(seen.len() < LONG * 3 / 4, "{what}: {} bytes", seen.len());
+            if form == Form::Stream {
+                assert!(seen.contains("event: broken-off"), "{what}");
+                let told = format!("\"code\":{code}");
+                assert!(seen.contains(&told) && seen.contains("the-call"), "{what}");
+            }
+            let cut = gateway.recorded("the end of the answer", |record| {
+                record["tool"] == "slow" && record["reason"] == reason
+            });
+            assert_eq!((&cut["rpcId"], &cut["principal"]), (&json!("the-call"), &json!("ana")));
+            assert_eq!(cut["server"], "up", "{what}");
+            let cut = |record: &&Value| record["reason"] == reason;
+            assert_eq!(gateway.exchanges().iter().filter(cut).count(), 1, "{what}");
+            gateway.measures("portcullis_streams_cut_total 1");
         }
     }
 }
