@@ -85,6 +85,12 @@ impl Receipt {
         self.0.compare_exchange(open, answered, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// Whether the client was answered, or the answer was cut off.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Acquire) != Self::OPEN
+    }
+
     /// The answer is cut off; whether the record says that the client was answered, which is told once.
     #[must_use]
     pub fn cut(&self) -> bool {
@@ -159,8 +165,8 @@ struct Streams {
 #[derive(Debug)]
 struct Kept {
     stream: Arc<Replay>,
-    /// It belongs to no call.
-    standing: bool,
+    /// The call it is for, if it is for one.
+    about: Option<Arc<About>>,
     since: Instant,
 }
 
@@ -221,6 +227,23 @@ impl Conversations {
         if let Some(conversation) = self.table.remove(&key) {
             conversation.end();
         }
+    }
+
+    /// The streams that are kept of calls that have been answered, of those which `is` names.
+    pub fn answered(&self, is: impl Fn(&About) -> bool) -> Vec<(Arc<Replay>, Arc<About>)> {
+        let mut found = Vec::new();
+        self.table.retain(|_, conversation| {
+            for kept in conversation.streams().all.values() {
+                if let Some(about) = kept.about.as_ref().filter(|about| is(about))
+                    && kept.stream.is_over()
+                    && about.receipt.is_closed()
+                {
+                    found.push((Arc::clone(&kept.stream), Arc::clone(about)));
+                }
+            }
+            true
+        });
+        found
     }
 
     /// Forgets conversations that nobody has used for a while, and streams nobody came back for.
@@ -298,9 +321,9 @@ impl Conversation {
         self.over.cancelled().await;
     }
 
-    /// A new stream, for a call or to stand; `None` when there are too many.
+    /// A new stream, for a call or, without one, to stand; `None` when there are too many.
     #[must_use]
-    pub fn stream(&self, standing: bool, now: Instant) -> Option<Arc<Replay>> {
+    pub fn stream(&self, about: Option<Arc<About>>, now: Instant) -> Option<Arc<Replay>> {
         let id = u64::from_be_bytes(seal::random().ok()?);
         if !self.budget.has_room(&self.holder) {
             return None;
@@ -317,7 +340,8 @@ impl Conversation {
             let oldest = done.min_by_key(|(_, kept)| kept.since).map(|(id, _)| *id)?;
             streams.all.remove(&oldest);
         }
-        streams.all.insert(id, Kept { stream: Arc::clone(&stream), standing, since: now });
+        let standing = about.is_none();
+        streams.all.insert(id, Kept { stream: Arc::clone(&stream), about, since: now });
         if standing && let Some(before) = streams.standing.replace(Arc::clone(&stream)) {
             before.supersede();
         }
@@ -333,10 +357,10 @@ impl Conversation {
         busy.count() < self.limits.streams && self.budget.has_room(&self.holder)
     }
 
-    /// The stream with this id, if it is still kept, and whether it belongs to no call.
+    /// The stream with this id, if it is still kept, and the call it is for, if it is for one.
     #[must_use]
-    pub fn find(&self, id: u64) -> Option<(Arc<Replay>, bool)> {
-        self.streams().all.get(&id).map(|kept| (Arc::clone(&kept.stream), kept.standing))
+    pub fn find(&self, id: u64) -> Option<(Arc<Replay>, Option<Arc<About>>)> {
+        self.streams().all.get(&id).map(|kept| (Arc::clone(&kept.stream), kept.about.clone()))
     }
 
     /// A question to the client: its id, and where the answer comes; `None` when too many wait.
@@ -455,11 +479,11 @@ mod tests {
         let conversations = Conversations::new(limits, Arc::new(System));
         let conversation = entered(&conversations, 7, 1);
         let now = System.instant();
-        let first = conversation.stream(false, now).unwrap();
-        let second = conversation.stream(false, now).unwrap();
-        assert!(conversation.stream(false, now).is_none());
+        let first = conversation.stream(None, now).unwrap();
+        let second = conversation.stream(None, now).unwrap();
+        assert!(conversation.stream(None, now).is_none());
         first.end();
-        assert!(conversation.stream(false, now).is_some());
+        assert!(conversation.stream(None, now).is_some());
         assert!(conversation.find(first.id()).is_none());
         assert!(conversation.find(second.id()).is_some());
         conversations.end([7; 16]);

@@ -51,6 +51,10 @@ struct State {
     superseded: bool,
     /// The connection is to be closed, though more will come.
     resting: bool,
+    /// An error has taken the place of all that was kept.
+    withdrawn: bool,
+    /// The reader has a part of an event that is no longer kept.
+    torn: bool,
 }
 
 #[derive(Debug)]
@@ -165,6 +169,28 @@ impl Replay {
         self.sent.notify_waiters();
     }
 
+    /// Puts `message` in the place of all that is kept, as the last event. Whatever a client has that comes back, it
+    /// gets that alone.
+    pub fn withdraw(&self, message: &[u8]) {
+        let mut state = self.state();
+        if state.withdrawn {
+            return;
+        }
+        state.torn = state.begun > 0;
+        state.begun = 0;
+        state.held.clear();
+        state.bytes = 0;
+        state.at = state.next;
+        // It is short, and there is one of each stream: it is added also where others have taken the room.
+        let taken = self.room.all.take(&self.room.holder, message.len() + FRAME).ok();
+        let event = self.event(&state, "", message);
+        Self::add(&mut state, event, taken);
+        state.over = true;
+        state.withdrawn = true;
+        drop(state);
+        self.sent.notify_waiters();
+    }
+
     /// Closes the connection, if there is one; the client is to come back for more.
     pub fn rest(&self) {
         let mut state = self.state();
@@ -224,11 +250,12 @@ impl Replay {
         let mut state = self.state();
         let at = last.map_or(0, |last| last.saturating_add(1));
         let first = state.first();
-        if at < first || at > state.next {
+        if at < first && !state.withdrawn || at > state.next {
             return None;
         }
-        state.at = at;
+        state.at = at.max(first);
         state.begun = 0;
+        state.torn = false;
         state.reader += 1;
         state.attached = true;
         state.resting = false;
@@ -266,6 +293,9 @@ impl Reader {
         if state.reader != self.reader {
             return Poll::Ready(None);
         }
+        if std::mem::take(&mut state.torn) {
+            return Poll::Ready(Some(sse::BROKEN_OFF));
+        }
         let place = usize::try_from(state.at.saturating_sub(state.first())).unwrap_or(usize::MAX);
         let held = state.held.get(place).map(|held| (held.number, held.event.clone()));
         if let Some((number, mut event)) = held {
@@ -297,7 +327,7 @@ impl Reader {
         let is_read = state.over && state.at == state.next;
         match state.reader != self.reader || is_read {
             true => Progress::Finished,
-            false if state.begun > 0 => Progress::Within,
+            false if state.begun > 0 || state.torn => Progress::Within,
             false => Progress::Between,
         }
     }
@@ -309,6 +339,7 @@ impl Drop for Reader {
         if state.reader == self.reader {
             state.attached = false;
             state.begun = 0;
+            state.torn = false;
             state.resting = false;
             state.waker = None;
         }
@@ -401,6 +432,36 @@ mod tests {
         assert_eq!(second.progress(), Progress::Between);
         assert!(piece(&mut second, 90).ends_with(b"y\n\n"));
         assert_eq!(second.progress(), Progress::Finished);
+    }
+
+    #[test]
+    fn what_is_withdrawn_is_had_by_nobody() {
+        for begun in [false, true] {
+            let stream = Replay::new(7, room());
+            assert!(stream.try_push(b"a") && stream.try_push(&[b'x'; 100]));
+            stream.end();
+            let mut reader = stream.attach(None).unwrap();
+            assert!(next(&mut reader).is_some());
+            if begun {
+                let piece = reader.poll_piece(&Context::from_waker(Waker::noop()), 80);
+                assert!(piece.is_ready());
+            }
+            stream.withdraw(b"no");
+            stream.withdraw(b"again");
+            assert!(!stream.try_push(b"b") || stream.is_over());
+            let mut rest = String::new();
+            while let Some(event) = next(&mut reader) {
+                rest.push_str(std::str::from_utf8(&event).unwrap());
+            }
+            assert_eq!(rest.starts_with("\nevent: broken-off\n\n"), begun, "{rest}");
+            assert!(rest.ends_with("-2\ndata: no\n\n") && !rest.contains('x'), "{rest}");
+            assert_eq!(reader.progress(), Progress::Finished);
+            for last in [None, Some(0), Some(1)] {
+                assert_eq!(read(&mut stream.attach(last).unwrap()), [(2, "no".into())]);
+            }
+            assert!(is_over(&mut stream.attach(Some(2)).unwrap()));
+            assert!(stream.attach(Some(3)).is_none());
+        }
     }
 
     #[test]

@@ -581,6 +581,62 @@ fn a_call_that_was_revoked_is_not_had_by_coming_back() {
     assert!(rest.contains("-32602"), "{rest}");
 }
 
+/// A call over a stream that its client loses, and that is answered then.
+#[test]
+fn a_finished_call_that_is_revoked_is_not_had_by_coming_back() {
+    for (body, code, reason) in [
+        (json!({ "tools": ["up/slow"] }), "-32602", "revoked"),
+        (json!({ "servers": ["up"] }), "-32602", "revoked"),
+        (json!({ "principals": ["ana"] }), "-32600", "credential-revoked"),
+    ] {
+        for is_lifted in [false, true] {
+            // Who is revoked cannot come back before that is taken back.
+            if !is_lifted && reason != "revoked" {
+                continue;
+            }
+            let what = format!("{body} {is_lifted}");
+            let folder = Folder::new();
+            let (go, wait) = std::sync::mpsc::channel::<()>();
+            let wait = std::sync::Mutex::new(wait);
+            let tools = json!([{ "name": "slow", "inputSchema": { "type": "object" } }]);
+            let server = Server::with(Era::Legacy, tools, move |call, stream| {
+                let told = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": "begun" } });
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+                drop(stream.write_all(format!("{head}data: {told}\n\n").as_bytes()));
+                wait.lock().unwrap().recv().unwrap();
+                let done = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": { "content": [{ "type": "text", "text": "the-revoked-answer" }] } });
+                drop(stream.write_all(format!("data: {done}\n\n").as_bytes()));
+                false
+            });
+            let gateway = switchable(Config::of(&server.url()), &folder).start();
+            let ana = gateway.client(Era::Legacy, ANA);
+            let mut stream = TcpStream::connect(gateway.address).unwrap();
+            stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+            stream.write_all(&ana.call_bytes(&json!("the-call"), &slow())).unwrap();
+            let seen = until(&mut stream, "begun");
+            let ids: Vec<_> = seen.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+            drop(stream);
+            go.send(()).unwrap();
+            drop(gateway.recorded("the answer", |record| {
+                record["tool"] == "slow" && record["outcome"] == "answered"
+            }));
+            revoke(&gateway, &body);
+            if is_lifted {
+                assert_eq!(change(&gateway, "DELETE", "operator-secret", &body).status, 200);
+            }
+            // Whatever the client has of it.
+            for last in [ids[0], ids[ids.len() - 1]] {
+                let rest = read(&mut ana.stream(Some(last))).body;
+                assert!(!rest.contains("the-revoked-answer"), "{what}: {rest}");
+                assert!(rest.contains(code) && rest.contains("the-call"), "{what}: {rest}");
+            }
+            drop(gateway.recorded("that it was not handed on", |record| {
+                record["rpcId"] == "the-call" && record["reason"] == reason
+            }));
+        }
+    }
+}
+
 #[test]
 fn a_stream_ends_with_its_token() {
     for era in ERAS {

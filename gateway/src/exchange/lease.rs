@@ -23,6 +23,7 @@ use crate::body::{Body, Lease, Termination};
 use crate::conversation::About;
 use crate::failure::{Failure, Stranger};
 use crate::identity::{AuthnError, Caller};
+use crate::replay::Replay;
 use crate::reply;
 
 /// The longest a timer is set for at once.
@@ -141,6 +142,20 @@ impl Gateway {
         Some(reply::joined(reply::error(&public, Some(&call.id)).into_body()))
     }
 
+    /// Puts an error in the place of what is kept of a call that has been answered, if it was revoked: it is not had by
+    /// coming back for it, also where the revocation is taken back.
+    pub(super) fn withdraw_revoked(&self, stream: &Replay, call: &About) {
+        if !stream.is_over() || !call.receipt.is_closed() {
+            // Who answers it sees that it was revoked.
+            return;
+        }
+        let Some(told) = self.told_revoked(call) else { return };
+        if !stream.is_read() {
+            self.cut_on_record(call);
+        }
+        stream.withdraw(&told);
+    }
+
     /// Records that the answer to a call was cut off because the call was revoked, if its record says that its client
     /// was answered.
     fn cut_on_record(&self, call: &About) {
@@ -245,6 +260,12 @@ impl Gateway {
     pub fn revoke(&self, revoked: &Revoked) {
         self.policy.revoke(revoked);
         self.revoking.send_replace(());
+        if !revoked.is_empty() {
+            let is_revoked = |call: &About| self.revocation(&call.caller, call.used()).is_some();
+            for (stream, call) in self.conversations.answered(is_revoked) {
+                self.withdraw_revoked(&stream, &call);
+            }
+        }
         for server in self.routes.values().flat_map(|route| &route.servers) {
             server.cut(revoked);
         }

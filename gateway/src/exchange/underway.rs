@@ -381,7 +381,9 @@ impl Underway {
             None => gateway.conversations.find(self.frame.session?)?,
         };
         let prime = self.frame.version == Version::V2025November;
-        let (outlet, response) = Outlet::kept(kept.stream(false, gateway.clock.instant())?, prime)?;
+        let about = Arc::new(self.about());
+        let (outlet, response) =
+            Outlet::kept(kept.stream(Some(about), gateway.clock.instant())?, prime)?;
         Some(Opened { outlet, response, ready: None })
     }
 
@@ -492,9 +494,7 @@ impl Underway {
             Ok(concluded) => concluded,
             Err(failure) => {
                 let (message, ending) = self.response(Err(failure));
-                // The stream says so by itself, and may have ended. Nobody waits for a client to read it.
-                outlet.send(&message, Duration::ZERO).await;
-                outlet.end();
+                outlet.withdraw(&message).await;
                 (message.len(), ending)
             }
         };
