@@ -351,7 +351,9 @@ mod tests {
             let counted = Arc::clone(&cuts);
             let lease = Lease::new(async move {
                 ended.await.unwrap_or_default();
-                let on_cut = Box::new(move || drop(counted.fetch_add(1, Ordering::Relaxed)));
+                let on_cut = Box::new(move || {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                });
                 Termination { told: Some(Bytes::from_static(b"{}")), on_cut }
             });
             let mut body = Body::from(vec![b'x'; 2 * PIECE + 1]).leased(lease);

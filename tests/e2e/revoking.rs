@@ -581,6 +581,68 @@ fn a_call_that_was_revoked_is_not_had_by_coming_back() {
     assert!(rest.contains("-32602"), "{rest}");
 }
 
+/// Only clients of one revision send batches. The servers are of both eras.
+#[test]
+fn a_batch_hands_on_nothing_of_what_was_revoked_while_it_waited() {
+    for era in ERAS {
+        for (body, code, reason) in [
+            (json!({ "tools": ["up/quick"] }), -32602, "revoked"),
+            (json!({ "principals": ["ana"] }), -32600, "credential-revoked"),
+            (json!({ "everything": true }), -32600, "everything-revoked"),
+        ] {
+            let what = format!("{era:?} {body}");
+            let folder = Folder::new();
+            let (go, wait) = std::sync::mpsc::channel::<()>();
+            let wait = std::sync::Mutex::new(wait);
+            let tools = ["quick", "slow"]
+                .map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
+            let server = Server::with(era, json!(tools), move |call, stream| {
+                if call.tool() == "slow" {
+                    // It ends with the test, or when it is let.
+                    drop(wait.lock().unwrap().recv());
+                }
+                stream.write_all(&call.text(&format!("the answer of {}", call.tool()))).is_ok()
+            });
+            let gateway = switchable(Config::of(&server.url()), &folder).start();
+            let mut ana = gateway.client(Era::Legacy, ANA);
+            ana.handshake("2025-03-26");
+            let call = |id: &str, tool: &str| {
+                ana.message(&json!(id), "tools/call", json!({ "name": tool, "arguments": {} }))
+            };
+            let batch = format!("[{},{}]", call("first", "quick"), call("second", "slow"));
+            let mut stream = TcpStream::connect(gateway.address).unwrap();
+            stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+            stream.write_all(&ana.bytes("", None, &batch)).unwrap();
+            drop(gateway.recorded("the first answer", |record| {
+                record["tool"] == "quick" && record["outcome"] == "answered"
+            }));
+            eventually("the other call", || {
+                let calls = server.tool_calls();
+                calls.iter().any(|call| call.tool() == "slow").then_some(())
+            });
+            revoke(&gateway, &body);
+            drop(go);
+            let answer = read(&mut stream);
+            let answers = answer.json();
+            let of = |id: &str| {
+                let all = answers.as_array().unwrap_or_else(|| panic!("{what}: {answers}"));
+                all.iter().find(|one| one["id"] == id).cloned().unwrap_or_default()
+            };
+            assert!(!answer.body.contains("the answer of quick"), "{what}: {answers}");
+            assert_eq!(of("first")["error"]["code"], code, "{what}: {answers}");
+            if reason == "revoked" {
+                // The call of another tool is answered.
+                assert!(of("second")["result"].is_object(), "{what}: {answers}");
+            } else {
+                assert_eq!(of("second")["error"]["code"], code, "{what}: {answers}");
+            }
+            drop(gateway.recorded("that it was not handed on", |record| {
+                record["rpcId"] == "first" && record["reason"] == reason
+            }));
+        }
+    }
+}
+
 /// A call over a stream that its client loses, and that is answered then.
 #[test]
 fn a_finished_call_that_is_revoked_is_not_had_by_coming_back() {

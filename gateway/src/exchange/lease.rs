@@ -136,7 +136,7 @@ impl Gateway {
     }
 
     /// The JSON-RPC error that takes the place of the answer to a call, if it was revoked.
-    fn told_revoked(&self, call: &About) -> Option<Vec<u8>> {
+    pub(super) fn told_revoked(&self, call: &About) -> Option<Vec<u8>> {
         let failure = self.revocation(&call.caller, call.used())?;
         let public = failure.public(Some(call.version.era())).naming(call.asked.as_ref());
         Some(reply::joined(reply::error(&public, Some(&call.id)).into_body()))
@@ -158,7 +158,7 @@ impl Gateway {
 
     /// Records that the answer to a call was cut off because the call was revoked, if its record says that its client
     /// was answered.
-    fn cut_on_record(&self, call: &About) {
+    pub(super) fn cut_on_record(&self, call: &About) {
         let Some(failure) = self.revocation(&call.caller, call.used()) else { return };
         if !call.receipt.cut() {
             return;
@@ -189,21 +189,29 @@ impl Gateway {
 
     /// How it is told to `caller` that what it uses was revoked, if it was: as it would be told of a new call.
     pub(super) fn revocation(&self, caller: &Principal, used: Used<'_>) -> Option<Failure> {
-        let revoked = self.policy.revoked();
-        if revoked.has_principal(caller) {
-            // To log in again does not help where everything is revoked.
-            if revoked.everything {
-                return Some(Failure::Everything);
-            }
-            let (challenge, nonce) = (None, None);
-            let stranger = Stranger { error: AuthnError::Revoked, challenge, nonce };
-            return Some(Failure::Authn(Box::new(stranger)));
+        if let Some(failure) = self.caller_revocation(caller) {
+            return Some(failure);
         }
         let denied = || {
             let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
             Failure::Denied(used.kind, denial)
         };
-        revoked.has(used.server, used.name).then(denied)
+        self.policy.revoked().has(used.server, used.name).then(denied)
+    }
+
+    /// How it is told to `caller` that it was revoked, if it was.
+    pub(super) fn caller_revocation(&self, caller: &Principal) -> Option<Failure> {
+        let revoked = self.policy.revoked();
+        if !revoked.has_principal(caller) {
+            return None;
+        }
+        // To log in again does not help where everything is revoked.
+        if revoked.everything {
+            return Some(Failure::Everything);
+        }
+        let (challenge, nonce) = (None, None);
+        let stranger = Stranger { error: AuthnError::Revoked, challenge, nonce };
+        Some(Failure::Authn(Box::new(stranger)))
     }
 
     /// Resolves when what `caller` uses was revoked: how that is told.
