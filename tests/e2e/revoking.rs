@@ -1,7 +1,7 @@
 //! The kill switch: what is revoked is no longer served, and streams of it end.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -23,6 +23,7 @@ use crate::attaching::started;
 use crate::introspection::replaced;
 use crate::shares::deaf;
 use crate::tokens::{believing, knock};
+use crate::transports::{call_of, message, unread};
 
 /// How soon streams of what is revoked have to end.
 const SOON: Duration = Duration::from_secs(5);
@@ -579,6 +580,75 @@ fn a_call_that_was_revoked_is_not_had_by_coming_back() {
     assert!(!rest.contains("the-revoked-answer"), "{rest}");
     // It is told, though, that the call was revoked.
     assert!(rest.contains("-32602"), "{rest}");
+}
+
+/// A client of HTTP+SSE speaks the old revision. The servers are of both eras.
+#[test]
+fn a_stream_of_the_old_transport_ends_with_the_errors_of_its_calls() {
+    for era in ERAS {
+        for (body, code) in [
+            (json!({ "principals": ["ana"] }), -32600),
+            (json!({ "everything": true }), -32600),
+            (json!({ "servers": ["up"] }), -32602),
+        ] {
+            // Which of those who are told of a revocation is first is not decided.
+            for turn in 0..4 {
+                let what = format!("{era:?} {body} {turn}");
+                let (server, folder) = (stalling(era, Stall::Silent), Folder::new());
+                let mut config = Config::of(&server.url());
+                config.routes = "- {path: /mcp, servers: [up], httpSse: true}".into();
+                let gateway = switchable(config, &folder).start();
+                let (mut stream, endpoint) = unread(&gateway);
+                for id in [7, 8] {
+                    let call = message(&gateway, &endpoint, &call_of(id, "slow"));
+                    assert_eq!(raw(gateway.address, &call).status, 202, "{what}");
+                }
+                eventually("the calls at the server", || {
+                    (server.count("tools/call") == 2).then_some(())
+                });
+                revoke(&gateway, &body);
+                let mut rest = String::new();
+                while !rest.ends_with("0\r\n\r\n") {
+                    assert!(stream.read_line(&mut rest).unwrap() > 0, "{what}: {rest}");
+                }
+                for id in [7, 8] {
+                    let error = rest.lines().filter_map(|line| line.strip_prefix("data: "));
+                    let error = error.filter(|line| line.contains(&format!("\"id\":{id},")));
+                    let errors: Vec<_> = error.collect();
+                    let told = format!("\"code\":{code}");
+                    assert_eq!(errors.len(), 1, "{what}: {rest}");
+                    assert!(errors[0].contains(&told), "{what}: {rest}");
+                }
+                gateway.measures("portcullis_streams_cut_total 1");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_old_client_that_is_revoked_gets_an_error_for_an_answer_it_has_not_read() {
+    for era in ERAS {
+        let (server, folder) = (verbose(era, Form::Object), Folder::new());
+        let content = "content: [{servers: ['*'], results: {plantedInstructions: off}}]";
+        let mut config = Config::of(&server.url());
+        config.policy = format!("{content}\n{}", config.policy);
+        config.routes = "- {path: /mcp, servers: [up], httpSse: true}".into();
+        let gateway = switchable(config, &folder).start();
+        let (mut stream, endpoint) = unread(&gateway);
+        let call = message(&gateway, &endpoint, &call_of(7, "slow"));
+        assert_eq!(raw(gateway.address, &call).status, 202);
+        drop(gateway.recorded("the answer", |record| {
+            record["tool"] == "slow" && record["outcome"] == "answered"
+        }));
+        // Some of it is on its way.
+        let mut seen = vec![0; 1024];
+        stream.read_exact(&mut seen).unwrap();
+        revoke(&gateway, &json!({ "principals": ["ana"] }));
+        let rest = to_the_end(stream.get_mut());
+        assert!(rest.len() < LONG * 3 / 4, "{era:?}: {} bytes", rest.len());
+        let (_, end) = rest.split_once("event: broken-off").unwrap_or_else(|| panic!("{era:?}"));
+        assert!(end.contains("\"id\":7,") && end.contains("\"code\":-32600"), "{era:?}: {end}");
+    }
 }
 
 /// Only clients of one revision send batches. The servers are of both eras.

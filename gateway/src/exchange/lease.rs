@@ -21,8 +21,9 @@ use tokio::time::sleep;
 use super::{Gateway, Route, Standing};
 use crate::body::{Body, Lease, Termination};
 use crate::conversation::About;
-use crate::failure::{Failure, Stranger};
+use crate::failure::{Failure, Public, Stranger};
 use crate::identity::{AuthnError, Caller};
+use crate::protocol::Era;
 use crate::replay::Replay;
 use crate::reply;
 
@@ -181,10 +182,21 @@ impl Gateway {
         }
     }
 
-    /// Resolves when the right of `caller` to everything on `route` has ended, or the configuration has.
-    pub(crate) async fn right_ended(&self, caller: &Caller, route: &Route) {
+    /// Resolves when the right of `caller` to everything on `route` has ended, or the configuration has: what the caller
+    /// is told, where something was revoked.
+    pub(crate) async fn right_ended(&self, caller: &Caller, route: &Route) -> Option<Public> {
         let stream = Answer { calls: None, extent: Extent::Stream };
-        self.over(caller, route, &stream).await;
+        if self.over(caller, route, &stream).await != LeaseEnd::Revoked {
+            return None;
+        }
+        self.metrics.streams_cut.add(1);
+        tracing::info!(principal = %caller.principal.id, "a stream was revoked");
+        let denied = || {
+            let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
+            Failure::Denied(Kind::Tool, denial)
+        };
+        let failure = self.caller_revocation(&caller.principal).unwrap_or_else(denied);
+        Some(failure.public(Some(Era::Legacy)))
     }
 
     /// How it is told to `caller` that what it uses was revoked, if it was: as it would be told of a new call.
