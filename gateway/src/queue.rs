@@ -260,7 +260,8 @@ impl Sender {
         drop(guard);
         let events: Vec<_> = events.into_iter().filter_map(each).collect();
         let mut state = self.0.state();
-        for event in events.into_iter().filter(|_| !state.gone && !state.over) {
+        let is_open = !state.gone && !state.over;
+        for event in events.into_iter().filter(|_| is_open) {
             state.bytes += event.len();
             state.events.push_back((event, None));
         }
