@@ -559,7 +559,11 @@ impl Bridge {
             () = self.closing.begun.cancelled() => {
                 let instead = self.closing.instead_of(message).map(self.out.write);
                 // There is room: what waited was replaced. One that does not fit is lost with the stream.
-                drop(instead.map(|event| out.try_send(&event)));
+                if let Some(event) = instead
+                    && out.try_send(&event) != Ok(true)
+                {
+                    tracing::debug!("an error was lost with the stream of its client");
+                }
                 None
             }
             why = sending => why,
