@@ -72,10 +72,12 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    events: VecDeque<(Bytes, Taken)>,
+    /// Each with the room that it takes, if it takes any.
+    events: VecDeque<(Bytes, Option<Taken>)>,
     bytes: usize,
-    /// Pieces were read of the first of the events, or of one that was dropped then, and not the last of them.
-    is_begun: bool,
+    /// The whole of the first event, where pieces of it were read and not the last of them; nothing of one that was
+    /// dropped then. The memory is that of the event.
+    begun: Option<Bytes>,
     /// How many pieces were read; an event that was read at once is one.
     read: u64,
     /// Nothing more will come.
@@ -96,6 +98,7 @@ impl State {
     fn clear(&mut self) {
         self.events.clear();
         self.bytes = 0;
+        self.begun = self.begun.take().map(|_dropped| Bytes::new());
     }
 
     /// Whether an event of so many bytes may be added to those that are there. One that is alone may be longer than there
@@ -252,7 +255,7 @@ impl Sender {
         }
         let Some(taken) = taken.take().or_else(|| self.take(event.len())) else { return Ok(false) };
         state.bytes += event.len();
-        state.events.push_back((event.clone(), taken));
+        state.events.push_back((event.clone(), Some(taken)));
         state.wake();
         Ok(true)
     }
@@ -280,6 +283,33 @@ impl Sender {
         let mut state = self.0.state();
         state.over = true;
         state.wake();
+    }
+
+    /// Puts what `each` makes of an event in its place, for all that were not read to their end, or drops it. After one
+    /// of which pieces were read comes `broken_off` first. What `each` gives is short: it takes no room.
+    pub fn replace(&self, broken_off: Bytes, each: impl Fn(Bytes) -> Option<Bytes>) {
+        let mut guard = self.0.state();
+        let state = &mut *guard;
+        let mut events: Vec<_> = state.events.drain(..).map(|(event, _taken)| event).collect();
+        state.bytes = 0;
+        if let Some((whole, first)) = state.begun.take().zip(events.first_mut()) {
+            *first = whole;
+            state.bytes += broken_off.len();
+            state.events.push_back((broken_off, None));
+            state.wake();
+        }
+        // Who reads is not held up while long events are looked at.
+        drop(guard);
+        let events: Vec<_> = events.into_iter().filter_map(each).collect();
+        let mut state = self.0.state();
+        let is_open = !state.gone && !state.over;
+        for event in events.into_iter().filter(|_| is_open) {
+            state.bytes += event.len();
+            state.events.push_back((event, None));
+        }
+        state.wake();
+        drop(state);
+        self.0.moved.notify_waiters();
     }
 
     /// Ends the queue now: what was not read yet is not read any more.
@@ -317,7 +347,7 @@ impl Receiver {
         let mut state = self.0.state();
         if let Some((event, taken)) = state.events.pop_front() {
             state.bytes -= event.len();
-            state.is_begun = false;
+            state.begun = None;
             state.read += 1;
             drop(state);
             drop(taken);
@@ -339,9 +369,10 @@ impl Receiver {
         if let Some((event, _taken)) = state.events.front_mut()
             && event.len() > most
         {
+            let whole = event.clone();
             let piece = event.split_to(most);
             state.bytes -= piece.len();
-            state.is_begun = true;
+            state.begun.get_or_insert(whole);
             state.read += 1;
             drop(state);
             // Who waits for room sees that the client reads.
@@ -357,7 +388,7 @@ impl Receiver {
     pub fn progress(&self) -> Progress {
         let state = self.0.state();
         match state.over && state.events.is_empty() {
-            _ if state.is_begun => Progress::Within,
+            _ if state.begun.is_some() => Progress::Within,
             true => Progress::Finished,
             false => Progress::Between,
         }
@@ -464,6 +495,28 @@ mod tests {
         }
         now += patience;
         assert_eq!(still.left(sender.read(), now), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_was_not_read_to_its_end_is_replaced() {
+        for begun in [false, true] {
+            let budget = Budget::new(1000, 1000);
+            let (sender, mut receiver) = queue(room(&budget));
+            assert_eq!(sender.try_send(&Bytes::from_static(&[b'x'; 90])), Ok(true));
+            assert_eq!(sender.try_send(&Bytes::from_static(b"drop")), Ok(true));
+            if begun {
+                assert!(receiver.poll_piece(&Context::from_waker(Waker::noop()), 50).is_ready());
+            }
+            let each = |event: Bytes| {
+                // All of an event is seen, whatever was read of it.
+                (event != "drop").then(|| Bytes::from(vec![b'n'; event.len() / 10]))
+            };
+            sender.replace(Bytes::from_static(b"broken off"), each);
+            let expected = if begun { [Some(10), Some(9)] } else { [Some(9), Some(0)] };
+            assert_eq!([read(&mut receiver), read(&mut receiver)], expected);
+            sender.end();
+            assert_eq!((read(&mut receiver), receiver.progress()), (None, Progress::Finished));
+        }
     }
 
     #[test]

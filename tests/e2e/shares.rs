@@ -96,6 +96,7 @@ fn bodies_of_one_caller_leave_room_for_those_of_others() {
         let slow = begun(&gateway, &bytes[..bytes.len() - 100]);
         let over = eventually("the share is taken", || {
             let answer = raw(gateway.address, &whole(&ana));
+            eprintln!("DBG {era:?} {} {}", answer.status, answer.body);
             (answer.status != 200).then_some(answer)
         });
         refused(&gateway, &over, "share-bodies");
@@ -514,7 +515,7 @@ fn a_list_that_several_ask_for_at_once_is_read_by_one_of_them_at_a_time() {
 }
 
 /// A client that asks this and reads nothing of the answer, for which its system takes in little.
-fn deaf(gateway: &Gateway, bytes: &[u8]) -> TcpStream {
+pub(crate) fn deaf(gateway: &Gateway, bytes: &[u8]) -> TcpStream {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let connected = runtime.block_on(async {
         let socket = tokio::net::TcpSocket::new_v4()?;

@@ -58,6 +58,18 @@ impl Outlet {
         }
     }
 
+    /// Ends the stream with `message`, in the place of what was not read. Nobody waits for a client to read it.
+    pub(super) async fn withdraw(&self, message: &[u8]) {
+        match self {
+            // The stream of a client that is connected ends so by itself, and may have ended.
+            Self::Direct(_) => {
+                self.send(message, Duration::ZERO).await;
+                self.end();
+            }
+            Self::Kept(stream) => stream.withdraw(message),
+        }
+    }
+
     /// The client hangs up the way a server does that goes on later.
     pub(super) fn rest(&self) {
         if let Self::Kept(stream) = self {
