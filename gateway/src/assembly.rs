@@ -282,6 +282,7 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     let compiled = Arc::new(Compiled::new(limits.schemas, limits.schemas_per_server));
     let metrics = metrics.with_answers(Arc::clone(&quotas.answers));
     let metrics = metrics.with_lists(Arc::clone(&quotas.lists));
+    let metrics = metrics.with_ceiling(Arc::clone(&quotas.ceiling));
     let metrics = Arc::new(metrics.with_schemas(Arc::clone(&compiled)));
     let counts = Arc::clone(&metrics);
     let shared = Arc::clone(&quotas);
@@ -317,7 +318,7 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
         secrets: Arc::clone(&world.secrets),
         sealer,
         sessions: Arc::new(sessions),
-        conversations: Arc::new(Conversations::new(limits, Arc::clone(&clock))),
+        conversations: Arc::new(Conversations::new(limits, &quotas.ceiling, Arc::clone(&clock))),
         parking: Arc::new(Bounded::new(limits.parked)),
         calls: Arc::new(Bounded::new(limits.sessions)),
         results: Arc::new(Results::new(

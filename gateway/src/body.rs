@@ -83,6 +83,72 @@ impl Pieces {
     }
 }
 
+/// The text of a message that is sent: parts, one after the other. What was not changed of what came in is a part of
+/// this as well, and not copied.
+#[derive(Clone, Debug, Default)]
+pub struct Segments(VecDeque<Bytes>);
+
+impl Segments {
+    /// `text`, into which these parts belong, each in front of the byte with the number that stands with it. The numbers
+    /// go up.
+    #[must_use]
+    pub fn woven(text: Vec<u8>, parts: Vec<(usize, Bytes)>) -> Self {
+        let mut rest = Bytes::from(text);
+        let (mut done, mut all) = (0, VecDeque::with_capacity(1 + 2 * parts.len()));
+        for (at, part) in parts {
+            all.push_back(rest.split_to(at.saturating_sub(done).min(rest.len())));
+            all.push_back(part);
+            done = at;
+        }
+        all.push_back(rest);
+        all.retain(|part| !part.is_empty());
+        Self(all)
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    /// The parts in their order; none of them is empty.
+    pub fn parts(&self) -> impl Iterator<Item = &Bytes> {
+        self.0.iter()
+    }
+
+    /// Takes the first part out.
+    pub fn first(&mut self) -> Option<Bytes> {
+        self.0.pop_front()
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Segments {
+    fn from(text: T) -> Self {
+        let text = text.into();
+        Self(if text.is_empty() { VecDeque::new() } else { [text].into() })
+    }
+}
+
+impl http_body::Body for Segments {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.get_mut().first().map(|part| Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.length() as u64)
+    }
+}
+
 /// A body: parts that are there already, or a stream of events.
 #[derive(Debug)]
 pub enum Body {
@@ -98,8 +164,31 @@ pub enum Body {
     Leased(Box<Self>, Lease),
 }
 
-/// Resolves when a stream has to end, with the event that is sent last, if there is one.
-pub struct Lease(Pin<Box<dyn Future<Output = Option<Bytes>> + Send>>);
+/// The right to an answer has ended before all of it was given to the connection, which cannot say so in band: it has to
+/// be closed, or the stream of HTTP/2 reset.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the right to the answer has ended")]
+pub struct CutOff {
+    /// The JSON-RPC error that takes the place of the answer where there is still a way to say it.
+    pub told: Option<Bytes>,
+}
+
+/// How an answer ends to which the right has ended.
+pub struct Termination {
+    /// The JSON-RPC message that takes the place of what was not read, if there is one.
+    pub told: Option<Bytes>,
+    /// What is done when something of the answer was not read. Nothing is done about one that was.
+    pub on_cut: Box<dyn FnOnce() + Send>,
+}
+
+impl std::fmt::Debug for Termination {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Termination").field("told", &self.told).finish_non_exhaustive()
+    }
+}
+
+/// Resolves when an answer has to end.
+pub struct Lease(Pin<Box<dyn Future<Output = Termination> + Send>>);
 
 impl std::fmt::Debug for Lease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -110,7 +199,7 @@ impl std::fmt::Debug for Lease {
 impl Lease {
     /// A lease that ends with `over`.
     #[must_use]
-    pub fn new(over: impl Future<Output = Option<Bytes>> + Send + 'static) -> Self {
+    pub fn new(over: impl Future<Output = Termination> + Send + 'static) -> Self {
         Self(Box::pin(over))
     }
 }
@@ -166,24 +255,52 @@ impl Body {
         }
     }
 
-    /// The same until `lease` ends, and then its last event, unless the stream has come to its end before.
+    /// Whether it is given to the connection at once, so that nothing of it can be taken back.
+    #[must_use]
+    pub fn is_one_piece(&self) -> bool {
+        matches!(self, Self::Parts(_) | Self::Counted(..)) && self.length() <= PIECE
+    }
+
+    /// Whether it is a stream of events.
+    #[must_use]
+    pub const fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream(..) | Self::Replay(..))
+    }
+
+    /// The same until `lease` ends, unless all of it was read before. A stream ends with what is told then, as an event;
+    /// every other body breaks off.
     #[must_use]
     pub fn leased(self, lease: Lease) -> Self {
         Self::Leased(Box::new(self), lease)
     }
 
-    /// What is left of a stream that ends with the event `last`, whatever has come and was not read.
-    fn ended_with(&self, last: Option<Bytes>) -> Self {
+    /// What is left of a body that ends like this, whatever has come and was not read.
+    ///
+    /// # Errors
+    /// When it is no stream, and not all of it was read.
+    fn ended_with(&self, Termination { told, on_cut }: Termination) -> Result<Self, CutOff> {
         let progress = match self {
             Self::Stream(events, _) => events.progress(),
             Self::Replay(reader, _) => reader.progress(),
-            Self::Parts(_) | Self::Counted(..) | Self::Leased(..) => Progress::Finished,
+            Self::Parts(_) | Self::Counted(..) if http_body::Body::is_end_stream(self) => {
+                Progress::Finished
+            }
+            Self::Parts(_) | Self::Counted(..) => {
+                on_cut();
+                return Err(CutOff { told });
+            }
+            // INVARIANT: what is leased has no other lease.
+            Self::Leased(..) => Progress::Finished,
         };
-        match (progress, last) {
-            (Progress::Finished, _) | (_, None) => Self::empty(),
+        if progress == Progress::Finished {
+            return Ok(Self::empty());
+        }
+        on_cut();
+        Ok(match (progress, told.map(|told| sse::encode(&told))) {
+            (_, None) | (Progress::Finished, _) => Self::empty(),
             (Progress::Between, Some(last)) => last.into(),
             (Progress::Within, Some(last)) => Self::Parts([sse::BROKEN_OFF, last].into()),
-        }
+        })
     }
 
     /// How many bytes there are already.
@@ -191,7 +308,8 @@ impl Body {
     pub fn length(&self) -> usize {
         match self {
             Self::Parts(parts) | Self::Counted(parts, _) => parts.iter().map(Bytes::len).sum(),
-            Self::Stream(..) | Self::Replay(..) | Self::Leased(..) => 0,
+            Self::Stream(..) | Self::Replay(..) => 0,
+            Self::Leased(body, _) => body.length(),
         }
     }
 }
@@ -212,17 +330,26 @@ impl<T: Into<Bytes>> From<T> for Body {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = CutOff;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
         let this = self.get_mut();
         if let Self::Leased(body, lease) = this {
             match lease.0.as_mut().poll(cx) {
                 Poll::Pending => return Pin::new(&mut **body).poll_frame(cx),
-                Poll::Ready(last) => *this = body.ended_with(last),
+                Poll::Ready(termination) => {
+                    let (rest, cut) = match body.ended_with(termination) {
+                        Ok(rest) => (rest, None),
+                        Err(cut) => (Self::empty(), Some(cut)),
+                    };
+                    *this = rest;
+                    if let Some(cut) = cut {
+                        return Poll::Ready(Some(Err(cut)));
+                    }
+                }
             }
         }
         let (event, pulse) = match this {
@@ -232,7 +359,7 @@ impl http_body::Body for Body {
             // INVARIANT: what is left of one has no lease.
             Self::Leased(..) => return Poll::Ready(None),
             Self::Stream(events, pulse) => (events.poll_piece(cx, PIECE), pulse),
-            Self::Replay(reader, pulse) => (reader.poll(cx), pulse),
+            Self::Replay(reader, pulse) => (reader.poll_piece(cx, PIECE), pulse),
         };
         let event = match event {
             Poll::Ready(event) => {
@@ -245,13 +372,67 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Parts(parts) | Self::Counted(parts, _) if parts.is_empty())
+        match self {
+            Self::Parts(parts) | Self::Counted(parts, _) => parts.is_empty(),
+            Self::Stream(..) | Self::Replay(..) => false,
+            Self::Leased(body, _) => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Parts(_) | Self::Counted(..) => SizeHint::with_exact(self.length() as u64),
-            Self::Stream(..) | Self::Replay(..) | Self::Leased(..) => SizeHint::default(),
+            Self::Stream(..) | Self::Replay(..) => SizeHint::default(),
+            Self::Leased(body, _) => body.size_hint(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll, Waker};
+
+    use bytes::Bytes;
+    use http_body::Body as _;
+    use tokio::sync::oneshot;
+
+    use super::{Body, CutOff, Lease, PIECE, Termination};
+
+    fn frame(body: &mut Body) -> Option<Result<usize, CutOff>> {
+        match Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(frame) => {
+                frame.map(|frame| frame.map(|frame| frame.into_data().unwrap().len()))
+            }
+            Poll::Pending => panic!("there is more"),
+        }
+    }
+
+    #[test]
+    fn an_answer_breaks_off_when_the_right_to_it_ends_before_its_last_piece() {
+        for (read, is_cut) in [(1, true), (2, true), (3, false)] {
+            let cuts = Arc::new(AtomicUsize::new(0));
+            let (end, ended) = oneshot::channel::<()>();
+            let counted = Arc::clone(&cuts);
+            let lease = Lease::new(async move {
+                ended.await.unwrap_or_default();
+                let on_cut = Box::new(move || {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                });
+                Termination { told: Some(Bytes::from_static(b"{}")), on_cut }
+            });
+            let mut body = Body::from(vec![b'x'; 2 * PIECE + 1]).leased(lease);
+            assert_eq!(body.size_hint().exact(), Some(2 * PIECE as u64 + 1));
+            for _ in 0..read {
+                assert!(frame(&mut body).unwrap().is_ok());
+            }
+            drop(end);
+            let told = Some(Bytes::from_static(b"{}"));
+            assert_eq!(frame(&mut body), is_cut.then_some(Err(CutOff { told })));
+            assert_eq!(frame(&mut body), None);
+            assert_eq!(cuts.load(Ordering::Relaxed), usize::from(is_cut));
         }
     }
 }

@@ -3,7 +3,7 @@
 //! way around what an exchange asks.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::body::Body;
 use crate::door::{Door, Peer};
 use crate::exchange::Gateway;
+use crate::failure::Public;
 use crate::protocol::{code, header, meta, method};
 use crate::queue::{self, SendError};
 use crate::sse;
@@ -27,6 +28,8 @@ pub const CREDENTIALS: [HeaderName; 2] =
     [http::header::AUTHORIZATION, HeaderName::from_static("x-api-key")];
 /// Most requests of one client that are under way.
 const ROOM: usize = 64;
+/// How long a stream to which the right has ended is kept for the errors of calls that are under way.
+const CLOSING: Duration = Duration::from_secs(2);
 /// How often in a row a stream that was lost is asked for again.
 const ATTEMPTS: usize = 5;
 
@@ -49,8 +52,34 @@ pub struct Bridge {
     refused: CancellationToken,
     /// The client has gone.
     over: CancellationToken,
+    /// Why the right to its stream has ended. Nothing is taken from it any more, and its calls are answered with this.
+    closing: Arc<Closing>,
     /// Nothing more is to be taken from it or sent to it.
     cut: CancellationToken,
+}
+
+/// How the right to a stream has ended.
+#[derive(Debug, Default)]
+struct Closing {
+    /// What its client is told.
+    told: OnceLock<Public>,
+    /// It has.
+    begun: CancellationToken,
+}
+
+impl Closing {
+    /// What is sent in the place of a message that waited: errors stand, and all that is no response is dropped.
+    fn instead_of(&self, message: Bytes) -> Option<Bytes> {
+        let told = self.told.get()?;
+        let Ok(Message::Response(response)) = wire::decode(message.clone(), &Bounds::ANSWER) else {
+            return None;
+        };
+        if let wire::Outcome::Error(_) = response.outcome {
+            return Some(message);
+        }
+        let (id, data) = (response.id.as_ref(), told.data.as_deref());
+        Some(wire::error(id, told.code, &told.message, data).into())
+    }
 }
 
 /// Where messages to a client go.
@@ -116,6 +145,7 @@ impl Bridge {
             alone: Arc::new(Semaphore::new(1)),
             refused: CancellationToken::new(),
             over: CancellationToken::new(),
+            closing: Arc::default(),
             cut: CancellationToken::new(),
         })
     }
@@ -136,6 +166,7 @@ impl Bridge {
             alone: Arc::clone(&self.alone),
             refused: self.refused.clone(),
             over: self.over.clone(),
+            closing: Arc::clone(&self.closing),
             cut: self.cut.clone(),
         });
         if moved.session().listens {
@@ -169,6 +200,33 @@ impl Bridge {
     pub fn cut(&self) {
         self.cut.cancel();
         self.out.queue.cut();
+    }
+
+    /// The right of the client to its stream has ended: calls that are under way, and those whose answers it has not
+    /// read, are answered with errors, and then the stream ends. What is not answered soon is given up.
+    pub async fn close(&self, told: Public) {
+        // It ends once.
+        drop(self.closing.told.set(told));
+        self.closing.begun.cancel();
+        self.replace_unread();
+        // Each call that is under way has one of these, and ends by itself when it is revoked.
+        let all = u32::try_from(ROOM).unwrap_or(u32::MAX);
+        drop(tokio::time::timeout(CLOSING, self.room.acquire_many(all)).await);
+        self.cut.cancel();
+        // What was about to be sent when the right ended.
+        self.replace_unread();
+        self.out.queue.end();
+    }
+
+    /// Replaces what the client has not read to its end.
+    fn replace_unread(&self) {
+        self.out.queue.replace(sse::BROKEN_OFF, |event| {
+            let mut messages = Vec::new();
+            let mut decoder = sse::Decoder::new(usize::MAX);
+            decoder.feed(&event, |event| messages.push(event)).ok()?;
+            let message = messages.into_iter().find(sse::Event::is_message)?;
+            self.closing.instead_of(message.data).map(self.out.write)
+        });
     }
 
     fn is_cut(&self) -> bool {
@@ -208,6 +266,7 @@ impl Bridge {
                     let room = tokio::select! {
                         room = Arc::clone(&self.room).acquire_owned() => room,
                         () = self.cut.cancelled() => return None,
+                        () = self.closing.begun.cancelled() => return None,
                         () = self.gateway.tasks.stopping() => return Some(text),
                     };
                     // A request that has waited is decided under the configuration of now, or not at all.
@@ -392,6 +451,7 @@ impl Bridge {
                 event = next => event,
                 () = self.over.cancelled() => return,
                 () = self.cut.cancelled() => return,
+                () = self.closing.begun.cancelled() => return,
                 () = self.gateway.tasks.stopping() => return,
             };
             let Some(event) = event else { return };
@@ -411,7 +471,10 @@ impl Bridge {
         let status = response.status();
         let mut body = response.into_body();
         if !streamed {
-            let whole = body.collect().await.ok()?.to_bytes();
+            let whole = match body.collect().await {
+                Ok(whole) => whole.to_bytes(),
+                Err(cut) => cut.told.unwrap_or_default(),
+            };
             let whole = match awaited {
                 Some(id) if !status.is_success() => addressed(whole, id, status),
                 Some(_) | None => whole,
@@ -467,7 +530,7 @@ impl Bridge {
     /// of memory nothing is left: one that does not read would hold what is kept for it, and the right to
     /// it, for as long as it likes.
     async fn send(&self, message: Bytes) {
-        let (out, event) = (&self.out.queue, (self.out.write)(message));
+        let (out, event) = (&self.out.queue, (self.out.write)(message.clone()));
         let Some(patience) = self.out.patience else {
             tokio::select! {
                 _ = out.send(event) => {}
@@ -491,8 +554,19 @@ impl Bridge {
             }
         };
         let why = tokio::select! {
-            why = sending => why,
+            biased;
             () = self.cut.cancelled() => None,
+            () = self.closing.begun.cancelled() => {
+                let instead = self.closing.instead_of(message).map(self.out.write);
+                // There is room: what waited was replaced. One that does not fit is lost with the stream.
+                if let Some(event) = instead
+                    && out.try_send(&event) != Ok(true)
+                {
+                    tracing::debug!("an error was lost with the stream of its client");
+                }
+                None
+            }
+            why = sending => why,
         };
         let Some(why) = why else { return };
         if !self.cut.is_cancelled() {

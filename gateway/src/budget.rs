@@ -1,12 +1,18 @@
 //! The bytes that wait in memory for clients to read them: a limit for all streams together and a share
 //! for each holder.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::time::sleep;
 
-use crate::share::{Holder, NoShare, Share, Shares};
+use crate::share::{Ceiling, Holder, NoShare, Portions, Share, Shares};
+
+/// How often room is looked for that others than streams give back: nobody is told of it.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// The bytes that all streams may keep together.
 #[derive(Debug)]
@@ -20,6 +26,14 @@ impl Budget {
     #[must_use]
     pub fn new(all: usize, each: usize) -> Arc<Self> {
         Arc::new(Self { shares: Shares::new(all, each), freed: Notify::new() })
+    }
+
+    /// The same, where every byte takes of `ceiling` as well.
+    #[must_use]
+    pub fn under(ceiling: &Arc<Ceiling>, all: usize, each: usize) -> Arc<Self> {
+        let portions = Portions { all, each, others: HashMap::new() };
+        let shares = Shares::under(ceiling, Holder::payer, 0, portions);
+        Arc::new(Self { shares, freed: Notify::new() })
     }
 
     /// Takes room for an event. One that is longer than the share of a holder takes the whole share:
@@ -42,6 +56,11 @@ impl Budget {
     pub fn freed(&self) -> Notified<'_> {
         self.freed.notified()
     }
+}
+
+/// Resolves when it is time to look again for room that others than streams have given back.
+pub async fn again() {
+    sleep(AGAIN).await;
 }
 
 /// Room that was taken; given back when it is dropped.

@@ -6,10 +6,13 @@
 //! would take the place of [`Conversations`] and [`Replay`].
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use policy::name::ServerName;
+use policy::offer::Kind;
+use policy::principal::Principal;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -17,11 +20,13 @@ use tokio_util::sync::CancellationToken;
 use crate::bounded::Bounded;
 use crate::budget::{Budget, Room};
 use crate::clock::Clock;
+use crate::protocol::Version;
 use crate::replay::Replay;
 use crate::seal;
 use crate::session::SessionKey;
 use crate::settings::Limits;
-use crate::share::{Holder, NoShare, Share, Shares};
+use crate::share::{Ceiling, Holder, NoShare, Share, Shares};
+use crate::trace::Trace;
 use crate::wire::{Id, Outcome};
 
 /// Most resources a session can subscribe to.
@@ -32,6 +37,66 @@ const STRETCH: Duration = Duration::from_secs(30);
 const QUESTIONS: usize = 64;
 /// After how long a client that lost its connection is to come back.
 pub const RETRY: Duration = Duration::from_millis(500);
+
+/// The call that an answer is to, and how its client is told that it was revoked.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// Who has called.
+    pub caller: Arc<Principal>,
+    /// On which route.
+    pub route: Arc<str>,
+    /// Which server it is of.
+    pub server: ServerName,
+    /// What was used.
+    pub kind: Kind,
+    /// Its name, as its server knows it.
+    pub name: Box<str>,
+    /// Under which id the client waits for the response.
+    pub id: Id,
+    /// In which revision.
+    pub version: Version,
+    /// The method, as it is on record.
+    pub method: Option<Box<str>>,
+    /// What was asked for, as it is on record.
+    pub asked: Option<(Kind, Box<str>)>,
+    /// The trace that it belongs to.
+    pub trace: Option<Trace>,
+    /// What its record says.
+    pub receipt: Arc<Receipt>,
+}
+
+/// Whether the record of a call says that its client was answered. It is shared by those who close the record and those
+/// who cut the answer off, so that one of them records that it was not handed on.
+#[derive(Debug, Default)]
+pub struct Receipt(AtomicU8);
+
+impl Receipt {
+    /// Nothing has happened yet.
+    const OPEN: u8 = 0;
+    /// The record says that the client was answered.
+    const ANSWERED: u8 = 1;
+    /// The answer was cut off.
+    const CUT: u8 = 2;
+
+    /// The record is about to say that the client was answered. `false` when the answer was cut off before.
+    #[must_use]
+    pub fn answer(&self) -> bool {
+        let (open, answered) = (Self::OPEN, Self::ANSWERED);
+        self.0.compare_exchange(open, answered, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether the client was answered, or the answer was cut off.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Acquire) != Self::OPEN
+    }
+
+    /// The answer is cut off; whether the record says that the client was answered, which is told once.
+    #[must_use]
+    pub fn cut(&self) -> bool {
+        self.0.swap(Self::CUT, Ordering::AcqRel) == Self::ANSWERED
+    }
+}
 
 /// The conversations of sessions in use.
 #[derive(Debug)]
@@ -100,18 +165,19 @@ struct Streams {
 #[derive(Debug)]
 struct Kept {
     stream: Arc<Replay>,
-    /// It belongs to no call.
-    standing: bool,
+    /// The call it is for, if it is for one.
+    about: Option<Arc<About>>,
     since: Instant,
 }
 
 impl Conversations {
-    /// None yet.
+    /// None yet. What waits on their streams takes of `ceiling` as well.
     #[must_use]
-    pub fn new(limits: Limits, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(limits: Limits, ceiling: &Arc<Ceiling>, clock: Arc<dyn Clock>) -> Self {
         let table = Bounded::new(limits.sessions);
         let shares = Shares::new(limits.sessions, limits.sessions_per_caller);
-        let budget = Budget::new(limits.replay_memory, limits.replay_memory_per_caller);
+        let each = limits.replay_memory_per_caller;
+        let budget = Budget::under(ceiling, limits.replay_memory, each);
         Self { table, shares, budget, limits, clock }
     }
 
@@ -162,6 +228,23 @@ impl Conversations {
         if let Some(conversation) = self.table.remove(&key) {
             conversation.end();
         }
+    }
+
+    /// The streams that are kept of calls that have been answered, of those which `is` names.
+    pub fn answered(&self, is: impl Fn(&About) -> bool) -> Vec<(Arc<Replay>, Arc<About>)> {
+        let mut found = Vec::new();
+        self.table.retain(|_, conversation| {
+            for kept in conversation.streams().all.values() {
+                if let Some(about) = kept.about.as_ref().filter(|about| is(about))
+                    && kept.stream.is_over()
+                    && about.receipt.is_closed()
+                {
+                    found.push((Arc::clone(&kept.stream), Arc::clone(about)));
+                }
+            }
+            true
+        });
+        found
     }
 
     /// Forgets conversations that nobody has used for a while, and streams nobody came back for.
@@ -239,9 +322,9 @@ impl Conversation {
         self.over.cancelled().await;
     }
 
-    /// A new stream, for a call or to stand; `None` when there are too many.
+    /// A new stream, for a call or, without one, to stand; `None` when there are too many.
     #[must_use]
-    pub fn stream(&self, standing: bool, now: Instant) -> Option<Arc<Replay>> {
+    pub fn stream(&self, about: Option<Arc<About>>, now: Instant) -> Option<Arc<Replay>> {
         let id = u64::from_be_bytes(seal::random().ok()?);
         if !self.budget.has_room(&self.holder) {
             return None;
@@ -258,7 +341,8 @@ impl Conversation {
             let oldest = done.min_by_key(|(_, kept)| kept.since).map(|(id, _)| *id)?;
             streams.all.remove(&oldest);
         }
-        streams.all.insert(id, Kept { stream: Arc::clone(&stream), standing, since: now });
+        let standing = about.is_none();
+        streams.all.insert(id, Kept { stream: Arc::clone(&stream), about, since: now });
         if standing && let Some(before) = streams.standing.replace(Arc::clone(&stream)) {
             before.supersede();
         }
@@ -274,10 +358,10 @@ impl Conversation {
         busy.count() < self.limits.streams && self.budget.has_room(&self.holder)
     }
 
-    /// The stream with this id, if it is still kept, and whether it belongs to no call.
+    /// The stream with this id, if it is still kept, and the call it is for, if it is for one.
     #[must_use]
-    pub fn find(&self, id: u64) -> Option<(Arc<Replay>, bool)> {
-        self.streams().all.get(&id).map(|kept| (Arc::clone(&kept.stream), kept.standing))
+    pub fn find(&self, id: u64) -> Option<(Arc<Replay>, Option<Arc<About>>)> {
+        self.streams().all.get(&id).map(|kept| (Arc::clone(&kept.stream), kept.about.clone()))
     }
 
     /// A question to the client: its id, and where the answer comes; `None` when too many wait.
@@ -376,10 +460,15 @@ impl Conversation {
 
 #[cfg(test)]
 mod tests {
-    use super::{Conversation, Conversations};
+    use super::{About, Conversation, Conversations, Receipt};
     use crate::clock::{Clock, System};
+    use crate::protocol::Version;
     use crate::settings::Limits;
     use crate::share::{Holder, NoShare};
+    use crate::wire::Id;
+    use policy::name::{PrincipalId, ServerName};
+    use policy::offer::Kind;
+    use policy::principal::Principal;
     use std::sync::Arc;
 
     fn holder(last: u8) -> Holder {
@@ -390,17 +479,34 @@ mod tests {
         conversations.enter(conversations.seat([key; 16], &holder(who)).unwrap())
     }
 
+    fn call() -> Arc<About> {
+        Arc::new(About {
+            caller: Arc::new(Principal::new(PrincipalId::parse("ana").unwrap(), [].into())),
+            route: "/mcp".into(),
+            server: ServerName::parse("up").unwrap(),
+            kind: Kind::Tool,
+            name: "add".into(),
+            id: Id::Number(1),
+            version: Version::V2025November,
+            method: None,
+            asked: None,
+            trace: None,
+            receipt: Arc::new(Receipt::default()),
+        })
+    }
+
     #[test]
     fn streams_are_bounded_and_found_again() {
         let limits = Limits { streams: 2, ..Limits::default() };
-        let conversations = Conversations::new(limits, Arc::new(System));
+        let ceiling = crate::share::Shares::new(1 << 30, 1 << 30);
+        let conversations = Conversations::new(limits, &ceiling, Arc::new(System));
         let conversation = entered(&conversations, 7, 1);
         let now = System.instant();
-        let first = conversation.stream(false, now).unwrap();
-        let second = conversation.stream(false, now).unwrap();
-        assert!(conversation.stream(false, now).is_none());
+        let first = conversation.stream(Some(call()), now).unwrap();
+        let second = conversation.stream(Some(call()), now).unwrap();
+        assert!(conversation.stream(Some(call()), now).is_none());
         first.end();
-        assert!(conversation.stream(false, now).is_some());
+        assert!(conversation.stream(Some(call()), now).is_some());
         assert!(conversation.find(first.id()).is_none());
         assert!(conversation.find(second.id()).is_some());
         conversations.end([7; 16]);
@@ -410,7 +516,8 @@ mod tests {
     #[test]
     fn one_caller_leaves_conversations_to_others_and_gives_back_what_has_ended() {
         let limits = Limits { sessions: 3, sessions_per_caller: 2, ..Limits::default() };
-        let conversations = Conversations::new(limits, Arc::new(System));
+        let ceiling = crate::share::Shares::new(1 << 30, 1 << 30);
+        let conversations = Conversations::new(limits, &ceiling, Arc::new(System));
         drop((entered(&conversations, 1, 1), entered(&conversations, 2, 1)));
         let none = conversations.seat([3; 16], &holder(1)).unwrap_err();
         assert_eq!(none, NoShare::Holder { limit: 2 });

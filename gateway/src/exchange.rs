@@ -198,7 +198,7 @@ impl Gateway {
         if self.is_batch(&knocked) {
             return self.batch(&door, &peer, knocked, (record, place)).await;
         }
-        let arrived = match self.arrive(knocked, &mut record).await {
+        let arrived = match self.arrive(knocked, &mut place, &mut record).await {
             Ok(arrived) => arrived,
             Err(failure) => return self.refuse(&record, &failure),
         };
@@ -272,7 +272,12 @@ impl Gateway {
     }
 
     /// Everything that is asked before anything is done.
-    async fn arrive(&self, knocked: Knocked, record: &mut Record) -> Result<Arrived, Failure> {
+    async fn arrive(
+        &self,
+        knocked: Knocked,
+        place: &mut Place,
+        record: &mut Record,
+    ) -> Result<Arrived, Failure> {
         let Knocked { caller, holder, route, head, body, door } = knocked;
         record.ran.note(Control::Message);
         if head.method != Method::POST {
@@ -291,6 +296,7 @@ impl Gateway {
             return Ok(Arrived { caller, holder, route, session, inbound, id, batched, door });
         }
         let (id, message) = identified(wire::decode_any(body, &Bounds::MESSAGE).await, record)?;
+        place.indexed(message.index_bytes())?;
         let mut inbound = inbound::read(&head.headers, message, &mut record.version)?;
         if let Ask::Use(ask) = &mut inbound.ask
             && door.plain
@@ -622,6 +628,20 @@ impl Place {
         Self { metrics: Arc::clone(metrics), whose, _share: None, body: None }
     }
 
+    /// Counts what the index over the values of the body takes, beside the bytes of the body: of many short values it is
+    /// several times as much. That of most messages is not counted.
+    ///
+    /// # Errors
+    /// When that is more than is left of the share.
+    fn indexed(&mut self, bytes: usize) -> Result<(), Failure> {
+        match self.body.as_mut().and_then(Arc::get_mut) {
+            Some(share) if bytes > INDEX => {
+                share.grow(bytes).map_err(|none| Failure::no_share(Quota::Bodies, none))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// What the bytes of the body take of the share of the caller.
     fn body(&self) -> Option<Arc<Share<Holder>>> {
         self.body.clone()
@@ -693,6 +713,9 @@ fn identified(
     record.rpc_id.clone_from(&id);
     Ok((id, message))
 }
+
+/// Bytes of the index over the values of a body that are not counted.
+const INDEX: usize = 16 * 1024;
 
 /// Longest body that is read of a request that is refused, in bytes, and how long it may take.
 const SHORT: u64 = 64 * 1024;

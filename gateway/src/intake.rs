@@ -4,6 +4,7 @@
 //! share of its server and one of the caller who waits for it. Short answers are not counted: they
 //! always find room, and no lock is taken for them. Their number is bounded by that of the requests and streams.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::share::{NoShare, Share, Shares};
+use crate::share::{Ceiling, NoShare, Portions, Share, Shares};
 
 /// Bytes of an answer that are not counted.
 const FREE: usize = 16 * 1024;
@@ -24,8 +25,11 @@ const PAUSE: Duration = Duration::from_millis(25);
 pub struct Intake {
     /// By the id of the caller's principal.
     callers: Arc<Shares<Arc<str>>>,
-    /// By the name of the server; the bytes of every answer are among these.
+    /// By the name of the server.
     servers: Arc<Shares<Arc<str>>>,
+    /// The bytes of every answer, whoever's share they take; by the id of the caller, or the name of the server where
+    /// there is none. What bounds them is the ceiling above them.
+    held: Arc<Shares<Arc<str>>>,
     refused: AtomicU64,
 }
 
@@ -45,20 +49,27 @@ impl Intake {
     /// Nothing yet of `all` bytes, of which one caller may have `of_caller` and one server `of_server`.
     #[must_use]
     pub fn new(all: usize, of_caller: usize, of_server: usize) -> Self {
-        Self::with_callers(Shares::new(all, of_caller), Shares::new(all, of_server))
+        let ceiling = Shares::new(usize::MAX, usize::MAX);
+        Self::under(&ceiling, Shares::new(all, of_caller), Shares::new(all, of_server))
     }
 
-    /// The same with these shares, by the id of the caller's principal and by the name of the server. Every byte is
-    /// taken of those of its server.
+    /// The same with these shares, by the id of the caller's principal and by the name of the server. Every byte takes of
+    /// `ceiling` as well.
     #[must_use]
-    pub fn with_callers(callers: Arc<Shares<Arc<str>>>, servers: Arc<Shares<Arc<str>>>) -> Self {
-        Self { callers, servers, refused: AtomicU64::new(0) }
+    pub fn under(
+        ceiling: &Arc<Ceiling>,
+        callers: Arc<Shares<Arc<str>>>,
+        servers: Arc<Shares<Arc<str>>>,
+    ) -> Self {
+        let portions = Portions { all: usize::MAX, each: usize::MAX, others: HashMap::new() };
+        let held = Shares::under(ceiling, Arc::clone, 0, portions);
+        Self { callers, servers, held, refused: AtomicU64::new(0) }
     }
 
-    /// Bytes that are counted now.
+    /// Bytes that are counted now: of what is being read or looked at, and of what waits for a client to read it.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.servers.taken()
+        self.held.taken()
     }
 
     /// Answers for which there was no room.
@@ -119,6 +130,8 @@ pub struct Received {
 /// What an answer has taken.
 struct Counted {
     bytes: usize,
+    /// The same bytes among those of all answers.
+    held: Share<Arc<str>>,
     /// `None` of a message that was read from a connection that callers share: see [`Intake::keep`].
     of_server: Option<Share<Arc<str>>>,
     of_caller: Option<Share<Arc<str>>>,
@@ -134,6 +147,7 @@ impl fmt::Debug for Received {
 impl Counted {
     fn join(&mut self, more: Self) {
         self.bytes += more.bytes;
+        self.held.join(more.held);
         for (share, more) in
             [(&mut self.of_server, more.of_server), (&mut self.of_caller, more.of_caller)]
         {
@@ -146,6 +160,7 @@ impl Counted {
     /// Gives back `bytes`. What needs less than before does not have to find room for it among others.
     fn release(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes);
+        self.held.release(bytes);
         self.of_server.iter_mut().chain(&mut self.of_caller).for_each(|share| share.release(bytes));
     }
 }
@@ -244,7 +259,9 @@ impl Received {
         };
         let of_caller = self.caller.as_ref();
         let of_caller = of_caller.map(|caller| self.of.callers.take(caller, bytes)).transpose()?;
-        Ok(Counted { bytes, of_server, of_caller })
+        let held = self.caller.as_ref().unwrap_or(&self.server);
+        let held = self.of.held.take(held, bytes)?;
+        Ok(Counted { bytes, held, of_server, of_caller })
     }
 
     /// What was taken so far, apart from the answer, which goes on with nothing: what was read is looked at
@@ -259,7 +276,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::{FREE, Intake, STEP};
-    use crate::share::NoShare;
+    use crate::share::{NoShare, Shares};
 
     #[test]
     fn a_short_answer_always_finds_room_and_a_long_one_only_what_is_left() {
@@ -287,6 +304,8 @@ mod tests {
         let intake = Arc::new(Intake::new(4 * STEP, 2 * STEP, STEP));
         let (up, ana): (Arc<str>, Arc<str>) = ("up".into(), "ana".into());
         let kept = intake.keep(&up, &ana, 2 * STEP).unwrap();
+        // What takes of no server's share is held all the same.
+        assert_eq!(intake.bytes(), 2 * STEP);
         let over = NoShare::Holder { limit: 2 * STEP };
         assert_eq!(intake.keep(&up, &ana, FREE + 1).err(), Some(over));
         drop(intake.keep(&up, &ana, FREE).unwrap());
@@ -294,6 +313,25 @@ mod tests {
         intake.begin(&up, None).holds(STEP).unwrap();
         drop(kept);
         drop(intake.keep(&up, &ana, 2 * STEP).unwrap());
+    }
+
+    #[test]
+    fn what_waits_for_its_client_is_held_under_the_ceiling_of_its_caller() {
+        let ceiling = Shares::new(4 * STEP, 3 * STEP);
+        let shares = || Shares::new(16 * STEP, 16 * STEP);
+        let intake = Arc::new(Intake::under(&ceiling, shares(), shares()));
+        let mut read = intake.begin(&"up".into(), Some("ana"));
+        read.holds(3 * STEP).unwrap();
+        let over = NoShare::Holder { limit: 3 * STEP };
+        assert_eq!(intake.begin(&"up".into(), Some("ana")).holds(STEP), Err(over));
+        let unsent = read.unsent(2 * STEP);
+        assert_eq!((intake.bytes(), ceiling.taken()), (2 * STEP, 2 * STEP));
+        let mut other = intake.begin(&"up".into(), Some("bob"));
+        other.holds(2 * STEP).unwrap();
+        let over = NoShare::All { limit: 4 * STEP };
+        assert_eq!(intake.begin(&"up".into(), None).holds(STEP), Err(over));
+        drop((unsent, other));
+        assert_eq!((intake.bytes(), ceiling.taken()), (0, 0));
     }
 
     #[test]

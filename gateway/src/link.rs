@@ -18,7 +18,6 @@ use http::header::HOST;
 use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri, Version};
 use http_body::{Body as _, Frame};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -30,6 +29,7 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::body::Segments;
 use crate::egress::{self, Egress};
 use crate::fair::Fair;
 use crate::http2::client::{Seat, Shared, is_unprocessed};
@@ -243,8 +243,8 @@ pub enum Link {
 /// A connection of HTTP/1.1.
 #[derive(Debug)]
 pub struct Own {
-    sender: SendRequest<Full<Bytes>>,
-    connection: Pin<Box<Connection<TokioIo<Stream>, Full<Bytes>>>>,
+    sender: SendRequest<Segments>,
+    connection: Pin<Box<Connection<TokioIo<Stream>, Segments>>>,
     closed: bool,
     idle_since: Instant,
 }
@@ -293,10 +293,14 @@ impl Link {
     ///
     /// # Errors
     /// When the connection breaks.
-    pub async fn send(&mut self, request: Request<Bytes>) -> Result<Response<Answer>, LinkError> {
+    pub async fn send(
+        &mut self,
+        request: Request<impl Into<Segments>>,
+    ) -> Result<Response<Answer>, LinkError> {
+        let request = request.map(Into::into);
         match self {
             Self::Own(own) => {
-                let response = own.send(request.map(Full::new)).await?;
+                let response = own.send(request).await?;
                 Ok(response.map(|body| Answer::new(Body::Own(body))))
             }
             Self::Shared(seat) => {
@@ -360,10 +364,7 @@ impl Link {
 }
 
 impl Own {
-    async fn send(
-        &mut self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, LinkError> {
+    async fn send(&mut self, request: Request<Segments>) -> Result<Response<Incoming>, LinkError> {
         let Self { sender, connection, closed, .. } = self;
         let mut response = pin!(sender.send_request(request));
         let answered = poll_fn(|cx| {
@@ -388,7 +389,7 @@ fn broken(error: h2::Error) -> LinkError {
 }
 
 /// The same request for HTTP/2, which names the host in the URI (RFC 9113, section 8.3.1).
-fn multiplexed(request: Request<Bytes>) -> Result<Request<Bytes>, LinkError> {
+fn multiplexed(request: Request<Segments>) -> Result<Request<Segments>, LinkError> {
     let invalid = || LinkError::Connect(io::ErrorKind::InvalidInput.into());
     let (mut head, body) = request.into_parts();
     let host = head.headers.remove(HOST).ok_or_else(invalid)?;
@@ -402,7 +403,7 @@ fn multiplexed(request: Request<Bytes>) -> Result<Request<Bytes>, LinkError> {
 
 /// Lets the connection read and write. An error of its own shows up in the request or the body.
 fn drive(
-    connection: &mut Pin<Box<Connection<TokioIo<Stream>, Full<Bytes>>>>,
+    connection: &mut Pin<Box<Connection<TokioIo<Stream>, Segments>>>,
     closed: &mut bool,
     cx: &mut Context<'_>,
 ) {

@@ -23,7 +23,7 @@ use crate::detail::Detail;
 use crate::ending::Outcome;
 use crate::intake::Intake;
 use crate::offload::Counts;
-use crate::share::Shares;
+use crate::share::{Ceiling, Shares};
 
 use evaluations::Evaluations;
 use series::{Labelled, Series};
@@ -315,6 +315,8 @@ pub struct Metrics {
     answers: Arc<Intake>,
     /// Bytes of the lists of servers that are kept for callers.
     lists: Arc<Shares<Arc<str>>>,
+    /// Bytes that callers make the process hold.
+    ceiling: Arc<Ceiling>,
     /// Schemas that are kept compiled.
     schemas: Arc<Compiled>,
     /// Lists that lacked the part of some server.
@@ -415,6 +417,7 @@ impl Metrics {
             inspections: Arc::default(),
             answers: Arc::default(),
             lists: Shares::new(0, 0),
+            ceiling: Shares::new(0, 0),
             schemas: Arc::default(),
             partial_lists: Counter::default(),
             audit_records: Counter::default(),
@@ -568,6 +571,12 @@ impl Metrics {
     #[must_use]
     pub fn with_lists(self, lists: Arc<Shares<Arc<str>>>) -> Self {
         Self { lists, ..self }
+    }
+
+    /// The same, with this count of bytes that callers make the process hold.
+    #[must_use]
+    pub fn with_ceiling(self, ceiling: Arc<Ceiling>) -> Self {
+        Self { ceiling, ..self }
     }
 
     /// The same, with this count of schemas that are kept compiled.
@@ -768,7 +777,7 @@ impl Metrics {
             family(
                 "portcullis.answers_held",
                 "By",
-                "Bytes of answers of servers that are being read or looked at.",
+                "Bytes of answers of servers that are being read or looked at, or wait for their clients to read them.",
                 one(Value::Gauge(self.answers.bytes() as u64)),
             ),
             family(
@@ -776,6 +785,12 @@ impl Metrics {
                 "",
                 "Answers of servers that were given up because too many bytes were being read.",
                 one(Value::Sum(self.answers.refused())),
+            ),
+            family(
+                "portcullis.memory_held",
+                "By",
+                "Bytes that callers make the gateway hold, of which limits.memory is the bound.",
+                one(Value::Gauge(self.ceiling.taken() as u64)),
             ),
             family(
                 "portcullis.lists_held",

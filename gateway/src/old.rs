@@ -54,7 +54,7 @@ struct Served {
 
 impl Served {
     /// Waits until the client has gone, does not read, or has no right to its stream any more; then
-    /// nothing more is taken from it or sent to it.
+    /// nothing more is taken from it. What is sent to it then are the errors of its calls, where something was revoked.
     async fn until_it_ends(
         self,
         gateway: Arc<Gateway>,
@@ -62,13 +62,16 @@ impl Served {
         route: Arc<Route>,
         credentials: HeaderMap,
     ) {
-        tokio::select! {
-            () = self.bridge.deserted() => {}
-            () = self.bridge.has_been_cut() => {}
-            () = gateway.right_ended(&caller, &route) => {}
-        }
+        let told = tokio::select! {
+            () = self.bridge.deserted() => None,
+            () = self.bridge.has_been_cut() => None,
+            told = gateway.right_ended(&caller, &route) => told,
+        };
         self.old.clients.remove(&self.key);
-        self.bridge.cut();
+        match told {
+            Some(told) => self.bridge.close(told).await,
+            None => self.bridge.cut(),
+        }
         self.bridge.end(&credentials).await;
     }
 }
@@ -145,11 +148,8 @@ impl Old {
                 Err(failure) => Err(failure),
             },
         };
-        let response = gateway.settle(&record, answered);
-        match known {
-            Some(route) => gateway.leased(caller, route, response),
-            None => response,
-        }
+        // A stream ends with the right to it where its calls are known: see `Served`.
+        gateway.settle(&record, answered)
     }
 
     /// Opens the stream of a client.

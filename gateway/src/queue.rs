@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::budget::{Room, Taken};
+use crate::budget::{self, Room, Taken};
 
 /// The receiver has gone, or the queue was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,10 +72,12 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    events: VecDeque<(Bytes, Taken)>,
+    /// Each with the room that it takes, if it takes any.
+    events: VecDeque<(Bytes, Option<Taken>)>,
     bytes: usize,
-    /// Pieces were read of the first of the events, or of one that was dropped then, and not the last of them.
-    is_begun: bool,
+    /// The whole of the first event, where pieces of it were read and not the last of them; nothing of one that was
+    /// dropped then. The memory is that of the event.
+    begun: Option<Bytes>,
     /// How many pieces were read; an event that was read at once is one.
     read: u64,
     /// Nothing more will come.
@@ -96,6 +98,20 @@ impl State {
     fn clear(&mut self) {
         self.events.clear();
         self.bytes = 0;
+        self.begun = self.begun.take().map(|_dropped| Bytes::new());
+    }
+
+    /// Whether an event of so many bytes may be added to those that are there. One that is alone may be longer than there
+    /// is room for.
+    ///
+    /// # Errors
+    /// When nobody will read it.
+    fn has_place(&self, bytes: usize, room: &Room) -> Result<bool, Gone> {
+        if self.gone || self.over {
+            return Err(Gone);
+        }
+        let is_long = !self.events.is_empty() && self.bytes + bytes > room.bytes;
+        Ok(!is_long && self.events.len() < room.events)
     }
 
     fn wake(&mut self) {
@@ -135,6 +151,38 @@ impl Sender {
     /// When nobody will read it, or nothing was read for so long.
     pub async fn send_within(&self, event: Bytes, patience: Duration) -> Result<(), SendError> {
         self.wait(event, None, Some(patience)).await
+    }
+
+    /// The same for an event of about so many bytes, which is made when there is a place for it: until then it is in
+    /// memory only as what it is made of.
+    ///
+    /// # Errors
+    /// As [`Self::send_within`].
+    pub async fn send_made_within(
+        &self,
+        bytes: usize,
+        patience: Duration,
+        make: impl FnOnce() -> Bytes,
+    ) -> Result<(), SendError> {
+        let (read, since) = (self.read(), Instant::now());
+        let mut still = Standstill { patience, read, since };
+        loop {
+            let mut moved = std::pin::pin!(self.0.moved.notified());
+            moved.as_mut().enable();
+            if self.0.state().has_place(bytes, &self.0.room)? {
+                break;
+            }
+            let left = still.left(self.read(), Instant::now());
+            if left.is_zero() {
+                return Err(SendError::Unread(patience));
+            }
+            tokio::select! {
+                biased;
+                () = moved => {}
+                () = sleep(left) => {}
+            }
+        }
+        self.send_within(make(), patience).await
     }
 
     /// The same for one whose room is taken already: what waits to be added is bounded too.
@@ -180,6 +228,7 @@ impl Sender {
                 biased;
                 () = moved => {}
                 () = freed => {}
+                () = budget::again() => {}
                 () = waited(left) => {}
             }
         }
@@ -201,16 +250,12 @@ impl Sender {
     fn add(&self, event: &Bytes, taken: &mut Option<Taken>) -> Result<bool, Gone> {
         let room = &self.0.room;
         let mut state = self.0.state();
-        if state.gone || state.over {
-            return Err(Gone);
-        }
-        let long = !state.events.is_empty() && state.bytes + event.len() > room.bytes;
-        if long || state.events.len() >= room.events {
+        if !state.has_place(event.len(), room)? {
             return Ok(false);
         }
         let Some(taken) = taken.take().or_else(|| self.take(event.len())) else { return Ok(false) };
         state.bytes += event.len();
-        state.events.push_back((event.clone(), taken));
+        state.events.push_back((event.clone(), Some(taken)));
         state.wake();
         Ok(true)
     }
@@ -238,6 +283,38 @@ impl Sender {
         let mut state = self.0.state();
         state.over = true;
         state.wake();
+    }
+
+    /// Puts what `each` makes of an event in its place, for all that were not read to their end, or drops it. After one
+    /// of which pieces were read comes `broken_off` first. What `each` gives is short: it takes no room. What was put here
+    /// so before stays.
+    pub fn replace(&self, broken_off: Bytes, each: impl Fn(Bytes) -> Option<Bytes>) {
+        let mut guard = self.0.state();
+        let state = &mut *guard;
+        let mut events: Vec<_> = state.events.drain(..).collect();
+        state.bytes = 0;
+        if let Some((whole, (first, _taken))) = state.begun.take().zip(events.first_mut()) {
+            *first = whole;
+            state.bytes += broken_off.len();
+            state.events.push_back((broken_off, None));
+            state.wake();
+        }
+        // Who reads is not held up while long events are looked at.
+        drop(guard);
+        let replaced = |(event, taken): (Bytes, Option<Taken>)| match taken {
+            Some(_taken) => each(event),
+            None => Some(event),
+        };
+        let events: Vec<_> = events.into_iter().filter_map(replaced).collect();
+        let mut state = self.0.state();
+        let is_open = !state.gone && !state.over;
+        for event in events.into_iter().filter(|_| is_open) {
+            state.bytes += event.len();
+            state.events.push_back((event, None));
+        }
+        state.wake();
+        drop(state);
+        self.0.moved.notify_waiters();
     }
 
     /// Ends the queue now: what was not read yet is not read any more.
@@ -275,7 +352,7 @@ impl Receiver {
         let mut state = self.0.state();
         if let Some((event, taken)) = state.events.pop_front() {
             state.bytes -= event.len();
-            state.is_begun = false;
+            state.begun = None;
             state.read += 1;
             drop(state);
             drop(taken);
@@ -297,9 +374,10 @@ impl Receiver {
         if let Some((event, _taken)) = state.events.front_mut()
             && event.len() > most
         {
+            let whole = event.clone();
             let piece = event.split_to(most);
             state.bytes -= piece.len();
-            state.is_begun = true;
+            state.begun.get_or_insert(whole);
             state.read += 1;
             drop(state);
             // Who waits for room sees that the client reads.
@@ -315,7 +393,7 @@ impl Receiver {
     pub fn progress(&self) -> Progress {
         let state = self.0.state();
         match state.over && state.events.is_empty() {
-            _ if state.is_begun => Progress::Within,
+            _ if state.begun.is_some() => Progress::Within,
             true => Progress::Finished,
             false => Progress::Between,
         }
@@ -384,8 +462,8 @@ mod tests {
         assert_eq!(sender.try_send(&event(1)), Err(Gone));
     }
 
-    #[test]
-    fn what_is_read_of_a_long_event_makes_room_for_the_next_one() {
+    #[tokio::test]
+    async fn what_is_read_of_a_long_event_makes_room_for_the_next_one() {
         let budget = Budget::new(1000, 1000);
         let (sender, mut receiver) = queue(room(&budget));
         assert_eq!(sender.try_send(&Bytes::from_static(&[b'x'; 250])), Ok(true));
@@ -422,6 +500,30 @@ mod tests {
         }
         now += patience;
         assert_eq!(still.left(sender.read(), now), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_was_not_read_to_its_end_is_replaced() {
+        for begun in [false, true] {
+            let budget = Budget::new(1000, 1000);
+            let (sender, mut receiver) = queue(room(&budget));
+            assert_eq!(sender.try_send(&Bytes::from_static(&[b'x'; 90])), Ok(true));
+            assert_eq!(sender.try_send(&Bytes::from_static(b"drop")), Ok(true));
+            if begun {
+                assert!(receiver.poll_piece(&Context::from_waker(Waker::noop()), 50).is_ready());
+            }
+            let each = |event: Bytes| {
+                // All of an event is seen, whatever was read of it.
+                (event != "drop").then(|| Bytes::from(vec![b'n'; event.len() / 10]))
+            };
+            for _again in 0..2 {
+                sender.replace(Bytes::from_static(b"broken off"), each);
+            }
+            let expected = if begun { [Some(10), Some(9)] } else { [Some(9), Some(0)] };
+            assert_eq!([read(&mut receiver), read(&mut receiver)], expected);
+            sender.end();
+            assert_eq!((read(&mut receiver), receiver.progress()), (None, Progress::Finished));
+        }
     }
 
     #[test]

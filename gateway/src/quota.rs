@@ -13,7 +13,7 @@ use policy::principal::Principal;
 
 use crate::intake::Intake;
 use crate::settings::{CallerLimits, Limits};
-use crate::share::{Holder, Shares};
+use crate::share::{Ceiling, Holder, Portions, Shares};
 
 /// Something of which one holder gets no more than a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,8 @@ impl Quota {
 /// The shares of the process.
 #[derive(Debug)]
 pub struct Quotas {
+    /// The bytes of the bodies, the answers, the lists, the subscriptions and the streams together, by caller.
+    pub ceiling: Arc<Ceiling>,
     /// Connections, by network.
     pub connections: Arc<Shares<Holder>>,
     /// Requests whose sender is not authenticated yet, by network.
@@ -86,28 +88,52 @@ impl Quotas {
         let shares_by_id = |all, each, other: ShareOf| {
             Shares::with_others(all, each, others(callers, by_id, other))
         };
+        let (all, each) = (limits.memory, limits.memory_per_caller);
+        // A share of a caller's own can be taken whole.
+        let own = others(callers, by_id, CallerLimits::most_bytes);
+        let own = own.into_iter().map(|(id, most)| (id, most.max(each).min(all))).collect();
+        let ceiling = Shares::with_others(all, each, own);
+        let under = |light, all, each, other: ShareOf| {
+            let portions = Portions { all, each, others: others(callers, by_holder, other) };
+            Shares::under(&ceiling, Holder::payer, light, portions)
+        };
         Self {
             connections: Shares::new(limits.connections, limits.connections_per_address),
             unauthenticated: Shares::new(limits.in_flight, limits.unauthenticated_per_address),
             in_flight: shares(limits.in_flight, limits.in_flight_per_caller, |one| one.in_flight),
-            bodies: shares(limits.request_bodies, limits.request_bodies_per_caller, |one| {
+            bodies: under(LIGHT, limits.request_bodies, limits.request_bodies_per_caller, |one| {
                 one.request_bodies
             }),
             parked: shares(limits.parked, limits.parked_per_caller, |one| one.parked),
             streams: shares(limits.event_streams, limits.event_streams_per_caller, |one| {
                 one.event_streams
             }),
-            subscriptions: shares(limits.subscriptions, limits.subscriptions_per_caller, |one| {
+            subscriptions: under(0, limits.subscriptions, limits.subscriptions_per_caller, |one| {
                 one.subscriptions
             }),
-            lists: shares_by_id(limits.lists, limits.lists_per_caller, |one| one.lists),
-            answers: Arc::new(Intake::with_callers(
+            lists: Shares::under(
+                &ceiling,
+                Arc::clone,
+                0,
+                Portions {
+                    all: limits.lists,
+                    each: limits.lists_per_caller,
+                    others: others(callers, by_id, |one| one.lists),
+                },
+            ),
+            answers: Arc::new(Intake::under(
+                &ceiling,
                 shares_by_id(limits.answers, limits.answers_per_caller, |one| one.answers),
                 Shares::new(limits.answers, limits.answers_per_server),
             )),
+            ceiling,
         }
     }
 }
+
+/// Bytes of a body, with what its values take, that take nothing of the ceiling: most are shorter, and how many there
+/// are is bounded.
+const LIGHT: usize = 16 * 1024;
 
 /// How much of something some callers may have, where that is another share than that of everybody.
 type ShareOf = fn(&CallerLimits) -> Option<usize>;

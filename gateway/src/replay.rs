@@ -13,8 +13,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use crate::budget::{Room, Taken};
+use crate::budget::{self, Room, Taken};
 use crate::queue::Progress;
+use crate::sse;
 
 /// What an event takes besides its message, in bytes: the id, the names of the fields, and the entry in
 /// the queue.
@@ -38,6 +39,8 @@ struct State {
     next: u64,
     /// The number of the next event to be sent.
     at: u64,
+    /// How many bytes of that event the reader has.
+    begun: usize,
     /// Which reader may read: a new one takes the place of the one before.
     reader: u64,
     attached: bool,
@@ -48,6 +51,10 @@ struct State {
     superseded: bool,
     /// The connection is to be closed, though more will come.
     resting: bool,
+    /// An error has taken the place of all that was kept.
+    withdrawn: bool,
+    /// The reader has a part of an event that is no longer kept.
+    torn: bool,
 }
 
 #[derive(Debug)]
@@ -107,6 +114,7 @@ impl Replay {
             tokio::select! {
                 () = sent => {}
                 () = freed => {}
+                () = budget::again() => {}
             }
         }
     }
@@ -143,7 +151,7 @@ impl Replay {
         }
         // Writing to a string does not fail.
         write!(head, "id: {:016x}-{number}\n{before}data: ", self.id).unwrap_or_default();
-        crate::sse::event(&head, message)
+        sse::event(&head, message)
     }
 
     fn add(state: &mut State, event: Bytes, taken: Option<Taken>) {
@@ -159,6 +167,28 @@ impl Replay {
         let mut state = self.state();
         state.over = true;
         wake(&mut state);
+        self.sent.notify_waiters();
+    }
+
+    /// Puts `message` in the place of all that is kept, as the last event. Whatever a client has that comes back, it
+    /// gets that alone.
+    pub fn withdraw(&self, message: &[u8]) {
+        let mut state = self.state();
+        if state.withdrawn {
+            return;
+        }
+        state.torn = state.begun > 0;
+        state.begun = 0;
+        state.held.clear();
+        state.bytes = 0;
+        state.at = state.next;
+        // It is short, and there is one of each stream: it is added also where others have taken the room.
+        let taken = self.room.all.take(&self.room.holder, message.len() + FRAME).ok();
+        let event = self.event(&state, "", message);
+        Self::add(&mut state, event, taken);
+        state.over = true;
+        state.withdrawn = true;
+        drop(state);
         self.sent.notify_waiters();
     }
 
@@ -221,10 +251,12 @@ impl Replay {
         let mut state = self.state();
         let at = last.map_or(0, |last| last.saturating_add(1));
         let first = state.first();
-        if at < first || at > state.next {
+        if at < first && !state.withdrawn || at > state.next {
             return None;
         }
-        state.at = at;
+        state.at = at.max(first);
+        state.begun = 0;
+        state.torn = false;
         state.reader += 1;
         state.attached = true;
         state.resting = false;
@@ -255,15 +287,26 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The next event; `None` when this reader gets no more.
-    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Bytes>> {
+    /// The next piece of at most so many bytes of an event; `None` when this reader gets no more. What a connection takes
+    /// for writing is little, and the rest of a long event is here until the client reads.
+    pub fn poll_piece(&mut self, cx: &Context<'_>, most: usize) -> Poll<Option<Bytes>> {
         let mut state = self.replay.state();
         if state.reader != self.reader {
             return Poll::Ready(None);
         }
+        if std::mem::take(&mut state.torn) {
+            return Poll::Ready(Some(sse::BROKEN_OFF));
+        }
         let place = usize::try_from(state.at.saturating_sub(state.first())).unwrap_or(usize::MAX);
         let held = state.held.get(place).map(|held| (held.number, held.event.clone()));
-        if let Some((number, event)) = held {
+        if let Some((number, mut event)) = held {
+            let mut left = event.split_off(state.begun);
+            if left.len() > most {
+                state.begun += most;
+                return Poll::Ready(Some(left.split_to(most)));
+            }
+            event = left;
+            state.begun = 0;
             state.at = number + 1;
             drop(state);
             self.replay.sent.notify_waiters();
@@ -278,12 +321,16 @@ impl Reader {
 }
 
 impl Reader {
-    /// How far this reader has read. Events are read whole here.
+    /// How far this reader has read.
     #[must_use]
     pub fn progress(&self) -> Progress {
         let state = self.replay.state();
         let is_read = state.over && state.at == state.next;
-        if state.reader != self.reader || is_read { Progress::Finished } else { Progress::Between }
+        match state.reader != self.reader || is_read {
+            true => Progress::Finished,
+            false if state.begun > 0 || state.torn => Progress::Within,
+            false => Progress::Between,
+        }
     }
 }
 
@@ -292,6 +339,8 @@ impl Drop for Reader {
         let mut state = self.replay.state();
         if state.reader == self.reader {
             state.attached = false;
+            state.begun = 0;
+            state.torn = false;
             state.resting = false;
             state.waker = None;
         }
@@ -302,7 +351,9 @@ impl Drop for Reader {
 mod tests {
     use super::{FRAME, Reader, Replay, read_id};
     use crate::budget::{Budget, Room};
+    use crate::queue::Progress;
     use crate::share::Holder;
+    use bytes::Bytes;
     use proptest::prelude::*;
     use std::sync::Arc;
     use std::task::{Context, Poll, Waker};
@@ -316,10 +367,18 @@ mod tests {
         Room { events: 4, bytes: 4096, all: Budget::new(1 << 20, 1 << 20), holder: holder(1) }
     }
 
+    /// The next event, if there is one to read now.
+    fn next(reader: &mut Reader) -> Option<Bytes> {
+        match reader.poll_piece(&Context::from_waker(Waker::noop()), usize::MAX) {
+            Poll::Ready(event) => event,
+            Poll::Pending => None,
+        }
+    }
+
     /// The ids and data of what there is to read now.
     fn read(reader: &mut Reader) -> Vec<(u64, String)> {
         let mut read = Vec::new();
-        while let Poll::Ready(Some(event)) = reader.poll(&Context::from_waker(Waker::noop())) {
+        while let Some(event) = next(reader) {
             let text = String::from_utf8(event.to_vec()).unwrap();
             let field = |name: &str| {
                 text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
@@ -337,13 +396,73 @@ mod tests {
         let mut first = stream.attach(None).unwrap();
         assert_eq!(read(&mut first), [(0, String::new()), (1, "a".into()), (2, "b".into())]);
         let mut second = stream.attach(Some(1)).unwrap();
-        assert!(matches!(first.poll(&Context::from_waker(Waker::noop())), Poll::Ready(None)));
+        assert!(is_over(&mut first));
         assert_eq!(read(&mut second), [(2, "b".into())]);
         assert!(stream.try_push(b"c"));
         drop(second);
         stream.end();
         assert_eq!(read(&mut stream.attach(Some(2)).unwrap()), [(3, "c".into())]);
         assert!(stream.attach(Some(9)).is_none());
+    }
+
+    /// Whether this reader gets no more.
+    fn is_over(reader: &mut Reader) -> bool {
+        let next = reader.poll_piece(&Context::from_waker(Waker::noop()), usize::MAX);
+        matches!(next, Poll::Ready(None))
+    }
+
+    #[test]
+    fn a_long_event_is_read_in_pieces_and_again_from_its_beginning() {
+        let stream = Replay::new(7, room());
+        assert!(stream.try_push(&[b'x'; 100]) && stream.try_push(b"y"));
+        stream.end();
+        let piece = |reader: &mut Reader, most: usize| match reader
+            .poll_piece(&Context::from_waker(Waker::noop()), most)
+        {
+            Poll::Ready(Some(piece)) => piece,
+            Poll::Ready(None) | Poll::Pending => panic!("there is more"),
+        };
+        let mut first = stream.attach(None).unwrap();
+        assert_eq!(first.progress(), Progress::Between);
+        let begun = piece(&mut first, 90);
+        assert_eq!((begun.len(), first.progress()), (90, Progress::Within));
+        let mut second = stream.attach(None).unwrap();
+        assert_eq!(second.progress(), Progress::Between);
+        let whole = [piece(&mut second, 90), piece(&mut second, 90)].concat();
+        assert!(whole.starts_with(&begun) && whole.ends_with(b"x\n\n"));
+        assert_eq!(second.progress(), Progress::Between);
+        assert!(piece(&mut second, 90).ends_with(b"y\n\n"));
+        assert_eq!(second.progress(), Progress::Finished);
+    }
+
+    #[test]
+    fn what_is_withdrawn_is_had_by_nobody() {
+        for begun in [false, true] {
+            let stream = Replay::new(7, room());
+            assert!(stream.try_push(b"a") && stream.try_push(&[b'x'; 100]));
+            stream.end();
+            let mut reader = stream.attach(None).unwrap();
+            assert!(next(&mut reader).is_some());
+            if begun {
+                let piece = reader.poll_piece(&Context::from_waker(Waker::noop()), 80);
+                assert!(piece.is_ready());
+            }
+            stream.withdraw(b"no");
+            stream.withdraw(b"again");
+            assert!(stream.is_over());
+            let mut rest = String::new();
+            while let Some(event) = next(&mut reader) {
+                rest.push_str(std::str::from_utf8(&event).unwrap());
+            }
+            assert_eq!(rest.starts_with("\nevent: broken-off\n\n"), begun, "{rest}");
+            assert!(rest.ends_with("-2\ndata: no\n\n") && !rest.contains('x'), "{rest}");
+            assert_eq!(reader.progress(), Progress::Finished);
+            for last in [None, Some(0), Some(1)] {
+                assert_eq!(read(&mut stream.attach(last).unwrap()), [(2, "no".into())]);
+            }
+            assert!(is_over(&mut stream.attach(Some(2)).unwrap()));
+            assert!(stream.attach(Some(3)).is_none());
+        }
     }
 
     #[test]
@@ -381,7 +500,7 @@ mod tests {
         let stream = Replay::new(7, room());
         let mut reader = stream.attach(None).unwrap();
         stream.supersede();
-        assert!(reader.poll(&Context::from_waker(Waker::noop())).is_pending() && !stream.is_over());
+        assert!(next(&mut reader).is_none() && !is_over(&mut reader) && !stream.is_over());
         drop(reader);
         assert!(stream.is_over());
     }

@@ -187,8 +187,9 @@ pub fn result(
         !modern && (key == "resultType" || cacheable && matches!(key, "ttlMs" | "cacheScope"))
     };
     let drops = value.members().any(|(key, _)| foreign(&key));
-    let mut parts = VecDeque::with_capacity(3);
-    let mut out = wire::head(Some(id), 96);
+    let mut parts = VecDeque::with_capacity(4);
+    // A vector that grows keeps up to twice of what is in it.
+    let mut out = wire::head(Some(id), if drops { 1024 + value.span().len() } else { 96 });
     out.extend_from_slice(br#""result":"#);
     if drops {
         let mut object = Object::open(&mut out);
@@ -209,10 +210,11 @@ pub fn result(
             parts.push_back(out.into());
             parts.push_back(value.raw_bytes().slice(skip..));
         } else {
-            let mut whole = Vec::new();
+            let names: usize = renamed.iter().map(|(_, name)| name.len() + 2).sum();
+            let mut whole = Vec::with_capacity(value.span().len() + names);
             spliced(&mut whole, value, renamed);
-            out.extend_from_slice(whole.get(skip..).unwrap_or_default());
             parts.push_back(out.into());
+            parts.push_back(Bytes::from(whole).slice(skip..));
         }
     }
     parts.push_back(Bytes::from_static(b"}"));
@@ -308,9 +310,9 @@ fn spliced(out: &mut Vec<u8>, value: Value<'_>, replaced: &[(Range<usize>, Strin
 ///
 /// SPEC 2026-07-28 basic#error-codes
 pub fn server_error(id: &Id, era: Era, error: &Fragment) -> Body {
-    let mut out = wire::head(Some(id), 256);
-    out.extend_from_slice(br#""error":"#);
     let value = error.value();
+    let mut out = wire::head(Some(id), 1024 + value.span().len());
+    out.extend_from_slice(br#""error":"#);
     let said = value.get("code").and_then(Value::as_i64);
     if era == Era::Modern && said == Some(i64::from(code::NO_RESOURCE)) {
         let mut object = Object::open(&mut out);
@@ -534,7 +536,9 @@ pub fn is_severe_enough(told: &Notification, wanted: &str) -> bool {
 pub fn joined(body: Body) -> Vec<u8> {
     match body {
         Body::Parts(parts) | Body::Counted(parts, _) => {
-            parts.into_iter().fold(Vec::new(), |mut all, part| {
+            // With room for all of it at once: a vector that grows keeps up to twice of what is in it.
+            let all = Vec::with_capacity(parts.iter().map(Bytes::len).sum());
+            parts.into_iter().fold(all, |mut all, part| {
                 all.extend_from_slice(&part);
                 all
             })

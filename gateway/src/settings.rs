@@ -474,6 +474,8 @@ pub struct Limits {
     pub in_flight: usize,
     pub in_flight_per_caller: usize,
     pub unauthenticated_per_address: usize,
+    pub memory: usize,
+    pub memory_per_caller: usize,
     pub request_bodies: usize,
     pub request_bodies_per_caller: usize,
     pub answers: usize,
@@ -543,6 +545,14 @@ pub struct CallerLimits {
     pub lists: Option<usize>,
     /// Bytes of answers of servers.
     pub answers: Option<usize>,
+}
+
+impl CallerLimits {
+    /// The largest of their shares that are in bytes, if they have any.
+    #[must_use]
+    pub fn most_bytes(&self) -> Option<usize> {
+        [self.request_bodies, self.subscriptions, self.lists, self.answers].into_iter().max()?
+    }
 }
 
 impl Limits {

@@ -65,6 +65,17 @@ impl Hash for Holder {
     }
 }
 
+impl Holder {
+    /// The name under which it takes of a [`Ceiling`].
+    #[must_use]
+    pub fn payer(&self) -> Arc<str> {
+        match self {
+            Self::Caller(principal) => principal.id.as_str().into(),
+            Self::Network(address) => address.to_string().into(),
+        }
+    }
+}
+
 /// Which bound refused a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoShare {
@@ -82,6 +93,30 @@ pub enum NoShare {
     },
 }
 
+/// One bound over the bytes that several [`Shares`] take together, and how many of them one caller may have, by its id.
+/// Each of these keeps a bound of its own.
+pub type Ceiling = Shares<Arc<str>>;
+
+/// A ceiling, and what shares take of it.
+struct Under<K> {
+    ceiling: Arc<Ceiling>,
+    /// The name under which a holder takes of it.
+    payer: fn(&K) -> Arc<str>,
+    /// A share of so many bytes or fewer takes nothing of it.
+    light: usize,
+}
+
+/// How a resource is shared out.
+#[derive(Debug)]
+pub struct Portions<K> {
+    /// What all may take together.
+    pub all: usize,
+    /// What one holder may take.
+    pub each: usize,
+    /// What some may take instead.
+    pub others: HashMap<K, usize>,
+}
+
 /// What is taken of one resource, in all and by each holder. The unit (items or bytes) is that of the
 /// limits.
 pub struct Shares<K> {
@@ -93,6 +128,7 @@ pub struct Shares<K> {
     others: HashMap<K, usize>,
     taken: AtomicUsize,
     holders: Bounded<K, usize>,
+    under: Option<Under<K>>,
 }
 
 impl<K> fmt::Debug for Shares<K> {
@@ -116,8 +152,26 @@ impl<K: Clone + Eq + Hash> Shares<K> {
     /// The same, where some holders may have more or less than `each`.
     #[must_use]
     pub fn with_others(all: usize, each: usize, others: HashMap<K, usize>) -> Arc<Self> {
+        Arc::new(Self::free(all, each, others))
+    }
+
+    fn free(all: usize, each: usize, others: HashMap<K, usize>) -> Self {
         let (taken, holders) = (AtomicUsize::new(0), Bounded::new(all));
-        Arc::new(Self { all, each, others, taken, holders })
+        Self { all, each, others, taken, holders, under: None }
+    }
+
+    /// The same, where what is taken takes of `ceiling` as well, under the name that `payer` gives the holder. A share of
+    /// up to `light` bytes does not.
+    #[must_use]
+    pub fn under(
+        ceiling: &Arc<Ceiling>,
+        payer: fn(&K) -> Arc<str>,
+        light: usize,
+        portions: Portions<K>,
+    ) -> Arc<Self> {
+        let Portions { all, each, others } = portions;
+        let under = Some(Under { ceiling: Arc::clone(ceiling), payer, light });
+        Arc::new(Self { under, ..Self::free(all, each, others) })
     }
 
     /// How much this holder may have.
@@ -133,8 +187,16 @@ impl<K: Clone + Eq + Hash> Shares<K> {
     /// Takes `amount` for a holder.
     ///
     /// # Errors
-    /// When that is more than what is left, or more than the holder may have; then nothing is taken.
+    /// When that is more than what is left, or more than the holder may have, here or under the ceiling; then nothing is
+    /// taken.
     pub fn take(self: &Arc<Self>, holder: &K, amount: usize) -> Result<Share<K>, NoShare> {
+        let mut share = self.take_of_own(holder, amount)?;
+        share.weigh()?;
+        Ok(share)
+    }
+
+    /// The same, whatever there is under the ceiling.
+    fn take_of_own(self: &Arc<Self>, holder: &K, amount: usize) -> Result<Share<K>, NoShare> {
         let more = |taken: usize| taken.checked_add(amount).filter(|taken| *taken <= self.all);
         if more(self.taken()).is_none() {
             return Err(NoShare::All { limit: self.all });
@@ -153,7 +215,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
             self.give_back(holder, amount);
             return Err(NoShare::All { limit: self.all });
         }
-        Ok(Share { of: Arc::clone(self), holder: holder.clone(), amount })
+        Ok(Share { of: Arc::clone(self), holder: holder.clone(), amount, weight: None })
     }
 
     fn give_back(&self, holder: &K, amount: usize) {
@@ -179,6 +241,8 @@ pub struct Share<K: Clone + Eq + Hash> {
     of: Arc<Shares<K>>,
     holder: K,
     amount: usize,
+    /// What it takes of the ceiling, where there is one.
+    weight: Option<Box<Share<Arc<str>>>>,
 }
 
 impl<K: Clone + Eq + Hash> fmt::Debug for Share<K> {
@@ -193,24 +257,56 @@ impl<K: Clone + Eq + Hash> Share<K> {
     /// # Errors
     /// As [`Shares::take`]; what was taken before stays taken.
     pub fn grow(&mut self, more: usize) -> Result<(), NoShare> {
-        let mut added = self.of.take(&self.holder, more)?;
+        let mut added = self.of.take_of_own(&self.holder, more)?;
         self.amount += std::mem::take(&mut added.amount);
-        Ok(())
+        self.weigh().inspect_err(|_none| self.give_back(more))
+    }
+
+    /// Takes of the ceiling what is held, or gives back to it what is not held any more.
+    fn weigh(&mut self) -> Result<(), NoShare> {
+        let Some(under) = &self.of.under else { return Ok(()) };
+        let wanted = if self.amount > under.light { self.amount } else { 0 };
+        match &mut self.weight {
+            Some(weight) if wanted > weight.amount => weight.grow(wanted - weight.amount),
+            Some(weight) => {
+                weight.release(weight.amount - wanted);
+                Ok(())
+            }
+            None if wanted == 0 => Ok(()),
+            None => {
+                let weight = under.ceiling.take(&(under.payer)(&self.holder), wanted)?;
+                self.weight = Some(Box::new(weight));
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives back `amount` of it, and leaves what it takes of the ceiling.
+    fn give_back(&mut self, amount: usize) {
+        self.amount -= amount;
+        self.of.taken.fetch_sub(amount, Ordering::AcqRel);
+        self.of.give_back(&self.holder, amount);
     }
 
     /// Gives back `amount` of it, or all of it where it is less.
     pub fn release(&mut self, amount: usize) {
         let amount = amount.min(self.amount);
         if amount > 0 {
-            self.amount -= amount;
-            self.of.taken.fetch_sub(amount, Ordering::AcqRel);
-            self.of.give_back(&self.holder, amount);
+            self.give_back(amount);
+        }
+        if let Some(weight) = &mut self.weight {
+            weight.release(weight.amount.saturating_sub(self.amount));
         }
     }
 
     /// Adds another share of the same holder, to be given back with this one.
     pub fn join(&mut self, mut other: Self) {
         self.amount += std::mem::take(&mut other.amount);
+        match (&mut self.weight, other.weight.take()) {
+            (Some(weight), Some(more)) => weight.join(*more),
+            (weight @ None, more) => *weight = more,
+            (Some(_), None) => {}
+        }
     }
 }
 
@@ -222,7 +318,7 @@ impl<K: Clone + Eq + Hash> Drop for Share<K> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Holder, NoShare, Shares};
+    use super::{Holder, NoShare, Portions, Shares};
     use policy::name::PrincipalId;
     use policy::principal::Principal;
     use std::sync::Arc;
@@ -295,6 +391,37 @@ mod tests {
         assert_eq!(shares.take(&"ana", 1).unwrap_err(), NoShare::Holder { limit: 1 });
         drop((held, other));
         assert_eq!(shares.taken(), 0);
+    }
+
+    #[test]
+    fn what_several_shares_take_together_stays_under_their_ceiling() {
+        let ceiling = Shares::new(100, 60);
+        let under = |light| {
+            let portions = Portions { all: 90, each: 50, others: [].into() };
+            Shares::under(&ceiling, Arc::clone, light, portions)
+        };
+        let (bodies, answers) = (under(10), under(0));
+        let (ana, bob): (Arc<str>, Arc<str>) = ("ana".into(), "bob".into());
+        // What is light is free; from then on all of it counts.
+        let mut body = bodies.take(&ana, 10).unwrap();
+        assert_eq!(ceiling.taken(), 0);
+        body.grow(30).unwrap();
+        assert_eq!(ceiling.taken(), 40);
+        assert_eq!(answers.take(&ana, 21).unwrap_err(), NoShare::Holder { limit: 60 });
+        let mut answer = answers.take(&ana, 20).unwrap();
+        assert_eq!(body.grow(1).unwrap_err(), NoShare::Holder { limit: 60 });
+        assert_eq!((bodies.taken(), answers.taken(), ceiling.taken()), (40, 20, 60));
+        let other = bodies.take(&bob, 40).unwrap();
+        assert_eq!(answers.take(&bob, 1).unwrap_err(), NoShare::All { limit: 100 });
+        answer.release(5);
+        answer.join(answers.take(&ana, 5).unwrap());
+        assert_eq!(ceiling.taken(), 100);
+        drop(answer);
+        assert_eq!(ceiling.taken(), 80);
+        body.release(35);
+        assert_eq!(ceiling.taken(), 45);
+        drop((body, other));
+        assert_eq!((bodies.taken(), answers.taken(), ceiling.taken()), (0, 0, 0));
     }
 
     #[test]

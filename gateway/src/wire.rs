@@ -8,10 +8,12 @@ mod spelling;
 mod marks;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::thread::available_parallelism;
 
 use bytes::Bytes;
 use policy::json::{Bounds, Document, Fragment, JsonError, Kind, Value, write_string};
+use tokio::sync::Semaphore;
 
 use crate::intake::Received;
 use crate::share::NoShare;
@@ -98,6 +100,21 @@ pub enum Message {
     Notification(Notification),
     /// It is an answer.
     Response(Response),
+}
+
+impl Message {
+    /// Bytes that the index over the values of its text takes; those of a batch have one text.
+    #[must_use]
+    pub fn index_bytes(&self) -> usize {
+        let part = match self {
+            Self::Request(request) => request.params.as_ref(),
+            Self::Notification(notification) => notification.params.as_ref(),
+            Self::Response(response) => Some(match &response.outcome {
+                Outcome::Result(part) | Outcome::Error(part) => part,
+            }),
+        };
+        part.map_or(0, |part| part.document().index_bytes())
+    }
 }
 
 /// A request.
@@ -258,6 +275,22 @@ pub fn is_misspelled(object: Value<'_>, known: &[&str]) -> bool {
 /// is served by the same thread.
 pub const LARGE: usize = 64 * 1024;
 
+/// Turns to read texts that are [`LARGE`]: one for each processor, and two at least. More at once would end no sooner,
+/// and the memory of each thread would grow to what the longest of its texts took.
+static TURNS: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(available_parallelism().map_or(2, usize::from).max(2)));
+
+/// Reads a text on another thread, when it is its turn; `None` when the thread has ended without it.
+async fn read_apart<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let turn = TURNS.acquire().await.ok()?;
+    let read = tokio::task::spawn_blocking(move || {
+        let read = read();
+        drop(turn);
+        read
+    });
+    read.await.ok()
+}
+
 /// [`decode`], on another thread when the text is [`LARGE`].
 ///
 /// # Errors
@@ -266,7 +299,7 @@ pub async fn decode_any(text: Bytes, bounds: &'static Bounds) -> Result<Message,
     if text.len() <= LARGE {
         return decode(text, bounds);
     }
-    tokio::task::spawn_blocking(move || decode(text, bounds)).await.unwrap_or(Err(UNREAD))
+    read_apart(move || decode(text, bounds)).await.unwrap_or(Err(UNREAD))
 }
 
 /// The thread that reads a message has ended without it.
@@ -313,7 +346,7 @@ pub async fn decode_from_server(
     if text.len() <= LARGE {
         return without_marks(text, index);
     }
-    let read = tokio::task::spawn_blocking(move || without_marks(text, index)).await;
+    let read = read_apart(move || without_marks(text, index)).await;
     read.unwrap_or(Err(FromServerError::Decode(UNREAD)))
 }
 

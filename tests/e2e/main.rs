@@ -49,6 +49,7 @@ mod peers;
 mod pins;
 mod places;
 mod made;
+mod memory;
 mod members;
 mod mistakes;
 mod policy;

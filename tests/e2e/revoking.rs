@@ -1,7 +1,7 @@
 //! The kill switch: what is revoked is no longer served, and streams of it end.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -21,7 +21,9 @@ use serde_json::{Value, json};
 
 use crate::attaching::started;
 use crate::introspection::replaced;
+use crate::shares::deaf;
 use crate::tokens::{believing, knock};
+use crate::transports::{call_of, message, unread};
 
 /// How soon streams of what is revoked have to end.
 const SOON: Duration = Duration::from_secs(5);
@@ -368,6 +370,110 @@ fn a_client_over_stdio_whose_call_is_revoked_under_way_gets_an_error_and_goes_on
     }
 }
 
+/// Bytes of a long answer: more than the buffers of two sockets hold together.
+const LONG: usize = 12 * 1024 * 1024;
+
+/// How a server answers with [`LONG`] bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// With one JSON object.
+    Object,
+    /// On a stream, after an event on the way.
+    Stream,
+}
+
+/// A server with the tool `slow`, whose answers are long.
+fn verbose(era: Era, form: Form) -> Server {
+    let tools = json!([{ "name": "slow", "inputSchema": { "type": "object" } }]);
+    Server::with(era, tools, move |call, stream| {
+        let result = json!({
+            "resultType": "complete",
+            "content": [{ "type": "text", "text": "plain ".repeat(LONG / 6) }],
+        });
+        if form == Form::Object {
+            return stream.write_all(&call.result(&result)).is_ok();
+        }
+        let told = json!({
+            "jsonrpc": "2.0", "method": "notifications/message",
+            "params": { "level": "info", "data": "begun" },
+        });
+        let done = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result });
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+        drop(stream.write_all(format!("{head}data: {told}\n\ndata: {done}\n\n").as_bytes()));
+        false
+    })
+}
+
+/// Reads to the end of the connection or of a stream.
+fn to_the_end(stream: &mut TcpStream) -> String {
+    let (mut seen, mut buffer) = (Vec::new(), vec![0; 65_536]);
+    // A connection that is cut may be reset.
+    while let Ok(read) = stream.read(&mut buffer)
+        && read > 0
+    {
+        seen.extend_from_slice(&buffer[..read]);
+        if seen.ends_with(b"\r\n0\r\n\r\n") {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&seen).into_owned()
+}
+
+/// The end of what was read, for a message about it.
+fn tail(text: &str) -> &str {
+    let from = (text.len().saturating_sub(500)..).find(|at| text.is_char_boundary(*at));
+    from.map_or(text, |from| &text[from..])
+}
+
+#[test]
+fn a_caller_that_is_revoked_does_not_get_the_rest_of_a_long_answer() {
+    for (era, revision) in REVISIONS {
+        for (body, code, reason) in [
+            (json!({ "tools": ["up/slow"] }), -32602, "revoked"),
+            (json!({ "principals": ["ana"] }), -32600, "credential-revoked"),
+        ] {
+            // With the revision of slow calls that are answered with an object, and else on a stream.
+            let form = match (era, revision) {
+                (Era::Legacy, None) => Form::Stream,
+                (Era::Legacy, Some(_)) => Form::Object,
+                (Era::Modern, _) if code == -32602 => Form::Object,
+                (Era::Modern, _) => Form::Stream,
+            };
+            let what = format!("{era:?} {revision:?} {form:?} {body}");
+            let (server, folder) = (verbose(era, form), Folder::new());
+            let content = "content: [{servers: ['*'], results: {plantedInstructions: off}}]";
+            let mut config = Config::of(&server.url());
+            config.policy = format!("{content}\n{}", config.policy);
+            let gateway = switchable(config, &folder).start();
+            let mut ana = gateway.client(era, ANA);
+            if let Some(revision) = revision {
+                ana.handshake(revision);
+            }
+            let mut stream = deaf(&gateway, &ana.call_bytes(&json!("the-call"), &slow()));
+            stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+            drop(gateway.recorded("the answer", |record| {
+                record["tool"] == "slow" && record["outcome"] == "answered"
+            }));
+            revoke(&gateway, &body);
+            let seen = to_the_end(&mut stream);
+            assert!(seen.len() < LONG * 3 / 4, "{what}: {} bytes", seen.len());
+            if form == Form::Stream {
+                assert!(seen.contains("event: broken-off"), "{what}");
+                let told = format!("\"code\":{code}");
+                assert!(seen.contains(&told) && seen.contains("the-call"), "{what}");
+            }
+            let cut = gateway.recorded("the end of the answer", |record| {
+                record["tool"] == "slow" && record["reason"] == reason
+            });
+            assert_eq!((&cut["rpcId"], &cut["principal"]), (&json!("the-call"), &json!("ana")));
+            assert_eq!(cut["server"], "up", "{what}");
+            let cut = |record: &&Value| record["reason"] == reason;
+            assert_eq!(gateway.exchanges().iter().filter(cut).count(), 1, "{what}");
+            gateway.measures("portcullis_streams_cut_total 1");
+        }
+    }
+}
+
 /// A configuration that is no longer in force goes on for the calls that began under it.
 #[test]
 fn a_call_from_before_a_change_is_cut_when_its_tool_is_revoked() {
@@ -474,6 +580,195 @@ fn a_call_that_was_revoked_is_not_had_by_coming_back() {
     assert!(!rest.contains("the-revoked-answer"), "{rest}");
     // It is told, though, that the call was revoked.
     assert!(rest.contains("-32602"), "{rest}");
+}
+
+/// A client of HTTP+SSE speaks the old revision. The servers are of both eras.
+#[test]
+fn a_stream_of_the_old_transport_ends_with_the_errors_of_its_calls() {
+    for era in ERAS {
+        for (body, code) in [
+            (json!({ "principals": ["ana"] }), -32600),
+            (json!({ "everything": true }), -32600),
+            (json!({ "servers": ["up"] }), -32602),
+        ] {
+            // Which of those who are told of a revocation is first is not decided.
+            for turn in 0..4 {
+                let what = format!("{era:?} {body} {turn}");
+                let (server, folder) = (stalling(era, Stall::Silent), Folder::new());
+                let mut config = Config::of(&server.url());
+                config.routes = "- {path: /mcp, servers: [up], httpSse: true}".into();
+                let gateway = switchable(config, &folder).start();
+                let (mut stream, endpoint) = unread(&gateway);
+                for id in [7, 8] {
+                    let call = message(&gateway, &endpoint, &call_of(id, "slow"));
+                    assert_eq!(raw(gateway.address, &call).status, 202, "{what}");
+                }
+                eventually("the calls at the server", || {
+                    (server.count("tools/call") == 2).then_some(())
+                });
+                revoke(&gateway, &body);
+                let mut rest = String::new();
+                while !rest.ends_with("0\r\n\r\n") {
+                    assert!(stream.read_line(&mut rest).unwrap() > 0, "{what}: {rest}");
+                }
+                for id in [7, 8] {
+                    let error = rest.lines().filter_map(|line| line.strip_prefix("data: "));
+                    let error = error.filter(|line| line.contains(&format!("\"id\":{id},")));
+                    let errors: Vec<_> = error.collect();
+                    let told = format!("\"code\":{code}");
+                    assert_eq!(errors.len(), 1, "{what}: {rest}");
+                    assert!(errors[0].contains(&told), "{what}: {rest}");
+                }
+                gateway.measures("portcullis_streams_cut_total 1");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_old_client_that_is_revoked_gets_an_error_for_an_answer_it_has_not_read() {
+    for era in ERAS {
+        let (server, folder) = (verbose(era, Form::Object), Folder::new());
+        let content = "content: [{servers: ['*'], results: {plantedInstructions: off}}]";
+        let mut config = Config::of(&server.url());
+        config.policy = format!("{content}\n{}", config.policy);
+        config.routes = "- {path: /mcp, servers: [up], httpSse: true}".into();
+        let gateway = switchable(config, &folder).start();
+        let (mut stream, endpoint) = unread(&gateway);
+        let call = message(&gateway, &endpoint, &call_of(7, "slow"));
+        assert_eq!(raw(gateway.address, &call).status, 202);
+        drop(gateway.recorded("the answer", |record| {
+            record["tool"] == "slow" && record["outcome"] == "answered"
+        }));
+        // Some of it is on its way.
+        let mut seen = vec![0; 1024];
+        stream.read_exact(&mut seen).unwrap();
+        revoke(&gateway, &json!({ "principals": ["ana"] }));
+        let rest = to_the_end(stream.get_mut());
+        assert!(rest.len() < LONG * 3 / 4, "{era:?}: {} bytes", rest.len());
+        let (_, end) = rest
+            .split_once("event: broken-off")
+            .unwrap_or_else(|| panic!("{era:?}: {} bytes: {:?}", rest.len(), tail(&rest)));
+        assert!(end.contains("\"id\":7,") && end.contains("\"code\":-32600"), "{era:?}: {end}");
+    }
+}
+
+/// Only clients of one revision send batches. The servers are of both eras.
+#[test]
+fn a_batch_hands_on_nothing_of_what_was_revoked_while_it_waited() {
+    for era in ERAS {
+        for (body, code, reason) in [
+            (json!({ "tools": ["up/quick"] }), -32602, "revoked"),
+            (json!({ "principals": ["ana"] }), -32600, "credential-revoked"),
+            (json!({ "everything": true }), -32600, "everything-revoked"),
+        ] {
+            let what = format!("{era:?} {body}");
+            let folder = Folder::new();
+            let (go, wait) = std::sync::mpsc::channel::<()>();
+            let wait = std::sync::Mutex::new(wait);
+            let tools = ["quick", "slow"]
+                .map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
+            let server = Server::with(era, json!(tools), move |call, stream| {
+                if call.tool() == "slow" {
+                    // It ends with the test, or when it is let.
+                    wait.lock().unwrap().recv().unwrap_or_default();
+                }
+                stream.write_all(&call.text(&format!("the answer of {}", call.tool()))).is_ok()
+            });
+            let gateway = switchable(Config::of(&server.url()), &folder).start();
+            let mut ana = gateway.client(Era::Legacy, ANA);
+            ana.handshake("2025-03-26");
+            let call = |id: &str, tool: &str| {
+                ana.message(&json!(id), "tools/call", json!({ "name": tool, "arguments": {} }))
+            };
+            let batch = format!("[{},{}]", call("first", "quick"), call("second", "slow"));
+            let mut stream = TcpStream::connect(gateway.address).unwrap();
+            stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+            stream.write_all(&ana.bytes("", None, &batch)).unwrap();
+            drop(gateway.recorded("the first answer", |record| {
+                record["tool"] == "quick" && record["outcome"] == "answered"
+            }));
+            eventually("the other call", || {
+                let calls = server.tool_calls();
+                calls.iter().any(|call| call.tool() == "slow").then_some(())
+            });
+            revoke(&gateway, &body);
+            drop(go);
+            let answer = read(&mut stream);
+            let answers = answer.json();
+            let of = |id: &str| {
+                let all = answers.as_array().unwrap_or_else(|| panic!("{what}: {answers}"));
+                all.iter().find(|one| one["id"] == id).cloned().unwrap_or_default()
+            };
+            assert!(!answer.body.contains("the answer of quick"), "{what}: {answers}");
+            assert_eq!(of("first")["error"]["code"], code, "{what}: {answers}");
+            if reason == "revoked" {
+                // The call of another tool is answered.
+                assert!(of("second")["result"].is_object(), "{what}: {answers}");
+            } else {
+                assert_eq!(of("second")["error"]["code"], code, "{what}: {answers}");
+            }
+            drop(gateway.recorded("that it was not handed on", |record| {
+                record["rpcId"] == "first" && record["reason"] == reason
+            }));
+        }
+    }
+}
+
+/// A call over a stream that its client loses, and that is answered then.
+#[test]
+fn a_finished_call_that_is_revoked_is_not_had_by_coming_back() {
+    for (body, code, reason) in [
+        (json!({ "tools": ["up/slow"] }), "-32602", "revoked"),
+        (json!({ "servers": ["up"] }), "-32602", "revoked"),
+        (json!({ "principals": ["ana"] }), "-32600", "credential-revoked"),
+    ] {
+        for is_lifted in [false, true] {
+            // Who is revoked cannot come back before that is taken back.
+            if !is_lifted && reason != "revoked" {
+                continue;
+            }
+            let what = format!("{body} {is_lifted}");
+            let folder = Folder::new();
+            let (go, wait) = std::sync::mpsc::channel::<()>();
+            let wait = std::sync::Mutex::new(wait);
+            let tools = json!([{ "name": "slow", "inputSchema": { "type": "object" } }]);
+            let server = Server::with(Era::Legacy, tools, move |call, stream| {
+                let told = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": "begun" } });
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+                drop(stream.write_all(format!("{head}data: {told}\n\n").as_bytes()));
+                wait.lock().unwrap().recv().unwrap();
+                let done = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": { "content": [{ "type": "text", "text": "the-revoked-answer" }] } });
+                drop(stream.write_all(format!("data: {done}\n\n").as_bytes()));
+                false
+            });
+            let gateway = switchable(Config::of(&server.url()), &folder).start();
+            let ana = gateway.client(Era::Legacy, ANA);
+            let mut stream = TcpStream::connect(gateway.address).unwrap();
+            stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+            stream.write_all(&ana.call_bytes(&json!("the-call"), &slow())).unwrap();
+            let seen = until(&mut stream, "begun");
+            let ids: Vec<_> = seen.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+            drop(stream);
+            go.send(()).unwrap();
+            drop(gateway.recorded("the answer", |record| {
+                record["tool"] == "slow" && record["outcome"] == "answered"
+            }));
+            revoke(&gateway, &body);
+            if is_lifted {
+                assert_eq!(change(&gateway, "DELETE", "operator-secret", &body).status, 200);
+            }
+            // Whatever the client has of it.
+            for last in [ids[0], ids[ids.len() - 1]] {
+                let rest = read(&mut ana.stream(Some(last))).body;
+                assert!(!rest.contains("the-revoked-answer"), "{what}: {rest}");
+                assert!(rest.contains(code) && rest.contains("the-call"), "{what}: {rest}");
+            }
+            drop(gateway.recorded("that it was not handed on", |record| {
+                record["rpcId"] == "the-call" && record["reason"] == reason
+            }));
+        }
+    }
 }
 
 #[test]

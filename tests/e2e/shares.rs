@@ -237,6 +237,9 @@ fn a_share_is_no_more_than_all_there_is() {
         "replayMemory: 1MiB\n  replayMemoryPerCaller: 2MiB",
         "keptResults: 1MiB\n  keptResultsPerCaller: 2MiB",
         "requestBodies: 1MiB",
+        "memory: 32MiB\n  memoryPerCaller: 33MiB",
+        "memoryPerCaller: 3MiB",
+        "memoryPerCaller: 15MiB",
         "answers: 64MiB\n  answersPerCaller: 65MiB",
         "answers: 64MiB\n  answersPerServer: 65MiB",
         "answersPerServer: 15MiB",
@@ -512,7 +515,7 @@ fn a_list_that_several_ask_for_at_once_is_read_by_one_of_them_at_a_time() {
 }
 
 /// A client that asks this and reads nothing of the answer, for which its system takes in little.
-fn deaf(gateway: &Gateway, bytes: &[u8]) -> TcpStream {
+pub(crate) fn deaf(gateway: &Gateway, bytes: &[u8]) -> TcpStream {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let connected = runtime.block_on(async {
         let socket = tokio::net::TcpSocket::new_v4()?;

@@ -234,7 +234,7 @@ fn the_old_transport_is_served_where_a_route_asks_for_it() {
 }
 
 /// A client of HTTP+SSE that has opened its stream and shaken hands, and reads nothing from then on.
-fn unread(gateway: &e2e::gateway::Gateway) -> (BufReader<TcpStream>, String) {
+pub(crate) fn unread(gateway: &e2e::gateway::Gateway) -> (BufReader<TcpStream>, String) {
     let (mut stream, endpoint) = old_stream(gateway.address, ANA);
     let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
@@ -244,7 +244,7 @@ fn unread(gateway: &e2e::gateway::Gateway) -> (BufReader<TcpStream>, String) {
     (stream, endpoint)
 }
 
-fn message(gateway: &e2e::gateway::Gateway, endpoint: &str, body: &Value) -> Vec<u8> {
+pub(crate) fn message(gateway: &e2e::gateway::Gateway, endpoint: &str, body: &Value) -> Vec<u8> {
     let (host, credential) = (gateway.address.to_string(), format!("Bearer {ANA}"));
     let headers = [
         ("host", host.as_str()),
@@ -254,7 +254,7 @@ fn message(gateway: &e2e::gateway::Gateway, endpoint: &str, body: &Value) -> Vec
     post(endpoint, &headers, &body.to_string())
 }
 
-fn call_of(id: usize, name: &str) -> Value {
+pub(crate) fn call_of(id: usize, name: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": name } })
 }
 

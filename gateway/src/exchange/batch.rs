@@ -2,6 +2,7 @@
 //!
 //! SPEC 2025-03-26 basic#batching. Each message is its own exchange, with its own decision and its
 //! own record. What is said on the way to a response has no place in the answer, so no stream is opened for it.
+//! The responses wait for the last of them: what was revoked meanwhile is not among them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,17 +11,21 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Response, StatusCode};
 use policy::json::Bounds;
+use policy::principal::Principal;
 
+use super::lease::Calls;
 use super::{Arrived, Gateway, Knocked, Place, identified};
 use crate::audit::Record;
 use crate::body::Body;
+use crate::conversation::About;
 use crate::door::{Door, Peer};
 use crate::failure::Failure;
 use crate::inbound::{self, Ask};
 use crate::intake::Received;
 use crate::protocol::{Era, Version};
 use crate::reply;
-use crate::wire::{self, DecodeError, Message};
+use crate::upstream::UpstreamError;
+use crate::wire::{self, DecodeError, Id, Message};
 
 impl Gateway {
     /// Whether the body holds more than one message.
@@ -35,7 +40,7 @@ impl Gateway {
         door: &Arc<Door>,
         peer: &Peer,
         knocked: Knocked,
-        (mut record, place): (Box<Record>, Place),
+        (mut record, mut place): (Box<Record>, Place),
     ) -> Response<Body> {
         let Knocked { caller, holder, route, head, body, .. } = knocked;
         let session = match self.bind(&caller, &route, &head) {
@@ -53,6 +58,10 @@ impl Gateway {
             Ok(None) => return self.refuse(&record, &Failure::Shape("not a batch")),
             Err(error) => return self.refuse(&record, &Failure::Decode(error)),
         };
+        let index = messages.iter().flatten().map(Message::index_bytes).max();
+        if let Err(failure) = place.indexed(index.unwrap_or_default()) {
+            return self.refuse(&record, &failure);
+        }
         let one = |message: Result<Message, DecodeError>| {
             let gateway = Arc::clone(&self);
             let (mut record, share) = (gateway.record(door, peer), place.body());
@@ -60,7 +69,9 @@ impl Gateway {
             record.scheme = Some(caller.scheme);
             record.route = Some(Arc::clone(&route.path));
             record.version = Some(session.version);
-            let read = identified(message, &mut record).and_then(|(id, message)| {
+            let read = identified(message, &mut record);
+            let asked = read.as_ref().ok().and_then(|(id, _)| id.clone());
+            let read = read.and_then(|(id, message)| {
                 let mut inbound = inbound::read(&head.headers, message, &mut record.version)?;
                 if inbound.version.era() == Era::Modern {
                     return Err(Failure::Shape("a batch is of the revision of its session"));
@@ -78,23 +89,50 @@ impl Gateway {
             async move {
                 let arrived = match read {
                     Ok(arrived) => arrived,
-                    Err(failure) => return gateway.refuse(&record, &failure),
+                    Err(failure) => return (asked, gateway.refuse(&record, &failure)),
                 };
-                match gateway.enter_for(&arrived.holder) {
+                let answer = match gateway.enter_for(&arrived.holder) {
                     Ok(mut own) => {
                         own.body = share;
                         gateway.answer(arrived, record, own).await
                     }
                     Err(failure) => gateway.refuse(&record, &failure),
-                }
+                };
+                (asked, answer)
             }
         };
         let answers = join_all(messages.into_iter().map(one)).await;
+        let response = self.in_one_array(&caller.principal, &record, answers);
+        self.leased(caller, route, response)
+    }
+
+    /// The responses to the messages of a batch, each with the id of its request.
+    fn in_one_array(
+        &self,
+        caller: &Principal,
+        record: &Record,
+        answers: Vec<(Option<Id>, Response<Body>)>,
+    ) -> Response<Body> {
         let mut parts = VecDeque::new();
-        let mut unsent: Option<Received> = None;
-        for (part, share) in answers.into_iter().filter_map(|answer| response(answer.into_body())) {
+        let (mut unsent, mut bytes): (Option<Received>, usize) = (None, 0);
+        let mut calls = Vec::new();
+        // All that was answered has waited for the last of them.
+        let answers = answers.into_iter().map(|(asked, mut answer)| {
+            let own = answer.extensions_mut().remove::<Calls>().map(|calls| calls.0);
+            let own = own.unwrap_or_default();
+            let replaced = self.told_instead(caller, (asked.as_ref(), &own), &answer);
+            replaced.unwrap_or_else(|| {
+                calls.extend(own);
+                answer.into_body()
+            })
+        });
+        for (answer, share) in answers.filter_map(response) {
             parts.push_back(Bytes::from_static(if parts.is_empty() { b"[" } else { b"," }));
-            parts.push_back(part);
+            // What is kept for many callers is not counted for one of them.
+            if share.is_some() {
+                bytes += answer.iter().map(Bytes::len).sum::<usize>();
+            }
+            parts.extend(answer);
             match (&mut unsent, share) {
                 // What waits for a client takes of the share of the caller, who is the same.
                 (Some(all), Some(share)) => all.absorb(share),
@@ -106,22 +144,51 @@ impl Gateway {
             return reply::empty(StatusCode::ACCEPTED);
         }
         parts.push_back(Bytes::from_static(b"]"));
-        reply::json(Body::Parts(parts).counted(unsent))
+        // Each answer may be too short to be counted, and all of them together are not.
+        if let Some(unsent) = &mut unsent
+            && let Err(none) = unsent.reserve(bytes)
+        {
+            unsent.was_refused();
+            return self.refuse(record, &Failure::Upstream(UpstreamError::Memory(none)));
+        }
+        let mut response = reply::json(Body::Parts(parts).counted(unsent));
+        if !calls.is_empty() {
+            response.extensions_mut().insert(Calls(calls));
+        }
+        response
+    }
+
+    /// What takes the place of the answer to a message of a batch whose caller, or whose call, was revoked after it was
+    /// answered; `None` where it is handed on.
+    fn told_instead(
+        &self,
+        caller: &Principal,
+        (asked, calls): (Option<&Id>, &[About]),
+        answer: &Response<Body>,
+    ) -> Option<Body> {
+        if answer.body().length() == 0 {
+            return None;
+        }
+        if let Some((call, told)) =
+            calls.iter().find_map(|call| Some((call, self.told_revoked(call)?)))
+        {
+            self.cut_on_record(call);
+            return Some(told.into());
+        }
+        let failure = self.caller_revocation(caller)?;
+        let public = failure.public(Some(Era::Legacy));
+        Some(reply::error(&public, asked).into_body())
     }
 }
 
-/// The response in an answer, if it has one, and what it takes of the share of its caller until the client has read it.
-fn response(answer: Body) -> Option<(Bytes, Option<Received>)> {
-    let (mut parts, share) = match answer {
+/// The parts of the response in an answer, if it has one, and what it takes of the share of its caller until the client
+/// has read it. They are not copied together: what was read of the server is what is sent.
+fn response(answer: Body) -> Option<(VecDeque<Bytes>, Option<Received>)> {
+    let (parts, share) = match answer {
         Body::Parts(parts) => (parts, None),
         Body::Counted(parts, share) => (parts, Some(share)),
         // INVARIANT: no stream is opened for a message of a batch.
         Body::Stream(..) | Body::Replay(..) | Body::Leased(..) => return None,
     };
-    let first = parts.pop_front()?;
-    if parts.is_empty() {
-        return Some((first, share));
-    }
-    parts.push_front(first);
-    Some((reply::joined(Body::Parts(parts)).into(), share))
+    (!parts.is_empty()).then_some((parts, share))
 }

@@ -19,11 +19,12 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::guarded::Matter;
+use super::lease::Calls;
 use super::outlet::Outlet;
 use super::{Arrived, Gateway, Place, Route};
 use crate::audit::{Entry, Record};
 use crate::body::Body;
-use crate::conversation::{Conversation, RETRY};
+use crate::conversation::{About, Conversation, RETRY};
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::guardrail::Part;
@@ -71,10 +72,14 @@ impl Gateway {
         if let Some(last) = last {
             let found = replay::read_id(&last)
                 .and_then(|(stream, event)| Some((kept.find(stream)?, event)));
-            let ended = found.as_ref().is_some_and(|((stream, standing), event)| {
-                *standing && stream.is_over() && stream.ends_with(*event)
+            let ended = found.as_ref().is_some_and(|((stream, about), event)| {
+                about.is_none() && stream.is_over() && stream.ends_with(*event)
             });
             let found = found.filter(|_| !ended);
+            let about = found.as_ref().and_then(|((_, about), _)| about.clone());
+            if let Some(((stream, Some(about)), _)) = &found {
+                self.withdraw_revoked(stream, about);
+            }
             let reader = found.and_then(|((stream, _), event)| stream.attach(Some(event)));
             match reader {
                 // The stream of the session has ended, so a new one is begun.
@@ -82,12 +87,15 @@ impl Gateway {
                 Some(reader) => {
                     let mut response = reply::events(Body::replay(reader));
                     response.extensions_mut().insert(standing);
+                    if let Some(about) = about {
+                        response.extensions_mut().insert(Calls(vec![About::clone(&about)]));
+                    }
                     return self.shown(entry, Ending::answered(), None, response);
                 }
                 None => return self.failed(entry, &Failure::Replay, None),
             }
         }
-        let Some(stream) = kept.stream(true, self.clock.instant()) else {
+        let Some(stream) = kept.stream(None, self.clock.instant()) else {
             return self.failed(entry, &Failure::Overload, None);
         };
         let Some(reader) = stream.attach(None) else {

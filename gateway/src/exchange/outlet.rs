@@ -51,9 +51,22 @@ impl Outlet {
     pub(super) async fn send(&self, message: &[u8], patience: Duration) -> bool {
         match self {
             Self::Direct(events) => {
-                events.send_within(sse::encode(message), patience).await.is_ok()
+                let made = || sse::encode(message);
+                events.send_made_within(message.len(), patience, made).await.is_ok()
             }
             Self::Kept(stream) => timeout(patience, stream.push(message)).await.is_ok(),
+        }
+    }
+
+    /// Ends the stream with `message`, in the place of what was not read. Nobody waits for a client to read it.
+    pub(super) async fn withdraw(&self, message: &[u8]) {
+        match self {
+            // The stream of a client that is connected ends so by itself, and may have ended.
+            Self::Direct(_) => {
+                self.send(message, Duration::ZERO).await;
+                self.end();
+            }
+            Self::Kept(stream) => stream.withdraw(message),
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use http::Response;
 use policy::ask::Refusal;
+use policy::decision::{Denial, Reason, Told};
 use policy::inspect::Finding;
 use policy::json::{Fragment, Value};
 use policy::labels::Part;
@@ -16,14 +17,14 @@ use policy::principal::Principal;
 
 use super::detached::Cancellable;
 use super::guarded::Matter;
-use super::lease::{About, Used};
+use super::lease::{Calls, Used};
 use super::outlet::Outlet;
 use super::state::Bound;
 use super::{Gateway, Place, Route};
 use crate::audit::Entry;
-use crate::body::Body;
+use crate::body::{Body, PIECE};
 use crate::client::Client;
-use crate::conversation::Seat;
+use crate::conversation::{About, Receipt, Seat};
 use crate::denial::ToolDenial;
 use crate::ending::{Ending, Outcome as Ended};
 use crate::failure::Failure;
@@ -105,6 +106,8 @@ pub(super) struct Underway {
     pub(super) parked: Option<([u8; 16], Share<Holder>)>,
     /// How often the server has asked what it may not.
     pub(super) refused: usize,
+    /// What its record says, where its answer may be cut off later.
+    receipt: Option<Arc<Receipt>>,
 }
 
 /// What comes next.
@@ -122,7 +125,7 @@ pub(super) enum Next {
 
 impl Call {
     pub(super) fn under(self, frame: Frame) -> Underway {
-        Underway { call: self, frame, progress: None, parked: None, refused: 0 }
+        Underway { call: self, frame, progress: None, parked: None, refused: 0, receipt: None }
     }
 
     /// What a state that is given to the client is bound to.
@@ -151,6 +154,12 @@ impl Call {
     /// back for it.
     fn revocation(&self) -> Option<Failure> {
         self.gateway.revocation(&self.caller, self.used())
+    }
+
+    /// How it is told that it was revoked, where that was taken back meanwhile.
+    fn was_revoked(&self) -> Failure {
+        let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
+        Failure::Denied(self.answer.verb().kind(), denial)
     }
 
     /// Resolves when it was revoked: how that is told.
@@ -190,19 +199,13 @@ impl Underway {
         };
         match first {
             FirstAnswer::Opened(opened) => self.stream(*opened),
-            FirstAnswer::Asks(body, ending) => {
-                self.recorded(ending, body.length());
-                reply::json(body)
-            }
+            FirstAnswer::Asks(body, ending) => self.object(body, ending),
             FirstAnswer::Answered(body, ending) => match self.call.revocation() {
                 // It was revoked while its answer was looked at.
                 Some(failure) => self.broken(&failure),
                 None => {
                     let unsent = self.call.answer.unsent(body.length());
-                    self.recorded(ending, body.length());
-                    let mut response = reply::json(body.counted(unsent));
-                    *response.status_mut() = status(ending);
-                    response
+                    self.object(body.counted(unsent), ending)
                 }
             },
             FirstAnswer::Failed(failure) => self.broken(&failure),
@@ -212,6 +215,23 @@ impl Underway {
                 reply::events(Body::empty())
             }
         }
+    }
+
+    /// An answer that is one JSON object. What is not given to the connection at once can be revoked later.
+    fn object(mut self, body: Body, ending: Ending) -> Response<Body> {
+        let waits = self.frame.batched || body.length() > PIECE;
+        let about = waits.then(|| self.about());
+        if let Some(about) = &about {
+            // INVARIANT: nobody else knows of it yet.
+            let _is_first = about.receipt.answer();
+        }
+        self.recorded(ending, body.length());
+        let mut response = reply::json(body);
+        *response.status_mut() = status(ending);
+        if let Some(about) = about {
+            response.extensions_mut().insert(Calls(vec![about]));
+        }
+        response
     }
 
     /// What the client is answered first.
@@ -317,12 +337,25 @@ impl Underway {
         }
     }
 
-    /// What its stream is about.
+    /// What its answer is about.
     fn about(&mut self) -> About {
-        let (era, id) = (self.era(), self.frame.id.clone());
-        let (server, name) = (self.call.server.name().clone(), self.call.tool.clone());
-        let asked = self.frame.entry.record().and_then(|record| record.item.clone());
-        About { server, kind: self.call.answer.verb().kind(), name, id, era, asked }
+        let record = self.frame.entry.record();
+        let (method, asked, trace) = record.map_or_else(Default::default, |record| {
+            (record.method.clone(), record.item.clone(), Some(record.trace.clone()))
+        });
+        About {
+            caller: Arc::clone(&self.call.caller),
+            route: Arc::clone(&self.call.route.path),
+            server: self.call.server.name().clone(),
+            kind: self.call.answer.verb().kind(),
+            name: self.call.tool.clone(),
+            id: self.frame.id.clone(),
+            version: self.frame.version,
+            method,
+            asked,
+            trace,
+            receipt: Arc::clone(self.receipt.get_or_insert_default()),
+        }
     }
 
     /// Whether there is room for a stream; without, the answer comes as one object, later.
@@ -348,7 +381,9 @@ impl Underway {
             None => gateway.conversations.find(self.frame.session?)?,
         };
         let prime = self.frame.version == Version::V2025November;
-        let (outlet, response) = Outlet::kept(kept.stream(false, gateway.clock.instant())?, prime)?;
+        let about = Arc::new(self.about());
+        let (outlet, response) =
+            Outlet::kept(kept.stream(Some(about), gateway.clock.instant())?, prime)?;
         Some(Opened { outlet, response, ready: None })
     }
 
@@ -361,7 +396,7 @@ impl Underway {
     /// Passes the steps on as they come.
     fn stream(mut self, opened: Opened) -> Response<Body> {
         let Opened { outlet, mut response, ready } = opened;
-        response.extensions_mut().insert(self.about());
+        response.extensions_mut().insert(Calls(vec![self.about()]));
         let gateway = Arc::clone(&self.call.gateway);
         gateway.tasks.spawn(self.pump(ready, outlet));
         response
@@ -449,28 +484,51 @@ impl Underway {
         outlet.send(message, patience).await
     }
 
-    /// Sends the last event of a stream.
+    /// Sends the last event of a stream, and closes the record.
     async fn conclude(mut self, outcome: Result<(Body, Ending), Failure>, outlet: &Outlet) {
-        let revocation = self.call.revocation();
-        let is_revoked = revocation.is_some();
-        let (mut message, mut ending) = self.response(revocation.map_or(outcome, Err));
+        let concluded = match self.call.revocation() {
+            Some(failure) => Err(failure),
+            None => self.handed(outcome, outlet).await,
+        };
+        let (bytes, ending) = match concluded {
+            Ok(concluded) => concluded,
+            Err(failure) => {
+                let (message, ending) = self.response(Err(failure));
+                outlet.withdraw(&message).await;
+                (message.len(), ending)
+            }
+        };
+        self.recorded(ending, bytes);
+    }
+
+    /// Sends the response as the last event of a stream: how long it is, and how that is recorded.
+    ///
+    /// # Errors
+    /// When the call was revoked before its record could say that it was answered.
+    async fn handed(
+        &mut self,
+        outcome: Result<(Body, Ending), Failure>,
+        outlet: &Outlet,
+    ) -> Result<(usize, Ending), Failure> {
+        let (message, ending) = self.response(outcome);
         let revoked = self.call.revoked();
-        tokio::select! {
+        let sent = tokio::select! {
             biased;
-            sent = self.send(outlet, &message) => {
-                // The stream of a call that was revoked says so by itself, and may have ended.
-                if !sent && !is_revoked {
-                    ending = Ending::cancelled();
-                }
-            }
-            failure = revoked => {
-                (message, ending) = self.response(Err(failure));
-                // Nobody waits for a client to read it.
-                outlet.send(&message, Duration::ZERO).await;
-            }
-        }
+            sent = self.send(outlet, &message) => sent,
+            failure = revoked => return Err(failure),
+        };
         outlet.end();
-        self.recorded(ending, message.len());
+        if !sent {
+            return Ok((message.len(), Ending::cancelled()));
+        }
+        // Who revokes it from here on finds that it was answered, and records that it was cut off.
+        let receipt = self.receipt.get_or_insert_default();
+        let was_cut = !receipt.answer();
+        match self.call.revocation() {
+            Some(failure) => Err(failure),
+            None if was_cut => Err(self.call.was_revoked()),
+            None => Ok((message.len(), ending)),
+        }
     }
 
     /// The response to a call that is answered on a stream, and how that is recorded.

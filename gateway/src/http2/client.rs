@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use super::frames::{Watch, Watched};
 use super::upkeep::{Due, Upkeep};
 use super::{FRAME, Flood, Http2Error, Received, Terms, WINDOW};
+use crate::body::Segments;
 use crate::task::Tasks;
 
 /// A connection that has requests under way and has received nothing for so long takes no new ones: it may
@@ -176,7 +177,10 @@ impl Seat {
     ///
     /// # Errors
     /// When the stream or the connection breaks.
-    pub async fn send(&mut self, request: Request<Bytes>) -> Result<Response<Received>, h2::Error> {
+    pub async fn send(
+        &mut self,
+        request: Request<Segments>,
+    ) -> Result<Response<Received>, h2::Error> {
         let answered = self.exchange(request).await;
         // The stream of one request says nothing of others; what is no stream's ends the connection.
         if answered.as_ref().is_err_and(|error| !error.is_reset()) {
@@ -185,11 +189,11 @@ impl Seat {
         answered
     }
 
-    async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Received>, h2::Error> {
+    async fn exchange(&self, request: Request<Segments>) -> Result<Response<Received>, h2::Error> {
         let (mut head, body) = request.into_parts();
-        let ends = body.is_empty();
+        let ends = body.length() == 0;
         if !ends {
-            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.length()));
         }
         let mut sender = self.shared.sender.clone();
         poll_fn(|cx| sender.poll_ready(cx)).await?;
@@ -212,18 +216,21 @@ impl Seat {
 }
 
 /// Sends a body as fast as the server takes it. That it takes no more shows in its answer.
-async fn upload(mut body: Bytes, mut stream: SendStream<Bytes>) {
-    while !body.is_empty() {
-        stream.reserve_capacity(body.len());
-        if stream.capacity() == 0 {
-            match poll_fn(|cx| stream.poll_capacity(cx)).await {
-                Some(Ok(_)) => {}
-                Some(Err(_)) | None => return,
+async fn upload(mut body: Segments, mut stream: SendStream<Bytes>) {
+    while let Some(mut segment) = body.first() {
+        while !segment.is_empty() {
+            stream.reserve_capacity(segment.len());
+            if stream.capacity() == 0 {
+                match poll_fn(|cx| stream.poll_capacity(cx)).await {
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) | None => return,
+                }
             }
-        }
-        let part = body.split_to(stream.capacity().min(body.len()));
-        if !part.is_empty() && stream.send_data(part, body.is_empty()).is_err() {
-            return;
+            let part = segment.split_to(stream.capacity().min(segment.len()));
+            let is_last = segment.is_empty() && body.length() == 0;
+            if !part.is_empty() && stream.send_data(part, is_last).is_err() {
+                return;
+            }
         }
     }
 }

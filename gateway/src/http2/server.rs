@@ -263,7 +263,14 @@ async fn send(mut body: Body, stream: &mut SendStream<Bytes>, patience: Duration
             Pin::new(&mut body).poll_frame(cx).map(Some)
         });
         let Some(next) = next.await else { return };
-        let data = next.and_then(|frame| frame.ok()?.into_data().ok());
+        let data = match next.transpose() {
+            Ok(frame) => frame.and_then(|frame| frame.into_data().ok()),
+            Err(error) => {
+                tracing::debug!(%error, "an answer was cut off");
+                stream.send_reset(Reason::CANCEL);
+                return;
+            }
+        };
         let last = data.is_none() || body.is_end_stream();
         let Some(sent) = piece(data.unwrap_or_default(), last, stream, patience).await else {
             return;

@@ -44,6 +44,8 @@ impl Default for Limits {
             in_flight: 1024,
             in_flight_per_caller: half(1024),
             unauthenticated_per_address: half(1024),
+            memory: 256 * MIB,
+            memory_per_caller: half(256 * MIB),
             request_bodies: 256 * MIB,
             request_bodies_per_caller: half(256 * MIB),
             answers: 256 * MIB,
@@ -150,6 +152,12 @@ impl Compiler<'_> {
         let of_caller = &raw.kept_results_per_caller;
         let kept_results_per_caller =
             size("keptResultsPerCaller", of_caller, quarter(kept_results));
+        // Whoever raises a share means it to be taken.
+        let memory = usual.memory.max(request_bodies).max(answers).max(replay_memory);
+        let memory = size("memory", &raw.memory, memory);
+        let most = request_bodies_per_caller.max(answers_per_caller).max(replay_memory_per_caller);
+        let memory_per_caller =
+            size("memoryPerCaller", &raw.memory_per_caller, half(memory).max(most).min(memory));
         let mut count = |key: &str, value: Option<usize>, usual| {
             if value == Some(0) {
                 self.report(&at(key), "zero lets nothing through", "give at least 1");
@@ -192,6 +200,7 @@ impl Compiler<'_> {
             ("connectionsPerAddress", connections_per_address, "connections", connections),
             ("inFlightPerCaller", in_flight_per_caller, "inFlight", in_flight),
             ("unauthenticatedPerAddress", unauthenticated_per_address, "inFlight", in_flight),
+            ("memoryPerCaller", memory_per_caller, "memory", memory),
             ("requestBodiesPerCaller", request_bodies_per_caller, "requestBodies", request_bodies),
             ("sessionsPerCaller", sessions_per_caller, "sessions", sessions),
             ("endedSessionsPerCaller", ended_sessions_per_caller, "endedSessions", ended_sessions),
@@ -220,9 +229,15 @@ impl Compiler<'_> {
             let what = "`sendQueuePerCaller` is less than `requestBody`: the bound would not hold for such a body";
             self.report(&at("sendQueuePerCaller"), what, "give at least `requestBody`");
         }
-        for (key, part) in
-            [("answersPerCaller", answers_per_caller), ("answersPerServer", answers_per_server)]
-        {
+        if memory_per_caller < request_body {
+            let what = "`memoryPerCaller` is less than `requestBody`: no such body could be sent";
+            self.report(&at("memoryPerCaller"), what, "give at least `requestBody`");
+        }
+        for (key, part) in [
+            ("answersPerCaller", answers_per_caller),
+            ("answersPerServer", answers_per_server),
+            ("memoryPerCaller", memory_per_caller),
+        ] {
             if part < response_body {
                 let what =
                     format!("`{key}` is less than `responseBody`: no such answer could be read");
@@ -248,6 +263,8 @@ impl Compiler<'_> {
             in_flight,
             in_flight_per_caller,
             unauthenticated_per_address,
+            memory,
+            memory_per_caller,
             request_bodies,
             request_bodies_per_caller,
             answers,

@@ -101,6 +101,8 @@ impl Effective {
             ("inspectedInline", l.inspected_inline),
             ("notification", l.notification),
             ("requestHead", l.request_head),
+            ("memory", l.memory),
+            ("memoryPerCaller", l.memory_per_caller),
             ("requestBodies", l.request_bodies),
             ("requestBodiesPerCaller", l.request_bodies_per_caller),
             ("answers", l.answers),

@@ -542,6 +542,13 @@ pub(super) struct RawLimits {
     /// Requests of one IPv4 address or one IPv6 /64 whose sender is not authenticated yet. More are
     /// refused with 429. Default half of `inFlight`.
     pub(super) unauthenticated_per_address: Option<usize>,
+    /// Bytes of `requestBodies`, `answers`, `lists`, `subscriptions` and `replayMemory` together: each of them has a bound
+    /// of its own, and all of them have this one. Default `256MiB`, and no less than the largest of `requestBodies`,
+    /// `answers` and `replayMemory`.
+    pub(super) memory: Option<String>,
+    /// Those of one caller. Default half of `memory`, and no less than the largest share that one caller has of
+    /// `requestBodies`, `answers` or `replayMemory`.
+    pub(super) memory_per_caller: Option<String>,
     /// Bytes of the bodies of all requests that are being worked on. Default `256MiB`, and no less than
     /// four times `requestBody`.
     pub(super) request_bodies: Option<String>,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use policy::name::ServerName;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +14,7 @@ use super::error::UpstreamError;
 use super::noise::Noise;
 use super::outbox::{Awaited, Draft, NotQueued, Outbox, Unsent};
 use super::request::{self, Outgoing};
+use crate::body::Segments;
 use crate::intake::{Intake, Received};
 use crate::metrics::OfServer;
 use crate::protocol::method;
@@ -241,7 +241,7 @@ impl Channel {
     }
 
     /// Sends what the gateway says by itself, if there is room for it right now.
-    fn try_notify(&self, body: Bytes) {
+    fn try_notify(&self, body: Segments) {
         match self.outbox.add_by_itself(body) {
             Ok(()) | Err(NotQueued::Closed) => {}
             Err(error @ NotQueued::Full(_)) => {
@@ -304,7 +304,7 @@ impl ChannelAnswer {
     }
 
     /// Gives the request up: one that is not being sent yet is not sent any more, any other is `cancelled`.
-    pub(super) fn cancel(&self, cancelled: Bytes) {
+    pub(super) fn cancel(&self, cancelled: Segments) {
         if self.channel.outbox.withdraw(self.id).is_none() {
             self.channel.try_notify(cancelled);
         }
@@ -354,7 +354,7 @@ mod tests {
     }
 
     fn draft(id: i64) -> Draft {
-        let (body, awaited) = (Bytes::from_static(b"{}"), Awaited::Answer(id));
+        let (body, awaited) = (Bytes::from_static(b"{}").into(), Awaited::Answer(id));
         Draft { body, awaited, author: Some("ana".into()), share: None }
     }
 

@@ -18,7 +18,7 @@ use super::credential::Credentials;
 use super::error::UpstreamError;
 use super::message;
 use super::request::Outgoing;
-use crate::body::Pieces;
+use crate::body::{Pieces, Segments};
 use crate::fair::{Blanks, Fair};
 use crate::http2::client::{Seat, Shared};
 use crate::intake::{Intake, Received};
@@ -373,8 +373,9 @@ impl Http {
         Ok(link)
     }
 
-    fn request(&self, method: &Method, outgoing: &Outgoing<'_>) -> Request<Bytes> {
-        let body = if *method == Method::POST { outgoing.body.clone() } else { Bytes::new() };
+    fn request(&self, method: &Method, outgoing: &Outgoing<'_>) -> Request<Segments> {
+        let body =
+            if *method == Method::POST { outgoing.body.clone() } else { Segments::default() };
         let mut request = Request::new(body);
         *request.method_mut() = method.clone();
         *request.uri_mut() = self.path.clone();

@@ -18,6 +18,7 @@ use super::credential::Credentials;
 use super::desk::Serves;
 use super::error::UpstreamError;
 use super::message;
+use crate::body::Segments;
 use crate::fair::{Blanks, Fair};
 use crate::intake::Received;
 use crate::link::{Answer, Link, Target};
@@ -270,7 +271,7 @@ impl Sender {
         channel.close();
     }
 
-    async fn post(&self, line: Bytes, kept: &mut Option<Link>) -> Result<(), UpstreamError> {
+    async fn post(&self, line: Segments, kept: &mut Option<Link>) -> Result<(), UpstreamError> {
         let mut link = match kept.take() {
             Some(mut link) => {
                 if link.is_usable().await {

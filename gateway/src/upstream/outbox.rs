@@ -8,10 +8,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use crate::body::Segments;
 use crate::metrics::OfServer;
 use crate::share::{Holder, NoShare, Share, Shares};
 
@@ -73,7 +73,7 @@ struct Queue {
 #[derive(Debug)]
 pub(super) struct Draft {
     /// Its text.
-    pub(super) body: Bytes,
+    pub(super) body: Segments,
     /// What is waited for after it.
     pub(super) awaited: Awaited,
     /// Who caused it.
@@ -86,7 +86,7 @@ pub(super) struct Draft {
 #[derive(Debug)]
 pub(super) struct Unsent {
     /// Its text.
-    pub(super) body: Bytes,
+    pub(super) body: Segments,
     /// What is waited for after it.
     pub(super) awaited: Awaited,
     _room: Room,
@@ -176,7 +176,7 @@ impl Outbox {
     ///
     /// # Errors
     /// When the channel has ended, or there is no room.
-    pub(super) fn add_by_itself(&self, body: Bytes) -> Result<(), NotQueued> {
+    pub(super) fn add_by_itself(&self, body: Segments) -> Result<(), NotQueued> {
         let draft = Draft { body, awaited: Awaited::Nothing, author: None, share: None };
         self.push(&self.by_itself, draft).map_err(|(error, _)| error)
     }
@@ -186,7 +186,7 @@ impl Outbox {
         if queue.is_closed {
             return Err((NotQueued::Closed, draft));
         }
-        let length = draft.body.len().saturating_add(BESIDE);
+        let length = draft.body.length().saturating_add(BESIDE);
         let share = match shares.take(&draft.author, length.min(shares.limit_of(&draft.author))) {
             Ok(share) => share,
             Err(none) => {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     fn draft(author: &str, awaited: Awaited, length: usize) -> Draft {
-        let body = Bytes::from(vec![b'x'; length]);
+        let body = Bytes::from(vec![b'x'; length]).into();
         Draft { body, awaited, author: Some(author.into()), share: None }
     }
 
@@ -351,8 +351,8 @@ mod tests {
         for (author, id) in [("ana", 1), ("ana", 2), ("bob", 3), ("bob", 4)] {
             add(&outbox, author, id).await.unwrap();
         }
-        outbox.add_by_itself(Bytes::from_static(b"cancelled")).unwrap();
-        let long = Bytes::from(vec![b'x'; BY_ITSELF]);
+        outbox.add_by_itself(Bytes::from_static(b"cancelled").into()).unwrap();
+        let long = Bytes::from(vec![b'x'; BY_ITSELF]).into();
         assert!(matches!(outbox.add_by_itself(long), Err(NotQueued::Full(_))));
     }
 }

@@ -163,7 +163,7 @@ impl Starter {
 /// Writes what is to be sent until the channel is over, or the program does not take it.
 async fn write(mut stdin: ChildStdin, channel: Arc<Channel>) {
     while let Some(message) = channel.next_unsent().await {
-        match feed(&mut stdin, &line_of(&message), &channel).await {
+        match feed_line(&mut stdin, &message, &channel).await {
             Fed::Whole => channel.sent(message),
             Fed::Over => break,
             Fed::Stalled => {
@@ -175,14 +175,25 @@ async fn write(mut stdin: ChildStdin, channel: Arc<Channel>) {
     channel.close();
 }
 
-/// A message as a line.
-fn line_of(message: &Unsent) -> Vec<u8> {
-    let mut line = Vec::with_capacity(message.body.len() + 1);
+/// Most bytes of a message that are copied at a time, to be written.
+const AT_ONCE: usize = 64 * 1024;
+
+/// Writes a message as a line.
+async fn feed_line(stdin: &mut ChildStdin, message: &Unsent, channel: &Channel) -> Fed {
     // A message has no line end inside; in JSON a space means the same.
     let plain = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
-    line.extend(message.body.iter().map(plain));
+    let mut line = Vec::with_capacity(AT_ONCE.min(message.body.length()) + 1);
+    for part in message.body.parts().flat_map(|part| part.chunks(AT_ONCE)) {
+        if line.len() + part.len() > AT_ONCE {
+            match feed(stdin, &line, channel).await {
+                Fed::Whole => line.clear(),
+                fed => return fed,
+            }
+        }
+        line.extend(part.iter().map(plain));
+    }
     line.push(b'\n');
-    line
+    feed(stdin, &line, channel).await
 }
 
 /// What became of a line that was written.

@@ -13,6 +13,7 @@ use policy::mirror::Mirrored;
 use policy::offer::Kind;
 
 use super::party::{Party, Subject};
+use crate::body::Segments;
 use crate::client::Client;
 use crate::protocol::{Era, Version, code, header, meta, method};
 use crate::session::Leg;
@@ -46,7 +47,7 @@ pub(super) struct Outgoing<'a> {
     /// The part of its caller's share of bytes of requests that it takes as long as it waits to be sent.
     pub(super) share: Option<Arc<Share<Holder>>>,
     /// The message.
-    pub(super) body: Bytes,
+    pub(super) body: Segments,
 }
 
 /// What the client behind a request takes beside the answer.
@@ -163,7 +164,7 @@ pub(super) fn initialize<'a>(
     session: Option<&'a str>,
 ) -> Outgoing<'a> {
     let client = &party.client;
-    let body = body(Some(id), method::INITIALIZE, |params| {
+    let body = body(Some(id), method::INITIALIZE, |params, _long| {
         params.text("protocolVersion", version.as_str());
         params.raw("capabilities", client.capabilities());
         params.raw("clientInfo", client.info());
@@ -221,7 +222,7 @@ pub(super) fn call<'a>(
         Verb::Task(Task::Cancel) => (method::TASKS_CANCEL, None),
         Verb::Other => (&*call.name, None),
     };
-    let outgoing = message(Some(id), method, speaker, |params| {
+    let outgoing = woven(Some(id), method, speaker, |params, long| {
         if let Some(key) = key {
             params.text(key, &call.name);
         }
@@ -232,11 +233,11 @@ pub(super) fn call<'a>(
             reference.close();
         }
         if let Some(arguments) = &call.arguments {
-            params.raw("arguments", arguments.value().raw());
+            long.member(params, "arguments", arguments);
         }
-        copy(params, &call.extra);
+        long.copy(params, &call.extra);
         if let Some(inputs) = manner.inputs.as_ref().filter(|_| modern) {
-            params.raw("inputResponses", inputs.value().raw());
+            long.member(params, "inputResponses", inputs);
         }
         if let Some(state) = manner.state.as_ref().filter(|_| modern) {
             params.text("requestState", state);
@@ -258,7 +259,7 @@ pub(super) fn call<'a>(
                 meta.text(meta::TRACE_STATE, state);
             }
         }
-        copy(&mut meta, &call.meta);
+        long.copy(&mut meta, &call.meta);
         meta.close();
     });
     let name = key.filter(|_| call.verb.kind() != Kind::Method).map(|_| &*call.name);
@@ -286,14 +287,14 @@ pub(super) fn other<'a>(
     meta: &[(Box<str>, Fragment)],
     speaker: Speaker<'a>,
 ) -> Outgoing<'a> {
-    message(id, method, speaker, |object| {
-        copy(object, params);
+    woven(id, method, speaker, |object, long| {
+        long.copy(object, params);
         if meta.is_empty() && speaker.era() == Era::Legacy {
             return;
         }
         let mut own = Object::open(object.key("_meta"));
         speaker.meta(&mut own);
-        copy(&mut own, meta);
+        long.copy(&mut own, meta);
         own.close();
     })
 }
@@ -340,9 +341,29 @@ fn mirrored(call: &Use, which: &[Mirrored]) -> Vec<(HeaderName, HeaderValue)> {
     which.iter().filter_map(header).collect()
 }
 
-fn copy(object: &mut Object<'_>, members: &[(Box<str>, Fragment)]) {
-    for (key, value) in members {
-        object.raw(key, value.value().raw());
+/// Bytes from which on a value is sent as the part of the text in which it came, and not copied.
+const LONG: usize = 16 * 1024;
+
+/// Values of a message that are long, each with the place in its text where it belongs.
+#[derive(Debug, Default)]
+struct Long(Vec<(usize, Bytes)>);
+
+impl Long {
+    /// Writes a member; of a value that is long only its place.
+    fn member(&mut self, object: &mut Object<'_>, key: &str, value: &Fragment) {
+        let (value, out) = (value.value(), object.key(key));
+        if value.span().len() < LONG {
+            out.extend_from_slice(value.raw().as_bytes());
+        } else {
+            self.0.push((out.len(), value.raw_bytes()));
+        }
+    }
+
+    /// Writes these members.
+    fn copy(&mut self, object: &mut Object<'_>, members: &[(Box<str>, Fragment)]) {
+        for (key, value) in members {
+            self.member(object, key, value);
+        }
     }
 }
 
@@ -351,6 +372,16 @@ fn message<'a>(
     method: &'a str,
     speaker: Speaker<'a>,
     params: impl FnOnce(&mut Object<'_>),
+) -> Outgoing<'a> {
+    woven(id, method, speaker, |object, _long| params(object))
+}
+
+/// The same with parts that are long: they are not copied.
+fn woven<'a>(
+    id: Option<i64>,
+    method: &'a str,
+    speaker: Speaker<'a>,
+    params: impl FnOnce(&mut Object<'_>, &mut Long),
 ) -> Outgoing<'a> {
     let body = body(id, method, params);
     let outgoing = outgoing(id, method, speaker.version(), speaker.session(), body);
@@ -362,7 +393,7 @@ fn outgoing<'a>(
     method: &'a str,
     version: Version,
     session: Option<&'a str>,
-    body: Bytes,
+    body: Segments,
 ) -> Outgoing<'a> {
     let (method, mirrored) = (Cow::Borrowed(method), Vec::new());
     let (name, takes, subject, caller) = (None, Takes::default(), None, None);
@@ -383,14 +414,18 @@ fn outgoing<'a>(
     }
 }
 
-fn body(id: Option<i64>, method: &str, params: impl FnOnce(&mut Object<'_>)) -> Bytes {
+fn body(
+    id: Option<i64>,
+    method: &str,
+    params: impl FnOnce(&mut Object<'_>, &mut Long),
+) -> Segments {
     let mut out = wire::head(id.map(Id::Number).as_ref(), 512);
     out.extend_from_slice(br#""method":"#);
     write_string(&mut out, method);
     out.extend_from_slice(br#","params":"#);
-    let mut object = Object::open(&mut out);
-    params(&mut object);
+    let (mut object, mut long) = (Object::open(&mut out), Long::default());
+    params(&mut object, &mut long);
     object.close();
     out.push(b'}');
-    out.into()
+    Segments::woven(out, long.0)
 }

@@ -1,0 +1,213 @@
+//! What the gateway holds for callers takes as much memory as is counted for it, and not several times as much; and all
+//! that one caller makes it hold has one bound.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+
+use e2e::client::{Client, raw};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, root};
+use e2e::server::{Server, ok, tool};
+use e2e::{ERAS, Era, PATIENCE, eventually};
+use serde_json::{Value, json};
+
+const OPEN: &str =
+    "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
+const MIB: usize = 1024 * 1024;
+
+/// What was resident of the process at most, in bytes.
+fn peak(gateway: &Gateway) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}
+
+/// Whether so many bytes more than `before` were resident at most as are held, and no more than half as many again.
+#[track_caller]
+fn took_once(gateway: &Gateway, before: usize, held: usize) {
+    let more = peak(gateway).saturating_sub(before);
+    assert!(more < held + held / 2, "{} MiB more were resident for {}", more / MIB, held / MIB);
+}
+
+/// Sends these bytes and does not wait for an answer.
+fn begun(gateway: &Gateway, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream
+}
+
+/// A call whose arguments are so many bytes long. Blanks are no text, so it costs little to look at them.
+fn long_call(client: &Client, id: u64, tool: &str, bytes: usize) -> Vec<u8> {
+    let params = json!({ "name": tool, "arguments": { "text": "x" } });
+    let blanks = format!(r#""text":"x"{}"#, " ".repeat(bytes));
+    let message = client.message(&json!(id), "tools/call", params);
+    client.bytes("tools/call", Some(tool), &message.replace(r#""text":"x""#, &blanks))
+}
+
+/// A server with the tools `slow`, which is not answered before the sender is dropped, and `long`, which is answered with
+/// 3 MiB.
+fn server(era: Era) -> (Server, Sender<()>) {
+    let (release, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let server = Server::with(era, json!([tool("slow"), tool("long")]), move |call, stream| {
+        if call.tool() == "slow" {
+            wait.lock().unwrap().recv().unwrap_or_default();
+            return stream.write_all(&call.text("done")).is_ok();
+        }
+        let answer = String::from_utf8(call.text("done")).unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let blanks = format!("[{}", " ".repeat(3 * MIB));
+        stream.write_all(&ok(&body.replacen('[', &blanks, 1))).is_ok()
+    });
+    (server, release)
+}
+
+#[test]
+fn the_body_of_a_call_that_is_under_way_is_in_memory_once() {
+    for era in ERAS {
+        let (server, release) = server(era);
+        let gateway = Config::of(&server.url()).policy(OPEN).start();
+        gateway.has_read(1);
+        let ana = gateway.client(era, ANA);
+        let before = peak(&gateway);
+        let calls: Vec<_> =
+            (1..=20).map(|id| begun(&gateway, &long_call(&ana, id, "slow", 4_000_000))).collect();
+        eventually("the calls are with the server", || {
+            (server.count("tools/call") == calls.len()).then_some(())
+        });
+        took_once(&gateway, before, 20 * 4_000_000);
+        drop(release);
+    }
+}
+
+#[test]
+fn a_message_that_waits_for_a_program_that_does_not_read_is_in_memory_once() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let script = root().join("tests/sdk/single.py");
+        let spoken = if era == Era::Modern { "modern" } else { "legacy" };
+        let servers = format!(
+            "- {{name: up, command: python3, args: ['{}', {spoken}, '{}'], protocol: {spoken}}}",
+            script.display(),
+            folder.path().display()
+        );
+        let limits = "sendQueue: 128MiB\nsendQueuePerCaller: 128MiB";
+        let gateway = Config::with(&servers, "[up]").policy(OPEN).limits(limits).start();
+        gateway.has_read(1);
+        let ana = gateway.client(era, ANA);
+        let hold = json!({ "name": "hold", "arguments": { "who": "one" } });
+        let at_work = begun(&gateway, &ana.call_bytes(&json!(900), &hold));
+        let file = folder.path().join("one.holds");
+        eventually("the program is at work", || file.exists().then_some(()));
+        let before = peak(&gateway);
+        let calls: Vec<_> =
+            (1..=20).map(|id| begun(&gateway, &long_call(&ana, id, "take", 4_000_000))).collect();
+        let unsent = || gateway.metric_now("portcullis_upstream_unsent_bytes{server=\"up\"}");
+        eventually("they wait", || (unsent() > 19 * 4_000_000).then_some(()));
+        took_once(&gateway, before, 20 * 4_000_000);
+        drop((calls, at_work));
+        std::fs::write(folder.path().join("one.go"), "").unwrap();
+    }
+}
+
+/// A client that asks this and reads nothing of the answer, for which its system takes in little.
+fn deaf(gateway: &Gateway, bytes: &[u8]) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let connected = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(4096)?;
+        socket.connect(gateway.address).await?.into_std()
+    });
+    let mut stream = connected.unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream
+}
+
+fn are_answered(gateway: &Gateway, count: usize) -> bool {
+    let done = |record: &&Value| record["tool"] == "long" && record["outcome"] == "answered";
+    gateway.records().iter().filter(done).count() == count
+}
+
+/// Only clients of 2025-03-26 send batches.
+#[test]
+fn what_a_batch_is_answered_with_is_in_memory_once_until_its_client_reads_it() {
+    let (server, _release) = server(Era::Legacy);
+    let limits = "answersPerServer: 128MiB\nwriteTime: 60s";
+    let gateway = Config::of(&server.url()).policy(OPEN).limits(limits).start();
+    gateway.has_read(1);
+    let mut ana = gateway.client(Era::Legacy, ANA);
+    ana.handshake("2025-03-26");
+    let before = peak(&gateway);
+    let params = json!({ "name": "long", "arguments": {} });
+    let call = |id: u64| ana.message(&json!(id), "tools/call", params.clone());
+    let batch = format!("[{}]", (1..=30).map(call).collect::<Vec<_>>().join(","));
+    let unread = deaf(&gateway, &ana.bytes("", None, &batch));
+    eventually("the answers are there", || are_answered(&gateway, 30).then_some(()));
+    took_once(&gateway, before, 30 * 3 * MIB);
+    // What waits for its client is counted, whoever's share it takes.
+    let held = gateway.metric_now("portcullis_answers_held_bytes");
+    assert!(held >= 30 * 3 * MIB as u64, "{held}");
+    drop(unread);
+    let held = || gateway.metric_now("portcullis_answers_held_bytes");
+    eventually("it is given back", || (held() == 0).then_some(()));
+}
+
+#[test]
+fn the_values_of_a_request_take_of_the_share_of_its_caller_beside_its_bytes() {
+    for era in ERAS {
+        let (server, release) = server(era);
+        drop(release);
+        let limits = "requestBody: 256KiB\nrequestBodies: 4MiB\nrequestBodiesPerCaller: 512KiB";
+        let gateway = Config::of(&server.url()).policy(OPEN).limits(limits).start();
+        let ana = gateway.client(era, ANA);
+        let call = |values: &str| {
+            let params = json!({ "name": "slow", "arguments": { "x": ["VALUES"] } });
+            let message = ana.message(&json!(1), "tools/call", params);
+            let message = message.replace("[\"VALUES\"]", &format!("[{values}]"));
+            raw(gateway.address, &ana.bytes("tools/call", Some("slow"), &message))
+        };
+        // Sixteen bytes for each value, of which there are 80000 in 160 kB.
+        let over = call(&vec!["0"; 80_000].join(","));
+        assert_eq!((over.status, over.header("retry-after")), (429, Some("1")), "{over:?}");
+        assert_eq!(over.json()["error"]["data"]["reason"], "share-bodies", "{over:?}");
+        assert_eq!(call(&" ".repeat(160_000)).status, 200, "{era:?}");
+    }
+}
+
+#[test]
+fn what_a_caller_sends_and_what_it_is_answered_have_one_bound_together() {
+    for era in ERAS {
+        let (server, release) = server(era);
+        let limits = "responseBody: 4MiB\nmemory: 16MiB\nmemoryPerCaller: 8MiB";
+        let gateway = Config::of(&server.url()).policy(OPEN).limits(limits).start();
+        gateway.has_read(1);
+        let mut ana = gateway.client(era, ANA);
+        if era == Era::Legacy {
+            // Of the revision after it a slow call is answered with events.
+            ana.handshake("2025-06-18");
+        }
+        let bob = gateway.client(era, BOB);
+        let slow: Vec<_> =
+            (1..=2).map(|id| begun(&gateway, &long_call(&ana, id, "slow", 4_170_000))).collect();
+        eventually("both are with the server", || (server.count("tools/call") == 2).then_some(()));
+        // Each share has room for more: it is all of them together that have not.
+        let over = raw(gateway.address, &long_call(&ana, 3, "long", 60_000));
+        assert_eq!((over.status, over.header("retry-after")), (429, Some("1")), "{over:?}");
+        assert_eq!(over.json()["error"]["data"]["reason"], "share-bodies", "{over:?}");
+        let over = ana.call("long", &json!({}));
+        assert!(over.body.contains("too many bytes"), "{era:?} {over:?}");
+        let is = |record: &Value| record["reason"] == "upstream-memory";
+        assert_eq!(gateway.recorded("the refusal", is)["principal"], "ana");
+        // Others have their part.
+        let long = bob.call("long", &json!({}));
+        assert!(long.json()["result"].is_object(), "{era:?} {long:?}");
+        drop(release);
+        drop(slow);
+        eventually("it is given back", || {
+            ana.call("long", &json!({})).json()["result"].is_object().then_some(())
+        });
+    }
+}
