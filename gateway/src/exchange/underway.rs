@@ -409,9 +409,11 @@ impl Underway {
             failure = revoked => StreamEnd::Response(Err(failure)),
             end = self.passed_on(first, &outlet) => end,
         };
-        match end {
-            StreamEnd::Response(outcome) => self.conclude(outcome, &outlet).await,
-            StreamEnd::Cancelled => {
+        match (end, self.call.revocation()) {
+            (StreamEnd::Response(outcome), _) => self.conclude(outcome, &outlet).await,
+            // The connection has ended the stream of its own accord: it watches for revocations too.
+            (StreamEnd::Cancelled, Some(failure)) => self.conclude(Err(failure), &outlet).await,
+            (StreamEnd::Cancelled, None) => {
                 outlet.end();
                 self.recorded(Ending::cancelled(), 0);
             }
@@ -519,7 +521,9 @@ impl Underway {
         };
         outlet.end();
         if !sent {
-            return Ok((message.len(), Ending::cancelled()));
+            // The connection may have ended the stream because of a revocation.
+            let cancelled = (message.len(), Ending::cancelled());
+            return self.call.revocation().map_or(Ok(cancelled), Err);
         }
         // Who revokes it from here on finds that it was answered, and records that it was cut off.
         let receipt = self.receipt.get_or_insert_default();
