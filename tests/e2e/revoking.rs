@@ -421,8 +421,7 @@ fn to_the_end(stream: &mut TcpStream) -> String {
 
 /// The end of what was read, for a message about it.
 fn tail(text: &str) -> &str {
-    let from = (text.len().saturating_sub(500)..).find(|at| text.is_char_boundary(*at));
-    from.map_or(text, |from| &text[from..])
+    (text.len().saturating_sub(500)..).find_map(|from| text.get(from..)).unwrap_or(text)
 }
 
 #[test]

@@ -777,6 +777,10 @@ enum FirstAnswer {
 
 /// How a stream comes to its end.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at the end of a stream, and nobody keeps it"
+)]
 enum StreamEnd {
     /// With a response.
     Response(Result<(Body, Ending), Failure>),
