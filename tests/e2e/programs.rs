@@ -379,6 +379,21 @@ fn the_late_answer_of_a_program_that_is_slow_to_start_is_no_fault() {
     assert!(!log.contains("nobody waits for"), "{log}");
 }
 
+/// Programs that are installed when they are started take longer than a legacy one is given to say nothing.
+#[test]
+fn a_program_that_is_slow_to_start_is_spoken_to_in_the_modern_era_wherever_it_is_known_to_speak_it()
+{
+    for more in [", protocol: modern", ", sharing: perSession"] {
+        let mut config = dual(more);
+        let begun = "command: sh, args: ['-c', 'sleep 3.5; exec \"$0\" \"$1\"', ";
+        config.servers = config.servers.replace("command: ", begun).replace("', args: ['", "', '");
+        let gateway = config.start();
+        for era in ERAS {
+            assert_eq!(able(&gateway, era, ANA).tools(), ["ask"], "{more} {era:?}");
+        }
+    }
+}
+
 /// Whether a process is there and has not ended.
 fn lives(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -21,7 +21,7 @@ use crate::session::Leg;
 use crate::settings::Protocol;
 use crate::wire::{Object, Outcome};
 
-/// How long a program may take to answer the question which era it speaks. A legacy program may
+/// How long a program may take to answer the question which era it speaks, where that is not known. A legacy program may
 /// never answer it.
 ///
 /// SPEC 2026-07-28 basic/transports/stdio#backward-compatibility
@@ -156,7 +156,7 @@ impl Upstream {
         let stdio = matches!(self.transport, Transport::Channel(_));
         // A legacy program may never answer; one of which more is known has to.
         let may_be_silent = stdio && self.protocol == Protocol::Auto && leg.is_none();
-        let patience = if stdio { PROBE } else { self.limits.answer_time };
+        let patience = if may_be_silent { PROBE } else { self.limits.answer_time };
         let id = self.id();
         let deadline = Instant::now() + patience;
         let speaker = Speaker { leg, subject: party.subject.as_ref(), ..Speaker::stranger() };
@@ -188,7 +188,7 @@ impl Upstream {
                 }
                 Ok(None)
             }
-            Err(UpstreamError::Timeout(_)) if stdio => Ok(None),
+            Err(UpstreamError::Timeout(_)) if may_be_silent => Ok(None),
             Err(error) if speaks_otherwise(&error) => Ok(None),
             Err(error) => Err(error),
         }
