@@ -42,6 +42,8 @@ pub enum UriError {
     Escaped,
     /// A control character, or one that is not shown.
     Hidden,
+    /// A blank at its end: many readers of URIs remove it (WHATWG URL, section 4.4).
+    Blank,
     /// Characters outside ASCII that are not in normalisation form C, or that some readers turn into
     /// separators.
     Form,
@@ -64,6 +66,7 @@ impl UriError {
             Self::Escape => "the URI has a `%` that does not begin an escape of UTF-8",
             Self::Escaped => "the URI has an escape of a character that must not be escaped",
             Self::Hidden => "the URI has a character that is not shown",
+            Self::Blank => "the URI ends in a blank",
             Self::Form => "the URI is not in Unicode normalisation form C",
         }
     }
@@ -126,8 +129,8 @@ impl ResourceUri {
 }
 
 /// The forms in which a URI in canonical form is compared with what is forbidden, revoked or locked: many
-/// servers give the same resource with and without a query, path parameters, a slash at the end, or another
-/// case of the authority, and for `file:` with any authority.
+/// servers give the same resource with and without a query, path parameters, a slash or blanks at the end, or
+/// another case of the authority, and for `file:` with any authority.
 pub(crate) fn related(canonical: &str) -> Vec<Cow<'_, str>> {
     let folded = folded(canonical);
     let mut forms = vec![Cow::Borrowed(canonical)];
@@ -146,8 +149,10 @@ pub(crate) fn related(canonical: &str) -> Vec<Cow<'_, str>> {
         whole.iter().filter_map(|form| without_parameters(form)).map(Cow::Owned).collect();
     for form in whole.iter().chain(&reduced) {
         let short = without_query(form);
-        let bare = without_slash(short);
-        add(Cow::Borrowed(bare));
+        let ends = without_blanks(short);
+        add(Cow::Borrowed(without_slash(ends)));
+        add(Cow::Borrowed(ends));
+        add(Cow::Borrowed(without_slash(short)));
         add(Cow::Borrowed(short));
         add(Cow::Borrowed(&**form));
     }
@@ -205,6 +210,35 @@ fn without_slash(text: &str) -> &str {
     text.strip_suffix('/').filter(|rest| !rest.ends_with('/')).unwrap_or(text)
 }
 
+/// The text without the blanks at its end, which are escaped in canonical form: readers that decode it first, and
+/// some file systems, leave them out.
+fn without_blanks(text: &str) -> &str {
+    const BLANKS: [&str; 17] = [
+        "%20",
+        "%C2%A0",
+        "%E1%9A%80",
+        "%E2%80%80",
+        "%E2%80%81",
+        "%E2%80%82",
+        "%E2%80%83",
+        "%E2%80%84",
+        "%E2%80%85",
+        "%E2%80%86",
+        "%E2%80%87",
+        "%E2%80%88",
+        "%E2%80%89",
+        "%E2%80%8A",
+        "%E2%80%AF",
+        "%E2%81%9F",
+        "%E3%80%80",
+    ];
+    let mut rest = text;
+    while let Some(shorter) = BLANKS.into_iter().find_map(|blank| rest.strip_suffix(blank)) {
+        rest = shorter;
+    }
+    rest
+}
+
 /// The text before the first of `ends`, and the rest; what stands in braces has no end in it.
 fn split_at_any<'a>(text: &'a str, ends: &[char], braces: bool) -> (&'a str, &'a str) {
     let mut inside = false;
@@ -237,6 +271,10 @@ fn is_scheme(text: &str) -> bool {
 fn canonical(text: &str, source: Source) -> Result<Box<str>, UriError> {
     if text.is_empty() || text.len() > LONGEST {
         return Err(UriError::Length);
+    }
+    let is_blank = |c: char| c.is_whitespace() && !c.is_control();
+    if text.ends_with(is_blank) {
+        return Err(UriError::Blank);
     }
     let braces = source == Source::Template;
     let mut out = String::with_capacity(text.len() + 8);

@@ -75,6 +75,7 @@ fn no_spelling_of_a_uri_leads_past_a_forbid() {
             ("file:///srv\\secret", "the URI has a backslash, or an escaped slash"),
             ("file:///srv/secret#", "the URI has a fragment"),
             ("file:///srv/secret%00", "the URI has a character that is not shown"),
+            ("file:///srv/secret \u{3000}", "the URI ends in a blank"),
         ] {
             let answer = read(&ana, uri);
             assert_eq!(answer["error"]["code"], -32602, "{uri}: {answer}");
@@ -89,6 +90,8 @@ fn no_spelling_of_a_uri_leads_past_a_forbid() {
             "file:///srv/secret/",
             "file:///srv/secret?x",
             "file:///srv/secret%3Fx",
+            "file:///srv/secret%20",
+            "file:///srv/secret%C2%A0?x",
             "file:///srv/secret/k?x",
         ] {
             assert!(read(&ana, uri)["error"].is_object(), "{uri}");

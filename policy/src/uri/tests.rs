@@ -57,6 +57,10 @@ fn what_could_be_read_as_another_resource_is_refused() {
         ("file:///srv/secret%00", UriError::Hidden),
         ("file:///srv/se\u{200b}cret", UriError::Hidden),
         ("file:///srv/secret\n", UriError::Hidden),
+        ("file:///srv/secret ", UriError::Blank),
+        ("file:///srv/secret \u{a0}", UriError::Blank),
+        ("https://docs.example/a?q=1\u{3000}", UriError::Blank),
+        ("mem://x ", UriError::Blank),
         ("file:///srv/secret%", UriError::Escape),
         ("file:///srv/secret%zz", UriError::Escape),
         ("file:///srv/%c0%ae/secret", UriError::Escape),
@@ -120,6 +124,9 @@ fn a_prohibition_is_compared_with_every_form() {
         "file:///srv/secret;v=1",
         "file:///srv/secret/;a",
         "file://other/srv;x/secret;y?q",
+        "file:///srv/secret%20",
+        "file:///srv/secret%20%C2%A0?x",
+        "file:///srv/secret%20;v=1",
     ] {
         assert!(
             forms(text).contains(&"file:///srv/secret".to_owned()),
