@@ -28,6 +28,9 @@ use crate::share::{Ceiling, Shares};
 use evaluations::Evaluations;
 use series::{Labelled, Series};
 
+/// The value of a label that stands for what is not configured.
+pub const OTHER: &str = "_OTHER";
+
 /// Most names of tools and prompts that labels have because they were approved.
 const PINNED: usize = 500;
 
@@ -367,7 +370,7 @@ pub struct Pinned {
 pub struct Operated<'a> {
     /// The method, as the peer named it.
     pub method: Option<&'a str>,
-    /// The tool or prompt.
+    /// The tool or prompt, as its server calls it; [`OTHER`] where that is not known.
     pub name: Option<&'a str>,
     /// The server.
     pub server: Option<&'a str>,
