@@ -506,7 +506,9 @@ impl Gateway {
                 let first = granted.next();
                 first.filter(|_| granted.next().is_none()).map(|(at, s)| (at, s, ask.name.clone()))
             }
-            kind @ (Kind::Tool | Kind::Prompt) => self.named(arrived, kind, &ask.name, record).await?,
+            kind @ (Kind::Tool | Kind::Prompt) => {
+                self.named(arrived, kind, &ask.name, record).await?
+            }
         };
         Ok(found)
     }
