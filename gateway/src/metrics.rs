@@ -162,7 +162,7 @@ pub struct OfServer {
     opened: Counter,
     /// Lines of the log that it caused and that were not written.
     suppressed: Counter,
-    /// Progress notifications that belonged to no request.
+    /// Progress notifications that belonged to no request, or for which there was no room.
     progress_dropped: Counter,
     /// Bytes that wait to be sent to it on channels.
     unsent: AtomicU64,
@@ -211,7 +211,7 @@ impl OfServer {
         self.suppressed.add(1);
     }
 
-    /// Counts a progress notification that belonged to no request; whether it was the first.
+    /// Counts a progress notification that belonged to no request, or for which there was no room; whether it was the first.
     pub fn progress_dropped(&self) -> bool {
         self.progress_dropped.0.fetch_add(1, Ordering::Relaxed) == 0
     }
@@ -744,7 +744,7 @@ impl Metrics {
             family(
                 "portcullis.progress_dropped",
                 "",
-                "Progress notifications of the server that belonged to no request under way.",
+                "Progress notifications of the server that belonged to no request under way, or for which there was no room.",
                 by_server(&|server| sum(&server.progress_dropped)),
             ),
             family(

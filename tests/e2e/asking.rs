@@ -388,8 +388,8 @@ fn a_person_may_take_longer_than_a_server_also_where_the_response_has_not_begun(
 /// on the stream of the session, when a test says so.
 struct Reporting {
     server: Server,
-    /// The stream of the newest session.
-    stream: Arc<Mutex<Option<TcpStream>>>,
+    /// The streams of its sessions, by session id.
+    streams: Arc<Mutex<BTreeMap<String, TcpStream>>>,
     /// When the gateway has answered a ping.
     ponged: mpsc::Receiver<()>,
 }
@@ -401,8 +401,8 @@ fn progress(token: &Value, done: usize) -> Value {
 
 impl Reporting {
     fn start() -> Self {
-        let stream_of_session: Arc<Mutex<Option<TcpStream>>> = Arc::default();
-        let kept = Arc::clone(&stream_of_session);
+        let streams: Arc<Mutex<BTreeMap<String, TcpStream>>> = Arc::default();
+        let (kept, count) = (Arc::clone(&streams), AtomicUsize::new(0));
         let (pong, ponged) = mpsc::channel();
         let (tell, told) = mpsc::channel();
         let (end, ended) = mpsc::channel();
@@ -439,9 +439,17 @@ impl Reporting {
                     pong.lock().unwrap().send(()).is_ok() && stream.write_all(taken).is_ok()
                 }
                 ("", _) if call.head.starts_with("GET") => {
+                    let session = crate::streaming::session_of(call);
                     let begun = stream.write_all(head).is_ok();
-                    *kept.lock().unwrap() = Some(stream.try_clone().unwrap());
+                    kept.lock().unwrap().insert(session, stream.try_clone().unwrap());
                     begun
+                }
+                ("initialize", _) => {
+                    let result = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+                        "serverInfo": { "name": "fake", "version": "1" } });
+                    let number = count.fetch_add(1, Ordering::SeqCst);
+                    let session = format!("mcp-session-id: s-{number}\r\n");
+                    stream.write_all(&with_header(&call.result(&result), &session)).is_ok()
                 }
                 ("tools/list", _) => {
                     stream.write_all(&call.result(&json!({ "tools": [tool("work")] }))).is_ok()
@@ -449,7 +457,7 @@ impl Reporting {
                 _ => stream.write_all(&e2e::server::greeting(call, Era::Legacy)).is_ok(),
             }
         });
-        Self { server, stream: stream_of_session, ponged }
+        Self { server, streams, ponged }
     }
 
     fn gateway(&self) -> Gateway {
@@ -459,8 +467,10 @@ impl Reporting {
     /// Reports on the stream of the session how far the latest call is, and waits until that was read.
     fn reports(&self, steps: impl IntoIterator<Item = usize>) {
         let call = self.server.tool_calls().pop().unwrap();
+        let session = crate::streaming::session_of(&call);
         let mut stream = eventually("the stream of the session", || {
-            self.stream.lock().unwrap().as_ref().map(|stream| stream.try_clone().unwrap())
+            let streams = self.streams.lock().unwrap();
+            streams.get(&session).map(|stream| stream.try_clone().unwrap())
         });
         for done in steps {
             event(&mut stream, &progress(&call.body["params"]["_meta"]["progressToken"], done));
