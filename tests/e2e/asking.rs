@@ -92,7 +92,7 @@ fn modern() -> Server {
     })
 }
 
-pub(crate) fn able(gateway: &e2e::gateway::Gateway, era: Era, key: &str) -> Client {
+pub(crate) fn able(gateway: &Gateway, era: Era, key: &str) -> Client {
     Client::able(gateway.address, "/mcp", era, Some(key), &json!({ "elicitation": {} }))
 }
 
