@@ -521,9 +521,10 @@ fn progress_on_the_stream_of_a_session_that_follows_a_question_is_told_when_the_
     let gateway = reporting.gateway();
     let ana = able(&gateway, Era::Modern, ANA);
     let begun = works(&ana);
-    reporting.reports([2, 3]);
+    // The response to the call is there before all of it could be passed on.
+    reporting.reports(2..=41);
     let told = comes_back(&ana, &begun, &json!({ "progressToken": "second" }));
-    assert_eq!((told, lost(&gateway)), (vec![2, 3], 0));
+    assert_eq!((told, lost(&gateway)), ((2..=41).collect::<Vec<_>>(), 0));
 }
 
 #[test]
