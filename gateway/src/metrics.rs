@@ -28,6 +28,9 @@ use crate::share::{Ceiling, Shares};
 use evaluations::Evaluations;
 use series::{Labelled, Series};
 
+/// The value of a label that stands for what is not configured.
+pub const OTHER: &str = "_OTHER";
+
 /// Most names of tools and prompts that labels have because they were approved.
 const PINNED: usize = 500;
 
@@ -159,7 +162,7 @@ pub struct OfServer {
     opened: Counter,
     /// Lines of the log that it caused and that were not written.
     suppressed: Counter,
-    /// Progress notifications that belonged to no request.
+    /// Progress notifications that belonged to no request, or for which there was no room.
     progress_dropped: Counter,
     /// Bytes that wait to be sent to it on channels.
     unsent: AtomicU64,
@@ -208,7 +211,7 @@ impl OfServer {
         self.suppressed.add(1);
     }
 
-    /// Counts a progress notification that belonged to no request; whether it was the first.
+    /// Counts a progress notification that belonged to no request, or for which there was no room; whether it was the first.
     pub fn progress_dropped(&self) -> bool {
         self.progress_dropped.0.fetch_add(1, Ordering::Relaxed) == 0
     }
@@ -367,7 +370,7 @@ pub struct Pinned {
 pub struct Operated<'a> {
     /// The method, as the peer named it.
     pub method: Option<&'a str>,
-    /// The tool or prompt.
+    /// The tool or prompt, as its server calls it; [`OTHER`] where that is not known.
     pub name: Option<&'a str>,
     /// The server.
     pub server: Option<&'a str>,
@@ -741,7 +744,7 @@ impl Metrics {
             family(
                 "portcullis.progress_dropped",
                 "",
-                "Progress notifications of the server that belonged to no request under way.",
+                "Progress notifications of the server that belonged to no request under way, or for which there was no room.",
                 by_server(&|server| sum(&server.progress_dropped)),
             ),
             family(

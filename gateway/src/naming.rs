@@ -146,6 +146,23 @@ impl Naming {
         }
     }
 
+    /// What the tool or prompt of `server` that is called `shown` on the route can be called at the server, as far as
+    /// `shown` says it: of a name that was cut or changed to fit it does not.
+    #[must_use]
+    pub fn own_name<'a>(&self, server: &ServerName, shown: &'a str) -> Option<&'a str> {
+        let unprefixed = || {
+            let rest = shown.get(server.as_str().len()..)?.strip_prefix(BETWEEN)?;
+            (prefixed(server, rest) == shown).then_some(rest)
+        };
+        match self.form {
+            NameForm::Own | NameForm::Unshared => Some(shown),
+            NameForm::Prefixed => unprefixed(),
+            NameForm::First if self.has_prefix(shown) => unprefixed(),
+            NameForm::OnConflict if shown.contains(BETWEEN) => unprefixed(),
+            NameForm::First | NameForm::OnConflict => Some(shown),
+        }
+    }
+
     /// The URI at `server` of a resource that is called `uri` on the route, if it is one of it.
     #[must_use]
     pub fn own_uri<'a>(&self, server: &ServerName, uri: &'a str) -> Option<&'a str> {
@@ -285,6 +302,27 @@ mod tests {
             assert_eq!(second.own_uri(&git, &shown), None, "{shown}");
             let shown = second.show(&git, Kind::Resource, uri).unwrap().into_owned();
             assert_eq!(second.own_uri(&git, &shown), Some(uri), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_name_says_what_it_is_at_its_server_where_it_was_not_changed() {
+        for (prefix, place, shown, own) in [
+            (Prefix::Auto, 0, "read", Some("read")),
+            (Prefix::Auto, 0, "files__git__read", Some("git__read")),
+            (Prefix::Auto, 0, "git__read", None),
+            (Prefix::Auto, 1, "git__read", Some("read")),
+            (Prefix::Auto, 1, "read", None),
+            (Prefix::OnConflict, 1, "read", Some("read")),
+            (Prefix::OnConflict, 1, "git__read", Some("read")),
+            (Prefix::OnConflict, 1, "files__read", None),
+            (Prefix::Never, 1, "git__read", Some("git__read")),
+            (Prefix::Always, 1, &prefixed(&server("git"), &"x".repeat(300)), None),
+            (Prefix::Always, 1, &prefixed(&server("git"), "a.b"), None),
+        ] {
+            let of = server(if place == 0 { "files" } else { "git" });
+            let naming = naming(prefix, place, &[]);
+            assert_eq!(naming.own_name(&of, shown), own, "{prefix:?} {place} {shown}");
         }
     }
 

@@ -516,6 +516,7 @@ impl Upstream {
             attempts: 0,
             pings: Gcra::new(),
             aside: None,
+            ahead: 0,
             reports: false,
             last: None,
             received: None,

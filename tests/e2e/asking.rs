@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 
 use e2e::client::{Answer, Client};
-use e2e::gateway::{ANA, BOB, Config};
+use e2e::gateway::{ANA, BOB, Config, Gateway};
 use e2e::server::{Server, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
@@ -92,7 +92,7 @@ fn modern() -> Server {
     })
 }
 
-pub(crate) fn able(gateway: &e2e::gateway::Gateway, era: Era, key: &str) -> Client {
+pub(crate) fn able(gateway: &Gateway, era: Era, key: &str) -> Client {
     Client::able(gateway.address, "/mcp", era, Some(key), &json!({ "elicitation": {} }))
 }
 
@@ -382,4 +382,172 @@ fn a_person_may_take_longer_than_a_server_also_where_the_response_has_not_begun(
     let inputs = json!({ key: { "action": "decline" } });
     let answer = again(&ana, &json!({}), &state, &inputs);
     assert_eq!(answer.text(), "decline", "{answer:?}");
+}
+
+/// A legacy server whose tool reports progress on the stream of its call and asks there; the rest of its progress comes
+/// on the stream of the session, when a test says so.
+struct Reporting {
+    server: Server,
+    /// The streams of its sessions, by session id.
+    streams: Arc<Mutex<BTreeMap<String, TcpStream>>>,
+    /// When the gateway has answered a ping.
+    ponged: mpsc::Receiver<()>,
+}
+
+fn progress(token: &Value, done: usize) -> Value {
+    let params = json!({ "progressToken": token, "progress": done });
+    json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params })
+}
+
+impl Reporting {
+    fn start() -> Self {
+        let streams: Arc<Mutex<BTreeMap<String, TcpStream>>> = Arc::default();
+        let (kept, count) = (Arc::clone(&streams), AtomicUsize::new(0));
+        let (pong, ponged) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        let (end, ended) = mpsc::channel();
+        let (told, ended) = (Mutex::new(told), Mutex::new(ended));
+        let (pong, tell, end) = (Mutex::new(pong), Mutex::new(tell), Mutex::new(end));
+        let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        let taken = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n";
+        let server = Server::start(move |call, stream| {
+            let id = call.body["id"].as_str().unwrap_or_default();
+            match (call.method(), id) {
+                ("tools/call", _) => {
+                    let begun = stream.write_all(head).is_ok();
+                    event(stream, &progress(&call.body["params"]["_meta"]["progressToken"], 1));
+                    let asked = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question("now?") });
+                    event(stream, &asked);
+                    let answer: Result<Value, _> = told.lock().unwrap().recv_timeout(e2e::PATIENCE);
+                    let Ok(answer) = answer else { return false };
+                    let content = json!([{ "type": "text", "text": answer["result"]["action"] }]);
+                    let result = json!({ "content": content });
+                    event(
+                        stream,
+                        &json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result }),
+                    );
+                    let whole = begun && stream.write_all(b"0\r\n\r\n").is_ok();
+                    end.lock().unwrap().send(()).is_ok() && whole
+                }
+                ("", "q") => {
+                    drop(tell.lock().unwrap().send(call.body.clone()));
+                    // The call has ended by the time that the answer to its question is taken.
+                    ended.lock().unwrap().recv_timeout(e2e::PATIENCE).is_ok()
+                        && stream.write_all(taken).is_ok()
+                }
+                ("", "p") => {
+                    pong.lock().unwrap().send(()).is_ok() && stream.write_all(taken).is_ok()
+                }
+                ("", _) if call.head.starts_with("GET") => {
+                    let session = crate::streaming::session_of(call);
+                    let begun = stream.write_all(head).is_ok();
+                    kept.lock().unwrap().insert(session, stream.try_clone().unwrap());
+                    begun
+                }
+                ("initialize", _) => {
+                    let result = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+                        "serverInfo": { "name": "fake", "version": "1" } });
+                    let number = count.fetch_add(1, Ordering::SeqCst);
+                    let session = format!("mcp-session-id: s-{number}\r\n");
+                    stream.write_all(&with_header(&call.result(&result), &session)).is_ok()
+                }
+                ("tools/list", _) => {
+                    stream.write_all(&call.result(&json!({ "tools": [tool("work")] }))).is_ok()
+                }
+                _ => stream.write_all(&e2e::server::greeting(call, Era::Legacy)).is_ok(),
+            }
+        });
+        Self { server, streams, ponged }
+    }
+
+    fn gateway(&self) -> Gateway {
+        Config::asked(&self.server.url()).policy(RULES).start()
+    }
+
+    /// Reports on the stream of the session how far the latest call is, and waits until that was read.
+    fn reports(&self, steps: impl IntoIterator<Item = usize>) {
+        let call = self.server.tool_calls().pop().unwrap();
+        let session = crate::streaming::session_of(&call);
+        let mut stream = eventually("the stream of the session", || {
+            let streams = self.streams.lock().unwrap();
+            streams.get(&session).map(|stream| stream.try_clone().unwrap())
+        });
+        for done in steps {
+            event(&mut stream, &progress(&call.body["params"]["_meta"]["progressToken"], done));
+        }
+        event(&mut stream, &json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" }));
+        self.ponged.recv_timeout(e2e::PATIENCE).unwrap();
+    }
+}
+
+/// Begins a call of `work` that wants progress: what its client has to send with the answer.
+fn works(client: &Client) -> (Value, Value) {
+    let meta = json!({ "progressToken": "first" });
+    let answer =
+        client.ask("tools/call", json!({ "name": "work", "arguments": {}, "_meta": meta }));
+    let events = answer.events();
+    assert!(events[0].contains(r#""progressToken":"first""#), "{answer:?}");
+    let result = answer.json()["result"].clone();
+    assert_eq!(result["resultType"], "input_required", "{answer:?}");
+    let key = result["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    (result["requestState"].clone(), json!({ key: { "action": "decline" } }))
+}
+
+/// Comes back with the answer, and with `meta`: how far the call was said to be, under the token `second`.
+#[expect(clippy::disallowed_methods, reason = "the gateway's output, not a peer's")]
+fn comes_back(client: &Client, (state, inputs): &(Value, Value), meta: &Value) -> Vec<u64> {
+    let answer = client.ask(
+        "tools/call",
+        json!({ "name": "work", "arguments": {}, "requestState": state, "inputResponses": inputs, "_meta": meta }),
+    );
+    assert_eq!(answer.text(), "decline", "{answer:?}");
+    let told = answer.events().into_iter().filter(|event| event.contains("notifications/progress"));
+    let told = told.map(|event| {
+        let params = serde_json::from_str::<Value>(&event).unwrap()["params"].clone();
+        assert_eq!(params["progressToken"], "second", "{event}");
+        params["progress"].as_u64().unwrap()
+    });
+    told.collect()
+}
+
+fn lost(gateway: &Gateway) -> u64 {
+    gateway.metric_now("portcullis_progress_dropped_total{server=\"up\"}")
+}
+
+#[test]
+fn progress_on_the_stream_of_a_session_that_follows_a_question_is_told_when_the_client_comes_back()
+{
+    let reporting = Reporting::start();
+    let gateway = reporting.gateway();
+    let ana = able(&gateway, Era::Modern, ANA);
+    let begun = works(&ana);
+    // The response to the call is there before all of it could be passed on.
+    reporting.reports(2..=41);
+    let told = comes_back(&ana, &begun, &json!({ "progressToken": "second" }));
+    assert_eq!((told, lost(&gateway)), ((2..=41).collect::<Vec<_>>(), 0));
+}
+
+#[test]
+fn of_much_progress_while_a_call_waits_for_its_client_the_latest_is_told() {
+    let reporting = Reporting::start();
+    let gateway = reporting.gateway();
+    let ana = able(&gateway, Era::Modern, ANA);
+    let begun = works(&ana);
+    reporting.reports(2..=101);
+    let told = comes_back(&ana, &begun, &json!({ "progressToken": "second" }));
+    // 63 beside the response.
+    assert_eq!(told, (39..=101).collect::<Vec<_>>());
+    assert_eq!(lost(&gateway), 37);
+}
+
+/// SPEC 2026-07-28 basic/patterns/progress#behavior-requirements: progress names a token of an active request.
+#[test]
+fn a_client_that_comes_back_without_a_progress_token_is_told_of_none() {
+    let reporting = Reporting::start();
+    let gateway = reporting.gateway();
+    let ana = able(&gateway, Era::Modern, ANA);
+    let begun = works(&ana);
+    reporting.reports([2, 3]);
+    assert_eq!(comes_back(&ana, &begun, &json!({})), Vec::<u64>::new());
+    eventually("it is counted", || (lost(&gateway) == 2).then_some(()));
 }

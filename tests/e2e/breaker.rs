@@ -293,6 +293,105 @@ fn who_cannot_be_reached_is_left_alone_too() {
     assert_eq!(gateway.last()["reason"], "circuit-open");
 }
 
+/// How many operations of `method` with these labels clients saw end with `error`, by the server.
+fn failed(gateway: &Gateway, method: &str, labels: &str, error: &str) -> u64 {
+    let text = gateway.metrics();
+    let begins = format!(
+        "mcp_server_operation_duration_seconds_count{{mcp_method_name=\"{method}\",{labels}portcullis_server=\"dead\","
+    );
+    let error = format!("error_type=\"{error}\"");
+    let lines = text.lines().filter(|line| line.starts_with(&begins) && line.contains(&error));
+    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn a_server_whose_tools_cannot_be_read_is_named_with_the_failure() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let policy = "rules:\n- {id: all, effect: allow, principals: ['*'], servers: ['*'], tools: [work, other]}";
+    for era in ERAS {
+        let good = Server::echo(era, &["work"]);
+        let servers = format!(
+            "- {{name: dead, url: 'http://{free}/mcp', circuitBreaker: {{failures: 2, openFor: 1h}}}}\n- {{name: good, url: '{}'}}",
+            good.url()
+        );
+        let mut config = Config::with(&servers, "[dead, good]").policy(policy);
+        config.routes.push_str("\n- {path: /plain, servers: [good, dead], prefix: never}");
+        let gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        let labels = "gen_ai_tool_name=\"work\",gen_ai_operation_name=\"execute_tool\",".to_owned();
+        let mut refused = 0;
+        eventually("the circuit is open", || {
+            let answer = ana.call("dead__work", &json!({}));
+            let record = gateway.last();
+            let reason = record["reason"].as_str().unwrap();
+            assert!(["upstream-connect", "circuit-open"].contains(&reason), "{answer:?} {record}");
+            assert_eq!(
+                (&record["server"], &record["tool"]),
+                (&json!("dead"), &json!("dead__work")),
+                "{record}"
+            );
+            refused += u64::from(reason == "upstream-connect");
+            (reason == "circuit-open").then_some(())
+        });
+        assert_eq!(failed(&gateway, "tools/call", &labels, "upstream-connect"), refused);
+        assert_eq!(failed(&gateway, "tools/call", &labels, "circuit-open"), 1);
+        // No other server of the route has the name.
+        let plain = Client::connect(gateway.address, "/plain", era, Some(ANA));
+        assert!(plain.call("other", &json!({})).code() < 0);
+        assert_eq!(gateway.last()["server"], "dead");
+        assert_eq!(
+            failed(&gateway, "tools/call", &labels.replace("work", "other"), "circuit-open"),
+            1
+        );
+        // It is another's.
+        assert!(work(&plain).json()["result"].is_object());
+        assert_eq!(gateway.last()["server"], "good");
+    }
+}
+
+#[test]
+fn a_server_that_cannot_be_met_is_named_with_the_failure() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for era in ERAS {
+        let good = Server::echo(era, &["work"]);
+        let servers = format!(
+            "- {{name: dead, url: 'http://{free}/mcp'}}\n- {{name: good, url: '{}'}}",
+            good.url()
+        );
+        let mut config = Config::with(&servers, "[dead, good]").policy(
+            "rules:\n- {id: one, effect: allow, principals: ['*'], servers: [dead], tools: ['*']}",
+        );
+        config.routes.push_str("\n- {path: /alone, servers: [dead]}");
+        let gateway = config.start();
+        let key = format!("Bearer {ANA}");
+        for path in ["/mcp", "/alone"] {
+            let ana = Client::silent(gateway.address, path, era, &[("authorization", &key)]);
+            let (method, answer) = match era {
+                Era::Legacy => ("initialize", ana.hello()),
+                Era::Modern => ("server/discover", ana.ask("server/discover", json!({}))),
+            };
+            assert!(answer.code() < 0, "{answer:?}");
+            let record = gateway.last();
+            assert_eq!(
+                (&record["method"], &record["server"], &record["reason"]),
+                (&json!(method), &json!("dead"), &json!("upstream-connect")),
+                "{path}: {record}"
+            );
+            if era == Era::Modern {
+                assert!(ana.ask("tools/list", json!({})).code() < 0);
+                let record = gateway.last();
+                assert_eq!(
+                    (&record["server"], &record["reason"]),
+                    (&json!("dead"), &json!("upstream-connect")),
+                    "{path}: {record}"
+                );
+            }
+        }
+        let method = if era == Era::Legacy { "initialize" } else { "server/discover" };
+        assert_eq!(failed(&gateway, method, "", "upstream-connect"), 2);
+    }
+}
+
 #[test]
 fn what_a_breaker_cannot_be_is_said_with_its_place() {
     let server = Server::echo(Era::Modern, &["work"]);

@@ -276,6 +276,7 @@ fn spans_say_what_was_denied_and_what_failed() {
     });
     assert_eq!((denied.is_error, &*denied.name), (false, "tools/call"), "the caller's fault");
     assert_eq!(denied.attributes["rpc.response.status_code"], "-32602");
+    assert_eq!(denied.attributes["portcullis.server"], "up", "it was for this one");
     let all = receiver.spans();
     let own = |span: &&Span| span.trace == denied.trace;
     assert_eq!(all.iter().filter(own).count(), 1, "nothing was sent to a server");
@@ -572,5 +573,63 @@ fn tools_that_were_approved_are_counted_by_name_though_rules_have_patterns() {
             called(&gateway, "write")
         });
         assert_eq!(called(&gateway, "made-up"), None);
+    }
+}
+
+#[test]
+fn tools_and_prompts_are_counted_by_the_names_that_their_servers_give_them() {
+    for era in ERAS {
+        let offers =
+            json!({ "tools": [e2e::server::tool("read")], "prompts": [{ "name": "greet" }] });
+        let server = || {
+            Server::offering(era, offers.clone(), |call| match call.method() {
+                "prompts/get" => json!({ "resultType": "complete", "messages": [] }),
+                _ => json!({ "resultType": "complete", "content": [] }),
+            })
+        };
+        let (one, two) = (server(), server());
+        let servers =
+            format!("- {{name: one, url: '{}'}}\n- {{name: two, url: '{}'}}", one.url(), two.url());
+        let folder = Folder::new();
+        // Rules and the lockfile name tools and prompts as servers do.
+        let gateway = Config::with(&servers, "[one, two]")
+            .policy(
+                "rules:\n- {id: a, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], prompts: [greet]}",
+            )
+            .approved(&folder.path().join("portcullis.lock"))
+            .start();
+        let ana = gateway.client(era, ANA);
+        for (name, times) in [("one__read", 1), ("two__read", 2)] {
+            for _ in 0..times {
+                assert!(ana.call(name, &json!({})).json()["result"].is_object());
+                assert_eq!(gateway.last()["tool"], name, "the record has what the client has said");
+            }
+        }
+        assert!(
+            ana.ask("prompts/get", json!({ "name": "two__greet" })).json()["result"].is_object()
+        );
+        // What leads to no server, and what no server has.
+        for name in ["read", "one__made-up", "three__read"] {
+            assert!(ana.call(name, &json!({})).code() < 0);
+        }
+        let text = gateway.metrics();
+        for side in ["server", "client"] {
+            let count = |what: &str| {
+                let line =
+                    format!("mcp_{side}_operation_duration_seconds_count{{mcp_method_name={what}");
+                value(&text, &line)
+            };
+            for (server, times) in [("one", 1), ("two", 2)] {
+                let labels = format!(
+                    "\"tools/call\",gen_ai_tool_name=\"read\",gen_ai_operation_name=\"execute_tool\",portcullis_server=\"{server}\""
+                );
+                assert_eq!(count(&labels), Some(times), "{text}");
+            }
+            let prompt = "\"prompts/get\",gen_ai_prompt_name=\"greet\",portcullis_server=\"two\"";
+            assert_eq!(count(prompt), Some(1), "{text}");
+            let other = count("\"tools/call\",gen_ai_tool_name=\"_OTHER\"");
+            assert_eq!(other, (side == "server").then_some(3), "{text}");
+        }
+        assert!(!text.contains("__"), "{text}");
     }
 }

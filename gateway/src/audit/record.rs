@@ -23,7 +23,7 @@ use crate::detail::Detail;
 use crate::ending::{Ending, Outcome};
 use crate::hex;
 use crate::masking;
-use crate::metrics::Operated;
+use crate::metrics::{self, Operated};
 use crate::protocol::Version;
 use crate::trace::Trace;
 use crate::wire::{Id, Object};
@@ -143,6 +143,9 @@ pub struct Record {
     pub server: Option<Box<str>>,
     /// What it was for: a tool, a prompt, a resource, as the caller named it.
     pub item: Option<(Kind, Box<str>)>,
+    /// What its server calls it, where that is known: on a route it can have another name. Metrics tell tools and prompts
+    /// apart by it.
+    pub own_name: Option<Box<str>>,
     /// The keyed digest of the arguments.
     pub argument_digest: Option<String>,
     /// What was said, where that is recorded.
@@ -236,6 +239,7 @@ impl Record {
             rpc_id: None,
             server: None,
             item: None,
+            own_name: None,
             argument_digest: None,
             captured: None,
             announced: false,
@@ -474,9 +478,11 @@ impl Record {
     pub(super) fn operated(&self, ending: Ending) -> Operated<'_> {
         let named =
             self.item.as_ref().filter(|(kind, _)| matches!(kind, Kind::Tool | Kind::Prompt));
+        // What leads to no server has no name that a label could have, also where another route has such a tool.
+        let own_name = self.own_name.as_deref().unwrap_or(metrics::OTHER);
         Operated {
             method: self.method.as_deref(),
-            name: named.map(|(_, name)| &**name),
+            name: named.map(|_| own_name),
             server: self.server.as_deref(),
             version: self.version.map(Version::as_str),
             error: ending.error_type(ending.reason.or_else(|| self.reason())),

@@ -295,7 +295,7 @@ impl Underway {
     /// Goes on with a call that waited for a modern client.
     pub(super) async fn resume(mut self, inputs: Option<Fragment>) -> Response<Body> {
         let waiting = std::mem::take(&mut self.call.waiting);
-        self.call.answer.renew();
+        self.call.answer.resume();
         let replier = self.call.answer.replier();
         for question in waiting {
             let given = inputs.as_ref().and_then(|inputs| inputs.value().get(&question.key));

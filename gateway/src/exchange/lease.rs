@@ -173,6 +173,7 @@ impl Gateway {
         record.rpc_id = Some(call.id.clone());
         record.method.clone_from(&call.method);
         record.item.clone_from(&call.asked);
+        record.own_name = Some(call.name.clone());
         if let Some(trace) = &call.trace {
             record.trace = trace.clone();
         }

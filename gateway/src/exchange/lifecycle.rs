@@ -13,6 +13,7 @@ use policy::work::Budget;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::listing::of_servers;
 use super::{Arrived, Gateway};
 use crate::audit::Record;
 use crate::body::Body;
@@ -40,7 +41,7 @@ impl Gateway {
     /// `server/discover`
     pub(super) async fn discover(&self, arrived: Arrived, record: Box<Record>) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(NO_ID);
-        let entry = match self.journal.open_read(record) {
+        let mut entry = match self.journal.open_read(record) {
             Ok(entry) => entry,
             Err(error) => return reply::error(&Failure::Audit(error).public(None), Some(&id)),
         };
@@ -57,13 +58,13 @@ impl Gateway {
             };
             (server, hello.map(shared))
         });
-        match self.presented(&arrived, asked.collect()).await {
+        match self.presented(&arrived, asked.collect(), entry.record()).await {
             Ok(servers) => {
                 let ttl = servers.iter().map(|server| server.hello.ttl).min().unwrap_or(0);
                 let response = Presentation::new(&servers, Era::Modern).discovered(&id, ttl);
                 self.shown(entry, Ending::answered(), Some(&id), response)
             }
-            Err(error) => self.failed(entry, &Failure::Upstream(error), Some(&id)),
+            Err(failure) => self.failed(entry, &failure, Some(&id)),
         }
     }
 
@@ -97,9 +98,9 @@ impl Gateway {
             (server, hello)
         });
         let hellos = hellos.collect();
-        let servers = match self.presented(&arrived, hellos).await {
+        let servers = match self.presented(&arrived, hellos, entry.record()).await {
             Ok(servers) => servers,
-            Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
+            Err(failure) => return self.failed(entry, &failure, Some(&id)),
         };
         let (principal, route) = (&arrived.caller.principal, arrived.route.identity());
         let sealed = self.sessions.seal(principal, &route, version, client, &legs);
@@ -158,20 +159,22 @@ impl Gateway {
     }
 
     /// The servers that could be reached, and what of them the caller may use; one that cannot be
-    /// reached does not hide the others.
+    /// reached does not hide the others. Where one server alone could not be reached and there is no other, `record` names
+    /// it.
     async fn presented(
         &self,
         arrived: &Arrived,
         asked: Vec<Asked<'_>>,
-    ) -> Result<Vec<Presented>, UpstreamError> {
+        record: Option<&mut Record>,
+    ) -> Result<Vec<Presented>, Failure> {
         let principal = &arrived.caller.principal;
-        let (mut servers, mut failed) = (Vec::new(), None);
+        let (mut servers, mut failed) = (Vec::new(), Vec::new());
         for (server, hello) in asked {
             let (hello, shared) = match hello {
                 Ok(found) => found,
                 Err(error) if self.is_stranger(server, &error) => continue,
                 Err(error) => {
-                    failed = Some(error);
+                    failed.push((server, error));
                     continue;
                 }
             };
@@ -188,10 +191,12 @@ impl Gateway {
             let (name, keeps) = (server.name().as_str().into(), self.policy.keeps(server.name()));
             servers.push(Presented { name, hello, granted, shared, keeps });
         }
-        match failed {
-            Some(error) if servers.is_empty() => Err(error),
-            Some(_) | None => Ok(servers),
+        if servers.is_empty()
+            && let Some(failure) = of_servers(failed, record)
+        {
+            return Err(failure);
         }
+        Ok(servers)
     }
 
     /// What a server says of itself, as far as that was approved. Capabilities that a client needs to

@@ -78,7 +78,7 @@ impl Gateway {
             .map(|(at, server, permit)| self.read(&arrived, &entry, at, server, permit));
         let read = join_all(reads).await;
         let took = self.clock.instant().saturating_duration_since(started);
-        let (mut parts, mut missing, mut failed) = (Vec::new(), Vec::new(), None);
+        let (mut parts, mut missing, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         let mut stranger = false;
         for (server, result) in read {
             match result {
@@ -87,12 +87,14 @@ impl Gateway {
                 Err(error) if self.is_stranger(server, &error) => stranger = true,
                 Err(error) => {
                     missing.push(server.name().clone());
-                    failed = Some(error);
+                    failed.push((server, error));
                 }
             }
         }
-        if let Some(error) = failed.filter(|_| parts.is_empty()) {
-            return self.failed(entry, &Failure::Upstream(error), Some(&id));
+        if parts.is_empty()
+            && let Some(failure) = of_servers(failed, entry.record())
+        {
+            return self.failed(entry, &failure, Some(&id));
         }
         let parts_are_empty = parts.is_empty();
         for part in &parts {
@@ -297,12 +299,13 @@ impl Gateway {
     }
 
     /// The server on a route with several that shows something of `kind` under `name`, and its name
-    /// there.
+    /// there. Where one server alone could not be read and no other has the name, `record` names that server.
     pub(super) async fn named<'a>(
         &self,
         arrived: &'a Arrived,
         kind: Kind,
         name: &str,
+        record: &mut Record,
     ) -> Result<Option<(usize, &'a Arc<Upstream>, Box<str>)>, Failure> {
         let (principal, route) = (&*arrived.caller.principal, &arrived.route);
         let granted = |(_, server): &(usize, &Arc<Upstream>)| {
@@ -327,12 +330,12 @@ impl Gateway {
             read.unwrap_or(Err(UpstreamError::Timeout(patience)))
         });
         let read = join_all(reads).await;
-        let (mut found, mut failed) = (Vec::new(), None);
+        let (mut found, mut failed) = (Vec::new(), Vec::new());
         let mut seen: Vec<(usize, &Arc<Upstream>, Arc<Listing>)> = Vec::new();
         for ((at, server), listing) in candidates.into_iter().zip(read) {
             match listing {
                 Ok(listing) => seen.push((at, server, listing)),
-                Err(error) => failed = Some(error),
+                Err(error) => failed.push((server, error)),
             }
         }
         let visible = |server: &Arc<Upstream>, listing: &Listing, name: &str| {
@@ -360,13 +363,29 @@ impl Gateway {
                 }
             }
         }
-        match (found.pop(), found.is_empty(), failed) {
-            (Some(found), true, _) => Ok(Some(found)),
-            // It may be the name of something of the server that could not be read.
-            (None, _, Some(error)) => Err(Failure::Upstream(error)),
-            (_, _, _) => Ok(None),
+        if let (None, [(server, _)]) = (found.first(), &failed[..]) {
+            let naming = route.naming(server.name(), Arc::default());
+            record.own_name = naming.own_name(server.name(), name).map(Into::into);
+        }
+        match (found.pop(), found.is_empty()) {
+            (Some(found), true) => Ok(Some(found)),
+            (Some(_), false) => Ok(None),
+            // It may be the name of something of a server that could not be read.
+            (None, _) => of_servers(failed, Some(record)).map_or(Ok(None), Err),
         }
     }
+}
+
+/// How it is told that these servers could not be asked, if there are any: as the last of them failed. `record` names the
+/// server where it is one alone.
+pub(super) fn of_servers(
+    mut failed: Vec<(&Arc<Upstream>, UpstreamError)>,
+    record: Option<&mut Record>,
+) -> Option<Failure> {
+    if let (Some(record), [(server, _)]) = (record, &failed[..]) {
+        record.server = Some(server.name().as_str().into());
+    }
+    failed.pop().map(|(_, error)| Failure::Upstream(error))
 }
 
 const MISTAKEN: UpstreamError = UpstreamError::Protocol("a list was released as something else");

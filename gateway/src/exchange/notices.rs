@@ -86,7 +86,7 @@ impl Gateway {
         };
         self.conversations.enter(seat).set_level(level.value().raw().into());
         let params = [("level".into(), level)];
-        let mut refused = None;
+        let (mut refused, alone) = (None, arrived.route.servers.len() == 1);
         for (at, server) in arrived.route.servers.iter().enumerate() {
             let granted = self.policy.grants_any(&arrived.caller.principal, server.name());
             let Some(leg) = arrived.leg(at).filter(|_| granted) else { continue };
@@ -105,6 +105,7 @@ impl Gateway {
                     refused = Some(error.map_err(Failure::Withheld));
                     if let Some(record) = entry.record() {
                         record.found(found);
+                        record.server = alone.then(|| server.name().as_str().into());
                     }
                 }
                 Ok(Some(Outcome::Result(_)) | None) => {}
@@ -114,7 +115,6 @@ impl Gateway {
                 }
             }
         }
-        let alone = arrived.route.servers.len() == 1;
         let response = match refused.filter(|_| alone) {
             Some(Ok(Some(error))) => reply::json(reply::server_error(&id, Era::Legacy, &error)),
             Some(Err(failure)) => return self.failed(entry, &failure, Some(&id)),

@@ -394,13 +394,14 @@ impl Gateway {
         record.argument_digest =
             arguments.map(|args| self.journal.digest(args.value().raw().as_bytes()));
         let mut ask = ask;
-        let Some(target) = self.target(arrived, &mut ask).await? else {
+        let Some(target) = self.target(arrived, &mut ask, record).await? else {
             let (decision, denial) = Policy::unknown(kind);
             record.verdict = Verdict::Decided(Box::new(decision));
             return Err(Failure::Denied(kind, denial));
         };
         let (at, server, name) = target;
         record.server = Some(server.name().as_str().into());
+        record.own_name = Some(name.clone());
         self.capture_arguments(server.name(), ask.arguments.as_ref(), record).await;
         if matches!(ask.verb, Verb::Task(_)) {
             record.item = Some((kind, name.clone()));
@@ -470,11 +471,12 @@ impl Gateway {
         Ok(Admitted { at, server: Arc::clone(server), permit, verb, name, state, mirrored })
     }
 
-    /// The server a name leads to, and the name there.
+    /// The server a name leads to, and the name there. Where that cannot be found out, `record` says whose failure it is.
     async fn target<'a>(
         &self,
         arrived: &'a Arrived,
         ask: &mut UseAsk,
+        record: &mut Record,
     ) -> Result<Option<(usize, &'a Arc<Upstream>, Box<str>)>, Failure> {
         let servers = &arrived.route.servers;
         if matches!(ask.verb, Verb::Task(_)) {
@@ -504,7 +506,9 @@ impl Gateway {
                 let first = granted.next();
                 first.filter(|_| granted.next().is_none()).map(|(at, s)| (at, s, ask.name.clone()))
             }
-            kind @ (Kind::Tool | Kind::Prompt) => self.named(arrived, kind, &ask.name).await?,
+            kind @ (Kind::Tool | Kind::Prompt) => {
+                self.named(arrived, kind, &ask.name, record).await?
+            }
         };
         Ok(found)
     }

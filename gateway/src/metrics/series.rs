@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use super::{Histogram, Labels, Operated, Value};
+use super::{Histogram, Labels, OTHER, Operated, Value};
 use crate::protocol::method;
 
 /// Most histograms of one name: what comes after that is counted together.
@@ -17,8 +17,6 @@ const MOST: usize = 1000;
 /// Codes that mean something everywhere: a server chooses its own.
 const CODES: [i32; 9] =
     [-32_700, -32_600, -32_601, -32_602, -32_603, -32_000, -32_002, -32_020, -32_042];
-/// What stands for what is not configured.
-const OTHER: &str = "_OTHER";
 
 /// The labels of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,7 +31,7 @@ struct Operation<'a> {
 }
 
 impl<'a> Operation<'a> {
-    /// With the method as the peer named it, and of the names those that are configured.
+    /// With the method as the peer named it, and of the names of servers' things those that are configured.
     fn named(what: &Operated<'a>, names: &Labelled) -> Self {
         let method = what.method.unwrap_or(OTHER);
         let is_named = matches!(method, method::TOOLS_CALL | method::PROMPTS_GET);

@@ -110,6 +110,9 @@ impl Span {
             }
             Some((Kind::Method, _)) | None => {}
         }
+        if let Some(server) = &self.server {
+            found.push(("portcullis.server", text(&**server)));
+        }
         if let Some(version) = self.version {
             found.push(("mcp.protocol.version", text(version.as_str())));
         }
@@ -151,11 +154,7 @@ impl Span {
 
     /// What there is to say of the side of the server.
     pub(super) fn client_side(&self) -> Attributes<'_> {
-        let mut found = self.common();
-        if let Some(server) = &self.server {
-            found.push(("portcullis.server", text(&**server)));
-        }
-        found
+        self.common()
     }
 }
 

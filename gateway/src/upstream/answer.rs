@@ -57,10 +57,13 @@ pub struct Answer {
     pub(super) pings: Gcra,
     /// What the server says elsewhere in the session, and means for this call.
     pub(super) aside: Option<Ticket>,
+    /// How many of the messages that wait there come before what comes in answer.
+    pub(super) ahead: usize,
     /// The server has reported progress in the answer itself.
     pub(super) reports: bool,
-    /// The response, while what the server said before it elsewhere may still be on its way.
-    pub(super) last: Option<(Message, Instant)>,
+    /// The response, while what the server said before it elsewhere was not read, and until when that may still be on its
+    /// way, if it may.
+    pub(super) last: Option<(Message, Option<Instant>)>,
     /// What of the server's answer is in memory when it has been read to its end.
     pub(super) received: Option<Received>,
     /// The request, while the headers of its response have not come.
@@ -268,11 +271,16 @@ impl Answer {
             if let Some(step) = self.trailing_step().await {
                 return step;
             }
-            if self.lost.is_some() {
+            let said_before = self.said_before();
+            if said_before.is_none() && self.lost.is_some() {
                 self.find().await.inspect_err(|error| self.pass.refused(error))?;
             }
             let mut here = false;
-            let message = match self.interim_message(patience).await? {
+            let said = match said_before {
+                None => self.interim_message(patience).await?,
+                said => said,
+            };
+            let message = match said {
                 Some(message) => message,
                 None => {
                     let Some(messages) = &mut self.messages else {
@@ -299,10 +307,11 @@ impl Answer {
             };
             self.attempts = 0;
             match message {
-                Message::Response(_) if self.trails() => {
-                    self.last = Some((message, Instant::now() + TRAILING));
+                Message::Response(_) => {
+                    self.ahead = self.aside.as_ref().map_or(0, Ticket::waiting);
+                    let until = self.trails().then(|| Instant::now() + TRAILING);
+                    self.last = Some((message, until));
                 }
-                Message::Response(_) => return self.end(message),
                 Message::Notification(told) => {
                     self.reports |= here && &*told.method == method::PROGRESS;
                     return Ok(Step::Told(told));
@@ -323,15 +332,41 @@ impl Answer {
         }
     }
 
-    /// Once the response has come: what was logged before it on another connection, and then the response; `None` before.
+    /// Once the response has come: what was said before it on another connection, and then the response; `None` before.
     async fn trailing_step(&mut self) -> Option<Result<Step, UpstreamError>> {
         let until = self.last.as_ref().map(|(_, until)| *until)?;
-        let told = timeout_at(until, aside(&mut self.aside)).await;
-        if let Ok(Some(Message::Notification(told))) = told {
-            return Some(Ok(Step::Told(told)));
+        while let Some(said) = self.said_before() {
+            if let Message::Notification(told) = said {
+                return Some(Ok(Step::Told(told)));
+            }
+        }
+        if let Some(until) = until {
+            let told = timeout_at(until, aside(&mut self.aside)).await;
+            if let Ok(Some(Message::Notification(told))) = told {
+                return Some(Ok(Step::Told(told)));
+            }
         }
         let (last, _) = self.last.take()?;
         Some(self.end(last))
+    }
+
+    /// What the server has said elsewhere and comes first, as long as there is any of it. A response there for which there
+    /// is no room is passed over.
+    fn said_before(&mut self) -> Option<Message> {
+        while self.ahead > 0 {
+            self.ahead -= 1;
+            if let Some(Ok(said)) = self.aside.as_mut().and_then(Ticket::try_next) {
+                return Some(said);
+            }
+        }
+        None
+    }
+
+    /// Goes on with a call that has waited for its client. What the server has said meanwhile elsewhere comes first: it was
+    /// said before the client's answer, and what the server says after that can bring the call to its end.
+    pub fn resume(&mut self) {
+        self.renew();
+        self.ahead = self.aside.as_ref().map_or(0, Ticket::waiting);
     }
 
     /// Answers a ping beside the answer: a server that does not take the reply does not delay what comes next.
@@ -435,10 +470,10 @@ impl Answer {
         logs || self.manner.progress && !self.reports && aside.may_trail()
     }
 
-    /// Gives progress that names another request of the session to that one; whether there is one.
+    /// Gives progress that names another request of the session to that one; whether there is one, and it had room.
     #[must_use]
     pub fn passes_on(&self, told: &Notification) -> bool {
-        if !matches!(Named::of(told), Named::Request(_)) {
+        if !matches!(Named::of(told), Named::Request(id) if id != self.id) {
             return false;
         }
         let told = Notification { method: told.method.clone(), params: told.params.clone() };

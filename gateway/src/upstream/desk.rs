@@ -5,7 +5,7 @@
 //! is: see [`Serves`]. A question that belongs to no one call is refused. Progress goes to the request whose
 //! token it has; without a token to the only request that wants progress, if there is one; and to nobody else.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,7 @@ use crate::protocol::{meta, method};
 use crate::share::{NoShare, Share, Shares};
 use crate::wire::{Id, Message, Notification, Outcome, Request, Response};
 
-/// Messages that wait for one request.
+/// Messages that wait for one request. The last place is for its response; of progress the latest waits.
 const WAITING: usize = 64;
 /// Messages that wait for one listener; a slower one misses the oldest.
 const HEARD: usize = 256;
@@ -92,6 +92,8 @@ pub(super) struct Desk {
 struct Waiting {
     id: i64,
     messages: mpsc::Sender<Queued>,
+    /// The progress that waits.
+    progress: Arc<Mutex<Reported>>,
     /// What the client behind the request takes.
     takes: Takes,
     /// The id of the caller behind it.
@@ -112,11 +114,16 @@ enum Recipient {
 /// Room for a message that waits; `None` where it is too short to be counted.
 type Room = Option<Share<Recipient>>;
 
+/// Progress that waits for one request, the oldest first. At least as many [`Queued::Progress`] wait as there is of it.
+type Reported = VecDeque<(Notification, Room)>;
+
 /// What waits for one request.
 #[derive(Debug)]
 enum Queued {
     /// Something on the way to the response.
     Interim(Message, Room),
+    /// The oldest progress that waits, if there is any left: some may have made room for what came later.
+    Progress,
     /// The response, and the part of its caller's share that it takes.
     Response(Response, Option<Received>),
     /// There was a response, and no room for it.
@@ -161,6 +168,8 @@ pub(super) struct Ticket {
     desk: Arc<Desk>,
     id: i64,
     messages: mpsc::Receiver<Queued>,
+    /// The progress that waits.
+    progress: Arc<Mutex<Reported>>,
     /// What the response takes.
     received: Option<Received>,
 }
@@ -209,10 +218,13 @@ impl Desk {
         if waiting.len() >= self.limit {
             return None;
         }
-        let caller = caller.map(Into::into);
-        waiting.insert(id, Waiting { id, messages: sender, takes, caller, is_sent: false });
+        let (caller, progress) = (caller.map(Into::into), Arc::<Mutex<Reported>>::default());
+        let reported = Arc::clone(&progress);
+        let request =
+            Waiting { id, messages: sender, progress: reported, takes, caller, is_sent: false };
+        waiting.insert(id, request);
         drop(waiting);
-        Some(Ticket { desk: Arc::clone(self), id, messages, received: None })
+        Some(Ticket { desk: Arc::clone(self), id, messages, progress, received: None })
     }
 
     /// Room for a message of `bytes` that is to wait.
@@ -223,8 +235,8 @@ impl Desk {
         self.queued.take(&recipient, bytes.min(BYTES_OF_ONE)).map(Some)
     }
 
-    /// Room among the messages that wait for a request. The last place is for the response: progress may be lost, an
-    /// answer may not.
+    /// Room among the messages that wait for a request. The last place is for the response: what is said on the way may
+    /// be lost, an answer may not.
     fn room_at(&self, request: &Waiting, params: Option<&Fragment>) -> Option<Room> {
         if request.messages.capacity() <= 1 {
             return None;
@@ -311,7 +323,7 @@ impl Desk {
         self.read.store(true, Ordering::Relaxed);
     }
 
-    /// Gives a progress notification to the request it belongs to; whether there is one, and it has room.
+    /// Gives a progress notification to the request it belongs to; whether there is one, and nothing was dropped for it.
     ///
     /// THREAT: how far the call of one person is must not be told to another. One that names a request which
     /// is over, or is not of this session, is nobody's.
@@ -325,10 +337,28 @@ impl Desk {
             Named::Stranger => None,
         };
         let Some(request) = request else { return false };
-        let Some(room) = self.room_at(&request, told.params.as_ref()) else { return false };
         self.fruitless.store(0, Ordering::Relaxed);
-        hand(&request, Queued::Interim(Message::Notification(told), room));
-        true
+        self.report(&request, told)
+    }
+
+    /// Puts progress among what waits for a request: in the place of the oldest progress there, where no other is free.
+    /// Whether nothing was dropped.
+    fn report(&self, request: &Waiting, told: Notification) -> bool {
+        let room = self.room(Recipient::Request(request.id), size(told.params.as_ref()));
+        let Ok(room) = room else { return false };
+        let mut reported = reported(&request.progress);
+        if request.messages.capacity() <= 1 {
+            if reported.pop_front().is_some() {
+                reported.push_back((told, room));
+            }
+            return false;
+        }
+        reported.push_back((told, room));
+        let is_queued = request.messages.try_send(Queued::Progress).is_ok();
+        if !is_queued {
+            reported.pop_back();
+        }
+        is_queued
     }
 
     /// The only request that wants progress. Of those of several callers none is.
@@ -436,7 +466,8 @@ impl Desk {
 pub(super) enum Delivered {
     /// Nothing: it was given to the request it belongs to, or nobody is to have it.
     Done,
-    /// Nothing: it was progress that belongs to no request that wants it, and was dropped.
+    /// Nothing: it was progress that belongs to no request that wants it, or there was no room for all progress of its
+    /// request, and some was dropped.
     Unclaimed,
     /// A question that belongs to no one call: the server is told that it cannot be asked.
     Refused(Request),
@@ -456,6 +487,12 @@ fn size(part: Option<&Fragment>) -> usize {
     part.map_or(0, |part| part.document().memory())
 }
 
+/// The progress that waits for a request.
+fn reported(progress: &Mutex<Reported>) -> MutexGuard<'_, Reported> {
+    // No operation leaves the queue half changed.
+    progress.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A request that does not read what it asked for is given up rather than waited for.
 fn hand(request: &Waiting, queued: Queued) {
     if let Err(error) = request.messages.try_send(queued) {
@@ -469,17 +506,46 @@ impl Ticket {
     /// # Errors
     /// When there is no room for the response.
     pub(super) async fn next(&mut self) -> Option<Result<Message, NoShare>> {
-        Some(match self.messages.recv().await? {
+        loop {
+            let queued = self.messages.recv().await?;
+            if let Some(message) = self.taken(queued) {
+                return Some(message);
+            }
+        }
+    }
+
+    /// How many messages wait now, at most.
+    pub(super) fn waiting(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// The next message, if one waits; `None` also in the place of progress that has made room for later progress.
+    ///
+    /// # Errors
+    /// When there is no room for the response.
+    pub(super) fn try_next(&mut self) -> Option<Result<Message, NoShare>> {
+        let queued = self.messages.try_recv().ok()?;
+        self.taken(queued)
+    }
+
+    /// The message that has waited; `None` where it was progress that has made room for later progress.
+    fn taken(&mut self, queued: Queued) -> Option<Result<Message, NoShare>> {
+        match queued {
             Queued::Interim(message, room) => {
                 drop(room);
-                Ok(message)
+                Some(Ok(message))
+            }
+            Queued::Progress => {
+                let (told, room) = reported(&self.progress).pop_front()?;
+                drop(room);
+                Some(Ok(Message::Notification(told)))
             }
             Queued::Response(response, received) => {
                 self.received = received;
-                Ok(Message::Response(response))
+                Some(Ok(Message::Response(response)))
             }
-            Queued::NoRoom(none) => Err(none),
-        })
+            Queued::NoRoom(none) => Some(Err(none)),
+        }
     }
 
     /// What of the response is in memory, to be kept for as long as it is used.
@@ -654,6 +720,29 @@ mod tests {
         // Each is a little longer than a quarter of the room.
         assert_eq!((taken(&mut first), taken(&mut second)), (3 + 1 + 1, 1));
         assert!(matches!(desk.deliver(long(2)), Delivered::Done), "what was read makes room");
+    }
+
+    #[test]
+    fn of_progress_that_waits_the_latest_is_kept_and_the_response_still_comes() {
+        let (desk, mut first, _second) = calls(Serves::Session);
+        let said = |n: usize| {
+            let token = format!(r#""progressToken":1,"message":"{n}","#);
+            matches!(desk.deliver(progress(&token)), Delivered::Done)
+        };
+        let whole = (0..2 * WAITING).filter(|n| said(*n)).count();
+        drop(desk.deliver(message(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)));
+        let seen: Vec<_> = std::iter::from_fn(|| first.try_next()).map(Result::unwrap).collect();
+        let text = |message: &Message| match message {
+            Message::Notification(told) => {
+                let said = told.params.as_ref().unwrap().value().get("message").unwrap();
+                said.as_str().unwrap().into_owned()
+            }
+            Message::Response(_) => "the response".to_owned(),
+            Message::Request(_) => "a question".to_owned(),
+        };
+        let kept = (WAITING + 1..2 * WAITING).map(|n| n.to_string());
+        let kept: Vec<_> = kept.chain(["the response".to_owned()]).collect();
+        assert_eq!((whole, seen.iter().map(text).collect()), (WAITING - 1, kept));
     }
 
     #[tokio::test]

@@ -90,14 +90,14 @@ impl Noise {
         Self { limit, counts, last }
     }
 
-    /// Counts progress of `server` that belongs to no request of its session. The first is logged; a server
+    /// Counts progress of `server` that belongs to no request of its session, or finds no room. The first is logged; a server
     /// that reports in this way does so all the time.
     pub(super) fn progress_dropped(&self, server: &ServerName) {
         if self.counts.progress_dropped() {
             tracing::warn!(
                 %server,
-                "progress was dropped: it names no request of its session that is under way and wants it; \
-                 what is dropped from now on is counted and not logged"
+                "progress was dropped: it names no request of its session that is under way and wants it, or too much waits \
+                 for the request; what is dropped from now on is counted and not logged"
             );
         }
     }
