@@ -152,7 +152,7 @@ impl Naming {
     pub fn own_name<'a>(&self, server: &ServerName, shown: &'a str) -> Option<&'a str> {
         let unprefixed = || {
             let rest = shown.get(server.as_str().len()..)?.strip_prefix(BETWEEN)?;
-            (prefixed(server, rest) == shown).then_some(rest)
+            (prefixed(server, rest) == shown && !is_marked(rest)).then_some(rest)
         };
         match self.form {
             NameForm::Own | NameForm::Unshared => Some(shown),
@@ -199,9 +199,18 @@ pub fn prefixed(server: &ServerName, name: &str) -> String {
         return whole;
     }
     let digest = digest::digest(&digest::SHA256, whole.as_bytes());
-    let mark = hex::encode(digest.as_ref().get(..6).unwrap_or_default());
+    let mark = hex::encode(digest.as_ref().get(..MARK / 2).unwrap_or_default());
     let kept: String = whole.chars().map(fitting).take(LONGEST - mark.len() - 1).collect();
     format!("{kept}_{mark}")
+}
+
+/// Digits of the digest that tells apart a name that was cut or changed.
+const MARK: usize = 12;
+
+/// Whether this ends as a name that was cut or changed to fit.
+fn is_marked(name: &str) -> bool {
+    let is_mark = |mark: &str| mark.len() == MARK && mark.bytes().all(|b| b.is_ascii_hexdigit());
+    name.rsplit_once('_').is_some_and(|(_, mark)| is_mark(mark))
 }
 
 /// A character as it stands in a prefixed name.

@@ -26,6 +26,8 @@ pub enum UriError {
     Host,
     /// A port that is empty, is the usual one of the scheme, or is not a plain number.
     Port,
+    /// The letter of a drive that is not written as `C:`: some readers take `C|` for it (WHATWG URL, section 4.2).
+    Drive,
     /// A name or a password before the host.
     Userinfo,
     /// A segment of dots.
@@ -58,6 +60,7 @@ impl UriError {
             Self::Scheme => "the URI does not begin with a scheme",
             Self::Host => "the URI has no host, or one that is not written plainly",
             Self::Port => "the URI has a port that is not written plainly; leave out the usual one",
+            Self::Drive => "the URI has the letter of a drive that is not written as `C:`",
             Self::Userinfo => "the URI has a name or a password before its host",
             Self::Dots => "the URI has a segment of dots",
             Self::Empty => "the URI has an empty segment",
@@ -130,7 +133,7 @@ impl ResourceUri {
 
 /// The forms in which a URI in canonical form is compared with what is forbidden, revoked or locked: many
 /// servers give the same resource with and without a query, path parameters, a slash or blanks at the end, or
-/// another case of the authority, and for `file:` with any authority.
+/// another case of the authority or of the letter of a drive, and for `file:` with any authority.
 pub(crate) fn related(canonical: &str) -> Vec<Cow<'_, str>> {
     let folded = folded(canonical);
     let mut forms = vec![Cow::Borrowed(canonical)];
@@ -143,8 +146,10 @@ pub(crate) fn related(canonical: &str) -> Vec<Cow<'_, str>> {
         folded.strip_prefix("file://").and_then(|rest| rest.find('/').map(|at| (rest, at)));
     let hostless = hostless.and_then(|(rest, at)| rest.get(at..));
     let hostless = hostless.map(|path| Cow::Owned(format!("file://{path}")));
-    let whole: Vec<Cow<'_, str>> =
+    let mut whole: Vec<Cow<'_, str>> =
         [Some(Cow::Borrowed(&*folded)), hostless].into_iter().flatten().collect();
+    let drives: Vec<_> = whole.iter().filter_map(|form| with_other_drive(form)).collect();
+    whole.extend(drives.into_iter().map(Cow::Owned));
     let reduced: Vec<Cow<'_, str>> =
         whole.iter().filter_map(|form| without_parameters(form)).map(Cow::Owned).collect();
     for form in whole.iter().chain(&reduced) {
@@ -157,6 +162,21 @@ pub(crate) fn related(canonical: &str) -> Vec<Cow<'_, str>> {
         add(Cow::Borrowed(&**form));
     }
     forms
+}
+
+/// The text with the letter of its drive in the other case, if it has one: no system tells them apart.
+fn with_other_drive(text: &str) -> Option<String> {
+    let rest = text.strip_prefix("file://")?;
+    let (host, path) = rest.split_at(rest.find('/')? + 1);
+    let letter = path.chars().next().filter(char::is_ascii_alphabetic)?;
+    let after = path.get(1..)?;
+    let is_drive = after == ":" || after.starts_with(":/");
+    let other = if letter.is_ascii_lowercase() {
+        letter.to_ascii_uppercase()
+    } else {
+        letter.to_ascii_lowercase()
+    };
+    is_drive.then(|| format!("file://{host}{other}{after}"))
 }
 
 /// The text with its authority in lower case.
@@ -177,32 +197,30 @@ fn without_query(text: &str) -> &str {
     ends.and_then(|end| text.get(..end)).unwrap_or(text)
 }
 
-/// The text without path parameters (RFC 3986, section 3.3), if its path has any: servers that know them
+/// The text without path parameters (RFC 3986, section 3.3), if its path or its host has any: servers that know them
 /// take `/a;x/b` for `/a/b`. A segment that consists of parameters alone is left out.
 fn without_parameters(text: &str) -> Option<String> {
     let start = match text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) {
-        Some((scheme, rest)) => {
-            scheme.len() + "://".len() + split_at_any(rest, &['/', '?'], true).0.len()
-        }
+        Some((scheme, _)) => scheme.len() + "://".len(),
         None => text.find(':').map_or(0, |colon| colon + 1),
     };
     let (before, rest) = text.split_at(start);
     let (path, query) = rest.split_at(without_query(rest).len());
-    let path = path.strip_prefix('/').filter(|path| path.contains(';'))?;
-    let mut out = String::with_capacity(text.len());
-    out.push_str(before);
-    for segment in segments(path, true) {
+    if !path.contains(';') {
+        return None;
+    }
+    let mut names = Vec::new();
+    for (n, segment) in segments(path, true).into_iter().enumerate() {
         let (name, parameters) = split_at_any(segment, &[';'], true);
-        if !name.is_empty() || parameters.is_empty() {
-            out.push('/');
-            out.push_str(name);
+        // The first is the authority where there is one.
+        if !name.is_empty() || parameters.is_empty() || n == 0 && before.ends_with("//") {
+            names.push(name);
         }
     }
-    if out.len() == before.len() {
-        out.push('/');
-    }
-    out.push_str(query);
-    Some(out)
+    // Nothing is left of a path but its root.
+    let is_root = names.len() == 1 && path.contains('/');
+    let root = if is_root { "/" } else { "" };
+    Some(format!("{before}{}{root}{query}", names.join("/")))
 }
 
 /// The text without the slash at its end, where it has a path.
@@ -306,6 +324,9 @@ fn canonical(text: &str, source: Source) -> Result<Box<str>, UriError> {
         (Some(authority), usual) => {
             out.push_str("//");
             out.push_str(&host(authority, usual, source, &mut plain)?);
+            if scheme == "file" && is_unusual_drive(plain.trim_end_matches('/')) {
+                return Err(UriError::Drive);
+            }
         }
         (None, Some(_)) => return Err(UriError::Host),
         // RFC 8089: `file:/a` and `file:///a` are the same.
@@ -328,8 +349,12 @@ fn canonical(text: &str, source: Source) -> Result<Box<str>, UriError> {
         }
         let from = plain.len();
         component(segment, Part::Path, source, &mut out, &mut plain)?;
-        if is_dots(plain.get(from..).unwrap_or_default()) {
+        let said = plain.get(from..).unwrap_or_default();
+        if is_dots(said) {
             return Err(UriError::Dots);
+        }
+        if scheme == "file" && is_unusual_drive(said) {
+            return Err(UriError::Drive);
         }
         plain.push('/');
     }
@@ -369,6 +394,26 @@ fn is_dots(segment: &str) -> bool {
     !segment.is_empty() && segment.nfkc().all(|c| c == '.')
 }
 
+/// Whether this is the letter of a drive and a bar, which readers of `file:` take for a colon.
+fn is_unusual_drive(segment: &str) -> bool {
+    matches!(segment.as_bytes(), [letter, b'|'] if letter.is_ascii_alphabetic())
+}
+
+/// Whether the name of a host of the network is an address, and not in the one form of RFC 5952 or of four decimal
+/// numbers: readers take `127.1`, `0x7f.1` and `2130706433` for `127.0.0.1` (WHATWG URL, section 3.5).
+fn is_unusual_address(name: &str) -> bool {
+    if let Some(address) = name.strip_prefix('[') {
+        let address = address.strip_suffix(']').unwrap_or_default();
+        let parsed = address.parse::<std::net::Ipv6Addr>();
+        return parsed.map_or(true, |parsed| parsed.to_string() != address.to_ascii_lowercase());
+    }
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_number = !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit())
+        || last.strip_prefix("0x").or(last.strip_prefix("0X")).is_some_and(is_hex);
+    is_number && name.parse::<std::net::Ipv4Addr>().is_err()
+}
+
 /// The authority without userinfo, in lower case where the scheme is one of networks.
 fn host(
     authority: &str,
@@ -402,6 +447,9 @@ fn host(
     }
     // Names of hosts are ASCII (RFC 5891).
     if name.is_empty() || name.contains('%') {
+        return Err(UriError::Host);
+    }
+    if !name.contains('{') && is_unusual_address(name) {
         return Err(UriError::Host);
     }
     Ok(out.to_ascii_lowercase())

@@ -61,6 +61,17 @@ fn what_could_be_read_as_another_resource_is_refused() {
         ("file:///srv/secret \u{a0}", UriError::Blank),
         ("https://docs.example/a?q=1\u{3000}", UriError::Blank),
         ("mem://x ", UriError::Blank),
+        ("file:///C|/secret", UriError::Drive),
+        ("file:///c%7c/secret", UriError::Drive),
+        ("file://C|/secret", UriError::Drive),
+        ("file:/C|/secret", UriError::Drive),
+        ("https://127.1/secret", UriError::Host),
+        ("https://2130706433/secret", UriError::Host),
+        ("https://0x7f.1/secret", UriError::Host),
+        ("https://0177.0.0.1/secret", UriError::Host),
+        ("https://[0:0:0:0:0:0:0:1]/secret", UriError::Host),
+        ("https://[::0001]:8443/secret", UriError::Host),
+        ("https://[::1%25lo]/secret", UriError::Host),
         ("file:///srv/secret%", UriError::Escape),
         ("file:///srv/secret%zz", UriError::Escape),
         ("file:///srv/%c0%ae/secret", UriError::Escape),
@@ -134,6 +145,18 @@ fn a_prohibition_is_compared_with_every_form() {
             forms(text)
         );
     }
+    for (text, form) in [
+        ("notes:secret;x", "notes:secret"),
+        ("notes:a;x/secret", "notes:a/secret"),
+        ("notes:;x/secret", "notes:secret"),
+        ("notes:/a/;x", "notes:/a"),
+        ("db://users;x", "db://users"),
+        ("db://users;x/t;y?q", "db://users/t"),
+        ("file:///c:/secret", "file:///C:/secret"),
+        ("file://host/C:/secret;x", "file:///c:/secret"),
+    ] {
+        assert!(forms(text).contains(&form.to_owned()), "{text}: {:?}", forms(text));
+    }
     for text in [
         "http://h.example/secret;a",
         "http://h.example/;a/secret",
@@ -148,9 +171,8 @@ fn a_prohibition_is_compared_with_every_form() {
     }
     assert!(forms("http://h.example/;a").contains(&"http://h.example/".to_owned()));
     assert!(forms("http://h.example/secret;a?q").contains(&"http://h.example/secret?q".to_owned()));
-    // They are parameters of a path alone: not of a name, and not of a query or of a template's expression.
+    // They are no parameters of a query or of a template's expression.
     for (text, other) in [
-        ("urn:a;b", "urn:a"),
         ("http://h.example/a?b;c", "http://h.example/a?b"),
         ("http://h.example/a{;b}", "http://h.example/a{"),
     ] {
