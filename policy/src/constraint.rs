@@ -17,6 +17,7 @@ use unicode_security::confusable_detection::skeleton;
 
 use crate::address::{Reach, reach};
 use crate::coding;
+use crate::declared::declares_member;
 use crate::hidden::Hidden;
 use crate::json::{Kind, Value};
 use crate::mode::Mode;
@@ -101,9 +102,9 @@ pub struct Limits {
     pattern: Option<String>,
     /// Most characters.
     max_length: Option<usize>,
-    /// The least a number can be.
+    /// The least a number can be. What is no number of JSON does not pass.
     minimum: Option<f64>,
-    /// The most.
+    /// The most. What is no number of JSON does not pass.
     maximum: Option<f64>,
     /// It has to be there.
     required: bool,
@@ -193,27 +194,37 @@ impl Constraint {
         self.mode != Mode::Off && server.is_among(&self.servers) && any(&self.tools)
     }
 
-    /// Whether the arguments are as they have to be.
+    /// Whether the arguments are as they have to be; `schema` is the input schema of their tool.
     ///
     /// # Errors
     /// What is not, and where; the value is not told.
-    pub fn check(&self, arguments: Option<Value<'_>>) -> Result<(), Misfit> {
+    pub fn check(
+        &self,
+        arguments: Option<Value<'_>>,
+        schema: Option<Value<'_>>,
+    ) -> Result<(), Misfit> {
         match arguments {
-            Some(arguments) => self.step(arguments, &self.at, &mut String::new()),
+            Some(arguments) => self.step(arguments, &self.at, &mut String::new(), schema),
             None if self.limits.required => self.step_missing(&mut String::new(), &self.at),
             None => Ok(()),
         }
     }
 
-    fn step(&self, value: Value<'_>, rest: &[Box<str>], at: &mut String) -> Result<(), Misfit> {
-        let Some((part, rest)) = rest.split_first() else {
+    fn step(
+        &self,
+        value: Value<'_>,
+        path: &[Box<str>],
+        at: &mut String,
+        schema: Option<Value<'_>>,
+    ) -> Result<(), Misfit> {
+        let Some((part, rest)) = path.split_first() else {
             return self.value(value).map_err(|note| Misfit { at: at.clone(), note: note.into() });
         };
         let length = at.len();
         let mut inside = |part: &str, value: Value<'_>| {
             at.push('/');
             at.push_str(part);
-            let checked = self.step(value, rest, at);
+            let checked = self.step(value, rest, at, schema);
             at.truncate(length);
             checked
         };
@@ -224,7 +235,9 @@ impl Constraint {
             Kind::Array if **part == *"*" => {
                 value.items().enumerate().try_for_each(|(n, item)| inside(&n.to_string(), item))
             }
-            Kind::Object if value.members().any(|(name, _)| is_variant(&name, part)) => {
+            Kind::Object
+                if value.members().any(|(name, _)| self.is_taken_for(&name, path, schema)) =>
+            {
                 let note = format!("has a member that could be read as `{part}`");
                 Err(Misfit { at: at.clone(), note })
             }
@@ -255,6 +268,14 @@ impl Constraint {
         }
     }
 
+    /// Whether a member of an object could be read as the one that leads to what is limited, by `path` from there.
+    fn is_taken_for(&self, name: &str, path: &[Box<str>], schema: Option<Value<'_>>) -> bool {
+        let above = self.at.len().saturating_sub(path.len());
+        let above = self.at.get(..above).unwrap_or_default();
+        path.first().is_some_and(|part| is_variant(name, part))
+            || is_expanded(name, path) && !declares_member(schema, above, name)
+    }
+
     fn step_missing(&self, at: &mut String, part: &[Box<str>]) -> Result<(), Misfit> {
         for part in part {
             at.push('/');
@@ -270,6 +291,10 @@ impl Constraint {
             Kind::Array if limits.kind == Type::Path => Err("is a list".into()),
             // Each item of a list is one.
             Kind::Array => value.items().try_for_each(|item| self.value(item)),
+            // Many servers read a number out of a text.
+            Kind::Plain | Kind::Escaped if limits.minimum.is_some() || limits.maximum.is_some() => {
+                Err("is not a number".into())
+            }
             Kind::Plain | Kind::Escaped => self.text(&value.as_str().unwrap_or_default()),
             Kind::Number => {
                 let number = value.as_f64().filter(|number| number.is_finite());
@@ -280,16 +305,28 @@ impl Constraint {
                 if limits.maximum.is_some_and(|most| number > most) {
                     return Err("is too large".into());
                 }
-                if limits.kind == Type::Any {
-                    self.text(value.raw())
-                } else {
-                    Err("is not a text".into())
+                if limits.kind != Type::Any {
+                    return Err("is not a text".into());
                 }
+                // A server that makes a text of it writes it without an exponent.
+                if self.reads_text() && value.raw().contains(['e', 'E']) {
+                    return Err("is not a number that is read alike everywhere".into());
+                }
+                self.text(value.raw())
             }
             Kind::Null | Kind::Boolean | Kind::Object => {
                 Err("is neither a text nor a number".into())
             }
         }
+    }
+
+    /// Whether it says anything of how a value is written.
+    const fn reads_text(&self) -> bool {
+        let limits = &self.limits;
+        limits.max_length.is_some()
+            || !limits.values.is_empty()
+            || limits.pattern.is_some()
+            || !limits.forbid.is_empty()
     }
 
     fn text(&self, text: &str) -> Result<(), Cow<'static, str>> {
@@ -432,6 +469,22 @@ fn bare(name: &str) -> &str {
     let whole = whole.split_once('[').map_or(whole, |(whole, _)| whole);
     let numbered = whole.rsplit_once('.').filter(|(_, n)| n.bytes().all(|b| b.is_ascii_digit()));
     numbered.map_or(whole, |(whole, _)| whole).trim_end_matches(mark)
+}
+
+/// Whether a name is one that some libraries take apart into members within members (`a.b`, `a[b]`, `a/b`), or cut off
+/// at a NUL, and what they make of it is at `path`, around that place or within it.
+fn is_expanded(name: &str, path: &[Box<str>]) -> bool {
+    let parts = |c: char| matches!(c, '.' | '[' | ']' | '/' | '\0');
+    let folded: Cow<'_, str> =
+        if name.is_ascii() { name.into() } else { name.nfkc().collect::<String>().into() };
+    if !folded.contains(parts) || path.first().is_some_and(|part| **part == *name) {
+        return false;
+    }
+    let mut expanded = folded.split(parts).filter(|part| !part.is_empty()).peekable();
+    let is_meant = |(one, meant): (&str, &Box<str>)| {
+        **meant == *"*" || *one == **meant || is_variant(one, meant)
+    };
+    expanded.peek().is_some() && expanded.zip(path).all(is_meant)
 }
 
 fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
