@@ -488,20 +488,13 @@ fn is_expanded(name: &str, path: &[Box<str>]) -> bool {
 }
 
 fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
-    // Some readers fold compatibility forms before they hand the text on, and some drop what is not shown.
-    // That a name of a file has such characters is found where its path is decoded.
-    let keeps = forbidden == Forbidden::AgentConfig;
-    let kept = |c: &char| keeps || matches!(Hidden::of(*c), None | Some(Hidden::Control));
-    let folded: Cow<'_, str> = if text.is_ascii() {
-        text.into()
-    } else {
-        text.nfkc().filter(kept).collect::<String>().into()
-    };
-    let text = &*folded;
-    let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
+    let forms = forms(forbidden, text);
+    let is_found = |one: &dyn Fn(&str) -> bool| forms.iter().any(|form| one(form));
+    let has = |parts: &[&str]| is_found(&|text| parts.iter().any(|part| text.contains(part)));
     let (found, note) = match forbidden {
         Forbidden::Shell => (
-            has(&[";", "|", "&", "<", ">", "`", "$(", "${", "\0"]) || text.contains(is_line_end),
+            has(&[";", "|", "&", "<", ">", "`", "$(", "${", "\0"])
+                || is_found(&|text| text.contains(is_line_end)),
             "has characters that a shell reads as more than text",
         ),
         Forbidden::Sql => {
@@ -509,13 +502,28 @@ fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
         }
         Forbidden::Option => {
             let blank = |c: char| c.is_whitespace() || Hidden::of(c).is_some();
-            (text.trim_start_matches(blank).starts_with(is_dash), "begins as an option does")
+            let begins = |text: &str| text.trim_start_matches(blank).starts_with(is_dash);
+            (is_found(&begins), "begins as an option does")
         }
         Forbidden::AgentConfig => {
-            (is_agent_config(text), "names a file that tells agents what to do")
+            (is_found(&is_agent_config), "names a file that tells agents what to do")
         }
     };
     if found { Err(note.into()) } else { Ok(()) }
+}
+
+/// The forms in which a reader may see a text: as it came, composed and decomposed with compatibility forms folded (Unicode
+/// Standard Annex 15), without what is not shown. What NFC and NFD have of ASCII, one of these has.
+fn forms(forbidden: Forbidden, text: &str) -> Vec<Cow<'_, str>> {
+    if text.is_ascii() {
+        return vec![text.into()];
+    }
+    // That a name of a file has characters that are not shown is found where its path is decoded.
+    let keeps = forbidden == Forbidden::AgentConfig;
+    let kept = |c: &char| keeps || matches!(Hidden::of(*c), None | Some(Hidden::Control));
+    let composed = text.nfkc().filter(kept).collect::<String>();
+    let decomposed = text.nfkd().filter(kept).collect::<String>();
+    vec![text.into(), composed.into(), decomposed.into()]
 }
 
 /// Whether it is a dash: the general category `Pd` (Unicode 17), and what looks like one among symbols.
@@ -759,6 +767,10 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
     if text.contains(odd) || text.starts_with("//") || text.starts_with('~') || headed {
         return None;
     }
+    // A shell puts what a command says between two backquotes.
+    if text.matches('`').count() > 1 {
+        return None;
+    }
     // A shell makes several paths of one.
     let expands = text.contains('{')
         && ["{/", ",/", "{~", ",~", "{$", ",$"].iter().any(|part| text.contains(part));
@@ -775,7 +787,7 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
     // quotation marks, puts names of files in place of a pattern, and takes what stands between braces for
     // names of their own.
     let dots = |part: &str| {
-        let part = part.split(';').next().unwrap_or_default().replace(is_quote, "");
+        let part = unquoted(part.split(';').next().unwrap_or_default());
         let part = part.trim();
         !part.is_empty() && part.chars().all(|c| c == '.')
             || part.starts_with('.') && part.contains(['*', '?', '[', '(', '$'])
@@ -789,6 +801,20 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
 /// What a shell takes away around words.
 const fn is_quote(c: char) -> bool {
     matches!(c, '\'' | '"' | '`')
+}
+
+/// A part of a path as a shell reads it: without quotation marks, and without the `$` of `$'…'` and `$"…"`.
+fn unquoted(part: &str) -> String {
+    let mut out = String::with_capacity(part.len());
+    for c in part.chars() {
+        if matches!(c, '\'' | '"') && out.ends_with('$') {
+            out.pop();
+        }
+        if !is_quote(c) {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// Whether a shell or a library puts something else in the place of a part of a path, or of something in it: a

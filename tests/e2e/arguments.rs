@@ -689,3 +689,32 @@ fn a_name_that_a_server_may_take_apart_leads_past_no_constraint() {
         &[json!({ "path": "/srv/a", "path.mode": "r" }), json!({ "options.deep": true })],
     );
 }
+
+#[test]
+fn no_form_of_unicode_hides_what_a_shell_reads() {
+    held(
+        "constraints: [{servers: [up], tools: [work], argument: /query, forbid: [shell]}]",
+        &[
+            json!({ "query": "a <\u{338} /etc/passwd" }),
+            json!({ "query": "a >\u{338} /srv/x" }),
+            json!({ "query": "a \u{226e} b" }),
+            json!({ "query": "a \u{226f} b" }),
+        ],
+        &[json!({ "query": "e\u{301}t\u{e9}, 1 \u{2260} 2" })],
+    );
+}
+
+#[test]
+fn no_quotation_of_a_shell_makes_a_path_go_up() {
+    held(
+        "constraints: [{servers: [up], tools: [work], argument: /path, type: path, within: [/srv]}]",
+        &[
+            json!({ "path": "/srv/$'..'/etc/passwd" }),
+            json!({ "path": "/srv/$\"..\"/etc/passwd" }),
+            json!({ "path": "/srv/$'.'./etc/passwd" }),
+            json!({ "path": "/srv/'..'/etc/passwd" }),
+            json!({ "path": "/srv/`echo ..`/etc/passwd" }),
+        ],
+        &[json!({ "path": "/srv/it's" }), json!({ "path": "/srv/rock'n'roll.txt" })],
+    );
+}

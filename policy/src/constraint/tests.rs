@@ -559,6 +559,16 @@ fn a_path_that_some_reader_would_take_for_another_is_refused() {
         "/srv/data/.''./y",
         "/srv/data/.\"\"./y",
         "/srv/data/.``./y",
+        "/srv/data/`echo ..`/y",
+        "/srv/data/a`echo x`/y",
+        "/srv/data/$'..'/y",
+        "/srv/data/$\"..\"/y",
+        "/srv/data/$'.'./y",
+        "/srv/data/.$'.'/y",
+        "/srv/data/$'.'$\".\"/y",
+        "/srv/data/$''../y",
+        "/srv/data/'.'\".\"/y",
+        "/srv/data/{$'..',a}/y",
         "/srv/data/'..'/y",
         "/srv/data/.[.]/x",
         "/srv/data/.?/x",
@@ -583,6 +593,10 @@ fn a_path_that_some_reader_would_take_for_another_is_refused() {
         "/srv/data/*.rs",
         "/srv/data/a[1].txt",
         "/srv/data/it's",
+        "/srv/data/rock'n'roll",
+        "/srv/data/'quoted'.txt",
+        "/srv/data/price in $'s.txt",
+        "/srv/data/a`b",
         "/srv/data/.gitignore",
         "a,b.txt",
     ] {
@@ -613,10 +627,19 @@ fn what_a_shell_reads_is_found_in_every_form() {
         "a\u{2029}b",
         "a\u{85}b",
         "a\u{b}b",
+        // NFC makes one character of these, and NFD two of that.
+        "a <\u{338} b",
+        "a >\u{338} b",
+        "a \u{226e} b",
+        "a \u{226f} b",
+        "a\u{37e}b",
+        "\u{1fef}id\u{1fef}",
+        "\u{ff1c}\u{338}",
+        "<\u{200b}\u{338}",
     ] {
         assert!(!passes(&shell, bad), "{bad:?}");
     }
-    assert!(passes(&shell, "größer, 日本語"));
+    assert!(passes(&shell, "größer, 日本語, a \u{2260} b, e\u{301}"));
     let sql = constraint("/a", r#"{"forbid":["sql"]}"#);
     assert!(!passes(&sql, "x\u{ff07} or 1"));
 }
