@@ -876,6 +876,28 @@ fn no_more_is_asked_at_once_than_may_be_wherever_it_is_asked() {
 }
 
 #[test]
+fn what_stands_beside_a_result_is_asked_only_of_clients_that_declared_it() {
+    let declared = json!({ "elicitation": {}, "sampling": { "tools": {} } });
+    for era in ERAS {
+        let script = Script::default();
+        let server = answering(era, &script);
+        let servers =
+            format!("- {{name: up, url: '{}', serverRequests: {{sampling: {{}}}}}}", server.url());
+        let gateway = Config::with(&servers, "[up]").policy(OPEN).start();
+        let beside = |asked: Value| json!({ "result": { "resultType": "complete", "content": [], "inputRequests": { "q": asked } } });
+        let tools = sampling("toolChoice", json!({ "mode": "required" }));
+        let (answer, record) = called(&gateway, era, &script, beside(tools));
+        assert!(!answer.body.contains("sampling/createMessage"), "{era:?}: {answer:?}");
+        assert_eq!(record["reason"], "client-capability", "{era:?}: {record}");
+        let full = Client::able(gateway.address, "/mcp", era, Some(ANA), &declared);
+        let answer = full.call("work", &json!({}));
+        assert_ne!(gateway.last()["reason"], "client-capability", "{era:?}: {answer:?}");
+        let (_, record) = called(&gateway, era, &script, beside(sample(10, "none")));
+        assert_ne!(record["reason"], "client-capability", "{era:?}: {record}");
+    }
+}
+
+#[test]
 fn a_request_to_the_model_is_cut_where_the_operator_wants_that() {
     let script = Script::default();
     let server = asking(Era::Modern, &script);

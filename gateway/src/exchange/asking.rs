@@ -104,14 +104,19 @@ impl Underway {
             let method = question.get("method").and_then(Value::as_str).unwrap_or_default();
             (method.into(), question.get("params").map(|params| params.fragment(&document)))
         });
-        let put: Vec<_> = put.take(AT_ONCE + 1).collect();
+        let put: Vec<(Box<str>, Option<Fragment>)> = put.take(AT_ONCE + 1).collect();
         if put.is_empty() {
             return Ok(());
         }
         let hint = self.call.hint();
-        let Call { gateway, caller, server, .. } = &self.call;
+        let Call { gateway, caller, server, client, .. } = &self.call;
+        let lacking = put
+            .iter()
+            .find_map(|(asked, params)| client.lacks(asked, params.as_ref().map(Fragment::value)));
         let refusal = match gateway.edits(caller, server, put, hint).await {
-            Ok(edits) if edits.iter().all(Vec::is_empty) => return Ok(()),
+            Ok(edits) if edits.iter().all(Vec::is_empty) => {
+                return lacking.map_or(Ok(()), |capability| Err(Failure::Unasked(capability)));
+            }
             Ok(_) => Refusal { reason: Reason::Size, at: "" },
             Err(refusal) => refusal,
         };
