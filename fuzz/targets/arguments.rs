@@ -33,6 +33,6 @@ fuzz_target!(|bytes: &[u8]| {
         serde_json::json!({ "argument": "/*", "forbid": ["shell", "sql", "option", "agentConfig"] }),
     ] {
         let constraint = constraint(limits);
-        let _whether = bounded(bytes.len(), |_| constraint.check(Some(document.root())));
+        let _whether = bounded(bytes.len(), |_| constraint.check(Some(document.root()), None));
     }
 });

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use policy::ask::Asks;
-use policy::json::{Bounds, Document, Value};
+use policy::json::{Bounds, Document, Kind, Value};
 
 use crate::protocol::method;
 
@@ -35,9 +35,15 @@ struct Abilities {
     form: bool,
     url: bool,
     sampling: bool,
+    /// Its model can be given tools.
+    sampling_tools: bool,
     roots: bool,
     /// It takes a task for an answer (modern).
     tasks: bool,
+    /// It answers a request for its model with a task (legacy).
+    sampling_task: bool,
+    /// It answers an elicitation with a task (legacy).
+    elicitation_task: bool,
 }
 
 impl Client {
@@ -140,22 +146,49 @@ impl Client {
         self.can.tasks
     }
 
-    /// Whether a server may ask it this.
+    /// The capability that it would have to declare for a server to ask it this, as JSON of `capabilities`; `None`
+    /// where it did.
     #[must_use]
-    pub fn can_be_asked(&self, asked: &str, params: Option<Value<'_>>) -> bool {
-        match asked {
-            method::ELICIT => {
-                let mode = params.and_then(|params| params.get("mode")).and_then(Value::as_str);
-                match mode.as_deref() {
-                    None | Some("form") => self.can.form,
-                    Some("url") => self.can.url,
-                    Some(_) => false,
-                }
-            }
-            method::SAMPLE => self.can.sampling,
-            method::ROOTS => self.can.roots,
+    pub fn lacks(&self, asked: &str, params: Option<Value<'_>>) -> Option<&'static str> {
+        let member = |name: &str| params.and_then(|params| params.get(name));
+        let given = |name: &str| member(name).is_some_and(|value| value.kind() != Kind::Null);
+        let with_tools = given("tools") || given("toolChoice");
+        let mode = member("mode").and_then(Value::as_str);
+        let can = match (asked, mode.as_deref()) {
+            (method::ELICIT, None | Some("form")) => self.can.form,
+            (method::ELICIT, Some("url")) => self.can.url,
+            (method::SAMPLE, _) => self.can.sampling,
+            (method::ROOTS, _) => self.can.roots,
             _ => false,
+        };
+        if !can {
+            return Some(capability_for(asked));
         }
+        if asked == method::SAMPLE && with_tools && !self.can.sampling_tools {
+            return Some(r#"{"sampling":{"tools":{}}}"#);
+        }
+        if !given("task") {
+            return None;
+        }
+        match asked {
+            method::ELICIT => (!self.can.elicitation_task)
+                .then_some(r#"{"tasks":{"requests":{"elicitation":{"create":{}}}}}"#),
+            method::SAMPLE => (!self.can.sampling_task)
+                .then_some(r#"{"tasks":{"requests":{"sampling":{"createMessage":{}}}}}"#),
+            // No other request is answered with a task.
+            _ => Some(r#"{"tasks":{}}"#),
+        }
+    }
+}
+
+/// The capability without which a client is not asked this at all, as JSON of `capabilities`.
+#[must_use]
+pub fn capability_for(asked: &str) -> &'static str {
+    match asked {
+        method::ELICIT => r#"{"elicitation":{}}"#,
+        method::SAMPLE => r#"{"sampling":{}}"#,
+        method::ROOTS => r#"{"roots":{}}"#,
+        _ => r#"{"extensions":{}}"#,
     }
 }
 
@@ -167,20 +200,34 @@ impl Abilities {
             url: asks.urls.is_some(),
             sampling: asks.sampling.is_some(),
             roots: asks.roots,
+            sampling_tools: false,
             tasks: false,
+            sampling_task: false,
+            elicitation_task: false,
         }
     }
 
     /// SPEC 2025-11-25 client/elicitation#capabilities: `elicitation: {}` means forms.
+    /// SPEC 2025-11-25 client/sampling#capabilities and basic/utilities/tasks#client-capabilities.
     fn read(capabilities: Value<'_>) -> Self {
-        let has = |name: &str| capabilities.get(name).is_some_and(Value::is_object);
-        let elicitation = capabilities.get("elicitation").filter(|value| value.is_object());
+        let object = |name: &str| capabilities.get(name).filter(|value| value.is_object());
+        let elicitation = object("elicitation");
+        let requests = object("tasks").and_then(|tasks| tasks.get("requests"));
+        let as_task = |kind: &str, request: &str| {
+            let request = requests.and_then(|requests| requests.get(kind)?.get(request));
+            request.is_some_and(Value::is_object)
+        };
         let mode = |name: &str| elicitation.is_some_and(|modes| modes.get(name).is_some());
         Self {
             form: elicitation.is_some() && (mode("form") || !mode("url")),
             url: mode("url"),
-            sampling: has("sampling"),
-            roots: has("roots"),
+            sampling: object("sampling").is_some(),
+            sampling_tools: object("sampling")
+                .and_then(|sampling| sampling.get("tools"))
+                .is_some_and(Value::is_object),
+            roots: object("roots").is_some(),
+            sampling_task: as_task("sampling", "createMessage"),
+            elicitation_task: as_task("elicitation", "create"),
             tasks: capabilities
                 .get("extensions")
                 .is_some_and(|extensions| extensions.get(TASKS).is_some()),
@@ -195,7 +242,21 @@ impl Abilities {
             (false, true) => members.push(r#""elicitation":{"url":{}}"#),
             (false, false) => {}
         }
-        members.extend(self.sampling.then_some(r#""sampling":{}"#));
+        match (self.sampling, self.sampling_tools) {
+            (true, true) => members.push(r#""sampling":{"tools":{}}"#),
+            (true, false) => members.push(r#""sampling":{}"#),
+            (false, _) => {}
+        }
+        match (self.sampling_task, self.elicitation_task) {
+            (true, true) => members.push(
+                r#""tasks":{"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}}"#,
+            ),
+            (true, false) => {
+                members.push(r#""tasks":{"requests":{"sampling":{"createMessage":{}}}}"#);
+            }
+            (false, true) => members.push(r#""tasks":{"requests":{"elicitation":{"create":{}}}}"#),
+            (false, false) => {}
+        }
         members.extend(self.roots.then_some(r#""roots":{}"#));
         let tasks = r#""extensions":{"io.modelcontextprotocol/tasks":{}}"#;
         members.extend(self.tasks.then_some(tasks));
@@ -215,19 +276,57 @@ mod tests {
         Client::new(document.root(), None)
     }
 
+    /// What a client with these capabilities lacks to be asked this.
+    fn lacks(capabilities: &str, asked: &str, params: &str) -> Option<&'static str> {
+        let text = Bytes::copy_from_slice(params.as_bytes());
+        let document = Document::parse(text, &Bounds::MESSAGE).unwrap();
+        client(capabilities).lacks(asked, Some(document.root()))
+    }
+
     #[test]
     fn it_can_be_asked_what_it_declared() {
-        let document = Document::parse(Bytes::from(r#"{"mode":"url"}"#), &Bounds::MESSAGE).unwrap();
-        let url = Some(document.root());
-        let plain = client(r#"{"elicitation":{}}"#);
-        assert!(plain.can_be_asked("elicitation/create", None));
-        assert!(!plain.can_be_asked("elicitation/create", url));
-        assert!(!plain.can_be_asked("roots/list", None));
-        let url_only = client(r#"{"elicitation":{"url":{}},"roots":{}}"#);
-        assert!(url_only.can_be_asked("elicitation/create", url));
-        assert!(!url_only.can_be_asked("elicitation/create", None));
-        assert!(url_only.can_be_asked("roots/list", None));
-        assert!(!url_only.can_be_asked("anything/else", None));
+        let (elicit, url, all) = ("elicitation/create", r#"{"mode":"url"}"#, "{}");
+        let (forms, roots) = (Some(r#"{"elicitation":{}}"#), Some(r#"{"roots":{}}"#));
+        let plain = r#"{"elicitation":{}}"#;
+        assert_eq!(client(plain).lacks(elicit, None), None);
+        assert_eq!(lacks(plain, elicit, url), forms);
+        assert_eq!(client(plain).lacks("roots/list", None), roots);
+        let url_only = r#"{"elicitation":{"url":{}},"roots":{}}"#;
+        assert_eq!(lacks(url_only, elicit, url), None);
+        assert_eq!(lacks(url_only, elicit, all), forms);
+        assert_eq!(lacks(url_only, "roots/list", all), None);
+        assert_eq!(lacks(url_only, "anything/else", all), Some(r#"{"extensions":{}}"#));
+    }
+
+    #[test]
+    fn tools_and_tasks_of_a_question_are_capabilities_of_their_own() {
+        let (elicit, sample) = ("elicitation/create", "sampling/createMessage");
+        let tools = Some(r#"{"sampling":{"tools":{}}}"#);
+        let of_sampling = Some(r#"{"tasks":{"requests":{"sampling":{"createMessage":{}}}}}"#);
+        let of_elicitation = Some(r#"{"tasks":{"requests":{"elicitation":{"create":{}}}}}"#);
+        let plain = r#"{"sampling":{},"elicitation":{},"roots":{}}"#;
+        let able = r#"{"sampling":{"tools":{}},"elicitation":{},"roots":{},
+            "tasks":{"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}}}"#;
+        for (asked, params, lacking) in [
+            (sample, r#"{"tools":[]}"#, tools),
+            (sample, r#"{"toolChoice":{"mode":"none"}}"#, tools),
+            (sample, r#"{"task":{"ttl":1}}"#, of_sampling),
+            (sample, r#"{"tools":null,"toolChoice":null,"task":null}"#, None),
+            (elicit, r#"{"task":{}}"#, of_elicitation),
+            (elicit, r#"{"task":null}"#, None),
+        ] {
+            assert_eq!(lacks(plain, asked, params), lacking, "{params}");
+            assert_eq!(lacks(able, asked, params), None, "{params}");
+        }
+        // No folders are asked for by a task, whatever the client declares.
+        for capabilities in [plain, able] {
+            let lacking = lacks(capabilities, "roots/list", r#"{"task":{}}"#);
+            assert_eq!(lacking, Some(r#"{"tasks":{}}"#));
+        }
+        let long = able.replacen('{', &format!(r#"{{"x":"{}","#, "a".repeat(2000)), 1);
+        assert_eq!(lacks(&long, sample, r#"{"tools":[],"task":{}}"#), None);
+        let again = Client::from_text(&client(&long).text()).unwrap();
+        assert_eq!(again, client(&long), "what is cut down keeps what can be asked");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use policy::offer::Kind;
 use crate::audit::AuditError;
 use crate::ending::{Ending, Outcome};
 use crate::identity::AuthnError;
-use crate::protocol::{Era, Version, code, method};
+use crate::protocol::{Era, Version, code};
 use crate::quota::Quota;
 use crate::resource::Wrong;
 use crate::session::SessionError;
@@ -119,9 +119,9 @@ pub enum Failure {
     /// The server asks something that it may not ask of clients.
     #[error("the server may not ask this: {0}")]
     Refused(Refusal),
-    /// The server wants something the client cannot give.
-    #[error("the server asks `{0}` of a client that does not offer it")]
-    Unasked(Box<str>),
+    /// The server wants something the client cannot give: the capability for it, as JSON of `capabilities`.
+    #[error("the server asks what needs `{0}` of a client that does not offer it")]
+    Unasked(&'static str),
     /// The client did not answer what the server asked it.
     #[error("the client did not answer the server")]
     Unanswered,
@@ -557,13 +557,15 @@ impl Failure {
                     ..plain(StatusCode::OK, code::DENIED, &message)
                 }
             }
-            Self::Unasked(asked) => {
+            Self::Unasked(capability) => {
                 let missing = plain(
                     of_request(StatusCode::BAD_REQUEST),
                     code::MISSING_CAPABILITY,
                     "the server needs something this client does not offer",
                 );
-                Public { data: Some(required(asked)), ..missing }
+                // SPEC 2026-07-28 schema#missingrequiredclientcapabilityerror
+                let data = format!(r#"{{"requiredCapabilities":{capability}}}"#);
+                Public { data: Some(data), ..missing }
             }
             Self::Unanswered => plain(
                 of_request(StatusCode::OK),
@@ -629,17 +631,6 @@ fn supported(requested: &str) -> String {
     data.text("requested", requested);
     data.close();
     String::from_utf8(out).unwrap_or_default()
-}
-
-/// SPEC 2026-07-28 schema#missingrequiredclientcapabilityerror
-fn required(asked: &str) -> String {
-    let capability = match asked {
-        method::ELICIT => "elicitation",
-        method::SAMPLE => "sampling",
-        method::ROOTS => "roots",
-        _ => "extensions",
-    };
-    format!(r#"{{"requiredCapabilities":{{"{capability}":{{}}}}}}"#)
 }
 
 /// What everybody is told who may not know more: what is hidden and what does not exist are the

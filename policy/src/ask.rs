@@ -72,6 +72,55 @@ const OPTIONAL: [(&str, &str, &[Kind]); 7] = [
     ("toolChoice", "/toolChoice", &[Kind::Object]),
 ];
 
+/// What a user is asked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Elicitation {
+    /// A form that the client shows.
+    Form,
+    /// A page that the client opens.
+    Page,
+}
+
+/// A member of an elicitation.
+struct ElicitationMember {
+    name: &'static str,
+    /// The same as a JSON Pointer into the params.
+    at: &'static str,
+    /// Which elicitation has it; `None` where both do.
+    of: Option<Elicitation>,
+    /// Of which kinds it is.
+    kinds: &'static [Kind],
+}
+
+/// A text.
+const TEXT: &[Kind] = &[Kind::Plain, Kind::Escaped];
+/// An object that need not be there.
+const OBJECT_OR_NULL: &[Kind] = &[Kind::Object, Kind::Null];
+
+/// Every member that an elicitation has (SPEC 2025-11-25 and 2026-07-28 client/elicitation).
+const ELICITATION_MEMBERS: [ElicitationMember; 7] = {
+    use Elicitation::{Form, Page};
+    [
+        ElicitationMember { name: "mode", at: "/mode", of: None, kinds: TEXT },
+        ElicitationMember { name: "message", at: "/message", of: None, kinds: TEXT },
+        ElicitationMember { name: "_meta", at: "/_meta", of: None, kinds: OBJECT_OR_NULL },
+        ElicitationMember { name: "task", at: "/task", of: None, kinds: OBJECT_OR_NULL },
+        ElicitationMember {
+            name: "requestedSchema",
+            at: "/requestedSchema",
+            of: Some(Form),
+            kinds: &[Kind::Object],
+        },
+        ElicitationMember { name: "url", at: "/url", of: Some(Page), kinds: TEXT },
+        ElicitationMember {
+            name: "elicitationId",
+            at: "/elicitationId",
+            of: Some(Page),
+            kinds: TEXT,
+        },
+    ]
+};
+
 /// What one server may ask. The default is nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Asks {
@@ -322,13 +371,7 @@ impl Asks {
             None | Some("form") => {
                 let forms = self.forms.as_ref();
                 let forms = forms.ok_or(refuse(Reason::NotConfigured, "/mode"))?;
-                // A page in a form: some clients open it all the same.
-                if params.get("url").is_some() {
-                    return Err(malformed("/url"));
-                }
-                if params.get("message").is_some_and(|message| message.as_str().is_none()) {
-                    return Err(malformed("/message"));
-                }
+                Elicitation::Form.has_its_members_alone(params)?;
                 let schema = params.get("requestedSchema");
                 if schema.is_some_and(|schema| !flat::is_form(schema, budget)) {
                     return Err(malformed("/requestedSchema"));
@@ -338,6 +381,7 @@ impl Asks {
             Some("url") => {
                 let urls = self.urls.as_ref();
                 let urls = urls.ok_or(refuse(Reason::NotConfigured, "/mode"))?;
+                Elicitation::Page.has_its_members_alone(params)?;
                 urls.may_open(params, hint, budget).map(|()| Vec::new())
             }
             Some(_) => Err(malformed("/mode")),
@@ -379,6 +423,19 @@ impl Asks {
             edits.push(Edit { span: context.span(), text: "\"none\"".to_owned() });
         }
         Ok(edits)
+    }
+}
+
+impl Elicitation {
+    /// Whether the params have no member of the other elicitation, and each of their own is of its kind. A page in
+    /// a form is opened by some clients, and a form beside a page is shown by those that do not read `mode`.
+    fn has_its_members_alone(self, params: Value<'_>) -> Result<(), Refusal> {
+        let amiss = ELICITATION_MEMBERS.iter().find(|member| {
+            let is_its_own = member.of.is_none_or(|of| of == self);
+            let value = params.get(member.name);
+            value.is_some_and(|value| !is_its_own || !member.kinds.contains(&value.kind()))
+        });
+        amiss.map_or(Ok(()), |member| Err(refuse(Reason::Malformed, member.at)))
     }
 }
 

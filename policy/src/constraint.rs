@@ -17,6 +17,7 @@ use unicode_security::confusable_detection::skeleton;
 
 use crate::address::{Reach, reach};
 use crate::coding;
+use crate::declared::declares_member;
 use crate::hidden::Hidden;
 use crate::json::{Kind, Value};
 use crate::mode::Mode;
@@ -101,9 +102,9 @@ pub struct Limits {
     pattern: Option<String>,
     /// Most characters.
     max_length: Option<usize>,
-    /// The least a number can be.
+    /// The least a number can be. What is no number of JSON does not pass.
     minimum: Option<f64>,
-    /// The most.
+    /// The most. What is no number of JSON does not pass.
     maximum: Option<f64>,
     /// It has to be there.
     required: bool,
@@ -193,27 +194,37 @@ impl Constraint {
         self.mode != Mode::Off && server.is_among(&self.servers) && any(&self.tools)
     }
 
-    /// Whether the arguments are as they have to be.
+    /// Whether the arguments are as they have to be; `schema` is the input schema of their tool.
     ///
     /// # Errors
     /// What is not, and where; the value is not told.
-    pub fn check(&self, arguments: Option<Value<'_>>) -> Result<(), Misfit> {
+    pub fn check(
+        &self,
+        arguments: Option<Value<'_>>,
+        schema: Option<Value<'_>>,
+    ) -> Result<(), Misfit> {
         match arguments {
-            Some(arguments) => self.step(arguments, &self.at, &mut String::new()),
+            Some(arguments) => self.step(arguments, &self.at, &mut String::new(), schema),
             None if self.limits.required => self.step_missing(&mut String::new(), &self.at),
             None => Ok(()),
         }
     }
 
-    fn step(&self, value: Value<'_>, rest: &[Box<str>], at: &mut String) -> Result<(), Misfit> {
-        let Some((part, rest)) = rest.split_first() else {
+    fn step(
+        &self,
+        value: Value<'_>,
+        path: &[Box<str>],
+        at: &mut String,
+        schema: Option<Value<'_>>,
+    ) -> Result<(), Misfit> {
+        let Some((part, rest)) = path.split_first() else {
             return self.value(value).map_err(|note| Misfit { at: at.clone(), note: note.into() });
         };
         let length = at.len();
         let mut inside = |part: &str, value: Value<'_>| {
             at.push('/');
             at.push_str(part);
-            let checked = self.step(value, rest, at);
+            let checked = self.step(value, rest, at, schema);
             at.truncate(length);
             checked
         };
@@ -224,7 +235,9 @@ impl Constraint {
             Kind::Array if **part == *"*" => {
                 value.items().enumerate().try_for_each(|(n, item)| inside(&n.to_string(), item))
             }
-            Kind::Object if value.members().any(|(name, _)| is_variant(&name, part)) => {
+            Kind::Object
+                if value.members().any(|(name, _)| self.is_taken_for(&name, path, schema)) =>
+            {
                 let note = format!("has a member that could be read as `{part}`");
                 Err(Misfit { at: at.clone(), note })
             }
@@ -255,6 +268,14 @@ impl Constraint {
         }
     }
 
+    /// Whether a member of an object could be read as the one that leads to what is limited, by `path` from there.
+    fn is_taken_for(&self, name: &str, path: &[Box<str>], schema: Option<Value<'_>>) -> bool {
+        let above = self.at.len().saturating_sub(path.len());
+        let above = self.at.get(..above).unwrap_or_default();
+        path.first().is_some_and(|part| is_variant(name, part))
+            || is_expanded(name, path) && !declares_member(schema, above, name)
+    }
+
     fn step_missing(&self, at: &mut String, part: &[Box<str>]) -> Result<(), Misfit> {
         for part in part {
             at.push('/');
@@ -270,6 +291,10 @@ impl Constraint {
             Kind::Array if limits.kind == Type::Path => Err("is a list".into()),
             // Each item of a list is one.
             Kind::Array => value.items().try_for_each(|item| self.value(item)),
+            // Many servers read a number out of a text.
+            Kind::Plain | Kind::Escaped if limits.minimum.is_some() || limits.maximum.is_some() => {
+                Err("is not a number".into())
+            }
             Kind::Plain | Kind::Escaped => self.text(&value.as_str().unwrap_or_default()),
             Kind::Number => {
                 let number = value.as_f64().filter(|number| number.is_finite());
@@ -280,16 +305,28 @@ impl Constraint {
                 if limits.maximum.is_some_and(|most| number > most) {
                     return Err("is too large".into());
                 }
-                if limits.kind == Type::Any {
-                    self.text(value.raw())
-                } else {
-                    Err("is not a text".into())
+                if limits.kind != Type::Any {
+                    return Err("is not a text".into());
                 }
+                // A server that makes a text of it writes it without an exponent.
+                if self.reads_text() && value.raw().contains(['e', 'E']) {
+                    return Err("is not a number that is read alike everywhere".into());
+                }
+                self.text(value.raw())
             }
             Kind::Null | Kind::Boolean | Kind::Object => {
                 Err("is neither a text nor a number".into())
             }
         }
+    }
+
+    /// Whether it says anything of how a value is written.
+    const fn reads_text(&self) -> bool {
+        let limits = &self.limits;
+        limits.max_length.is_some()
+            || !limits.values.is_empty()
+            || limits.pattern.is_some()
+            || !limits.forbid.is_empty()
     }
 
     fn text(&self, text: &str) -> Result<(), Cow<'static, str>> {
@@ -434,21 +471,30 @@ fn bare(name: &str) -> &str {
     numbered.map_or(whole, |(whole, _)| whole).trim_end_matches(mark)
 }
 
-fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
-    // Some readers fold compatibility forms before they hand the text on, and some drop what is not shown.
-    // That a name of a file has such characters is found where its path is decoded.
-    let keeps = forbidden == Forbidden::AgentConfig;
-    let kept = |c: &char| keeps || matches!(Hidden::of(*c), None | Some(Hidden::Control));
-    let folded: Cow<'_, str> = if text.is_ascii() {
-        text.into()
-    } else {
-        text.nfkc().filter(kept).collect::<String>().into()
+/// Whether a name is one that some libraries take apart into members within members (`a.b`, `a[b]`, `a/b`), or cut off
+/// at a NUL, and what they make of it is at `path`, around that place or within it.
+fn is_expanded(name: &str, path: &[Box<str>]) -> bool {
+    let parts = |c: char| matches!(c, '.' | '[' | ']' | '/' | '\0');
+    let folded: Cow<'_, str> =
+        if name.is_ascii() { name.into() } else { name.nfkc().collect::<String>().into() };
+    if !folded.contains(parts) || path.first().is_some_and(|part| **part == *name) {
+        return false;
+    }
+    let mut expanded = folded.split(parts).filter(|part| !part.is_empty()).peekable();
+    let is_meant = |(one, meant): (&str, &Box<str>)| {
+        **meant == *"*" || *one == **meant || is_variant(one, meant)
     };
-    let text = &*folded;
-    let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
+    expanded.peek().is_some() && expanded.zip(path).all(is_meant)
+}
+
+fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
+    let forms = forms(forbidden, text);
+    let is_found = |one: &dyn Fn(&str) -> bool| forms.iter().any(|form| one(form));
+    let has = |parts: &[&str]| is_found(&|text| parts.iter().any(|part| text.contains(part)));
     let (found, note) = match forbidden {
         Forbidden::Shell => (
-            has(&[";", "|", "&", "<", ">", "`", "$(", "${", "\0"]) || text.contains(is_line_end),
+            has(&[";", "|", "&", "<", ">", "`", "$(", "${", "\0"])
+                || is_found(&|text| text.contains(is_line_end)),
             "has characters that a shell reads as more than text",
         ),
         Forbidden::Sql => {
@@ -456,13 +502,28 @@ fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
         }
         Forbidden::Option => {
             let blank = |c: char| c.is_whitespace() || Hidden::of(c).is_some();
-            (text.trim_start_matches(blank).starts_with(is_dash), "begins as an option does")
+            let begins = |text: &str| text.trim_start_matches(blank).starts_with(is_dash);
+            (is_found(&begins), "begins as an option does")
         }
         Forbidden::AgentConfig => {
-            (is_agent_config(text), "names a file that tells agents what to do")
+            (is_found(&is_agent_config), "names a file that tells agents what to do")
         }
     };
     if found { Err(note.into()) } else { Ok(()) }
+}
+
+/// The forms in which a reader may see a text: as it came, composed and decomposed with compatibility forms folded (Unicode
+/// Standard Annex 15), without what is not shown. What NFC and NFD have of ASCII, one of these has.
+fn forms(forbidden: Forbidden, text: &str) -> Vec<Cow<'_, str>> {
+    if text.is_ascii() {
+        return vec![text.into()];
+    }
+    // That a name of a file has characters that are not shown is found where its path is decoded.
+    let keeps = forbidden == Forbidden::AgentConfig;
+    let kept = |c: &char| keeps || matches!(Hidden::of(*c), None | Some(Hidden::Control));
+    let composed = text.nfkc().filter(kept).collect::<String>();
+    let decomposed = text.nfkd().filter(kept).collect::<String>();
+    vec![text.into(), composed.into(), decomposed.into()]
 }
 
 /// Whether it is a dash: the general category `Pd` (Unicode 17), and what looks like one among symbols.
@@ -706,6 +767,10 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
     if text.contains(odd) || text.starts_with("//") || text.starts_with('~') || headed {
         return None;
     }
+    // A shell puts what a command says between two backquotes.
+    if text.matches('`').count() > 1 {
+        return None;
+    }
     // A shell makes several paths of one.
     let expands = text.contains('{')
         && ["{/", ",/", "{~", ",~", "{$", ",$"].iter().any(|part| text.contains(part));
@@ -722,7 +787,7 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
     // quotation marks, puts names of files in place of a pattern, and takes what stands between braces for
     // names of their own.
     let dots = |part: &str| {
-        let part = part.split(';').next().unwrap_or_default().replace(is_quote, "");
+        let part = unquoted(part.split(';').next().unwrap_or_default());
         let part = part.trim();
         !part.is_empty() && part.chars().all(|c| c == '.')
             || part.starts_with('.') && part.contains(['*', '?', '[', '(', '$'])
@@ -736,6 +801,20 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
 /// What a shell takes away around words.
 const fn is_quote(c: char) -> bool {
     matches!(c, '\'' | '"' | '`')
+}
+
+/// A part of a path as a shell reads it: without quotation marks, and without the `$` of `$'…'` and `$"…"`.
+fn unquoted(part: &str) -> String {
+    let mut out = String::with_capacity(part.len());
+    for c in part.chars() {
+        if matches!(c, '\'' | '"') && out.ends_with('$') {
+            out.pop();
+        }
+        if !is_quote(c) {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// Whether a shell or a library puts something else in the place of a part of a path, or of something in it: a

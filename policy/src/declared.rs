@@ -42,10 +42,7 @@ pub(crate) fn declares(schema: Option<Value<'_>>, path: &[Box<str>]) -> Declares
     let mut look = Look { root: schema, parts: 0 };
     let mut schemas: Vec<_> = schema.into_iter().collect();
     for part in path {
-        let mut declared = Declared::default();
-        for schema in &schemas {
-            look.collect(*schema, &mut declared, DEPTH);
-        }
+        let declared = look.of(&schemas);
         // More than is looked at may declare anything.
         if declared.is_map || look.parts > PARTS {
             return Declares::Argument;
@@ -62,6 +59,18 @@ pub(crate) fn declares(schema: Option<Value<'_>>, path: &[Box<str>]) -> Declares
         schemas = inside;
     }
     Declares::Argument
+}
+
+/// Whether the schema of a tool declares a member of exactly this name in what is at `path`, the parts of a JSON Pointer with
+/// `*` for each item or member.
+pub(crate) fn declares_member(schema: Option<Value<'_>>, path: &[Box<str>], name: &str) -> bool {
+    let mut look = Look { root: schema, parts: 0 };
+    let mut schemas: Vec<_> = schema.into_iter().collect();
+    for part in path {
+        schemas = look.of(&schemas).inside(part);
+    }
+    let declared = look.of(&schemas);
+    look.parts <= PARTS && declared.members.contains_key(name)
 }
 
 /// Whether none of these schemas is for something that has anything inside.
@@ -106,6 +115,15 @@ struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
+    /// What all these schemas declare together.
+    fn of(&mut self, schemas: &[Value<'a>]) -> Declared<'a> {
+        let mut declared = Declared::default();
+        for schema in schemas {
+            self.collect(*schema, &mut declared, DEPTH);
+        }
+        declared
+    }
+
     /// The first member in `value`, or in what is inside it, that none of the schemas declares. Without
     /// `strict` an object of which no member is declared may have any.
     fn object(
@@ -115,10 +133,7 @@ impl<'a> Look<'a> {
         at: &mut String,
         strict: bool,
     ) -> Option<Misfit> {
-        let mut declared = Declared::default();
-        for schema in schemas {
-            self.collect(*schema, &mut declared, DEPTH);
-        }
+        let declared = self.of(schemas);
         if self.parts > PARTS {
             return Some(Misfit { at: at.clone(), note: "is more than is looked at".to_owned() });
         }
@@ -223,7 +238,7 @@ fn shown(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Declares, declares, undeclared};
+    use super::{Declares, declares, declares_member, undeclared};
     use crate::json::{Bounds, Document};
 
     fn first(schema: &str, arguments: &str) -> Option<String> {
@@ -267,6 +282,30 @@ mod tests {
         ] {
             assert_eq!(declares(Some(parse(text).root()), &path), says, "{text}");
         }
+    }
+
+    #[test]
+    fn a_member_is_declared_by_its_very_name() {
+        let parse = |text: &str| Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
+        let schema = parse(
+            r##"{"properties": {"a.b": {}, "list": {"items": {"$ref": "#/$defs/c"}}, "map": {"additionalProperties": {}}},
+            "patternProperties": {".*": {}}, "$defs": {"c": {"properties": {"c.d": {}}}}}"##,
+        );
+        for (path, name, declared) in [
+            (&[][..], "a.b", true),
+            (&[], "a", false),
+            (&[], "A.b", false),
+            (&[], "x.y", false),
+            (&["list", "*"], "c.d", true),
+            (&["list", "0"], "c.d", true),
+            (&["list"], "c.d", false),
+            (&["map"], "c.d", false),
+        ] {
+            let path: Vec<Box<str>> = path.iter().map(|part| Box::from(*part)).collect();
+            let is = declares_member(Some(schema.root()), &path, name);
+            assert_eq!(is, declared, "{path:?} {name}");
+        }
+        assert!(!declares_member(None, &[], "a.b"));
     }
 
     #[test]

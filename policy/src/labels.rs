@@ -65,8 +65,14 @@ impl Labels {
         let labelled =
             text.contains("x-sensitive") || text.contains("x-data-class") || text.contains('\\');
         let (mut all, mut declared) = (BTreeSet::new(), BTreeSet::new());
-        let mut walk =
-            Walk { root: schema, left: PARTS, depth: 0, labels: &mut all, declared: &mut declared };
+        let mut walk = Walk {
+            root: schema,
+            left: PARTS,
+            depth: 0,
+            content: Vec::new(),
+            labels: &mut all,
+            declared: &mut declared,
+        };
         if walk.part(schema, &mut Vec::new()).is_none() {
             all.insert((Vec::new(), "sensitive".into()));
         }
@@ -134,8 +140,37 @@ struct Walk<'a, 'b> {
     root: Value<'a>,
     left: usize,
     depth: usize,
+    /// The texts whose content is described here, each within the one before it.
+    content: Vec<Content>,
     labels: &'b mut BTreeSet<(Vec<Box<str>>, Box<str>)>,
     declared: &'b mut BTreeSet<Box<str>>,
+}
+
+/// A text whose content a schema describes.
+struct Content {
+    /// Parts of the place at which the text stands.
+    text: usize,
+    /// What it holds is read, to find the members that are labelled in it.
+    is_read: bool,
+}
+
+impl Content {
+    /// Whether what a schema says of a text at `at` is of JSON, as it stands or in base64: other media and encodings
+    /// (RFC 2045, RFC 4648) are not read.
+    fn of(schema: Value<'_>, at: &[Box<str>]) -> Self {
+        let said = |keyword: &str, known: fn(&str) -> bool| {
+            schema.get(keyword).is_none_or(|said| said.as_str().is_some_and(|text| known(&text)))
+        };
+        let is_json = said("contentMediaType", |media| {
+            let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+            matches!(&*essence, "application/json" | "text/json") || essence.ends_with("+json")
+        });
+        let is_plain = said("contentEncoding", |encoding| {
+            let encoding = encoding.to_ascii_lowercase();
+            matches!(&*encoding, "7bit" | "8bit" | "binary" | "base64" | "base64url")
+        });
+        Self { text: at.len(), is_read: is_json && is_plain }
+    }
 }
 
 impl<'a> Walk<'a, '_> {
@@ -157,6 +192,14 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn label(&mut self, at: &[Box<str>], label: &str) -> Option<()> {
+        // Members of a text are found by their names: without a name the whole text is labelled.
+        let mut at = at;
+        for Content { text, is_read } in self.content.iter().rev() {
+            let (outside, within) = at.split_at_checked(*text)?;
+            if !is_read || within.iter().all(|part| **part == *"*") {
+                at = outside;
+            }
+        }
         (self.labels.len() < LABELS).then_some(())?;
         self.labels.insert((at.to_vec(), label.into()));
         Some(())
@@ -202,7 +245,12 @@ impl<'a> Walk<'a, '_> {
                     member.items().try_for_each(|item| self.part(item, at))?;
                 }
                 // What is said of the names of members is said of the object.
-                "if" | "then" | "else" | "propertyNames" => self.part(member, at)?,
+                "if" | "then" | "else" | "not" | "propertyNames" => self.part(member, at)?,
+                "contentSchema" => {
+                    self.content.push(Content::of(schema, at));
+                    self.part(member, at)?;
+                    self.content.pop();
+                }
                 "dependentSchemas" | "dependencies" => {
                     member.members().try_for_each(|(_, part)| self.part(part, at))?;
                 }

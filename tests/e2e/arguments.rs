@@ -570,7 +570,7 @@ fn no_other_shape_name_or_address_leads_past_a_constraint() {
         assert!(server.tool_calls().is_empty());
         for arguments in [
             json!({ "files": [{ "path": "/srv/a" }, { "name": "b" }] }),
-            json!({ "path": "/srv/a", "paths": "b", "path.name": "c" }),
+            json!({ "path": "/srv/a", "paths": "b", "my.path": "c" }),
             json!({ "url": "https://example.com/b" }),
             json!({ "query": "a-x" }),
         ] {
@@ -617,4 +617,104 @@ fn no_spelling_of_an_argument_leads_past_a_constraint() {
             assert_eq!(answer["result"]["content"][0]["text"], "done", "{arguments}: {answer}");
         }
     }
+}
+
+/// A server whose tool declares some arguments and lets others through.
+fn lenient(era: Era) -> Server {
+    let tool = json!({ "name": "work", "description": "A tool.",
+        "inputSchema": { "type": "object", "properties": { "path": { "type": "string" }, "path.mode": { "type": "string" } } } });
+    Server::offering(
+        era,
+        json!({ "tools": [tool] }),
+        |_| json!({ "resultType": "complete", "content": [{ "type": "text", "text": "done" }] }),
+    )
+}
+
+/// Calls with arguments that are refused, and with others that are not.
+fn held(constraints: &str, refused: &[Value], passed: &[Value]) {
+    for era in ERAS {
+        let server = lenient(era);
+        let gateway = start(&server, constraints);
+        let client = gateway.client(era, ANA);
+        for arguments in refused {
+            let answer = client.call("work", arguments).json();
+            assert_eq!(answer["result"]["isError"], true, "{era:?} {arguments}: {answer}");
+            assert_eq!(gateway.last()["reason"], "arguments", "{era:?} {arguments}");
+        }
+        assert!(server.tool_calls().is_empty());
+        for arguments in passed {
+            let answer = client.call("work", arguments).json();
+            let text = &answer["result"]["content"][0]["text"];
+            assert_eq!(text, "done", "{era:?} {arguments}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn a_text_is_no_number_where_a_constraint_says_how_large_it_may_be() {
+    held(
+        "constraints:
+- {servers: [up], tools: [work], argument: /n, minimum: 0, maximum: 100}
+- {servers: [up], tools: [work], argument: /id, maxLength: 4}",
+        &[
+            json!({ "n": "101" }),
+            json!({ "n": "5" }),
+            json!({ "n": ["101"] }),
+            json!({ "n": true }),
+            json!({ "n": 101 }),
+            json!({ "id": 1e30 }),
+        ],
+        &[json!({ "n": 100 }), json!({ "n": [1, 2] }), json!({ "id": 7 }), json!({})],
+    );
+}
+
+#[test]
+fn a_name_that_a_server_may_take_apart_leads_past_no_constraint() {
+    held(
+        "constraints:
+- {servers: [up], tools: [work], argument: /path, type: path, within: [/srv]}
+- {servers: [up], tools: [work], argument: /options/path, type: path, within: [/srv]}
+- {servers: [up], tools: [work], argument: '/files/*/path', type: path, within: [/srv]}",
+        &[
+            json!({ "path": "/srv/a", "path.x": "/etc" }),
+            json!({ "path\0x": "/etc" }),
+            json!({ "options.path": "/etc" }),
+            json!({ "options[path]": "/etc" }),
+            json!({ "options/path": "/etc" }),
+            json!({ "files.0.path": "/etc" }),
+            json!({ "files[0].path": "/etc" }),
+            json!({ "files.path": "/etc" }),
+        ],
+        // The definition declares one of such a name.
+        &[json!({ "path": "/srv/a", "path.mode": "r" }), json!({ "options.deep": true })],
+    );
+}
+
+#[test]
+fn no_form_of_unicode_hides_what_a_shell_reads() {
+    held(
+        "constraints: [{servers: [up], tools: [work], argument: /query, forbid: [shell]}]",
+        &[
+            json!({ "query": "a <\u{338} /etc/passwd" }),
+            json!({ "query": "a >\u{338} /srv/x" }),
+            json!({ "query": "a \u{226e} b" }),
+            json!({ "query": "a \u{226f} b" }),
+        ],
+        &[json!({ "query": "e\u{301}t\u{e9}, 1 \u{2260} 2" })],
+    );
+}
+
+#[test]
+fn no_quotation_of_a_shell_makes_a_path_go_up() {
+    held(
+        "constraints: [{servers: [up], tools: [work], argument: /path, type: path, within: [/srv]}]",
+        &[
+            json!({ "path": "/srv/$'..'/etc/passwd" }),
+            json!({ "path": "/srv/$\"..\"/etc/passwd" }),
+            json!({ "path": "/srv/$'.'./etc/passwd" }),
+            json!({ "path": "/srv/'..'/etc/passwd" }),
+            json!({ "path": "/srv/`echo ..`/etc/passwd" }),
+        ],
+        &[json!({ "path": "/srv/it's" }), json!({ "path": "/srv/rock'n'roll.txt" })],
+    );
 }

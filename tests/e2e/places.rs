@@ -597,6 +597,102 @@ fn a_grant_for_everything_or_for_good_is_asked_for_only_where_the_server_may() {
     }
 }
 
+/// A question with one member more.
+fn with_member(mut asked: Value, name: &str, value: Value) -> Value {
+    asked["params"][name] = value;
+    asked
+}
+
+/// Some clients do not read `mode`: they show a form wherever there is one, or open any page.
+#[test]
+fn a_question_that_is_a_page_and_a_form_at_once_is_not_asked() {
+    let password = json!({ "type": "object", "properties": { "password": { "type": "string" } } });
+    let (url, name) = ("https://login.example.com/", json!({ "name": { "type": "string" } }));
+    for era in ERAS {
+        let script = Script::default();
+        let server = asking(era, &script);
+        let gateway = open_to(&server, "", "");
+        for asked in [
+            with_member(page(url), "requestedSchema", password.clone()),
+            with_member(form(&name), "url", url.into()),
+            with_member(form(&name), "elicitationId", "e".into()),
+        ] {
+            let (answer, record) = called(&gateway, era, &script, asked.clone());
+            assert!(!answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
+            assert!(record["found"].to_string().contains("ask-malformed"), "{era:?}: {record}");
+        }
+        for asked in [page(url), form(&name)] {
+            let asked = with_member(asked, "_meta", json!({ "example.com/x": 1 }));
+            let (answer, _) = called(&gateway, era, &script, asked.clone());
+            assert!(answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
+        }
+        if era == Era::Legacy {
+            let page = with_member(page(url), "requestedSchema", password.clone());
+            let data = json!({ "elicitations": [page["params"]] });
+            let error = json!({ "error": { "code": -32042, "message": "first", "data": data } });
+            let server = answering(era, &script);
+            let gateway = open_to(&server, "", "");
+            for client in ERAS {
+                let (answer, record) = called(&gateway, client, &script, error.clone());
+                assert!(!answer.body.contains("password"), "{client:?}: {answer:?}");
+                assert_eq!(record["reason"], "ask-malformed", "{client:?}: {record}");
+            }
+        }
+    }
+}
+
+/// SPEC 2025-11-25 client/sampling#tools-in-sampling and basic/utilities/tasks#client-capabilities
+#[test]
+fn tools_for_the_model_and_tasks_are_asked_only_of_clients_that_declared_them() {
+    let tools = json!([{ "name": "t", "inputSchema": { "type": "object" } }]);
+    let task = json!({ "ttl": 1000 });
+    let roots = json!({ "method": "roots/list", "params": { "task": task } });
+    let page = page("https://login.example.com/");
+    let declared = json!({ "elicitation": { "form": {}, "url": {} }, "sampling": { "tools": {} }, "roots": {},
+        "tasks": { "requests": { "sampling": { "createMessage": {} }, "elicitation": { "create": {} } } } });
+    let cases = [
+        (sampling("tools", tools), json!({ "sampling": { "tools": {} } })),
+        (
+            sampling("toolChoice", json!({ "mode": "required" })),
+            json!({ "sampling": { "tools": {} } }),
+        ),
+        (
+            sampling("task", task.clone()),
+            json!({ "tasks": { "requests": { "sampling": { "createMessage": {} } } } }),
+        ),
+        (
+            with_member(page, "task", task),
+            json!({ "tasks": { "requests": { "elicitation": { "create": {} } } } }),
+        ),
+        (roots, json!({ "tasks": {} })),
+    ];
+    for (server_era, client_era) in ERAS.into_iter().flat_map(|one| ERAS.map(|other| (one, other)))
+    {
+        let script = Script::default();
+        let server = asking(server_era, &script);
+        let asks = "{forms: {}, urls: {hosts: [login.example.com]}, sampling: {maxTokens: 100}, roots: {}}";
+        let up = format!("- {{name: up, url: '{}', serverRequests: {asks}}}", server.url());
+        let gateway = Config::with(&up, "[up]").policy(OPEN).limits("inputTime: 200ms").start();
+        let full = Client::able(gateway.address, "/mcp", client_era, Some(ANA), &declared);
+        for (n, (asked, required)) in cases.iter().enumerate() {
+            let method = asked["method"].as_str().unwrap();
+            let (answer, record) = called(&gateway, client_era, &script, asked.clone());
+            assert!(!answer.body.contains(method), "{client_era:?} {asked}: {answer:?}");
+            if (server_era, client_era) == (Era::Legacy, Era::Legacy) {
+                // The server is told so, and goes on.
+                let calls = server.calls();
+                let told = calls.iter().filter(|call| call.body["error"]["code"] == -32601);
+                assert_eq!(told.count(), n + 1, "{asked}");
+            } else {
+                assert_eq!(record["reason"], "client-capability", "{asked}: {record}");
+                assert_eq!(&answer.json()["error"]["data"]["requiredCapabilities"], required);
+            }
+            let asked_of_full = full.call("work", &json!({})).body.contains(method);
+            assert_eq!(asked_of_full, method != "roots/list", "{client_era:?} {asked}");
+        }
+    }
+}
+
 /// A tool that says it only reads.
 fn reading() -> Value {
     let mut reading = tool("work");
@@ -776,6 +872,28 @@ fn no_more_is_asked_at_once_than_may_be_wherever_it_is_asked() {
         assert_eq!(record["reason"], "ask-count", "{era:?}: {record}");
         let (_, record) = called(&gateway, era, &script, pages(32));
         assert_ne!(record["reason"], "ask-count", "{era:?}: {record}");
+    }
+}
+
+#[test]
+fn what_stands_beside_a_result_is_asked_only_of_clients_that_declared_it() {
+    let declared = json!({ "elicitation": {}, "sampling": { "tools": {} } });
+    for era in ERAS {
+        let script = Script::default();
+        let server = answering(era, &script);
+        let servers =
+            format!("- {{name: up, url: '{}', serverRequests: {{sampling: {{}}}}}}", server.url());
+        let gateway = Config::with(&servers, "[up]").policy(OPEN).start();
+        let beside = |asked: Value| json!({ "result": { "resultType": "complete", "content": [], "inputRequests": { "q": asked } } });
+        let tools = sampling("toolChoice", json!({ "mode": "required" }));
+        let (answer, record) = called(&gateway, era, &script, beside(tools));
+        assert!(!answer.body.contains("sampling/createMessage"), "{era:?}: {answer:?}");
+        assert_eq!(record["reason"], "client-capability", "{era:?}: {record}");
+        let full = Client::able(gateway.address, "/mcp", era, Some(ANA), &declared);
+        let answer = full.call("work", &json!({}));
+        assert_ne!(gateway.last()["reason"], "client-capability", "{era:?}: {answer:?}");
+        let (_, record) = called(&gateway, era, &script, beside(sample(10, "none")));
+        assert_ne!(record["reason"], "client-capability", "{era:?}: {record}");
     }
 }
 

@@ -1250,3 +1250,37 @@ fn structured_content_that_is_null_is_held_to_the_schema() {
         }
     }
 }
+
+#[test]
+fn members_of_json_within_a_text_are_held_to_the_labels_of_its_schema() {
+    let ssn = "847-55-0192";
+    let person =
+        json!({ "type": "object", "properties": { "ssn": { "x-sensitive": "pii" }, "name": {} } });
+    let mut tool = tool("work");
+    tool["outputSchema"] = json!({ "type": "object", "properties": {
+        "json": { "type": "string", "contentMediaType": "application/json", "contentSchema": person },
+        "yaml": { "type": "string", "contentMediaType": "application/yaml", "contentSchema": person },
+        "list": { "type": "string", "contentSchema": { "items": { "x-sensitive": "pii" } } } } });
+    let inner = json!({ "ssn": ssn, "name": "Ana" }).to_string();
+    let content =
+        json!({ "json": inner, "yaml": format!("ssn: {ssn}"), "list": format!("[\"{ssn}\"]") });
+    // The detectors of numbers of persons would find it for another reason.
+    let policy = "content: [{servers: [up], results: {identifiers: 'off', contacts: 'off'}, \
+        fields: [{label: pii, principals: ['group:ops']}]}]";
+    for era in ERAS {
+        let (offers, content) = (json!({ "tools": [tool] }), content.clone());
+        let server = Server::offering(era, offers, move |_| {
+            json!({ "resultType": "complete", "structuredContent": content,
+                "content": [{ "type": "text", "text": content.to_string() }] })
+        });
+        let gateway = start(&server, policy);
+        let answer = gateway.client(era, ANA).call("work", &json!({}));
+        assert!(!answer.body.contains(ssn), "{era:?}: {answer:?}");
+        let shown = &answer.json()["result"]["structuredContent"];
+        assert!(shown["json"].as_str().unwrap().contains("Ana"), "{era:?}: {answer:?}");
+        let found = gateway.last()["found"].to_string();
+        assert!(found.contains("sensitive-fields"), "{era:?}: {found}");
+        let answer = gateway.client(era, BOB).call("work", &json!({}));
+        assert!(answer.body.contains(ssn), "who may see it sees it: {answer:?}");
+    }
+}

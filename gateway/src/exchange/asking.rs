@@ -18,6 +18,7 @@ use super::outlet::Outlet;
 use super::state::State;
 use super::underway::{Call, Next, Underway};
 use crate::body::Body;
+use crate::client::capability_for;
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::protocol::{Era, code, method};
@@ -43,14 +44,11 @@ pub struct Parked {
 impl Underway {
     /// Whether the client can be asked all this; a server that asks for more breaks the protocol.
     fn can_be_asked(&self, questions: &[Question]) -> Result<(), Failure> {
-        let unasked = questions.iter().find(|question| {
+        let lacking = questions.iter().find_map(|question| {
             let params = question.params.as_ref().map(Fragment::value);
-            !self.call.client.can_be_asked(&question.method, params)
+            self.call.client.lacks(&question.method, params)
         });
-        match unasked {
-            Some(question) => Err(Failure::Unasked(question.method.clone())),
-            None => Ok(()),
-        }
+        lacking.map_or(Ok(()), |capability| Err(Failure::Unasked(capability)))
     }
 
     /// What a server asks, if it may ask it; `None` where a legacy server was told that it may not, and
@@ -106,14 +104,19 @@ impl Underway {
             let method = question.get("method").and_then(Value::as_str).unwrap_or_default();
             (method.into(), question.get("params").map(|params| params.fragment(&document)))
         });
-        let put: Vec<_> = put.take(AT_ONCE + 1).collect();
+        let put: Vec<(Box<str>, Option<Fragment>)> = put.take(AT_ONCE + 1).collect();
         if put.is_empty() {
             return Ok(());
         }
         let hint = self.call.hint();
-        let Call { gateway, caller, server, .. } = &self.call;
+        let Call { gateway, caller, server, client, .. } = &self.call;
+        let lacking = put
+            .iter()
+            .find_map(|(asked, params)| client.lacks(asked, params.as_ref().map(Fragment::value)));
         let refusal = match gateway.edits(caller, server, put, hint).await {
-            Ok(edits) if edits.iter().all(Vec::is_empty) => return Ok(()),
+            Ok(edits) if edits.iter().all(Vec::is_empty) => {
+                return lacking.map_or(Ok(()), |capability| Err(Failure::Unasked(capability)));
+            }
             Ok(_) => Refusal { reason: Reason::Size, at: "" },
             Err(refusal) => refusal,
         };
@@ -163,8 +166,8 @@ impl Underway {
     pub(super) async fn cannot_ask(&mut self, asked: Asked) -> Result<(), Failure> {
         let batched = self.frame.batched;
         if asked.result.is_some() {
-            let first = asked.questions.first().map(|question| question.method.clone());
-            let unasked = Failure::Unasked(first.unwrap_or_default());
+            let first = asked.questions.first().map(|question| &*question.method);
+            let unasked = Failure::Unasked(capability_for(first.unwrap_or_default()));
             return Err(if batched { unasked } else { Failure::Overload });
         }
         self.another_round()?;

@@ -639,7 +639,7 @@ impl Listener {
             return;
         };
         let params = params.as_ref();
-        let can = self.party.client.can_be_asked(asked, params.map(Fragment::value));
+        let can = self.party.client.lacks(asked, params.map(Fragment::value)).is_none();
         let Some((ours, answer)) = self.kept.ask().filter(|_| can) else {
             let refusal =
                 wire::error(Some(&id), code::METHOD, "the client does not offer that", None);

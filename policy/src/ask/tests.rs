@@ -78,6 +78,37 @@ fn what_some_clients_read_otherwise_is_not_asked() {
 }
 
 #[test]
+fn an_elicitation_has_the_members_of_its_kind_alone() {
+    let all = everything(Over::Refuse);
+    let url = "https://login.example.com/";
+    let schema = r#"{"type":"object","properties":{"n":{"type":"string"}}}"#;
+    let page = |more: &str| format!(r#"{{"mode":"url","message":"x","url":"{url}"{more}}}"#);
+    let form = |more: &str| format!(r#"{{"message":"x","requestedSchema":{schema}{more}}}"#);
+    for params in [
+        page(&format!(r#","requestedSchema":{schema}"#)),
+        page(r#","requestedSchema":null"#),
+        page(r#","elicitationId":{}"#),
+        page(r#","task":"x""#),
+        page(r#","_meta":"x""#),
+        r#"{"mode":"url","message":["x"],"url":"https://login.example.com/"}"#.to_owned(),
+        form(&format!(r#","url":"{url}""#)),
+        form(r#","url":null"#),
+        form(r#","elicitationId":"e""#),
+    ] {
+        assert_eq!(decided(&all, "elicitation/create", &params), "ask-malformed", "{params}");
+    }
+    for params in [
+        page(""),
+        page(r#","elicitationId":"e","task":{"ttl":5},"_meta":{"progressToken":1}"#),
+        page(r#","x-more":1"#),
+        form(""),
+        form(r#","mode":"form","x-more":1,"task":null,"_meta":null"#),
+    ] {
+        assert_eq!(decided(&all, "elicitation/create", &params), "", "{params}");
+    }
+}
+
+#[test]
 fn a_request_to_the_model_is_held_to_its_limits() {
     let (refuses, cuts) = (everything(Over::Refuse), everything(Over::Cut));
     let long = format!(r#"{{"messages":[],"maxTokens":1,"x":"{}"}}"#, "a".repeat(500));

@@ -11,7 +11,7 @@ fn constraint(argument: &str, limits: &str) -> Constraint {
 
 fn check(constraint: &Constraint, arguments: &str) -> Option<String> {
     let document = Document::parse(arguments.to_owned().into(), &Bounds::MESSAGE).unwrap();
-    let checked = constraint.check(Some(document.root()));
+    let checked = constraint.check(Some(document.root()), None);
     checked.err().map(|misfit| format!("{}: {}", misfit.at, misfit.note))
 }
 
@@ -238,7 +238,46 @@ fn a_text_is_without_what_means_more() {
     assert!(
         check(&number, r#"{"a":{"b":1}}"#).is_some() && check(&number, r#"{"a":null}"#).is_some()
     );
-    assert!(number.check(None).is_err());
+    assert!(number.check(None, None).is_err());
+}
+
+#[test]
+fn a_value_of_another_type_does_not_pass() {
+    let numbers = [
+        constraint("/a", r#"{"maximum":100}"#),
+        constraint("/a", r#"{"minimum":0}"#),
+        constraint("/a", r#"{"minimum":0,"maximum":100,"pattern":"[0-9]+"}"#),
+    ];
+    for constraint in &numbers {
+        for good in ["5", "0", "100", "[1,2]"] {
+            assert_eq!(check(constraint, &format!(r#"{{"a":{good}}}"#)), None, "{good}");
+        }
+        for bad in
+            [r#""101""#, r#""5""#, r#""x""#, r#""""#, "true", "null", "{}", r#"[1,"2"]"#, "1e999"]
+        {
+            assert!(check(constraint, &format!(r#"{{"a":{bad}}}"#)).is_some(), "{bad}");
+        }
+    }
+    assert_eq!(check(&numbers[0], r#"{"a":"101"}"#).as_deref(), Some("/a: is not a number"));
+    for limits in [
+        r#"{"type":"url"}"#,
+        r#"{"type":"email"}"#,
+        r#"{"type":"path","within":["/","."]}"#,
+        r#"{"enum":["5x"]}"#,
+        r#"{"pattern":"[a-z]+"}"#,
+    ] {
+        let constraint = constraint("/a", limits);
+        for bad in ["5", "true", "null", "{}", "1e3"] {
+            assert!(check(&constraint, &format!(r#"{{"a":{bad}}}"#)).is_some(), "{limits} {bad}");
+        }
+    }
+    // A number is judged as it is written, where every reader writes it so.
+    for limits in [r#"{"maxLength":3}"#, r#"{"enum":["5","1e3"]}"#, r#"{"forbid":["option"]}"#] {
+        let constraint = constraint("/a", limits);
+        assert_eq!(check(&constraint, r#"{"a":5}"#), None, "{limits}");
+        assert!(check(&constraint, r#"{"a":1e3}"#).is_some(), "{limits}");
+    }
+    assert!(check(&constraint("/a", r#"{"forbid":["option"]}"#), r#"{"a":-5}"#).is_some());
 }
 
 #[test]
@@ -276,7 +315,7 @@ fn a_member_that_libraries_or_people_read_as_the_one_that_is_meant_does_not_pass
         let refused = check(&path, &arguments).unwrap_or_else(|| panic!("{name:?} passes"));
         assert!(refused.contains("could be read as `path`"), "{refused}");
     }
-    for name in ["paths", "_path", "$path", "path.name", "path_2", "path2", "pfad\u{fc}"] {
+    for name in ["paths", "_path", "$path", "my.path", "path_2", "path2", "pfad\u{fc}"] {
         let arguments = serde_json::json!({ "path": "/srv/a", name: "/etc/passwd" }).to_string();
         assert_eq!(check(&path, &arguments), None, "{name}");
     }
@@ -284,6 +323,72 @@ fn a_member_that_libraries_or_people_read_as_the_one_that_is_meant_does_not_pass
     assert_eq!(check(&second, r#"{"item.1":"x","item.2":"y"}"#), None);
     let marks = constraint("/-", r#"{"enum":["x"]}"#);
     assert_eq!(check(&marks, r#"{"-":"x","+":"y"}"#), None);
+}
+
+#[test]
+fn a_name_that_some_libraries_take_apart_into_members_does_not_pass_unless_it_is_declared() {
+    let (path, options, files) = (
+        constraint("/path", r#"{"enum":["x"]}"#),
+        constraint("/options/path", r#"{"enum":["x"]}"#),
+        constraint("/files/*/path", r#"{"enum":["x"]}"#),
+    );
+    let declares = |name: &str| {
+        let mut schema = serde_json::json!({ "properties": {} });
+        schema["properties"][name] = serde_json::json!({});
+        Document::parse(schema.to_string().into(), &Bounds::MESSAGE).unwrap()
+    };
+    for (constraint, name) in [
+        (&path, "path.x"),
+        (&path, "path.0.x"),
+        (&path, "path[x]"),
+        (&path, "path\0x"),
+        (&path, "path\0"),
+        (&path, "path/x"),
+        (&path, "Path.x"),
+        (&path, "p\u{430}th.x"),
+        (&path, "path\u{ff0e}x"),
+        (&options, "options.path"),
+        (&options, "options[path]"),
+        (&options, "options[\"path\"]"),
+        (&options, "options.path.x"),
+        (&options, "options/path"),
+        (&options, "Options.Path"),
+        (&options, "options."),
+        (&files, "files.0.path"),
+        (&files, "files[0].path"),
+        (&files, "files[].path"),
+        (&files, "files[0][path]"),
+        (&files, "files.path"),
+        (&files, "files.0"),
+    ] {
+        let arguments = serde_json::json!({ name: "/etc" }).to_string();
+        let refused = check(constraint, &arguments).unwrap_or_else(|| panic!("{name:?} passes"));
+        assert!(refused.contains("could be read as"), "{refused}");
+        let document = Document::parse(arguments.into(), &Bounds::MESSAGE).unwrap();
+        let other = declares("other.name");
+        assert!(constraint.check(Some(document.root()), Some(other.root())).is_err(), "{name:?}");
+    }
+    // One that the definition has is no other spelling of anything.
+    for (constraint, name) in
+        [(&path, "path.x"), (&options, "options.path"), (&files, "files.0.path")]
+    {
+        let arguments = serde_json::json!({ name: "/etc" }).to_string();
+        let document = Document::parse(arguments.into(), &Bounds::MESSAGE).unwrap();
+        let schema = declares(name);
+        assert_eq!(constraint.check(Some(document.root()), Some(schema.root())), Ok(()), "{name}");
+    }
+    for (constraint, name) in [
+        (&path, "my.path"),
+        (&path, "paths.x"),
+        (&options, "options.name"),
+        (&options, "path"),
+        (&files, "file.0.path"),
+        (&files, "files.0.name"),
+        (&files, "[]"),
+    ] {
+        let arguments = serde_json::json!({ name: "/etc" }).to_string();
+        assert_eq!(check(constraint, &arguments), None, "{name}");
+    }
 }
 
 #[test]
@@ -454,6 +559,16 @@ fn a_path_that_some_reader_would_take_for_another_is_refused() {
         "/srv/data/.''./y",
         "/srv/data/.\"\"./y",
         "/srv/data/.``./y",
+        "/srv/data/`echo ..`/y",
+        "/srv/data/a`echo x`/y",
+        "/srv/data/$'..'/y",
+        "/srv/data/$\"..\"/y",
+        "/srv/data/$'.'./y",
+        "/srv/data/.$'.'/y",
+        "/srv/data/$'.'$\".\"/y",
+        "/srv/data/$''../y",
+        "/srv/data/'.'\".\"/y",
+        "/srv/data/{$'..',a}/y",
         "/srv/data/'..'/y",
         "/srv/data/.[.]/x",
         "/srv/data/.?/x",
@@ -478,6 +593,10 @@ fn a_path_that_some_reader_would_take_for_another_is_refused() {
         "/srv/data/*.rs",
         "/srv/data/a[1].txt",
         "/srv/data/it's",
+        "/srv/data/rock'n'roll",
+        "/srv/data/'quoted'.txt",
+        "/srv/data/price in $'s.txt",
+        "/srv/data/a`b",
         "/srv/data/.gitignore",
         "a,b.txt",
     ] {
@@ -508,10 +627,19 @@ fn what_a_shell_reads_is_found_in_every_form() {
         "a\u{2029}b",
         "a\u{85}b",
         "a\u{b}b",
+        // NFC makes one character of these, and NFD two of that.
+        "a <\u{338} b",
+        "a >\u{338} b",
+        "a \u{226e} b",
+        "a \u{226f} b",
+        "a\u{37e}b",
+        "\u{1fef}id\u{1fef}",
+        "\u{ff1c}\u{338}",
+        "<\u{200b}\u{338}",
     ] {
         assert!(!passes(&shell, bad), "{bad:?}");
     }
-    assert!(passes(&shell, "größer, 日本語"));
+    assert!(passes(&shell, "größer, 日本語, a \u{2260} b, e\u{301}"));
     let sql = constraint("/a", r#"{"forbid":["sql"]}"#);
     assert!(!passes(&sql, "x\u{ff07} or 1"));
 }

@@ -64,6 +64,72 @@ fn labels_are_read_wherever_a_schema_has_them() {
 }
 
 #[test]
+fn labels_of_what_a_text_holds_are_read() {
+    let content = |schema: Value, more: Value| {
+        let mut text = json!({ "type": "string", "contentMediaType": "application/json", "contentSchema": schema });
+        text.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        paths(&labels(&json!({ "properties": { "j": text } })), |_| false)
+    };
+    let pay = json!({ "x-sensitive": true });
+    let inner = json!({ "properties": { "pay": pay } });
+    let plain = json!({});
+    assert_eq!(content(inner.clone(), plain.clone()), ["j/pay"]);
+    assert_eq!(content(json!({ "items": inner }), plain.clone()), ["j/*/pay"]);
+    for more in [
+        json!({ "contentMediaType": "application/hal+json; charset=utf-8" }),
+        json!({ "contentEncoding": "base64" }),
+    ] {
+        assert_eq!(content(inner.clone(), more.clone()), ["j/pay"], "{more}");
+    }
+    // What has no name in it, and what is not read, labels the text.
+    for (schema, more) in [
+        (pay.clone(), plain.clone()),
+        (json!({ "items": pay }), plain.clone()),
+        (inner.clone(), json!({ "contentMediaType": "application/yaml" })),
+        (inner.clone(), json!({ "contentMediaType": 7 })),
+        (inner.clone(), json!({ "contentEncoding": "base32" })),
+        (inner.clone(), json!({ "contentEncoding": "quoted-printable" })),
+    ] {
+        assert_eq!(content(schema.clone(), more.clone()), ["j"], "{schema} {more}");
+    }
+    // A text within a text.
+    let twice = json!({ "properties": { "k": { "contentSchema": inner } } });
+    assert_eq!(content(twice, plain.clone()), ["j/k/pay"]);
+    let twice = json!({ "items": { "contentSchema": { "items": pay } } });
+    assert_eq!(content(twice, plain.clone()), ["j"]);
+    let twice = json!({ "properties": { "k": { "contentSchema": { "items": pay } } } });
+    assert_eq!(content(twice, plain.clone()), ["j/k"]);
+    // A reference that leads nowhere labels everything, here too.
+    assert!(
+        content(json!({ "$ref": "#/$defs/none", "title": "x-sensitive" }), plain)
+            .contains(&String::new())
+    );
+    // What is ruled out and labelled is labelled all the same.
+    let not = json!({ "not": { "not": { "properties": { "pay": pay } } } });
+    assert_eq!(paths(&labels(&not), |_| false), ["pay"]);
+}
+
+#[test]
+fn members_of_a_text_that_its_schema_describes_are_concealed() {
+    use base64::Engine as _;
+    let pay = json!({ "x-sensitive": true });
+    let labels = labels(&json!({ "properties": { "j": {
+        "contentSchema": { "properties": { "pay": pay, "open": {} } } },
+        "k": { "contentSchema": { "items": pay } } } }));
+    let inner = json!({ "pay": "4711-8", "open": "yes" }).to_string();
+    let coded = base64::engine::general_purpose::STANDARD.encode(&inner);
+    for text in [&inner, &coded] {
+        let content = json!({ "j": text });
+        let said = json!({ "structuredContent": content, "content": [{ "type": "text", "text": content.to_string() }] });
+        let shown = shown(&labels, Part::Result, &said).unwrap();
+        assert!(!shown.contains("4711-8") && !shown.contains(&coded), "{text}: {shown}");
+        assert!(*text != inner || shown.contains("yes"), "{shown}");
+    }
+    let said = json!({ "structuredContent": { "k": r#"["4711-8"]"# } });
+    assert!(!shown(&labels, Part::Result, &said).unwrap().contains("4711-8"));
+}
+
+#[test]
 fn a_reference_that_is_not_followed_labels_everything() {
     for keyword in ["$dynamicRef", "$recursiveRef"] {
         let schema = json!({ "properties": {

@@ -199,9 +199,10 @@ impl Policy {
         }
         let of =
             |constraint: &&Constraint| call.verb == Verb::Call && constraint.is_of(server, name);
+        let schema = offer.and_then(|offer| offer.definition().get("inputSchema"));
         for constraint in self.constraints.iter().filter(of) {
             ran.note(Control::Constraints);
-            if let Err(misfit) = constraint.check(arguments) {
+            if let Err(misfit) = constraint.check(arguments, schema) {
                 found(constraint.mode, Detector::Constraints, misfit);
             }
         }
