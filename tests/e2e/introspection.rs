@@ -160,6 +160,8 @@ fn what_an_issuer_says_of_a_token_is_held_to_what_a_token_says_of_itself() {
             ("a refresh token", json!({ "token_type": "refresh_token" }), "token-refused"),
             ("no type", json!({ "token_type": null }), "token-refused"),
             ("a type of the wrong type", json!({ "token_type": 7 }), "token-refused"),
+            ("513 groups", json!({ "groups": vec!["x"; 513] }), "token-refused"),
+            ("513 scopes", json!({ "scope": vec!["mcp"; 513] }), "token-refused"),
             ("a refresh token of Keycloak", json!({ "typ": "Refresh" }), "token-refused"),
             ("an ID token of Keycloak", json!({ "typ": "ID" }), "token-refused"),
             ("a refresh token of Hydra", json!({ "token_use": "refresh_token" }), "token-refused"),
