@@ -161,6 +161,8 @@ pub struct OfServer {
     suppressed: Counter,
     /// Progress notifications that belonged to no request.
     progress_dropped: Counter,
+    /// Notifications for a call that were dropped because there was no room for them, or the call waits for its client.
+    notifications_dropped: Counter,
     /// Bytes that wait to be sent to it on channels.
     unsent: AtomicU64,
     /// Messages that were refused because too many bytes waited.
@@ -211,6 +213,12 @@ impl OfServer {
     /// Counts a progress notification that belonged to no request; whether it was the first.
     pub fn progress_dropped(&self) -> bool {
         self.progress_dropped.0.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Counts a notification for a call that was dropped because there was no room for it, or because the call waits for
+    /// its client.
+    pub fn notification_dropped(&self) {
+        self.notifications_dropped.add(1);
     }
 
     /// Notes that so many bytes more wait to be sent to it.
@@ -461,6 +469,7 @@ impl Metrics {
             opened: Counter::default(),
             suppressed: Counter::default(),
             progress_dropped: Counter::default(),
+            notifications_dropped: Counter::default(),
             unsent: AtomicU64::new(0),
             not_queued: Counter::default(),
             stalls: Counter::default(),
@@ -743,6 +752,13 @@ impl Metrics {
                 "",
                 "Progress notifications of the server that belonged to no request under way.",
                 by_server(&|server| sum(&server.progress_dropped)),
+            ),
+            family(
+                "portcullis.notifications_dropped",
+                "",
+                "Progress and log messages of the server for a call that were dropped because too many of them waited, \
+                 or because the call waits for its client.",
+                by_server(&|server| sum(&server.notifications_dropped)),
             ),
             family(
                 "portcullis.upstream_unsent",

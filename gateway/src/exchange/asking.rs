@@ -287,15 +287,19 @@ impl Underway {
         let share = share.map_err(|none| Failure::no_share(Quota::Parked, none))?;
         self.call.waiting.extend(asked.questions);
         let body = reply::asked(&self.frame.id, &self.call.waiting, &state);
+        let unsent = self.call.count_waiting(body.length());
+        let unsent = unsent.map_err(|none| Failure::Upstream(UpstreamError::Memory(none)))?;
         self.parked = Some((name, share));
         self.call.forget_sent();
-        Ok((body, ending))
+        self.call.answer.mute();
+        Ok((body.counted(Some(unsent)), ending))
     }
 
     /// Goes on with a call that waited for a modern client.
     pub(super) async fn resume(mut self, inputs: Option<Fragment>) -> Response<Body> {
         let waiting = std::mem::take(&mut self.call.waiting);
         self.call.answer.renew();
+        self.call.answer.unmute();
         let replier = self.call.answer.replier();
         for question in waiting {
             let given = inputs.as_ref().and_then(|inputs| inputs.value().get(&question.key));

@@ -571,6 +571,26 @@ impl Answer {
         self.manner.share = None;
     }
 
+    /// Drops what the server says beside questions and the response while the call waits for its client.
+    pub fn mute(&mut self) {
+        if let Some(Messages { incoming: Incoming::Channel(answer), .. }) = &mut self.messages {
+            answer.mute();
+        }
+        if let Some(aside) = &mut self.aside {
+            aside.mute();
+        }
+    }
+
+    /// Takes again what the server says.
+    pub fn unmute(&self) {
+        if let Some(Messages { incoming: Incoming::Channel(answer), .. }) = &self.messages {
+            answer.unmute();
+        }
+        if let Some(aside) = &self.aside {
+            aside.unmute();
+        }
+    }
+
     /// Counts what is sent from now on as a part of the body of this request.
     pub fn takes_of(&mut self, share: Option<Arc<Share<Holder>>>) {
         self.manner.share = share;

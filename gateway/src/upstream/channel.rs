@@ -113,7 +113,7 @@ impl Channel {
             outbox: Outbox::new(all, each, Arc::clone(counts)),
             limits: *limits,
             counts: Arc::clone(counts),
-            desk: Desk::new(serves, requests, name, intake),
+            desk: Desk::new(serves, requests, name, intake, counts),
             noise: Arc::clone(noise),
             held,
             over: CancellationToken::new(),
@@ -301,6 +301,16 @@ impl ChannelAnswer {
     /// What of the response is in memory, to be kept for as long as it is used.
     pub(super) const fn received(&mut self) -> Option<Received> {
         self.ticket.received()
+    }
+
+    /// See [`Ticket::mute`].
+    pub(super) fn mute(&mut self) {
+        self.ticket.mute();
+    }
+
+    /// See [`Ticket::unmute`].
+    pub(super) fn unmute(&self) {
+        self.ticket.unmute();
     }
 
     /// Gives the request up: one that is not being sent yet is not sent any more, any other is `cancelled`.

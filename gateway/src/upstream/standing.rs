@@ -319,7 +319,7 @@ impl Upstream {
     }
 
     fn new_desk(&self, serves: Serves) -> Arc<Desk> {
-        Desk::new(serves, WAITING, &self.name, &self.answers)
+        Desk::new(serves, WAITING, &self.name, &self.answers, &self.counts)
     }
 
     /// The desk of a client's own session, at which its calls wait for progress that comes on the stream of
