@@ -8,11 +8,13 @@ use std::sync::mpsc::{Sender, channel};
 
 use e2e::client::{Client, raw, until};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, root};
+use e2e::issuer::Issuer;
 use e2e::server::{Server, ok, tool};
 use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::{Value, json};
 
 use crate::asking::able;
+use crate::tokens::{believing, knock};
 
 const OPEN: &str =
     "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
@@ -299,4 +301,44 @@ fn a_call_that_waits_for_its_client_keeps_no_progress_meanwhile() {
     let done = raw(gateway.address, &ana.call_bytes(&json!(99), &params)).json();
     assert_eq!(done["result"]["content"][0]["text"], "decline", "{done}");
     assert_eq!(untold(&gateway), 40 * 66);
+}
+
+/// A text of two letters or digits for each number.
+fn short_name(number: usize) -> String {
+    let letter = |n: usize| char::from(b"abcdefghijklmnopqrstuvwxyz0123456789"[n % 36]);
+    [letter(number / 36), letter(number)].iter().collect()
+}
+
+#[test]
+fn tokens_that_were_verified_are_kept_in_so_many_bytes_and_the_rest_is_verified_again() {
+    for era in ERAS {
+        let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
+        let config = believing(&server, &issuer.item("corp", ""));
+        let gateway = config.limits("tokenMemory: 4MiB\ntokenMemoryPerCaller: 2MiB").start();
+        gateway.has_read(1);
+        let names: Vec<_> = (0..512).map(short_name).collect();
+        let token = |number: usize, subject: &str| {
+            let mut claims = issuer.claims(subject);
+            claims["jti"] = json!(number.to_string());
+            claims["groups"] = json!(names);
+            claims["realm"] = json!({ "roles": names.get(..250).unwrap() });
+            claims["scope"] = json!(format!("mcp {}", names.get(..500).unwrap().join(" ")));
+            let header = issuer.key.header().to_string();
+            format!("Bearer {}", issuer.key.token(&header, &claims.to_string()))
+        };
+        let good = |token: &str| knock(&gateway, era, &[("authorization", token)]).status;
+        assert_eq!(good(&token(0, "bob")), 200);
+        let before = peak(&gateway);
+        let tokens: Vec<_> = (1..=400).map(|number| token(number, "alice")).collect();
+        for token in &tokens {
+            assert_eq!(good(token), 200, "{era:?}");
+        }
+        // Each takes about 55 KiB, which would be 22 MiB.
+        let more = peak(&gateway).saturating_sub(before);
+        assert!(more < 14 * MIB, "{era:?}: {} MiB more were resident", more / MIB);
+        // What is not kept is as good as what is.
+        for token in tokens.iter().take(3).chain(tokens.iter().rev().take(3)) {
+            assert_eq!(good(token), 200, "{era:?}");
+        }
+    }
 }

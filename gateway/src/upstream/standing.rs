@@ -433,7 +433,7 @@ impl Upstream {
                 Transport::Http(http) => http.sweep(),
             }
             // Who has gone must not take the room of who comes: those who are still there ask once more.
-            self.known_by.retain(|_, known| known.since.elapsed() < KNOWN);
+            self.known_by.retain(|_, known| known.known.since.elapsed() < KNOWN);
             self.desks.retain(|_, known| known.0.strong_count() > 0);
             // The lists of a session are large, and most clients leave without a word.
             self.shelves.retain(|_, shelf| !shelf.is_spent(self.limits.catalog_age, IDLE));
