@@ -678,7 +678,8 @@ impl Arrived {
     fn subject(&self, place: usize) -> Option<Arc<Subject>> {
         self.route.servers.get(place).filter(|server| server.asks_callers())?;
         let (token, until) = (Arc::clone(self.caller.token.as_ref()?), self.caller.until);
-        Some(Arc::new(Subject { token, until }))
+        let caller = self.caller.principal.id.as_str().into();
+        Some(Arc::new(Subject { token, caller, until }))
     }
 
     /// The part of the session that lies between us and the server at `place` of the route.

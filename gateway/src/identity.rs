@@ -281,7 +281,7 @@ impl Identity {
         former: Option<&Self>,
     ) -> Result<Self, WorldError> {
         let memory = former.map(|former| Arc::clone(&former.memory));
-        let memory = memory.unwrap_or_else(|| Arc::new(Memory::new(limits, sealer)));
+        let memory = memory.unwrap_or_else(|| Arc::new(Memory::new(limits, &world.quotas, sealer)));
         let former = former.and_then(|former| former.bearer.as_ref());
         let bearer = || Bearer::new(settings, world, Arc::clone(&memory), former);
         let bearer = (!settings.issuers.is_empty()).then(bearer).transpose()?;

@@ -89,14 +89,15 @@ impl Intake {
         caller: &Arc<str>,
         bytes: usize,
     ) -> Result<Received, NoShare> {
-        let mut kept = self.begin_for(server, caller);
+        let mut kept = self.begin_for(server, Some(caller));
         kept.holds(bytes)?;
         Ok(kept)
     }
 
-    /// What begins to be kept for `caller` of what comes on a connection that callers share: see [`Self::keep`].
-    pub fn begin_for(self: &Arc<Self>, server: &Arc<str>, caller: &Arc<str>) -> Received {
-        let (of, server, caller) = (Arc::clone(self), Arc::clone(server), Some(Arc::clone(caller)));
+    /// What begins to be kept for `caller` of what comes on a connection that callers share: see [`Self::keep`]. What
+    /// is for no caller takes of the bound above all answers alone.
+    pub fn begin_for(self: &Arc<Self>, server: &Arc<str>, caller: Option<&Arc<str>>) -> Received {
+        let (of, server, caller) = (Arc::clone(self), Arc::clone(server), caller.cloned());
         Received { of, server, caller, charged: Charged::Caller, taken: None }
     }
 
@@ -181,6 +182,15 @@ impl Received {
     pub fn reserve(&mut self, bytes: usize) -> Result<(), NoShare> {
         let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
         if bytes > held { self.take(bytes) } else { Ok(()) }
+    }
+
+    /// Counts no more than so many bytes from now on; what is counted less than that stays so.
+    pub fn shrink(&mut self, bytes: usize) {
+        let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
+        // What takes less than before finds room.
+        if bytes < held && self.take(bytes).is_err() {
+            self.taken = None;
+        }
     }
 
     /// Counts an answer that is given up because there was no room for it.

@@ -164,6 +164,8 @@ pub struct OfServer {
     suppressed: Counter,
     /// Progress notifications that belonged to no request, or for which there was no room.
     progress_dropped: Counter,
+    /// Notifications for a call that were dropped because there was no room for them, or the call waits for its client.
+    notifications_dropped: Counter,
     /// Bytes that wait to be sent to it on channels.
     unsent: AtomicU64,
     /// Messages that were refused because too many bytes waited.
@@ -214,6 +216,12 @@ impl OfServer {
     /// Counts a progress notification that belonged to no request, or for which there was no room; whether it was the first.
     pub fn progress_dropped(&self) -> bool {
         self.progress_dropped.0.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Counts a notification for a call that was dropped because there was no room for it, or because the call waits for
+    /// its client.
+    pub fn notification_dropped(&self) {
+        self.notifications_dropped.add(1);
     }
 
     /// Notes that so many bytes more wait to be sent to it.
@@ -464,6 +472,7 @@ impl Metrics {
             opened: Counter::default(),
             suppressed: Counter::default(),
             progress_dropped: Counter::default(),
+            notifications_dropped: Counter::default(),
             unsent: AtomicU64::new(0),
             not_queued: Counter::default(),
             stalls: Counter::default(),
@@ -746,6 +755,13 @@ impl Metrics {
                 "",
                 "Progress notifications of the server that belonged to no request under way, or for which there was no room.",
                 by_server(&|server| sum(&server.progress_dropped)),
+            ),
+            family(
+                "portcullis.notifications_dropped",
+                "",
+                "Progress and log messages of the server for a call that were dropped because too many of them waited, \
+                 or because the call waits for its client.",
+                by_server(&|server| sum(&server.notifications_dropped)),
             ),
             family(
                 "portcullis.upstream_unsent",

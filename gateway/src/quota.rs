@@ -73,6 +73,10 @@ pub struct Quotas {
     pub lists: Arc<Shares<Arc<str>>>,
     /// Bytes of answers of servers.
     pub answers: Arc<Intake>,
+    /// Bytes of tokens that were verified, by the id of the caller that they are of.
+    pub tokens: Arc<Shares<Arc<str>>>,
+    /// Bytes of tokens that were got for callers, by the id of the caller.
+    pub exchanged: Arc<Shares<Arc<str>>>,
 }
 
 impl Quotas {
@@ -126,6 +130,8 @@ impl Quotas {
                 shares_by_id(limits.answers, limits.answers_per_caller, |one| one.answers),
                 Shares::new(limits.answers, limits.answers_per_server),
             )),
+            tokens: Shares::new(limits.token_memory, limits.token_memory_per_caller),
+            exchanged: Shares::new(limits.token_memory, limits.token_memory_per_caller),
             ceiling,
         }
     }

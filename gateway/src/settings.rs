@@ -522,6 +522,8 @@ pub struct Limits {
     pub drain_time: Duration,
     pub lame_duck_time: Duration,
     pub tokens: usize,
+    pub token_memory: usize,
+    pub token_memory_per_caller: usize,
     pub proofs: usize,
     pub http2: http2::Bounds,
 }

@@ -77,7 +77,7 @@ use desk::Serves;
 pub use error::UpstreamError;
 pub use feed::{Feed, Heard};
 pub use handshake::Hello;
-use handshake::Known;
+use handshake::{Known, KnownOfCaller};
 use http::Http;
 pub use listing::{Listing, Written};
 use noise::Noise;
@@ -121,7 +121,7 @@ pub struct Upstream {
     known: ArcSwapOption<Known>,
     probing: Turn,
     /// The same of a server that speaks to callers alone, by caller.
-    known_by: Bounded<Key, Arc<Known>>,
+    known_by: Bounded<Key, KnownOfCaller>,
     /// It can be spoken to in the name of a caller alone.
     asks_callers: bool,
     /// Which start of it was met last.

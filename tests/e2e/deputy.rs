@@ -320,6 +320,25 @@ fn each_caller_has_a_token_got_for_its_own() {
 }
 
 #[test]
+fn a_token_got_for_a_caller_that_finds_no_room_is_got_again_and_is_as_good() {
+    for era in ERAS {
+        let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
+        issuer.answer("/token", |call| {
+            token(&format!("{}{}", exchanged(call), "x".repeat(5000)), &json!({}))
+        });
+        let credential = format!("tokenExchange: {{{}}}", grant(&issuer, ""));
+        let config = showing(&server, &issuer, &credential);
+        let gateway = config.limits("tokenMemory: 64KiB\ntokenMemoryPerCaller: 4KiB").start();
+        let alice = gateway.client(era, &issuer.good("alice"));
+        for _ in 0..3 {
+            let before = issuer.asked("/token").len();
+            assert_eq!(alice.call("echo", &json!({ "text": "hello" })).status, 200);
+            assert!(issuer.asked("/token").len() > before, "{era:?}: it was kept");
+        }
+    }
+}
+
+#[test]
 fn an_exchange_that_gives_something_else_gives_nothing() {
     let issuer = Issuer::start();
     let jwt = |audience: &str, ends: u64| {

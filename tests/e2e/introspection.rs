@@ -160,6 +160,8 @@ fn what_an_issuer_says_of_a_token_is_held_to_what_a_token_says_of_itself() {
             ("a refresh token", json!({ "token_type": "refresh_token" }), "token-refused"),
             ("no type", json!({ "token_type": null }), "token-refused"),
             ("a type of the wrong type", json!({ "token_type": 7 }), "token-refused"),
+            ("513 groups", json!({ "groups": vec!["x"; 513] }), "token-refused"),
+            ("513 scopes", json!({ "scope": vec!["mcp"; 513] }), "token-refused"),
             ("a refresh token of Keycloak", json!({ "typ": "Refresh" }), "token-refused"),
             ("an ID token of Keycloak", json!({ "typ": "ID" }), "token-refused"),
             ("a refresh token of Hydra", json!({ "token_use": "refresh_token" }), "token-refused"),
@@ -204,6 +206,33 @@ fn what_an_issuer_says_of_a_token_is_held_to_what_a_token_says_of_itself() {
         known.say("untyped", changed(good(&issuer, "alice"), &json!({ "token_type": null })));
         assert_eq!(with(&gateway, era, "untyped").0, 200);
         assert_eq!(with(&gateway, era, "refused-10"), (401, "token-refused".to_owned()));
+    }
+}
+
+#[test]
+fn what_is_kept_of_tokens_that_were_asked_about_has_a_share_in_bytes_for_each_caller() {
+    for era in ERAS {
+        let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
+        let known = Known::of(&issuer);
+        let config = believing(&server, &asked(&issuer, ", cacheTime: 5m", ""));
+        let gateway = config.limits("tokenMemory: 256KiB\ntokenMemoryPerCaller: 64KiB").start();
+        let names: Vec<_> = (0..500).map(|number| format!("group-{number}")).collect();
+        let long = |subject| changed(good(&issuer, subject), &json!({ "groups": names }));
+        for (token, subject) in [("first", "alice"), ("second", "alice"), ("third", "alice")] {
+            known.say(token, long(subject));
+        }
+        known.say("other", long("bob"));
+        let questions = || issuer.asked("/introspect").len();
+        // About 30 KiB each: there is room for two of a caller.
+        for token in ["first", "second", "third", "other"] {
+            assert_eq!(with(&gateway, era, token).0, 200, "{token}");
+        }
+        assert_eq!(questions(), 4);
+        for (token, more) in [("first", 0), ("second", 0), ("other", 0), ("third", 1)] {
+            let before = questions();
+            assert_eq!(with(&gateway, era, token).0, 200, "{token}");
+            assert_eq!(questions() - before, more, "{era:?}: {token}");
+        }
     }
 }
 

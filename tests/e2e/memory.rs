@@ -6,11 +6,15 @@ use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 
-use e2e::client::{Client, raw};
+use e2e::client::{Client, raw, until};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, root};
+use e2e::issuer::Issuer;
 use e2e::server::{Server, ok, tool};
 use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::{Value, json};
+
+use crate::asking::able;
+use crate::tokens::{believing, knock};
 
 const OPEN: &str =
     "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
@@ -209,5 +213,133 @@ fn what_a_caller_sends_and_what_it_is_answered_have_one_bound_together() {
         eventually("it is given back", || {
             ana.call("long", &json!({})).json()["result"].is_object().then_some(())
         });
+    }
+}
+
+/// A gateway before a program that sends 66 reports of 15 kB for each call, with more of its item.
+fn flooded(more: &str, limits: &str) -> Gateway {
+    let script = root().join("tests/sdk/flood.py");
+    let servers = format!(
+        "- {{name: up, command: python3, args: ['{}', '66', '15000'], protocol: legacy{more}}}",
+        script.display()
+    );
+    let gateway = Config::with(&servers, "[up]").policy(OPEN).limits(limits).start();
+    gateway.has_read(1);
+    gateway
+}
+
+/// Progress of calls that was dropped.
+fn untold(gateway: &Gateway) -> u64 {
+    gateway.metric_now("portcullis_progress_dropped_total{server=\"up\"}")
+}
+
+/// A call of a tool of the program that wants progress.
+fn reported(client: &Client, id: u64, tool: &str) -> Vec<u8> {
+    let meta = json!({ "progressToken": format!("t{id}") });
+    client.call_bytes(&json!(id), &json!({ "name": tool, "arguments": {}, "_meta": meta }))
+}
+
+#[test]
+fn what_waits_for_calls_that_their_client_does_not_read_takes_of_its_share_from_the_first_bytes() {
+    for era in ERAS {
+        let limits = "responseBody: 1MiB\nanswersPerCaller: 8MiB\nreplayBytes: 64KiB\n\
+                      replayMemoryPerCaller: 4MiB\nstreams: 100\nwriteTime: 60s";
+        let gateway = flooded("", limits);
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        assert_eq!(bob.call("last", &json!({})).text(), "last");
+        let before = peak(&gateway);
+        let unread: Vec<_> =
+            (1..=60).map(|id| deaf(&gateway, &reported(&ana, id, "flood"))).collect();
+        eventually("all calls are with the program", || (untold(&gateway) > 0).then_some(()));
+        // The program does one thing at a time: when this is answered, it has said all about those before.
+        eventually("messages were dropped for want of room", || {
+            assert_eq!(bob.call("last", &json!({})).text(), "last", "{era:?}");
+            // Two of each find no place; of the rest there is room for a fifth.
+            (untold(&gateway) > 60 * 30).then_some(())
+        });
+        // They would be 58 MiB.
+        let more = peak(&gateway).saturating_sub(before);
+        assert!(more < 32 * MIB, "{era:?}: {} MiB more were resident", more / MIB);
+        let held = gateway.metric_now("portcullis_answers_held_bytes");
+        assert!((4 * MIB..=9 * MIB).contains(&usize::try_from(held).unwrap()), "{era:?}: {held}");
+        // Others are told about theirs.
+        let mut heard = begun(&gateway, &reported(&bob, 900, "flood"));
+        until(&mut heard, "\"progress\":3");
+        drop((unread, heard));
+        let held = || gateway.metric_now("portcullis_answers_held_bytes");
+        if era == Era::Modern {
+            eventually("it is given back", || (held() == 0).then_some(()));
+        }
+    }
+}
+
+/// Only calls of modern clients wait for their clients to answer.
+#[test]
+fn progress_of_calls_that_wait_for_their_client_takes_of_its_share() {
+    let more = ", sharing: perSession, serverRequests: {forms: {}}";
+    let gateway = flooded(more, "inputTime: 5m\nresponseBody: 1MiB\nanswersPerCaller: 8MiB");
+    let ana = able(&gateway, Era::Modern, ANA);
+    assert_eq!(ana.call("last", &json!({})).text(), "last");
+    let before = peak(&gateway);
+    let ask = |id: u64| raw(gateway.address, &reported(&ana, id, "ask"));
+    let answers: Vec<_> = (1..=40).map(ask).collect();
+    assert_eq!(ana.call("last", &json!({})).text(), "last");
+    eventually("progress was dropped for want of room", || {
+        // Two of each find no place; of the rest there is room for a fifth.
+        (untold(&gateway) > 40 * 30).then_some(())
+    });
+    // They would be 38 MiB.
+    let more = peak(&gateway).saturating_sub(before);
+    assert!(more < 24 * MIB, "{} MiB more were resident", more / MIB);
+    // The call goes on all the same, and is reported about again.
+    let message = answers[7].json();
+    let result = &message["result"];
+    assert_eq!(result["resultType"], "input_required", "{message}");
+    let key = result["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    let params = json!({
+        "name": "ask", "arguments": {}, "_meta": { "progressToken": "again" },
+        "requestState": result["requestState"], "inputResponses": { key: { "action": "decline" } },
+    });
+    let done = raw(gateway.address, &ana.call_bytes(&json!(99), &params)).json();
+    assert_eq!(done["result"]["content"][0]["text"], "decline", "{done}");
+}
+
+/// A text of two letters or digits for each number.
+fn short_name(number: usize) -> String {
+    let letter = |n: usize| char::from(b"abcdefghijklmnopqrstuvwxyz0123456789"[n % 36]);
+    [letter(number / 36), letter(number)].iter().collect()
+}
+
+#[test]
+fn tokens_that_were_verified_are_kept_in_so_many_bytes_and_the_rest_is_verified_again() {
+    for era in ERAS {
+        let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
+        let config = believing(&server, &issuer.item("corp", ""));
+        let gateway = config.limits("tokenMemory: 4MiB\ntokenMemoryPerCaller: 2MiB").start();
+        gateway.has_read(1);
+        let names: Vec<_> = (0..512).map(short_name).collect();
+        let token = |number: usize, subject: &str| {
+            let mut claims = issuer.claims(subject);
+            claims["jti"] = json!(number.to_string());
+            claims["groups"] = json!(names);
+            claims["realm"] = json!({ "roles": names.get(..250).unwrap() });
+            claims["scope"] = json!(format!("mcp {}", names.get(..500).unwrap().join(" ")));
+            let header = issuer.key.header().to_string();
+            format!("Bearer {}", issuer.key.token(&header, &claims.to_string()))
+        };
+        let good = |token: &str| knock(&gateway, era, &[("authorization", token)]).status;
+        assert_eq!(good(&token(0, "bob")), 200);
+        let before = peak(&gateway);
+        let tokens: Vec<_> = (1..=400).map(|number| token(number, "alice")).collect();
+        for token in &tokens {
+            assert_eq!(good(token), 200, "{era:?}");
+        }
+        // Each takes about 55 KiB, which would be 22 MiB.
+        let more = peak(&gateway).saturating_sub(before);
+        assert!(more < 14 * MIB, "{era:?}: {} MiB more were resident", more / MIB);
+        // What is not kept is as good as what is.
+        for token in tokens.iter().take(3).chain(tokens.iter().rev().take(3)) {
+            assert_eq!(good(token), 200, "{era:?}");
+        }
     }
 }

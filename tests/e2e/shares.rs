@@ -236,6 +236,7 @@ fn a_share_is_no_more_than_all_there_is() {
         "connections: 2\n  connectionsPerAddress: 3",
         "replayMemory: 1MiB\n  replayMemoryPerCaller: 2MiB",
         "keptResults: 1MiB\n  keptResultsPerCaller: 2MiB",
+        "tokenMemory: 1MiB\n  tokenMemoryPerCaller: 2MiB",
         "requestBodies: 1MiB",
         "memory: 32MiB\n  memoryPerCaller: 33MiB",
         "memoryPerCaller: 3MiB",

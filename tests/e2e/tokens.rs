@@ -787,6 +787,49 @@ fn a_list_that_is_remembered_is_for_the_same_groups_and_claims() {
     }
 }
 
+/// A rule that forbids something to a group or a role has to see every name that the token has.
+#[test]
+fn a_list_with_too_many_names_is_refused_also_where_they_are_the_same() {
+    for era in ERAS {
+        let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
+        let policy = "rules:\n\
+            - {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}\n\
+            - {id: never, effect: forbid, principals: ['group:bad', 'role:bad'], servers: ['*'], tools: ['*']}";
+        let gateway = believing(&server, &issuer.item("corp", "")).policy(policy).start();
+        gateway.has_read(1);
+        let names = |same: usize| {
+            let mut names = vec!["x"; same];
+            names.push("bad");
+            json!(names)
+        };
+        let saying = |place: &str, said: Value| {
+            let mut claims = issuer.claims("alice");
+            match place {
+                "roles" => claims["realm"] = json!({ "roles": said }),
+                place => claims[place] = said,
+            }
+            issuer.token(&claims)
+        };
+        for place in ["groups", "roles"] {
+            let (last, over) = (saying(place, names(511)), saying(place, names(512)));
+            let denied = gateway.client(era, &last).call("echo", &json!({ "text": "hello" }));
+            assert_eq!(denied.code(), -32602, "{place}: {denied:?}");
+            refused(&gateway, &server, &over, "token-refused", place);
+            assert_eq!(gateway.last()["detail"], place);
+            refused(&gateway, &server, &saying(place, names(600)), "token-refused", place);
+            assert_eq!(gateway.last()["detail"], place);
+        }
+        let scopes = |count: usize| vec!["mcp"; count];
+        for (count, expected) in [(512, 200), (513, 401)] {
+            for said in [json!(scopes(count)), json!(scopes(count).join(" "))] {
+                let token = saying("scope", said);
+                assert_eq!(with(&gateway, era, &token).0, expected, "{count}");
+            }
+        }
+        assert_eq!(gateway.last()["detail"], "scopes");
+    }
+}
+
 /// What one client of a person was given, another client of the same person does not have.
 #[test]
 fn a_task_and_a_kept_result_are_for_the_same_client() {

@@ -290,9 +290,11 @@ impl Underway {
         let share = share.map_err(|none| Failure::no_share(Quota::Parked, none))?;
         self.call.waiting.extend(asked.questions);
         let body = reply::asked(&self.frame.id, &self.call.waiting, &state);
+        let unsent = self.call.count_waiting(body.length());
+        let unsent = unsent.map_err(|none| Failure::Upstream(UpstreamError::Memory(none)))?;
         self.parked = Some((name, share));
         self.call.forget_sent();
-        Ok((body, ending))
+        Ok((body.counted(Some(unsent)), ending))
     }
 
     /// Goes on with a call that waited for a modern client.

@@ -29,10 +29,11 @@ use crate::denial::ToolDenial;
 use crate::ending::{Ending, Outcome as Ended};
 use crate::failure::Failure;
 use crate::guardrail;
+use crate::intake::Received;
 use crate::protocol::{Era, Version, method};
 use crate::reply;
 use crate::session::SessionKey;
-use crate::share::{Holder, Share};
+use crate::share::{Holder, NoShare, Share};
 use crate::upstream::{self, Answer, Question, Step, Upstream, UpstreamError};
 use crate::wire::{self, Id, Notification, Outcome};
 
@@ -72,6 +73,8 @@ pub(super) struct Call {
     pub(super) bound: Option<Bound>,
     /// Questions of a legacy server that the client has not answered.
     pub(super) waiting: Vec<Question>,
+    /// What they take of the share of the caller.
+    pub(super) asked: Option<Received>,
     /// How often the client was asked.
     pub(super) rounds: usize,
 }
@@ -132,6 +135,25 @@ impl Call {
     pub(super) fn bound(&self) -> Bound {
         let bound = || Bound::new(&self.caller, self.route.identity(), self.answer.call());
         self.bound.clone().unwrap_or_else(bound)
+    }
+
+    /// Counts what the questions that wait take of the share of the caller, for as long as they do. Gives what the answer
+    /// with them, of so many bytes, takes until the client has read it.
+    ///
+    /// # Errors
+    /// When there is no room for them.
+    pub(super) fn count_waiting(&mut self, answer: usize) -> Result<Received, NoShare> {
+        let memory = |asked: &Question| asked.params.as_ref().map(|one| one.document().memory());
+        let bytes = self.waiting.iter().filter_map(memory).sum();
+        let (server, caller) = (self.server.name().as_str().into(), self.caller.id.as_str().into());
+        // What was counted before is counted anew.
+        self.asked = None;
+        let mut asked = self.gateway.quotas.answers.begin_for(&server, Some(&caller));
+        asked.holds(bytes)?;
+        let mut unsent = asked.beside();
+        unsent.holds(answer)?;
+        self.asked = Some(asked);
+        Ok(unsent)
     }
 
     /// Lets go of the arguments: a call waits for minutes, and they may be long. The client sends them again
@@ -199,7 +221,11 @@ impl Underway {
         };
         match first {
             FirstAnswer::Opened(opened) => self.stream(*opened),
-            FirstAnswer::Asks(body, ending) => self.object(body, ending),
+            FirstAnswer::Asks(body, ending) => {
+                // The result of a modern server; what a legacy one asks is counted already.
+                let unsent = self.call.answer.unsent(body.length());
+                self.object(body.counted(unsent), ending)
+            }
             FirstAnswer::Answered(body, ending) => match self.call.revocation() {
                 // It was revoked while its answer was looked at.
                 Some(failure) => self.broken(&failure),

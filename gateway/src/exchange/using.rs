@@ -289,6 +289,7 @@ impl Gateway {
             answer,
             bound: None,
             waiting: Vec::new(),
+            asked: None,
             rounds: 0,
             gateway: self,
         };

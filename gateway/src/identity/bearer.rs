@@ -28,11 +28,13 @@ use crate::bounded::Bounded;
 use crate::clock::Clock;
 use crate::jose::{Jws, LONGEST, text};
 use crate::oauth::Authority;
+use crate::quota::Quotas;
 use crate::resource::Resource;
 use crate::seal::Sealer;
 use crate::secret::Secret;
 use crate::settings::{Identity as Settings, Implied, Issuer, KeySource, Limits};
 use crate::sha256::sha256;
+use crate::share::{Share, Shares};
 use crate::world::{World, WorldError};
 
 /// How often what has ended is forgotten.
@@ -41,6 +43,11 @@ const SWEEP: Duration = Duration::from_secs(10);
 const UNKNOWN: Duration = Duration::from_secs(5);
 /// Most tokens nobody knows that are remembered.
 const STRANGERS: usize = 4096;
+/// Bytes that a token takes which is remembered, beside its texts: the entries of the tables, what the principal takes
+/// without any name, and what the allocator adds.
+const ENTRY: usize = 1024;
+/// Bytes that a name takes beside its text: its place in a set, and what the allocator adds.
+const NAME: usize = 48;
 
 /// Everything that is needed to believe tokens.
 #[derive(Debug)]
@@ -55,6 +62,8 @@ pub(super) struct Bearer {
 #[derive(Debug)]
 pub(super) struct Memory {
     tokens: Bounded<[u8; 32], Arc<Verified>>,
+    /// The bytes of tokens that are remembered here or by a connection, by the id of the caller that they are of.
+    shares: Arc<Shares<Arc<str>>>,
     /// Tokens their issuer does not know, apart from the others: anybody can make them up.
     strangers: Bounded<[u8; 32], Arc<Verified>>,
     /// Tokens that an issuer was asked about and found good, until they end: there is room to ask
@@ -65,9 +74,10 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new(limits: &Limits, sealer: Arc<Sealer>) -> Self {
+    pub(super) fn new(limits: &Limits, quotas: &Quotas, sealer: Arc<Sealer>) -> Self {
         Self {
             tokens: Bounded::new(limits.tokens),
+            shares: Arc::clone(&quotas.tokens),
             strangers: Bounded::new(STRANGERS),
             regulars: Bounded::new(limits.tokens),
             proofs: Proofs::new(limits.proofs, sealer),
@@ -157,6 +167,18 @@ struct Verified {
     ends: SystemTime,
     /// The set of keys it was verified with; `None` when its issuer was asked.
     generation: Option<u64>,
+    /// The part of its caller's share that it takes while it is remembered; `None` where there was no room, so that it is
+    /// good for one request alone.
+    room: Option<Share<Arc<str>>>,
+}
+
+impl Verified {
+    /// Takes of the share of its caller what it is to take while it is remembered; whether there was room.
+    fn finds_room(&mut self, shares: &Arc<Shares<Arc<str>>>) -> bool {
+        let Some(good) = &self.good else { return false };
+        self.room = shares.take(&good.principal.id.as_str().into(), good.memory()).ok();
+        self.room.is_some()
+    }
 }
 
 #[derive(Debug)]
@@ -178,26 +200,47 @@ impl Good {
         let token = Arc::new(Secret::new(token.into()));
         Self { principal: Arc::new(principal), token, audiences, confirmation }
     }
+
+    /// Bytes that it takes, as they are estimated: the token, the principal, and every name in it.
+    fn memory(&self) -> usize {
+        let Self { principal, token, audiences, confirmation } = self;
+        let claims = &principal.claims;
+        let groups = principal.groups.iter().map(|name| name.as_str().len());
+        let roles = claims.roles.iter().map(|name| name.as_str().len());
+        let scopes = claims.scopes.iter().map(|name| name.as_str().len());
+        let texts = claims.actors.iter().chain(audiences).map(|text| text.len());
+        let said = [&claims.issuer, &claims.subject, &claims.thumbprint, &claims.token];
+        let said = said.into_iter().chain([&confirmation.certificate, &confirmation.key]);
+        let said = said.flatten().map(|text| text.len());
+        let client = claims.client.iter().map(|client| client.as_str().len());
+        let names = groups.chain(roles).chain(scopes).chain(texts).chain(said).chain(client);
+        let names: usize = names.map(|length| length + NAME).sum();
+        ENTRY + token.expose().len() + principal.id.as_str().len() + principal.key().len() + names
+    }
 }
 
-/// The token that came last on a connection, and what is known of it. Most connections know no
+/// What is known of the token that came last on a connection, if it is good. Most connections know no
 /// other.
 #[derive(Debug, Default)]
-pub struct Memo(Mutex<Option<(Secret, Arc<Verified>)>>);
+pub struct Memo(Mutex<Option<Arc<Verified>>>);
 
 impl Memo {
     fn last(&self, token: &str) -> Option<Arc<Verified>> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (known, verified) = held.as_ref()?;
+        let verified = held.as_ref()?;
+        let known = &verified.good.as_ref()?.token;
         // Requests of several callers may come on one connection, through a proxy.
         let same =
             constant_time::verify_slices_are_equal(known.expose().as_bytes(), token.as_bytes());
         same.is_ok().then(|| Arc::clone(verified))
     }
 
-    fn keep(&self, token: &str, verified: &Arc<Verified>) {
-        let entry = (Secret::new(token.into()), Arc::clone(verified));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(entry);
+    /// Remembers what has room among all that is remembered.
+    fn keep(&self, verified: &Arc<Verified>) {
+        if verified.room.is_some() {
+            let entry = Arc::clone(verified);
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(entry);
+        }
     }
 }
 
@@ -261,7 +304,7 @@ impl Bearer {
             None => {
                 let verified = self.verified(resource, token, asked.peer, now).await?;
                 if let Some(memo) = asked.memo {
-                    memo.keep(token, &verified);
+                    memo.keep(&verified);
                 }
                 // Finding it out may have taken a while.
                 now = self.clock.now();
@@ -436,6 +479,8 @@ impl Bearer {
             }
             self.inspect(known, introspection, token, now).await?
         };
+        let mut verified = verified;
+        let has_room = verified.finds_room(&self.memory.shares);
         let verified = Arc::new(verified);
         if verified.good.is_none() {
             self.memory.regulars.remove(&name);
@@ -449,7 +494,7 @@ impl Bearer {
                 tracing::debug!("there is no more room for tokens that are known to be good");
             }
         }
-        if self.memory.tokens.insert(name, Arc::clone(&verified)).is_err() {
+        if !has_room || self.memory.tokens.insert(name, Arc::clone(&verified)).is_err() {
             // With no room to remember it, it is verified each time: slower, not wrong.
             tracing::debug!("a token is not remembered");
         }
@@ -482,7 +527,8 @@ impl Bearer {
         let grant = claims::read(settings, &self.implied, claims, Form::Token, now)?;
         let good = Some(Good::new(grant.principal, token, grant.audiences, grant.confirmation));
         let (issuer, ends) = (known.id, grant.expires);
-        Ok(Verified { good, issuer, until: ends, ends, generation: Some(generation) })
+        let (generation, room) = (Some(generation), None);
+        Ok(Verified { good, issuer, until: ends, ends, generation, room })
     }
 
     /// The issuer that is asked about tokens nobody can read, and how.
@@ -512,7 +558,8 @@ impl Bearer {
         if claims.get("active").and_then(Value::as_bool) != Some(true) {
             let until = now + UNKNOWN;
             let issuer = known.id;
-            return Ok(Verified { good: None, issuer, until, ends: until, generation: None });
+            let (good, ends, generation, room) = (None, until, None, None);
+            return Ok(Verified { good, issuer, until, ends, generation, room });
         }
         let said = text(claims, "iss").map_err(|_wrong| TokenError::Issuer)?;
         if said.is_some_and(|said| said != known.settings.issuer) {
@@ -522,7 +569,7 @@ impl Bearer {
         let good = Some(Good::new(grant.principal, token, grant.audiences, grant.confirmation));
         let (issuer, ends) = (known.id, grant.expires);
         let until = ends.min(now + introspection.cache_time);
-        Ok(Verified { good, issuer, until, ends, generation: None })
+        Ok(Verified { good, issuer, until, ends, generation: None, room: None })
     }
 
     /// Reads the keys of every issuer before they are needed, for as long as the gateway runs.

@@ -281,14 +281,26 @@ fn list<T: Ord>(
 ) -> Option<BTreeSet<T>> {
     let Some(value) = path.and_then(|path| at(claims, path)) else { return Some(BTreeSet::new()) };
     let one = |value: Value<'_>| value.as_str().and_then(|text| parse(&text));
-    let found: Option<BTreeSet<T>> = match value.kind() {
-        Kind::Null => return Some(BTreeSet::new()),
-        Kind::Array => value.items().take(MOST + 1).map(one).collect(),
+    match value.kind() {
+        Kind::Null => Some(BTreeSet::new()),
+        Kind::Array => names(value.items().map(one)),
         Kind::Plain | Kind::Escaped | Kind::Boolean | Kind::Number | Kind::Object => {
             one(value).map(|one| [one].into())
         }
-    };
-    found.filter(|found| found.len() <= MOST)
+    }
+}
+
+/// The names in a list, each once. `None` when one is no name, or there are more than [`MOST`] of them. Doubles count:
+/// a name behind them would not be read, and a rule that forbids something to it would not apply.
+fn names<T: Ord>(items: impl Iterator<Item = Option<T>>) -> Option<BTreeSet<T>> {
+    let mut found = BTreeSet::new();
+    for (count, item) in items.enumerate() {
+        if count >= MOST {
+            return None;
+        }
+        found.insert(item?);
+    }
+    Some(found)
 }
 
 /// The scopes: a text with single spaces between them, or a list (RFC 9068, section 2.2.3).
@@ -299,17 +311,16 @@ fn scopes(claims: Value<'_>, path: Option<&ClaimPath>) -> Result<BTreeSet<Scope>
         None => claims.get("scope").or_else(|| claims.get("scp")),
     };
     let Some(value) = value else { return Ok(BTreeSet::new()) };
-    let parse = |text: &str| Scope::parse(text).map_err(|_none| wrong());
-    let found: BTreeSet<Scope> = match value.as_str() {
-        Some(text) if text.is_empty() => BTreeSet::new(),
-        Some(text) => text.split(' ').map(parse).collect::<Result<_, _>>()?,
+    let parse = |text: &str| Scope::parse(text).ok();
+    let found = match value.as_str() {
+        Some(text) if text.is_empty() => Some(BTreeSet::new()),
+        Some(text) => names(text.split(' ').map(parse)),
         None if value.kind() == Kind::Array => {
-            let item = |item: Value<'_>| parse(&item.as_str().ok_or_else(wrong)?);
-            value.items().take(MOST + 1).map(item).collect::<Result<_, _>>()?
+            names(value.items().map(|item| item.as_str().and_then(|text| parse(&text))))
         }
-        None => return Err(wrong()),
+        None => None,
     };
-    if found.len() <= MOST { Ok(found) } else { Err(wrong()) }
+    found.ok_or_else(wrong)
 }
 
 /// Who acts for the caller, the nearest first.

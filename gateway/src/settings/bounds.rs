@@ -89,6 +89,8 @@ impl Default for Limits {
             drain_time: seconds(10),
             lame_duck_time: Duration::ZERO,
             tokens: 10_000,
+            token_memory: 32 * MIB,
+            token_memory_per_caller: quarter(32 * MIB),
             proofs: 100_000,
             http2: http2::Bounds {
                 streams: 100,
@@ -152,6 +154,10 @@ impl Compiler<'_> {
         let of_caller = &raw.kept_results_per_caller;
         let kept_results_per_caller =
             size("keptResultsPerCaller", of_caller, quarter(kept_results));
+        let token_memory = size("tokenMemory", &raw.token_memory, usual.token_memory);
+        let of_caller = &raw.token_memory_per_caller;
+        let token_memory_per_caller =
+            size("tokenMemoryPerCaller", of_caller, quarter(token_memory));
         // Whoever raises a share means it to be taken.
         let memory = usual.memory.max(request_bodies).max(answers).max(replay_memory);
         let memory = size("memory", &raw.memory, memory);
@@ -208,6 +214,7 @@ impl Compiler<'_> {
             ("eventStreamsPerCaller", event_streams_per_caller, "eventStreams", event_streams),
             ("replayMemoryPerCaller", replay_memory_per_caller, "replayMemory", replay_memory),
             ("keptResultsPerCaller", kept_results_per_caller, "keptResults", kept_results),
+            ("tokenMemoryPerCaller", token_memory_per_caller, "tokenMemory", token_memory),
             ("answersPerCaller", answers_per_caller, "answers", answers),
             ("answersPerServer", answers_per_server, "answers", answers),
             ("listsPerCaller", lists_per_caller, "lists", lists),
@@ -309,6 +316,8 @@ impl Compiler<'_> {
             lame_duck_time: time("lameDuckTime", &raw.lame_duck_time, usual.lame_duck_time),
             http2,
             tokens,
+            token_memory,
+            token_memory_per_caller,
             proofs,
             kept_results,
             kept_results_per_caller,

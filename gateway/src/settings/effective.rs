@@ -119,6 +119,8 @@ impl Effective {
             ("replayBytes", l.replay_bytes),
             ("replayMemory", l.replay_memory),
             ("replayMemoryPerCaller", l.replay_memory_per_caller),
+            ("tokenMemory", l.token_memory),
+            ("tokenMemoryPerCaller", l.token_memory_per_caller),
             ("keptResults", l.kept_results),
             ("keptResultsPerCaller", l.kept_results_per_caller),
             ("http2/window", usize::try_from(l.http2.window).unwrap_or(usize::MAX)),

@@ -653,6 +653,12 @@ pub(super) struct RawLimits {
     pub(super) processes_per_caller: Option<usize>,
     /// Verified tokens that are remembered. Default 10000.
     pub(super) tokens: Option<usize>,
+    /// Bytes of the tokens that are remembered with the names in them, as they are estimated; as many again of the
+    /// tokens that were got for callers. What is over it is verified, asked about or got again for each request. Default
+    /// `32MiB`.
+    pub(super) token_memory: Option<String>,
+    /// Those of one caller. Default a quarter of `tokenMemory`.
+    pub(super) token_memory_per_caller: Option<String>,
     /// Proofs of possession that are remembered so that none is used twice. Default 100000.
     pub(super) proofs: Option<usize>,
     /// Callers whose shares are others than those of everybody: an account that stands for many people.

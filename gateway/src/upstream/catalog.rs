@@ -548,7 +548,7 @@ impl Upstream {
         let server: Arc<str> = self.name.as_str().into();
         match (&self.transport, party.caller()) {
             (Transport::Channel(_), Some(caller)) => {
-                self.answers.begin_for(&server, &caller.into())
+                self.answers.begin_for(&server, Some(&caller.into()))
             }
             (Transport::Channel(_) | Transport::Http(_), caller) => {
                 self.answers.begin(&server, caller)

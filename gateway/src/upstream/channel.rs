@@ -113,7 +113,7 @@ impl Channel {
             outbox: Outbox::new(all, each, Arc::clone(counts)),
             limits: *limits,
             counts: Arc::clone(counts),
-            desk: Desk::new(serves, requests, name, intake),
+            desk: Desk::new(serves, requests, name, intake, counts),
             noise: Arc::clone(noise),
             held,
             over: CancellationToken::new(),

@@ -24,8 +24,11 @@ use crate::oauth::{Authority, OauthError};
 use crate::secrets::LiveSecret;
 use crate::settings::{Credential, Grant, Limits, repeats_scheme};
 use crate::sha256::sha256;
+use crate::share::{Share, Shares};
 use crate::world::{World, WorldError};
 
+/// Bytes that a token takes which was got for a caller, beside its text.
+const ENTRY: usize = 512;
 /// How long before its end a token is no longer used.
 const MARGIN: u64 = 30;
 /// How long a token is used whose end nobody told.
@@ -56,6 +59,8 @@ pub(super) struct Credentials {
     kind: Kind,
     /// The token of each caller; or, under zeros, our own.
     tokens: Bounded<[u8; 32], Arc<Slot>>,
+    /// The bytes of tokens that were got for callers, for whichever server.
+    shares: Arc<Shares<Arc<str>>>,
     /// Assertions that were used, and until when they could be used again.
     used: Bounded<[u8; 32], SystemTime>,
     clock: Arc<dyn Clock>,
@@ -87,10 +92,11 @@ struct Slot {
     held: Mutex<Option<Held>>,
 }
 
-#[derive(Clone)]
 struct Held {
     value: HeaderValue,
     until: SystemTime,
+    /// The part of the share of its caller that it takes; `None` of our own.
+    _room: Option<Share<Arc<str>>>,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -186,6 +192,7 @@ impl Credentials {
         Ok(Self {
             kind,
             tokens: Bounded::new(limits.tokens),
+            shares: Arc::clone(&world.quotas.exchanged),
             used: Bounded::new(limits.tokens),
             clock: Arc::clone(&world.clock),
         })
@@ -212,17 +219,17 @@ impl Credentials {
                 let value = header(name, prefix, secret).map_err(UpstreamError::World)?;
                 return Ok(Some((name.clone(), value)));
             }
-            Kind::Client(asker) => self.held([0; 32], None, || self.own(asker)).await,
+            Kind::Client(asker) => self.held(None, || self.own(asker)).await,
             Kind::Exchange(asker) => {
                 let subject = subject.ok_or(CredentialError::Subject);
                 let subject = subject.map_err(UpstreamError::Credential)?;
-                self.held(name(subject), subject.until, || self.exchange(asker, subject)).await
+                self.held(Some(subject), || self.exchange(asker, subject)).await
             }
             Kind::Assertion { provider, issuer, server } => {
                 let subject = subject.ok_or(CredentialError::Subject);
                 let subject = subject.map_err(UpstreamError::Credential)?;
                 let ask = || self.assertion(provider, issuer, server, subject);
-                self.held(name(subject), subject.until, ask).await
+                self.held(Some(subject), ask).await
             }
         };
         token.map(|value| Some((AUTHORIZATION, value))).map_err(UpstreamError::Credential)
@@ -250,17 +257,18 @@ impl Credentials {
         self.used.retain(|_, until| *until > now);
     }
 
-    /// The token under `name`, got with `ask` if there is none that is good; never good for longer
+    /// The token for `subject`, or our own, got with `ask` if there is none that is good; never good for longer
     /// than the one it was got for.
     async fn held<F>(
         &self,
-        name: [u8; 32],
-        most: Option<SystemTime>,
+        subject: Option<&Arc<Subject>>,
         ask: impl FnOnce() -> F,
     ) -> Result<HeaderValue, CredentialError>
     where
         F: Future<Output = Result<(String, u64), CredentialError>>,
     {
+        let most = subject.and_then(|subject| subject.until);
+        let name = subject.map_or([0; 32], name);
         let slot = match self.tokens.get(&name) {
             Some(slot) => slot,
             None => {
@@ -292,8 +300,12 @@ impl Credentials {
         let lifetime = Duration::from_secs(lifetime.min(LONGEST_LIFE).saturating_sub(MARGIN));
         let until = self.clock.now() + lifetime;
         let until = most.map_or(until, |most| until.min(most));
-        let held = Held { value: value.clone(), until };
-        *slot.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
+        let take = |subject: &Arc<Subject>| self.shares.take(&subject.caller, value.len() + ENTRY);
+        // With no room it is got each time: slower, not wrong.
+        if let Ok(room) = subject.map(take).transpose() {
+            let held = Held { value: value.clone(), until, _room: room };
+            *slot.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
+        }
         Ok(value)
     }
 
@@ -311,7 +323,7 @@ impl Credentials {
         subject: &Subject,
     ) -> Result<(String, u64), CredentialError> {
         let actor = match asker.actor {
-            true => Some(self.held([0; 32], None, || self.own(asker)).await?),
+            true => Some(self.held(None, || self.own(asker)).await?),
             false => None,
         };
         let actor = actor.as_ref().and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));

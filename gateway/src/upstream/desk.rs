@@ -15,6 +15,7 @@ use tokio::sync::{broadcast, mpsc};
 
 use super::request::Takes;
 use crate::intake::{Intake, Received};
+use crate::metrics::OfServer;
 use crate::protocol::{meta, method};
 use crate::share::{NoShare, Share, Shares};
 use crate::wire::{Id, Message, Notification, Outcome, Request, Response};
@@ -23,8 +24,11 @@ use crate::wire::{Id, Message, Notification, Outcome, Request, Response};
 const WAITING: usize = 64;
 /// Messages that wait for one listener; a slower one misses the oldest.
 const HEARD: usize = 256;
-/// Bytes of a message that are not counted among those that wait.
+/// Bytes of a message that are not counted among those that wait on one connection. Among those of its caller every
+/// byte is: see [`Backlog`].
 const FREE: usize = 16 * 1024;
+/// Bytes that a message takes while it waits, beside its text and the index over its values.
+const OVERHEAD: usize = 256;
 /// Bytes of messages that wait on one connection, beside responses, and those of one request, or of all listeners
 /// together. A longer message waits alone.
 const BYTES: usize = 16 * 1024 * 1024;
@@ -76,11 +80,15 @@ pub(super) struct Desk {
     given_up: Mutex<BTreeSet<i64>>,
     /// What belongs to no request.
     heard: broadcast::Sender<Arc<Told>>,
-    /// Bytes of messages that wait, beside responses.
+    /// Bytes of long messages that wait, beside responses.
     queued: Arc<Shares<Recipient>>,
-    /// The name of the server, and what responses to its callers hold.
+    /// What waits for those who listen.
+    overheard: Arc<Backlog>,
+    /// The name of the server, and what responses to its callers hold, with the messages that wait for them.
     server: Arc<str>,
     answers: Arc<Intake>,
+    /// What is counted of the server.
+    counts: Arc<OfServer>,
     /// The stream of the session is read.
     read: AtomicBool,
     /// How often in a row progress was waited for and none came on the stream.
@@ -98,8 +106,59 @@ struct Waiting {
     takes: Takes,
     /// The id of the caller behind it.
     caller: Option<Arc<str>>,
+    /// What of it waits beside the response.
+    backlog: Arc<Backlog>,
     /// All of it was written, so the server may be at work on it.
     is_sent: bool,
+}
+
+/// The messages that wait for one recipient, beside the response: all their bytes take of the share of its caller, apart
+/// from the first few that an [`Intake`] does not count.
+#[derive(Debug)]
+struct Backlog(Mutex<Unread>);
+
+/// How much a [`Backlog`] is.
+#[derive(Debug)]
+struct Unread {
+    bytes: usize,
+    received: Received,
+}
+
+impl Backlog {
+    fn new(received: Received) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Unread { bytes: 0, received })))
+    }
+
+    fn unread(&self) -> MutexGuard<'_, Unread> {
+        // No operation leaves it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room for another message of `bytes`.
+    fn add(self: &Arc<Self>, bytes: usize) -> Result<Queueing, NoShare> {
+        let mut unread = self.unread();
+        let all = unread.bytes.saturating_add(bytes);
+        unread.received.reserve(all)?;
+        unread.bytes = all;
+        drop(unread);
+        Ok(Queueing { backlog: Arc::clone(self), bytes })
+    }
+}
+
+/// A message among those of a [`Backlog`]; its room is given back when this is dropped.
+#[derive(Debug)]
+struct Queueing {
+    backlog: Arc<Backlog>,
+    bytes: usize,
+}
+
+impl Drop for Queueing {
+    fn drop(&mut self) {
+        let mut unread = self.backlog.unread();
+        let left = unread.bytes.saturating_sub(self.bytes);
+        unread.bytes = left;
+        unread.received.shrink(left);
+    }
 }
 
 /// For whom messages wait.
@@ -111,8 +170,14 @@ enum Recipient {
     Listeners,
 }
 
-/// Room for a message that waits; `None` where it is too short to be counted.
-type Room = Option<Share<Recipient>>;
+/// Room for a message that waits.
+#[derive(Debug)]
+struct Room {
+    /// On its connection; `None` where it is too short to be counted there.
+    _of_connection: Option<Share<Recipient>>,
+    /// Of the share of its caller.
+    _of_caller: Queueing,
+}
 
 /// Progress that waits for one request, the oldest first. At least as many [`Queued::Progress`] wait as there is of it.
 type Reported = VecDeque<(Notification, Room)>;
@@ -175,13 +240,16 @@ pub(super) struct Ticket {
 }
 
 impl Desk {
-    /// A desk at which at most `limit` requests to `server` wait. Its responses are counted among `answers`.
+    /// A desk at which at most `limit` requests to `server` wait. Its responses, and the messages that wait for its
+    /// callers, are counted among `answers`.
     pub(super) fn new(
         serves: Serves,
         limit: usize,
         server: &ServerName,
         answers: &Arc<Intake>,
+        counts: &Arc<OfServer>,
     ) -> Arc<Self> {
+        let server: Arc<str> = server.as_str().into();
         Arc::new(Self {
             serves,
             limit,
@@ -189,8 +257,10 @@ impl Desk {
             given_up: Mutex::default(),
             heard: broadcast::channel(HEARD).0,
             queued: Shares::new(BYTES, BYTES_OF_ONE),
-            server: server.as_str().into(),
+            overheard: Backlog::new(answers.begin_for(&server, None)),
+            server,
             answers: Arc::clone(answers),
+            counts: Arc::clone(counts),
             read: AtomicBool::new(false),
             fruitless: AtomicU32::new(0),
         })
@@ -219,20 +289,32 @@ impl Desk {
             return None;
         }
         let (caller, progress) = (caller.map(Into::into), Arc::<Mutex<Reported>>::default());
-        let reported = Arc::clone(&progress);
-        let request =
-            Waiting { id, messages: sender, progress: reported, takes, caller, is_sent: false };
+        let backlog = Backlog::new(self.answers.begin_for(&self.server, caller.as_ref()));
+        let request = Waiting {
+            id,
+            messages: sender,
+            progress: Arc::clone(&progress),
+            takes,
+            caller,
+            backlog,
+            is_sent: false,
+        };
         waiting.insert(id, request);
         drop(waiting);
         Some(Ticket { desk: Arc::clone(self), id, messages, progress, received: None })
     }
 
     /// Room for a message of `bytes` that is to wait.
-    fn room(&self, recipient: Recipient, bytes: usize) -> Result<Room, NoShare> {
-        if bytes <= FREE {
-            return Ok(None);
-        }
-        self.queued.take(&recipient, bytes.min(BYTES_OF_ONE)).map(Some)
+    fn room(
+        &self,
+        recipient: Recipient,
+        backlog: &Arc<Backlog>,
+        bytes: usize,
+    ) -> Result<Room, NoShare> {
+        let take = || self.queued.take(&recipient, bytes.min(BYTES_OF_ONE));
+        let of_connection = (bytes > FREE).then(take).transpose()?;
+        let of_caller = backlog.add(bytes.saturating_add(OVERHEAD))?;
+        Ok(Room { _of_connection: of_connection, _of_caller: of_caller })
     }
 
     /// Room among the messages that wait for a request. The last place is for the response: what is said on the way may
@@ -241,7 +323,15 @@ impl Desk {
         if request.messages.capacity() <= 1 {
             return None;
         }
-        self.room(Recipient::Request(request.id), size(params)).ok()
+        self.room(Recipient::Request(request.id), &request.backlog, size(params)).ok()
+    }
+
+    /// Gives a notification to a request, or drops and counts it where there is no room for it.
+    fn notify(&self, request: &Waiting, told: Notification) {
+        match self.room_at(request, told.params.as_ref()) {
+            Some(room) => hand(request, Queued::Interim(Message::Notification(told), room)),
+            None => self.counts.notification_dropped(),
+        }
     }
 
     /// The response to a request, if there is room for it.
@@ -341,24 +431,27 @@ impl Desk {
         self.report(&request, told)
     }
 
-    /// Puts progress among what waits for a request: in the place of the oldest progress there, where no other is free.
-    /// Whether nothing was dropped.
+    /// Puts progress among what waits for a request: in the place of the oldest progress there, where no other is free
+    /// or the caller has no share left. Whether nothing was dropped.
     fn report(&self, request: &Waiting, told: Notification) -> bool {
-        let room = self.room(Recipient::Request(request.id), size(told.params.as_ref()));
-        let Ok(room) = room else { return false };
+        let (recipient, bytes) = (Recipient::Request(request.id), size(told.params.as_ref()));
+        let room = || self.room(recipient, &request.backlog, bytes).ok();
         let mut reported = reported(&request.progress);
-        if request.messages.capacity() <= 1 {
-            if reported.pop_front().is_some() {
-                reported.push_back((told, room));
+        let free = if request.messages.capacity() > 1 { room() } else { None };
+        if let Some(room) = free {
+            reported.push_back((told, room));
+            let is_queued = request.messages.try_send(Queued::Progress).is_ok();
+            if !is_queued {
+                reported.pop_back();
             }
-            return false;
+            return is_queued;
         }
-        reported.push_back((told, room));
-        let is_queued = request.messages.try_send(Queued::Progress).is_ok();
-        if !is_queued {
-            reported.pop_back();
+        if reported.pop_front().is_some()
+            && let Some(room) = room()
+        {
+            reported.push_back((told, room));
         }
-        is_queued
+        false
     }
 
     /// The only request that wants progress. Of those of several callers none is.
@@ -395,14 +488,10 @@ impl Desk {
             },
             (None, _) => None,
         };
-        let params = notification.params.as_ref();
+        let bytes = size(notification.params.as_ref());
         match request {
-            Some(request) => {
-                if let Some(room) = self.room_at(&request, params) {
-                    hand(&request, Queued::Interim(Message::Notification(notification), room));
-                }
-            }
-            None => match self.room(Recipient::Listeners, size(params)) {
+            Some(request) => self.notify(&request, notification),
+            None => match self.room(Recipient::Listeners, &self.overheard, bytes) {
                 Ok(room) => {
                     let told = Told { notification: Arc::new(notification), _room: room };
                     // With nobody listening there is nobody to tell.
@@ -577,6 +666,7 @@ impl Drop for Ticket {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::SystemTime;
 
     use bytes::Bytes;
     use policy::json::Bounds;
@@ -585,6 +675,7 @@ mod tests {
     use super::super::request::Takes;
     use super::{BYTES_OF_ONE, Delivered, Desk, Serves, Ticket, WAITING};
     use crate::intake::Intake;
+    use crate::metrics::Metrics;
     use crate::wire::{self, Message};
 
     fn message(text: &str) -> Message {
@@ -601,9 +692,17 @@ mod tests {
 
     const ALL: Takes = Takes { questions: true, progress: true };
 
+    const MIB: usize = 1024 * 1024;
+
     fn desk(serves: Serves) -> Arc<Desk> {
-        let answers = Arc::new(Intake::new(usize::MAX, 1024 * 1024, usize::MAX));
-        Desk::new(serves, 8, &ServerName::parse("up").unwrap(), &answers)
+        desk_with(serves, 32 * MIB)
+    }
+
+    /// A desk of whose answers one caller may have `each` bytes.
+    fn desk_with(serves: Serves, each: usize) -> Arc<Desk> {
+        let answers = Arc::new(Intake::new(usize::MAX, each, usize::MAX));
+        let counts = Metrics::new(SystemTime::UNIX_EPOCH).server("up");
+        Desk::new(serves, 8, &ServerName::parse("up").unwrap(), &answers, &counts)
     }
 
     fn wait(desk: &Arc<Desk>, id: i64, takes: Takes) -> Ticket {
@@ -700,7 +799,8 @@ mod tests {
     }
 
     fn taken(ticket: &mut Ticket) -> usize {
-        std::iter::from_fn(|| ticket.messages.try_recv().ok()).count()
+        let next = || (ticket.waiting() > 0).then(|| ticket.try_next());
+        std::iter::from_fn(next).flatten().count()
     }
 
     #[test]
@@ -745,9 +845,32 @@ mod tests {
         assert_eq!((whole, seen.iter().map(text).collect()), (WAITING - 1, kept));
     }
 
+    #[test]
+    fn short_messages_that_wait_take_of_the_share_of_their_caller_together() {
+        let desk = desk_with(Serves::Caller, 4 * MIB / 16);
+        let (mut first, mut second) = (wait(&desk, 1, ALL), wait(&desk, 2, ALL));
+        let other = desk.wait(3, ALL, Some("bob")).unwrap();
+        let short = |id: i64| {
+            let text = "x".repeat(15_000);
+            progress(&format!(r#""progressToken":{id},"message":"{text}","#))
+        };
+        for id in [1, 2, 3] {
+            for _ in 0..WAITING {
+                drop(desk.deliver(short(id)));
+            }
+        }
+        // Four steps of 64 KiB in all, which are four messages each at most; of each caller by itself.
+        assert_eq!(taken(&mut first), 16);
+        assert!((1..=2).contains(&taken(&mut second)), "only what is not counted");
+        assert_eq!(desk.answers.bytes(), 4 * MIB / 16, "what waits for the other caller");
+        drop(other);
+        assert_eq!(desk.answers.bytes(), 0);
+    }
+
     #[tokio::test]
     async fn a_response_takes_of_the_share_of_its_caller_until_it_is_not_used_any_more() {
-        let (desk, mut first, mut second) = calls(Serves::Caller);
+        let desk = desk_with(Serves::Caller, MIB);
+        let (mut first, mut second) = (wait(&desk, 1, ALL), wait(&desk, 2, ALL));
         let long = |id: i64| {
             let text = "x".repeat(600 * 1024);
             message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"x":"{text}"}}}}"#))

@@ -19,6 +19,7 @@ use crate::protocol::{Era, Version, code, meta};
 use crate::seal;
 use crate::session::Leg;
 use crate::settings::Protocol;
+use crate::share::Share;
 use crate::wire::{Object, Outcome};
 
 /// How long a program may take to answer the question which era it speaks, where that is not known. A legacy program may
@@ -26,6 +27,10 @@ use crate::wire::{Object, Outcome};
 ///
 /// SPEC 2026-07-28 basic/transports/stdio#backward-compatibility
 const PROBE: Duration = Duration::from_secs(3);
+
+/// Bytes that an entry takes of what a server says of itself to one caller, beside what it says: the key with what the
+/// client can do and calls itself, and what the allocator adds.
+const KEPT: usize = 4096;
 
 /// What a server said of itself.
 #[derive(Clone, Debug)]
@@ -59,6 +64,30 @@ pub(super) struct Known {
     pub(super) since: Instant,
 }
 
+/// What is known of a server that is asked with the rights of one caller, for that caller.
+#[derive(Clone, Debug)]
+pub(super) struct KnownOfCaller {
+    pub(super) known: Arc<Known>,
+    /// The part of the share of the caller among the lists that it takes; `None` for the gateway itself.
+    _room: Option<Arc<Share<Arc<str>>>>,
+}
+
+impl Hello {
+    /// Bytes that it takes: the answers that it was read from, which it keeps, and the names of its parts.
+    fn memory(&self) -> usize {
+        let mut documents: Vec<Arc<Document>> = Vec::new();
+        let parts = [&self.info, &self.instructions, &self.capabilities, &self.said];
+        for part in parts.into_iter().flatten() {
+            let document = part.document();
+            if !documents.iter().any(|known| Arc::ptr_eq(known, &document)) {
+                documents.push(document);
+            }
+        }
+        let names = self.fields.iter().map(|(name, _)| name.len() + size_of::<Digest>());
+        documents.iter().map(|document| document.memory()).sum::<usize>() + names.sum::<usize>()
+    }
+}
+
 impl Upstream {
     /// What is known of the server, found out first if need be.
     pub(super) async fn known(&self, party: &Party) -> Result<Arc<Known>, UpstreamError> {
@@ -75,11 +104,16 @@ impl Upstream {
             // What it says to one caller is not another's, and neither is a refusal.
             let key = party.key();
             if let Some(known) = self.known_by.get(&key) {
-                return Ok(known);
+                return Ok(known.known);
             }
             let known = self.meet(party, generation).await?;
             // With no room to remember it, it is asked again: slower, not wrong.
-            drop(self.known_by.insert(key, Arc::clone(&known)));
+            let bytes = known.hello.memory() + KEPT;
+            let room = party.caller().map(|caller| self.lists.take(&caller.into(), bytes));
+            if let Ok(room) = room.transpose() {
+                let entry = KnownOfCaller { known: Arc::clone(&known), _room: room.map(Arc::new) };
+                drop(self.known_by.insert(key, entry));
+            }
             return Ok(known);
         }
         let current = || self.known.load_full().filter(|known| known.generation == generation);

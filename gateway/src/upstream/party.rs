@@ -29,6 +29,8 @@ pub struct Party {
 pub struct Subject {
     /// The token.
     pub token: Arc<Secret>,
+    /// The id of the caller.
+    pub caller: Arc<str>,
     /// When it ends.
     pub until: Option<SystemTime>,
 }

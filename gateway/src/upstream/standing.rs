@@ -319,7 +319,7 @@ impl Upstream {
     }
 
     fn new_desk(&self, serves: Serves) -> Arc<Desk> {
-        Desk::new(serves, WAITING, &self.name, &self.answers)
+        Desk::new(serves, WAITING, &self.name, &self.answers, &self.counts)
     }
 
     /// The desk of a client's own session, at which its calls wait for progress that comes on the stream of
@@ -433,7 +433,7 @@ impl Upstream {
                 Transport::Http(http) => http.sweep(),
             }
             // Who has gone must not take the room of who comes: those who are still there ask once more.
-            self.known_by.retain(|_, known| known.since.elapsed() < KNOWN);
+            self.known_by.retain(|_, known| known.known.since.elapsed() < KNOWN);
             self.desks.retain(|_, known| known.0.strong_count() > 0);
             // The lists of a session are large, and most clients leave without a word.
             self.shelves.retain(|_, shelf| !shelf.is_spent(self.limits.catalog_age, IDLE));
