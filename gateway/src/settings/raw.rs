@@ -543,19 +543,19 @@ pub(super) struct RawLimits {
     /// refused with 429. Default half of `inFlight`.
     pub(super) unauthenticated_per_address: Option<usize>,
     /// Bytes of `requestBodies`, `answers`, `lists`, `subscriptions` and `replayMemory` together: each of them has a bound
-    /// of its own, and all of them have this one. Default `256MiB`, and no less than the largest of `requestBodies`,
+    /// of its own, and all of them have this one. Default `192MiB`, and no less than the largest of `requestBodies`,
     /// `answers` and `replayMemory`.
     pub(super) memory: Option<String>,
     /// Those of one caller. Default half of `memory`, and no less than the largest share that one caller has of
     /// `requestBodies`, `answers` or `replayMemory`.
     pub(super) memory_per_caller: Option<String>,
-    /// Bytes of the bodies of all requests that are being worked on. Default `256MiB`, and no less than
+    /// Bytes of the bodies of all requests that are being worked on. Default `192MiB`, and no less than
     /// four times `requestBody`.
     pub(super) request_bodies: Option<String>,
     /// Those of one caller. Default half of `requestBodies`.
     pub(super) request_bodies_per_caller: Option<String>,
     /// Bytes of answers of servers that are being read, or are looked at after they were read, with what their
-    /// values take in memory. Of each, up to 16 KiB are not counted. Default `256MiB`, and no less than eight
+    /// values take in memory. Of each, up to 16 KiB are not counted. Default `192MiB`, and no less than eight
     /// times `responseBody`.
     pub(super) answers: Option<String>,
     /// Those that one caller waits for. Default half of `answers`.
@@ -629,7 +629,7 @@ pub(super) struct RawLimits {
     /// Bytes of one stream that wait to be read, or are kept for a client that comes back. A single event
     /// may be longer. Default `1MiB`.
     pub(super) replay_bytes: Option<String>,
-    /// Bytes that all streams keep together. Default `256MiB`.
+    /// Bytes that all streams keep together. Default `192MiB`.
     pub(super) replay_memory: Option<String>,
     /// Bytes that all streams of one caller keep together. Default half of `replayMemory`.
     pub(super) replay_memory_per_caller: Option<String>,
