@@ -26,7 +26,7 @@ use policy::offer::{Catalog, Kind, Offer};
 use policy::pin::{Digest, Subject};
 use policy::pins::{Accepted, Pins, Unfit};
 use policy::pipeline::Policy;
-use policy::shadow::Shadows;
+use policy::shadow::{self, Shadows};
 use tokio::time::Instant;
 
 use crate::audit::Journal;
@@ -128,7 +128,7 @@ pub struct Keeper {
     /// Grows when anything is seen that was not there before.
     epoch: AtomicU64,
     held: Mutex<Held>,
-    /// Held while lists are compared with each other.
+    /// Held while lists are compared with each other; taken before `held`.
     shading: Mutex<()>,
 }
 
@@ -141,6 +141,8 @@ struct Held {
     pins: Pins,
     /// The names of tools and prompts that the lockfile approves.
     approved: BTreeSet<Arc<str>>,
+    /// What servers are taken to offer until they have listed it.
+    expected: Vec<Arc<Catalog>>,
     /// Who servers are.
     identities: BTreeMap<Box<str>, Box<str>>,
     /// What was listed last, to be compared again when the lockfile changes.
@@ -171,9 +173,38 @@ impl Held {
         *count <= OF_ONE && self.told.insert((place.clone(), digest))
     }
 
+    /// Whether the list of this server and kind was read that is shown to all, with what is shown to some.
+    fn has_listed(&self, catalog: &Catalog) -> bool {
+        let place = (Box::from(catalog.server().as_str()), catalog.kind());
+        let lists = self.latest.get(&place).map_or(&[][..], Vec::as_slice);
+        lists.iter().any(|(_, to)| *to == Audience::All)
+    }
+
     /// Whether a server has had more changes than anybody reads.
     fn is_restless(&self, server: &str) -> bool {
         self.counts.get(server).is_some_and(|count| *count > OF_ONE)
+    }
+}
+
+/// What is compared to find out what could be taken for what.
+struct Comparing {
+    /// What servers list.
+    listed: Vec<Arc<Catalog>>,
+    /// What was approved of servers that have not listed it yet.
+    approved: Vec<Arc<Catalog>>,
+}
+
+impl Comparing {
+    /// What is kept now.
+    fn of(held: &Held) -> Self {
+        let listed = held.latest.values().flatten().map(|(catalog, _)| Arc::clone(catalog));
+        let unlisted = held.expected.iter().filter(|catalog| !held.has_listed(catalog));
+        Self { listed: listed.collect(), approved: unlisted.cloned().collect() }
+    }
+
+    /// What could be taken for what.
+    fn shadows(self, policy: &Policy) -> Shadows {
+        Shadows::expecting(self.listed, self.approved, policy.routes())
     }
 }
 
@@ -243,8 +274,10 @@ impl Keeper {
             let what = "whatever servers say first is approved: this is for development only";
             tracing::warn!("`pins.trustOnFirstUse` is on; {what}");
         }
+        keeper.expect(&mut held);
         keeper.publish(&held);
         drop(held);
+        keeper.shade();
         Ok(keeper)
     }
 
@@ -264,7 +297,10 @@ impl Keeper {
             Self::add(&mut held, &server, offer, version);
         }
         held.first.extend(first);
+        self.expect(&mut held);
         self.publish(&held);
+        drop(held);
+        self.shade();
     }
 
     /// Whether anything is compared at all.
@@ -334,14 +370,28 @@ impl Keeper {
         for (catalog, audience) in latest {
             self.compare(held, &catalog, audience, Reading::Kept(&former));
         }
+        self.expect(held);
+    }
+
+    /// Works out what servers are taken to offer until they have listed it: what was approved of them.
+    fn expect(&self, held: &mut Held) {
+        held.expected = if self.acts() {
+            shadow::approved(&held.pins.lock, &self.servers())
+        } else {
+            Vec::new()
+        };
+    }
+
+    /// The servers of the configuration.
+    fn servers(&self) -> Vec<ServerName> {
+        let names = self.settings.resources.keys();
+        names.filter_map(|name| ServerName::parse(name).ok()).collect()
     }
 
     /// Warns once of each constraint that names a tool or an argument which no server has by the lockfile: calls pass it
     /// by.
     fn missed(&self, held: &mut Held) {
-        let names = self.settings.resources.keys();
-        let servers: Vec<_> = names.filter_map(|name| ServerName::parse(name).ok()).collect();
-        for missed in Missed::all(self.policy.constraints(), &servers, &held.pins.lock) {
+        for missed in Missed::all(self.policy.constraints(), &self.servers(), &held.pins.lock) {
             let missed = missed.to_string();
             if !held.missed.contains(&missed) {
                 tracing::warn!("{missed}; correct the name, or remove it");
@@ -488,6 +538,7 @@ impl Keeper {
             return;
         }
         let read = lockfile::read(file, &self.settings.approvers);
+        let _turn = self.shading.lock().unwrap_or_else(PoisonError::into_inner);
         let mut held = self.held();
         // What could not be read may be read the next time, as it is.
         held.stamp = stamp.filter(|_| !matches!(read, Err(LockError::Read(..))));
@@ -504,6 +555,9 @@ impl Keeper {
             Err(error) => self.close(&mut held, &Chain(&error).to_string()),
         }
         self.metrics.approved(&held.approved);
+        // What it approves anew is not shown before it was compared.
+        let shadows = Comparing::of(&held).shadows(&self.policy);
+        self.compared(&mut held, shadows);
         self.publish(&held);
     }
 
@@ -564,8 +618,12 @@ impl Keeper {
     /// Compares a list with what was approved, and with the lists of other servers. Takes as long as the
     /// lists are long: not for a thread that serves clients.
     pub fn note(&self, catalog: &Arc<Catalog>, audience: Audience, begun: Instant) {
-        let fresh = Self::remember(&mut self.held(), catalog, audience);
-        if fresh {
+        let (fresh, first) = {
+            let mut held = self.held();
+            let first = audience == Audience::All && !held.has_listed(catalog);
+            (Self::remember(&mut held, catalog, audience), first)
+        };
+        if fresh || first {
             self.shade();
         }
         if self.acts() {
@@ -613,14 +671,17 @@ impl Keeper {
         new.symmetric_difference(&gone).any(|one| !others.contains(one))
     }
 
-    /// Finds out what could be taken for what, among all that servers list.
+    /// Finds out what could be taken for what, among all that servers list, or are taken to offer.
     fn shade(&self) {
         // One at a time, from what is kept now: the last to end knows of all.
         let _turn = self.shading.lock().unwrap_or_else(PoisonError::into_inner);
-        let latest: Vec<_> = self.held().latest.values().flatten().cloned().collect();
-        let catalogs = latest.into_iter().map(|(catalog, _)| catalog);
-        let shadows = Shadows::among(catalogs, self.policy.routes());
-        let mut held = self.held();
+        let comparing = Comparing::of(&self.held());
+        let shadows = comparing.shadows(&self.policy);
+        self.compared(&mut self.held(), shadows);
+    }
+
+    /// Tells what could be taken for what, and has the policy know.
+    fn compared(&self, held: &mut Held, shadows: Shadows) {
         let (_, shadowing) = self.policy.shadows();
         for (server, kind, name, conflicts) in shadows.all() {
             for conflict in conflicts {
@@ -639,7 +700,6 @@ impl Keeper {
                 }
             }
         }
-        drop(held);
         self.policy.shadow(Arc::new(shadows));
     }
 

@@ -61,9 +61,9 @@ pub fn without_secrets(text: &str) -> String {
     replaced(text, found)
 }
 
-/// `text` with `[REDACTED:KIND]` in the place of secrets, and of the canaries of `contents`, as they stand and
-/// encoded once: for names and addresses in records, which a caller may have put a value into. A short plain
-/// name comes back as it is, without an allocation.
+/// `text` with `[REDACTED:KIND]` in the place of secrets, of the numbers of cards, accounts and persons, and of the
+/// canaries of `contents`, as they stand and encoded once: for names and addresses in records, which a caller may
+/// have put a value into. A short plain name comes back as it is, without an allocation.
 #[must_use]
 pub fn without_values<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a, str> {
     let canaries = contents.and_then(|contents| contents.canaries.as_ref());
@@ -73,11 +73,16 @@ pub fn without_values<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a,
     }
     let mut found = Vec::new();
     secrets::find(text, &mut found);
+    personal::find(text, &mut found);
+    // In a name a low line stands where a blank would stand in a text.
+    if memchr::memchr(b'_', text.as_bytes()).is_some() {
+        personal::find(&text.replace('_', " "), &mut found);
+    }
     let with = encoded::DecodeWith { canaries, budget: &Budget::unlimited(), lens: None };
     encoded::find(text, with, &mut found);
     let places = canaries.into_iter().flat_map(|canaries| canaries.find_iter(text));
     found.extend(places.map(|one| Found::new(Class::Canary, "canary", one.start(), one.end())));
-    found.retain(|one| matches!(one.class, Class::Secret | Class::Canary));
+    found.retain(|one| matches!(one.class, Class::Secret | Class::Identifier | Class::Canary));
     if found.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(replaced(text, found)) }
 }
 

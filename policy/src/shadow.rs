@@ -4,6 +4,7 @@
 //! Names are compared in normal forms, which serve to find likeness and never to grant anything: a
 //! rule matches a name byte for byte.
 
+mod approved;
 mod likeness;
 mod routes;
 
@@ -22,6 +23,7 @@ use crate::name::ServerName;
 use crate::offer::{Catalog, Offer, Place};
 use crate::pins::Pins;
 
+pub use approved::approved;
 use likeness::{Forms, Words};
 pub use routes::SharedRoutes;
 
@@ -255,11 +257,16 @@ type OfServer = BTreeMap<Box<str>, Vec<Conflict>>;
 /// Likenesses by kind, server and name.
 type Conflicts = BTreeMap<Kind, BTreeMap<Box<str>, OfServer>>;
 
+/// Catalogues by server and kind.
+type Catalogs = BTreeMap<(ServerName, Kind), Vec<Arc<Catalog>>>;
+
 /// Everything that could be taken for something else, among all servers.
 #[derive(Debug, Default)]
 pub struct Shadows {
     /// What each server lists of each kind; more than one where callers are shown different lists.
-    catalogs: BTreeMap<(ServerName, Kind), Vec<Arc<Catalog>>>,
+    listed: Catalogs,
+    /// What was approved of servers that have not listed it yet.
+    approved: Catalogs,
     conflicts: Conflicts,
     /// What the tools of all servers are called.
     names: ToolNames,
@@ -278,16 +285,28 @@ impl Shadows {
     /// says of tools of other servers counts where `routes` offer both to one client.
     #[must_use]
     pub fn among(catalogs: impl IntoIterator<Item = Arc<Catalog>>, routes: &SharedRoutes) -> Self {
-        let mut all: BTreeMap<_, Vec<Arc<Catalog>>> = BTreeMap::new();
-        for catalog in catalogs {
-            all.entry((catalog.server().clone(), catalog.kind())).or_default().push(catalog);
+        Self::expecting(catalogs, [], routes)
+    }
+
+    /// The same, where `approved` is what servers are taken to offer that have not listed it yet: see
+    /// [`approved()`].
+    #[must_use]
+    pub fn expecting(
+        listed: impl IntoIterator<Item = Arc<Catalog>>,
+        approved: impl IntoIterator<Item = Arc<Catalog>>,
+        routes: &SharedRoutes,
+    ) -> Self {
+        let (listed, approved) = (by_server(listed), by_server(approved));
+        // The things of a server stand one after another: see `Group::takes`.
+        let mut all = listed.clone();
+        for (place, catalogs) in &approved {
+            all.entry(place.clone()).or_default().extend(catalogs.iter().cloned());
         }
-        let catalogs = all;
-        let servers: BTreeSet<&ServerName> = catalogs.keys().map(|(server, _)| server).collect();
+        let servers: BTreeSet<&ServerName> = all.keys().map(|(server, _)| server).collect();
         let mut found = BTreeMap::new();
         for kind in [Kind::Tool, Kind::Prompt] {
             let mut seen = BTreeSet::new();
-            let of_kind = catalogs.values().flatten().filter(|catalog| catalog.kind() == kind);
+            let of_kind = all.values().flatten().filter(|catalog| catalog.kind() == kind);
             let offers = of_kind
                 .flat_map(|catalog| catalog.offers().iter().map(|offer| (catalog.server(), offer)));
             // What two callers are shown alike is one thing.
@@ -302,11 +321,11 @@ impl Shadows {
             finder.descriptions();
             finder.references();
         }
-        let tools = catalogs.values().flatten().filter(|catalog| catalog.kind() == Kind::Tool);
+        let tools = all.values().flatten().filter(|catalog| catalog.kind() == Kind::Tool);
         let names = ToolNames::new(tools.flat_map(|catalog| {
             catalog.offers().iter().map(|offer| (catalog.server(), offer.name().as_str()))
         }));
-        Self { catalogs, conflicts: found, names }
+        Self { listed, approved, conflicts: found, names }
     }
 
     /// In which ways `name` is like something else.
@@ -320,17 +339,30 @@ impl Shadows {
         &self.names
     }
 
-    /// The definition of a rival.
-    #[must_use]
-    pub fn offer(&self, server: &ServerName, kind: Kind, name: &str) -> Option<&Offer> {
-        let catalogs = self.catalogs.get(&(server.clone(), kind))?;
-        catalogs.iter().find_map(|catalog| catalog.offer(name))
+    /// The definitions of a rival that its server lists.
+    pub fn listed(
+        &self,
+        server: &ServerName,
+        kind: Kind,
+        name: &str,
+    ) -> impl Iterator<Item = &Offer> {
+        offers(&self.listed, server, kind, name)
+    }
+
+    /// The definitions of a rival that were approved, as long as its server has not listed what it offers.
+    pub fn approved(
+        &self,
+        server: &ServerName,
+        kind: Kind,
+        name: &str,
+    ) -> impl Iterator<Item = &Offer> {
+        offers(&self.approved, server, kind, name)
     }
 
     /// What a caller's `name` stands for among what was listed last.
     #[must_use]
     pub fn place(&self, server: &ServerName, kind: Kind, name: &str) -> Option<Place<'_>> {
-        let catalogs = self.catalogs.get(&(server.clone(), kind))?;
+        let catalogs = self.listed.get(&(server.clone(), kind))?;
         catalogs.iter().find_map(|catalog| catalog.place(name))
     }
 
@@ -345,6 +377,25 @@ impl Shadows {
             },
         )
     }
+}
+
+fn by_server(catalogs: impl IntoIterator<Item = Arc<Catalog>>) -> Catalogs {
+    let mut all = Catalogs::new();
+    for catalog in catalogs {
+        all.entry((catalog.server().clone(), catalog.kind())).or_default().push(catalog);
+    }
+    all
+}
+
+/// Every definition of one name in these catalogues.
+fn offers<'a>(
+    catalogs: &'a Catalogs,
+    server: &ServerName,
+    kind: Kind,
+    name: &str,
+) -> impl Iterator<Item = &'a Offer> {
+    let of = catalogs.get(&(server.clone(), kind)).map_or(&[][..], Vec::as_slice);
+    of.iter().filter_map(move |catalog| catalog.offer(name))
 }
 
 fn item<'a>(server: &'a ServerName, offer: &'a Offer) -> Item<'a> {

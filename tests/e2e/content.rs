@@ -624,6 +624,50 @@ fn a_value_that_is_refused_in_a_name_is_not_on_record() {
 }
 
 #[test]
+fn a_number_of_a_card_or_a_person_is_not_on_record_where_it_stands_in_a_name_a_uri_or_an_id() {
+    let (card, iban, person) =
+        (CARD.replace(' ', ""), "GB82WEST12345698765432".to_owned(), "078-05-1120".to_owned());
+    for era in ERAS {
+        let said = Said::default();
+        let server = server(era, &said);
+        let gateway = Config::asked(&server.url()).policy(OPEN).start();
+        let client = gateway.client(era, ANA);
+        for value in [&card, &iban, &person] {
+            for (method, params) in [
+                ("resources/read", json!({ "uri": format!("file:///x/{value}") })),
+                ("resources/read", json!({ "uri": format!("file:///x?of={value}") })),
+                ("tools/call", json!({ "name": format!("pay_{value}"), "arguments": {} })),
+                ("prompts/get", json!({ "name": value })),
+            ] {
+                drop(client.ask(method, params));
+            }
+            drop(client.ask(&format!("x/{value}"), json!({})));
+            let number = value.parse::<i64>().map(Value::from);
+            for id in [Value::from(value.as_str())].into_iter().chain(number) {
+                let call = client.call_bytes(&id, &json!({ "name": "work", "arguments": {} }));
+                drop(e2e::client::raw(gateway.address, &call));
+            }
+        }
+        let records: String = gateway.records().iter().map(ToString::to_string).collect();
+        let log = gateway.said();
+        for value in [&card, &iban, &person] {
+            assert!(!records.contains(value) && !log.contains(value), "{era:?} {value}: {records}");
+        }
+        for shown in [
+            "file:///x/[REDACTED:card-number]",
+            "pay_[REDACTED:iban]",
+            "\"rpcId\":\"[REDACTED:card-number]\"",
+        ] {
+            assert!(records.contains(shown), "{era:?} {shown}: {records}");
+        }
+        // An id that is an ordinary number stays one.
+        let call = client.call_bytes(&1_763_874_000_123_i64.into(), &json!({ "name": "work" }));
+        drop(e2e::client::raw(gateway.address, &call));
+        assert_eq!(gateway.last()["rpcId"], 1_763_874_000_123_i64, "{era:?}");
+    }
+}
+
+#[test]
 fn a_card_number_beside_other_numbers_is_found() {
     for era in ERAS {
         let said = Said::default();

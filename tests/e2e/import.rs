@@ -177,6 +177,48 @@ fn what_is_plainly_no_secret_is_written_and_nothing_has_to_be_set_for_it() {
 }
 
 #[test]
+fn a_host_or_a_scope_of_packages_that_is_no_plain_word_is_not_written() {
+    let folder = Folder::new();
+    let random = "k3j4h5g6f7d8";
+    let odd = ["exa\u{301}mple.com", "exam\\u0007ple.com", "exam ple.com", "exam\\\"ple.com"];
+    let odd = odd.iter().enumerate();
+    let odd = odd.map(|(n, host)| format!(r#""odd{n}": {{"url": "https://{host}/mcp"}}"#));
+    let odd: Vec<_> = odd.collect();
+    let text = format!(
+        r#"{{"mcpServers": {{
+          "host": {{"url": "https://{random}s9a0.example.com/mcp"}},
+          "port": {{"url": "https://example.com:12345678{random}/mcp"}},
+          "plain": {{"url": "https://mcp.eu-west-1.example.com:8443/mcp"}},
+          "scope": {{"command": "npx", "args": ["-y", "@{random}/tickets@1.0.0", "--url", "https://{random}.example.com/"]}},
+          "known": {{"command": "npx", "args": ["-y", "@acme-labs/tickets@1.0.0"]}},
+          {}
+        }}}}"#,
+        odd.join(",\n")
+    );
+    let output = imported(&folder, ".mcp.json", &text, &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let yaml = valid(&output, &folder);
+    assert!(!yaml.contains(random) && !said.contains(random), "{yaml}{said}");
+    for line in [
+        "    url: \"${HOST_URL}\"\n",
+        "    url: \"${PORT_URL}\"\n",
+        "    url: \"${ODD0_URL}\"\n",
+        "    url: \"${ODD1_URL}\"\n",
+        "    url: \"${ODD2_URL}\"\n",
+        "    url: \"${ODD3_URL}\"\n",
+        "    url: \"https://mcp.eu-west-1.example.com:8443/mcp\"\n",
+        "\"-y\",\"${SCOPE_ARG_2}\"",
+        "\"-y\",\"@acme-labs/tickets@1.0.0\"",
+    ] {
+        assert!(yaml.contains(line), "{line}\n{yaml}");
+    }
+    // What is to be set is said.
+    for what in ["`HOST_URL` to the URL of `host`", "`SCOPE_ARG_2` to argument 2 of `scope`"] {
+        assert!(said.contains(what), "{what}\n{said}");
+    }
+}
+
+#[test]
 fn a_secret_as_the_name_of_a_server_is_neither_written_nor_said() {
     for secret in [
         "ghp_aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5",

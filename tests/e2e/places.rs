@@ -476,7 +476,8 @@ fn a_form_for_what_only_sounds_like_a_secret_is_asked() {
         let gateway = open_to(&server, "", "");
         let text = json!({ "type": "string" });
         let fields = json!({ "passenger": text, "tangent": text, "author": text, "shipping": text,
-            "auth_method": text, "boardingPass": text, "cookieConsent": text, "session": text });
+            "auth_method": text, "boardingPass": text, "cookieConsent": text, "session": text,
+            "palabra clave": text, "autoclave": text, "secretary": text, "issue key": text });
         let (answer, record) = called(&gateway, era, &script, form(&fields));
         assert!(answer.body.contains("elicitation/create"), "{era:?}: {answer:?}");
         assert!(!record["found"].to_string().contains("ask-"), "{era:?}: {record}");
@@ -511,6 +512,16 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
             (secret("motDePasse"), "ask-secret"),
             (secret("TAN"), "ask-secret"),
             (secret("user_pass"), "ask-secret"),
+            (secret("clave"), "ask-secret"),
+            (secret("secretkey"), "ask-secret"),
+            (secret("Contraseña"), "ask-secret"),
+            (secret("mot de passe"), "ask-secret"),
+            (secret("Passwort"), "ask-secret"),
+            (secret("senha"), "ask-secret"),
+            (secret("пароль"), "ask-secret"),
+            (secret("密码"), "ask-secret"),
+            (secret("パスワード"), "ask-secret"),
+            (secret("authcode"), "ask-secret"),
             (form(&json!({ "a": { "$ref": "#/$defs/x" } })), "ask-malformed"),
             (form(&json!({ "a": { "type": "object", "properties": {} } })), "ask-malformed"),
             (of_schema(json!({ "type": "string" })), "ask-malformed"),
@@ -543,7 +554,7 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
         let secrets = query("--found", "ask-secret");
         assert_eq!(query("--reason", "ask-secret"), secrets, "{era:?}");
         assert!(query("--found", "server-requests").lines().count() >= 12, "{era:?}");
-        assert_eq!(secrets.lines().count(), 10, "{era:?}: {secrets}");
+        assert_eq!(secrets.lines().count(), 20, "{era:?}: {secrets}");
         assert!(secrets.lines().all(|line| line.contains("ask-secret")), "{secrets}");
         assert_eq!(query("--found", "ask"), "", "a name is compared whole");
     }
@@ -570,6 +581,8 @@ fn a_grant_for_everything_or_for_good_is_asked_for_only_where_the_server_may() {
         for asked in [
             form(&json!({ "dontAskAgain": { "type": "boolean" } })),
             form(&json!({ "how": { "type": "string", "enum": ["Allow once", "Always allow"] } })),
+            form(&json!({ "how": { "type": "string", "enum": ["No", "Allow all"] } })),
+            form(&json!({ "approveAll": { "type": "boolean" } })),
             always,
             again,
             page("https://login.example.com/auth?scope=openid+offline_access"),
@@ -588,6 +601,7 @@ fn a_grant_for_everything_or_for_good_is_asked_for_only_where_the_server_may() {
         }
         for asked in [
             form(&json!({ "sure": { "type": "boolean", "title": "Delete the file?" } })),
+            form(&json!({ "sure": { "type": "boolean", "title": "Allow all guests to come?" } })),
             page("https://login.example.com/auth?scope=files:read+files:write"),
         ] {
             let (answer, record) = called(&refuses, era, &script, asked.clone());

@@ -33,6 +33,8 @@ pub const FOREIGN: usize = 256;
 
 /// Most bytes of such a name that are looked at for what is not written down.
 const LOOKED: usize = 64 * 1024;
+/// The smallest number that may be one of a person or an account: those have seven digits or more.
+const UNTOLD: u64 = 1_000_000;
 /// Most bytes of what is said of an event in words.
 const WHAT: usize = 8 * 1024;
 /// Most findings of one exchange that are on record.
@@ -388,11 +390,11 @@ impl Record {
             some(line, "roles", who.claims.roles.iter().map(|role| role.as_str()));
         }
         foreign(line, "route", self.route.as_deref());
-        match &self.rpc_id {
+        match self.rpc_id.as_ref().map(|id| self.shown_id(id)) {
             Some(Id::Number(id)) => {
-                line.ours("rpcId").extend_from_slice(itoa::Buffer::new().format(*id).as_bytes());
+                line.ours("rpcId").extend_from_slice(itoa::Buffer::new().format(id).as_bytes());
             }
-            Some(Id::Text(id)) => write_ascii(line.ours("rpcId"), &self.shown(id)),
+            Some(Id::Text(id)) => write_ascii(line.ours("rpcId"), &id),
             None => {}
         }
         foreign(line, "rule", self.rule());
@@ -440,11 +442,25 @@ impl Record {
         }
     }
 
-    /// As much of what a peer chose as is written down and sent as a part of a trace: without secrets and
-    /// the values that the policy plants.
+    /// As much of what a peer chose as is written down and sent as a part of a trace: without secrets, the numbers
+    /// of cards, accounts and persons, and the values that the policy plants.
     #[must_use]
     pub fn shown<'a>(&self, text: &'a str) -> Cow<'a, str> {
         without(text, Some(self.rules.contents()))
+    }
+
+    /// An id of a request as it is written down. A number that has the form of one that is not written down
+    /// becomes a text.
+    #[must_use]
+    pub fn shown_id(&self, id: &Id) -> Id {
+        match id {
+            Id::Number(number) if number.unsigned_abs() < UNTOLD => Id::Number(*number),
+            Id::Number(number) => match self.shown(itoa::Buffer::new().format(*number)) {
+                Cow::Borrowed(_same) => Id::Number(*number),
+                Cow::Owned(shown) => Id::Text(shown.into()),
+            },
+            Id::Text(text) => Id::Text(self.shown(text).into()),
+        }
     }
 
     /// The decision, where there was one.

@@ -62,10 +62,7 @@ impl Span {
             item: record.item.as_ref().map(|(kind, name)| (*kind, record.shown(name).into())),
             known: decision.is_some_and(|decision| decision.definition.is_some()),
             version: record.version,
-            rpc_id: record.rpc_id.as_ref().map(|id| match id {
-                Id::Number(id) => Id::Number(*id),
-                Id::Text(id) => Id::Text(record.shown(id).into()),
-            }),
+            rpc_id: record.rpc_id.as_ref().map(|id| record.shown_id(id)),
             server: record.server.clone(),
             route: record.route.clone(),
             peer: record.peer,

@@ -18,17 +18,17 @@ use crate::work::Budget;
 #[rustfmt::skip]
 const SECRETS: &[&str] = &[
     // Passwords.
-    "password", "passwords", "passwd", "passwrd", "passphrase", "passcode", "pwd", "psw", "secret", "passwort", "kennwort",
-    "contraseña", "contrasenya", "senha", "mot de passe", "mots de passe", "mdp", "wachtwoord", "hasło", "lösenord", "passord",
+    "password", "passwords", "passwd", "passwrd", "pswd", "passphrase", "passcode", "pwd", "psw", "secret",
+    "passwort", "kennwort", "contraseña", "clave", "contrasenya", "senha", "mot de passe", "mots de passe", "mdp", "wachtwoord", "hasło", "lösenord", "passord",
     "adgangskode", "kodeord", "lykilorð", "salasana", "parool", "heslo", "geslo", "lozinka", "jelszó", "slaptažodis", "şifre",
     "mật khẩu", "kata sandi", "пароль", "парола", "лозинка", "κωδικός πρόσβασης", "סיסמה", "كلمة المرور", "كلمة السر", "رمز عبور",
     // Numbers and codes that stand for a person.
     "pin", "pincode", "code pin", "geheimzahl", "otp", "otp code", "totp", "2fa", "2fa code", "mfa code", "mfa token", "sms code",
-    "one time code", "one time password", "verification code", "authentication code", "authenticator code", "recovery code",
+    "one time code", "one time password", "auth code", "verification code", "authentication code", "authenticator code", "recovery code",
     "recovery codes", "backup code", "backup codes", "security code", "access code", "login code", "unlock code", "reset code",
     // Keys, tokens and sessions.
     "token", "bearer", "jwt", "credential", "credentials", "session cookie", "session id", "session key", "cookie value",
-    "cookie header", "api key", "api keys", "access key", "private key", "signing key", "encryption key", "ssh key", "account key",
+    "cookie header", "api key", "api keys", "access key", "secret key", "secret keys", "private key", "signing key", "encryption key", "ssh key", "account key",
     "shared key", "master key", "wallet key", "recovery key", "seed phrase", "seed words", "recovery phrase", "wallet phrase",
     "mnemonic",
     // Numbers of cards, accounts and persons.
@@ -40,7 +40,7 @@ const SECRETS: &[&str] = &[
 #[rustfmt::skip]
 const PARTS: &[&str] = &[
     "password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "motdepasse", "wachtwoord", "lösenord",
-    "salasana", "geheimzahl", "apikey", "privatekey", "seedphrase", "creditcard", "debitcard", "cardnumber", "verificationcode",
+    "salasana", "geheimzahl", "apikey", "privatekey", "secretkey", "userpass", "seedphrase", "creditcard", "debitcard", "cardnumber", "verificationcode",
 ];
 
 /// Words that mean a secret where a name says no more than whose it is: in a sentence, and beside other words, they
@@ -62,6 +62,14 @@ const WITHIN: [&str; 9] =
 
 /// Secrets that are something else beside one of [`POSTAL`].
 const PINS: [&str; 3] = ["pin", "pincode", "code pin"];
+/// Secrets that are something else behind one of [`NOUNS`].
+const KEYS: [&str; 1] = ["clave"];
+/// Words behind which one of [`KEYS`] says that something matters, or helps to find it: `palabra clave` is a keyword.
+#[rustfmt::skip]
+const NOUNS: [&str; 22] = [
+    "palabra", "palabras", "punto", "puntos", "idea", "ideas", "dato", "datos", "fecha", "fechas", "concepto", "conceptos", "persona",
+    "personas", "indicador", "indicadores", "factor", "factores", "elemento", "elementos", "momento", "tema",
+];
 /// Shorter names are not put together of words of several letters: `p i n` is one, and `P in` is none.
 const JOINED: usize = 6;
 /// Longest text that is taken for a name, in letters, where it has more than [`NAME`] words.
@@ -75,7 +83,7 @@ const NOT_BEFORE: &[&str] = &[
     "reset", "policy", "policies", "length", "manager", "strength", "expiry", "expiration", "rotation", "count", "limit",
     "limits", "budget", "usage", "name", "id", "type", "format", "url", "link", "email", "date", "age", "holder", "brand",
     "service", "symbol", "standard", "santa", "path", "address", "required", "protected", "enabled", "provider", "field",
-    "less",
+    "less", "primaria", "foránea", "foranea",
 ];
 
 /// Words with which a number that is called a PIN is none.
@@ -85,7 +93,7 @@ const POSTAL: [&str; 4] = ["postal", "zip", "area", "postcode"];
 #[rustfmt::skip]
 const ASKING: &[&str] = &[
     "enter", "type", "provide", "give", "send", "paste", "input", "insert", "share", "tell", "supply", "submit", "fill",
-    "your", "need", "needs", "what", "ihr", "dein", "eingeben", "votre", "su", "sua", "saisissez", "entrez", "introduzca",
+    "your", "need", "needs", "what", "ihr", "dein", "eingeben", "votre", "su", "sua", "tu", "escriba", "escribe", "saisissez", "entrez", "introduzca",
     "ingrese", "ingresa", "inserisci", "digite", "введите", "podaj", "voer", "ange", "anna", "zadejte", "girin", "nhập",
 ];
 
@@ -129,6 +137,8 @@ struct SecretNames {
     within: Vec<String>,
     /// [`PINS`].
     pins: Vec<String>,
+    /// [`KEYS`].
+    keys: Vec<String>,
 }
 
 impl SecretNames {
@@ -144,7 +154,7 @@ impl SecretNames {
         // One that was there twice would stand between a name and a longer one that begins with it.
         secrets.dedup();
         let (parts, alone) = (of(PARTS), of(&ALONE));
-        Self { secrets, parts, alone, within: of(&WITHIN), pins: of(&PINS) }
+        Self { secrets, parts, alone, within: of(&WITHIN), pins: of(&PINS), keys: of(&KEYS) }
     }
 }
 
@@ -385,7 +395,9 @@ impl Wording {
                 || name.len() >= JOINED
                 || name.contains(|c: char| c.is_ascii_digit())
                 || pieces.iter().all(|piece| piece.chars().count() == 1);
-            let other = self.is_other(n + 1) || postal && names.pins.contains(&name);
+            let other = self.is_other(n + 1)
+                || postal && names.pins.contains(&name)
+                || names.keys.contains(&name) && self.is_behind_noun(at);
             if known.first() == Some(&name) && joins && !other {
                 return true;
             }
@@ -415,6 +427,12 @@ impl Wording {
     /// Whether a secret before this word is something else with it.
     fn is_other(&self, at: usize) -> bool {
         self.words.get(at).is_some_and(|word| NOT_BEFORE.contains(&&*word.text))
+    }
+
+    /// Whether a word stands behind one of [`NOUNS`].
+    fn is_behind_noun(&self, at: usize) -> bool {
+        let before = at.checked_sub(1).and_then(|before| self.words.get(before));
+        before.is_some_and(|word| NOUNS.contains(&&*word.text))
     }
 
     /// Whether it says no more than one of [`ALONE`], and whose.
@@ -597,7 +615,10 @@ mod tests {
             "TAN", "tan_code", "sms TAN", "mfa", "mfa code", "MFACode", "2fa", "2FA code", "2-fa", "sms code", "one-time code",
             "otp", "0TP", "OTPCode", "verification code", "backup codes", "recoveryCodes", "seed phrase", "wallet key",
             "session id", "sessionId", "cookie", "session cookie", "auth", "auth header", "cvv", "CVVCode", "p1n", "P I N",
-            "unlock code", "api.key", "a p i k e y",
+            "unlock code", "api.key", "a p i k e y", "clave", "Clave", "CLAVE", "tu clave", "su_clave", "claveUsuario", "nuevaClave",
+            "сlave", "c l a v e", "secretkey", "secret key", "secretKey", "SECRET_KEY", "mySecretkey", "awssecretkey", "s3cretkey",
+            "contraseña", "CONTRASEÑA", "mots de passe", "Passwort", "dbPasswort", "Senha", "senhaAtual", "ПАРОЛЬ", "пароль пользователя",
+            "密碼", "用户密码", "パスワード入力", "ﾊﾟｽﾜｰﾄﾞ", "pswd", "userpass", "authcode", "auth code",
         ];
         for name in names {
             let value = serde_json::json!({ "type": "string" });
@@ -623,6 +644,9 @@ mod tests {
             "mfa_method", "mfaEnabled", "creditLimit", "credit_card_type", "cardHolder", "cards", "business card", "laptop",
             "top_in_list", "mode", "model", "word", "words", "city", "colour", "comment", "2024", "10 0", "name", "e-mail",
             "wallet", "backup", "backup path", "recovery", "seed", "phrase", "verification", "account", "number",
+            "palabra clave", "palabrasClave", "palabra_clave", "punto clave", "fechas clave", "clave primaria", "enclave",
+            "autoclave", "clavel", "conclave", "claves", "keyboard", "secretaria", "secretariat", "motif de passage",
+            "passage", "user_pass_rate", "userPassage", "author code", "authority code",
         ];
         for name in names {
             let value = serde_json::json!({ "type": "string" });
@@ -638,6 +662,10 @@ mod tests {
             "Please give us the name of your secretary.",
             "What colour? Tan, red or blue.",
             "Your session starts at ten.",
+            "Ingrese su palabra clave para buscar.",
+            "Escriba las palabras clave del artículo.",
+            "Tell us the key of the issue.",
+            "Entrez le motif de votre passage.",
         ] {
             let value = serde_json::json!({ "type": "string", "description": said });
             assert!(!asks(&field("value", &value)), "{said}");

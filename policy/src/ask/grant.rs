@@ -7,6 +7,7 @@
 use std::sync::LazyLock;
 
 use super::form::{EACH_WORD, Known, Word, words};
+use crate::hidden::Hidden;
 use crate::json::Value;
 use crate::scope;
 use crate::work::Budget;
@@ -28,8 +29,15 @@ const PHRASES: &[&[&[&str]]] = &[
     &[&["automatically"], &["approve", "allow", "grant"], &["request", "requests", "call", "calls", "tool", "tools", "action", "actions", "future"]],
     &[&["allow", "approve", "grant", "permit", "authorize", "authorise"], &["all", "any", "every"], &["request", "requests", "call", "calls", "tool", "tools", "action", "actions", "command", "commands", "operations", "permissions", "scopes", "future"]],
     &[&["all", "any", "every"], &["future", "later", "subsequent"], &["request", "requests", "call", "calls", "action", "actions", "tools", "commands", "operations", "uses", "sessions"]],
-    &[&["full", "unrestricted", "permanent", "standing"], &["access", "permission", "permissions", "approval", "consent", "control", "authorization", "grant"]],
+    &[&["full", "unrestricted", "unlimited", "permanent", "standing"], &["access", "permission", "permissions", "approval", "consent", "control", "authorization", "grant"]],
     &[&["offline"], &["access"]],
+];
+
+/// What is said last where a permission is one for everything: `Allow all`. With something behind it it is one for that:
+/// `Allow all guests to come?`
+const EVERYTHING: [&[&str]; 2] = [
+    &["allow", "approve", "grant", "permit", "authorize", "authorise", "accept", "trust"],
+    &["all", "everything", "anything"],
 ];
 
 /// Choices that make a permission a standing one.
@@ -45,6 +53,11 @@ const PERMITTING: &[&str] = &[
 static KNOWN: LazyLock<Vec<Vec<Vec<Known>>>> = LazyLock::new(|| {
     let step = |step: &&[&'static str]| step.iter().map(|word| Known::new(word)).collect();
     PHRASES.iter().map(|phrase| phrase.iter().map(step).collect()).collect()
+});
+
+static ALL: LazyLock<Vec<Vec<Known>>> = LazyLock::new(|| {
+    let step = |step: &&[&'static str]| step.iter().map(|word| Known::new(word)).collect();
+    EVERYTHING.iter().map(step).collect()
 });
 
 /// What is read of a question.
@@ -106,11 +119,34 @@ impl Reading<'_> {
             let rest = words.get(at..).unwrap_or_default();
             KNOWN.iter().any(|phrase| begins(rest, phrase))
         });
+        let has_all = words.windows(2).any(is_all);
+        // Where a clause ends is known of the text alone.
+        self.standing |= has_all && text.split(ends_clause).any(|clause| self.ends_in_all(clause));
         let is = |word: &Word, list: &[&str]| list.iter().any(|known| word.is(known));
         self.permission |= words.iter().any(|word| is(word, PERMITTING));
         // In a sentence these words say many things; alone, or with one more, they are a choice.
         self.lasting |= words.len() <= 2 && words.iter().any(|word| is(word, LASTING));
     }
+}
+
+impl Reading<'_> {
+    /// Whether the last words of a clause permit everything.
+    fn ends_in_all(&self, clause: &str) -> bool {
+        words(clause, self.budget).last_chunk::<2>().is_some_and(|pair| is_all(pair))
+    }
+}
+
+/// Whether these two words permit everything.
+fn is_all(pair: &[Word]) -> bool {
+    let is = |(word, step): (&Word, &Vec<Known>)| step.iter().any(|known| word.reads_like(known));
+    pair.len() == ALL.len() && pair.iter().zip(&*ALL).all(is)
+}
+
+/// Whether what was said ends here, and something else may begin.
+fn ends_clause(c: char) -> bool {
+    !(c.is_alphanumeric() || c.is_whitespace() || matches!(c, '_' | '-' | '\'' | '\u{2019}'))
+        && Hidden::of(c).is_none()
+        || matches!(c, '\n' | '\r')
 }
 
 /// Whether these words begin with a phrase.
@@ -158,17 +194,34 @@ mod tests {
             "It asks for `offline_access`.",
             "It asks for https://graph.microsoft.com/.default",
             "Alw\u{430}ys allow it?",
+            "Allow all",
+            "Allow all?",
+            "May we? Approve all",
+            "Approve all: the server goes on then.",
+            "Allow everything.\nThe server needs it.",
+            "All\u{43e}w \u{430}ll?",
+            "ALLOW ALL (recommended)",
+            "Grant unlimited access to your mailbox?",
         ] {
             assert!(asks(&json!({ "message": message })), "{message}");
         }
-        for name in ["alwaysAllow", "always_allow", "rememberChoice", "dontAskAgain", "autoApprove"]
-        {
+        for name in [
+            "alwaysAllow",
+            "always_allow",
+            "rememberChoice",
+            "dontAskAgain",
+            "autoApprove",
+            "allowAll",
+            "approve_all",
+        ] {
             assert!(asks(&field(name, &json!({ "type": "boolean" }))), "{name}");
         }
         for said in [
             json!({ "type": "string", "enum": ["Allow once", "Always allow"] }),
             json!({ "type": "string", "oneOf": [{ "const": "a", "title": "Do not ask again" }] }),
             json!({ "type": "boolean", "title": "Remember this decision" }),
+            json!({ "type": "string", "enum": ["No", "Allow all"] }),
+            json!({ "type": "string", "enum": ["no", "approveAll"] }),
             json!({ "type": "string", "default": "full_access" }),
         ] {
             assert!(asks(&field("value", &said)), "{said}");
@@ -192,6 +245,13 @@ mod tests {
             "Is access to all floors needed for the visitor?",
             "Which files (src/*)?",
             "Not sure? You can ask your manager.",
+            "Allow all guests to invite others?",
+            "Approve all three invoices of March?",
+            "Does the gym allow dogs at all?",
+            "Does the contract say who may approve anything of the kind?",
+            "Is it all?",
+            "Was everything approved?",
+            "How many calls does the plan allow? All of them are counted.",
         ] {
             assert!(!asks(&json!({ "message": message })), "{message}");
         }
@@ -200,6 +260,8 @@ mod tests {
             ("all", json!({ "type": "boolean", "title": "All day" })),
             ("access", json!({ "type": "string", "title": "How visitors get in" })),
             ("rememberMe", json!({ "type": "boolean" })),
+            ("allowAllDayEvents", json!({ "type": "boolean" })),
+            ("days", json!({ "type": "string", "enum": ["all", "none"] })),
         ] {
             assert!(!asks(&field(name, &said)), "{name}");
         }

@@ -575,13 +575,34 @@ fn a_name_on_record_holds_no_value_and_a_plain_one_is_as_it_was() {
         (format!("file:///x/{token}"), "file:///x/[REDACTED:github-token]"),
         (format!("file:///x?v={token}"), "file:///x?v=[REDACTED:github-token]"),
         ("x/plain-canary-of-the-vault".to_owned(), "x/[REDACTED:canary]"),
+        ("card://4539148803436467/x".to_owned(), "card://[REDACTED:card-number]/x"),
+        ("card://4539-1488-0343-6467".to_owned(), "card://[REDACTED:card-number]"),
+        ("pay_4539148803436467_now".to_owned(), "pay_[REDACTED:card-number]_now"),
+        ("4539_1488_0343_6467".to_owned(), "[REDACTED:card-number]"),
+        ("file:///x?iban=DE89370400440532013000".to_owned(), "file:///x?iban=[REDACTED:iban]"),
+        ("lookup_GB82WEST12345698765432".to_owned(), "lookup_[REDACTED:iban]"),
+        ("ssn/078-05-1120".to_owned(), "ssn/[REDACTED:us-ssn]"),
     ] {
         assert_eq!(without_values(&text, Some(&contents)), shown);
     }
     let encoded =
         without_values("file:///x/y/z?v=%70lain-canary-of-the-vault", Some(&contents)).into_owned();
     assert!(!encoded.contains("lain-canary"), "{encoded}");
-    for text in ["read_file", "tools/call", "file:///srv/a.txt", "list-items.v2", "plain-canar"] {
+    for text in [
+        "read_file",
+        "tools/call",
+        "file:///srv/a.txt",
+        "list-items.v2",
+        "plain-canar",
+        "file:///srv/2026/11/23/report_2026-11-23.pdf",
+        "issue://4711/comments/1234567890123",
+        "task_550e8400-e29b-41d4-a716-446655440000",
+        "req-1763874000123",
+        // The last digit is not that of a card.
+        "card://4539148803436468",
+        // What reaches a person is often a part of an address that is looked for.
+        "mailto:ana@example.com",
+    ] {
         assert!(matches!(without_values(text, Some(&contents)), Cow::Borrowed(_)), "{text}");
     }
 }

@@ -198,8 +198,12 @@ impl Policy {
         shadows: &Shadows,
     ) -> bool {
         shadows.names().is_of_another(server, mention, |other, name| {
-            let offer = shadows.offer(other, Kind::Tool, name);
-            offer.is_some_and(|offer| self.about(principal, other, offer).shows())
+            let (listed, approved) = (
+                shadows.listed(other, Kind::Tool, name),
+                shadows.approved(other, Kind::Tool, name),
+            );
+            let mut offers = listed.chain(approved);
+            offers.any(|offer| self.about(principal, other, offer).shows())
         })
     }
 

@@ -276,16 +276,22 @@ impl Policy {
         if name.is_empty() {
             return self.grants_any(principal, server);
         }
-        let Some(offer) = shadows.offer(server, kind, name) else { return false };
         let known = self.registered(server, kind, name);
         let arguments = Arguments::Unknown;
         let subject = Subject { principal, server, kind, name, arguments, known };
-        let revoked = self.revoked.load();
-        self.access.decide(subject).decision.shows()
-            && !revoked.has(server, name)
-            && (pins.mode != Mode::Enforce
-                || pins.unfit(server.as_str(), kind, name, Some(offer)).is_none())
-            && self.withholds_but(offer.findings(), self.excused(server, offer)).is_none()
+        if !self.access.decide(subject).decision.shows() || self.revoked.load().has(server, name) {
+            return false;
+        }
+        let enforced = pins.mode == Mode::Enforce;
+        let id = server.as_str();
+        let fits = |offer: &&Offer| !enforced || pins.unfit(id, kind, name, Some(offer)).is_none();
+        // As long as its server has not listed it what was approved stands for it.
+        let stands = || !enforced || pins.unfit_unlisted(id, kind, name, Linked::No).is_none();
+        let approved = shadows.approved(server, kind, name).filter(|_| stands());
+        let mut offers = shadows.listed(server, kind, name).filter(fits).chain(approved);
+        offers.any(|offer| {
+            self.withholds_but(offer.findings(), self.excused(server, offer)).is_none()
+        })
     }
 
     /// Whether the definition is one that was approved: asked of what the rules would show.

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::{Conflict, Likeness, Shadowing, Shadows, SharedRoutes, Winner};
+use super::{Conflict, Likeness, Shadowing, Shadows, SharedRoutes, Winner, approved};
 use crate::json::{Bounds, Document, Fragment};
 use crate::kind::Kind;
 use crate::lock::{Lock, Locked, State, Version};
@@ -224,4 +224,54 @@ fn only_an_approval_that_stands_says_which_of_two_is_older() {
         assert!(yields(vec![version(state, 1)]), "{state:?}");
         assert!(yields(vec![version(state, 1), version(State::Approved, 7)]), "{state:?}");
     }
+}
+
+#[test]
+fn what_is_approved_stands_for_what_was_not_listed_and_nothing_is_marked_as_twice() {
+    let version = |state: State, definition: &Value| {
+        let document = Document::parse(definition.to_string().into(), &Bounds::MESSAGE).unwrap();
+        let definition = Fragment::whole(Arc::new(document));
+        let digest = Digest::of(Subject::Offer(Kind::Tool), definition.value()).unwrap();
+        Version::new(digest, state, definition)
+    };
+    let of = |name: &str, states: &[State]| {
+        let versions = states.iter().enumerate().map(|(n, state)| {
+            version(*state, &json!({ "name": name, "description": format!("Says {n}.") }))
+        });
+        ((Kind::Tool, name.into()), versions.collect())
+    };
+    // A definition that no list would be read with: its name is compared all the same.
+    let header = json!({ "name": "post", "inputSchema":
+        { "properties": { "a": { "type": "string", "x-mcp-header": "" } } } });
+    let unreadable = ((Kind::Tool, "post".into()), vec![version(State::Approved, &header)]);
+    let offers = [
+        of("pay", &[State::Approved, State::Approved]),
+        of("Pay", &[State::Approved]),
+        of("old", &[State::Revoked]),
+        of("new", &[State::Pending]),
+        unreadable,
+    ];
+    let locked = Locked { offers: offers.into(), ..Locked::default() };
+    let lock = Lock { servers: [("bank".into(), locked.clone()), ("gone".into(), locked)].into() };
+    let server = |name: &str| ServerName::parse(name).unwrap();
+    let catalogs = approved(&lock, &[server("bank"), server("fresh")]);
+    let tools = catalogs.iter().filter(|one| one.kind() == Kind::Tool);
+    let offers: Vec<_> = tools.clone().flat_map(|one| one.offers()).collect();
+    let mut names: Vec<_> = offers.iter().map(|offer| offer.name().as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["Pay", "pay", "pay", "post"]);
+    assert!(offers.iter().all(|offer| offer.findings().is_empty()));
+    assert!(tools.clone().any(|one| *one.server() == server("fresh")));
+    let evil = ["pay", "p\u{430}y", "o1d", "post", "fresh_meat"].map(named);
+    let shadows =
+        Shadows::expecting([catalog("evil", &evil)], catalogs.clone(), &SharedRoutes::default());
+    let found = |name: &str| !shadows.of(&server("evil"), Kind::Tool, name).is_empty();
+    assert_eq!(
+        evil.each_ref().map(|tool| found(tool["name"].as_str().unwrap())),
+        [true, true, false, true, true]
+    );
+    assert_eq!(shadows.approved(&server("bank"), Kind::Tool, "pay").count(), 2);
+    assert_eq!(shadows.listed(&server("bank"), Kind::Tool, "pay").count(), 0);
+    // Only what is listed is what a caller's name may stand for.
+    assert!(shadows.place(&server("bank"), Kind::Tool, "pay").is_none());
 }

@@ -2,6 +2,8 @@
 //! a secret: what is written is known words, and stands where no secret is expected. All else becomes a
 //! variable.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use gateway::settings::variables::replaced;
 
 /// What a name of a variable, a header or a flag has in it when a secret belongs there.
@@ -250,7 +252,6 @@ fn is_path(text: &str) -> bool {
 pub(in crate::cli) fn is_plain_url(text: &str) -> bool {
     let Some(("http" | "https", rest)) = text.split_once("://") else { return false };
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
     let plain = |part: &str| {
         let version = part.strip_prefix('v').is_some_and(|rest| rest.len() < 3);
         let digits = part.bytes().any(|byte| byte.is_ascii_digit());
@@ -258,7 +259,33 @@ pub(in crate::cli) fn is_plain_url(text: &str) -> bool {
             && (version || !digits)
             && !part.bytes().any(|b| b.is_ascii_uppercase())
     };
-    !host.is_empty() && host.chars().all(is_host) && path.split('/').all(plain)
+    is_plain_host(host) && path.split('/').all(plain)
+}
+
+/// Whether a host, with or without a port, is an address or made of plain words: the names of some hosts are drawn
+/// at random, and let in whoever knows them.
+fn is_plain_host(text: &str) -> bool {
+    let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (host, port) = match bracketed {
+        Some((host, after)) => (host, after.strip_prefix(':').or(after.is_empty().then_some("0"))),
+        None => text.split_once(':').map_or((text, Some("0")), |(host, port)| (host, Some(port))),
+    };
+    let is_port = |port: &str| (1..=NUMBER).contains(&port.len()) && is_number(port);
+    let host_is_plain = match bracketed {
+        Some(_) => host.parse::<Ipv6Addr>().is_ok(),
+        None => host.parse::<Ipv4Addr>().is_ok() || host.split('.').all(is_plain_label),
+    };
+    host_is_plain && port.is_some_and(is_port)
+}
+
+/// Whether a part of the name of a host is made of plain words, as those of tools are.
+fn is_plain_label(label: &str) -> bool {
+    let odd = |c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    !label.contains(odd) && is_plain_name(label)
+}
+
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Whether `text` is made of words and small numbers: letters of one case, or with a capital, then
@@ -300,13 +327,23 @@ fn is_package(text: &str) -> bool {
         word.len() <= if digits { WORD } else { 2 * WORD }
     };
     let words = scoped.chars().all(even) && scoped.split(['-', '_', '.', '/']).all(word);
+    let scope =
+        name.strip_prefix('@').map(|rest| rest.split_once('/').map_or(rest, |(scope, _)| scope));
     let version = version.is_none_or(|version| {
         version == "latest"
             || version.len() <= 24
                 && version.starts_with(|c: char| c.is_ascii_digit())
                 && version.split(['.', '-', '+']).all(|part| part.len() <= 8)
     });
-    words && version && !scoped.is_empty()
+    words && scope.is_none_or(is_plain_scope) && version && !scoped.is_empty()
+}
+
+/// Whether the scope of a package is made of plain words; those of one sort of letters may be longer than others.
+fn is_plain_scope(scope: &str) -> bool {
+    let long =
+        |word: &str| word.len() <= 2 * WORD && word.bytes().all(|byte| byte.is_ascii_lowercase());
+    let plain = |word: &str| long(word) || is_plain_name(word);
+    !scope.is_empty() && scope.split(['-', '_', '.']).all(plain)
 }
 
 /// Whether it is an image as a runner of containers takes it: a name with its tag or digest.
@@ -327,10 +364,8 @@ fn is_image(text: &str) -> bool {
         !tag.is_empty() && tag.len() <= 32 && !tag.contains(odd) && tag.split(['.', '-']).all(small)
     };
     let (host, path) = name.split_once('/').map_or((None, name), |(h, p)| (Some(h), p));
-    let is_host = |host: &str| {
-        let (host, port) = host.split_once(':').map_or((host, ""), |(h, p)| (h, p));
-        is_package(host) && port.len() <= NUMBER && port.bytes().all(|b| b.is_ascii_digit())
-    };
+    let is_host =
+        |host: &str| is_plain_host(host) && is_package(host.split(':').next().unwrap_or_default());
     !text.is_empty()
         && digest.is_none_or(is_digest)
         && tag.is_none_or(is_tag)
@@ -616,6 +651,22 @@ mod tests {
             ("URL", "https://example.com/5f0c1c9e-7c0b-4a4e-9c5e-1f2d3c4b5a69/mcp", false),
             ("URL", "https://example.com/abcdEFGHijklMNOPqrst/mcp", false),
             ("URL", "postgres://db/x", false),
+            ("URL", "http://127.0.0.1:8080/mcp", true),
+            ("URL", "http://[::1]:8080/mcp", true),
+            ("URL", "https://mcp-2.eu-west-1.k8s.example.com/mcp", true),
+            ("URL", "https://api.githubcopilot.com/mcp/", true),
+            ("URL", "https://k3j4h5g6f7d8s9a0.example.com/mcp", false),
+            ("URL", "https://5f0c1c9e-7c0b-4a4e-9c5e-1f2d3c4b5a69.example.com/mcp", false),
+            ("URL", "https://abcdefghijklmnopqrst.example.com/mcp", false),
+            ("URL", "https://example.com:12345678901234/mcp", false),
+            ("URL", "https://example.com:/mcp", false),
+            ("URL", "https://[hunter2]/mcp", false),
+            ("URL", "https://[::1]hunter2/mcp", false),
+            ("URL", "https://exa\u{301}mple.com/mcp", false),
+            ("URL", "https://exam ple.com/mcp", false),
+            ("URL", "https://exam\"ple.com/mcp", false),
+            ("URL", "https://exam\u{7}ple.com/mcp", false),
+            ("URL", "https:///mcp", false),
         ] {
             assert_eq!(is_plain(name, value), plain, "{name}={value}");
         }
@@ -652,6 +703,18 @@ mod tests {
             (first, "--url=https://example.com/mcp", true),
             (At::After("-y"), "https://example.com/mcp", true),
             (At::Package, "ghp_0Zk3Vq8Lw5Xn2Rt7Yb4Hc9Jd6Fm1Gs0Pa2Qe", false),
+            (At::Package, "@21st-dev/magic@0.1.0", true),
+            (At::Package, "@e2b/mcp-server", true),
+            (At::Package, "@upstash/context7-mcp", true),
+            (At::Package, "@k3j4h5g6f7d8/mcp@1.0.0", false),
+            (At::Package, "@acme-x9kq2lmpz0rt/mcp", false),
+            (At::Package, "@\u{e4}cme/mcp", false),
+            (At::Package, "@ac me/mcp", false),
+            (At::Package, "@/mcp", false),
+            (At::Image, "ghcr.io/acme/server:1.2.3", true),
+            (At::Image, "localhost:5000/mcp:latest", true),
+            (At::Image, "mcp/fetch", true),
+            (At::Image, "k3j4h5g6f7d8.example.com/acme/server:1.2.3", false),
         ]
         .into_iter()
         .chain(

@@ -1,0 +1,74 @@
+//! What servers are taken to offer until they have listed it: what was approved of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::looks;
+use crate::json::{Bounds, Document, write_string};
+use crate::kind::Kind;
+use crate::lock::{Lock, Locked, State, Version};
+use crate::name::ServerName;
+use crate::offer::{Catalog, Offer};
+
+/// The approved tools and prompts of these servers, as catalogues with which those of other servers are compared.
+///
+/// Each server has at least one catalogue of either kind, so that its own name is known as well. Approved versions of
+/// one name, and names that look the same, stand in different catalogues: none of them is marked as a name that a
+/// server gives twice.
+#[must_use]
+pub fn approved<'a>(
+    lock: &Lock,
+    servers: impl IntoIterator<Item = &'a ServerName>,
+) -> Vec<Arc<Catalog>> {
+    let nothing = Locked::default();
+    let mut catalogs = Vec::new();
+    for server in servers.into_iter().filter(|server| !server.is_reserved()) {
+        let locked = lock.servers.get(server.as_str()).unwrap_or(&nothing);
+        for kind in [Kind::Tool, Kind::Prompt] {
+            let apart = apart(offers(locked, kind));
+            let of = |offers| Arc::new(Catalog::new(server.clone(), kind, offers));
+            catalogs.extend(apart.into_iter().map(of));
+        }
+    }
+    catalogs
+}
+
+/// The approved definitions of one kind.
+fn offers(locked: &Locked, kind: Kind) -> impl Iterator<Item = Offer> {
+    let of_kind = locked.offers.iter().filter(move |((of, _), _)| *of == kind);
+    of_kind.flat_map(move |((_, name), versions)| {
+        let approved = versions.iter().filter(|version| version.state == State::Approved);
+        approved.filter_map(move |version| offer(kind, name, version))
+    })
+}
+
+/// One approved definition. Of one that cannot be read the name alone is compared.
+fn offer(kind: Kind, name: &str, version: &Version) -> Option<Offer> {
+    let document = version.definition.document();
+    let read = Offer::read(kind, version.definition.value(), &document).ok();
+    read.filter(|offer| offer.name().as_str() == name).or_else(|| named(kind, name))
+}
+
+/// A definition that says nothing but its name.
+fn named(kind: Kind, name: &str) -> Option<Offer> {
+    let mut text = b"{\"name\":".to_vec();
+    write_string(&mut text, name);
+    text.push(b'}');
+    let document = Arc::new(Document::parse(text.into(), &Bounds::MESSAGE).ok()?);
+    Offer::read(kind, document.root(), &document).ok()
+}
+
+/// The same in as many lists as it takes for the names of each to look different. At least one list, which may be empty.
+fn apart(offers: impl Iterator<Item = Offer>) -> Vec<Vec<Offer>> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut lists = vec![Vec::new()];
+    for offer in offers {
+        let count = seen.entry(looks(offer.name().as_str())).or_default();
+        match lists.get_mut(*count) {
+            Some(list) => list.push(offer),
+            None => lists.push(vec![offer]),
+        }
+        *count += 1;
+    }
+    lists
+}
