@@ -10,7 +10,10 @@ mod frames;
 pub mod server;
 mod upkeep;
 
+use std::any::Any;
+use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -27,6 +30,27 @@ pub const ALPN_OLD: &[u8] = b"http/1.1";
 const FRAME: u32 = 16 * 1024;
 /// Largest window there is (RFC 9113, section 6.9.1).
 pub const WINDOW: u32 = (1 << 31) - 1;
+
+/// What an answer takes of the shares of its caller until its last byte was written to the connection. It stands in the
+/// extensions of the response; over HTTP/1.1, where a connection has one answer at a time, it is given back before.
+#[derive(Clone)]
+pub struct UntilSent {
+    _held: Arc<dyn Any + Send + Sync>,
+}
+
+impl UntilSent {
+    /// Keeps `held`.
+    #[must_use]
+    pub fn new(held: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { _held: held }
+    }
+}
+
+impl fmt::Debug for UntilSent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UntilSent(..)")
+    }
+}
 
 /// The bounds of a connection; each is described with its key in the schema.
 #[derive(Clone, Copy, Debug)]
