@@ -61,7 +61,7 @@ use crate::clock::Clock;
 use crate::conversation::Conversations;
 use crate::door::{Door, Peer};
 use crate::failure::{Astray, Failure, Stranger};
-use crate::http2::UntilSent;
+use crate::http2::{UntilSent, WINDOW_OF_STRANGERS};
 use crate::identity::{Asked, AuthnError, Caller, Identity, TokenError, Told, told};
 use crate::inbound::{self, Ask, Inbound};
 use crate::kept::Results;
@@ -260,7 +260,9 @@ impl Gateway {
         // Before it is known who asks: records of callers that are refused say where they tried.
         record.route = route.as_ref().map(|route| Arc::clone(&route.path));
         record.http_method = (!door.plain).then(|| framed::named(&head.method)).flatten();
+        let unread = self.unread(peer, body)?;
         let caller = self.identify(door, peer, head.uri.path(), &head, record).await?;
+        drop(unread);
         let route = route.ok_or_else(|| Failure::Route(self.astray(head.uri.path())))?;
         framed(&head)?;
         let holder = Self::holder(&caller, peer);
@@ -332,6 +334,30 @@ impl Gateway {
         Ok(Arrived { caller, holder, route, session, inbound, id, batched: false, door })
     }
 
+    /// What the body of a request takes that may come before it is known who sends it, of the share of the address: over
+    /// HTTP/2 it lies in the window of the stream, which is large where another request on the connection was
+    /// authenticated.
+    ///
+    /// # Errors
+    /// When the address has no share left for it.
+    fn unread<B: http_body::Body>(
+        &self,
+        peer: &Peer,
+        body: &B,
+    ) -> Result<Option<Share<Holder>>, Failure> {
+        if !peer.vouched.as_ref().is_some_and(|vouched| vouched.is()) {
+            return Ok(None);
+        }
+        let most = u64::from(self.limits.http2.window);
+        let bytes = body.size_hint().upper().map_or(most, |upper| upper.min(most));
+        if bytes <= u64::from(WINDOW_OF_STRANGERS) {
+            return Ok(None);
+        }
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let share = self.quotas.bodies.take(&Holder::network(peer.address.ip()), bytes);
+        share.map(Some).map_err(|none| Failure::no_share(Quota::Bodies, none))
+    }
+
     /// What is wrong with a path that no route has.
     fn astray(&self, path: &str) -> Astray {
         let has = |path: &str| self.routes.contains_key(path);
@@ -370,6 +396,9 @@ impl Gateway {
                 return Err(Failure::Everything);
             }
             return Err(self.unknown(resource, AuthnError::Revoked));
+        }
+        if let Some(vouched) = &peer.vouched {
+            vouched.vouch();
         }
         Ok(caller)
     }

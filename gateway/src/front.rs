@@ -27,7 +27,7 @@ use crate::door::{Door, Peer};
 use crate::failure::Failure;
 use crate::framing::{Framing, Watched};
 use crate::http2::server::Means;
-use crate::http2::{self, Received, UntilSent};
+use crate::http2::{self, Received, UntilSent, Vouched};
 use crate::live::{Generation, Live};
 use crate::log_limit::LogLimit;
 use crate::metrics::Metrics;
@@ -239,7 +239,7 @@ where
 }
 
 /// Serves a connection that speaks HTTP/2: each of its requests is one as any other.
-async fn multiplexed<S>(served: Served, limits: Limits, stream: S, peer: Peer)
+async fn multiplexed<S>(served: Served, limits: Limits, stream: S, mut peer: Peer)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -249,7 +249,9 @@ where
     // A connection may outlive the configuration it came under.
     drop((now, door));
     let terms = limits.http2_of_clients();
-    let means = Means { terms, tasks: served.tasks.clone(), clock: Arc::clone(&clock) };
+    let (tasks, vouched) = (served.tasks.clone(), Arc::new(Vouched::default()));
+    peer.vouched = Some(Arc::clone(&vouched));
+    let means = Means { terms, tasks, clock: Arc::clone(&clock), vouched };
     let answer = move |request: Request<Received>| {
         let (served, peer) = (served.clone(), peer.clone());
         async move {

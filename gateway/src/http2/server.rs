@@ -18,7 +18,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::frames::{Watch, Watched};
 use super::upkeep::{Due, Upkeep};
-use super::{FRAME, Flood, Http2Error, Received, Terms, UntilSent};
+use super::{
+    CONNECTION_WINDOW_OF_STRANGERS, FRAME, Flood, Http2Error, Received, Terms, UntilSent, Vouched,
+    WINDOW_OF_STRANGERS,
+};
 use crate::body::{Body, CutOff};
 use crate::clock::Clock;
 use crate::intake;
@@ -46,6 +49,8 @@ pub struct Means {
     pub tasks: Tasks,
     /// The time of day, for answers.
     pub clock: Arc<dyn Clock>,
+    /// Whether its client is known.
+    pub vouched: Arc<Vouched>,
 }
 
 /// How far the end of a connection has come.
@@ -93,9 +98,16 @@ where
     let _ended = Ended(Arc::clone(&watch));
     let mut stopping = pin!(tasks.stopping());
     let (mut asked, mut stage, mut why) = (false, Stage::Serving, Ok(()));
+    let mut is_open = false;
     loop {
         let event = poll_fn(|cx| {
-            let accepted = connection.poll_accept(cx);
+            let mut accepted = connection.poll_accept(cx);
+            if accepted.is_pending() && !is_open && means.vouched.is_for(cx) {
+                is_open = open_windows(&mut connection, terms);
+                if is_open {
+                    accepted = connection.poll_accept(cx);
+                }
+            }
             if let Some(flood) = watch.flood().filter(|_| stage != Stage::Leaving) {
                 return Poll::Ready(Event::Flood(flood));
             }
@@ -159,6 +171,16 @@ where
     }
 }
 
+/// Gives a client that is known the windows that it may have; whether it was told. It is not while it has not
+/// acknowledged the settings of before: then it is tried again when something has come from it.
+fn open_windows<S>(connection: &mut Connection<S, Bytes>, terms: &Terms) -> bool
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    connection.set_target_window_size(terms.bounds.connection_window);
+    connection.set_initial_window_size(terms.bounds.window).is_ok()
+}
+
 fn builder(terms: &Terms) -> Builder {
     let bounds = &terms.bounds;
     let resets = usize::try_from(bounds.resets).unwrap_or(usize::MAX);
@@ -167,8 +189,8 @@ fn builder(terms: &Terms) -> Builder {
         .max_concurrent_streams(bounds.streams)
         .max_header_list_size(terms.head)
         .max_frame_size(FRAME)
-        .initial_window_size(bounds.window)
-        .initial_connection_window_size(bounds.connection_window)
+        .initial_window_size(WINDOW_OF_STRANGERS)
+        .initial_connection_window_size(CONNECTION_WINDOW_OF_STRANGERS)
         .max_send_buffer_size(bounds.send_buffer)
         // Streams that were reset are remembered for frames that were on their way.
         .max_concurrent_reset_streams(resets)
