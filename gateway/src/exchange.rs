@@ -340,7 +340,7 @@ impl Gateway {
     ///
     /// # Errors
     /// When the address has no share left for it.
-    fn unread<B: http_body::Body>(
+    pub fn unread<B: http_body::Body>(
         &self,
         peer: &Peer,
         body: &B,
