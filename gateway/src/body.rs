@@ -261,10 +261,34 @@ impl Body {
         matches!(self, Self::Parts(_) | Self::Counted(..)) && self.length() <= PIECE
     }
 
+    /// Takes out what it takes of a share, for who holds that until all of it was sent.
+    #[must_use]
+    pub fn uncounted(&mut self) -> Option<Received> {
+        match std::mem::replace(self, Self::empty()) {
+            Self::Counted(parts, share) => {
+                *self = Self::Parts(parts);
+                Some(share)
+            }
+            Self::Leased(mut body, lease) => {
+                let share = body.uncounted();
+                *self = Self::Leased(body, lease);
+                share
+            }
+            body @ (Self::Parts(_) | Self::Stream(..) | Self::Replay(..)) => {
+                *self = body;
+                None
+            }
+        }
+    }
+
     /// Whether it is a stream of events.
     #[must_use]
-    pub const fn is_stream(&self) -> bool {
-        matches!(self, Self::Stream(..) | Self::Replay(..))
+    pub fn is_stream(&self) -> bool {
+        match self {
+            Self::Stream(..) | Self::Replay(..) => true,
+            Self::Parts(_) | Self::Counted(..) => false,
+            Self::Leased(body, _) => body.is_stream(),
+        }
     }
 
     /// The same until `lease` ends, unless all of it was read before. A stream ends with what is told then, as an event;

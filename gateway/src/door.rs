@@ -12,6 +12,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Version};
 
 use crate::failure::Failure;
+use crate::http2::Vouched;
 use crate::identity::Memo;
 use crate::resource::Resource;
 use crate::settings::{Forwarded, Listener, Ops, Scheme};
@@ -28,13 +29,15 @@ pub struct Peer {
     pub certificate: Option<Arc<Certificate>>,
     /// What is known of the credential it showed last.
     pub memo: Arc<Memo>,
+    /// Whether a request on the connection was authenticated, where that opens the windows of HTTP/2.
+    pub vouched: Option<Arc<Vouched>>,
 }
 
 impl Peer {
     /// Somebody who has shown no certificate.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
-        Self { address, certificate: None, memo: Arc::default() }
+        Self { address, certificate: None, memo: Arc::default(), vouched: None }
     }
 }
 

@@ -61,6 +61,7 @@ use crate::clock::Clock;
 use crate::conversation::Conversations;
 use crate::door::{Door, Peer};
 use crate::failure::{Astray, Failure, Stranger};
+use crate::http2::{UntilSent, WINDOW_OF_STRANGERS};
 use crate::identity::{Asked, AuthnError, Caller, Identity, TokenError, Told, told};
 use crate::inbound::{self, Ask, Inbound};
 use crate::kept::Results;
@@ -190,21 +191,26 @@ impl Gateway {
             Ok(knocked) => knocked,
             Err(failure) => {
                 // Whoever is not let in takes no place from those who are.
+                let unsent = place.until_sent();
                 drop(place);
                 let whole = failure.comes_before_the_body() && drained(body).await;
-                return reply::last_unless(whole, self.refuse(&record, &failure));
+                let refused = reply::last_unless(whole, self.refuse(&record, &failure));
+                return kept_until_sent(refused, unsent);
             }
         };
+        let unsent = place.until_sent();
         if self.is_batch(&knocked) {
-            return self.batch(&door, &peer, knocked, (record, place)).await;
+            let answered = self.batch(&door, &peer, knocked, (record, place)).await;
+            return kept_until_sent(answered, unsent);
         }
         let arrived = match self.arrive(knocked, &mut place, &mut record).await {
             Ok(arrived) => arrived,
-            Err(failure) => return self.refuse(&record, &failure),
+            Err(failure) => return kept_until_sent(self.refuse(&record, &failure), unsent),
         };
         let (caller, route) = (arrived.caller.clone(), Arc::clone(&arrived.route));
         let gateway = Arc::clone(&self);
-        gateway.leased(caller, route, self.answer(arrived, record, place).await)
+        let answered = self.answer(arrived, record, place).await;
+        gateway.leased(caller, route, kept_until_sent(answered, unsent))
     }
 
     /// Answers what may be looked at.
@@ -254,7 +260,9 @@ impl Gateway {
         // Before it is known who asks: records of callers that are refused say where they tried.
         record.route = route.as_ref().map(|route| Arc::clone(&route.path));
         record.http_method = (!door.plain).then(|| framed::named(&head.method)).flatten();
+        let unread = self.unread(peer, body)?;
         let caller = self.identify(door, peer, head.uri.path(), &head, record).await?;
+        drop(unread);
         let route = route.ok_or_else(|| Failure::Route(self.astray(head.uri.path())))?;
         framed(&head)?;
         let holder = Self::holder(&caller, peer);
@@ -326,6 +334,30 @@ impl Gateway {
         Ok(Arrived { caller, holder, route, session, inbound, id, batched: false, door })
     }
 
+    /// What the body of a request takes that may come before it is known who sends it, of the share of the address: over
+    /// HTTP/2 it lies in the window of the stream, which is large where another request on the connection was
+    /// authenticated.
+    ///
+    /// # Errors
+    /// When the address has no share left for it.
+    pub fn unread<B: http_body::Body>(
+        &self,
+        peer: &Peer,
+        body: &B,
+    ) -> Result<Option<Share<Holder>>, Failure> {
+        if !peer.vouched.as_ref().is_some_and(|vouched| vouched.is()) {
+            return Ok(None);
+        }
+        let most = u64::from(self.limits.http2.window);
+        let bytes = body.size_hint().upper().map_or(most, |upper| upper.min(most));
+        if bytes <= u64::from(WINDOW_OF_STRANGERS) {
+            return Ok(None);
+        }
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let share = self.quotas.bodies.take(&Holder::network(peer.address.ip()), bytes);
+        share.map(Some).map_err(|none| Failure::no_share(Quota::Bodies, none))
+    }
+
     /// What is wrong with a path that no route has.
     fn astray(&self, path: &str) -> Astray {
         let has = |path: &str| self.routes.contains_key(path);
@@ -364,6 +396,9 @@ impl Gateway {
                 return Err(Failure::Everything);
             }
             return Err(self.unknown(resource, AuthnError::Revoked));
+        }
+        if let Some(vouched) = &peer.vouched {
+            vouched.vouch();
         }
         Ok(caller)
     }
@@ -535,7 +570,7 @@ impl Gateway {
         let unauthenticated = Holder::network(peer.address.ip());
         let share = self.quotas.unauthenticated.take(&unauthenticated, 1);
         let no_share = |none| Failure::no_share(Quota::Unauthenticated, none);
-        place._share = Some(share.map_err(no_share)?);
+        place.share = Some(Arc::new(share.map_err(no_share)?));
         Ok(place)
     }
 
@@ -550,7 +585,7 @@ impl Gateway {
     }
 
     fn enter_counted(&self) -> Result<Place, Failure> {
-        let place = Place::new(&self.metrics, Whose::Callers);
+        let place = Place::new(&self.metrics, Whose::Address);
         let before = self.metrics.in_flight.fetch_add(1, Ordering::AcqRel);
         if before >= self.limits.in_flight as u64 { Err(Failure::Overload) } else { Ok(place) }
     }
@@ -567,10 +602,11 @@ impl Gateway {
     /// # Errors
     /// When the caller has all that one may have.
     pub fn belongs(&self, place: &mut Place, holder: &Holder) -> Result<(), Failure> {
-        if place.whose == Whose::Callers {
+        if place.whose != Whose::Gateway {
             let share = self.quotas.in_flight.take(holder, 1);
             let no_share = |none| Failure::no_share(Quota::InFlight, none);
-            place._share = Some(share.map_err(no_share)?);
+            place.share = Some(Arc::new(share.map_err(no_share)?));
+            place.whose = Whose::Caller;
         }
         Ok(())
     }
@@ -605,27 +641,52 @@ impl Gateway {
 /// its place to its end, also when it is streamed and when its client has gone.
 #[derive(Debug)]
 pub struct Place {
-    metrics: Arc<Metrics>,
+    counted: Arc<InFlight>,
     whose: Whose,
     /// That of the address until the caller is known, and then that of the caller.
-    _share: Option<Share<Holder>>,
+    share: Option<Arc<Share<Holder>>>,
     /// For the bytes of the body. What of them waits to be sent to a server takes it as well.
     body: Option<Arc<Share<Holder>>>,
 }
 
-/// Who asks for a place.
+/// One request among all that are worked on; no longer counted when it is dropped.
+#[derive(Debug)]
+struct InFlight(Arc<Metrics>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Whose share a place takes of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
-    /// Clients, who compete for them.
-    Callers,
-    /// The gateway itself, which takes nobody's.
+    /// That of an address: it is not known who asks.
+    Address,
+    /// That of a caller who is known.
+    Caller,
+    /// Nobody's: the gateway asks itself.
     Gateway,
 }
 
 impl Place {
     /// A place that is counted already.
     fn new(metrics: &Arc<Metrics>, whose: Whose) -> Self {
-        Self { metrics: Arc::clone(metrics), whose, _share: None, body: None }
+        let counted = Arc::new(InFlight(Arc::clone(metrics)));
+        Self { counted, whose, share: None, body: None }
+    }
+
+    /// The same place in the share of the same caller, for as long as the answer is not sent; `None` where no caller is
+    /// known, because strangers must not keep places from callers.
+    fn until_sent(&self) -> Option<UntilSent> {
+        match self.whose {
+            Whose::Caller => {
+                let held = (Arc::clone(&self.counted), self.share.clone());
+                Some(UntilSent::new(Arc::new(held)))
+            }
+            Whose::Address | Whose::Gateway => None,
+        }
     }
 
     /// Counts what the index over the values of the body takes, beside the bytes of the body: of many short values it is
@@ -648,10 +709,12 @@ impl Place {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.metrics.in_flight.fetch_sub(1, Ordering::AcqRel);
+/// The response with what it takes until it is sent. A stream that belongs to no call has a share of its own.
+fn kept_until_sent(mut response: Response<Body>, unsent: Option<UntilSent>) -> Response<Body> {
+    if let Some(unsent) = unsent.filter(|_| response.extensions().get::<Standing>().is_none()) {
+        response.extensions_mut().insert(unsent);
     }
+    response
 }
 
 /// One of the event streams that belong to no call; given back when the last of it is dropped.

@@ -4,7 +4,8 @@
 //! are equal, and looks at the last transfer coding alone: what is left does not show that a proxy in
 //! front could have read the same bytes as other requests (RFC 9112, section 11.2; control C33). So the
 //! heads are looked at as they come in: a request is framed by exactly one `Content-Length`, by exactly
-//! one `Transfer-Encoding: chunked`, or has no body.
+//! one `Transfer-Encoding: chunked`, or has no body. Its target has no fragment, which others may read as a part of the
+//! path.
 //!
 //! Bodies are followed only where their framing has one meaning. After the first request that has not,
 //! nothing on the connection is taken: every request from there on is refused.
@@ -54,6 +55,8 @@ struct Line {
     text: Vec<u8>,
     /// It is longer than what is kept of it.
     cut: bool,
+    /// There is a `#` in it, kept or not.
+    has_hash: bool,
 }
 
 /// What the head says about the body.
@@ -129,7 +132,7 @@ impl<S> Watched<S> {
         let text = line.text.trim_ascii_end();
         match self.place {
             Place::Head(mut head) if !text.is_empty() || line.cut => {
-                head.read(text, line.cut);
+                head.read(text, line);
                 Place::Head(head)
             }
             // Empty lines before a request are passed over (RFC 9112, section 2.2).
@@ -161,18 +164,22 @@ impl Line {
     fn add(&mut self, part: &[u8]) {
         let room = LINE.saturating_sub(self.text.len());
         self.cut |= part.len() > room;
+        self.has_hash |= memchr::memchr(b'#', part).is_some();
         self.text.extend_from_slice(part.get(..room.min(part.len())).unwrap_or_default());
     }
 }
 
 impl Head {
     /// Reads a line that is not empty.
-    fn read(&mut self, line: &[u8], cut: bool) {
+    fn read(&mut self, text: &[u8], line: &Line) {
+        let cut = line.cut;
         if !std::mem::replace(&mut self.begun, true) {
+            // A target has no fragment (RFC 9112, section 3.2), and hyper takes one away.
+            self.bad |= line.has_hash;
             return;
         }
-        let Some(colon) = memchr::memchr(b':', line) else { return };
-        let (name, value) = line.split_at_checked(colon).unwrap_or_default();
+        let Some(colon) = memchr::memchr(b':', text) else { return };
+        let (name, value) = text.split_at_checked(colon).unwrap_or_default();
         let value = value.get(1..).unwrap_or_default().trim_ascii();
         if name.eq_ignore_ascii_case(b"content-length") {
             let length = if cut { None } else { number(value, 10) };
@@ -292,6 +299,12 @@ mod tests {
             assert_eq!(good([text.as_bytes()]), 0, "{headers}");
             assert_eq!(good([PLAIN.as_bytes(), text.as_bytes()]), 1, "{headers}");
         }
+        for target in ["/#", "/x#y", &format!("/{}#y", "x".repeat(999))] {
+            let text = format!("POST {target} HTTP/1.1\r\nHost: h\r\n\r\n{PLAIN}");
+            assert_eq!(good([text.as_bytes()]), 0, "{target}");
+        }
+        let elsewhere = "GET / HTTP/1.1\r\nx: #\r\n\r\n";
+        assert_eq!(good([elsewhere.as_bytes(), elsewhere.as_bytes()]), 2);
         let long = format!("GET / HTTP/1.1\r\nx: {}\r\ncontent-length: 0\r\n\r\n", "y".repeat(999));
         assert_eq!(good([long.as_bytes(), SIZED.as_bytes()]), 2);
     }

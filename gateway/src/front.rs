@@ -27,7 +27,7 @@ use crate::door::{Door, Peer};
 use crate::failure::Failure;
 use crate::framing::{Framing, Watched};
 use crate::http2::server::Means;
-use crate::http2::{self, Received};
+use crate::http2::{self, Received, UntilSent, Vouched};
 use crate::live::{Generation, Live};
 use crate::log_limit::LogLimit;
 use crate::metrics::Metrics;
@@ -209,7 +209,12 @@ where
     let answer = service_fn(move |request: Request<Incoming>| {
         let (served, peer, framed) = (served.clone(), peer.clone(), framing.next_is_good());
         // The connection has room for this as long as it lasts, and idles for most of its time.
-        Box::pin(async move { Ok::<_, Infallible>(respond(served, peer, request, framed).await) })
+        Box::pin(async move {
+            let mut response = respond(served, peer, request, framed).await;
+            // The connection has no other answer, and is one of those of its address.
+            drop(response.extensions_mut().remove::<UntilSent>());
+            Ok::<_, Infallible>(response)
+        })
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
     let mut stopping = pin!(tasks.stopping());
@@ -234,7 +239,7 @@ where
 }
 
 /// Serves a connection that speaks HTTP/2: each of its requests is one as any other.
-async fn multiplexed<S>(served: Served, limits: Limits, stream: S, peer: Peer)
+async fn multiplexed<S>(served: Served, limits: Limits, stream: S, mut peer: Peer)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -244,7 +249,9 @@ where
     // A connection may outlive the configuration it came under.
     drop((now, door));
     let terms = limits.http2_of_clients();
-    let means = Means { terms, tasks: served.tasks.clone(), clock: Arc::clone(&clock) };
+    let (tasks, vouched) = (served.tasks.clone(), Arc::new(Vouched::default()));
+    peer.vouched = Some(Arc::clone(&vouched));
+    let means = Means { terms, tasks, clock: Arc::clone(&clock), vouched };
     let answer = move |request: Request<Received>| {
         let (served, peer) = (served.clone(), peer.clone());
         async move {

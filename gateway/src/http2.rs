@@ -10,11 +10,16 @@ mod frames;
 pub mod server;
 mod upkeep;
 
+use std::any::Any;
+use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::task::AtomicWaker;
 use h2::RecvStream;
 use http_body::{Frame, SizeHint};
 
@@ -27,6 +32,63 @@ pub const ALPN_OLD: &[u8] = b"http/1.1";
 const FRAME: u32 = 16 * 1024;
 /// Largest window there is (RFC 9113, section 6.9.1).
 pub const WINDOW: u32 = (1 << 31) - 1;
+
+/// Bytes of the body of one request that a client may send before one of its requests on the connection was authenticated.
+/// What comes meanwhile waits in the connection and is counted for nobody, so it is little for each request.
+pub const WINDOW_OF_STRANGERS: u32 = 16 * 1024;
+/// The same of all requests on the connection: what RFC 9113, section 6.9.2 starts with, which cannot be less.
+const CONNECTION_WINDOW_OF_STRANGERS: u32 = 65_535;
+
+/// Whether a request on a connection was authenticated: from then on its client has the windows of `limits.http2`.
+#[derive(Debug, Default)]
+pub struct Vouched {
+    is: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Vouched {
+    /// A request was authenticated.
+    pub fn vouch(&self) {
+        if !self.is.swap(true, Ordering::AcqRel) {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether one was.
+    #[must_use]
+    pub fn is(&self) -> bool {
+        self.is.load(Ordering::Acquire)
+    }
+
+    /// The same; the task is woken when it changes.
+    fn is_for(&self, cx: &Context<'_>) -> bool {
+        if !self.is() {
+            self.waker.register(cx.waker());
+        }
+        self.is()
+    }
+}
+
+/// What an answer takes of the shares of its caller until its last byte was written to the connection. It stands in the
+/// extensions of the response; over HTTP/1.1, where a connection has one answer at a time, it is given back before.
+#[derive(Clone)]
+pub struct UntilSent {
+    _held: Arc<dyn Any + Send + Sync>,
+}
+
+impl UntilSent {
+    /// Keeps `held`.
+    #[must_use]
+    pub fn new(held: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { _held: held }
+    }
+}
+
+impl fmt::Debug for UntilSent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UntilSent(..)")
+    }
+}
 
 /// The bounds of a connection; each is described with its key in the schema.
 #[derive(Clone, Copy, Debug)]

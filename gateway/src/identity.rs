@@ -32,6 +32,7 @@ pub use bearer::Memo;
 use bearer::{Bearer, Memory, looks_signed};
 pub use certificate::{Told, is_named, told};
 pub use claims::Confirmation;
+pub(crate) use claims::SERVICE;
 pub use dpop::ProofError;
 pub use error::{ClaimError, TokenError};
 use issuer::KeyRing;

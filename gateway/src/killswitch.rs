@@ -486,7 +486,7 @@ pub fn unknown(known: &Names, change: &Revoked) -> Result<(), ChangeError> {
     if let Some(id) = change.principals.iter().find(|id| !known.may_be(id)) {
         let (callers, issuers) = (shown(&known.principals), shown(&known.issuers));
         return refused(format!(
-            "no caller can be `{}`: there are the API keys of {callers}, and `ISSUER/SUBJECT` of the issuers {issuers}",
+            "no caller can be `{}`: there are the API keys of {callers}, and `ISSUER/SUBJECT` or `service:ISSUER/CLIENT` of the issuers {issuers}",
             id.escape_debug()
         ));
     }
@@ -572,6 +572,10 @@ mod tests {
             (&keys, r#"{"tokens":["t"]}"#, Err("no issuer")),
             (&tokens, r#"{"principals":["corp/ana"],"clients":["a"],"tokens":["t"]}"#, Ok(())),
             (&tokens, r#"{"principals":["crop/ana"]}"#, Err("`crop/ana`")),
+            (&tokens, r#"{"principals":["service:corp/agent"]}"#, Ok(())),
+            (&tokens, r#"{"principals":["service:crop/agent"]}"#, Err("`service:ISSUER/CLIENT`")),
+            (&tokens, r#"{"principals":["service:corp"]}"#, Err("`service:corp`")),
+            (&keys, r#"{"principals":["service:corp/agent"]}"#, Err("`service:corp/agent`")),
             (&certificates, r#"{"principals":["spiffe://x/y"]}"#, Ok(())),
             (&keys, r#"{"everything":true}"#, Ok(())),
         ] {

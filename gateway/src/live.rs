@@ -12,6 +12,7 @@ use policy::revoked::Revoked;
 
 use crate::door::Door;
 use crate::exchange::Gateway;
+use crate::identity::SERVICE;
 use crate::sandbox::Plan;
 use crate::settings::selftest::Selftest;
 use crate::settings::{Program, Reach, Scheme, Settings};
@@ -80,7 +81,8 @@ pub struct Names {
     pub servers: BTreeSet<Box<str>>,
     /// Of callers with keys, and of the one without a credential.
     pub principals: BTreeSet<Box<str>>,
-    /// Of issuers of access tokens, whose callers are `ISSUER/SUBJECT`.
+    /// Of issuers of access tokens, whose callers are `ISSUER/SUBJECT`, and `service:ISSUER/CLIENT` where a client calls
+    /// in its own name.
     pub issuers: BTreeSet<Box<str>>,
     /// Callers come with certificates as well, and have the names that are in those.
     pub others: bool,
@@ -103,7 +105,8 @@ impl Names {
     /// Whether a caller can have this id.
     #[must_use]
     pub fn may_be(&self, id: &str) -> bool {
-        let issuer = id.split_once('/').map(|(issuer, _)| issuer);
+        let of_issuer = id.strip_prefix(SERVICE).unwrap_or(id);
+        let issuer = of_issuer.split_once('/').map(|(issuer, _)| issuer);
         self.others
             || self.principals.contains(id)
             || issuer.is_some_and(|issuer| self.issuers.contains(issuer))

@@ -125,10 +125,15 @@ impl Old {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (head, body) = request.into_parts();
+        let unread = match gateway.unread(peer, &body) {
+            Ok(unread) => unread,
+            Err(failure) => return gateway.turned_away(door, peer, &failure),
+        };
         let (caller, peer, mut record) = match gateway.greet(door, peer, route, &head).await {
             Ok(greeted) => greeted,
             Err(refused) => return *refused,
         };
+        drop(unread);
         let known = gateway.routes.get(route).cloned();
         record.route = known.as_ref().map(|route| Arc::clone(&route.path));
         let holder = Gateway::holder(&caller, &peer);

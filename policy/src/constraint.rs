@@ -481,10 +481,9 @@ fn is_expanded(name: &str, path: &[Box<str>]) -> bool {
         return false;
     }
     let mut expanded = folded.split(parts).filter(|part| !part.is_empty()).peekable();
-    let is_meant = |(one, meant): (&str, &Box<str>)| {
-        **meant == *"*" || *one == **meant || is_variant(one, meant)
-    };
-    expanded.peek().is_some() && expanded.zip(path).all(is_meant)
+    let is_meant =
+        |(one, meant): (&str, &str)| meant == "*" || one == meant || is_variant(one, meant);
+    expanded.peek().is_some() && expanded.zip(path.iter().map(|part| &**part)).all(is_meant)
 }
 
 fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {

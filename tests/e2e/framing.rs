@@ -64,6 +64,7 @@ fn the_http_around_a_message_must_fit() {
         ("POST", "//mcp", good.to_vec(), hello, (404, "unknown-route")),
         ("POST", "/%6dcp", good.to_vec(), hello, (404, "unknown-route")),
         ("POST", "/x/../mcp", good.to_vec(), hello, (404, "unknown-route")),
+        ("POST", "/mcp#x", good.to_vec(), hello, (400, "framing")),
         ("GET", "/mcp", good.to_vec(), "", (400, "session")),
         ("GET", "/mcp", vec![("accept", "application/json")], "", (406, "accept")),
         (

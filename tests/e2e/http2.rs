@@ -673,6 +673,119 @@ fn an_answer_that_is_given_no_window_ends_its_stream_alone() {
     assert_eq!(wire.next(kind::PING).unwrap().payload, b"still on");
 }
 
+/// Window for so many bytes more on a stream.
+fn window(stream: u32, bytes: u32) -> Vec<u8> {
+    frame(kind::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes())
+}
+
+/// SETTINGS_INITIAL_WINDOW_SIZE of nothing.
+const NO_WINDOW: &[u8] = &[0, 4, 0, 0, 0, 0];
+
+#[test]
+fn a_stream_whose_client_takes_a_byte_now_and_then_ends() {
+    let server = Server::with(Era::Modern, json!([tool("echo")]), |call, stream| {
+        stream.write_all(&call.text(&"x".repeat(600 << 10))).is_ok()
+    });
+    let secure = Secure::before(&server.url(), &authority(), "writeTime: 500ms");
+    let mut wire = Wire::client(secure.address(), &secure.config, NO_WINDOW);
+    assert!(wire.send(&call(1)));
+    assert_eq!(wire.next(kind::HEADERS).unwrap().stream, 1);
+    // Each byte is asked for when the one before has come, which is far more often than `writeTime`.
+    let ended = (0..200_000).find_map(|_| {
+        assert!(wire.send(&window(1, 1)));
+        loop {
+            let frame = wire.frame().unwrap();
+            match frame.kind {
+                kind::DATA => return None,
+                kind::RST_STREAM => return Some(frame.code()),
+                _ => {}
+            }
+        }
+    });
+    assert_eq!(ended, Some(CANCEL));
+    assert!(wire.send(&frame(kind::PING, 0, 0, b"still on")));
+    assert_eq!(wire.next(kind::PING).unwrap().payload, b"still on");
+}
+
+#[test]
+fn an_answer_that_is_not_read_keeps_the_place_of_its_request_until_it_is() {
+    for era in ERAS {
+        let server = Server::echo(era, &["echo"]);
+        let secure =
+            Secure::before(&server.url(), &authority(), "inFlight: 4\ninFlightPerCaller: 2");
+        let ana = secure.client(era);
+        assert_eq!(ana.call("echo", &json!({ "text": "x" })).status, 200, "{era:?}");
+        // Calls that are short, in the revision of 2026-07-28, and other requests of the same caller.
+        let mut wire = Wire::client(secure.address(), &secure.config, NO_WINDOW);
+        for id in [1, 3] {
+            assert!(wire.send(&call(id)));
+            assert_eq!(wire.next(kind::HEADERS).unwrap().stream, id);
+        }
+        let refused = ana.call("echo", &json!({ "text": "x" }));
+        assert_eq!(refused.status, 429, "{era:?}: {refused:?}");
+        secure.gateway.measures("portcullis_in_flight 2");
+        let record = secure.gateway.recorded("the refusal", |r| r["reason"] == "share-requests");
+        assert_eq!(record["principal"], "ana");
+        // One is read, and one is given up.
+        assert!(wire.send(&window(1, 1 << 20)));
+        while wire.next(kind::DATA).unwrap().flags & END_STREAM == 0 {}
+        assert_eq!(ana.call("echo", &json!({ "text": "x" })).status, 200, "{era:?}");
+        assert!(wire.send(&frame(kind::RST_STREAM, 0, 3, &CANCEL.to_be_bytes())));
+        secure.gateway.measures("portcullis_in_flight 0");
+        // So is what a connection leaves that ends.
+        assert!(wire.send(&call(5)));
+        assert_eq!(wire.next(kind::HEADERS).unwrap().stream, 5);
+        secure.gateway.measures("portcullis_in_flight 1");
+        drop(wire);
+        secure.gateway.measures("portcullis_in_flight 0");
+    }
+}
+
+/// A request without a credential on a stream.
+fn stranger(stream: u32) -> Vec<u8> {
+    let fields = call_headers(&[]);
+    let fields: Vec<_> = fields.into_iter().filter(|(name, _)| *name != "authorization").collect();
+    let head = frame(kind::HEADERS, END_HEADERS, stream, &packed(&fields));
+    [head, frame(kind::DATA, END_STREAM, stream, call_body().as_bytes())].concat()
+}
+
+#[test]
+fn answers_to_strangers_that_are_not_read_are_few_on_a_connection_and_wait_for_a_short_time() {
+    let (server, secure) = echoing("inFlight: 4\nwriteTime: 10m");
+    let mut wire = Wire::client(secure.address(), &secure.config, NO_WINDOW);
+    let all: Vec<u8> = (1..18).step_by(2).flat_map(stranger).collect();
+    assert!(wire.send(&all));
+    let (mut begun, mut resets) = (Vec::new(), Vec::new());
+    while begun.len() < 8 {
+        let frame = wire.frame().unwrap();
+        match frame.kind {
+            kind::HEADERS => begun.push(frame.stream),
+            kind::RST_STREAM => resets.push((frame.stream, frame.code())),
+            _ => {}
+        }
+    }
+    // They keep no place from callers.
+    assert_eq!(secure.client(Era::Modern).call("echo", &json!({})).status, 200);
+    while resets.len() < 9 {
+        let reset = wire.next(kind::RST_STREAM).unwrap();
+        resets.push((reset.stream, reset.code()));
+    }
+    for (stream, code) in resets {
+        let wanted = if begun.contains(&stream) { CANCEL } else { ENHANCE_YOUR_CALM };
+        assert_eq!(code, wanted, "{stream}");
+    }
+    // A client that gives window is told what it is told over HTTP/1.1, and then it is served.
+    let mut wire = secure.wire();
+    for id in (1..100).step_by(2) {
+        assert!(wire.send(&stranger(id)));
+        assert_eq!(wire.next(kind::HEADERS).unwrap().stream, id);
+        assert_eq!(wire.next(kind::DATA).unwrap().stream, id);
+    }
+    assert!(wire.send(&call(101)));
+    assert_eq!(wire.next(kind::HEADERS).unwrap().payload[0], 0x88, "`:status: 200`");
+    assert_eq!(server.tool_calls().len(), 2);
+}
+
 #[test]
 fn answers_that_are_not_read_have_a_bound_on_one_connection() {
     let server = Server::with(Era::Modern, json!([tool("echo")]), |call, stream| {

@@ -8,14 +8,20 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use e2e::client::{Client, raw_from, read};
 use e2e::gateway::{ANA, Config, Folder, Gateway};
+use e2e::http2::{END_HEADERS, END_STREAM, Wire, frame, kind, packed};
 use e2e::issuer::{Issuer, now};
+use e2e::pki::{Leaf, Pki};
 use e2e::server::{Server, answer, ok};
+use e2e::tls::client;
 use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::{Value, json};
 
 use crate::deputy::form;
 use crate::providers::inspected;
 use crate::tokens::{believing, knock};
+
+/// An error of HTTP/2 (RFC 9113, section 7).
+const FLOW_CONTROL_ERROR: u32 = 3;
 
 /// What an issuer says of the tokens it is asked about.
 #[derive(Clone, Default)]
@@ -400,6 +406,83 @@ impl Gate {
         *self.0.0.lock().unwrap() = true;
         self.0.1.notify_all();
     }
+}
+
+/// The head of a request with this token on a stream of HTTP/2, and so many frames of 16 KiB of its body.
+fn begun(stream: u32, token: &str, frames: usize) -> Vec<u8> {
+    let bearer = format!("Bearer {token}");
+    let head = packed(&[
+        (":method", "POST"),
+        (":scheme", "https"),
+        (":authority", "localhost"),
+        (":path", "/mcp"),
+        ("authorization", &bearer),
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+    ]);
+    let head = frame(kind::HEADERS, END_HEADERS, stream, &head);
+    let body = frame(kind::DATA, 0, stream, &vec![b' '; 16 * 1024]);
+    [head, body.repeat(frames)].concat()
+}
+
+/// Whether the gateway has taken all that was sent to it so far, and has refused none of it.
+fn is_taken(wire: &mut Wire) -> bool {
+    assert!(wire.send(&frame(kind::PING, 0, 0, b"got that")));
+    loop {
+        let frame = wire.frame().unwrap();
+        match frame.kind {
+            kind::PING => return true,
+            kind::RST_STREAM | kind::GOAWAY => return false,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn bodies_that_wait_for_an_issuer_lie_in_small_windows_or_take_of_a_share() {
+    let (server, issuer) = (Server::echo(Era::Modern, &["echo"]), Issuer::start());
+    let (pki, gate) = (Pki::new("windows"), Gate::default());
+    let (held, claims) = (gate.clone(), good(&issuer, "alice"));
+    issuer.answer("/introspect", move |call| {
+        let token = form(call, "token").unwrap();
+        if token.starts_with("made-up") {
+            held.pass();
+            return ok(r#"{"active":false}"#);
+        }
+        ok(&claims.to_string())
+    });
+    let own = pki.issue(&Leaf::local());
+    let mut config = believing(&server, &asked(&issuer, ", cacheTime: 1ms", ""))
+        .limits("requestBody: 200KiB\nrequestBodiesPerCaller: 300KiB");
+    let (certificate, key) = (own.certificate.display(), own.key.display());
+    config.listener.push_str(&format!("\ntls: {{certificate: '{certificate}', key: '{key}'}}"));
+    let (gateway, trusts) = (config.start(), client(pki.roots(), None));
+    let connect = || Wire::client(gateway.address, &trusts, &[]);
+    // Nobody on this connection was authenticated.
+    let mut wire = connect();
+    assert!(wire.send(&begun(1, "made-up-1", 1)));
+    assert!(is_taken(&mut wire), "16 KiB are taken before it is known who sends them");
+    assert!(wire.send(&frame(kind::DATA, 0, 1, b" ")));
+    assert_eq!(wire.refusal(), Some((kind::RST_STREAM, FLOW_CONTROL_ERROR)));
+    // Here somebody was.
+    let mut wire = connect();
+    assert!(wire.send(&begun(1, "known", 0)));
+    let opened = loop {
+        let settings = wire.next(kind::SETTINGS).unwrap();
+        if !settings.payload.is_empty() {
+            break settings.payload;
+        }
+    };
+    // SETTINGS_INITIAL_WINDOW_SIZE of 256 KiB.
+    assert_eq!(opened, [0, 4, 0, 4, 0, 0]);
+    assert!(wire.send(&frame(kind::SETTINGS, END_STREAM, 0, &[])));
+    assert!(wire.send(&begun(3, "made-up-2", 8)));
+    assert!(is_taken(&mut wire), "128 KiB are");
+    eventually("the question", || (issuer.asked("/introspect").len() >= 3).then_some(()));
+    assert!(wire.send(&begun(5, "made-up-3", 0)));
+    let record = gateway.recorded("the refusal", |record| record["reason"] == "share-bodies");
+    assert_eq!(record["status"], 429);
+    gate.open();
 }
 
 #[test]

@@ -93,6 +93,55 @@ fn whoever_is_revoked_is_served_no_more() {
 }
 
 #[test]
+fn a_client_that_calls_in_its_own_name_is_revoked_and_lifted_under_the_name_in_its_records() {
+    for era in ERAS {
+        let (server, issuer, folder) =
+            (Server::echo(era, &["echo"]), Issuer::start(), Folder::new());
+        let config = switchable(believing(&server, &issuer.item("corp", "")), &folder);
+        let file = folder.path().join("gateway.yaml");
+        let gateway = config.start_at(&file);
+        let ops = gateway.ops.unwrap().to_string();
+        // Its subject is the client.
+        let bearer = format!("Bearer {}", issuer.good("agent"));
+        let other = format!("Bearer {}", issuer.good("alice"));
+        let status = || knock(&gateway, era, &[("authorization", &bearer)]).status;
+        assert_eq!(status(), 200);
+        let name = gateway.last()["principal"].as_str().unwrap().to_owned();
+        assert_eq!(name, "service:corp/agent");
+        let verb = |arguments: &[&str], at: &[&str]| {
+            let mut command = Command::new(binary());
+            command.args(arguments).arg("-c").arg(&file).args(at);
+            let output = command.output().unwrap();
+            (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        // At the operator's listener.
+        let body = json!({ "principals": [name] });
+        revoke(&gateway, &body);
+        assert_eq!(status(), 401);
+        assert_eq!(gateway.last()["reason"], "credential-revoked");
+        assert_eq!(knock(&gateway, era, &[("authorization", &other)]).status, 200);
+        assert_eq!(change(&gateway, "DELETE", "operator-secret", &body).status, 200);
+        assert_eq!(status(), 200);
+        // By the verb, which asks the gateway, or changes the file that the gateway reads.
+        for at in [&["--ops", &*ops][..], &["--offline"]] {
+            let (good, said) = verb(&["revoke", "--principal", &name], at);
+            assert!(good, "{at:?}: {said}");
+            eventually("the revocation", || (status() == 401).then_some(()));
+            let (good, said) = verb(&["revocations", "lift", "--principal", &name], at);
+            assert!(good, "{at:?}: {said}");
+            eventually("the end of it", || (status() == 200).then_some(()));
+            // What nobody can be named says what can be.
+            let (good, said) = verb(&["revoke", "--principal", "service:other/agent"], at);
+            assert!(!good && said.contains("`service:ISSUER/CLIENT`"), "{at:?}: {said}");
+        }
+        let unknown = json!({ "principals": ["service:other/agent"] });
+        let refused = change(&gateway, "POST", "operator-secret", &unknown);
+        assert_eq!(refused.status, 400);
+        assert!(refused.body.contains("service:ISSUER/CLIENT"), "{refused:?}");
+    }
+}
+
+#[test]
 fn a_certificate_is_revoked_under_any_of_its_names() {
     for era in ERAS {
         let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());

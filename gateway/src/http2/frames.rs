@@ -5,10 +5,13 @@
 //! each such frame is paid for: with what the peer was given at the start, with time, and with what it was
 //! sent that such frames are an answer to.
 
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -47,13 +50,17 @@ struct Head {
     length: usize,
     kind: u8,
     flags: u8,
+    /// The stream it is of; 0 is the connection.
+    stream: u32,
 }
 
 impl Head {
     fn read(bytes: &[u8]) -> Option<Self> {
-        let [high, middle, low, kind, flags, ..]: [u8; HEAD] = bytes.try_into().ok()?;
+        let [high, middle, low, kind, flags, stream @ ..]: [u8; HEAD] = bytes.try_into().ok()?;
         let length = usize::try_from(u32::from_be_bytes([0, high, middle, low])).ok()?;
-        Some(Self { length, kind, flags })
+        // The first bit is reserved (RFC 9113, section 4.1).
+        let stream = u32::from_be_bytes(stream) & (u32::MAX >> 1);
+        Some(Self { length, kind, flags, stream })
     }
 
     const fn has(self, flag: u8) -> bool {
@@ -147,7 +154,17 @@ impl Purse {
     }
 }
 
-/// What is known of what a peer sends.
+/// What the answers on streams hold until they are written, by stream.
+#[derive(Default)]
+struct Unwritten(HashMap<u32, Box<dyn Any + Send>>);
+
+impl fmt::Debug for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unwritten").field("streams", &self.0.len()).finish()
+    }
+}
+
+/// What is known of what a peer sends, and of what is written to it.
 #[derive(Debug)]
 pub(super) struct Watch {
     started: Instant,
@@ -156,12 +173,42 @@ pub(super) struct Watch {
     /// When the list of headers began that is on its way, one more than that; 0 without one.
     list: AtomicU64,
     flood: OnceLock<Flood>,
+    /// `None` when the connection has ended. There are no more of them than streams.
+    unwritten: Mutex<Option<Unwritten>>,
 }
 
 impl Watch {
     fn new(now: Instant) -> Arc<Self> {
         let (heard, list) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { started: now, heard, list, flood: OnceLock::new() })
+        let unwritten = Mutex::new(Some(Unwritten::default()));
+        Arc::new(Self { started: now, heard, list, flood: OnceLock::new(), unwritten })
+    }
+
+    fn unwritten(&self) -> MutexGuard<'_, Option<Unwritten>> {
+        // No operation leaves it half changed.
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps `held` until the last frame of `stream` was written, or either end has reset it, or the connection ends.
+    pub(super) fn hold(&self, stream: u32, held: Box<dyn Any + Send>) {
+        let before = match &mut *self.unwritten() {
+            Some(unwritten) => unwritten.0.insert(stream, held),
+            None => Some(held),
+        };
+        // Outside the lock, as below: what is dropped is given back to shares that have locks of their own.
+        drop(before);
+    }
+
+    /// Gives back what is held for `stream`.
+    pub(super) fn release(&self, stream: u32) {
+        let held = self.unwritten().as_mut().and_then(|unwritten| unwritten.0.remove(&stream));
+        drop(held);
+    }
+
+    /// The connection has ended: gives back what is held for any stream, and holds nothing more.
+    pub(super) fn end(&self) {
+        let all = self.unwritten().take();
+        drop(all);
     }
 
     /// When bytes last came.
@@ -235,7 +282,10 @@ impl<S> Watched<S> {
             let (fits, flood) = match head.kind {
                 kind::HEADERS => return,
                 kind::DATA if head.length > 0 || head.has(flag::END_STREAM) => return,
-                kind::RST_STREAM => (resets.spend(now), Flood::Resets),
+                kind::RST_STREAM => {
+                    watch.release(head.stream);
+                    (resets.spend(now), Flood::Resets)
+                }
                 _ => (control.spend(now), Flood::Control),
             };
             if !fits {
@@ -247,17 +297,29 @@ impl<S> Watched<S> {
 
     fn went(&mut self, bytes: &[u8]) {
         let Self { outgoing, control, resets, watch, .. } = self;
-        outgoing.look(bytes, |head| match head.kind {
-            kind::HEADERS => {
-                control.earn(EARNED);
-                resets.earn(1);
+        outgoing.look(bytes, |head| {
+            let ends = match head.kind {
+                kind::HEADERS => {
+                    control.earn(EARNED);
+                    resets.earn(1);
+                    head.has(flag::END_STREAM)
+                }
+                kind::DATA => {
+                    control.earn(EARNED);
+                    head.has(flag::END_STREAM)
+                }
+                kind::RST_STREAM => {
+                    // A peer can make us reset streams for what it sends on them (CVE-2025-8671).
+                    if !resets.spend(Instant::now()) {
+                        watch.flood.get_or_init(|| Flood::Resets);
+                    }
+                    true
+                }
+                _ => false,
+            };
+            if ends {
+                watch.release(head.stream);
             }
-            kind::DATA => control.earn(EARNED),
-            // A peer can make us reset streams for what it sends on them (CVE-2025-8671).
-            kind::RST_STREAM if !resets.spend(Instant::now()) => {
-                watch.flood.get_or_init(|| Flood::Resets);
-            }
-            _ => {}
         });
     }
 }
@@ -333,6 +395,7 @@ mod tests {
     use super::{Frames, List, PREFACE, Watched};
     use crate::http2::{Bounds, Flood};
     use proptest::prelude::*;
+    use std::sync::Arc;
     use std::time::Duration;
     use tokio::time::Instant;
 
@@ -457,6 +520,35 @@ mod tests {
         assert_eq!(watch.list_began(), None);
         watched.came(&frame(HEADERS, 4, 0), now);
         assert_eq!(watch.list_began(), None);
+    }
+
+    #[test]
+    fn what_an_answer_holds_is_given_back_with_its_last_frame_or_a_reset_or_the_connection() {
+        let last = |kind: u8, flags: u8, stream: u8| {
+            let mut last = frame(kind, flags, 4);
+            *last.get_mut(8).unwrap() = stream;
+            last
+        };
+        let (mut watched, watch) = Watched::of_client((), &bounds());
+        let held: Vec<_> = (0..6).map(|_| Arc::new(())).collect();
+        let is_held = |at: usize| Arc::strong_count(&held[at]) > 1;
+        for (stream, held) in (1..).zip(&held) {
+            watch.hold(stream, Box::new(Arc::clone(held)));
+        }
+        watched.went(&last(HEADERS, 4, 1));
+        watched.went(&last(DATA, 0, 2));
+        assert!((0..6).all(is_held));
+        watched.went(&last(HEADERS, 5, 1));
+        watched.went(&last(DATA, 1, 2));
+        watched.went(&last(RST_STREAM, 0, 3));
+        watched.came(&[0; PREFACE], Instant::now());
+        watched.came(&last(RST_STREAM, 0, 4), Instant::now());
+        assert_eq!([0, 1, 2, 3, 4, 5].map(is_held), [false, false, false, false, true, true]);
+        watch.release(5);
+        assert!(!is_held(4) && is_held(5));
+        watch.end();
+        watch.hold(7, Box::new(Arc::clone(&held[0])));
+        assert!(!is_held(5) && !is_held(0));
     }
 
     proptest! {

@@ -24,7 +24,7 @@ const AUDIENCES: usize = 64;
 const OF_ID_TOKENS: [&str; 4] = ["nonce", "at_hash", "c_hash", "s_hash"];
 /// How the principals of clients begin that call in their own name. No issuer's name has a colon in
 /// it, so no user of any issuer is named so.
-const SERVICE: &str = "service:";
+pub(crate) const SERVICE: &str = "service:";
 
 /// What a verified token is good for.
 #[derive(Clone, Debug)]

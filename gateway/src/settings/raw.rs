@@ -711,9 +711,11 @@ pub(super) struct RawHttp2 {
     /// on with a list of headers. As many again are allowed within ten seconds, and ten for each frame
     /// that the peer is sent. A peer that sends more loses the connection. Default 1000.
     pub(super) control: Option<usize>,
-    /// Bytes of one body that a peer may send before they are read. Default `256KiB`.
+    /// Bytes of one body that a peer may send before they are read: a client that has sent an authenticated request on
+    /// the connection, and 16 KiB before. Default `256KiB`.
     pub(super) window: Option<String>,
-    /// Those of all bodies of one client's connection. Default `1MiB`.
+    /// Those of all bodies of one client's connection, where it has sent an authenticated request; 64 KiB before.
+    /// Default `1MiB`.
     pub(super) connection_window: Option<String>,
     /// Bytes of one body that wait to be written. Default `256KiB`.
     pub(super) send_buffer: Option<String>,
