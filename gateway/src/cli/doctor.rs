@@ -37,6 +37,7 @@ use policy::offer::Kind;
 use rustix::fs::{Access, access};
 use serde_json::json;
 
+use super::ungranted::Ungranted;
 use super::{
     FAILED, PROCESSES, Purpose, USUAL, complain, hints, invalid, load, load_for, pin, print,
     text_of,
@@ -181,6 +182,7 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
     let lock = lock(&mut looks, &settings);
     if let Some(lock) = &lock {
         constraints(&mut looks, &settings, lock);
+        ungranted(&mut looks, &settings, lock);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
@@ -238,6 +240,14 @@ fn constraints(looks: &mut Looks, settings: &Settings, lock: &Lock) {
     let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
     for missed in Missed::all(settings.policy.constraints(), &servers, lock) {
         looks.warn("policy", missed.to_string(), "correct the name, or remove it");
+    }
+}
+
+/// Whether a rule grants what was approved: what none grants is shown to nobody.
+fn ungranted(looks: &mut Looks, settings: &Settings, lock: &Lock) {
+    let servers = settings.servers.iter().map(|server| &server.name);
+    for one in Ungranted::all(&settings.policy, lock, servers) {
+        looks.warn(&format!("policy {}", one.server), one.said(), &one.mend());
     }
 }
 
