@@ -587,6 +587,26 @@ fn a_doctor_finds_what_is_not_well_and_says_what_to_do() {
 }
 
 #[test]
+fn a_doctor_waits_as_long_as_pin_and_says_what_gives_a_slow_program_longer() {
+    let folder = Folder::new();
+    let program = folder.path().join("slow");
+    fs::write(&program, "#!/bin/sh\nexec cat > /dev/null\n").unwrap();
+    let server = format!("- {{name: slow, command: sh, args: ['{}']}}", program.display());
+    let (code, looks) = looked(&Config::with(&server, "[slow]"), &["--timeout", "1s"]);
+    assert_eq!(code, Some(1), "{looks:?}");
+    let (mark, words) = of(&looks, "server slow");
+    assert_eq!(mark, "fail");
+    assert!(words.contains("did not answer within 1s"), "{words}");
+    assert!(words.contains("its program was started and runs"), "{words}");
+    assert!(words.contains("`--timeout` gives it longer here, and `limits.answerTime`"), "{words}");
+    assert!(!words.contains("start the program by hand"), "{words}");
+    for verb in [&["doctor", "--help"][..], &["pin", "--help"]] {
+        let help = printed(&portcullis(folder.path(), verb));
+        assert!(help.contains("[default: 30s]"), "{verb:?}: {help}");
+    }
+}
+
+#[test]
 fn a_doctor_reads_the_keys_of_issuers() {
     let server = Server::echo(Era::Modern, &["read"]);
     let issuer = Issuer::start();
