@@ -18,6 +18,7 @@ mod printable;
 mod sarif;
 mod scan;
 mod token;
+mod ungranted;
 mod why;
 
 use std::ffi::OsString;

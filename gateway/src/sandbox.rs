@@ -13,6 +13,7 @@
 //! A program for which nothing is configured can reach everything but the gateway: see [`Plan::usual`].
 
 mod around;
+mod closed;
 mod supervisor;
 
 use std::collections::BTreeMap;
@@ -49,6 +50,7 @@ use seccompiler::{
 use serde::{Deserialize, Serialize};
 
 use self::around::{Access, Around, is_of_the_system};
+pub use self::closed::{Closed, Refused};
 use crate::report::Chain;
 
 /// The verb of the command line that becomes a program.

@@ -46,6 +46,8 @@ pub struct Survey {
     pub whole: bool,
     /// Why it could not be asked at all.
     pub failed: Option<String>,
+    /// What helps against what failed, where that is known.
+    pub mend: Option<String>,
     /// How long it took.
     pub took: Duration,
 }
@@ -146,10 +148,14 @@ pub async fn survey(
     for (survey, upstream) in surveys.iter_mut().zip(&upstreams) {
         let said = upstream.last_words();
         let last = survey.unread.last_mut().map(|(_, why)| why);
-        let why = survey.failed.as_mut().or(last);
-        if let Some(why) = why.filter(|_| !said.is_empty()) {
+        let Some(why) = survey.failed.as_mut().or(last) else { continue };
+        if let Some(closed) = said.closed {
+            why.extend(["; ", &closed.said()]);
+            survey.mend = Some(closed.mend());
+        }
+        if !said.lines.is_empty() {
             why.push_str("; the last lines of its error output:");
-            said.iter().for_each(|line| why.extend(["\n    | ", line.as_str()]));
+            said.lines.iter().for_each(|line| why.extend(["\n    | ", line.as_str()]));
         }
     }
     Ok(surveys)
@@ -171,6 +177,7 @@ async fn ask(upstream: &Arc<Upstream>, server: &Server, asking: &Asking) -> Surv
         unread: Vec::new(),
         whole: false,
         failed: None,
+        mend: None,
         took: Duration::ZERO,
     };
     if let Some(error) = unstartable {
@@ -189,8 +196,16 @@ async fn ask(upstream: &Arc<Upstream>, server: &Server, asking: &Asking) -> Surv
     let party = Party::gateway();
     match timeout_at(until, upstream.hellos(&party)).await {
         Ok(Ok((hellos, whole))) => (survey.hellos, survey.whole) = (hellos, whole),
-        Ok(Err(error)) => survey.failed = Some(Chain(&error).to_string()),
-        Err(_late) => survey.failed = Some(late(asking.patience)),
+        Ok(Err(error)) => {
+            survey.failed = Some(Chain(&error).to_string());
+            if matches!(error, UpstreamError::Timeout(_)) {
+                survey.mend = Some(longer(&server.reach));
+            }
+        }
+        Err(_late) => {
+            survey.failed = Some(late(asking.patience));
+            survey.mend = Some(longer(&server.reach));
+        }
     }
     if survey.failed.is_none() {
         lists(upstream, &mut survey, until, asking).await;
@@ -248,6 +263,19 @@ async fn lists(upstream: &Arc<Upstream>, survey: &mut Survey, until: Instant, as
     }
     (asking.told)(&survey.server, &told);
     (survey.catalogs, survey.unread) = (catalogs, unread);
+}
+
+/// What helps where a server is there and has not answered in time.
+fn longer(reach: &Reach) -> String {
+    let what = match reach {
+        Reach::Stdio(_) => {
+            "its program was started and runs, and may need longer, as one that is fetched first does"
+        }
+        Reach::Http(_) | Reach::Old(_) => "correct `url`, start the server, or if it needs longer",
+    };
+    format!(
+        "{what}: `--timeout` gives it longer here, and `limits.answerTime` in a gateway that runs"
+    )
 }
 
 fn late(patience: Duration) -> String {

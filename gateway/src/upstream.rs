@@ -80,6 +80,7 @@ pub use handshake::Hello;
 use handshake::{Known, KnownOfCaller};
 use http::Http;
 pub use listing::{Listing, Written};
+pub use noise::LastWords;
 use noise::Noise;
 use old::Old;
 pub use party::{Party, Subject};
@@ -297,9 +298,9 @@ impl Upstream {
         self.asks_callers
     }
 
-    /// What the last program of it that has ended said last on its error output, line by line.
+    /// What the last program of it that has ended said last on its error output, and what comes of that.
     #[must_use]
-    pub fn last_words(&self) -> Vec<String> {
+    pub fn last_words(&self) -> LastWords {
         self.noise.as_ref().map(|noise| noise.last()).unwrap_or_default()
     }
 

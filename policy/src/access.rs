@@ -197,6 +197,19 @@ impl Access {
         self.at(&places).find(allows).map(|rule| &rule.id)
     }
 
+    /// Whether a rule that acts allows this thing to some caller. Its condition, what a credential has to have and what
+    /// other rules forbid are not asked. It goes through all rules: it is for people who look over a policy.
+    #[must_use]
+    pub fn allows_anybody(&self, server: &ServerName, kind: Kind, name: &str) -> bool {
+        self.rules.iter().any(|rule| {
+            rule.says == Says::Allow
+                && rule.mode == Mode::Enforce
+                && !rule.principals.is_empty()
+                && rule.is_about(server)
+                && rule.names(kind, name)
+        })
+    }
+
     /// What is decided whatever the arguments are, which are not known; `None` where it depends on them.
     #[must_use]
     pub fn decide_anyway(&self, subject: Subject<'_>) -> Option<Effect> {

@@ -95,6 +95,83 @@ fn what_init_writes_serves_after_the_commands_that_it_prints() {
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
 }
 
+/// A server with one thing of each kind that callers can use.
+fn of_each_kind(era: Era) -> Server {
+    let offers = json!({
+        "tools": [e2e::server::tool("read")],
+        "prompts": [{ "name": "summarise", "description": "Asks for a summary." }],
+        "resources": [{ "uri": "file:///srv/shared/notes.txt", "name": "notes" }],
+    });
+    let done = json!({ "resultType": "complete", "content": [], "messages": [], "contents": [] });
+    Server::offering(era, offers, move |_| done.clone())
+}
+
+#[test]
+fn what_init_writes_for_one_server_grants_its_prompts_and_resources_as_well() {
+    for era in ERAS {
+        let (folder, server) = (Folder::new(), of_each_kind(era));
+        let made = portcullis(folder.path(), &["init", "--server", "up", "--url", &server.url()]);
+        let told = printed(&made);
+        assert!(made.status.success(), "{told}");
+        let key = told.split_whitespace().find(|word| word.starts_with("pcl_")).unwrap();
+        let approved = pasted(folder.path(), "portcullis pin && portcullis pin approve --yes");
+        assert!(approved.status.success(), "{}", printed(&approved));
+        assert!(!printed(&approved).contains("granted to nobody"), "{}", printed(&approved));
+        on_free_ports(&folder.path().join("portcullis.yaml"));
+        let mut command = Command::new(binary());
+        command.arg("run").current_dir(folder.path());
+        let gateway = Gateway::spawn(command, Folder::new(), folder.path().join("audit.jsonl"));
+        for era in ERAS {
+            let client = Client::connect(gateway.address, "/up", era, Some(key));
+            let listed = |method: &str, list: &str, key: &str| {
+                client.ask(method, json!({})).listed(list, key)
+            };
+            assert_eq!(listed("tools/list", "tools", "name"), ["read"]);
+            assert_eq!(listed("prompts/list", "prompts", "name"), ["summarise"]);
+            let uris = listed("resources/list", "resources", "uri");
+            assert_eq!(uris, ["file:///srv/shared/notes.txt"]);
+        }
+    }
+}
+
+#[test]
+fn what_is_approved_and_granted_by_no_rule_is_said() {
+    for era in ERAS {
+        let (folder, server) = (Folder::new(), of_each_kind(era));
+        let mut config = Config::of(&server.url());
+        config.pins = format!("{{file: '{}'}}", folder.path().join("lock").display());
+        config.verb(&["pin"]);
+        let prompts = "1 prompt approved and granted to nobody by any rule: `summarise`";
+        let resources =
+            "1 resource approved and granted to nobody by any rule: `file:///srv/shared/notes.txt`";
+        let approved = printed(&config.verb(&["pin", "approve", "--yes", "--by", "ana"]));
+        for line in [prompts, resources, "write `prompts: ['*']` or their names"] {
+            assert!(approved.contains(line), "{line}\n{approved}");
+        }
+        let lint = config.tried(&["policy", "lint"]);
+        assert_eq!(lint.status.code(), Some(6));
+        for line in [prompts, resources] {
+            let line = format!("ungranted server `up`: {line}");
+            assert!(printed(&lint).contains(&line), "{line}\n{}", printed(&lint));
+        }
+        let quiet = config.tried(&["policy", "lint", "--allow", "ungranted", "--allow", "broad"]);
+        assert!(quiet.status.success(), "{}", printed(&quiet));
+        let (code, looks) = looked(&config, &[]);
+        assert_eq!(code, Some(0), "{looks:?}");
+        for said in [prompts, resources] {
+            let is = |(check, mark, words): &&(String, String, String)| {
+                check == "policy up" && mark == "warn" && words.contains(said)
+            };
+            assert!(looks.iter().any(|look| is(&look)), "{said}: {looks:?}");
+        }
+        // With a rule for them there is nothing to say.
+        let rules = "rules:\n- {id: open, effect: allow, principals: ['group:dev'], servers: [up], \
+                     tools: [read], prompts: ['*'], resources: ['file:///srv/*']}";
+        let lint = config.policy(rules).tried(&["policy", "lint"]);
+        assert!(!printed(&lint).contains("ungranted"), "{}", printed(&lint));
+    }
+}
+
 #[test]
 fn what_init_writes_can_be_revoked_while_it_runs() {
     let folder = Folder::new();
@@ -260,18 +337,18 @@ fn init_writes_the_servers_of_a_client_whose_variables_are_not_set_and_says_whic
     let made = portcullis(folder.path(), &["init", "--from", "mcp.json"]);
     let told = printed(&made);
     assert!(made.status.success() && told.contains("pcl_"), "{told}");
-    for variable in ["SMALL_ARG_3", "REMOTE_URL"] {
+    for variable in ["SMALL_OWNER", "REMOTE_URL"] {
         assert!(told.contains(&format!("set `{variable}` to ")), "{told}");
         let missing = format!("the environment variable `{variable}` is not set");
         assert!(told.contains(&missing), "{told}");
     }
     // The place that is told can be looked at.
     let text = fs::read_to_string(folder.path().join("portcullis.yaml")).unwrap();
-    assert!(text.contains("${SMALL_ARG_3}") && text.contains("${REMOTE_URL}"), "{text}");
+    assert!(text.contains("${SMALL_OWNER}") && text.contains("${REMOTE_URL}"), "{text}");
     assert_eq!(portcullis(folder.path(), &["validate"]).status.code(), Some(3));
     let mut valid = Command::new(binary());
     valid.arg("validate").current_dir(folder.path());
-    valid.envs([("SMALL_ARG_3", "acme"), ("REMOTE_URL", "https://tickets.example.com/mcp")]);
+    valid.envs([("SMALL_OWNER", "acme"), ("REMOTE_URL", "https://tickets.example.com/mcp")]);
     let valid = valid.output().unwrap();
     assert!(valid.status.success(), "{}", printed(&valid));
 }
@@ -507,6 +584,26 @@ fn a_doctor_finds_what_is_not_well_and_says_what_to_do() {
         assert!(printed(&human).contains(line), "{line}\nis not in\n{}", printed(&human));
     }
     assert!(!printed(&human).contains("hunter2"));
+}
+
+#[test]
+fn a_doctor_waits_as_long_as_pin_and_says_what_gives_a_slow_program_longer() {
+    let folder = Folder::new();
+    let program = folder.path().join("slow");
+    fs::write(&program, "#!/bin/sh\nexec cat > /dev/null\n").unwrap();
+    let server = format!("- {{name: slow, command: sh, args: ['{}']}}", program.display());
+    let (code, looks) = looked(&Config::with(&server, "[slow]"), &["--timeout", "1s"]);
+    assert_eq!(code, Some(1), "{looks:?}");
+    let (mark, words) = of(&looks, "server slow");
+    assert_eq!(mark, "fail");
+    assert!(words.contains("did not answer within 1s"), "{words}");
+    assert!(words.contains("its program was started and runs"), "{words}");
+    assert!(words.contains("`--timeout` gives it longer here, and `limits.answerTime`"), "{words}");
+    assert!(!words.contains("start the program by hand"), "{words}");
+    for verb in [&["doctor", "--help"][..], &["pin", "--help"]] {
+        let help = printed(&portcullis(folder.path(), verb));
+        assert!(help.contains("[default: 30s]"), "{verb:?}: {help}");
+    }
 }
 
 #[test]

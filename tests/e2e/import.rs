@@ -71,7 +71,7 @@ fn every_client_is_understood() {
             "      - {name: \"API_TOKEN\", fromEnv: \"FILES___MORE_API_TOKEN\"}\n",
             "      - {name: \"LEVEL\", value: \"info\"}\n",
             "      - {name: \"HOME_OF\", fromEnv: \"HOME\"}\n",
-            "--key=${FILES___MORE_ARG_4}",
+            "--key=${FILES___MORE_KEY}",
             "    credential: {header: {fromEnv: \"REMOTE_AUTHORIZATION\"}}\n",
             "      - {name: \"X-Key\", fromEnv: \"TICKETS_KEY\"}\n",
             "    transport: httpSse\n",
@@ -124,7 +124,7 @@ fn wherever_a_secret_stands_it_is_not_written() {
     let yaml = valid(&imported(&folder, ".mcp.json", &text, &[]), &folder);
     assert!(!yaml.contains("4711"), "{yaml}");
     for line in [
-        r#"args: ["--token","${PROGRAM_ARG_2}","--header","${PROGRAM_ARG_4}","--key=${PROGRAM_ARG_5}","-y","${PROGRAM_ARG_7}","${KEY}","${PROGRAM_ARG_9}","/srv/files","-e","${PROGRAM_ARG_12}","${PROGRAM_ARG_13}","--set=${PROGRAM_ARG_14}","${PROGRAM_ARG_15}","${PROGRAM_ARG_16}"]"#,
+        r#"args: ["--token","${PROGRAM_TOKEN}","--header","${PROGRAM_HEADER}","--key=${PROGRAM_KEY}","-y","${PROGRAM_ARG_7}","${KEY}","${PROGRAM_ARG_9}","/srv/files","-e","${PROGRAM_ARG_12}","${PROGRAM_ARG_13}","--set=${PROGRAM_SET}","${PROGRAM_ARG_15}","${PROGRAM_ARG_16}"]"#,
         r#"{name: "ROOT", value: "/srv/files"}"#,
         r#"{name: "PORT", value: "8080"}"#,
         r#"{name: "PIN", fromEnv: "PROGRAM_PIN"}"#,
@@ -160,14 +160,14 @@ fn what_is_plainly_no_secret_is_written_and_nothing_has_to_be_set_for_it() {
     ] {
         assert!(yaml.contains(line), "{line}\n{yaml}");
     }
-    // What stands under the name of a secret, looks drawn at random, or could be a word of somebody, does not.
+    // What stands under the name of a secret, looks drawn at random, or stands alone and could be anything, does not.
     let text = r#"{"mcpServers": {"cloud": {"command": "/opt/server",
       "args": ["--token", "eu-west-1", "--repo", "x9Kq2LmPz0Rt/web", "--mode", "hunter", "read-only", "-p", "local",
         "--local-timezone", "hunter/Zone"],
       "env": {"API_KEY": "read-only", "REGION": "eu-west-1-x9Kq2LmPz0Rt", "AUTH_MODE": "none"}}}}"#;
     let yaml = valid(&imported(&folder, ".mcp.json", text, &[]), &folder);
     for line in [
-        r#"args: ["--token","${CLOUD_ARG_2}","--repo","${CLOUD_ARG_4}","--mode","${CLOUD_ARG_6}","${CLOUD_ARG_7}","-p","${CLOUD_ARG_9}","--local-timezone","${CLOUD_ARG_11}"]"#,
+        r#"args: ["--token","${CLOUD_TOKEN}","--repo","${CLOUD_REPO}","--mode","hunter","${CLOUD_ARG_7}","-p","${CLOUD_ARG_9}","--local-timezone","${CLOUD_LOCAL_TIMEZONE}"]"#,
         r#"{name: "API_KEY", fromEnv: "CLOUD_API_KEY"}"#,
         r#"{name: "REGION", fromEnv: "CLOUD_REGION"}"#,
         r#"{name: "AUTH_MODE", fromEnv: "CLOUD_AUTH_MODE"}"#,
@@ -216,6 +216,69 @@ fn a_host_or_a_scope_of_packages_that_is_no_plain_word_is_not_written() {
     for what in ["`HOST_URL` to the URL of `host`", "`SCOPE_ARG_2` to argument 2 of `scope`"] {
         assert!(said.contains(what), "{what}\n{said}");
     }
+}
+
+#[test]
+fn the_configurations_of_ordinary_servers_need_no_variables_but_for_secrets() {
+    let folder = Folder::new();
+    let text = r#"{"mcpServers": {
+      "serena": {"command": "uvx", "args": ["--from", "git+https://github.com/oraios/serena", "serena", "start-mcp-server", "--context", "ide-assistant"]},
+      "markdown": {"command": "uvx", "args": ["--from=markitdown-mcp==0.0.1", "markitdown-mcp"]},
+      "files": {"command": "npx", "args": ["-p", "@acme/tools@1.2.3", "acme-files", "--client-type", "persistent"]},
+      "browser": {"command": "npx", "args": ["@playwright/mcp@0.0.30", "--browser", "firefox", "--viewport=1280x720", "--readOnly"]},
+      "sqlite": {"command": "uvx", "args": ["mcp-server-sqlite==2025.4.25", "--db-path", ":memory:"]},
+      "memory": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory@2026.1.26"],
+        "env": {"MEMORY_FILE_PATH": "/home/me/memory.jsonl", "LANGUAGE": "pt-BR", "READ_ONLY": "True", "TIMEOUT": "300000"}},
+      "github": {"command": "docker", "args": ["run", "-i", "--rm", "-e", "GITHUB_TOOLSETS=repos,issues", "ghcr.io/github/github-mcp-server:v0.20.1"],
+        "env": {"GITHUB_TOOLSETS": "repos,issues"}}}}"#;
+    let output = imported(&folder, ".mcp.json", text, &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let yaml = valid(&output, &folder);
+    assert!(
+        !yaml.contains("${") && !yaml.contains("fromEnv") && !said.contains("set `"),
+        "{yaml}{said}"
+    );
+    for line in [
+        r#"["--from","git+https://github.com/oraios/serena","serena","start-mcp-server","--context","ide-assistant"]"#,
+        r#"["-p","@acme/tools@1.2.3","acme-files","--client-type","persistent"]"#,
+        r#"{name: "MEMORY_FILE_PATH", value: "/home/me/memory.jsonl"}"#,
+    ] {
+        assert!(yaml.contains(line), "{line}\n{yaml}");
+    }
+}
+
+#[test]
+fn a_variable_for_an_argument_is_named_after_its_flag_and_said_with_its_place() {
+    let folder = Folder::new();
+    let text = format!(
+        r#"{{"mcpServers": {{"word": {{"command": "/opt/server", "args": ["--context", "{SECRET}", "--api-key={SECRET}", "-k", "{SECRET}"]}},
+          "serena": {{"command": "uvx", "args": ["--from", "git+https://ana:hunter2@example.com/x", "serena"]}},
+          "headed": {{"url": "https://example.com/mcp", "headers": {{"X-Team": "hunter"}}}}}}}}"#
+    );
+    let output = imported(&folder, ".mcp.json", &text, &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let yaml = valid(&output, &folder);
+    assert!(
+        yaml.contains(
+            r#"["--context","${WORD_CONTEXT}","--api-key=${WORD_API_KEY}","-k","${WORD_ARG_5}"]"#
+        ),
+        "{yaml}"
+    );
+    for line in [
+        "set `WORD_CONTEXT` to argument 2 of `word`, the value of `--context`",
+        "set `WORD_API_KEY` to argument 3 of `word`, the value of `--api-key`",
+        "set `WORD_ARG_5` to argument 5 of `word`\n",
+        "warning: `serena`: the package that it runs is to stand in the variable `SERENA_FROM`",
+    ] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+    assert!(!yaml.contains("hunter") && !said.contains("${SERENA"), "{yaml}{said}");
+    let output = imported(&folder, ".mcp.json", &text, &["--require-pinned"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("`serena` was left out: the package that it runs is not in plain words"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -870,6 +870,127 @@ fn a_program_that_its_sandbox_does_not_open_says_so() {
     }
 }
 
+/// A home with the gateway's files in `.config/portcullis`, and a program that keeps a folder of its own in the home.
+struct Home {
+    folder: Folder,
+}
+
+impl Home {
+    fn new() -> Self {
+        let folder = Folder::new();
+        let at = |name: &str| folder.path().join(name);
+        for name in [".config/portcullis", "bin"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        let script = "#!/bin/sh\nset -e\nd=\"$HOME/.mongodb\"\nif [ ! -d \"$d\" ] && ! mkdir \"$d\"; then\n\
+                      for n in 1 2 3 4 5 6 7 8 9; do echo \"    at line $n\" >&2; done; exit 1\nfi\necho x > \"$d/state\"\nexec \"$0-real\" canary\n";
+        fs::write(at("bin/server"), script).unwrap();
+        fs::set_permissions(at("bin/server"), fs::Permissions::from_mode(0o755)).unwrap();
+        std::os::unix::fs::symlink(binary(), at("bin/server-real")).unwrap();
+        let mut config = Config::with(
+            &format!("- {{name: up, command: '{}'}}", at("bin/server").display()),
+            "[up]",
+        );
+        config.pins = format!("{{file: '{}'}}", at(".config/portcullis/lock").display());
+        config.write(&at(".config/portcullis/gateway.yaml"), &at(".config/portcullis/audit.jsonl"));
+        Self { folder }
+    }
+
+    fn state(&self) -> String {
+        self.folder.path().join(".mongodb").display().to_string()
+    }
+
+    fn command(&self, verb: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        let file = self.folder.path().join(".config/portcullis/gateway.yaml");
+        command.args(verb).arg("-c").arg(file).env("HOME", self.folder.path()).env("LANG", "C");
+        command
+    }
+}
+
+#[test]
+fn a_program_that_keeps_a_folder_in_a_home_that_is_closed_is_told_of_with_what_helps() {
+    let home = Home::new();
+    let state = home.state();
+    let said = |verb: &[&str]| {
+        let output = home.command(verb).output().unwrap();
+        let [out, log] = [output.stdout, output.stderr].map(|one| String::from_utf8(one).unwrap());
+        (output.status.code(), out, log)
+    };
+    let closed = format!("its sandbox closes `{state}`: nothing new can be made in ");
+    let mend = format!("`mkdir -p {state}` before the program is started");
+    for verb in [&["scan"][..], &["pin"], &["doctor"], &["run", "--dry-run"]] {
+        let (code, out, log) = said(verb);
+        let all = format!("{out}{log}");
+        assert!(all.contains(&closed) && all.contains(&mend), "{verb:?}: {all}");
+        assert_ne!(code, Some(0), "{verb:?}: {all}");
+    }
+    let (code, out, _) = said(&["scan"]);
+    assert_eq!(code, Some(1), "{out}");
+    assert!(out.starts_with("nothing is known: 1 of 1 server could not be asked"), "{out}");
+    let spawned = || {
+        let audit = home.folder.path().join(".config/portcullis/audit.jsonl");
+        Gateway::spawn(home.command(&["run"]), Folder::new(), audit)
+    };
+    let gateway = spawned();
+    gateway.says("its sandbox closes");
+    gateway.says(&mend);
+    drop(gateway);
+    // With what it says, the program works, in both eras.
+    fs::create_dir(&state).unwrap();
+    let (code, _, log) = said(&["pin"]);
+    assert_eq!(code, Some(0), "{log}");
+    let approved = home.command(&["pin", "approve", "--yes", "--by", "ana"]).output().unwrap();
+    assert!(approved.status.success());
+    let gateway = spawned();
+    for era in ERAS {
+        assert!(gateway.client(era, ANA).tools().contains(&"add".to_owned()), "{era:?}");
+    }
+    assert_eq!(fs::read_to_string(format!("{state}/state")).unwrap(), "x\n");
+}
+
+#[test]
+fn a_path_that_a_strict_sandbox_does_not_list_is_told_with_the_key_to_list_it_under() {
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    let state = elsewhere.path().join("state").display().to_string();
+    let script = folder.path().join("server");
+    fs::write(&script, format!("#!/bin/sh\nmkdir '{state}'\nexit 3\n")).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let server = format!(
+        "- {{name: up, command: '{0}', sandbox: {{mode: preferred, read: ['{0}']}}}}",
+        script.display()
+    );
+    let output = Config::with(&server, "[up]").tried(&["doctor"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let closed = format!("its sandbox closes `{state}`: it opens what is listed");
+    assert!(said.contains(&closed), "{said}");
+    assert!(
+        said.contains(&format!("-> `mkdir -p {state}`, and list it under `sandbox.write`")),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_program_that_fails_while_the_gateway_closes_it_is_no_warning() {
+    let folder = Folder::new();
+    let script = folder.path().join("server");
+    let text = format!(
+        "#!/bin/sh\n'{}' canary\necho 'Error: write EPIPE' >&2\nexit 1\n",
+        binary().display()
+    );
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut config =
+        Config::with(&format!("- {{name: up, command: '{}'}}", script.display()), "[up]");
+    config.pins = format!("{{file: '{}'}}", folder.path().join("lock").display());
+    for verb in [&["scan", "--fail-on", "none"][..], &["pin"]] {
+        let output = config.tried(verb);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{verb:?}: {said}");
+        assert!(!said.contains("ended with an error") && !said.contains("EPIPE"), "{said}");
+    }
+}
+
 #[test]
 fn a_program_does_not_change_what_a_program_for_a_secret_is_told_to_run_or_to_read() {
     for era in ERAS {

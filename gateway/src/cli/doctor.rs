@@ -37,6 +37,7 @@ use policy::offer::Kind;
 use rustix::fs::{Access, access};
 use serde_json::json;
 
+use super::ungranted::Ungranted;
 use super::{
     FAILED, PROCESSES, Purpose, USUAL, complain, hints, invalid, load, load_for, pin, print,
     text_of,
@@ -61,7 +62,7 @@ pub(super) struct Doctor {
     #[arg(short, long, value_name = "FILE", default_value = USUAL)]
     config: PathBuf,
     /// How long each server and each issuer may take.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = pin::patience)]
     timeout: Duration,
     /// Print JSON.
     #[arg(long)]
@@ -181,6 +182,7 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
     let lock = lock(&mut looks, &settings);
     if let Some(lock) = &lock {
         constraints(&mut looks, &settings, lock);
+        ungranted(&mut looks, &settings, lock);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
@@ -238,6 +240,14 @@ fn constraints(looks: &mut Looks, settings: &Settings, lock: &Lock) {
     let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
     for missed in Missed::all(settings.policy.constraints(), &servers, lock) {
         looks.warn("policy", missed.to_string(), "correct the name, or remove it");
+    }
+}
+
+/// Whether a rule grants what was approved: what none grants is shown to nobody.
+fn ungranted(looks: &mut Looks, settings: &Settings, lock: &Lock) {
+    let servers = settings.servers.iter().map(|server| &server.name);
+    for one in Ungranted::all(&settings.policy, lock, servers) {
+        looks.warn(&format!("policy {}", one.server), one.said(), &one.mend());
     }
 }
 
@@ -521,7 +531,21 @@ fn lock(looks: &mut Looks, settings: &Settings) -> Option<Lock> {
 }
 
 /// What came of asking a server.
-type Reached = Result<Survey, String>;
+type Reached = Result<Survey, Unreached>;
+
+/// Why a server could not be asked.
+struct Unreached {
+    /// What is wrong.
+    why: String,
+    /// What helps, where that is known.
+    mend: Option<String>,
+}
+
+impl From<String> for Unreached {
+    fn from(why: String) -> Self {
+        Self { why, mend: None }
+    }
+}
 
 /// What came of asking others, in the order of the configuration.
 struct Outside {
@@ -576,7 +600,7 @@ fn bound(limits: &mut Limits, timeout: Duration) {
 
 async fn reach(server: &Server, (file, text): (&Path, &str), timeout: Duration) -> Reached {
     if let Some(Err(error)) = whois::started(server) {
-        return Err(format!("its program {error}"));
+        return Err(format!("its program {error}").into());
     }
     // Each has settings of its own: what one server does holds up no other.
     let mut own = load(file, text).map_err(|problems| problems.first())?;
@@ -588,12 +612,15 @@ async fn reach(server: &Server, (file, text): (&Path, &str), timeout: Duration) 
     let asked = survey::survey(own, |one| one == name, &asking);
     let surveys = match tokio::time::timeout(within, asked).await {
         Ok(surveys) => surveys.map_err(|error| Chain(&error).to_string())?,
-        Err(_) => return Err(format!("no answer within {}", humantime::format_duration(timeout))),
+        Err(_) => {
+            let why = format!("no answer within {}", humantime::format_duration(timeout));
+            return Err(why.into());
+        }
     };
-    let survey = surveys.into_iter().next().ok_or("it was not asked")?;
+    let survey = surveys.into_iter().next().ok_or_else(|| "it was not asked".to_owned())?;
     match survey.failed.clone() {
         None => Ok(survey),
-        Some(why) => Err(why),
+        Some(why) => Err(Unreached { why, mend: survey.mend }),
     }
 }
 
@@ -651,7 +678,11 @@ fn about(
     let thing = format!("server {}", server.name);
     let survey = match reached {
         Ok(survey) => survey,
-        Err(why) => {
+        Err(Unreached { why, mend: Some(mend) }) => {
+            looks.fail(&thing, why, &mend);
+            return;
+        }
+        Err(Unreached { why, mend: None }) => {
             let mend = match &server.reach {
                 Reach::Stdio(_) => {
                     "start the program by hand with the same arguments, and correct `command`, `args` or `env`"

@@ -15,11 +15,12 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use self::familiar::{Candidate, imitation};
-use self::runners::{container, module, packages, unpinned};
+use self::runners::{container, executable, module, packages, unpinned};
 use self::secrets::{
-    At, Places, at_home, has_plain_references, is_command, is_plain, is_plain_argument,
-    is_plain_around, is_plain_command, is_plain_folder, is_plain_name, is_plain_url, placeholders,
-    variable_name, without_placeholders,
+    At, Places, at_home, has_plain_references, is_command, is_flag_name, is_imported,
+    is_imported_argument, is_plain, is_plain_argument, is_plain_around, is_plain_command,
+    is_plain_folder, is_plain_name, is_plain_url, may_be_followed, placeholders, variable_name,
+    without_placeholders,
 };
 use gateway::{egress, masking};
 use policy::drift::visible;
@@ -336,10 +337,15 @@ pub(super) fn read(import: &Import) -> Result<String, String> {
             }
             Ok(server) if import.require_pinned && server.unpinned.is_some() => {
                 told.variables = before;
-                told.notes.push(format!(
-                    "`{clean}` was left out: `{}` names no version, so whatever was published last would run",
-                    server.unpinned.unwrap_or_default(),
-                ));
+                let package = server.unpinned.unwrap_or_default();
+                told.notes.push(match variable_alone(&package) {
+                    Some(_) => format!(
+                        "`{clean}` was left out: the package that it runs is not in plain words, so nobody knows its version here"
+                    ),
+                    None => format!(
+                        "`{clean}` was left out: `{package}` names no version, so whatever was published last would run"
+                    ),
+                });
             }
             Ok(server) => {
                 if !is_shown {
@@ -460,13 +466,27 @@ fn listed(root: &Value) -> Vec<(String, &Map<String, Value>)> {
     found
 }
 
+/// The variable that an argument is, with or without a flag before it: `${NAME}`, `--from=${NAME}`.
+fn variable_alone(argument: &str) -> Option<&str> {
+    let value = argument
+        .split_once("=$")
+        .map_or(argument, |(flag, _)| argument.get(flag.len() + 1..).unwrap_or_default());
+    value.strip_prefix("${")?.strip_suffix('}')
+}
+
 /// What its user should know of a server that is imported.
 fn remarks(name: &str, server: &Found, told: &mut Told) {
     if let Some(package) = &server.unpinned {
-        told.warnings.push(format!(
-            "`{name}`: `{package}` names no version, so whatever was published last runs, and its definitions \
-             change with it; write the version that you have looked at"
-        ));
+        told.warnings.push(match variable_alone(package) {
+            Some(variable) => format!(
+                "`{name}`: the package that it runs is to stand in the variable `{variable}`, so nobody knows its version here; \
+                 set it to the package with the version that you have looked at, or whatever was published last runs"
+            ),
+            None => format!(
+                "`{name}`: `{package}` names no version, so whatever was published last runs, and its definitions \
+                 change with it; write the version that you have looked at"
+            ),
+        });
     }
     match server.tools.as_deref() {
         None => {}
@@ -542,16 +562,17 @@ fn found(
     // What it runs is told by its name, also where that is not written.
     let program = command.as_deref().unwrap_or_default();
     let (packages, container) = (packages(program, &line), container(program, &line));
-    let module = module(program, &line);
-    let before = iter::once(At::First).chain(line.iter().map(|arg| At::After(arg)));
+    let (module, executable) = (module(program, &line), executable(program, &line));
+    let before = iter::once(None).chain(line.iter().map(|arg| Some(arg.as_str())));
     let args = line.iter().zip(before).enumerate();
-    let args = args.map(|(n, (arg, before))| {
+    let args = args.map(|(n, (text, before))| {
         let at = match container.get(&n) {
             Some(at) => *at,
             None if packages.contains(&n) || module == Some(n) => At::Package,
-            None => before,
+            None if executable == Some(n) => At::Executable,
+            None => before.map_or(At::First, At::After),
         };
-        argument(name, (n, at, arg), told)
+        argument(name, &ClientArgument { place: n, at, before, text }, told)
     });
     let args: Vec<String> = args.collect();
     let url = text("url").or_else(|| text("serverUrl"));
@@ -673,7 +694,9 @@ fn said(entry: ClientEntry<'_>, value: &str, told: &mut Told) -> Said {
         told.named(&variables);
         return Said::Variable(variable.clone());
     }
-    if bare == *value && is_plain(name, value) {
+    // A header is there to show something to a server.
+    let is_harmless = if entry.what == ENVIRONMENT { is_imported } else { is_plain };
+    if bare == *value && is_harmless(name, value) {
         return Said::Plain(value.clone());
     }
     if known && bare != *value && is_plain_around(name, &bare) {
@@ -683,9 +706,48 @@ fn said(entry: ClientEntry<'_>, value: &str, told: &mut Told) -> Said {
     Said::Variable(told.variable(server, name, entry.wanted()))
 }
 
+/// An argument of the program of a server of a client.
+#[derive(Clone, Copy, Debug)]
+struct ClientArgument<'a> {
+    /// Which it is, counted from 0.
+    place: usize,
+    at: At<'a>,
+    /// The one before it.
+    before: Option<&'a str>,
+    text: &'a str,
+}
+
+impl<'a> ClientArgument<'a> {
+    /// The flag or the variable that it is the value of, where one is named: in it, or before it.
+    fn key(&self) -> Option<&'a str> {
+        let inside = self.text.split_once('=').map(|(key, _)| key);
+        let is_variable = |key: &&str| self.at == At::Variable && is_plain_argument(self.at, key);
+        let inside = inside.filter(|key| is_flag_name(key) || is_variable(key));
+        let before = self.before.filter(|flag| may_be_followed(flag));
+        let is_value = matches!(self.at, At::After(_) | At::Package | At::Mount);
+        inside.or_else(|| before.filter(|_| is_value))
+    }
+
+    /// What the variable for it is named after, behind the name of the server.
+    fn called(&self) -> String {
+        let key = self.key().map(|key| key.trim_start_matches('-')).filter(|key| key.len() > 1);
+        key.map_or_else(|| format!("arg_{}", self.place + 1), str::to_owned)
+    }
+
+    /// What the variable for it has to be set to.
+    fn wanted(&self, server: &str) -> String {
+        let number = self.place + 1;
+        match self.key() {
+            Some(key) => format!("argument {number} of `{server}`, the value of `{key}`"),
+            None => format!("argument {number} of `{server}`"),
+        }
+    }
+}
+
 /// An argument: one that is not plainly harmless becomes a variable.
-fn argument(server: &str, (n, at, text): (usize, At<'_>, &str), told: &mut Told) -> String {
-    let text = &*at_home(text);
+fn argument(server: &str, argument: &ClientArgument<'_>, told: &mut Told) -> String {
+    let ClientArgument { at, .. } = *argument;
+    let text = &*at_home(argument.text);
     let (rest, variables) = placeholders(text, &told.file.places);
     let bare = without_placeholders(text);
     let known = has_plain_references(text);
@@ -697,7 +759,7 @@ fn argument(server: &str, (n, at, text): (usize, At<'_>, &str), told: &mut Told)
         told.named(&variables);
         return rest;
     }
-    if bare == text && is_plain_argument(at, &bare) {
+    if bare == text && is_imported_argument(at, &bare) {
         return text.replace("${", "$${");
     }
     let secret = matches!(at, At::After(flag) if flag.starts_with('-') && !is_plain(flag, "info"));
@@ -710,12 +772,12 @@ fn argument(server: &str, (n, at, text): (usize, At<'_>, &str), told: &mut Told)
         told.named(&variables);
         return rest;
     }
-    let what = format!("argument {} of `{server}`", n + 1);
-    let variable = told.variable(server, &format!("arg_{}", n + 1), what);
+    let variable = told.variable(server, &argument.called(), argument.wanted(server));
     match text.split_once('=') {
         Some((key, value))
             if !value.is_empty()
                 && (is_plain_argument(At::First, key)
+                    || is_flag_name(key)
                     || at == At::Variable && is_plain_argument(at, key)) =>
         {
             format!("{key}=${{{variable}}}")

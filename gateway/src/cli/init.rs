@@ -220,9 +220,9 @@ fn own(init: &Init, sha256: &str) -> Result<String, String> {
          # Clients connect to http://127.0.0.1:8080/{name}.\n\
          routes:\n  - path: {path}\n    servers: [{named}]\n\
          \n\
-         # What no rule allows is denied. A tool that a rule allows is shown once it is approved: `portcullis pin`.\n\
+         # What no rule allows is denied. What a rule allows is shown once it is approved: `portcullis pin`.\n\
          policy:\n  rules:\n    - id: {rule}\n      effect: allow\n      principals: ['group:local']\n      \
-         servers: [{named}]\n      tools: ['*']\n\
+         servers: [{named}]\n      tools: ['*']\n      prompts: ['*']\n      resources: ['*']\n\
          \n\
          # Every exchange is recorded before it has an effect: `portcullis audit query audit.jsonl`.\n\
          audit:\n  sinks:\n    - name: file\n      file: audit.jsonl\n",

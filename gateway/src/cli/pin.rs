@@ -37,7 +37,7 @@ use super::printable::in_a_line;
 use super::why::{self, thing};
 use super::{Output, complain, print, sarif, say};
 use approve::Approve;
-pub(super) use asked::{Propose, ask};
+pub(super) use asked::{Propose, ask, patience};
 
 /// A server says or offers something else than was approved.
 const DRIFT: u8 = 4;

@@ -25,6 +25,7 @@ use policy::offer::Kind;
 use policy::principal::{Principal, Proof};
 use serde_json::json;
 
+use super::ungranted::Ungranted;
 use super::{Format, complain, invalid, print, say, why};
 use simulate::Simulate;
 
@@ -56,8 +57,8 @@ enum Verb {
     /// Decide what is on record once more, by another configuration, and say what would come out
     /// otherwise: for whom, and with what.
     Simulate(Simulate),
-    /// Say which rules are superfluous, very broad, idle or not acting; and with a log, which were
-    /// never used. Exits with 6 when there is anything to say.
+    /// Say which rules are superfluous, very broad, idle or not acting, and what is approved that no rule
+    /// grants; and with a log, which rules were never used. Exits with 6 when there is anything to say.
     Lint(Lint),
 }
 
@@ -156,7 +157,7 @@ struct Lint {
     /// Files of the audit log: rules that grant and that decided nothing in them are named.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     against: Vec<PathBuf>,
-    /// Say nothing of this: `covered`, `broad`, `idle`, `beside`, `inactive` or `unused`.
+    /// Say nothing of this: `covered`, `broad`, `idle`, `beside`, `inactive`, `ungranted` or `unused`.
     #[arg(long, value_name = "CODE")]
     allow: Vec<String>,
     /// How it is shown.
@@ -557,6 +558,7 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
         code: "idle",
         note: format!("{}; correct the name, or remove it", missed.note()),
     }));
+    said.extend(ungranted(&settings, &rehearsal));
     if !lint.against.is_empty() {
         let (used, since) = simulate::used(&lint.against).map_err(|e| complain(&e.to_string()))?;
         let grants = access.rules().iter().filter(|rule| {
@@ -573,6 +575,7 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
         Format::Human if said.is_empty() => print("nothing to say\n"),
         Format::Human => {
             let line = |LintNote { subject, code, note }: &LintNote| match subject {
+                LintSubject::Server(server) => format!("{code:<9} server `{server}`: {note}\n"),
                 LintSubject::Rule(rule) => format!("{code:<9} rule `{rule}`: {note}\n"),
                 LintSubject::Constraint(n) => format!("{code:<9} constraint {}: {note}\n", n + 1),
             };
@@ -580,6 +583,9 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
         }
         Format::Json => {
             let entry = |LintNote { subject, code, note }: &LintNote| match subject {
+                LintSubject::Server(server) => {
+                    json!({ "server": server.as_str(), "code": code, "note": note })
+                }
                 LintSubject::Rule(rule) => json!({ "rule": rule, "code": code, "note": note }),
                 LintSubject::Constraint(n) => {
                     json!({ "constraint": n, "code": code, "note": note })
@@ -606,6 +612,20 @@ enum LintSubject {
     Rule(String),
     /// The constraint at this place, counted from 0.
     Constraint(usize),
+    /// The server of this name.
+    Server(ServerName),
+}
+
+/// What is approved and granted to nobody; nothing where nothing has to be approved.
+fn ungranted(settings: &Settings, rehearsal: &Rehearsal) -> Vec<LintNote> {
+    let servers = settings.servers.iter().map(|server| &server.name);
+    let found = Ungranted::all(rehearsal.policy(), rehearsal.lock(), servers);
+    let note = |one: &Ungranted| LintNote {
+        subject: LintSubject::Server(one.server.clone()),
+        code: "ungranted",
+        note: format!("{}; {}", one.said(), one.mend()),
+    };
+    found.iter().map(note).collect()
 }
 
 fn remark(remark: &Remark) -> LintNote {

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use gateway::survey::Survey;
 use policy::constraint::Type;
 use policy::drift::visible;
 use policy::inspect::{Detector, Finding};
@@ -96,7 +97,7 @@ pub(super) fn run(scan: &Scan) -> ExitCode {
         Some(file) => input(file),
         None => asked(&scan.which),
     };
-    let Scanned { catalogs, policy, mut found, failed } = match read {
+    let Scanned { catalogs, policy, mut found, failed, unasked } = match read {
         Ok(read) => read,
         Err(code) => return code,
     };
@@ -111,7 +112,10 @@ pub(super) fn run(scan: &Scan) -> ExitCode {
     let shown: Vec<&Found> = found.iter().filter(shown).collect();
     let file = scan.input.as_deref().unwrap_or(&scan.which.config).display().to_string();
     print(&match scan.format {
-        Output::Human => human(&shown, count, found.len() - shown.len()),
+        Output::Human => {
+            let scope = Scope { count, hidden: found.len() - shown.len(), unasked };
+            human(&shown, &scope)
+        }
         Output::Json => as_json(&shown),
         Output::Sarif => as_sarif(&shown, &file),
     });
@@ -133,6 +137,54 @@ struct Scanned {
     found: Vec<Found>,
     /// The code to end with where not everything could be read.
     failed: Option<u8>,
+    /// What could not be asked.
+    unasked: Unasked,
+}
+
+/// How many servers were meant and could not be asked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unasked {
+    /// Those that could not be asked.
+    count: usize,
+    /// Those of which a list could not be read.
+    incomplete: usize,
+    /// All that were meant.
+    of: usize,
+}
+
+impl Unasked {
+    fn among(surveys: &[Survey]) -> Self {
+        let count = surveys.iter().filter(|survey| survey.failed.is_some()).count();
+        let incomplete = surveys.iter().filter(|survey| !survey.is_complete()).count() - count;
+        Self { count, incomplete, of: surveys.len() }
+    }
+
+    /// What is said of it before what was found; empty where everything was read.
+    fn said(self) -> String {
+        let Self { count, incomplete, of } = self;
+        let servers = if of == 1 { "server" } else { "servers" };
+        match (count, incomplete) {
+            (0, 0) => String::new(),
+            (0, _) => format!(
+                "{incomplete} of {of} {servers} could not be read to the end; of the rest: "
+            ),
+            (count, 0) => format!("{count} of {of} {servers} could not be asked; of the rest: "),
+            (count, _) => format!(
+                "{count} of {of} {servers} could not be asked, {incomplete} not be read to the end; of the rest: "
+            ),
+        }
+    }
+}
+
+/// What a scan was about.
+#[derive(Clone, Copy, Debug)]
+struct Scope {
+    /// How many definitions were looked at.
+    count: usize,
+    /// How many findings are not shown.
+    hidden: usize,
+    /// What could not be asked.
+    unasked: Unasked,
 }
 
 /// What servers say and offer now.
@@ -148,15 +200,15 @@ fn asked(which: &Propose) -> Result<Scanned, ExitCode> {
             }
         }
     }
-    let unasked = surveys.iter().any(|survey| survey.failed.is_some());
-    let incomplete = surveys.iter().any(|survey| !survey.is_complete());
-    let failed = match (unasked, incomplete) {
-        (true, _) => Some(super::FAILED),
-        (false, true) => Some(super::INCOMPLETE),
-        (false, false) => None,
+    let unasked = Unasked::among(&surveys);
+    let failed = match (unasked.count, unasked.incomplete) {
+        (0, 0) => None,
+        (0, _) => Some(super::INCOMPLETE),
+        (_, _) => Some(super::FAILED),
     };
     Ok(Scanned {
         failed,
+        unasked,
         policy: settings.policy,
         catalogs: surveys.iter().flat_map(|survey| survey.catalogs.iter().cloned()).collect(),
         found,
@@ -313,8 +365,13 @@ fn likeness(likeness: Likeness) -> Severity {
 /// Most places of one kind that are shown to people; all of those that are `high`.
 const PLACES: usize = 5;
 
-/// Findings by severity, kind and what is said of them; `hidden` are not shown.
-fn human(found: &[&Found], count: usize, hidden: usize) -> String {
+/// Findings by severity, kind and what is said of them.
+fn human(found: &[&Found], scope: &Scope) -> String {
+    let Scope { count, hidden, unasked } = *scope;
+    if unasked.count > 0 && unasked.count == unasked.of {
+        let servers = if unasked.of == 1 { "server" } else { "servers" };
+        return format!("nothing is known: {0} of {0} {servers} could not be asked\n", unasked.of);
+    }
     let mut out = String::new();
     let mut counts: BTreeMap<Severity, usize> = BTreeMap::new();
     let mut groups: BTreeMap<Alike, Vec<&Found>> = BTreeMap::new();
@@ -336,7 +393,8 @@ fn human(found: &[&Found], count: usize, hidden: usize) -> String {
         0 => String::new(),
         n => format!("; {n} more with `--show info`"),
     };
-    writeln!(out, "{count} definitions: {counts}{limited}{more}").unwrap_or_default();
+    let before = unasked.said();
+    writeln!(out, "{before}{count} definitions: {counts}{limited}{more}").unwrap_or_default();
     out
 }
 

@@ -58,6 +58,8 @@ pub(super) struct Channel {
     held: Option<Held>,
     /// The channel is to end, or has ended.
     pub(super) over: CancellationToken,
+    /// It has ended because of the other side.
+    lost: AtomicBool,
     pub(super) answered: AtomicBool,
     pub(super) started: Instant,
     /// When it was last used, in seconds after it was started.
@@ -117,6 +119,7 @@ impl Channel {
             noise: Arc::clone(noise),
             held,
             over: CancellationToken::new(),
+            lost: AtomicBool::new(false),
             answered: AtomicBool::new(false),
             started: Instant::now(),
             used: AtomicU64::new(0),
@@ -192,6 +195,20 @@ impl Channel {
     pub(super) fn close(&self) {
         self.over.cancel();
         self.outbox.close();
+    }
+
+    /// Ends the channel because of the other side: it has closed its end, or is given up for what it did. Where the
+    /// channel has ended before, that stays the reason.
+    pub(super) fn lose(&self) {
+        if !self.over.is_cancelled() {
+            self.lost.store(true, Ordering::Relaxed);
+            self.over.cancel();
+        }
+    }
+
+    /// Whether it has ended because of the other side.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// Resolves when the other side, which has taken nothing since `since` of what is being sent to it, is given up.

@@ -5,6 +5,7 @@
 //! caller sent, or as much as it can.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use policy::name::ServerName;
@@ -15,6 +16,7 @@ use crate::log_limit::LogLimit;
 use crate::masking;
 use crate::metrics::OfServer;
 use crate::printable::with_quotes;
+use crate::sandbox::{Closed, Refused};
 use crate::secret::Secret;
 
 /// Lines a second of one server that are logged, after a burst. A server that starts says some dozens.
@@ -41,13 +43,34 @@ const KEPT: usize = 500;
 pub(super) struct Noise {
     limit: LogLimit,
     counts: Arc<OfServer>,
-    /// What the last program that has ended said last on its error output, as it may be shown.
-    last: Mutex<Vec<String>>,
+    /// What the last program that has ended left behind.
+    last: Mutex<LastWords>,
 }
 
-/// The last lines of one program, as it wrote them.
+/// What a program that has ended said last, and what comes of it.
+#[derive(Clone, Debug, Default)]
+pub struct LastWords {
+    /// The last lines of its error output, as they may be shown.
+    pub lines: Vec<String>,
+    /// The path that it was refused, where its sandbox closes that.
+    pub closed: Option<Closed>,
+}
+
+/// The last lines of one program, as it wrote them, and the path that it says it was refused.
 #[derive(Debug, Default)]
-pub(super) struct Tail(VecDeque<Vec<u8>>);
+pub(super) struct Tail {
+    lines: VecDeque<Vec<u8>>,
+    refused: Refused,
+}
+
+/// What a program said last on its error output.
+#[derive(Debug, Default)]
+pub(super) struct Complaint {
+    /// The last lines, as they may be shown.
+    pub(super) lines: Vec<String>,
+    /// The path that it says it was refused.
+    pub(super) refused: Option<PathBuf>,
+}
 
 impl Tail {
     /// Takes one more, and lets go of the first where there are enough.
@@ -55,16 +78,24 @@ impl Tail {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        if self.0.len() == LAST {
-            self.0.pop_front();
+        if self.lines.len() == LAST {
+            self.lines.pop_front();
         }
-        self.0.push_back(line);
+        self.lines.push_back(line);
+    }
+
+    /// Looks at a line for a path that was refused. A trace may follow it that is longer than what is kept.
+    pub(super) fn look(&mut self, line: &[u8], given: &[(String, Arc<Secret>)]) {
+        if self.refused.concerns(&String::from_utf8_lossy(line)) {
+            self.refused.read(&shown(line, given));
+        }
     }
 
     /// Them as they may be shown: see [`shown`].
-    pub(super) fn shown(&self, given: &[(String, Arc<Secret>)]) -> Vec<String> {
+    pub(super) fn shown(self, given: &[(String, Arc<Secret>)]) -> Complaint {
         let short = |line: &Vec<u8>| shown(line, given).chars().take(KEPT).collect();
-        self.0.iter().map(short).collect()
+        let lines = self.lines.iter().map(short).collect();
+        Complaint { lines, refused: self.refused.path() }
     }
 }
 
@@ -75,12 +106,12 @@ impl Noise {
     }
 
     /// Keeps what a program said last.
-    pub(super) fn ended(&self, said: Vec<String>) {
+    pub(super) fn ended(&self, said: LastWords) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = said;
     }
 
     /// What the last program that has ended said last.
-    pub(super) fn last(&self) -> Vec<String> {
+    pub(super) fn last(&self) -> LastWords {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -187,7 +218,7 @@ mod tests {
             tail.push(b"  ".to_vec());
         }
         tail.push(b"a word ".repeat(1200));
-        let said = tail.shown(&given);
+        let said = tail.shown(&given).lines;
         assert_eq!(said.len(), LAST);
         assert_eq!(said[0], "line 93 with [REDACTED:given]");
         assert_eq!(said[LAST - 1].chars().count(), KEPT);

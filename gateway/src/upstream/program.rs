@@ -21,13 +21,13 @@ use super::channel::{Channel, ChannelTerms, Held};
 use super::desk::Serves;
 use super::error::UpstreamError;
 use super::message;
-use super::noise::{self, Noise, Tail};
+use super::noise::{self, Complaint, LastWords, Noise, Tail};
 use super::outbox::Unsent;
 use super::whois;
 use crate::fair::{Blanks, Fair};
 use crate::intake::Received;
 use crate::pinning::Keeper;
-use crate::sandbox;
+use crate::sandbox::{self, Plan};
 use crate::secret::Secret;
 use crate::secrets::LiveSecret;
 use crate::settings::{Program, UNREADABLE};
@@ -154,7 +154,8 @@ impl Starter {
         );
         let watched = (Arc::clone(&channel), Arc::clone(noise));
         let child = (child, supervisor, gone);
-        let watch = watch(child, said, watched, name.clone(), self.tasks.clone());
+        let known = (name.clone(), self.program.sandbox.clone().map(Arc::new));
+        let watch = watch(child, said, watched, known, self.tasks.clone());
         self.tasks.spawn_service(watch);
         Ok(channel)
     }
@@ -165,8 +166,12 @@ async fn write(mut stdin: ChildStdin, channel: Arc<Channel>) {
     while let Some(message) = channel.next_unsent().await {
         match feed_line(&mut stdin, &message, &channel).await {
             Fed::Whole => channel.sent(message),
-            Fed::Over => break,
+            Fed::Over => {
+                channel.lose();
+                break;
+            }
             Fed::Stalled => {
+                channel.lose();
                 channel.has_stalled();
                 break;
             }
@@ -253,7 +258,7 @@ impl Reader {
                 Ok(text) => text,
                 Err(why) => {
                     why.log(&name);
-                    channel.over.cancel();
+                    channel.lose();
                     return;
                 }
             };
@@ -261,7 +266,7 @@ impl Reader {
             if text.iter().all(u8::is_ascii_whitespace) {
                 if let Err(error) = blanks.count(1, Instant::now()) {
                     tracing::warn!(server = %name, %error, "the program is stopped");
-                    channel.over.cancel();
+                    channel.lose();
                     return;
                 }
                 continue;
@@ -275,7 +280,7 @@ impl Reader {
                 Err(error @ FromServerError::Memory { .. }) => {
                     let error = crate::report::Chain(&error);
                     tracing::warn!(server = %name, %error, "the program is stopped");
-                    channel.over.cancel();
+                    channel.lose();
                     return;
                 }
                 Err(error) => {
@@ -286,7 +291,7 @@ impl Reader {
                         tracing::warn!(server = %name, %error, suppressed, "the program wrote what is no message");
                     }
                     if garbage > GARBAGE {
-                        channel.over.cancel();
+                        channel.lose();
                         return;
                     }
                 }
@@ -356,7 +361,7 @@ async fn complain(
     gone: CancellationToken,
     (name, noise): (ServerName, Arc<Noise>),
     given: Arc<[(String, Arc<Secret>)]>,
-) -> Vec<String> {
+) -> Complaint {
     let mut tail = Tail::default();
     let read = async {
         let mut fair = Fair::new();
@@ -367,6 +372,7 @@ async fn complain(
                 let text = noise::shown(&line, &given);
                 tracing::info!(server = %name, text = %text, suppressed, "the program says");
             }
+            tail.look(&line, &given);
             tail.push(line);
         }
     };
@@ -385,17 +391,17 @@ async fn complain(
 /// Waits until the process ends, or ends it, and lets it be known with `gone`; keeps what it `said` last.
 async fn watch(
     (mut child, mut supervisor, gone): (Child, Supervisor, CancellationToken),
-    said: impl Future<Output = Vec<String>>,
+    said: impl Future<Output = Complaint>,
     (channel, noise): (Arc<Channel>, Arc<Noise>),
-    name: ServerName,
+    (name, sandbox): (ServerName, Option<Arc<Plan>>),
     tasks: Tasks,
 ) {
     let waited = async {
-        let ended = tokio::select! {
-            status = child.wait() => status.ok(),
-            () = channel.over.cancelled() => None,
-            () = tasks.halting() => None,
-            () = tasks.dismissed() => None,
+        let (ended, by) = tokio::select! {
+            status = child.wait() => (status.ok(), EndedBy::Itself),
+            () = channel.over.cancelled() => (None, if channel.is_lost() { EndedBy::Itself } else { EndedBy::Us }),
+            () = tasks.halting() => (None, EndedBy::Us),
+            () = tasks.dismissed() => (None, EndedBy::Us),
         };
         channel.over.cancel();
         let status = match ended {
@@ -404,18 +410,47 @@ async fn watch(
         };
         supervisor.has_ended();
         gone.cancel();
-        status
+        (status, by)
     };
-    let (status, said) = tokio::join!(waited, said);
-    let ended = status.map(|status| status.to_string());
-    // One that ends by itself and well has nothing to explain, nor has one that was made to end.
-    if status.is_some_and(|status| !status.success()) {
-        let last = said.join(" | ");
-        tracing::warn!(server = %name, status = ended, last = %last, "program ended with an error");
-    } else {
-        tracing::info!(server = %name, status = ended, "program ended");
-    }
+    let ((status, by), said) = tokio::join!(waited, said);
+    let closed = match (said.refused, sandbox) {
+        (Some(path), Some(plan)) => {
+            tokio::task::spawn_blocking(move || plan.closes(&path)).await.ok().flatten()
+        }
+        (None, _) | (_, None) => None,
+    };
+    let said = LastWords { lines: said.lines, closed };
+    log_end(&name, (status, by), &said);
     noise.ended(said);
+}
+
+/// Why a process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndedBy {
+    /// It ended by itself, or closed its end of the channel, or was given up for what it did.
+    Itself,
+    /// The gateway needs it no longer.
+    Us,
+}
+
+/// Logs that a process has ended. One that ends by itself and well has nothing to explain, nor has one whose input was
+/// closed: what it makes of that is of no interest to anybody.
+fn log_end(name: &ServerName, (status, by): (Option<ExitStatus>, EndedBy), said: &LastWords) {
+    let ended = status.map(|status| status.to_string());
+    let last = said.lines.join(" | ");
+    match (status.is_some_and(|status| !status.success()), by, &said.closed) {
+        (true, EndedBy::Itself, Some(closed)) => {
+            let (why, mend) = (closed.said(), closed.mend());
+            tracing::warn!(server = %name, status = ended, why = %why, mend = %mend, last = %last, "program ended with an error");
+        }
+        (true, EndedBy::Itself, None) => {
+            tracing::warn!(server = %name, status = ended, last = %last, "program ended with an error");
+        }
+        (true, EndedBy::Us, _) => {
+            tracing::debug!(server = %name, status = ended, last = %last, "program ended with an error when it was closed");
+        }
+        (false, ..) => tracing::info!(server = %name, status = ended, "program ended"),
+    }
 }
 
 /// Its input is closed by now; then it is asked, then it is made to. Its status, if it ended by itself.

@@ -51,6 +51,22 @@ impl<'a> Package<'a> {
 
 /// Which arguments name what a runner of packages runs.
 pub(super) fn packages(command: &str, args: &[String]) -> Vec<usize> {
+    runs(command, args).packages
+}
+
+/// The argument that names the executable of a package, where the package is named by an option before it.
+pub(super) fn executable(command: &str, args: &[String]) -> Option<usize> {
+    runs(command, args).executable
+}
+
+/// What a runner of packages runs, as the places of its arguments.
+#[derive(Debug, Default)]
+struct Runs {
+    packages: Vec<usize>,
+    executable: Option<usize>,
+}
+
+fn runs(command: &str, args: &[String]) -> Runs {
     let runner = program_name(command);
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let skipped = match (runner, &words[..]) {
@@ -61,9 +77,9 @@ pub(super) fn packages(command: &str, args: &[String]) -> Vec<usize> {
         ("pipx", ["run", ..]) => 1,
         ("uv", ["run", ..]) if words.contains(&"--with") => 1,
         ("uv", ["tool", "run", ..]) => 2,
-        _ => return Vec::new(),
+        _ => return Runs::default(),
     };
-    let mut found = Vec::new();
+    let (mut found, mut executable) = (Vec::new(), None);
     let (mut named, mut rest) = (false, words.iter().enumerate().skip(skipped));
     while let Some((n, word)) = rest.next() {
         match *word {
@@ -76,15 +92,18 @@ pub(super) fn packages(command: &str, args: &[String]) -> Vec<usize> {
                 named = true;
             }
             word if word.starts_with('-') => {}
-            // What comes after is for the package.
-            _ if named => break,
+            // What comes after is for it.
+            _ if named => {
+                executable = Some(n);
+                break;
+            }
             _ => {
                 found.push(n);
                 break;
             }
         }
     }
-    found
+    Runs { packages: found, executable }
 }
 
 /// The module that an interpreter of Python runs.

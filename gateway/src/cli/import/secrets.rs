@@ -1,16 +1,37 @@
 //! What may be written down and what may not. Nothing is taken for harmless because it is not known to be
-//! a secret: what is written is known words, and stands where no secret is expected. All else becomes a
-//! variable.
+//! a secret: what is written is known words, or ordinary ones behind a name, and stands where no secret is expected. All
+//! else becomes a variable.
+
+use std::net::IpAddr;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use gateway::settings::variables::replaced;
 
 /// What a name of a variable, a header or a flag has in it when a secret belongs there.
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 23] = [
     "key", "token", "secret", "pass", "pwd", "pw", "auth", "cred", "pin", "cookie", "session",
-    "bearer", "sign", "private", "hook", "dsn", "conn", "otp", "jwt", "_pat", "pat_",
+    "bearer", "sign", "private", "hook", "dsn", "conn", "otp", "jwt", "salt", "seed", "phrase",
+    "mnemonic",
 ];
+/// The same at the end of a word: `GITHUB_PAT`, and not `FILE_PATH`.
+const NAME_END: &str = "pat";
+/// Words after which a word says what is run: subcommands of runners and of servers.
+const SUBCOMMANDS: [&str; 8] = ["run", "exec", "dlx", "x", "tool", "start", "serve", "mcp"];
+/// What the name of a variable or a flag ends in that counts something, so that a long number belongs there.
+const COUNTS: [&str; 14] = [
+    "timeout", "ms", "seconds", "limit", "size", "port", "max", "min", "count", "interval", "ttl",
+    "depth", "length", "bytes",
+];
+/// Most digits of a number that counts something.
+const COUNT: usize = 9;
+/// Most items of a list of words, and most words of one of them.
+const ITEMS: usize = 16;
+const ITEM_WORDS: usize = 3;
+/// Longest item of a list of words, in bytes.
+const ITEM: usize = 24;
+/// Consonants in a row that no word has.
+const CONSONANTS: usize = 5;
 /// What a value may be that is one word, and what may stand alone in arguments.
 const WORDS: [&str; 29] = [
     "true",
@@ -171,8 +192,140 @@ const LONG: [&str; 5] = [
 
 /// Whether a secret belongs where this name stands.
 fn is_named(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    NAMES.iter().any(|word| lower.contains(word))
+        || words(name).iter().any(|word| word.to_ascii_lowercase().ends_with(NAME_END))
+}
+
+/// Whether `value` can be taken along for the variable or the flag `name` from the file of a client. That is more than
+/// what is shown of a configuration: ordinary words, lists of them, sizes and languages as well, where the name says that
+/// no secret belongs there. What is long, has digits among its letters or capitals could be drawn at random.
+pub(super) fn is_imported(name: &str, value: &str) -> bool {
+    let bare = name.trim_start_matches('-');
+    is_plain(name, value)
+        || bare.len() > 1
+            && !is_named(name)
+            && (is_ordinary(value) || is_count(bare, value) || value.parse::<IpAddr>().is_ok())
+}
+
+/// Whether it is made of ordinary words, or says how large or in which language something is.
+fn is_ordinary(value: &str) -> bool {
+    const SWITCHES: [&str; 6] = ["True", "False", "TRUE", "FALSE", "Yes", "No"];
+    SWITCHES.contains(&value)
+        || value.split(',').count() <= ITEMS && value.split(',').all(is_lower_words)
+        || value
+            .split_once('x')
+            .is_some_and(|(width, height)| is_number(width) && is_number(height))
+        || value.split_once('.').is_some_and(|(whole, part)| is_number(whole) && is_number(part))
+        || is_language(value)
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.len() <= NUMBER && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether it is a number behind the name of something that is counted.
+fn is_count(name: &str, value: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    NAMES.iter().any(|word| name.contains(word)) || name == "pat"
+    let last = name.rsplit(['-', '_']).next().unwrap_or_default();
+    let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    COUNTS.contains(&last) && digits && value.len() <= COUNT
+}
+
+/// Whether it is one to three words of small letters, with `-`, `_` or `.` between them: `ide-assistant`.
+fn is_lower_words(item: &str) -> bool {
+    let word = |word: &str| {
+        let is_small = word.bytes().all(|byte| byte.is_ascii_lowercase());
+        let mut runs = word.split(['a', 'e', 'i', 'o', 'u', 'y']);
+        !word.is_empty()
+            && word.len() <= WORD
+            && is_small
+            && (word.len() < CONSONANTS || runs.all(|run| run.len() < CONSONANTS))
+    };
+    let parts = item.split(['-', '_', '.']);
+    item.len() <= ITEM && parts.clone().count() <= ITEM_WORDS && parts.into_iter().all(word)
+}
+
+/// Whether it is the code of a language, with or without that of a country and an encoding: `de`, `pt-BR`, `en_US.UTF-8`.
+fn is_language(value: &str) -> bool {
+    let value = value.strip_suffix(".UTF-8").unwrap_or(value);
+    let (language, country) = value.split_once(['-', '_']).unwrap_or((value, "US"));
+    (2..=3).contains(&language.len())
+        && language.bytes().all(|byte| byte.is_ascii_lowercase())
+        && country.len() == 2
+        && country.bytes().all(|byte| byte.is_ascii_uppercase())
+}
+
+/// Whether it is a flag in camel case, and nothing with it: `--readOnly`.
+fn is_camel_flag(text: &str) -> bool {
+    let Some(name) = text.strip_prefix("--") else { return false };
+    let words = words(name);
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.bytes().all(|byte| byte.is_ascii_alphabetic())
+        && words.len() <= SHORT
+        && words.iter().all(|word| (2..=WORD).contains(&word.len()))
+}
+
+/// Whether an argument is the name of a flag, and nothing with it.
+pub(super) fn is_flag_name(text: &str) -> bool {
+    is_flag(text) || is_camel_flag(text)
+}
+
+/// Whether an argument is a long flag that its value may follow.
+pub(super) fn may_be_followed(text: &str) -> bool {
+    text.starts_with("--") && is_flag_name(text) && !ALONE.contains(&text)
+}
+
+/// Whether it is words that say what a program is to do, as the first of its arguments: `start-mcp-server`.
+fn is_order(text: &str) -> bool {
+    text.split('-').count() <= SHORT && text.split('-').all(|word| WORDS.contains(&word))
+}
+
+/// Whether it is a package in a repository, as runners of Python take it: `git+https://HOST/OWNER/NAME@VERSION`.
+fn is_repository_package(text: &str) -> bool {
+    let Some(url) = text.strip_prefix("git+") else { return false };
+    // What stands before the path is the host, and with an `@` a user.
+    let path = url.splitn(4, '/').nth(3).map_or(url.len(), |path| url.len() - path.len());
+    let at = url.rfind('@').filter(|at| *at >= path);
+    let (url, version) = match at.and_then(|at| url.split_at_checked(at)) {
+        Some((url, version)) => (url, version.strip_prefix('@')),
+        None => (url, None),
+    };
+    let is_hash = |version: &str| {
+        (7..=40).contains(&version.len()) && version.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let numbered = |version: &str| {
+        let number = version.strip_prefix('v').unwrap_or(version);
+        number.starts_with(|c: char| c.is_ascii_digit()) && is_words(number, "-.")
+    };
+    let is_version =
+        |version: &str| is_hash(version) || numbered(version) || is_lower_words(version);
+    is_plain_url(url) && version.is_none_or(is_version)
+}
+
+/// Whether an argument of a program can be taken along from the file of a client; see [`is_imported`].
+pub(super) fn is_imported_argument(at: At<'_>, text: &str) -> bool {
+    if is_plain_argument(at, text) || is_camel_flag(text) {
+        return true;
+    }
+    let package = |text: &str| is_package(without_extras(text)) || is_repository_package(text);
+    if let Some((flag, value)) = text.split_once('=').filter(|(flag, _)| is_flag_name(flag)) {
+        return is_imported(flag, value) || at == At::Package && !is_named(flag) && package(value);
+    }
+    match at {
+        At::Package => package(text),
+        At::Executable => is_package(text) && !text.contains(['@', '/', '=']),
+        At::Variable => {
+            let pair = text.split_once('=');
+            pair.is_some_and(|(name, value)| is_variable(name) && is_imported(name, value))
+        }
+        At::Image | At::Mount => false,
+        At::After(flag) if flag.starts_with('-') && !ALONE.contains(&flag) => {
+            is_flag_name(flag) && is_imported(flag, text)
+        }
+        At::After(word) if SUBCOMMANDS.contains(&word) => is_lower_words(text),
+        At::After(_) | At::First => is_order(text),
+    }
 }
 
 /// Whether `value` can be written down for the variable or the header `name`.
@@ -231,6 +384,8 @@ fn is_value(value: &str) -> bool {
     let number = value.len() <= NUMBER && value.bytes().all(|byte| byte.is_ascii_digit());
     number
         || WORDS.contains(&value)
+        // A database of SQLite that is in no file.
+        || value == ":memory:"
         || is_zone(value)
         || is_region(value)
         || is_path(value)
@@ -410,6 +565,8 @@ pub(super) fn is_plain_around(name: &str, bare: &str) -> bool {
 pub(in crate::cli) enum At<'a> {
     /// What a runner of packages runs.
     Package,
+    /// Which executable of a package it runs, where an option names the package.
+    Executable,
     /// What a runner of containers runs.
     Image,
     /// Names a variable that a container gets, with or without a value.
@@ -433,6 +590,7 @@ pub(in crate::cli) fn is_plain_argument(at: At<'_>, text: &str) -> bool {
     }
     match at {
         At::Package => is_package(without_extras(text)),
+        At::Executable => is_value(text),
         At::Image => is_image(text),
         At::Variable => match text.split_once('=') {
             Some((name, value)) => is_variable(name) && is_plain(name, value),
@@ -597,8 +755,9 @@ pub(super) fn variable_name(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{
-        At, Places, is_plain, is_plain_argument, is_plain_around, is_plain_command,
-        is_plain_folder, is_plain_name, is_plain_url, placeholders,
+        At, Places, is_imported, is_imported_argument, is_plain, is_plain_argument,
+        is_plain_around, is_plain_command, is_plain_folder, is_plain_name, is_plain_url,
+        placeholders,
     };
 
     #[test]
@@ -637,6 +796,9 @@ mod tests {
             ("DB_PASSWORD", "123456", false),
             ("NUMBER", "123456", false),
             ("NAME", "hunter", false),
+            ("FILE_PATH", "/srv/files/memory.jsonl", true),
+            ("MY_PAT_FILE", "info", false),
+            ("DB", ":memory:", true),
             ("SLASH", "/9j4AAQSkZJRg", false),
             ("SLASH", "/hunter2", false),
             ("SLASH", "/secretword", false),
@@ -671,6 +833,73 @@ mod tests {
             assert_eq!(is_plain(name, value), plain, "{name}={value}");
         }
         assert!(!is_plain_url("https://example.com/mcp#x9"));
+    }
+
+    #[test]
+    fn more_is_taken_along_from_a_client_where_no_secret_belongs() {
+        for (name, value, taken) in [
+            ("GITHUB_TOOLSETS", "repos,issues", true),
+            ("--context", "ide-assistant", true),
+            ("--viewport", "1280x720", true),
+            ("MEMORY_FILE_PATH", "/home/me/memory.jsonl", true),
+            ("LANGUAGE", "pt-BR", true),
+            ("LANG", "en_US.UTF-8", true),
+            ("READ_ONLY", "True", true),
+            ("TIMEOUT", "300000", true),
+            ("HOST", "127.0.0.1", true),
+            ("RATIO", "0.75", true),
+            ("API_KEY", "repos", false),
+            ("CONNECTION", "default", false),
+            ("GITHUB_PAT", "repos", false),
+            ("DSN", "local", false),
+            ("SEED_PHRASE", "one,two,three", false),
+            ("NUMBER", "300000", false),
+            ("NAME", "hunter2", false),
+            ("NAME", "Hunter", false),
+            ("NAME", "xkcdqwrtz", false),
+            ("NAME", "abcdefghijklmnop", false),
+            ("NAME", "correct-horse-battery-staple", false),
+            ("NAME", "aB3dE5fG7hI9", false),
+            ("NAME", "a b", false),
+            ("NAME", "repos,,issues", false),
+            ("URL", "https://example.com/mcp?code=x", false),
+            ("-p", "firefox", false),
+        ] {
+            assert_eq!(is_imported(name, value), taken, "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn more_arguments_are_taken_along_from_a_client() {
+        for (at, text, taken) in [
+            (At::Executable, "serena", true),
+            (At::Executable, "markitdown-mcp", true),
+            (At::Package, "git+https://github.com/oraios/serena", true),
+            (At::Package, "git+https://github.com/oraios/serena@v1.2.3", true),
+            (At::Package, "--from=markitdown-mcp", true),
+            (At::After("serena"), "start-mcp-server", true),
+            (At::After("run"), "my-server", true),
+            (At::After("--context"), "ide-assistant", true),
+            (At::After("--client-type"), "persistent", true),
+            (At::First, "--viewport=1280x720", true),
+            (At::First, "--readOnly", true),
+            (At::After("--db-path"), ":memory:", true),
+            (At::Variable, "GITHUB_TOOLSETS=repos,issues", true),
+            (At::Variable, "GITHUB_TOKEN=repos", false),
+            (At::Executable, "ghp_0Zk3Vq8Lw5Xn2Rt7Yb4Hc9Jd6Fm1Gs0Pa2Qe", false),
+            (At::Package, "git+https://ana:hunter2@github.com/oraios/serena", false),
+            (At::Package, "git+https://github.com/a/b?token=x", false),
+            (At::After("--token"), "repos", false),
+            (At::After("--authMode"), "repos", false),
+            (At::First, "--hQzKdLpWmXaBc", false),
+            (At::First, "hunter", false),
+            (At::First, "-phunter", false),
+            (At::After("-p"), "hunter", false),
+            (At::After("run"), "hunter2pass", false),
+            (At::Mount, "repos", false),
+        ] {
+            assert_eq!(is_imported_argument(at, text), taken, "{at:?} {text}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use policy::pipeline::Policy;
 use policy::work::Budget;
 
 use super::super::printable::in_a_line;
+use super::super::ungranted::Ungranted;
 use super::super::why::thing;
 use super::super::{complain, say};
 use super::{Named, changed, checked, locked, now, taking_back};
@@ -121,7 +122,8 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
     if count == 0 && !approve.identity {
         not_revoked(&lock, &named)?;
     }
-    let done = told(&settings.policy, &candidates, &consents);
+    let mut done = told(&settings.policy, &candidates, &consents);
+    done.extend(ungranted(&settings, &consents));
     drop(candidates);
     let at = now();
     let approval = Approval { by: by.as_deref(), at: &at, keep: approve.keep };
@@ -400,6 +402,18 @@ fn told(policy: &Policy, candidates: &[Candidate<'_>], consents: &[Consent]) -> 
         }
     }
     lines
+}
+
+/// What is approved and shown to nobody all the same, because no rule grants it.
+fn ungranted(settings: &Settings, consents: &[Consent]) -> Vec<String> {
+    let things = consents.iter().filter_map(|consent| {
+        let (kind, name) = consent.offer.as_ref()?;
+        let mut servers = settings.servers.iter().map(|server| &server.name);
+        let server = servers.find(|server| server.as_str() == &*consent.server)?;
+        Some((server, *kind, &**name))
+    });
+    let found = Ungranted::among(&settings.policy, things);
+    found.iter().map(|one| format!("note: {one}")).collect()
 }
 
 /// That a definition stays withheld, and what can be done about it.

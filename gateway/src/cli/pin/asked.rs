@@ -39,7 +39,7 @@ impl Propose {
 }
 
 /// A time such as `30s`; a number alone is of seconds.
-fn patience(text: &str) -> Result<Duration, String> {
+pub(in crate::cli) fn patience(text: &str) -> Result<Duration, String> {
     let time = match text.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
         Err(_) => humantime::parse_duration(text).map_err(|error| error.to_string())?,
@@ -144,6 +144,9 @@ fn warn(survey: &Survey) {
     let server = &survey.server;
     if let Some(why) = &survey.failed {
         say(&format!("warning: the server `{server}` could not be asked: {why}"));
+    }
+    if let Some(mend) = &survey.mend {
+        say(&format!("  what to do about `{server}`: {mend}"));
     }
     for (kind, why) in &survey.unread {
         let list = kind.list();

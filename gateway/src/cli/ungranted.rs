@@ -1,0 +1,104 @@
+//! What was approved and is shown to nobody, because no rule of the policy allows it to any caller.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use policy::drift::visible;
+use policy::lock::{Lock, State};
+use policy::name::ServerName;
+use policy::offer::Kind;
+use policy::pipeline::Policy;
+
+/// Most names that are said of one server and one key.
+const NAMED: usize = 5;
+
+/// What of one server and one kind was approved, and no rule allows.
+#[derive(Debug)]
+pub(super) struct Ungranted {
+    /// The server.
+    pub(super) server: ServerName,
+    /// The key of a rule that names such things: `tools`, `prompts` or `resources`.
+    key: &'static str,
+    /// The names of the things, as they may be shown.
+    names: Vec<String>,
+}
+
+impl Ungranted {
+    /// What is approved in a lockfile for these servers, and no rule of `policy` allows.
+    pub(super) fn all<'a>(
+        policy: &Policy,
+        lock: &Lock,
+        servers: impl IntoIterator<Item = &'a ServerName>,
+    ) -> Vec<Self> {
+        let of_server = |server: &'a ServerName| {
+            let locked = lock.servers.get(server.as_str()).into_iter();
+            let offers = locked.flat_map(|locked| &locked.offers);
+            let approved = offers.filter(|(_, versions)| {
+                versions.iter().any(|version| version.state == State::Approved)
+            });
+            approved.map(move |((kind, name), _)| (server, *kind, &**name))
+        };
+        Self::among(policy, servers.into_iter().flat_map(of_server))
+    }
+
+    /// Those of `things` that no rule of `policy` allows.
+    pub(super) fn among<'a>(
+        policy: &Policy,
+        things: impl Iterator<Item = (&'a ServerName, Kind, &'a str)>,
+    ) -> Vec<Self> {
+        let mut found: BTreeMap<(&ServerName, &'static str), Vec<String>> = BTreeMap::new();
+        for (server, kind, name) in things {
+            if let Some(key) = key(kind)
+                && !policy.access().allows_anybody(server, kind, name)
+            {
+                found.entry((server, key)).or_default().push(visible(name));
+            }
+        }
+        let one = |((server, key), names): ((&ServerName, _), _)| Self {
+            server: server.clone(),
+            key,
+            names,
+        };
+        found.into_iter().map(one).collect()
+    }
+
+    /// What is so, without what to do about it.
+    pub(super) fn said(&self) -> String {
+        let Self { key, names, .. } = self;
+        let noun = if let [_] = &names[..] { key.trim_end_matches('s') } else { key };
+        let shown: Vec<_> = names.iter().take(NAMED).map(|name| format!("`{name}`")).collect();
+        let more = match names.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!(
+            "{} {noun} approved and granted to nobody by any rule: {}{more}",
+            names.len(),
+            shown.join(", ")
+        )
+    }
+
+    /// How it is mended.
+    pub(super) fn mend(&self) -> String {
+        let Self { server, key, .. } = self;
+        format!(
+            "to show them, write `{key}: ['*']` or their names in an `allow` rule of `{server}`; otherwise leave it so"
+        )
+    }
+}
+
+impl fmt::Display for Ungranted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {}; {}", self.server, self.said(), self.mend())
+    }
+}
+
+/// The key of a rule that names things of this kind; none of what stands in no lockfile.
+const fn key(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Tool => Some("tools"),
+        Kind::Prompt => Some("prompts"),
+        Kind::Resource | Kind::Template => Some("resources"),
+        Kind::Method => None,
+    }
+}
