@@ -281,6 +281,11 @@ pub fn is_order(text: &str) -> bool {
     document.is_ok_and(|document| score(&document) >= THRESHOLD)
 }
 
+/// Whether a tool of this name changes or sends something, by the words of its name.
+pub(crate) fn names_a_change(name: &str) -> bool {
+    tokens::parts(name).any(|part| LEXICON.writing.contains(part.to_lowercase().as_str()))
+}
+
 /// The words of a text, for those who make a model.
 #[must_use]
 pub fn words(text: &str, name: &str) -> Vec<Token> {

@@ -7,7 +7,7 @@ use crate::places::Answer;
 use crate::work::Budget;
 use proptest::prelude::*;
 
-const ANA: Reader<'_> = Reader { caller: "ana", others: None };
+const ANA: Reader<'_> = Reader { caller: "ana", tools: None };
 
 fn contents(results: Handlings) -> Contents {
     let servers = vec![Pattern::new("*")];
