@@ -34,7 +34,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use self::carried::Carried;
 pub use self::carried::Learned;
-pub(crate) use self::directions::{Mention, Others, ToolNames};
+pub(crate) use self::directions::{Mention, Others, SeenTools, ToolNames};
 pub use self::handling::{Direction, Handling, Handlings};
 pub(crate) use self::host::note as authority_note;
 use self::lens::{Class, Found, Lens};
@@ -183,8 +183,8 @@ impl Default for Contents {
 pub(crate) struct Reader<'a> {
     /// For whom marks are the same.
     pub(crate) caller: &'a str,
-    /// What it sees of other servers, where that is known.
-    pub(crate) others: Option<Others<'a>>,
+    /// What it sees of the tools that are named, where that is known.
+    pub(crate) tools: Option<SeenTools<'a>>,
 }
 
 /// What was seen in one message, and what has become of it.
@@ -296,7 +296,7 @@ impl Contents {
         budget: &Budget,
     ) -> Seen {
         let lens = self.lens(server, Direction::Result, reader.caller, None, budget);
-        walk::look(&Lens { others: reader.others, ..lens }, value, sealed)
+        walk::look(&Lens { tools: reader.tools, ..lens }, value, sealed)
     }
 
     /// The same for what a caller sends that is not rewritten: it is what was decided about. What would
@@ -337,7 +337,7 @@ impl Contents {
             Ok(labelled) => {
                 let (caller, labelled) = (reader.caller, labelled.as_ref());
                 let lens = self.lens(server, Direction::Result, caller, labelled, budget);
-                let lens = Lens { others: reader.others, ..lens };
+                let lens = Lens { tools: reader.tools, ..lens };
                 walk::look(&if bare { lens.bare() } else { lens }, value, sealed)
             }
             Err(finding) => Seen { blocked: Some(finding), ..Seen::default() },
@@ -435,7 +435,7 @@ impl Contents {
             server: server.as_str(),
             key: &self.key,
             caller,
-            others: None,
+            tools: None,
             budget,
         }
     }

@@ -281,6 +281,11 @@ pub fn is_order(text: &str) -> bool {
     document.is_ok_and(|document| score(&document) >= THRESHOLD)
 }
 
+/// Whether a tool of this name changes or sends something, by the words of its name.
+pub(crate) fn names_a_change(name: &str) -> bool {
+    tokens::parts(name).any(|part| LEXICON.writing.contains(part.to_lowercase().as_str()))
+}
+
 /// The words of a text, for those who make a model.
 #[must_use]
 pub fn words(text: &str, name: &str) -> Vec<Token> {
@@ -427,7 +432,7 @@ impl Reader {
         tokens: &mut Vec<Token>,
     ) {
         let none = BTreeSet::new();
-        let identifier = slot != Slot::Text && !text.trim().contains(' ');
+        let identifier = !slot.is_text() && !text.trim().contains(' ');
         let (words, alternating) = if identifier {
             let parts: Vec<&str> = tokens::parts(text).collect();
             if parts.len() < 6 && text.len() < 60 {
@@ -446,20 +451,26 @@ impl Reader {
             let spaced =
                 if separators >= 5 { text.replace(['_', '-'], " ") } else { parts.join(" ") };
             tokens::of(&spaced, "\0", &none)
-        } else if slot == Slot::Text {
-            tokens::of(text, &self.name.to_lowercase(), &self.parameters)
+        } else if slot.is_text() {
+            tokens::of(
+                &harmless::without_sources(text),
+                &self.name.to_lowercase(),
+                &self.parameters,
+            )
         } else {
             tokens::of(text, "\0", &none)
         };
         self.alternating.extend(alternating);
-        let words = harmless::without(self.repair(words));
+        let words = self.repair(words);
+        let words = if slot == Slot::Flag { harmless::without_checks(words) } else { words };
+        let words = harmless::without(words);
         let end = |tokens: &mut Vec<Token>| {
             if tokens.last().is_some_and(|last| **last != *".") {
                 tokens.push(".".into());
             }
         };
         end(tokens);
-        if slot == Slot::Text && !*marked {
+        if slot.is_text() && !*marked {
             *marked = true;
             tokens.push("^".into());
         }

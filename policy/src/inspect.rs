@@ -433,8 +433,17 @@ fn string(text: &str, at: &str, findings: &mut Vec<Finding>) {
         find(Detector::HiddenCharacters, note);
     }
     for (detector, note) in leaks::all(text) {
-        find(detector, note);
+        // A regular expression is code, and one word however long it is.
+        if note != leaks::RANDOM_WORD || !is_expression(text, at) {
+            find(detector, note);
+        }
     }
+}
+
+/// Whether a text is the `pattern` of a schema, and has signs that only an expression has.
+fn is_expression(text: &str, at: &str) -> bool {
+    let schema = ["/inputSchema/", "/outputSchema/"].iter().any(|schema| at.starts_with(schema));
+    schema && at.ends_with("/pattern") && text.contains(['[', '(', '\\'])
 }
 
 /// What is the matter with characters of a text that are not shown, if it has any.
@@ -510,6 +519,25 @@ mod tests {
             let definition = serde_json::json!({ "name": "read", "description": text });
             assert_eq!(detectors(&definition), [], "{text}");
         }
+    }
+
+    #[test]
+    fn a_regular_expression_is_no_word() {
+        let long =
+            r"^(?:[A-Z]{2}\d{6}[A-D]?|\d{3}-\d{2}-\d{4}|GB[0-9]{9}QX|[a-f0-9]{8}_Zk[w-z]{5})$";
+        let random = "aGVsbG8gd29ybGQgQm9iIFhZWjEyMzQ1Njc4OTBxd2VydHl1aW9w";
+        let definition = |key: &str, text: &str| {
+            serde_json::json!({ "name": "t", "inputSchema": { "type": "object", "properties": {
+                "id": { "type": "string", key: text } } } })
+        };
+        assert_eq!(detectors(&definition("pattern", long)), []);
+        for (key, text) in [("description", long), ("pattern", random), ("default", random)] {
+            let found = detectors(&definition(key, text));
+            assert_eq!(found, [Detector::OversizedText], "{key} {text}");
+        }
+        // All else is looked for in an expression too.
+        let key = "(?:AKIAQ3EGRZ7XK2MWPLVT)";
+        assert_eq!(detectors(&definition("pattern", key)), [Detector::Secrets]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 
 use super::KEPT;
 use super::carried::{Carried, Hashing, Letters, ShownValue};
-use super::directions::{self, Others};
+use super::directions::{self, SeenTools};
 use super::handling::{Direction, Handling};
 use super::mark::{self, Marks};
 use super::orders::{self, Order};
@@ -98,8 +98,8 @@ pub(super) struct Lens<'a> {
     pub(super) server: &'a str,
     pub(super) key: &'a [u8; 32],
     pub(super) caller: &'a str,
-    /// What its reader sees of other servers, where that is known.
-    pub(super) others: Option<Others<'a>>,
+    /// What its reader sees of the tools that are named, where that is known.
+    pub(super) tools: Option<SeenTools<'a>>,
     /// What looking may cost.
     pub(super) budget: &'a Budget,
 }
@@ -545,10 +545,10 @@ impl Lens<'_> {
     /// The text without what gives orders or directs to tools of other servers, if there is any and it is
     /// to be taken out.
     fn obeyed(&self, text: &str, seen: &mut Glance) -> Option<String> {
-        let orders = |text: &str| orders::find(text, self.budget);
+        let tools = self.tools.filter(|_| self.is_result());
+        let orders = |text: &str| orders::find(text, tools, self.budget);
         let left = self.unordered(text, Detector::PlantedInstructions, seen, orders);
-        let others = self.others.filter(|_| self.is_result());
-        let Some(others) = others else { return left };
+        let Some(others) = tools.and_then(|tools| tools.others) else { return left };
         let directions = |text: &str| directions::find(text, others, self.budget);
         let now = left.as_deref().unwrap_or(text);
         self.unordered(now, Detector::ToolDirections, seen, directions).or(left)

@@ -7,6 +7,8 @@ use super::solicit;
 
 /// What two of the rules are called. What they find is none where it is forbidden: warnings say the same words.
 pub(super) const CONFIDENTIAL: &str = "has something confidential sent away";
+/// The note of the rule for calls that the model is obliged to make.
+pub(super) const OBLIGES: &str = "obliges the model to call a tool";
 pub(super) const ADDRESSED: &str = "has something sent to an address";
 
 /// A pattern.
@@ -88,7 +90,7 @@ pub(super) const RULES: [Rule; 25] = [
     Rule { weight: 110, weak: false, note: "sets earlier instructions aside",
         words: &["ignor", "olvida", "oublie", "vergiss", "esque\u{e7}a", "dimentica", "忽略", "无视", "無視", "忘记", "игнорир", "забудь"],
         pattern: r#"(?i)(?-u:\b)(?:ignor(?:a|ad|e|ez|ier[et]|ieren sie|are|i)|olvida|oubliez?|vergiss|esqueça|dimentica)(?-u:\b)[^.\n]{0,60}(?:instruc|instruk|anweisung|istruzion|instruç|consigne|befehl|órdenes|ordres|página|fonction|funktion|anterior|précédent|vorherig|precedent)|(?:忽略|无视|無視|忘记)[^.\n。]{0,12}(?:指令|指示|说明|命令|规则)|(?:игнорируй|игнорировать|забудь)[^.\n]{0,40}(?:инструкц|указани|команд)"# },
-    Rule { weight: 90, weak: false, note: "obliges the model to call a tool",
+    Rule { weight: 90, weak: false, note: OBLIGES,
         words: &["must", "always", "should", "have to", "need to", "required to"],
         pattern: r#"(?i-u)\b(?:must|should|always|have to|need to|required to)\b(?: \w+){0,5} (?:call|use|invoke|append|add|set)\b[^.\n]{0,24}['"`]\w[\w.:-]{2,60}|\b(?:must|should|always|have to|need to)\b (?:\w+ ){0,2}(?:call|invoke|append)\b[^.\n]{0,30}\b(?:tool|to all|to every|argument)\b"# },
     Rule { weight: 90, weak: false, note: "makes a call the condition of another",

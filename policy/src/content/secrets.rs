@@ -4,6 +4,7 @@
 
 mod commands;
 mod forms;
+mod places;
 
 use std::sync::LazyLock;
 
@@ -12,6 +13,7 @@ use memchr::memmem;
 
 use self::commands::flagged;
 use self::forms::{embedded, format};
+use self::places::Place;
 use super::lens::{Class, Found};
 use super::vendors;
 use crate::coding;
@@ -333,7 +335,11 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     if start.len() < SHORTEST && !given() || !is_varied(start) || is_placeholder(start) {
         return;
     }
-    if let Some(at) = joined(start).filter(|_| start.len() == whole.len()) {
+    let place = Place::of(text.get(..from).unwrap_or_default(), start);
+    if is_shown(text, from, end, place) {
+        return;
+    }
+    if let Some(at) = key_within(place, start).filter(|_| start.len() == whole.len()) {
         return out.push(Found::new(Class::Secret, "credential", from + at, from + whole.len()));
     }
     // What is not given as a value has to look like one.
@@ -344,6 +350,22 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     let before = text.get(text.floor_char_boundary(from.saturating_sub(BEFORE))..from);
     let Some(rule) = called(before.unwrap_or_default(), start) else { return };
     out.push(Found::new(Class::Secret, rule, from, end));
+}
+
+/// Whether a word is a path or a `key` that a service shows to everybody, and nothing before it says otherwise.
+fn is_shown(text: &str, from: usize, end: usize, place: Option<Place<'_>>) -> bool {
+    let before = text.get(text.floor_char_boundary(from.saturating_sub(BEFORE))..from);
+    let said = before.unwrap_or_default();
+    let open = !names_secret(said) && !said.to_ascii_lowercase().contains("token");
+    open && (place.is_some_and(Place::is_public) || places::is_figma(text, from, end))
+}
+
+/// Where a value begins in a word that has its name in it, or a key in the path of a service.
+fn key_within(place: Option<Place<'_>>, word: &str) -> Option<usize> {
+    match place.map(Place::key) {
+        Some(Ok(key)) => key,
+        None | Some(Err(places::NotPlain)) => joined(word),
+    }
 }
 
 /// Whether a text ends with a word, in any case.

@@ -111,7 +111,7 @@ mod tests {
     use crate::work::Budget;
 
     fn solicits(text: &str) -> bool {
-        orders::find(text, &Budget::unlimited()).is_some_and(|order| order.is_one())
+        orders::find(text, None, &Budget::unlimited()).is_some_and(|order| order.is_one())
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub fn built_in() -> &'static Model {
 /// How much the patterns beside it find in a text; from 1 on it is taken for orders.
 #[must_use]
 pub fn patterns(text: &str) -> f32 {
-    super::orders::patterns(text, &Budget::unlimited()).map_or(0.0, |order| order.value())
+    super::orders::patterns(text, None, &Budget::unlimited()).map_or(0.0, |order| order.value())
 }
 
 /// Reads a text word by word: where each stands, whether a sentence begins with it, and its features.

@@ -7,7 +7,7 @@ use crate::places::Answer;
 use crate::work::Budget;
 use proptest::prelude::*;
 
-const ANA: Reader<'_> = Reader { caller: "ana", others: None };
+const ANA: Reader<'_> = Reader { caller: "ana", tools: None };
 
 fn contents(results: Handlings) -> Contents {
     let servers = vec![Pattern::new("*")];
@@ -100,6 +100,93 @@ fn each_form_is_known_and_what_only_looks_like_it_is_not() {
         ("1234567890", None),
     ] {
         assert_eq!(found(text).first().map(String::as_str), expected, "{text}");
+    }
+}
+
+#[test]
+fn the_ids_in_the_addresses_of_pages_are_no_credentials() {
+    let component = "f7a3c0d9e8b21456a0c3d5e7f9012b34c5d6e7f8";
+    for text in [
+        "https://acme.slack.com/archives/C024BE91L",
+        "https://acme.slack.com/archives/C024BE91L/p1671234567890129",
+        "acme.slack.com/archives/C024BE91L/p1671234567890129",
+        "https://acme.slack.com/archives/C024BE91L/p1671234567890129?thread_ts=1671234567.890129&cid=C024BE91L",
+        "https://app.slack.com/client/T024BE7LD/C024BE91LXY",
+        "https://www.figma.com/design/LKQ4FJ4bTnCSjedbRpk931",
+        "https://www.figma.com/design/LKQ4FJ4bTnCSjedbRpk931/branch/AbCdEf0123456789abcdEF/Name",
+        "https://figma.com/file/LKQ4FJ4bTnCSjedbRpk931/Sample",
+        "figma.com/proto/LKQ4FJ4bTnCSjedbRpk931/Sample",
+        "https://www.figma.com/board/LKQ4FJ4bTnCSjedbRpk931/x",
+        "https://api.figma.com/v1/files/LKQ4FJ4bTnCSjedbRpk931",
+        "Failed to make request to Figma API endpoint '/files/LKQ4FJ4bTnCSjedbRpk931': fetch failed",
+        "Figma API endpoint '/images/abcdefghij0123456789ab?ids=1:2&format=png&scale=2'",
+        "fileKey: LKQ4FJ4bTnCSjedbRpk931",
+        r#"{"fileKey":"LKQ4FJ4bTnCSjedbRpk931"}"#,
+        &format!("components:\n  '1:2':\n    id: '1:2'\n    key: {component}\n    name: Button\n"),
+        &format!("components:\n  - key: {component}\n    name: Button\n"),
+        &format!("componentSets:\n  '1:3':\n    key: {component}\n"),
+        &format!(r#"{{"components":{{"1:2":{{"key":"{component}","name":"B"}}}}}}"#),
+        &format!(
+            r#"[{{"key":"{component}","file_key":"LKQ4FJ4bTnCSjedbRpk931","node_id":"1:2"}}]"#
+        ),
+        "https://sentry.io/organizations/acme/issues/4567890123/",
+        "https://acme.sentry.io/issues/4567890123/?project=1",
+        "https://acme.sentry.io/issues/4567890123/events/0123456789abcdef0123456789abcdef/",
+        "https://discord.com/channels/123456789012345678/987654321098765432",
+        "https://discord.com/channels/123456789012345678/987654321098765432/112233445566778899",
+        "https://airtable.com/appAbC123dEf456Gh/tblXyZ987wVu654Ts/viwAbC123dEf456Gh",
+        "https://api.cloudflare.com/client/v4/zones/023e105f4ecef8ad9ca31a8372d0c353",
+        "https://api.cloudflare.com/client/v4/zones/023e105f4ecef8ad9ca31a8372d0c353/dns_records",
+        "https://notion.so/0123456789abcdef0123456789abcdef",
+        "https://open.spotify.com/track/4uLU6hMCjMI75M1A2tKUQC",
+        "https://twitter.com/a/status/1671234567890129012",
+        "https://acme.zendesk.com/agent/tickets/123456",
+        "https://app.hubspot.com/contacts/1234567/contact/12345678901",
+        "https://vercel.com/acme/web/8fGHjkLmNpQrStUvWxYz12345678",
+        "https://app.netlify.com/sites/acme/deploys/64b7f0c2e1a2b3c4d5e6f708",
+        "https://bitbucket.org/acme/repo/commits/0123456789abcdef0123456789abcdef01234567",
+    ] {
+        assert_eq!(found(text), [""; 0], "{text}");
+    }
+}
+
+#[test]
+fn a_secret_in_an_address_is_found() {
+    let hex = "f7a3c0d9e8b21456a0c3d5e7f9012b34c5d6e7f8";
+    let bot = "AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw1";
+    for (text, expected) in [
+        (
+            "https://hooks.slack.com/services/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",
+            "webhook",
+        ),
+        ("hooks.slack.com/services/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", "credential"),
+        ("https://discord.com/api/webhooks/123456789012345678/AbC123dEf456GhI789jKlMno", "webhook"),
+        ("https://mainnet.infura.io/v3/9f8e7d6c5b4a39281706f5e4d3c2b1a0", "credential"),
+        ("https://chat.mattermost.com/hooks/9f8e7d6c5b4a39281706f5e4d3", "credential"),
+        (
+            "https://events.pagerduty.com/integration/9f8e7d6c5b4a39281706f5e4d3c2b1a0/enqueue",
+            "credential",
+        ),
+        ("https://slack.com/api/conversations?token=9f8e7d6c5b4a39281706", "credential"),
+        (
+            "https://figma.com/design/LKQ4FJ4bTnCSjedbRpk931/x?access_token=LKQ4FJ4bTnCSjedbRpk931aa",
+            "credential",
+        ),
+        ("figma key: LKQ4FJ4bTnCSjedbRpk931aa", "credential"),
+        ("secret: /files/LKQ4FJ4bTnCSjedbRpk931aa9", "credential"),
+        (&format!("https://acme.slack.com/oauth/{hex}"), "credential"),
+        (&format!("https://acme.slack.com/archives/token/{hex}"), "credential"),
+        (&format!("https://airtable.com/{hex}"), "credential"),
+        (&format!("cloudflare api key {hex}"), "credential"),
+        (&format!("api:\n  key: {hex}\n  name: production"), "credential"),
+        (&format!("components:\n  api_key: {hex}\n    name: Button"), "credential"),
+        (&format!("https://api.telegram.org/bot123456789:{bot}/getMe"), "telegram-token"),
+        (
+            &format!("https://api.telegram.org/file/bot123456789:{bot}/documents/file_1.jpg"),
+            "telegram-token",
+        ),
+    ] {
+        assert!(found(text).iter().any(|rule| rule == expected), "{text}: {:?}", found(text));
     }
 }
 

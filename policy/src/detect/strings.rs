@@ -23,6 +23,15 @@ pub(super) enum Slot {
     Word,
     /// Text.
     Text,
+    /// Text that describes an argument that is true or false.
+    Flag,
+}
+
+impl Slot {
+    /// Whether it is text, of whatever it is.
+    pub(super) const fn is_text(self) -> bool {
+        matches!(self, Self::Text | Self::Flag)
+    }
 }
 
 /// A string, and where it stands as a JSON Pointer.
@@ -84,6 +93,15 @@ pub(super) fn parameters(definition: Value<'_>) -> BTreeSet<String> {
     out
 }
 
+/// Whether a schema admits nothing but true and false, or nothing at all.
+fn is_flag(schema: Value<'_>) -> bool {
+    let Some(sort) = schema.get("type") else { return false };
+    let is = |value: Value<'_>, known: &str| value.as_str().is_some_and(|name| name == known);
+    is(sort, "boolean")
+        || sort.items().any(|one| is(one, "boolean"))
+            && sort.items().all(|one| is(one, "boolean") || is(one, "null"))
+}
+
 struct Walk {
     pieces: Vec<Piece>,
     /// There was more than is looked at.
@@ -123,8 +141,16 @@ impl Walk {
         for (n, item) in value.items().enumerate() {
             self.value(item, key, false, &inside(at, &n.to_string()));
         }
+        let flag = !names && at.starts_with("/inputSchema/") && is_flag(value);
         for (name, member) in value.members() {
             let at = inside(at, &name);
+            if flag
+                && name == "description"
+                && let Some(text) = member.as_str()
+            {
+                self.push(Slot::Flag, &text, at);
+                continue;
+            }
             if names || !LEXICON.keys.contains(&*name) {
                 self.push(Slot::Key, &name, at.clone());
             }

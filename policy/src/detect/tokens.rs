@@ -22,6 +22,10 @@ const TOKEN: &str = r#"(?xi)
 "#;
 /// Files that hold what is nobody else's business.
 const SENSITIVE: &str = r"(?i)(\.ssh|id_rsa|id_ed25519|\.env(?-u:\b)|\.aws|/etc/(passwd|shadow|sudoers|hosts)|\.npmrc|\.netrc|\.git-?credentials|\.kube|kubeconfig|mcp\.json|claude_desktop|\.gnupg|\.bash_history|\.zsh_history|\.bashrc|\.zshrc|\.docker/config|\.pypirc|cookies|wallet|keychain|\.pem(?-u:\b)|authorized_keys|login.?data|credentials|secrets?(?-u:\b)|\.cursor|\.config/|history)";
+/// Stages of an aggregation of MongoDB, in lower case: a query has them, and no model goes through them.
+pub(super) const STAGES: &str = "addfields|bucket|bucketauto|count|densify|facet|fill|geonear|graphlookup|group|limit|lookup|\
+    match|merge|out|project|rankfusion|redact|replaceroot|replacewith|rerank|sample|scorefusion|search|searchmeta|set|\
+    setwindowfields|skip|sort|sortbycount|unionwith|unset|unwind|vectorsearch";
 /// Longest quotation that is looked for, in bytes.
 const QUOTATION: usize = 160;
 /// Longest run without white space that is read as one, in bytes. From each word in a run the pattern
@@ -209,6 +213,12 @@ impl Around<'_> {
             && after.is_some_and(|c| matches!(c, '`' | '\'' | '"' | '’' | '”' | '('))
     }
 
+    /// Whether it is a stage of an aggregation (`$vectorSearch`), and no name of a tool.
+    fn is_stage(&self, lower: &str) -> bool {
+        let before = self.text.get(..self.start).unwrap_or_default();
+        before.ends_with('$') && STAGES.split('|').any(|stage| stage == lower)
+    }
+
     /// Whether what follows calls it a tool.
     fn is_called_a_tool(&self) -> bool {
         let rest = self.text.get(self.end..).unwrap_or_default();
@@ -242,6 +252,9 @@ fn word(
         word.matches('-').count() >= 2 && word == lower && plain(word) && !LEXICON.has(lower);
     let shouting = word == word.to_uppercase();
     let camel = is_camel(word) && !is_alternating(word) && !shouting;
+    if camel && around.is_stage(lower) {
+        return out.push(lower.into());
+    }
     if snake || camel || kebab {
         let words: Vec<&str> = parts(word).collect();
         if words.len() >= 6 && !known {
@@ -324,6 +337,8 @@ mod tests {
             ("Set `to` to 'x y z' with self_tool", "set PARAM to to QSTR x y z with SELF"),
             ("the 'search' tool deletes 3 API_KEY", "the IDENTR tool deletes NUM CONSTID"),
             ("sendEmail is well-known", "IDENTW is well known"),
+            ("a $match after $vectorSearch", "a match after vectorsearch"),
+            ("vectorSearch and $sendEmail", "IDENTR and IDENTW"),
         ] {
             assert_eq!(words(text), expected, "{text}");
         }

@@ -11,6 +11,8 @@ use super::Detector;
 const LONGEST: usize = 8 * 1024;
 /// From this length on a word is looked at for being random.
 const RANDOM: usize = 40;
+/// What such a word is called.
+pub(super) const RANDOM_WORD: &str = "has a long word that is no word";
 
 const MARKUP: &str = r"(?i)<!--|<\s*(?:script|iframe|object|embed|style|link|svg|form|meta|base)\b|\bjavascript:|\bon(?:error|load|click)\s*=|!\[[^\]]*\]\(\s*https?:|\[//\]:";
 const SECRET: &str = r"-----BEGIN [A-Z ]*PRIVATE KEY-----|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36,}\b|\bgithub_pat_[A-Za-z0-9_]{60,}\b|\bglpat-[A-Za-z0-9_-]{20,}|\bxox[abprs]-[A-Za-z0-9-]{20,}|\bsk-[A-Za-z0-9_-]{32,}|\bsk_live_[A-Za-z0-9]{20,}|\bAIza[0-9A-Za-z_-]{35}|\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}|\bnpm_[A-Za-z0-9]{36}\b|://[^/\s:@]{2,}:[^/\s:@]{6,}@";
@@ -37,7 +39,7 @@ pub(super) fn all(text: &str) -> impl Iterator<Item = (Detector, &'static str)> 
     if text.len() > LONGEST {
         found.push((Detector::OversizedText, "is longer than anybody reads"));
     } else if text.split_whitespace().any(is_random) {
-        found.push((Detector::OversizedText, "has a long word that is no word"));
+        found.push((Detector::OversizedText, RANDOM_WORD));
     }
     found.into_iter()
 }

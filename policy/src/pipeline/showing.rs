@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::sending::passed;
 use super::{Expectation, Policy, Released, Shown, Terms, View};
 use crate::ask;
-use crate::content::{self, Direction, Mention, Others, Over, Reader, Seen};
+use crate::content::{self, Direction, Mention, Others, Over, Reader, Seen, SeenTools};
 use crate::control::{Control, Ran};
 use crate::decision::Mode;
 use crate::inspect::{Detector, Finding};
@@ -176,7 +176,8 @@ impl Policy {
         }
     }
 
-    /// Has `look` look at what `server` says as what `principal` reads, who sees what it does of other servers.
+    /// Has `look` look at what `server` says as what `principal` reads, who sees what it does of its tools and those
+    /// of other servers.
     fn read_by<T>(
         &self,
         principal: &Principal,
@@ -186,7 +187,13 @@ impl Policy {
         let shadows = self.shadows.load_full();
         let others = |mention: &Mention| self.is_of_another(principal, server, mention, &shadows);
         let others = has_others(&shadows, server, &others);
-        look(Reader { caller: principal.id.as_str(), others })
+        let own = |mention: &Mention| {
+            shadows.names().is_of_own(server, mention, |name| {
+                let offer = shadows.offer(server, Kind::Tool, name);
+                offer.is_some_and(|offer| self.about(principal, server, offer).shows())
+            })
+        };
+        look(Reader { caller: principal.id.as_str(), tools: Some(SeenTools { own: &own, others }) })
     }
 
     /// Whether something that a text of `server` names is a tool of another one that `principal` sees.

@@ -6,12 +6,16 @@ use crate::content::lens::{Class, Found};
 
 /// How far back the beginning of a command line is looked for, in bytes.
 const COMMAND: usize = 120;
+/// Length of what stands behind the number of a bot of Telegram, in bytes.
+const BOT: usize = 35;
 
 /// What is given on a command line, or as a name and a password in base64 (RFC 7617).
 pub(super) fn flagged(text: &str, from: usize, end: usize) -> Option<Found> {
     let bytes = text.as_bytes();
-    if end - from == 35 && of_bot(text.get(..from)?) {
-        return Some(Found::new(Class::Secret, "telegram-token", from, end));
+    // The token of a bot may be a part of a path.
+    let token = bytes.get(from..end)?.iter().take(BOT + 1).take_while(|b| **b != b'/').count();
+    if token == BOT && of_bot(text.get(..from)?) {
+        return Some(Found::new(Class::Secret, "telegram-token", from, from + BOT));
     }
     // Most words have another word before them.
     if from < 3 || !bytes.get(from - 1).is_some_and(|b| matches!(b, b' ' | b'=' | b'"' | b'\'')) {
