@@ -189,8 +189,8 @@ impl Policy {
         let others = has_others(&shadows, server, &others);
         let own = |mention: &Mention| {
             shadows.names().is_of_own(server, mention, |name| {
-                let offer = shadows.offer(server, Kind::Tool, name);
-                offer.is_some_and(|offer| self.about(principal, server, offer).shows())
+                let mut listed = shadows.listed(server, Kind::Tool, name);
+                listed.any(|offer| self.about(principal, server, offer).shows())
             })
         };
         look(Reader { caller: principal.id.as_str(), tools: Some(SeenTools { own: &own, others }) })
