@@ -33,6 +33,15 @@ impl LogLimit {
         }
     }
 
+    /// At most one in each such time.
+    #[must_use]
+    pub const fn every(time: Duration) -> Self {
+        Self {
+            pace: Pace::new(1, time, 1),
+            state: Mutex::new(State { written: Gcra::new(), suppressed: 0 }),
+        }
+    }
+
     /// Whether a line may be written at `now`, and how many were suppressed since the last one that was;
     /// `None` where it may not, and then it is counted.
     pub fn allow(&self, now: Instant) -> Option<u64> {

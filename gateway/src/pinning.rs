@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use policy::alike::Remade;
 use policy::constraint::Missed;
 use policy::content::without_values;
 use policy::decision::Mode;
@@ -24,7 +25,7 @@ use policy::lock::{Exception, Lock, State, Version};
 use policy::name::ServerName;
 use policy::offer::{Catalog, Kind, Offer};
 use policy::pin::{Digest, Subject};
-use policy::pins::{Accepted, Pins, Unfit};
+use policy::pins::{Accepted, Pins, Unfit, volatile_members};
 use policy::pipeline::Policy;
 use policy::shadow::{self, Shadows};
 use tokio::time::Instant;
@@ -215,6 +216,9 @@ struct Followed {
     /// When that was last read.
     seen: Instant,
     former: BTreeSet<Digest>,
+    /// What `pins.volatile` would have to name so that the last one that differed from what is approved did not; empty
+    /// where more than defaults differed.
+    remade: Vec<Box<str>>,
 }
 
 /// What tells whether files have changed.
@@ -743,7 +747,8 @@ impl Keeper {
         };
         let Some(followed) = held.followed.get_mut(place) else {
             let seen = Instant::now();
-            let followed = Followed { now: digest, seen, former: BTreeSet::new() };
+            let followed =
+                Followed { now: digest, seen, former: BTreeSet::new(), remade: Vec::new() };
             held.followed.insert(place.clone(), followed);
             return false;
         };
@@ -762,6 +767,13 @@ impl Keeper {
         if followed.now == digest {
             return false;
         }
+        let known = held.pins.volatile.get(place).map_or(&[][..], Vec::as_slice);
+        if !approved(&digest) {
+            let members =
+                || volatile_members(versions, offer.definition(), known, Remade::Returned);
+            followed.remade = if place.1 == Kind::Tool { members() } else { Vec::new() };
+        }
+        let members = followed.remade.clone();
         let left = std::mem::replace(&mut followed.now, digest);
         // Two versions that are both approved may be offered side by side.
         let strange = !approved(&left);
@@ -775,7 +787,8 @@ impl Keeper {
             let action = self.settings.on_inconsistent();
             self.act(held, place, action);
             let what = "it was this before, then something else: it differs between callers, replicas or times";
-            self.tell(place, Unfit::Inconsistent.code(), action, Some(digest), what);
+            let next = self.volatile_step(place, &members, Remade::Returned);
+            self.tell_with(place, Unfit::Inconsistent.code(), action, Some(digest), what, next);
         }
         fresh
     }
@@ -833,7 +846,11 @@ impl Keeper {
                 let versions = lock.servers.get(server);
                 let versions = versions.map_or(&[][..], |locked| locked.versions(kind, name));
                 let drift = drift::nearest(versions, subject, offer.definition());
-                self.drifted(held, place, digest, &drift)
+                let known = held.pins.volatile.get(place).map_or(&[][..], Vec::as_slice);
+                let members =
+                    || volatile_members(versions, offer.definition(), known, Remade::Reordered);
+                let members = if kind == Kind::Tool { members() } else { Vec::new() };
+                self.drifted(held, place, digest, &Changed { drift, members })
             }
         }
     }
@@ -844,8 +861,9 @@ impl Keeper {
         held: &mut Held,
         place: &Place,
         digest: Option<Digest>,
-        drift: &Drift<'_>,
+        changed: &Changed<'_>,
     ) -> bool {
+        let drift = &changed.drift;
         let changes = &drift.changes;
         let gravest = changes.iter().map(|change| change.risk).max().unwrap_or(Risk::Other);
         let actions = changes.iter().map(|change| self.settings.action(change.risk));
@@ -855,7 +873,11 @@ impl Keeper {
             let (risk, at) = (change.risk.as_str(), self.told_name(&change.at));
             write!(what, "; {risk} at `{at}`: {}", change.what).unwrap_or_default();
         }
-        self.tell(place, Unfit::Changed.code(), action, digest, &what);
+        let is_held = matches!(action, Action::Hold | Action::QuarantineServer);
+        let next = self.volatile_step(place, &changed.members, Remade::Reordered);
+        let next = next.filter(|_| is_held);
+        let next = next.or_else(|| self.next_step(place, Unfit::Changed.code(), action));
+        self.tell_with(place, Unfit::Changed.code(), action, digest, &what, next);
         match (action, digest) {
             (Action::Accept | Action::Alert, Some(digest)) => {
                 let within = drift.from.filter(|_| drift.is_within());
@@ -993,7 +1015,8 @@ impl Keeper {
             self.tell(&place, unfit.code(), Action::Hold, digest, unfit.note());
         } else if versions.iter().any(|version| version.state == State::Approved) {
             let drift = drift::nearest(&versions, Subject::Server, said.value());
-            if self.drifted(&mut held, &place, digest, &drift) {
+            let changed = Changed { drift, members: Vec::new() };
+            if self.drifted(&mut held, &place, digest, &changed) {
                 self.publish(&held);
             }
         } else {
@@ -1011,6 +1034,20 @@ impl Keeper {
         digest: Option<Digest>,
         what: &str,
     ) {
+        let next = self.next_step(place, code, action);
+        self.tell_with(place, code, action, digest, what, next);
+    }
+
+    /// The same, with what to do `next` about it, which is for the log alone.
+    fn tell_with(
+        &self,
+        place: &Place,
+        code: &'static str,
+        action: Action,
+        digest: Option<Digest>,
+        what: &str,
+        next: Option<String>,
+    ) {
         let (server, kind, name) = place;
         let of = match kind {
             Kind::Method => "what it says of itself".to_owned(),
@@ -1024,13 +1061,31 @@ impl Keeper {
         };
         let digest = digest.map(|digest| format!(" {digest}")).unwrap_or_default();
         let what: String = format!("server `{server}`, {of}: {code}, {done};{digest}; {what}");
-        match self.next_step(place, code, action) {
+        match next {
             _ if action == Action::Accept => tracing::info!("{what}"),
             Some(next) => tracing::warn!("{what}; {next}"),
             None => tracing::warn!("{what}"),
         }
         self.metrics.definition_changes.add(1);
         self.record("definition", &what);
+    }
+
+    /// What to do about a tool of which `pins.volatile` should name these `members`; nothing where there are none.
+    fn volatile_step(
+        &self,
+        (server, _, name): &Place,
+        members: &[Box<str>],
+        remade: Remade,
+    ) -> Option<String> {
+        if members.is_empty() || !self.has_lockfile() {
+            return None;
+        }
+        let is_shown = |text: &str| self.told_name(text) == text;
+        // What could be a secret is not told.
+        let entry = (is_shown(name) && members.iter().all(|at| is_shown(at)))
+            .then(|| volatile_entry(server, name, members))
+            .flatten();
+        Some(volatile_advice(entry.as_deref(), remade))
     }
 
     /// What to do about a definition that is held, where an approval would show it.
@@ -1050,6 +1105,45 @@ impl Keeper {
              --reason TEXT` approves it"
         ))
     }
+}
+
+/// What is different about a definition that is not as it was approved.
+struct Changed<'a> {
+    /// The changes, and from what.
+    drift: Drift<'a>,
+    /// What `pins.volatile` would have to name, where only the order within defaults differs.
+    members: Vec<Box<str>>,
+}
+
+/// The line that leaves values of a tool out of the comparison, below `pins: {volatile: …}`. Nothing where a name that
+/// the server chose could be read as something else in YAML.
+#[must_use]
+pub fn volatile_entry(server: &str, tool: &str, members: &[Box<str>]) -> Option<String> {
+    let plain = |text: &str| {
+        text.chars().all(|c| c.is_ascii_alphanumeric() || "_-./~$".contains(c))
+            && text.contains(|c: char| c.is_ascii_alphabetic())
+    };
+    let is_plain = plain(tool) && members.iter().all(|at| plain(at));
+    is_plain.then(|| {
+        format!("- {{server: {server}, tool: '{tool}', members: [{}]}}", members.join(", "))
+    })
+}
+
+/// What to do about a tool of which only defaults differ that its server makes anew at every start.
+#[must_use]
+pub fn volatile_advice(entry: Option<&str>, remade: Remade) -> String {
+    let why = match remade {
+        Remade::Reordered => "only the order within defaults differs from what was approved",
+        Remade::Returned => "only defaults differ from what was approved, and they have come back",
+    };
+    let how = match entry {
+        Some(entry) => format!("write `{entry}` under `volatile` of `pins`"),
+        None => "name these defaults of it in `pins.volatile`".to_owned(),
+    };
+    format!(
+        "{why}: where its server makes them anew at every start, no approval lasts; {how} instead of the one that may be there, \
+         which leaves them out of the comparison"
+    )
 }
 
 /// The names of tools and prompts of which a definition is approved.

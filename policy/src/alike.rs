@@ -45,11 +45,80 @@ const PLACES: usize = 16;
 pub fn differing(one: Value<'_>, other: Value<'_>) -> Vec<String> {
     let mut places = Vec::new();
     differ(one, other, &mut String::new(), &mut places);
-    places
+    places.into_iter().map(|place| place.at).collect()
+}
+
+/// What shows that a server makes a value anew at every start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remade {
+    /// It has the same items in another order.
+    Reordered,
+    /// It was this before, and something else in between.
+    Returned,
+}
+
+/// What `pins.volatile` has to name so that two definitions of a tool are alike, where they differ in defaults alone and
+/// those were `remade`: the members that it names already (`known`), and these. Nothing where it would have to name
+/// anything else: what a model reads is not to be left out because it was seen before.
+#[must_use]
+pub fn volatile_defaults(
+    one: Value<'_>,
+    other: Value<'_>,
+    known: &[Box<str>],
+    remade: Remade,
+) -> Vec<Box<str>> {
+    let mut places = Vec::new();
+    differ(one, other, &mut String::new(), &mut places);
+    let is_remade = |place: &&Differing<'_>| {
+        let single = is_single(place.one) && is_single(place.other);
+        let is_default = place.at.ends_with("/default") && single;
+        is_default && (remade == Remade::Returned || is_reordered(place.one, place.other))
+    };
+    let found: BTreeSet<&str> =
+        places.iter().filter(is_remade).map(|place| place.at.as_str()).collect();
+    let is_new = |at: &&str| !known.iter().any(|known| **known == **at);
+    let new: Vec<&str> = found.into_iter().filter(is_new).collect();
+    let members: Vec<Box<str>> =
+        known.iter().cloned().chain(new.iter().map(|at| Box::from(*at))).collect();
+    let subject = Subject::Offer(Kind::Tool);
+    let like = settled(subject, one, &members);
+    // It is said only where it helps.
+    let helps = like.is_some() && like == settled(subject, other, &members);
+    if helps && !new.is_empty() && members.len() <= PLACES { members } else { Vec::new() }
+}
+
+/// Whether two values are lists of the same items in another order, or texts that are such lists with commas.
+fn is_reordered(one: Value<'_>, other: Value<'_>) -> bool {
+    let items = |value: Value<'_>| -> Option<Vec<Vec<u8>>> {
+        let mut items: Vec<_> = match value.as_str() {
+            Some(text) => text.split(',').map(|item| item.trim().as_bytes().to_vec()).collect(),
+            None => value
+                .items()
+                .map(|item| {
+                    let mut out = Vec::new();
+                    write_canonical(&mut out, item).map(|()| out).ok()
+                })
+                .collect::<Option<_>>()?,
+        };
+        items.sort();
+        Some(items)
+    };
+    let (ours, theirs) = (items(one), items(other));
+    ours.as_ref().is_some_and(|items| items.len() > 1) && ours == theirs
+}
+
+/// A place at which two definitions differ.
+struct Differing<'a> {
+    /// Where, as a JSON Pointer.
+    at: String,
+    /// The value of the one; the object that it is in where the one has none there.
+    one: Value<'a>,
+    /// The same of the other.
+    other: Value<'a>,
 }
 
 /// INVARIANT: the depth of a document is bounded, so the recursion is.
-fn differ(one: Value<'_>, other: Value<'_>, at: &mut String, places: &mut Vec<String>) {
+fn differ<'a>(one: Value<'a>, other: Value<'a>, at: &mut String, places: &mut Vec<Differing<'a>>) {
     let plain = |value| {
         let mut out = Vec::new();
         write_canonical(&mut out, value).map(|()| out).ok()
@@ -58,7 +127,7 @@ fn differ(one: Value<'_>, other: Value<'_>, at: &mut String, places: &mut Vec<St
         return;
     }
     if !one.is_object() || !other.is_object() {
-        places.push(at.clone());
+        places.push(Differing { at: at.clone(), one, other });
         return;
     }
     let names = |value: Value<'_>| -> BTreeSet<String> {
@@ -70,7 +139,7 @@ fn differ(one: Value<'_>, other: Value<'_>, at: &mut String, places: &mut Vec<St
         at.push_str(&escaped(name));
         match (one.get(name), other.get(name)) {
             (Some(one), Some(other)) => differ(one, other, at, places),
-            _ if places.len() < PLACES => places.push(at.clone()),
+            _ if places.len() < PLACES => places.push(Differing { at: at.clone(), one, other }),
             _ => {}
         }
         at.truncate(length);
@@ -235,7 +304,7 @@ impl AlikeWriter<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::Alike;
+    use super::{Alike, Remade, volatile_defaults};
     use crate::json::{Bounds, Document};
     use crate::kind::Kind;
     use crate::pin::{Digest, Subject};
@@ -272,6 +341,40 @@ mod tests {
         }
         let dependent = |a: &str, b: &str| json!({ "dependentRequired": { "p": [a, b] } });
         assert!(same(&dependent("x", "y"), &dependent("y", "x")));
+    }
+
+    #[test]
+    fn what_is_to_be_named_as_volatile_is_defaults_alone_and_only_where_that_helps() {
+        let members = |one: &Value, other: &Value, remade: Remade| {
+            let parse = |value: &Value| {
+                Document::parse(tool(value).to_string().into(), &Bounds::MESSAGE).unwrap()
+            };
+            let (one, other) = (parse(one), parse(other));
+            volatile_defaults(one.root(), other.root(), &["/x".into()], remade).join(" ")
+        };
+        let with = |default: Value, about: &str| json!({ "description": about, "required": ["p", "q"], "properties": { "p": { "default": default } } });
+        let at = "/x /inputSchema/properties/p/default";
+        let both = [Remade::Reordered, Remade::Returned];
+        for (one, other, wanted) in [
+            (json!("a,b, c"), json!("c,a,b"), [at, at]),
+            (json!(["a", "b"]), json!(["b", "a"]), [at, at]),
+            (json!("a,b"), json!("a,c"), ["", at]),
+            (json!("day 1"), json!("day 2"), ["", at]),
+            (json!({ "a": 1 }), json!({ "a": 2 }), ["", ""]),
+            (json!("a"), json!("a"), ["", ""]),
+        ] {
+            for (remade, wanted) in both.into_iter().zip(wanted) {
+                let found = members(&with(one.clone(), "x"), &with(other.clone(), "x"), remade);
+                assert_eq!(found, wanted, "{one} {other}");
+                // Another text beside it is read by models, and stays a change.
+                let found = members(&with(one.clone(), "x"), &with(other.clone(), "y"), remade);
+                assert_eq!(found, "", "{one} {other}");
+            }
+        }
+        // A list that is a set is no change, and not named.
+        let mut sets = with(json!("b,a"), "x");
+        sets["required"] = json!(["q", "p"]);
+        assert_eq!(members(&with(json!("a,b"), "x"), &sets, Remade::Reordered), at);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use arc_swap::ArcSwapOption;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::alike::Volatile;
+use crate::alike::{Remade, Volatile, volatile_defaults};
 use crate::inspect::Excused;
 use crate::json::{Fragment, Value};
 use crate::lock::{Exception, Lock, Locked, State, Version};
@@ -19,6 +19,21 @@ use crate::pin::{Digest, Subject};
 use crate::schema::Compilable;
 use crate::template::UriTemplate;
 use crate::uri::{self, ResourceUri};
+
+/// What `pins.volatile` has to name of a tool so that `definition` is as one of `versions` that is approved, where only
+/// defaults that were `remade` differ; see [`volatile_defaults`]. `known` is what it names already.
+#[must_use]
+pub fn volatile_members(
+    versions: &[Version],
+    definition: Value<'_>,
+    known: &[Box<str>],
+    remade: Remade,
+) -> Vec<Box<str>> {
+    let approved = versions.iter().filter(|version| version.state == State::Approved);
+    let members = approved
+        .map(|version| volatile_defaults(version.definition.value(), definition, known, remade));
+    members.into_iter().find(|members| !members.is_empty()).unwrap_or_default()
+}
 
 /// Why a definition may not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

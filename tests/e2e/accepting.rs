@@ -530,6 +530,9 @@ fn a_value_that_differs_at_every_start_is_named_and_can_be_left_out() {
         let text = printed(&config.verb(&["pin"]));
         let differs = "tools/work differs at every start: /inputSchema/properties/day/default";
         assert!(text.contains(differs), "{text}");
+        let entry =
+            "`- {server: up, tool: 'work', members: [/inputSchema/properties/day/default]}`";
+        assert!(text.contains(entry), "{text}");
         assert_eq!(fs::read(&lock).unwrap(), before, "no version is added at every start");
         assert_eq!(config.tried(&["pin", "verify"]).status.code(), Some(4));
         config.pins = format!(
@@ -552,6 +555,82 @@ fn a_value_that_differs_at_every_start_is_named_and_can_be_left_out() {
         shown(&client, &[]);
         assert_eq!(client.call("work", &json!({})).code(), -32602);
         assert_eq!(gateway.last()["reason"], "definition-changed");
+    }
+}
+
+/// A tool whose argument `fields` has this default.
+fn with_default(default: &str) -> Value {
+    let mut work = tool("work");
+    let fields = json!({ "type": "string", "default": default });
+    work["inputSchema"] = json!({ "type": "object", "properties": { "fields": fields } });
+    json!({ "tools": [work] })
+}
+
+#[test]
+fn a_default_in_another_order_is_told_with_the_line_that_leaves_it_out() {
+    let entry = "- {server: up, tool: 'work', members: [/inputSchema/properties/fields/default]}";
+    let advice = format!("write `{entry}` under `volatile` of `pins`");
+    for era in ERAS {
+        let state: State = Arc::new(Mutex::new(with_default("summary,status,owner")));
+        let (server, folder) = (server(era, &state), Folder::new());
+        let mut config = Config::of(&server.url()).limits("catalogAge: 1ms");
+        config = config.approved(&lockfile(&folder));
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        shown(&client, &["work"]);
+        *state.lock().unwrap() = with_default("owner,summary,status");
+        shown(&client, &[]);
+        gateway.says(&advice);
+        drop(gateway);
+        config.verb(&["pin"]);
+        let list = printed(&config.verb(&["pin", "list"]));
+        assert!(
+            list.contains("volatile: only the order within defaults") && list.contains(&advice),
+            "{list}"
+        );
+        let approved = printed(&config.verb(&["pin", "approve", "--yes", "--by", "ana"]));
+        assert!(
+            approved.contains("note: up tools/work: ") && approved.contains(&advice),
+            "{approved}"
+        );
+        // With that line every order is the one that was approved.
+        config.pins =
+            format!("{{file: '{}', volatile: [{}]}}", lockfile(&folder).display(), &entry[2..]);
+        for order in ["status,owner,summary", "summary,owner,status"] {
+            *state.lock().unwrap() = with_default(order);
+            let verified = config.tried(&["pin", "verify"]);
+            assert_eq!(verified.status.code(), Some(0), "{}", printed(&verified));
+        }
+        // Another item, or another text beside it, is a change that is told as ever.
+        config.pins = format!("{{file: '{}'}}", lockfile(&folder).display());
+        *state.lock().unwrap() = with_default("summary,status,password");
+        config.verb(&["pin"]);
+        let list = printed(&config.verb(&["pin", "list"]));
+        assert!(!list.contains("volatile:"), "{list}");
+    }
+}
+
+#[test]
+fn a_default_that_comes_back_is_told_with_the_line_that_leaves_it_out() {
+    for era in ERAS {
+        let state: State = Arc::new(Mutex::new(with_default("day 1")));
+        let (server, folder) = (server(era, &state), Folder::new());
+        let config = Config::of(&server.url()).limits("catalogAge: 1ms");
+        let gateway = config.approved(&lockfile(&folder)).start();
+        let client = gateway.client(era, ANA);
+        shown(&client, &["work"]);
+        *state.lock().unwrap() = with_default("day 2");
+        shown(&client, &[]);
+        assert!(!gateway.said().contains("`volatile` of `pins`"), "one change alone shows nothing");
+        *state.lock().unwrap() = with_default("day 1");
+        let told = || {
+            drop(client.tools());
+            gateway
+                .said()
+                .contains("members: [/inputSchema/properties/fields/default]")
+                .then_some(())
+        };
+        eventually("the line", told);
     }
 }
 

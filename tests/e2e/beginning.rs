@@ -590,7 +590,7 @@ fn a_doctor_finds_what_is_not_well_and_says_what_to_do() {
 fn a_doctor_waits_as_long_as_pin_and_says_what_gives_a_slow_program_longer() {
     let folder = Folder::new();
     let program = folder.path().join("slow");
-    fs::write(&program, "#!/bin/sh\nexec cat > /dev/null\n").unwrap();
+    fs::write(&program, "#!/bin/sh\nwhile read -r line; do :; done\n").unwrap();
     let server = format!("- {{name: slow, command: sh, args: ['{}']}}", program.display());
     let (code, looks) = looked(&Config::with(&server, "[slow]"), &["--timeout", "1s"]);
     assert_eq!(code, Some(1), "{looks:?}");

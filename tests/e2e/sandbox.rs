@@ -992,6 +992,32 @@ fn a_program_that_fails_while_the_gateway_closes_it_is_no_warning() {
 }
 
 #[test]
+fn a_question_that_a_program_asks_again_and_again_is_logged_once_with_what_allows_it() {
+    let folder = Folder::new();
+    let script = folder.path().join("server");
+    let text = format!(
+        "#!/bin/sh\nfor n in 1 2 3 4 5 6 7 8 9; do\n\
+         echo '{{\"jsonrpc\":\"2.0\",\"id\":\"roots'$n'\",\"method\":\"roots/list\"}}'\ndone\n\
+         grep --line-buffered -v '\"roots[0-9]\"' | '{}' canary\n",
+        binary().display()
+    );
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut config =
+        Config::with(&format!("- {{name: up, command: '{}'}}", script.display()), "[up]");
+    config.pins = format!("{{file: '{}'}}", folder.path().join("lock").display());
+    // `pin` asks twice.
+    for (verb, most) in [(&["scan", "--fail-on", "none"][..], 1), (&["pin"], 2)] {
+        let output = config.tried(verb);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{verb:?}: {said}");
+        let count = said.matches("a question of the server was refused").count();
+        assert!((1..=most).contains(&count), "{verb:?}: {said}");
+        assert!(said.contains("`serverRequests: {roots: {}}` of the server"), "{said}");
+    }
+}
+
+#[test]
 fn a_program_does_not_change_what_a_program_for_a_secret_is_told_to_run_or_to_read() {
     for era in ERAS {
         let folder = Folder::new();

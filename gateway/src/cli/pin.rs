@@ -20,16 +20,18 @@ use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
 use gateway::clock::{Clock as _, System};
 use gateway::file::{replace, replace_while};
+use gateway::pinning::{volatile_advice, volatile_entry};
 use gateway::report::Chain;
 use gateway::settings::lockfile::{self, LONGEST_REASON, LockError};
 use gateway::settings::{Approvers, Settings};
 use gateway::survey::Survey;
+use policy::alike::Remade;
 use policy::drift::{self, Change, visible};
 use policy::inspect::Finding;
 use policy::lock::{Lock, Locked, State, Version};
 use policy::offer::{Kind, Offer};
 use policy::pin::{Digest, Subject};
-use policy::pins::Unfit;
+use policy::pins::{Unfit, volatile_members};
 use policy::pipeline::Policy;
 use serde_json::json;
 
@@ -281,6 +283,22 @@ fn differences(settings: &Settings, lock: &Lock, survey: &Survey) -> Vec<Differe
         note(thing(*kind, name), Unfit::Removed, None, Vec::new(), None);
     }
     found
+}
+
+/// What `pins.volatile` should say of a definition of a tool that differs from what was approved by the order within
+/// defaults alone: no approval of it would last.
+fn volatile(
+    settings: &Settings,
+    server: &str,
+    offer: Option<(Kind, &str)>,
+    (versions, version): (&[Version], &Version),
+) -> Option<String> {
+    let (Kind::Tool, tool) = offer? else { return None };
+    let known = settings.pins.volatile.get(&(server.into(), Kind::Tool, tool.into()));
+    let known = known.map_or(&[][..], Vec::as_slice);
+    let members = volatile_members(versions, version.definition.value(), known, Remade::Reordered);
+    let entry = || volatile_entry(server, tool, &members);
+    (!members.is_empty()).then(|| volatile_advice(entry().as_deref(), Remade::Reordered))
 }
 
 /// What is not as it was approved, in words.
@@ -600,6 +618,13 @@ fn list(list: &List) -> Result<ExitCode, ExitCode> {
         });
         rows.extend(of_server.chain(offers).map(|(thing, version)| (&**server, thing, version)));
     }
+    let advice = |server: &str, thing: &str, version: &Version| {
+        let locked = lock.servers.get(server)?;
+        let named =
+            locked.offers.iter().find(|((kind, name), _)| self::thing(*kind, name) == thing);
+        let ((kind, name), versions) = named?;
+        volatile(&settings, server, Some((*kind, name)), (versions, version))
+    };
     let field = |version: &Version| {
         let fields = Digest::of_fields(version.digest.subject(), version.definition.value());
         let fields = fields.unwrap_or_default().into_iter();
@@ -645,6 +670,11 @@ fn list(list: &List) -> Result<ExitCode, ExitCode> {
                 }
                 if version.state == State::Revoked {
                     continue;
+                }
+                if version.state == State::Pending
+                    && let Some(advice) = advice(server, &thing, version)
+                {
+                    writeln!(out, "         volatile: {advice}").unwrap_or_default();
                 }
                 for finding in withheld_in(&settings.policy, &thing, version).1 {
                     let why = why::finding(server, &thing, &finding);

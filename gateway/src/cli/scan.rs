@@ -113,8 +113,8 @@ pub(super) fn run(scan: &Scan) -> ExitCode {
     let file = scan.input.as_deref().unwrap_or(&scan.which.config).display().to_string();
     print(&match scan.format {
         Output::Human => {
-            let scope = Scope { count, hidden: found.len() - shown.len(), unasked };
-            human(&shown, &scope)
+            let scanning = Scanning { count, hidden: found.len() - shown.len(), unasked };
+            human(&shown, &scanning)
         }
         Output::Json => as_json(&shown),
         Output::Sarif => as_sarif(&shown, &file),
@@ -178,7 +178,7 @@ impl Unasked {
 
 /// What a scan was about.
 #[derive(Clone, Copy, Debug)]
-struct Scope {
+struct Scanning {
     /// How many definitions were looked at.
     count: usize,
     /// How many findings are not shown.
@@ -366,8 +366,8 @@ fn likeness(likeness: Likeness) -> Severity {
 const PLACES: usize = 5;
 
 /// Findings by severity, kind and what is said of them.
-fn human(found: &[&Found], scope: &Scope) -> String {
-    let Scope { count, hidden, unasked } = *scope;
+fn human(found: &[&Found], scanning: &Scanning) -> String {
+    let Scanning { count, hidden, unasked } = *scanning;
     if unasked.count > 0 && unasked.count == unasked.of {
         let servers = if unasked.of == 1 { "server" } else { "servers" };
         return format!("nothing is known: {0} of {0} {servers} could not be asked\n", unasked.of);

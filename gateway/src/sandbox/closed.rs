@@ -97,9 +97,9 @@ fn path_length(text: &str, before: char) -> usize {
     text.find(is_end).unwrap_or(text.len())
 }
 
-/// Why a path is closed.
+/// ClosedBecause a path is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Why {
+enum ClosedBecause {
     /// It is one of the gateway's own files.
     Own,
     /// Nothing new can be made in this folder, because files of the gateway are in it or below it.
@@ -114,11 +114,11 @@ enum Why {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
     path: PathBuf,
-    why: Why,
+    why: ClosedBecause,
 }
 
 impl Plan {
-    /// Why the sandbox closes `path`, which a program was refused; nothing where it does not, or where the user of the
+    /// ClosedBecause the sandbox closes `path`, which a program was refused; nothing where it does not, or where the user of the
     /// gateway may not use the path either.
     #[must_use]
     pub fn closes(&self, path: &Path) -> Option<Closed> {
@@ -129,29 +129,29 @@ impl Plan {
         let place = real(path);
         let why = match around.left(&place, Access::Full) {
             Some(Access::Full) => self.why_closed(&place)?,
-            Some(Access::List | Access::Read) | None => Why::Own,
+            Some(Access::List | Access::Read) | None => ClosedBecause::Own,
         };
         Some(Closed { path: path.to_owned(), why })
     }
 
-    /// Why a path is closed that is none of the gateway's own files.
-    fn why_closed(&self, path: &Path) -> Option<Why> {
+    /// ClosedBecause a path is closed that is none of the gateway's own files.
+    fn why_closed(&self, path: &Path) -> Option<ClosedBecause> {
         let folder = path.ancestors().find(|folder| fs::symlink_metadata(folder).is_ok())?;
         let may = |wanted| access(folder, wanted).is_ok();
         let is_listed = self.write.iter().any(|listed| path.starts_with(real(listed)));
         match self.rest {
             Files::Any if is_of_the_system(path) && !is_listed => {
-                return may(rustix::fs::Access::WRITE_OK).then_some(Why::System);
+                return may(rustix::fs::Access::WRITE_OK).then_some(ClosedBecause::System);
             }
             Files::Listed if !is_listed => {
-                return may(rustix::fs::Access::READ_OK).then_some(Why::Unlisted);
+                return may(rustix::fs::Access::READ_OK).then_some(ClosedBecause::Unlisted);
             }
             Files::Any | Files::Listed => {}
         }
         let sealed = folder.is_dir()
             && self.around().is_on_the_way(folder)
             && may(rustix::fs::Access::WRITE_OK);
-        sealed.then(|| Why::Sealed(folder.to_owned()))
+        sealed.then(|| ClosedBecause::Sealed(folder.to_owned()))
     }
 }
 
@@ -161,18 +161,18 @@ impl Closed {
     pub fn said(&self) -> String {
         let path = self.path.display();
         match &self.why {
-            Why::Own => format!(
+            ClosedBecause::Own => format!(
                 "its sandbox closes `{path}`, which is one of the gateway's own files or is kept from changes as they are"
             ),
-            Why::Sealed(folder) => format!(
+            ClosedBecause::Sealed(folder) => format!(
                 "its sandbox closes `{path}`: nothing new can be made in `{}`, because files of the gateway are in it or \
                  below it",
                 folder.display()
             ),
-            Why::System => {
+            ClosedBecause::System => {
                 format!("its sandbox closes `{path}` to changes: it is in a folder of the system")
             }
-            Why::Unlisted => {
+            ClosedBecause::Unlisted => {
                 format!("its sandbox closes `{path}`: it opens what is listed, and this is not")
             }
         }
@@ -182,23 +182,23 @@ impl Closed {
     #[must_use]
     pub fn mend(&self) -> String {
         match &self.why {
-            Why::Own => "have the program use another file".to_owned(),
-            Why::Sealed(folder) if *folder == self.path => format!(
+            ClosedBecause::Own => "have the program use another file".to_owned(),
+            ClosedBecause::Sealed(folder) if *folder == self.path => format!(
                 "make a folder in `{}` beforehand and have the program write there, or keep the gateway's files elsewhere, \
                  such as in `/etc/portcullis` (docs/sandbox.md, \"A folder to write in\")",
                 folder.display()
             ),
-            Why::Sealed(folder) => format!(
+            ClosedBecause::Sealed(folder) => format!(
                 "{} before the program is started (a file: `touch`), or keep the gateway's files outside of `{}`, such as in \
                  `/etc/portcullis`; to list it under `sandbox.write` does not help (docs/sandbox.md, \"A folder to write in\")",
                 self.made(),
                 folder.display()
             ),
-            Why::System => format!(
+            ClosedBecause::System => format!(
                 "have the program write elsewhere, or list `{}` under `sandbox.write`",
                 self.path.display()
             ),
-            Why::Unlisted => format!(
+            ClosedBecause::Unlisted => format!(
                 "{}list it under `sandbox.write`, or under `sandbox.read` if the program only reads it (docs/sandbox.md, \
                  \"Stricter, or none\")",
                 match fs::symlink_metadata(&self.path) {

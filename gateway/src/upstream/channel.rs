@@ -68,6 +68,16 @@ pub(super) struct Channel {
     heard: AtomicU64,
 }
 
+/// The setting of a server that lets it ask this of clients, whoever can be asked.
+fn allowed_by(asked: &str) -> Option<&'static str> {
+    match asked {
+        method::ROOTS => Some("`serverRequests: {roots: {}}` of the server"),
+        method::SAMPLE => Some("`serverRequests: {sampling: {}}` of the server"),
+        method::ELICIT => Some("`serverRequests: {forms: {}}` of the server"),
+        _unknown => None,
+    }
+}
+
 /// The part of a share that a channel takes. It is given back when the last task of the channel ends:
 /// the one that watches the process does so after it.
 #[derive(Debug)]
@@ -282,12 +292,13 @@ impl Channel {
             Delivered::Unclaimed => self.noise.progress_dropped(name),
             Delivered::Refused(question) => {
                 if &*question.method != method::PING
-                    && let Some(suppressed) = self.noise.allow(Instant::now())
+                    && let Some(suppressed) = self.noise.allow_question(Instant::now())
                 {
+                    let allowed_by = allowed_by(&question.method);
                     let method: String = question.method.chars().take(NAME).collect();
                     let method = method.escape_debug();
                     tracing::warn!(
-                        server = %name, %method, suppressed, why = self.desk.serves().refuses(),
+                        server = %name, %method, suppressed, why = self.desk.serves().refuses(), allowed_by,
                         "a question of the server was refused: it belongs to no one call whose client can be asked"
                     );
                 }

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use policy::name::ServerName;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
@@ -25,6 +26,8 @@ const BURST: u32 = 200;
 /// Lines a second about what one server says or asks outside of calls, after a burst.
 const ABOUT_PER_SECOND: u32 = 1;
 const ABOUT_BURST: u32 = 20;
+/// The time in which one line is logged about questions of a server that are refused.
+const QUESTION: Duration = Duration::from_mins(1);
 /// Characters of one line that are logged.
 const LONGEST: usize = 4096;
 /// Bytes of a line that are looked at: a secret that is cut off at the end of what is shown is still found.
@@ -43,6 +46,8 @@ const KEPT: usize = 500;
 pub(super) struct Noise {
     limit: LogLimit,
     counts: Arc<OfServer>,
+    /// The same for questions that are refused: a server asks the same ones again and again.
+    questions: LogLimit,
     /// What the last program that has ended left behind.
     last: Mutex<LastWords>,
 }
@@ -102,7 +107,7 @@ impl Tail {
 impl Noise {
     pub(super) fn new(counts: Arc<OfServer>) -> Arc<Self> {
         let (limit, last) = (LogLimit::new(PER_SECOND, BURST), Mutex::default());
-        Arc::new(Self { limit, counts, last })
+        Arc::new(Self { limit, counts, questions: LogLimit::every(QUESTION), last })
     }
 
     /// Keeps what a program said last.
@@ -118,7 +123,7 @@ impl Noise {
     /// The same for lines about what it says, which it must not hide behind its own.
     pub(super) fn about(counts: Arc<OfServer>) -> Self {
         let (limit, last) = (LogLimit::new(ABOUT_PER_SECOND, ABOUT_BURST), Mutex::default());
-        Self { limit, counts, last }
+        Self { limit, counts, questions: LogLimit::every(QUESTION), last }
     }
 
     /// Counts progress of `server` that belongs to no request of its session, or finds no room. The first is logged; a server
@@ -135,7 +140,16 @@ impl Noise {
 
     /// Whether a line may be logged, and how many were not since the last one; counted if it may not.
     pub(super) fn allow(&self, now: Instant) -> Option<u64> {
-        let allowed = self.limit.allow(now.into_std());
+        self.within(&self.limit, now)
+    }
+
+    /// The same for a line about a question of the server that is refused.
+    pub(super) fn allow_question(&self, now: Instant) -> Option<u64> {
+        self.within(&self.questions, now)
+    }
+
+    fn within(&self, limit: &LogLimit, now: Instant) -> Option<u64> {
+        let allowed = limit.allow(now.into_std());
         if allowed.is_none() {
             self.counts.suppressed();
         }

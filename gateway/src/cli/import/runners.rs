@@ -62,10 +62,13 @@ pub(super) fn executable(command: &str, args: &[String]) -> Option<usize> {
 /// What a runner of packages runs, as the places of its arguments.
 #[derive(Debug, Default)]
 struct Runs {
+    /// Those that name packages.
     packages: Vec<usize>,
+    /// The one that names an executable of them, where an option names the package.
     executable: Option<usize>,
 }
 
+/// What the program `command` runs with these arguments; nothing where it is no runner of packages.
 fn runs(command: &str, args: &[String]) -> Runs {
     let runner = program_name(command);
     let words: Vec<&str> = args.iter().map(String::as_str).collect();

@@ -220,6 +220,7 @@ fn is_ordinary(value: &str) -> bool {
         || is_language(value)
 }
 
+/// Whether it is a small number.
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.len() <= NUMBER && text.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -242,8 +243,8 @@ fn is_lower_words(item: &str) -> bool {
             && is_small
             && (word.len() < CONSONANTS || runs.all(|run| run.len() < CONSONANTS))
     };
-    let parts = item.split(['-', '_', '.']);
-    item.len() <= ITEM && parts.clone().count() <= ITEM_WORDS && parts.into_iter().all(word)
+    let mut parts = item.split(['-', '_', '.']);
+    item.len() <= ITEM && parts.clone().count() <= ITEM_WORDS && parts.all(word)
 }
 
 /// Whether it is the code of a language, with or without that of a country and an encoding: `de`, `pt-BR`, `en_US.UTF-8`.

@@ -19,7 +19,7 @@ use super::super::printable::in_a_line;
 use super::super::ungranted::Ungranted;
 use super::super::why::thing;
 use super::super::{complain, say};
-use super::{Named, changed, checked, locked, now, taking_back};
+use super::{Named, changed, checked, locked, now, taking_back, volatile};
 
 #[derive(Debug, Args)]
 pub(super) struct Approve {
@@ -123,6 +123,7 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
         not_revoked(&lock, &named)?;
     }
     let mut done = told(&settings.policy, &candidates, &consents);
+    done.extend(remade(&settings, &candidates, &consents));
     done.extend(ungranted(&settings, &consents));
     drop(candidates);
     let at = now();
@@ -402,6 +403,20 @@ fn told(policy: &Policy, candidates: &[Candidate<'_>], consents: &[Consent]) -> 
         }
     }
     lines
+}
+
+/// What is approved and differs from what was approved before by the order within defaults alone: it will differ again.
+fn remade(settings: &Settings, candidates: &[Candidate<'_>], consents: &[Consent]) -> Vec<String> {
+    let is_approved = |one: &&Candidate<'_>| {
+        consents
+            .iter()
+            .any(|consent| *consent.server == *one.server && consent.digest == one.version.digest)
+    };
+    let advice = |one: &Candidate<'_>| {
+        let advice = volatile(settings, one.server, one.offer, (one.versions, one.version))?;
+        Some(format!("note: {}: {advice}", one.shown()))
+    };
+    candidates.iter().filter(is_approved).filter_map(advice).collect()
 }
 
 /// What is approved and shown to nobody all the same, because no rule grants it.

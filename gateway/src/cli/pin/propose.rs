@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use gateway::pinning::volatile_entry;
 use gateway::settings::{Server, Settings, UNREADABLE};
 use gateway::survey::Survey;
 use policy::inspect::Excused;
 use policy::json::Fragment;
 use policy::lock::{Lock, Locked, State, Version};
-use policy::offer::Offer;
+use policy::offer::{Kind, Offer};
 use policy::pin::Digest;
 use policy::pins::{Pins, ResourcePins, Unfit};
 
@@ -138,9 +139,14 @@ impl Proposal<'_> {
             return self.add(survey, &found.second);
         }
         let places: Vec<_> = found.places.iter().take(PLACES).map(String::as_str).collect();
+        let members: Vec<Box<str>> = found.places.iter().map(|at| at.as_str().into()).collect();
+        let entry = (offer.kind() == Kind::Tool)
+            .then(|| volatile_entry(server.as_str(), offer.name().as_str(), &members))
+            .flatten();
+        let entry = entry.map(|entry| format!(": `{entry}`")).unwrap_or_default();
         say(&format!(
             "warning: `{server}` {of} differs at every start: {}; no approval of it lasts: have its server \
-             changed, or name these members in `pins.volatile`",
+             changed, or name these members in `pins.volatile`{entry}",
             places.join(", ")
         ));
         // Where something of it is approved already, one version more would fit the next start no better.
