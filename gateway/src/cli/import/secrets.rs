@@ -426,22 +426,17 @@ fn is_plain_host(text: &str) -> bool {
         Some((host, after)) => (host, after.strip_prefix(':').or(after.is_empty().then_some("0"))),
         None => text.split_once(':').map_or((text, Some("0")), |(host, port)| (host, Some(port))),
     };
-    let is_port = |port: &str| (1..=NUMBER).contains(&port.len()) && is_number(port);
     let host_is_plain = match bracketed {
         Some(_) => host.parse::<Ipv6Addr>().is_ok(),
         None => host.parse::<Ipv4Addr>().is_ok() || host.split('.').all(is_plain_label),
     };
-    host_is_plain && port.is_some_and(is_port)
+    host_is_plain && port.is_some_and(is_number)
 }
 
 /// Whether a part of the name of a host is made of plain words, as those of tools are.
 fn is_plain_label(label: &str) -> bool {
     let odd = |c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_');
     !label.contains(odd) && is_plain_name(label)
-}
-
-fn is_number(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Whether `text` is made of words and small numbers: letters of one case, or with a capital, then
