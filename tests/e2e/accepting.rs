@@ -594,8 +594,11 @@ fn a_default_in_another_order_is_told_with_the_line_that_leaves_it_out() {
             "{approved}"
         );
         // With that line every order is the one that was approved.
-        config.pins =
-            format!("{{file: '{}', volatile: [{}]}}", lockfile(&folder).display(), &entry[2..]);
+        config.pins = format!(
+            "{{file: '{}', volatile: [{}]}}",
+            lockfile(&folder).display(),
+            entry.trim_start_matches("- ")
+        );
         for order in ["status,owner,summary", "summary,owner,status"] {
             *state.lock().unwrap() = with_default(order);
             let verified = config.tried(&["pin", "verify"]);

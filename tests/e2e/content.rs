@@ -364,7 +364,8 @@ fn a_result_that_asks_for_a_secret_or_directs_to_a_tool_of_another_server_is_not
                 "{order}: {found}"
             );
             assert!(!text.contains(order) && text.contains("[REDACTED:instructions:"), "{text}");
-            if order.is_ascii() {
+            // What two detectors find is taken out together with what is beside it.
+            if order.is_ascii() && *detector != *"planted-instructions" {
                 let rest =
                     text.starts_with("That is all.[") && text.ends_with("] The sea is blue.");
                 assert!(rest, "{order}: {text}");
