@@ -9,7 +9,8 @@ import anyio
 from mcp.server.fastmcp import Context, FastMCP
 from mcp.server.fastmcp.resources import TextResource
 from mcp.server.streamable_http import GET_STREAM_KEY
-from mcp.types import ContentBlock, ResourceLink, SamplingMessage, TextContent
+from mcp.shared.message import ServerMessageMetadata
+from mcp.types import ContentBlock, EmptyResult, PingRequest, ResourceLink, SamplingMessage, ServerRequest, TextContent
 from pydantic import BaseModel
 
 server = FastMCP("trips", instructions="Plan a trip before you book it.", host="127.0.0.1", port=int(sys.argv[1]), log_level="ERROR")
@@ -45,6 +46,9 @@ async def plan(city: str, ctx: Context) -> list[ContentBlock]:
     """Plans a trip to a city."""
     token = ctx.request_context.meta.progressToken
     await ctx.report_progress(1, 3)
+    # Progress goes forward: what is said on the other stream comes after what was said on this one was read.
+    ping, on_this = ServerRequest(PingRequest(method="ping")), ServerMessageMetadata(related_request_id=ctx.request_id)
+    await ctx.session.send_request(ping, EmptyResult, metadata=on_this)
     # Without a request that it belongs to it goes over the stream of the session.
     await listened(ctx)
     await ctx.session.send_progress_notification(token, 2, 3)
