@@ -157,7 +157,7 @@ fn a_modern_client_answers_a_legacy_server_whose_call_waits() {
 #[test]
 fn the_state_of_a_modern_server_is_sealed_for_the_call_it_belongs_to() {
     let server = modern();
-    let gateway = Config::asked(&server.url()).policy(RULES).limits("inputTime: 2s").start();
+    let gateway = Config::asked(&server.url()).policy(RULES).start();
     let (ana, bob) = (able(&gateway, Era::Modern, ANA), able(&gateway, Era::Modern, BOB));
     let answer = ana.call("ask", &json!({ "to": "x" }));
     assert!(!answer.body.contains("upstream-state"));
@@ -187,6 +187,12 @@ fn the_state_of_a_modern_server_is_sealed_for_the_call_it_belongs_to() {
     assert_eq!(server.tool_calls().len(), 1);
     let done = again(&ana, &json!({ "to": "x" }), &state, &inputs).json();
     assert_eq!(done["result"]["content"][0]["text"], "accept", "{done}");
+    // It is good for a time.
+    let gateway = Config::asked(&server.url()).policy(RULES).limits("inputTime: 1s").start();
+    let ana = able(&gateway, Era::Modern, ANA);
+    let answer = ana.call("ask", &json!({ "to": "x" })).json();
+    let state = answer["result"]["requestState"].clone();
+    assert!(state.is_string(), "{answer}");
     eventually("the state expires", || {
         (again(&ana, &json!({ "to": "x" }), &state, &inputs).code() == -32602).then_some(())
     });

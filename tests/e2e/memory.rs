@@ -250,18 +250,18 @@ fn what_waits_for_calls_that_their_client_does_not_read_takes_of_its_share_from_
         let before = peak(&gateway);
         let unread: Vec<_> =
             (1..=60).map(|id| deaf(&gateway, &reported(&ana, id, "flood"))).collect();
-        eventually("all calls are with the program", || (untold(&gateway) > 0).then_some(()));
-        // The program does one thing at a time: when this is answered, it has said all about those before.
-        eventually("messages were dropped for want of room", || {
-            assert_eq!(bob.call("last", &json!({})).text(), "last", "{era:?}");
-            // Two of each find no place; of the rest there is room for a fifth.
-            (untold(&gateway) > 60 * 30).then_some(())
+        eventually("all calls are on their way", || {
+            let begun = |record: &&Value| record["event"] == "intent" && record["tool"] == "flood";
+            (gateway.records().iter().filter(begun).count() == unread.len()).then_some(())
         });
+        // The program does one thing at a time: when this is answered, it has said all about those before. How much of
+        // that the systems of both ends take in is not decided; the rest waits in the gateway, or was dropped.
+        assert_eq!(bob.call("last", &json!({})).text(), "last", "{era:?}");
         // They would be 58 MiB.
         let more = peak(&gateway).saturating_sub(before);
         assert!(more < 32 * MIB, "{era:?}: {} MiB more were resident", more / MIB);
         let held = gateway.metric_now("portcullis_answers_held_bytes");
-        assert!((4 * MIB..=9 * MIB).contains(&usize::try_from(held).unwrap()), "{era:?}: {held}");
+        assert!(usize::try_from(held).unwrap() <= 9 * MIB, "{era:?}: {held}");
         // Others are told about theirs.
         let mut heard = begun(&gateway, &reported(&bob, 900, "flood"));
         until(&mut heard, "\"progress\":3");
