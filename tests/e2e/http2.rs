@@ -729,6 +729,7 @@ fn an_answer_that_is_not_read_keeps_the_place_of_its_request_until_it_is() {
         // One is read, and one is given up.
         assert!(wire.send(&window(1, 1 << 20)));
         while wire.next(kind::DATA).unwrap().flags & END_STREAM == 0 {}
+        secure.gateway.measures("portcullis_in_flight 1");
         assert_eq!(ana.call("echo", &json!({ "text": "x" })).status, 200, "{era:?}");
         assert!(wire.send(&frame(kind::RST_STREAM, 0, 3, &CANCEL.to_be_bytes())));
         secure.gateway.measures("portcullis_in_flight 0");
