@@ -77,11 +77,11 @@ fn the_body_of_a_call_that_is_under_way_is_in_memory_once() {
         let ana = gateway.client(era, ANA);
         let before = peak(&gateway);
         let calls: Vec<_> =
-            (1..=20).map(|id| begun(&gateway, &long_call(&ana, id, "slow", 4_000_000))).collect();
+            (1..=15).map(|id| begun(&gateway, &long_call(&ana, id, "slow", 4_000_000))).collect();
         eventually("the calls are with the server", || {
             (server.count("tools/call") == calls.len()).then_some(())
         });
-        took_once(&gateway, before, 20 * 4_000_000);
+        took_once(&gateway, before, 15 * 4_000_000);
         drop(release);
     }
 }
@@ -107,10 +107,10 @@ fn a_message_that_waits_for_a_program_that_does_not_read_is_in_memory_once() {
         eventually("the program is at work", || file.exists().then_some(()));
         let before = peak(&gateway);
         let calls: Vec<_> =
-            (1..=20).map(|id| begun(&gateway, &long_call(&ana, id, "take", 4_000_000))).collect();
+            (1..=15).map(|id| begun(&gateway, &long_call(&ana, id, "take", 4_000_000))).collect();
         let unsent = || gateway.metric_now("portcullis_upstream_unsent_bytes{server=\"up\"}");
-        eventually("they wait", || (unsent() > 19 * 4_000_000).then_some(()));
-        took_once(&gateway, before, 20 * 4_000_000);
+        eventually("they wait", || (unsent() > 14 * 4_000_000).then_some(()));
+        took_once(&gateway, before, 15 * 4_000_000);
         drop((calls, at_work));
         std::fs::write(folder.path().join("one.go"), "").unwrap();
     }
