@@ -27,11 +27,12 @@ fn peak(gateway: &Gateway) -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
 }
 
-/// Whether so many bytes more than `before` were resident at most as are held, and no more than half as many again.
+/// Whether so many bytes more than `before` were resident at most as are held, and no more than half as many again and
+/// what two threads take that read at the same time.
 #[track_caller]
 fn took_once(gateway: &Gateway, before: usize, held: usize) {
     let more = peak(gateway).saturating_sub(before);
-    assert!(more < held + held / 2, "{} MiB more were resident for {}", more / MIB, held / MIB);
+    assert!(more < held + held / 2 + 16 * MIB, "{} MiB more were resident for {}", more / MIB, held / MIB);
 }
 
 /// Sends these bytes and does not wait for an answer.
