@@ -32,7 +32,12 @@ fn peak(gateway: &Gateway) -> usize {
 #[track_caller]
 fn took_once(gateway: &Gateway, before: usize, held: usize) {
     let more = peak(gateway).saturating_sub(before);
-    assert!(more < held + held / 2 + 16 * MIB, "{} MiB more were resident for {}", more / MIB, held / MIB);
+    assert!(
+        more < held + held / 2 + 16 * MIB,
+        "{} MiB more were resident for {}",
+        more / MIB,
+        held / MIB
+    );
 }
 
 /// Sends these bytes and does not wait for an answer.
