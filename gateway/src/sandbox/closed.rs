@@ -243,8 +243,8 @@ mod tests {
             ),
             (&["main.go:12: mkdir /srv/x/.cache: permission denied"], Some("/srv/x/.cache")),
             (
-                &["gpg: Fatal: can't create directory '/root/.gnupg': Permission denied"],
-                Some("/root/.gnupg"),
+                &["gpg: Fatal: can't create directory '/home/ana/.gnupg': Permission denied"],
+                Some("/home/ana/.gnupg"),
             ),
             (&["sh: 1: cannot create /usr/share/x: Read-only file system"], Some("/usr/share/x")),
             (
