@@ -4,7 +4,7 @@
 #[path = "shared/bounded.rs"]
 mod bounded;
 
-use gateway::sse::{Decoder, Event};
+use gateway::stream::sse::{Decoder, Event};
 use libfuzzer_sys::fuzz_target;
 
 use self::bounded::bounded;

@@ -4,7 +4,7 @@
 #[path = "shared/bounded.rs"]
 mod bounded;
 
-use gateway::settings::lockfile;
+use gateway::config::settings::lockfile;
 use libfuzzer_sys::fuzz_target;
 use policy::lock::Lock;
 

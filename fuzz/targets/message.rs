@@ -5,7 +5,7 @@
 mod bounded;
 
 use bytes::Bytes;
-use gateway::wire::{Id, Message, decode};
+use gateway::mcp::wire::{Id, Message, decode};
 use libfuzzer_sys::fuzz_target;
 use policy::json::{Bounds, Document};
 

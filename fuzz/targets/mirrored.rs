@@ -4,7 +4,7 @@
 #[path = "shared/bounded.rs"]
 mod bounded;
 
-use gateway::wire::headers::{decode, encode};
+use gateway::mcp::wire::headers::{decode, encode};
 use libfuzzer_sys::fuzz_target;
 
 use self::bounded::bounded;

@@ -14,16 +14,16 @@ mod captured;
 mod record;
 mod refusals;
 mod watch;
-mod sink;
 pub mod spool;
-pub mod file;
 pub mod ocsf;
 mod otlp;
 mod deliver;
+pub mod lines;
+mod sink;
+pub mod file;
 mod checkpoint_file;
 mod agreement;
 mod ledger;
-pub mod lines;
 pub mod verify;
 
 use std::fmt;
@@ -37,13 +37,13 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use aws_lc_rs::{hmac, rand};
 use tokio::sync::Notify;
 
-use crate::clock::Clock;
-use crate::ending::Ending;
-use crate::hex;
-use crate::log_limit::LogLimit;
+use crate::base::clock::Clock;
+use crate::base::hex;
+use crate::base::log_limit::LogLimit;
+use crate::base::task::Tasks;
+use crate::config::settings::{self, Full};
 use crate::metrics::Metrics;
-use crate::settings::{self, Full};
-use crate::task::Tasks;
+use crate::metrics::outcome::Ending;
 
 use chain::{Chain, content_of};
 use record::{Counted, Event};
@@ -542,7 +542,7 @@ impl Journal {
     fn end(&self) {
         self.summarise(true);
         if let Err(error) = self.event(&Event { event: "stop", ..Event::default() }) {
-            tracing::error!(error = %crate::report::Chain(&error), "the last record was not taken");
+            tracing::error!(error = %crate::base::error_chain::Chain(&error), "the last record was not taken");
         }
         let signed = self.ledger().checkpoint(&mut |event| self.line(event));
         self.complain(self.counted(signed));
@@ -676,7 +676,7 @@ impl Journal {
     /// sends requests while a sink fails would decide how many there are.
     pub fn log_lost(&self, error: &(dyn std::error::Error + 'static), what: &'static str) {
         if let Some(suppressed) = LOST.allow(self.clock.instant()) {
-            tracing::error!(error = %crate::report::Chain(error), suppressed, "{what}");
+            tracing::error!(error = %crate::base::error_chain::Chain(error), suppressed, "{what}");
         }
     }
 

@@ -1,25 +1,25 @@
 //! The verbs of the command line.
 
-mod audit;
-mod config;
-mod doctor;
-mod exec;
 mod export;
+mod exec;
 mod hints;
 mod import;
-mod init;
-mod inspect;
 mod ops;
+mod config;
 mod manual;
-mod pin;
-mod plan;
-mod policy;
 mod printable;
+mod audit;
+mod inspect;
 mod sarif;
-mod scan;
 mod token;
 mod ungranted;
 mod why;
+mod pin;
+mod doctor;
+mod init;
+mod plan;
+mod policy;
+mod scan;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -37,25 +37,25 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use gateway::assembly;
-use gateway::attach;
 use gateway::audit::lines::Colours;
-use gateway::canary::{self, Part};
-use gateway::clock::{Clock as _, System};
-use gateway::hex;
-use gateway::human::Human;
-use gateway::report::Chain;
-use gateway::sandbox::{self, Confinement, Plan};
-use gateway::secret::Secret;
-use gateway::service;
-use gateway::settings::lockfile::{self, LockError};
-use gateway::settings::{
+use gateway::base::clock::{Clock as _, System};
+use gateway::base::error_chain::Chain;
+use gateway::base::hex;
+use gateway::base::secret::Secret;
+use gateway::base::systemd;
+use gateway::config::settings::lockfile::{self, LockError};
+use gateway::config::settings::{
     self, LogFormat, Problems, ProcessSharing, Protocol, Purpose, Reach, Remark, RouteError,
     Server, Settings, SinkTarget, Verbs,
 };
-use gateway::start::{self, Running, Source, StartError, Stopped};
-use gateway::upstream::whois;
-use gateway::watchdog::{ABANDONED, Begins};
+use gateway::control::attach;
+use gateway::control::build;
+use gateway::control::demo_server::{self, Part};
+use gateway::control::run::{self, Running, Source, StartError, Stopped};
+use gateway::control::watchdog::{ABANDONED, Begins};
+use gateway::process::sandbox::{self, Confinement, Plan};
+use gateway::telemetry::terminal::Human;
+use gateway::upstream::server_identity;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -293,7 +293,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Health(health) => ops::health(&health),
         Verb::Canary { selftest } => {
             let part = if selftest { Part::Attacker } else { Part::Quickstart };
-            match canary::serve(|| System.now(), part) {
+            match demo_server::serve(|| System.now(), part) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => complain(&format!("the canary has ended: {error}")),
             }
@@ -356,7 +356,7 @@ fn pretty(schema: &serde_json::Value) -> String {
 }
 
 fn coloured() -> bool {
-    assembly::colours(&io::stderr()) == Colours::Shown
+    build::colours(&io::stderr()) == Colours::Shown
 }
 
 fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
@@ -415,7 +415,7 @@ fn programs(settings: &Settings) -> impl Iterator<Item = (&Server, Option<&Plan>
 /// Says which programs are not there, or cannot be started.
 fn missing_programs(settings: &Settings) {
     for (server, _) in programs(settings) {
-        if let Some(Err(error)) = whois::started(server) {
+        if let Some(Err(error)) = server_identity::started(server) {
             say(&format!("warning: the program of the server `{}` {error}", server.name));
         }
     }
@@ -696,7 +696,7 @@ fn serve_alone(
     }
     let begin = async |mut settings: Settings| {
         for number in 2..=PROCESSES + 1 {
-            match start::start_inside(settings).await {
+            match run::start_inside(settings).await {
                 // Another process has this log: the next one.
                 Err(StartError::Sink { cause, .. })
                     if cause.kind() == io::ErrorKind::ResourceBusy => {}
@@ -759,7 +759,7 @@ fn run_usual(named: Option<PathBuf>, new_log: bool, log_format: Option<Format>) 
 fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> ExitCode {
     let (file, text) = match config {
         None => {
-            let (file, text) = start::quickstart();
+            let (file, text) = run::quickstart();
             (file, text.to_owned())
         }
         Some(file) => match text_of(file) {
@@ -775,13 +775,13 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> Ex
     if config.is_none() {
         settings.pins.verbs = Verbs::CannotRead;
     }
-    let is_open = config.is_some_and(gateway::file::is_open_to_all);
+    let is_open = config.is_some_and(gateway::base::file::is_open_to_all);
     let source =
         config.map(|file| Arc::new(File { path: file.to_owned(), is_open }) as Arc<dyn Source>);
     run_to_end(
         settings,
         config,
-        |settings| start::start(settings, source),
+        |settings| run::start(settings, source),
         Begins::WithSignal,
         async |running| {
             let told = told_to_stop();
@@ -795,9 +795,9 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> Ex
                      allowed: `chmod o-w` both"
                 );
             }
-            service::ready();
+            systemd::ready();
             told.await;
-            service::stopping();
+            systemd::stopping();
             tokio::select! {
                 () = running.wane() => {}
                 // Told twice, it does not wait.
@@ -818,9 +818,9 @@ struct File {
 
 impl Source for File {
     fn text(&self) -> io::Result<String> {
-        let text = gateway::file::text(&self.path, settings::LONGEST)?;
+        let text = gateway::base::file::text(&self.path, settings::LONGEST)?;
         // A program of the gateway's user can open it to all, and anybody may have written what it says.
-        if !self.is_open && gateway::file::is_open_to_all(&self.path) {
+        if !self.is_open && gateway::base::file::is_open_to_all(&self.path) {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "every user of this machine can write to it or to its folder since the gateway has started: look at \
@@ -936,7 +936,7 @@ fn log(usual: &str, log: settings::Log) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // A log that is set already, as in a test, is good enough.
     if log.is_human(io::stderr().is_terminal()) {
-        let human = Human(assembly::colours(&io::stderr()));
+        let human = Human(build::colours(&io::stderr()));
         drop(builder.event_format(human).try_init());
     } else {
         drop(builder.json().with_target(false).try_init());

@@ -3,33 +3,33 @@
 //! Read [`Gateway::exchange`] first, then [`Gateway::arrive`] and [`Gateway::make_use`]: each line
 //! needs what the line above made, and none can be left out.
 
-mod described;
-mod lease;
+mod oauth_metadata;
+mod stream_expiry;
 mod route;
-mod framed;
-mod recorded;
+mod http_headers;
+mod record;
 mod state;
-mod outlet;
-mod detached;
-mod guarded;
-mod linked;
-mod underway;
-mod inspected;
-mod heard;
-mod unasked;
+mod event_sink;
+mod cancellation;
+mod guardrails;
+mod resource_links;
+mod in_flight_call;
+mod inspection;
+mod inspect_inbound;
+mod unsolicited;
 mod answers;
 mod questions;
-mod introductions;
-mod introduced;
-mod apart;
-mod asking;
-mod capturing;
-mod using;
+mod checked_clients;
+mod disclosed_client;
+mod offload;
+mod elicitation;
+mod capture;
+mod call;
 mod tasks;
-mod listing;
-mod listening;
-mod lifecycle;
-mod notices;
+mod list;
+mod subscribe;
+mod handshake;
+mod notifications;
 mod batch;
 
 use std::collections::HashMap;
@@ -54,39 +54,39 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::audit::{Journal, Record};
-use crate::body::{Body, Pieces};
-use crate::bounded::Bounded;
-use crate::client::Client;
-use crate::clock::Clock;
-use crate::conversation::Conversations;
-use crate::door::{Door, Peer};
-use crate::failure::{Astray, Failure, Stranger};
-use crate::http2::{UntilSent, WINDOW_OF_STRANGERS};
+use crate::base::bounded::Bounded;
+use crate::base::clock::Clock;
+use crate::base::share::{Holder, Share};
+use crate::base::task::Tasks;
+use crate::config::quota::{Quota, Quotas};
+use crate::config::settings::{Capture, Limits};
+use crate::crypto::sealer::Sealer;
+use crate::crypto::x509::Certificate;
+use crate::edge::admission::{Door, Peer};
+use crate::edge::decode::{self, Ask, Inbound};
+use crate::edge::encode;
+use crate::edge::failure::{Astray, Failure, Stranger};
+use crate::identity::resource::{Resource, Wrong};
 use crate::identity::{Asked, AuthnError, Caller, Identity, TokenError, Told, told};
-use crate::inbound::{self, Ask, Inbound};
-use crate::kept::Results;
+use crate::mcp::client_info::Client;
+use crate::mcp::protocol::{Era, header, method};
+use crate::mcp::wire::headers::{Single, single};
+use crate::mcp::wire::{self, DecodeError, Id, Message};
 use crate::metrics::Metrics;
-use crate::protocol::{Era, header, method};
-use crate::quota::{Quota, Quotas};
-use crate::rates::Rates;
-use crate::reply;
-use crate::resource::{Resource, Wrong};
-use crate::seal::Sealer;
+use crate::net::http2::{UntilSent, WINDOW_OF_STRANGERS};
+use crate::session::rate_limiter::Rates;
+use crate::session::result_store::Results;
+use crate::session::state::Conversations;
 use crate::session::{Leg, Session, SessionError, SessionKey, Sessions};
-use crate::settings::{Capture, Limits};
-use crate::share::{Holder, Share};
-use crate::task::Tasks;
+use crate::stream::body::{Body, Pieces};
 use crate::telemetry::Telemetry;
 use crate::upstream::{Party, Subject, Upstream, UpstreamError};
-use crate::wire::headers::{Single, single};
-use crate::wire::{self, DecodeError, Id, Message};
-use crate::x509::Certificate;
 
-pub use asking::Parked;
-use framed::framed;
-pub use introductions::Introductions;
+pub use checked_clients::Introductions;
+pub use elicitation::Parked;
+use http_headers::framed;
+use in_flight_call::Call;
 pub use route::Route;
-use underway::Call;
 
 /// How often [`Gateway::sweep`] is due.
 pub const SWEEP: Duration = Duration::from_secs(5);
@@ -194,7 +194,7 @@ impl Gateway {
                 let unsent = place.until_sent();
                 drop(place);
                 let whole = failure.comes_before_the_body() && drained(body).await;
-                let refused = reply::last_unless(whole, self.refuse(&record, &failure));
+                let refused = encode::last_unless(whole, self.refuse(&record, &failure));
                 return kept_until_sent(refused, unsent);
             }
         };
@@ -225,7 +225,7 @@ impl Gateway {
             Ask::Use(ask) if era == Era::Legacy => {
                 // SPEC 2025-11-25 basic/transports: a client that hangs up has not cancelled.
                 let tasks = self.tasks.clone();
-                detached::detached(Box::pin(self.make_use(arrived, ask, record, place)), tasks)
+                cancellation::detached(Box::pin(self.make_use(arrived, ask, record, place)), tasks)
                     .await
             }
             Ask::Use(ask) => Box::pin(self.make_use(arrived, ask, record, place)).await,
@@ -259,7 +259,7 @@ impl Gateway {
         let route = self.routes.get(head.uri.path()).cloned();
         // Before it is known who asks: records of callers that are refused say where they tried.
         record.route = route.as_ref().map(|route| Arc::clone(&route.path));
-        record.http_method = (!door.plain).then(|| framed::named(&head.method)).flatten();
+        record.http_method = (!door.plain).then(|| http_headers::named(&head.method)).flatten();
         let unread = self.unread(peer, body)?;
         let caller = self.identify(door, peer, head.uri.path(), &head, record).await?;
         drop(unread);
@@ -305,7 +305,7 @@ impl Gateway {
         }
         let (id, message) = identified(wire::decode_any(body, &Bounds::MESSAGE).await, record)?;
         place.indexed(message.index_bytes())?;
-        let mut inbound = inbound::read(&head.headers, message, &mut record.version)?;
+        let mut inbound = decode::read(&head.headers, message, &mut record.version)?;
         if let Ask::Use(ask) = &mut inbound.ask
             && door.plain
         {
@@ -425,7 +425,7 @@ impl Gateway {
     /// What somebody is told who is not known.
     fn unknown(&self, resource: Option<&Resource>, error: AuthnError) -> Failure {
         if let Some(detail) = error.detail() {
-            let error = crate::report::Chain(&error);
+            let error = crate::base::error_chain::Chain(&error);
             tracing::debug!(detail = detail.code(), %error, "a credential was refused");
         }
         let wrong = error.wrong();

@@ -1,6 +1,6 @@
 //! Credentials in, [`Principal`] out. Knows HTTP, keys, tokens and certificates; knows no policy.
 
-mod bearer;
+pub mod resource;
 mod certificate;
 mod claims;
 mod dpop;
@@ -8,6 +8,7 @@ mod error;
 mod issuer;
 mod keys;
 mod questions;
+mod bearer;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,15 +19,15 @@ use http::{HeaderMap, Method};
 use policy::principal::Principal;
 
 use crate::audit::{CERTIFICATE, OAUTH};
-use crate::detail::Detail;
-use crate::report::Chain;
-use crate::resource::{Resource, Wrong};
-use crate::seal::Sealer;
-use crate::secret::Secret;
-use crate::settings::{self, KnownCertificate, Limits, Scheme};
-use crate::wire::headers::{Single, single};
-use crate::world::{World, WorldError};
-use crate::x509::Certificate;
+use crate::base::error_chain::Chain;
+use crate::base::secret::Secret;
+use crate::config::settings::{self, KnownCertificate, Limits, Scheme};
+use crate::crypto::sealer::Sealer;
+use crate::crypto::x509::Certificate;
+use crate::identity::resource::{Resource, Wrong};
+use crate::mcp::wire::headers::{Single, single};
+use crate::metrics::credential_check::Detail;
+use crate::outbound::environment::{World, WorldError};
 
 pub use bearer::Memo;
 use bearer::{Bearer, Memory, looks_signed};
@@ -567,12 +568,12 @@ fn named(mut caller: Caller, certificate: Option<&Certificate>) -> Caller {
 #[cfg(test)]
 mod tests {
     use super::{Asked, AuthnError, Identity};
-    use crate::clock::{Clock as _, System};
+    use crate::base::clock::{Clock as _, System};
+    use crate::base::task::Tasks;
+    use crate::config::settings::{self, ApiKey, Limits, Scheme};
+    use crate::crypto::sealer::Sealer;
     use crate::metrics::Metrics;
-    use crate::seal::Sealer;
-    use crate::settings::{self, ApiKey, Limits, Scheme};
-    use crate::task::Tasks;
-    use crate::world::World;
+    use crate::outbound::environment::World;
     use aws_lc_rs::digest;
     use http::Request;
     use policy::name::PrincipalId;
@@ -599,7 +600,7 @@ mod tests {
             limits,
             Tasks::default(),
             Arc::new(Metrics::new(System.now())),
-            Arc::new(crate::quota::Quotas::new(&limits, &[])),
+            Arc::new(crate::config::quota::Quotas::new(&limits, &[])),
         );
         let sealer = Arc::new(Sealer::new(&[]).unwrap());
         let identity = Identity::new(&settings, &world, &limits, sealer, None).unwrap();

@@ -4,6 +4,8 @@
 //! peer names that is not configured is `_OTHER`. The names of MCP are those of the OpenTelemetry
 //! semantic conventions (in development; this is the only place that has them), the others are ours.
 
+pub mod credential_check;
+pub mod outcome;
 mod evaluations;
 mod series;
 
@@ -19,11 +21,11 @@ use policy::inspect::{Detector, Finding};
 use policy::lock::State;
 use policy::schema::Compiled;
 
-use crate::detail::Detail;
-use crate::ending::Outcome;
-use crate::intake::Intake;
-use crate::offload::Counts;
-use crate::share::{Ceiling, Shares};
+use crate::base::intake::Intake;
+use crate::base::offload::Counts;
+use crate::base::share::{Ceiling, Shares};
+use crate::metrics::credential_check::Detail;
+use crate::metrics::outcome::Outcome;
 
 use evaluations::Evaluations;
 use series::{Labelled, Series};

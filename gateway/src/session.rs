@@ -6,6 +6,10 @@
 //! principal of which too many are remembered is remembered by the time instead, before which it has no
 //! session any more.
 
+pub mod rate_limiter;
+pub mod result_store;
+pub mod state;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,13 +17,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use policy::name::PrincipalId;
 use policy::principal::Principal;
 
-use crate::bounded::Bounded;
-use crate::client::Client;
-use crate::clock::Clock;
-use crate::protocol::Version;
-use crate::seal::{self, Sealer};
-use crate::settings::Limits;
-use crate::share::{Holder, Share, Shares};
+use crate::base::bounded::Bounded;
+use crate::base::clock::Clock;
+use crate::base::random;
+use crate::base::share::{Holder, Share, Shares};
+use crate::config::settings::Limits;
+use crate::crypto::sealer::Sealer;
+use crate::mcp::client_info::Client;
+use crate::mcp::protocol::Version;
 
 /// Names the format to the cipher: an id of another format never opens.
 const FORMAT: &[u8] = b"portcullis session v2";
@@ -121,7 +126,7 @@ impl Sessions {
         client: &Client,
         legs: &[(u8, Leg)],
     ) -> Result<String, SessionError> {
-        let key: SessionKey = seal::random().map_err(|_opaque| SessionError::Seal)?;
+        let key: SessionKey = random::bytes().map_err(|_opaque| SessionError::Seal)?;
         let expires = self.clock.now() + self.lifetime;
         // One that is opened in the same second as others have ended together is none of them.
         let after = self.ended_before(principal).map(|before| before + Duration::from_secs(1));
@@ -276,11 +281,11 @@ fn seconds(time: SystemTime) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::{Leg, SessionError, Sessions};
-    use crate::client::Client;
-    use crate::clock::Clock;
-    use crate::protocol::Version;
-    use crate::seal::Sealer;
-    use crate::settings::Limits;
+    use crate::base::clock::Clock;
+    use crate::config::settings::Limits;
+    use crate::crypto::sealer::Sealer;
+    use crate::mcp::client_info::Client;
+    use crate::mcp::protocol::Version;
     use policy::name::PrincipalId;
     use policy::principal::Principal;
     use std::sync::Arc;
@@ -296,7 +301,7 @@ mod tests {
         }
 
         fn instant(&self) -> Instant {
-            crate::clock::System.instant()
+            crate::base::clock::System.instant()
         }
     }
 

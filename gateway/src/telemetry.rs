@@ -4,9 +4,10 @@
 //! A request only leaves its span in a queue that is bounded; a thread that serves no client writes it
 //! down and sends it. A collector that is down costs spans, which are counted, and nothing else.
 
+pub mod terminal;
+mod span;
 mod otlp;
 mod send;
-mod span;
 
 use std::fmt;
 use std::io;
@@ -19,13 +20,13 @@ use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::audit::{Observer, Record};
-use crate::clock::Clock;
-use crate::ending::Ending;
-use crate::fetch::Endpoint;
+use crate::base::clock::Clock;
+use crate::config::settings::{OtlpProtocol, Telemetry as Settings};
+use crate::mcp::trace_context::{Parent, Trace};
 use crate::metrics::Metrics;
-use crate::secrets::LiveSecret;
-use crate::settings::{OtlpProtocol, Telemetry as Settings};
-use crate::trace::{Parent, Trace};
+use crate::metrics::outcome::Ending;
+use crate::net::http_client::Endpoint;
+use crate::outbound::secrets::LiveSecret;
 
 use send::Sender;
 use span::Span;

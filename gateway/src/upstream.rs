@@ -4,31 +4,31 @@
 //! What is sent is written for the era the server speaks, found out once and again when it no
 //! longer holds. Ids, progress tokens and sessions on this side are the gateway's own.
 
-mod party;
-pub mod whois;
+mod on_behalf_of;
+pub mod server_identity;
 mod breaker;
 mod credential;
 mod error;
-mod turn;
+mod single_flight;
 mod request;
 mod message;
-mod http;
-mod noise;
-mod outbox;
-mod desk;
+mod streamable_http;
+mod server_log;
+mod send_queue;
+mod demux;
 mod channel;
-mod program;
-mod old;
-mod seat;
+mod stdio;
+mod http_sse;
+mod channel_pool;
 mod answer;
 mod handshake;
 mod listing;
-mod wants;
+mod subscription;
 mod stream;
-mod standing;
+mod gateway_session;
 mod catalog;
-mod capable;
-mod feed;
+mod capability_lists;
+mod notifications;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -47,50 +47,50 @@ use policy::pipeline::{Expectation, Permit};
 use tokio::time::{Instant, timeout_at};
 
 use crate::audit::Entry;
-use crate::bounded::Bounded;
-use crate::client::Client;
-use crate::gcra::Gcra;
-use crate::intake::Intake;
-use crate::link::{LinkError, Target};
+use crate::base::bounded::Bounded;
+use crate::base::gcra::Gcra;
+use crate::base::intake::Intake;
+use crate::base::share::{Holder, Share, Shares};
+use crate::base::task::Tasks;
+use crate::config::overrides::Overrides;
+use crate::config::settings::{Limits, Program, Protocol, Reach, Server, Value};
+use crate::mcp::client_info::Client;
+use crate::mcp::protocol::{Era, Version};
+use crate::mcp::wire::{Id, Message, Outcome};
 use crate::metrics::{Metrics, OfServer};
-use crate::overrides::Overrides;
-use crate::pinning::Keeper;
-use crate::protocol::{Era, Version};
-use crate::secrets::LiveSecret;
+use crate::net::connection::{LinkError, Target};
+use crate::outbound::environment::{World, WorldError};
+use crate::outbound::secrets::LiveSecret;
+use crate::pins::Keeper;
 use crate::session::Leg;
-use crate::settings::{Limits, Program, Protocol, Reach, Server, Value};
-use crate::share::{Holder, Share, Shares};
-use crate::task::Tasks;
-use crate::wire::{Id, Message, Outcome};
-use crate::world::{World, WorldError};
 
 pub use answer::{Answer, Asked, Question, Replier, Step, is_progress};
 use answer::{Incoming, Messages};
 use breaker::{Breaker, Pass};
-use capable::CapableShelves;
-pub use capable::Offered;
+use capability_lists::CapableShelves;
+pub use capability_lists::Offered;
 use catalog::Shelf;
 use channel::ChannelTerms;
+use channel_pool::{Opener, Seats};
 pub use credential::CredentialError;
 use credential::Credentials;
-use desk::Serves;
+use demux::Serves;
 pub use error::UpstreamError;
-pub use feed::{Feed, Heard};
+use gateway_session::{Key, OwnDesk, Standing, Whom};
 pub use handshake::Hello;
 use handshake::{Known, KnownOfCaller};
-use http::Http;
+use http_sse::Old;
 pub use listing::{Listing, Written};
-pub use noise::LastWords;
-use noise::Noise;
-use old::Old;
-pub use party::{Party, Subject};
-use program::Starter;
+pub use notifications::{Feed, Heard};
+pub use on_behalf_of::{Party, Subject};
 pub use request::Manner;
 use request::{Outgoing, Speaker};
-use seat::{Opener, Seats};
-use standing::{Key, OwnDesk, Standing, Whom};
-use turn::Turn;
-pub use wants::{RESOURCES, Wants, changed, flag, listening_bytes};
+pub use server_log::LastWords;
+use server_log::Noise;
+use single_flight::Turn;
+use stdio::Starter;
+use streamable_http::Http;
+pub use subscription::{RESOURCES, Wants, changed, flag, listening_bytes};
 
 /// The first id used towards a server. All have ten digits for a long time to come, so that two
 /// answers that say the same differ in those digits alone.
@@ -181,7 +181,7 @@ impl Upstream {
             Transport::Channel(Seats::new(opener, server.sharing, all, each))
         };
         let target = |uri: &Uri| target_of(server, uri, limits.connect_time, world);
-        if let Some(identity) = whois::of_url(server) {
+        if let Some(identity) = server_identity::of_url(server) {
             keeper.identified(&name, &identity);
         }
         let credentials = Credentials::new(world, server.credential.as_ref(), &limits);
@@ -416,7 +416,7 @@ impl Upstream {
                 let ended =
                     tokio::time::timeout(self.limits.answer_time, http.end(&farewell)).await;
                 if let Ok(Err(error)) = ended {
-                    let error = crate::report::Chain(&error);
+                    let error = crate::base::error_chain::Chain(&error);
                     tracing::debug!(server = %self.name, %error, "the session was not ended");
                 }
             }
@@ -730,7 +730,7 @@ impl Upstream {
                     let refusal = request::unasked(&question, "nothing else is offered");
                     let reply = request::reply(refusal, speaker);
                     if let Err(error) = self.notify(&reply, deadline).await {
-                        let error = crate::report::Chain(&error);
+                        let error = crate::base::error_chain::Chain(&error);
                         tracing::debug!(server = %self.name, %error, "a question was not answered");
                     }
                 }
@@ -778,7 +778,7 @@ impl Upstream {
             Err(UpstreamError::Crowded | UpstreamError::Processes(_) | UpstreamError::Full(_)) => {}
             // It answers; there is no room for what it says.
             Err(error @ UpstreamError::Memory(_)) => {
-                let error = crate::report::Chain(error);
+                let error = crate::base::error_chain::Chain(error);
                 tracing::debug!(server = %self.name, %error, "an answer was not read to its end");
             }
             Err(error) if error.is_open() => {}
@@ -788,7 +788,7 @@ impl Upstream {
                 | UpstreamError::WriteScopes(_)
                 | UpstreamError::Credential(_)),
             ) => {
-                let error = crate::report::Chain(error);
+                let error = crate::base::error_chain::Chain(error);
                 tracing::warn!(server = %self.name, %error, "the server does not let us in");
             }
             Err(error) => {
@@ -806,7 +806,7 @@ impl Upstream {
                     self.known_by.retain(|_, _| false);
                     self.modern_alone.store(self.protocol == Protocol::Modern, Ordering::Relaxed);
                 }
-                let error = crate::report::Chain(error);
+                let error = crate::base::error_chain::Chain(error);
                 tracing::warn!(server = %self.name, %error, "the server failed");
             }
         }
@@ -893,6 +893,6 @@ fn identity(server: &Server) -> Box<str> {
         Reach::Http(uri) | Reach::Old(uri) => uri.to_string(),
         Reach::Stdio(program) => format!("{} {:?}", program.command, program.args),
     };
-    let digest = crate::hex::encode(&crate::sha256::sha256(place.as_bytes()));
+    let digest = crate::base::hex::encode(&crate::base::sha256::sha256(place.as_bytes()));
     format!("{}@{}", server.name.as_str(), digest.get(..12).unwrap_or_default()).into()
 }

@@ -1,6 +1,7 @@
 //! How bytes are written as text: base64, hexadecimal, and percent escapes. Read as leniently as
 //! anybody might who gets them.
 
+use aws_lc_rs::digest::{Context, SHA256};
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -87,6 +88,15 @@ pub(crate) fn unescaped(text: &str) -> Option<(String, Vec<u32>)> {
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// The SHA-256 of parts, one behind the other.
+pub(crate) fn sha256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(part);
+    }
+    context.finish().as_ref().to_vec()
 }
 
 #[cfg(test)]

@@ -5,25 +5,27 @@
 //! server. `sanitize(sanitize(x)) == sanitize(x)`: what is left is left again.
 
 mod carried;
-mod encoded;
-mod fence;
-mod directions;
 mod handling;
+mod fence;
 mod host;
 mod imperative;
-mod lens;
+mod found;
 mod mark;
 mod markup;
 mod media;
 mod named;
-mod orders;
+mod order;
+mod directions;
 mod personal;
-mod rules;
-mod secrets;
 mod size;
 mod solicit;
+mod rules;
 pub mod stretch;
+mod orders;
 mod vendors;
+mod secrets;
+mod encoded;
+mod lens;
 mod pieces;
 mod walk;
 
@@ -35,9 +37,10 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use self::carried::Carried;
 pub use self::carried::Learned;
 pub(crate) use self::directions::{Mention, Others, SeenTools, ToolNames};
+use self::found::{Class, Found};
 pub use self::handling::{Direction, Handling, Handlings};
 pub(crate) use self::host::note as authority_note;
-use self::lens::{Class, Found, Lens};
+use self::lens::Lens;
 pub use self::pieces::ChosenPart;
 pub(crate) use self::size::truncated;
 pub use self::size::{Over, Size};
@@ -51,6 +54,12 @@ use crate::work::{Budget, USUAL_MOST};
 
 /// Most findings that are kept of one message and detector; all are acted on.
 const KEPT: usize = 16;
+
+/// How much the patterns for orders find in a text; from 1 on it is taken for orders.
+#[must_use]
+pub fn patterns(text: &str) -> f32 {
+    orders::patterns(text, None, &Budget::unlimited()).map_or(0.0, |order| order.value())
+}
 
 /// `text` with `[REDACTED:KIND]` in the place of everything that has the form of a secret: for lines of a
 /// log, which are nobody's message.
@@ -78,7 +87,7 @@ pub fn without_values<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a,
     if memchr::memchr(b'_', text.as_bytes()).is_some() {
         personal::find(&text.replace('_', " "), &mut found);
     }
-    let with = encoded::DecodeWith { canaries, budget: &Budget::unlimited(), lens: None };
+    let with = encoded::DecodeWith { canaries, budget: &Budget::unlimited(), recall: None };
     encoded::find(text, with, &mut found);
     let places = canaries.into_iter().flat_map(|canaries| canaries.find_iter(text));
     found.extend(places.map(|one| Found::new(Class::Canary, "canary", one.start(), one.end())));

@@ -9,16 +9,16 @@
 //! The weights are made by `tests/detect` and stand in `model.bin`; how well it does is in
 //! `docs/detection.md`. All of it is linear in the text.
 
-mod decode;
-mod features;
-mod harmless;
 mod lexicon;
 mod normal;
+mod decode;
 mod rules;
 mod segment;
-mod strings;
 mod suspects;
 mod tokens;
+mod features;
+mod harmless;
+mod strings;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

@@ -5,8 +5,8 @@
 //! for what they now ask. What is not understood counts as a change that matters (control C10,
 //! threats T1201 and T1501).
 
-mod schema;
 mod words;
+mod schema;
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -8,8 +8,8 @@
 //! [`Bounds`] allow (threats PV-01 to PV-04, PV-07, PV-08 and PV-10).
 
 mod canonical;
-mod parse;
 mod text;
+mod parse;
 mod write;
 
 use std::borrow::Cow;

@@ -3,8 +3,8 @@
 //! JSON Schema 2020-12, or the draft that `$schema` names. References lead nowhere but into the schema
 //! itself, and patterns are matched in linear time.
 
-mod cost;
 mod keywords;
+mod cost;
 mod patterns;
 mod room;
 

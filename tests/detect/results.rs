@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use policy::content::stretch::{patterns, stretches, strongest};
+use policy::content::patterns;
+use policy::content::stretch::{stretches, strongest};
 use policy::detect::Model;
 use serde_json::Value;
 

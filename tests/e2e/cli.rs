@@ -214,7 +214,7 @@ fn every_test_that_the_documentation_names_is_there() {
 fn every_reason_has_a_place_in_the_documentation() {
     let text = fs::read_to_string(root().join("docs/reasons.md")).unwrap();
     let source = [
-        "gateway/src/failure.rs",
+        "gateway/src/edge/failure.rs",
         "gateway/src/identity.rs",
         "gateway/src/upstream/error.rs",
         "policy/src/ask.rs",

@@ -49,7 +49,7 @@ const MOST_NOT_HERE: usize = 15;
 /// Programs whose names begin a command where it stands indented; behind a fence everything is one.
 const PROGRAMS: [&str; 18] = [
     "portcullis",
-    "./target/release/portcullis",
+    "./target/dist/portcullis",
     "cargo",
     "jq",
     "curl",
@@ -304,7 +304,7 @@ impl Desk {
 /// A command with what is here in the place of what is the reader's.
 fn here(line: &str, ops: &str) -> String {
     [
-        ("./target/release/portcullis", "portcullis"),
+        ("./target/dist/portcullis", "portcullis"),
         ("import --write portcullis.yaml", "import --write imported.yaml"),
         ("/secrets/ops", "ops-token"),
         ("/var/log/portcullis/audit.jsonl", "audit.jsonl"),

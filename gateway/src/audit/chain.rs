@@ -13,8 +13,8 @@
 use policy::json::{Document, write_canonical, write_canonical_string};
 
 use super::tree::{Hash, Tree, hash, leaf};
-use crate::hex;
-use crate::sha256::sha256;
+use crate::base::hex;
+use crate::base::sha256::sha256;
 
 /// The version of the format.
 pub const SCHEMA: &str = "portcullis.audit/v3";

@@ -19,10 +19,10 @@ use tokio::runtime::Builder;
 use super::chain::read;
 use super::spool::{Outlet, patience};
 use super::{ocsf, otlp};
-use crate::fetch::{Endpoint, FetchError};
-use crate::report::Chain;
-use crate::secrets::LiveSecret;
-use crate::settings::Format;
+use crate::base::error_chain::Chain;
+use crate::config::settings::Format;
+use crate::net::http_client::{Endpoint, FetchError};
+use crate::outbound::secrets::LiveSecret;
 
 /// Most bytes of one request.
 const BATCH: usize = 512 * 1024;

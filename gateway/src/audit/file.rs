@@ -14,9 +14,9 @@ use super::note::{Checkpoint, Verifier};
 use super::sink::Sink;
 use super::tree::{Hash, Tree};
 use super::watch::{Lost, Watch};
-use crate::hex;
-use crate::settings::Rotation;
-use crate::sha256::sha256;
+use crate::base::hex;
+use crate::base::sha256::sha256;
+use crate::config::settings::Rotation;
 
 /// How much of the end of a file is read first to find out where it ends.
 const TAIL: u64 = 1024 * 1024;

@@ -15,7 +15,7 @@ use super::record::Event;
 use super::sink::Sink;
 use super::tree::{Hash, Tree};
 use super::watch::{Lost, Watch};
-use crate::settings::{Full, Rotation};
+use crate::config::settings::{Full, Rotation};
 
 /// Most checkpoints that wait to be sent to who keeps them: the last prove what those before them do.
 const NOTES: usize = 1024;
@@ -240,7 +240,7 @@ impl Ledger {
         let line = write(event);
         let content = content_of(&line);
         if let Err(error) = self.write(line, &content) {
-            tracing::warn!(error = %crate::report::Chain(&error), event.event, "not recorded");
+            tracing::warn!(error = %crate::base::error_chain::Chain(&error), event.event, "not recorded");
         }
     }
 

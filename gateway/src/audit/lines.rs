@@ -20,8 +20,8 @@ use policy::json::Value;
 
 use super::chain::read;
 use super::{Observer, Record};
-use crate::ending::Ending;
-use crate::printable::in_a_line;
+use crate::base::printable::in_a_line;
+use crate::metrics::outcome::Ending;
 
 /// Most lines that wait to be written.
 const WAITING: usize = 1024;

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::tree::{Hash, Tree, hash};
-use crate::hex;
+use crate::base::hex;
 
 /// Ed25519, as signed notes call it.
 const ALGORITHM: u8 = 1;

@@ -11,7 +11,7 @@ use std::time::UNIX_EPOCH;
 use policy::json::{Value, write_ascii};
 
 use super::chain::read;
-use crate::wire::Object;
+use crate::mcp::wire::Object;
 
 /// The version of OCSF that is written.
 const VERSION: &str = "1.8.0";

@@ -15,7 +15,7 @@ use policy::json::{Document, Value};
 use prost::Message as _;
 
 use super::chain::read;
-use crate::hex;
+use crate::base::hex;
 
 /// Members of a record that stand beside it, and what they are called there.
 const BESIDE: [(&str, &str); 9] = [

@@ -19,14 +19,14 @@ use policy::principal::{Principal, Proof};
 use super::captured::{Captured, Excerpt};
 use super::chain::SCHEMA;
 use super::tree::{Hash, Tree};
-use crate::detail::Detail;
-use crate::ending::{Ending, Outcome};
-use crate::hex;
-use crate::masking;
+use crate::base::hex;
+use crate::base::masking;
+use crate::mcp::protocol::Version;
+use crate::mcp::trace_context::Trace;
+use crate::mcp::wire::{Id, Object};
+use crate::metrics::credential_check::Detail;
+use crate::metrics::outcome::{Ending, Outcome};
 use crate::metrics::{self, Operated};
-use crate::protocol::Version;
-use crate::trace::Trace;
-use crate::wire::{Id, Object};
 
 /// Most bytes of a name that a peer chose.
 pub const FOREIGN: usize = 256;

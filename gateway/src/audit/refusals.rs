@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use super::record::Record;
-use crate::detail::Detail;
-use crate::ending::{Ending, Outcome};
-use crate::settings;
+use crate::config::settings;
+use crate::metrics::credential_check::Detail;
+use crate::metrics::outcome::{Ending, Outcome};
 
 /// The part of an IPv6 address that its network shares: whoever has one address has all of a /64.
 const NETWORK: u128 = u128::MAX << 64;
@@ -208,9 +208,9 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::{Address, Kind, Refusals};
-    use crate::clock::{Clock as _, System};
-    use crate::ending::{Ending, Outcome};
-    use crate::settings;
+    use crate::base::clock::{Clock as _, System};
+    use crate::config::settings;
+    use crate::metrics::outcome::{Ending, Outcome};
     use std::net::IpAddr;
     use std::time::{Duration, Instant, UNIX_EPOCH};
 

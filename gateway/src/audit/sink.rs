@@ -16,7 +16,7 @@ use tokio::runtime::Builder;
 use super::lines::{self, Colours};
 use super::spool::{Outlet, Spool, patience};
 use super::watch::{Lost, Watch};
-use crate::settings::Rotation;
+use crate::config::settings::Rotation;
 
 /// Most bytes that are written at once.
 const BATCH: usize = 256 * 1024;
@@ -84,6 +84,25 @@ pub trait Sink: fmt::Debug + Send {
     /// What it holds back, where it does.
     fn spool(&self) -> Option<&Spool> {
         None
+    }
+}
+
+impl Sink for Spool {
+    fn name(&self) -> &str {
+        Spool::name(self)
+    }
+
+    fn room(&self, bytes: usize) -> bool {
+        Spool::room(self, bytes)
+    }
+
+    fn append(&mut self, line: &Bytes) -> io::Result<()> {
+        self.push(line);
+        Ok(())
+    }
+
+    fn spool(&self) -> Option<&Spool> {
+        Some(self)
     }
 }
 

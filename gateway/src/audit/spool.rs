@@ -3,15 +3,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-
-use super::sink::Sink;
 
 /// Which part of a spool refusals leave free for the records of calls: one of so many.
 const RESERVED: usize = 4;
@@ -94,32 +91,30 @@ impl Spool {
         self.room(self.limit / RESERVED + 1)
     }
 
-    /// Bytes that are not delivered.
+    /// What it is called in the configuration.
     #[must_use]
-    pub fn held(&self) -> usize {
-        self.shared.held.load(Ordering::Relaxed)
-    }
-}
-
-impl Sink for Spool {
-    fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    fn room(&self, bytes: usize) -> bool {
+    /// Whether `bytes` more find room in it.
+    #[must_use]
+    pub fn room(&self, bytes: usize) -> bool {
         let held = self.shared.held.load(Ordering::Acquire);
         !self.shared.broken.load(Ordering::Acquire) && held + bytes <= self.limit
     }
 
-    fn append(&mut self, line: &Bytes) -> io::Result<()> {
+    /// Puts a line behind those that wait.
+    pub fn push(&self, line: &Bytes) {
         self.shared.held.fetch_add(line.len(), Ordering::AcqRel);
         self.shared.lines().push_back(line.clone());
         self.shared.filled.notify_one();
-        Ok(())
     }
 
-    fn spool(&self) -> Option<&Spool> {
-        Some(self)
+    /// Bytes that are not delivered.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.shared.held.load(Ordering::Relaxed)
     }
 }
 

@@ -7,7 +7,7 @@
 
 use aws_lc_rs::digest::{Context, SHA256};
 
-use crate::sha256::sha256;
+use crate::base::sha256::sha256;
 
 /// Longest of what is hashed in one piece.
 const PIECE: usize = 128;
@@ -132,8 +132,8 @@ mod tests {
         ];
         let mut tree = Tree::default();
         for (data, head) in leaves.iter().zip(heads) {
-            tree.push(leaf(&crate::hex::decode(data).unwrap()));
-            assert_eq!(crate::hex::encode(&tree.root()), head);
+            tree.push(leaf(&crate::base::hex::decode(data).unwrap()));
+            assert_eq!(crate::base::hex::encode(&tree.root()), head);
         }
     }
 

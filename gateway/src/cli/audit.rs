@@ -15,8 +15,8 @@ use gateway::audit::file::{logs, siblings};
 use gateway::audit::note::{Signer, Verifier};
 use gateway::audit::ocsf;
 use gateway::audit::verify::{Audit as Auditor, Demands, End, Report, UNCOVERED, Weight};
-use gateway::ending::Outcome;
-use gateway::settings::selftest::PATH;
+use gateway::config::settings::selftest::PATH;
+use gateway::metrics::outcome::Outcome;
 use policy::json::{Bounds, Document, Value, write_ascii};
 use policy::name::RESERVED;
 

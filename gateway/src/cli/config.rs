@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use gateway::settings::shown::{self, Judge, With};
-use gateway::settings::{Remark, Settings};
+use gateway::config::settings::shown::{self, Judge, With};
+use gateway::config::settings::{Remark, Settings};
 
 use super::import::secrets::{At, is_plain, is_plain_argument, is_plain_url, without_placeholders};
 use super::{complain, invalid, ops, print, settings};

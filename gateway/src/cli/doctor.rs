@@ -12,23 +12,23 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use futures_util::future::join_all;
-use gateway::assembly::{self, Continued, StartError};
-use gateway::clock::{Clock as _, System};
-use gateway::identity;
-use gateway::metrics::Metrics;
-use gateway::protocol::Era;
-use gateway::quota::Quotas;
-use gateway::report::Chain;
-use gateway::sandbox;
-use gateway::settings::lockfile::{self, LockError};
-use gateway::settings::{
+use gateway::base::clock::{Clock as _, System};
+use gateway::base::error_chain::Chain;
+use gateway::base::task::Tasks;
+use gateway::config::quota::Quotas;
+use gateway::config::settings::lockfile::{self, LockError};
+use gateway::config::settings::{
     Issuer, Limits, Reach, Remark, Server, Settings, SinkTarget, file_of_process,
 };
-use gateway::survey::{self, Asking, Survey};
-use gateway::task::Tasks;
-use gateway::tls::Acceptor;
-use gateway::upstream::{self, whois};
-use gateway::world::World;
+use gateway::control::build::{self, Continued, StartError};
+use gateway::control::inventory::{self, Asking, Survey};
+use gateway::edge::tls::Acceptor;
+use gateway::identity;
+use gateway::mcp::protocol::Era;
+use gateway::metrics::Metrics;
+use gateway::outbound::environment::World;
+use gateway::process::sandbox;
+use gateway::upstream::{self, server_identity};
 use policy::constraint::Missed;
 use policy::decision::Mode;
 use policy::drift::visible;
@@ -223,7 +223,7 @@ fn configuration(looks: &mut Looks, file: &Path, text: &str) {
             }
         }
     }
-    if gateway::file::is_open_to_all(file) {
+    if gateway::base::file::is_open_to_all(file) {
         looks.warn(
             "configuration",
             "every user of this machine can write to it or to its folder",
@@ -395,7 +395,7 @@ fn logs(looks: &mut Looks, (file, text): (&Path, &str), settings: &Settings) {
 /// What a start would go on with.
 fn continued(settings: &Settings) -> Result<Continued, StartError> {
     let world = world(settings.limits, settings.limits.connect_time);
-    assembly::examine_logs(&settings.audit, &world)
+    build::examine_logs(&settings.audit, &world)
 }
 
 /// What is said of a log that a start goes on with.
@@ -599,7 +599,7 @@ fn bound(limits: &mut Limits, timeout: Duration) {
 }
 
 async fn reach(server: &Server, (file, text): (&Path, &str), timeout: Duration) -> Reached {
-    if let Some(Err(error)) = whois::started(server) {
+    if let Some(Err(error)) = server_identity::started(server) {
         return Err(format!("its program {error}").into());
     }
     // Each has settings of its own: what one server does holds up no other.
@@ -609,7 +609,7 @@ async fn reach(server: &Server, (file, text): (&Path, &str), timeout: Duration) 
     let within = timeout + own.limits.drain_time;
     let name = server.name.as_str();
     let asking = Asking { patience: timeout, told: Box::new(|_, _| {}) };
-    let asked = survey::survey(own, |one| one == name, &asking);
+    let asked = inventory::survey(own, |one| one == name, &asking);
     let surveys = match tokio::time::timeout(within, asked).await {
         Ok(surveys) => surveys.map_err(|error| Chain(&error).to_string())?,
         Err(_) => {

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use gateway::settings::{Listener, Program, Reach, Settings, Terminal};
-use gateway::start::{self, Running};
-use gateway::watchdog::Begins;
-use gateway::{hex, seal};
+use gateway::config::settings::{Listener, Program, Reach, Settings, Terminal};
+use gateway::control::run::{self, Running};
+use gateway::control::watchdog::Begins;
+use gateway::{base::hex, base::random};
 
 use super::export::{Client, Door, KEY, Started, snippet};
 use super::{Format, complain, logging, run_to_end, settings_to_serve, told_to_stop};
@@ -61,7 +61,7 @@ pub(super) fn run(exec: Exec) -> ExitCode {
     run_to_end(
         settings,
         None,
-        |settings| start::start(settings, None),
+        |settings| run::start(settings, None),
         // The program has the time it takes to end; the stop begins after it.
         Begins::WithCall,
         async move |running| match beside(running, &again, &exec, told).await {
@@ -143,7 +143,7 @@ impl Told {
     /// Makes it beside the configuration, where everything is kept back whose name begins with that of the
     /// configuration; or in a folder of its own, if nothing can be made there.
     fn new(config: &Path) -> io::Result<Self> {
-        let random = hex::encode(&seal::random::<16>().map_err(io::Error::other)?);
+        let random = hex::encode(&random::bytes::<16>().map_err(io::Error::other)?);
         let mut path = std::path::absolute(config)?.into_os_string();
         path.push(format!(".exec-{random}.mcp.json"));
         let path = PathBuf::from(path);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::{env, fs, io, path};
 
 use clap::{Args, ValueEnum};
-use gateway::settings::{Listener, Scheme, Settings};
+use gateway::config::settings::{Listener, Scheme, Settings};
 use serde_json::{Map, Value, json};
 
 use super::{complain, print, say, settings};

@@ -22,14 +22,14 @@ use self::secrets::{
     is_plain_folder, is_plain_name, is_plain_url, may_be_followed, placeholders, variable_name,
     without_placeholders,
 };
-use gateway::{egress, masking};
+use gateway::{base::masking, net::egress};
 use policy::drift::visible;
 
 use super::{complain, print, say};
 
-mod familiar;
-mod runners;
 pub(super) mod secrets;
+mod runners;
+mod familiar;
 
 /// Longest file that is read.
 const LONGEST: u64 = 16 * 1024 * 1024;

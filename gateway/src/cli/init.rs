@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use gateway::masking;
+use gateway::base::masking;
 use policy::drift::visible;
 use policy::name::{PrincipalId, ServerName};
 use serde_json::Value;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Command, CommandFactory as _, ValueEnum};
 use clap_complete::Shell;
-use gateway::settings;
+use gateway::config::settings;
 use serde_json::Value;
 
 use super::{Arguments, complain};

@@ -12,15 +12,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use gateway::clock::System;
-use gateway::killswitch::{self, Act};
-use gateway::live::Names;
-use gateway::report::Chain;
-use gateway::secret::Secret;
-use gateway::secrets;
-use gateway::selftest::words;
-use gateway::settings::operator::Operator;
-use gateway::settings::{self, SecretRef};
+use gateway::base::clock::System;
+use gateway::base::error_chain::Chain;
+use gateway::base::secret::Secret;
+use gateway::config::settings::operator::Operator;
+use gateway::config::settings::{self, SecretRef};
+use gateway::control::revocation::{self, Act};
+use gateway::control::selftest::words;
+use gateway::outbound::secrets;
+use gateway::serve::generation::Names;
 use policy::revoked::Revoked;
 use serde_json::{Map, Value};
 
@@ -287,7 +287,7 @@ fn changed(change: &Change, act: Act) -> Result<ExitCode, ExitCode> {
         }
     };
     if matches!(change.reached.format, Format::Human) {
-        let what = killswitch::listed(&lists);
+        let what = revocation::listed(&lists);
         say(&match (act, is_any(&answer)) {
             (Act::Revoke, _) => format!("revoked: {what}; all that is revoked now:"),
             (Act::Lift, true) => format!("lifted: {what}; still revoked:"),
@@ -315,17 +315,17 @@ fn edited(
 ) -> Result<Revoked, String> {
     // Without a valid configuration nobody can tell whether a name is misspelt: that must not keep from revoking.
     if let Some(names) = names.filter(|_| act == Act::Revoke) {
-        killswitch::unknown(names, lists).map_err(|error| Chain(&error).to_string())?;
+        revocation::unknown(names, lists).map_err(|error| Chain(&error).to_string())?;
     }
     if act == Act::Lift {
         let mut missing = lists.clone();
         let all = settings::revoked::read(file).map_err(|error| Chain(&error).to_string())?;
         missing.remove(&all);
         if !missing.is_empty() {
-            return Err(format!("not revoked: {}", killswitch::listed(&missing)));
+            return Err(format!("not revoked: {}", revocation::listed(&missing)));
         }
     }
-    let changed = killswitch::edit(file, |all| match act {
+    let changed = revocation::edit(file, |all| match act {
         Act::Revoke => all.add(lists),
         Act::Lift => all.remove(lists),
     });

@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use gateway::assembly;
-use gateway::clock::{Clock as _, System};
-use gateway::report::Chain;
-use gateway::sandbox::{self, Files, Network, Plan};
-use gateway::settings::lockfile::{self, LockError};
-use gateway::settings::{Reach, Remark, Scheme, Settings, SinkTarget};
-use gateway::survey::Survey;
-use gateway::tls::Acceptor;
+use gateway::base::clock::{Clock as _, System};
+use gateway::base::error_chain::Chain;
+use gateway::config::settings::lockfile::{self, LockError};
+use gateway::config::settings::{Reach, Remark, Scheme, Settings, SinkTarget};
+use gateway::control::build;
+use gateway::control::inventory::Survey;
+use gateway::edge::tls::Acceptor;
+use gateway::process::sandbox::{self, Files, Network, Plan};
 use policy::decision::Mode;
 use policy::lock::Lock;
 use policy::pins::Pins;
@@ -47,7 +47,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
         }
     }
     let world = doctor::world(settings.limits, settings.limits.connect_time);
-    if let Err(error) = assembly::examine_logs(&settings.audit, &world) {
+    if let Err(error) = build::examine_logs(&settings.audit, &world) {
         let code = complain(&Chain(&error).to_string());
         return if error.is_of_a_secret() { ExitCode::from(INVALID) } else { code };
     }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use clap::{Args, Subcommand, ValueEnum};
-use gateway::rehearsal::{Answer, DeniedAs, Known, Rehearsal};
-use gateway::report::Chain;
-use gateway::settings::Settings;
-use gateway::settings::cases::{self, Case, Described, Expected, Question};
+use gateway::base::error_chain::Chain;
+use gateway::config::settings::Settings;
+use gateway::config::settings::cases::{self, Case, Described, Expected, Question};
+use gateway::control::dry_run::{Answer, DeniedAs, Known, Rehearsal};
 use policy::constraint::Missed;
 use policy::decision::{Decision, Effect};
 use policy::drift::visible;

@@ -1,3 +1,3 @@
 //! Text for a terminal, as the verbs write it.
 
-pub(super) use gateway::printable::{in_a_line, printable, with_quotes};
+pub(super) use gateway::base::printable::{in_a_line, printable, with_quotes};

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use gateway::survey::Survey;
+use gateway::control::inventory::Survey;
 use policy::constraint::Type;
 use policy::drift::visible;
 use policy::inspect::{Detector, Finding};

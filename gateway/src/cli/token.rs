@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use gateway::clock::{Clock as _, System};
-use gateway::detail::Detail;
-use gateway::examination::{self, Examined, ExaminedFor, Judgement};
-use gateway::file;
+use gateway::base::clock::{Clock as _, System};
+use gateway::base::error_chain::Chain;
+use gateway::base::file;
+use gateway::control::token_inspection::{self, Examined, ExaminedFor, Judgement};
+use gateway::crypto::jose::{self, LONGEST};
 use gateway::identity::{AuthnError, Confirmation, TokenError};
-use gateway::jose::{self, LONGEST};
-use gateway::report::Chain;
+use gateway::metrics::credential_check::Detail;
 use policy::json::{Document, Value};
 use policy::name::Scope;
 use policy::principal::Principal;
@@ -123,7 +123,7 @@ fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| complain(&format!("could not start: {error}")))?;
-    let examined = runtime.block_on(examination::examine(settings, &about, &token));
+    let examined = runtime.block_on(token_inspection::examine(settings, &about, &token));
     let examined = examined.map_err(|error| {
         let raw = if inspect.config.is_none() { "; `--raw` shows what the token says" } else { "" };
         complain(&format!("{}{raw}", Chain(&error)))
@@ -267,7 +267,7 @@ fn words(token: &str, examined: &Examined) -> String {
     line("resource", &examined.resource);
     for (check, state) in &examined.checks {
         let why = match (&examined.verdict, state) {
-            (Judgement::Refused(error), examination::CheckState::Failed) => {
+            (Judgement::Refused(error), token_inspection::CheckState::Failed) => {
                 format!("{:<10} {}: {}", check.as_str(), error.detail().code(), Chain(error))
             }
             _ => check.as_str().to_owned(),

@@ -1,6 +1,6 @@
 //! Why something is not shown, in words, and what can be done about it.
 
-use gateway::pinning::acceptance;
+use gateway::pins::acceptance;
 use policy::decision::{Decision, Effect, Reason};
 use policy::drift::visible;
 use policy::inspect::{Detector, Finding};

@@ -8,13 +8,13 @@ use policy::pipeline::Policy;
 use policy::principal::Principal;
 use policy::work::Budget;
 
-use super::guarded::Matter;
-use super::unasked::denied;
+use super::guardrails::Matter;
+use super::unsolicited::denied;
 use super::{Gateway, Route};
-use crate::ending::Ending;
-use crate::guardrail;
+use crate::mcp::wire::Outcome;
+use crate::metrics::outcome::Ending;
+use crate::outbound::guardrail;
 use crate::upstream::Upstream;
-use crate::wire::Outcome;
 
 impl Gateway {
     /// What a client answered to a question, as it may be sent; `None` if it may not. And what was found

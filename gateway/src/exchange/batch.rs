@@ -13,19 +13,19 @@ use http::{Response, StatusCode};
 use policy::json::Bounds;
 use policy::principal::Principal;
 
-use super::lease::Calls;
+use super::stream_expiry::Calls;
 use super::{Arrived, Gateway, Knocked, Place, identified};
 use crate::audit::Record;
-use crate::body::Body;
-use crate::conversation::About;
-use crate::door::{Door, Peer};
-use crate::failure::Failure;
-use crate::inbound::{self, Ask};
-use crate::intake::Received;
-use crate::protocol::{Era, Version};
-use crate::reply;
+use crate::base::intake::Received;
+use crate::edge::admission::{Door, Peer};
+use crate::edge::decode::{self, Ask};
+use crate::edge::encode;
+use crate::edge::failure::Failure;
+use crate::mcp::protocol::{Era, Version};
+use crate::mcp::wire::{self, DecodeError, Id, Message};
+use crate::session::state::About;
+use crate::stream::body::Body;
 use crate::upstream::UpstreamError;
-use crate::wire::{self, DecodeError, Id, Message};
 
 impl Gateway {
     /// Whether the body holds more than one message.
@@ -72,7 +72,7 @@ impl Gateway {
             let read = identified(message, &mut record);
             let asked = read.as_ref().ok().and_then(|(id, _)| id.clone());
             let read = read.and_then(|(id, message)| {
-                let mut inbound = inbound::read(&head.headers, message, &mut record.version)?;
+                let mut inbound = decode::read(&head.headers, message, &mut record.version)?;
                 if inbound.version.era() == Era::Modern {
                     return Err(Failure::Shape("a batch is of the revision of its session"));
                 }
@@ -141,7 +141,7 @@ impl Gateway {
             }
         }
         if parts.is_empty() {
-            return reply::empty(StatusCode::ACCEPTED);
+            return encode::empty(StatusCode::ACCEPTED);
         }
         parts.push_back(Bytes::from_static(b"]"));
         // Each answer may be too short to be counted, and all of them together are not.
@@ -151,7 +151,7 @@ impl Gateway {
             unsent.was_refused();
             return self.refuse(record, &Failure::Upstream(UpstreamError::Memory(none)));
         }
-        let mut response = reply::json(Body::Parts(parts).counted(unsent));
+        let mut response = encode::json(Body::Parts(parts).counted(unsent));
         if !calls.is_empty() {
             response.extensions_mut().insert(Calls(calls));
         }
@@ -177,7 +177,7 @@ impl Gateway {
         }
         let failure = self.caller_revocation(caller)?;
         let public = failure.public(Some(Era::Legacy));
-        Some(reply::error(&public, asked).into_body())
+        Some(encode::error(&public, asked).into_body())
     }
 }
 

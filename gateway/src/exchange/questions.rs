@@ -78,7 +78,7 @@ impl Gateway {
         };
         let decided = self.inspect(caller, bytes, look).await;
         decided.unwrap_or_else(|error| {
-            tracing::warn!(error = %crate::report::Chain(&error), "a question was not judged");
+            tracing::warn!(error = %crate::base::error_chain::Chain(&error), "a question was not judged");
             Err(Refusal::unjudged())
         })
     }

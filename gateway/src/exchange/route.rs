@@ -8,8 +8,8 @@ use policy::name::ServerName;
 use policy::offer::Kind;
 
 use super::Gateway;
-use crate::guardrail::Guardrail;
-use crate::naming::{NameForm, Naming, Prefix};
+use crate::mcp::tool_naming::{NameForm, Naming, Prefix};
+use crate::outbound::guardrail::Guardrail;
 use crate::upstream::Upstream;
 
 impl Gateway {

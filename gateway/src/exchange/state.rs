@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use policy::message::Use;
 use policy::principal::Principal;
 
-use crate::seal::{SealError, Sealer};
-use crate::sha256::sha256;
+use crate::base::sha256::sha256;
+use crate::crypto::sealer::{SealError, Sealer};
 
 /// Names the format to the cipher.
 const FORMAT: &[u8] = b"portcullis state v1";
@@ -101,7 +101,7 @@ impl Bound {
 #[cfg(test)]
 mod tests {
     use super::{Bound, State};
-    use crate::seal::Sealer;
+    use crate::crypto::sealer::Sealer;
     use bytes::Bytes;
     use policy::json::{Bounds, Document, Fragment};
     use policy::message::{Use, Verb};

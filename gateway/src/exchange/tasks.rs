@@ -12,7 +12,7 @@ use policy::json::{Bounds, Document, Fragment, Value, write_string};
 use policy::principal::Principal;
 
 use super::{Arrived, Gateway, Route};
-use crate::inbound::UseAsk;
+use crate::edge::decode::UseAsk;
 use crate::upstream::Upstream;
 
 /// Names the format to the cipher.

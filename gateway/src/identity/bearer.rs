@@ -24,18 +24,18 @@ use super::dpop::{About, ProofError, Proofs};
 use super::issuer::{Found, KeyRing};
 use super::questions::{Asker, Questions};
 use super::{Asked, TokenError};
-use crate::bounded::Bounded;
-use crate::clock::Clock;
-use crate::jose::{Jws, LONGEST, text};
-use crate::oauth::Authority;
-use crate::quota::Quotas;
-use crate::resource::Resource;
-use crate::seal::Sealer;
-use crate::secret::Secret;
-use crate::settings::{Identity as Settings, Implied, Issuer, KeySource, Limits};
-use crate::sha256::sha256;
-use crate::share::{Share, Shares};
-use crate::world::{World, WorldError};
+use crate::base::bounded::Bounded;
+use crate::base::clock::Clock;
+use crate::base::secret::Secret;
+use crate::base::sha256::sha256;
+use crate::base::share::{Share, Shares};
+use crate::config::quota::Quotas;
+use crate::config::settings::{Identity as Settings, Implied, Issuer, KeySource, Limits};
+use crate::crypto::jose::{Jws, LONGEST, text};
+use crate::crypto::sealer::Sealer;
+use crate::identity::resource::Resource;
+use crate::outbound::authorization_server::Authority;
+use crate::outbound::environment::{World, WorldError};
 
 /// How often what has ended is forgotten.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -550,7 +550,7 @@ impl Bearer {
         let form = [("token", token), ("token_type_hint", "access_token")];
         let answer = introspection.authority.ask(&form).await;
         let answer = answer.map_err(|error| {
-            let error = crate::report::Chain(&error);
+            let error = crate::base::error_chain::Chain(&error);
             tracing::warn!(issuer = %known.settings.name, %error, "a token could not be asked about");
             TokenError::Unavailable
         })?;

@@ -15,9 +15,9 @@ use policy::principal::{Claims, Principal, Proof};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use crate::settings::{Forwarded, ForwardedHeader, KnownCertificate};
-use crate::wire::headers::{Single, single};
-use crate::x509::{Anchor, Certificate, Leaf};
+use crate::config::settings::{Forwarded, ForwardedHeader, KnownCertificate};
+use crate::crypto::x509::{Anchor, Certificate, Leaf};
+use crate::mcp::wire::headers::{Single, single};
 
 /// Longest header with a certificate in it.
 const LONGEST: usize = 16 * 1024;
@@ -142,7 +142,7 @@ pub(super) fn percent(text: &str) -> Option<Vec<u8>> {
             continue;
         }
         let digits = [bytes.next()?, bytes.next()?];
-        let decoded = crate::hex::decode(std::str::from_utf8(&digits).ok()?)?;
+        let decoded = crate::base::hex::decode(std::str::from_utf8(&digits).ok()?)?;
         out.push(*decoded.first()?);
     }
     Some(out)

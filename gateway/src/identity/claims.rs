@@ -11,8 +11,8 @@ use policy::name::{ClientId, GroupName, PrincipalId, RoleName, Scope};
 use policy::principal::{Claims, Principal, Proof};
 
 use super::{ClaimError, TokenError};
-use crate::jose::{seconds, text};
-use crate::settings::{ClaimPath, Implied, Issuer};
+use crate::config::settings::{ClaimPath, Implied, Issuer};
+use crate::crypto::jose::{seconds, text};
 
 /// Most who act for one caller, one for the other (RFC 8693, section 4.1).
 const ACTORS: usize = 5;

@@ -10,10 +10,10 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::{Method, Uri};
 use policy::json::Value;
 
-use crate::bounded::Bounded;
-use crate::jose::{self, Jws};
-use crate::seal::Sealer;
-use crate::sha256::sha256;
+use crate::base::bounded::Bounded;
+use crate::base::sha256::sha256;
+use crate::crypto::jose::{self, Jws};
+use crate::crypto::sealer::Sealer;
 
 /// How far the time of a proof may be from ours.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -195,8 +195,8 @@ fn same_url(said: &str, meant: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{About, NONCE, ProofError, Proofs, SHARES, WINDOW, same_url};
-    use crate::jose::Jws;
-    use crate::seal::Sealer;
+    use crate::crypto::jose::Jws;
+    use crate::crypto::sealer::Sealer;
     use aws_lc_rs::digest;
     use aws_lc_rs::rand::SystemRandom;
     use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};

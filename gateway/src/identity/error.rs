@@ -1,8 +1,8 @@
 //! Why a token is not accepted, and which check that was.
 
 use super::ProofError;
-use crate::detail::Detail;
-use crate::jose::JoseError;
+use crate::crypto::jose::JoseError;
+use crate::metrics::credential_check::Detail;
 
 /// Why a token is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

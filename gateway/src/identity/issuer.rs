@@ -16,12 +16,12 @@ use http::Uri;
 use policy::json::{Document, Value};
 use tokio::sync::{Mutex as Turn, oneshot};
 
-use crate::clock::Clock;
-use crate::fetch::{FetchError, Ways};
-use crate::jose::{self, Algorithm, Key, KeySetError};
-use crate::pem::{self, PemError};
-use crate::settings::KeySource;
-use crate::task::Tasks;
+use crate::base::clock::Clock;
+use crate::base::task::Tasks;
+use crate::config::settings::KeySource;
+use crate::crypto::jose::{self, Algorithm, Key, KeySetError};
+use crate::crypto::pem::{self, PemError};
+use crate::net::http_client::{FetchError, Ways};
 
 /// The soonest and the latest after which keys are read again, whatever their issuer says.
 const SOONEST: Duration = Duration::from_secs(300);
@@ -109,7 +109,7 @@ impl std::fmt::Debug for KeyRing {
 
 impl KeyRing {
     pub(super) fn new(
-        settings: &crate::settings::Issuer,
+        settings: &crate::config::settings::Issuer,
         ways: Ways,
         clock: Arc<dyn Clock>,
         tasks: Tasks,
@@ -228,7 +228,7 @@ impl KeyRing {
         match loaded {
             Ok((text, age)) => self.keep(text, age),
             Err(error) => {
-                let error = crate::report::Chain(&error);
+                let error = crate::base::error_chain::Chain(&error);
                 tracing::warn!(issuer = %self.issuer, %error, "the keys of an issuer were not read");
             }
         }
@@ -300,7 +300,7 @@ impl KeyRing {
             let mut parts = issuer.clone().into_parts();
             parts.path_and_query = place.parse().ok();
             let Ok(uri) = Uri::from_parts(parts) else { continue };
-            match self.ways.to(&uri)?.get().await.and_then(crate::fetch::Fetched::good) {
+            match self.ways.to(&uri)?.get().await.and_then(crate::net::http_client::Fetched::good) {
                 Ok(fetched) => return self.keys_of(fetched.body),
                 Err(error @ FetchError::Status(_)) => last = error.into(),
                 Err(error) => return Err(error.into()),
@@ -358,7 +358,7 @@ async fn file(path: &Path) -> Result<Bytes, PemError> {
     let name = Box::from(path.display().to_string());
     let read = tokio::task::spawn_blocking(move || pem::text(&path));
     // The disk may not answer: then it is as if the keys could not be read.
-    match tokio::time::timeout(crate::file::LOOK, read).await {
+    match tokio::time::timeout(crate::base::file::LOOK, read).await {
         Ok(Ok(text)) => Ok(text?.into()),
         Ok(Err(_)) => Err(PemError::Read(name, std::io::ErrorKind::Other.into())),
         Err(_) => Err(PemError::Read(name, std::io::ErrorKind::TimedOut.into())),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use aws_lc_rs::{constant_time, digest};
 use policy::principal::Principal;
 
-use crate::settings::ApiKey;
+use crate::config::settings::ApiKey;
 
 /// Keys by the first bytes of their SHA-256; the whole of it is compared in constant time.
 ///

@@ -3,7 +3,7 @@
 //! Anybody can make up a token, and each one costs a question. So a question needs a place before
 //! anything is sent, one address has a share of the places, and some are kept for tokens that were
 //! good before. A caller waits for its place for a while, which is why these are semaphores and not
-//! [`crate::share::Shares`].
+//! [`crate::base::share::Shares`].
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use crate::share::network;
+use crate::base::share::network;
 
 /// Most questions to one issuer at the same time.
 const QUESTIONS: usize = 48;

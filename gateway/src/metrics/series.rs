@@ -10,7 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use super::{Histogram, Labels, OTHER, Operated, Value};
-use crate::protocol::method;
+use crate::mcp::protocol::method;
 
 /// Most histograms of one name: what comes after that is counted together.
 const MOST: usize = 1000;

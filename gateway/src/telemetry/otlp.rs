@@ -20,8 +20,8 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as W
 use prost::Message as _;
 
 use super::span::{Attributes, Span, Value};
+use crate::mcp::trace_context::Parent;
 use crate::metrics::{Family, Value as Measured};
-use crate::trace::Parent;
 
 /// The version of the semantic conventions that the names are of.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.40.0";

@@ -14,11 +14,11 @@ use tokio::time::MissedTickBehavior;
 use super::Collector;
 use super::otlp;
 use super::span::Span;
-use crate::clock::Clock;
-use crate::fetch::FetchError;
+use crate::base::clock::Clock;
+use crate::base::error_chain::Chain;
+use crate::config::settings::OtlpProtocol;
 use crate::metrics::Metrics;
-use crate::report::Chain;
-use crate::settings::OtlpProtocol;
+use crate::net::http_client::FetchError;
 
 /// How often spans are sent.
 const TURN: Duration = Duration::from_millis(500);

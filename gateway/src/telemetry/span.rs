@@ -11,10 +11,10 @@ use std::time::{Duration, Instant, SystemTime};
 use policy::offer::Kind;
 
 use crate::audit::{Record, RecordId, written};
-use crate::ending::{Ending, Outcome};
-use crate::protocol::{Era, Version, method};
-use crate::trace::Trace;
-use crate::wire::Id;
+use crate::mcp::protocol::{Era, Version, method};
+use crate::mcp::trace_context::Trace;
+use crate::mcp::wire::Id;
+use crate::metrics::outcome::{Ending, Outcome};
 
 /// An exchange that has ended.
 #[derive(Debug)]

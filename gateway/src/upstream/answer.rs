@@ -14,16 +14,16 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::breaker::Pass;
 use super::channel::ChannelAnswer;
-use super::desk::{Named, Ticket};
-use super::http::HttpAnswer;
+use super::demux::{Named, Ticket};
 use super::request::{self, Manner};
+use super::streamable_http::HttpAnswer;
 use super::{Party, Transport, Upstream, UpstreamError};
-use crate::gcra::{Gcra, Pace};
-use crate::intake::Received;
-use crate::protocol::{Era, method};
+use crate::base::gcra::{Gcra, Pace};
+use crate::base::intake::Received;
+use crate::base::share::{Holder, Share};
+use crate::mcp::protocol::{Era, method};
+use crate::mcp::wire::{self, Id, Message, Notification, Outcome};
 use crate::session::Leg;
-use crate::share::{Holder, Share};
-use crate::wire::{self, Id, Message, Notification, Outcome};
 
 /// How often in a row a lost stream is asked for before it is given up.
 const ATTEMPTS: u32 = 5;
@@ -167,7 +167,7 @@ impl Replier {
         let deadline = Instant::now() + self.upstream.limits.answer_time;
         let reply = request::reply(body, speaker);
         if let Err(error) = self.upstream.notify(&reply, deadline).await {
-            let error = crate::report::Chain(&error);
+            let error = crate::base::error_chain::Chain(&error);
             tracing::warn!(server = %self.upstream.name, %error, "a question was not answered");
         }
     }
@@ -710,7 +710,7 @@ impl Drop for Answer {
                     let speaker = party.speaker(leg.as_ref());
                     let cancelled = request::cancelled(id, speaker);
                     if let Err(error) = upstream.notify(&cancelled, deadline).await {
-                        let error = crate::report::Chain(&error);
+                        let error = crate::base::error_chain::Chain(&error);
                         tracing::debug!(server = %upstream.name, %error, "not cancelled");
                     }
                 });

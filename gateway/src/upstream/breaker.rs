@@ -15,11 +15,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::UpstreamError;
-use crate::link::LinkError;
+use crate::config::settings::CircuitBreaker;
+use crate::mcp::protocol::method;
+use crate::mcp::wire::Message;
 use crate::metrics::OfServer;
-use crate::protocol::method;
-use crate::settings::CircuitBreaker;
-use crate::wire::Message;
+use crate::net::connection::LinkError;
 
 /// How far a server is trusted to answer.
 #[derive(Debug)]
@@ -245,8 +245,8 @@ mod tests {
     use tokio::time::Instant;
 
     use super::Breaker;
+    use crate::config::settings::CircuitBreaker;
     use crate::metrics::Metrics;
-    use crate::settings::CircuitBreaker;
 
     const OPEN: Duration = Duration::from_secs(30);
 

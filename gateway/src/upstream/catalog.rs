@@ -11,20 +11,20 @@ use arc_swap::ArcSwapOption;
 use policy::offer::Kind;
 use tokio::time::Instant;
 
-use super::desk::Serves;
+use super::demux::Serves;
+use super::gateway_session::Whom;
 use super::handshake::Known;
 use super::listing::{Listing, Pages};
-use super::party::Party;
+use super::on_behalf_of::Party;
 use super::request;
-use super::standing::Whom;
-use super::turn::Turn;
+use super::single_flight::Turn;
 use super::{Hello, Transport, Upstream, UpstreamError};
-use crate::intake::Received;
-use crate::pinning::Audience;
-use crate::protocol::{Era, Version};
+use crate::base::intake::Received;
+use crate::base::share::Share;
+use crate::mcp::protocol::{Era, Version};
+use crate::mcp::wire::Outcome;
+use crate::pins::Audience;
 use crate::session::Leg;
-use crate::share::Share;
-use crate::wire::Outcome;
 
 /// Most lists of a caller that make room for one.
 const FORGOTTEN: usize = 16;
@@ -400,7 +400,7 @@ impl Upstream {
         match self.capable_again().await {
             Ok(found) => found.hellos.iter().for_each(|hello| self.compare(hello)),
             Err(error) => {
-                let error = crate::report::Chain(&error);
+                let error = crate::base::error_chain::Chain(&error);
                 tracing::debug!(server = %self.name, %error, "what capable clients are offered is not known");
             }
         }
@@ -624,5 +624,5 @@ struct Keeping<'a> {
 
 fn is_unknown(error: &policy::json::Fragment) -> bool {
     let code = error.value().get("code").and_then(policy::json::Value::as_i64);
-    code == Some(i64::from(crate::protocol::code::METHOD))
+    code == Some(i64::from(crate::mcp::protocol::code::METHOD))
 }

@@ -9,18 +9,18 @@ use policy::name::ServerName;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::desk::{Delivered, Desk, Serves, Ticket};
+use super::demux::{Delivered, Desk, Serves, Ticket};
 use super::error::UpstreamError;
-use super::noise::Noise;
-use super::outbox::{Awaited, Draft, NotQueued, Outbox, Unsent};
 use super::request::{self, Outgoing};
-use crate::body::Segments;
-use crate::intake::{Intake, Received};
+use super::send_queue::{Awaited, Draft, NotQueued, Outbox, Unsent};
+use super::server_log::Noise;
+use crate::base::intake::{Intake, Received};
+use crate::base::share::Share;
+use crate::config::settings::Limits;
+use crate::mcp::protocol::method;
+use crate::mcp::wire::Message;
 use crate::metrics::OfServer;
-use crate::protocol::method;
-use crate::settings::Limits;
-use crate::share::Share;
-use crate::wire::Message;
+use crate::stream::body::Segments;
 
 /// Fewest requests that may wait for their answers on one channel, and how many there may be for each request that the
 /// gateway works on.
@@ -273,7 +273,8 @@ impl Channel {
             Ok(()) | Err(NotQueued::Closed) => {}
             Err(error @ NotQueued::Full(_)) => {
                 if let Some(suppressed) = self.noise.allow(Instant::now()) {
-                    let (server, error) = (self.counts.name(), crate::report::Chain(&error));
+                    let (server, error) =
+                        (self.counts.name(), crate::base::error_chain::Chain(&error));
                     tracing::warn!(server, %error, suppressed, "a cancellation or a refusal was not sent");
                 }
             }
@@ -356,12 +357,12 @@ mod tests {
     use tokio::time::{Instant, timeout};
 
     use super::{Channel, ChannelTerms, LOOK};
+    use crate::config::settings::Limits;
     use crate::metrics::Metrics;
-    use crate::settings::Limits;
-    use crate::upstream::desk::Serves;
-    use crate::upstream::noise::Noise;
-    use crate::upstream::outbox::{Awaited, Draft, Unsent};
+    use crate::upstream::demux::Serves;
     use crate::upstream::request::Takes;
+    use crate::upstream::send_queue::{Awaited, Draft, Unsent};
+    use crate::upstream::server_log::Noise;
 
     const HOUR: Duration = Duration::from_secs(3600);
 

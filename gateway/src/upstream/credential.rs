@@ -15,17 +15,17 @@ use policy::name::Scope;
 use tokio::sync::Mutex as Turn;
 
 use super::UpstreamError;
-use super::party::Subject;
-use crate::bounded::Bounded;
-use crate::clock::Clock;
-use crate::jose::{self, Jws, LONGEST, seconds, text};
+use super::on_behalf_of::Subject;
+use crate::base::bounded::Bounded;
+use crate::base::clock::Clock;
+use crate::base::sha256::sha256;
+use crate::base::share::{Share, Shares};
+use crate::config::settings::{Credential, Grant, Limits, repeats_scheme};
+use crate::crypto::jose::{self, Jws, LONGEST, seconds, text};
 use crate::metrics::Metrics;
-use crate::oauth::{Authority, OauthError};
-use crate::secrets::LiveSecret;
-use crate::settings::{Credential, Grant, Limits, repeats_scheme};
-use crate::sha256::sha256;
-use crate::share::{Share, Shares};
-use crate::world::{World, WorldError};
+use crate::outbound::authorization_server::{Authority, OauthError};
+use crate::outbound::environment::{World, WorldError};
+use crate::outbound::secrets::LiveSecret;
 
 /// Bytes that a token takes which was got for a caller, beside its text.
 const ENTRY: usize = 512;

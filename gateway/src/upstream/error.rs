@@ -12,10 +12,10 @@ use policy::offer::ReadOnlyHint;
 use policy::scope;
 
 use super::credential::CredentialError;
-use crate::link::LinkError;
-use crate::share::NoShare;
-use crate::wire::{DecodeError, FromServerError};
-use crate::world::WorldError;
+use crate::base::share::NoShare;
+use crate::mcp::wire::{DecodeError, FromServerError};
+use crate::net::connection::LinkError;
+use crate::outbound::environment::WorldError;
 
 /// Longest URL of a redirect that is shown whole, in bytes.
 const SHOWN: usize = 256;

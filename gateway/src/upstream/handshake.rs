@@ -10,17 +10,17 @@ use policy::pin::{Digest, Subject};
 use tokio::time::Instant;
 
 use super::answer::Incoming;
-use super::desk::Serves;
+use super::channel_pool::Seats;
+use super::demux::Serves;
 use super::request::{self, Outgoing, Speaker};
-use super::seat::Seats;
 use super::{Party, Transport, Upstream, UpstreamError};
-use crate::client::Client;
-use crate::protocol::{Era, Version, code, meta};
-use crate::seal;
+use crate::base::random;
+use crate::base::share::Share;
+use crate::config::settings::Protocol;
+use crate::mcp::client_info::Client;
+use crate::mcp::protocol::{Era, Version, code, meta};
+use crate::mcp::wire::{Object, Outcome};
 use crate::session::Leg;
-use crate::settings::Protocol;
-use crate::share::Share;
-use crate::wire::{Object, Outcome};
 
 /// How long a program may take to answer the question which era it speaks, where that is not known. A legacy program may
 /// never answer it.
@@ -308,8 +308,8 @@ impl Upstream {
         party: &Party,
         serves: Serves,
     ) -> Result<String, UpstreamError> {
-        let name = seal::random::<16>().map_err(|_opaque| UpstreamError::Stalled)?;
-        let name = crate::hex::encode(&name);
+        let name = random::bytes::<16>().map_err(|_opaque| UpstreamError::Stalled)?;
+        let name = crate::base::hex::encode(&name);
         let mut pass = self.pass()?;
         seats.open(&name, party, serves).await.inspect_err(|error| pass.refused(error))?;
         Ok(name)
@@ -338,7 +338,7 @@ impl Upstream {
                 if !refused {
                     return Err(error);
                 }
-                let why = crate::report::Chain(&error);
+                let why = crate::base::error_chain::Chain(&error);
                 tracing::info!(server = %self.name, error = %why, "the program speaks the modern era alone");
                 self.modern_alone.store(true, Ordering::Relaxed);
                 Ok(None)
@@ -362,7 +362,7 @@ impl Upstream {
         };
         let opened = self.noted(opened.await);
         opened.unwrap_or_else(|error| {
-            let error = crate::report::Chain(&error);
+            let error = crate::base::error_chain::Chain(&error);
             tracing::warn!(
                 server = %self.name, %error,
                 "a legacy session has no process of its own: what the program asks is refused"

@@ -14,15 +14,15 @@ use policy::pipeline::View;
 use policy::work::Budget;
 
 use super::error::UpstreamError;
-use crate::intake::Received;
-use crate::masking;
-use crate::naming::Naming;
-use crate::offload::{Cause, Offload};
-use crate::overrides::{Edits, Overrides};
-use crate::settings::Limits;
-use crate::sha256::sha256;
-use crate::share::Share;
-use crate::wire;
+use crate::base::intake::Received;
+use crate::base::masking;
+use crate::base::offload::{Cause, Offload};
+use crate::base::sha256::sha256;
+use crate::base::share::Share;
+use crate::config::overrides::{Edits, Overrides};
+use crate::config::settings::Limits;
+use crate::mcp::tool_naming::Naming;
+use crate::mcp::wire;
 
 /// Most views of one listing that are kept written out.
 const VIEWS: usize = 64;
@@ -367,7 +367,7 @@ impl Pages {
             match Offer::read_again(self.kind, definition, &document, former, budget) {
                 Ok(offer) => self.offers.push(offer),
                 Err(error) => {
-                    let error = crate::report::Chain(&error);
+                    let error = crate::base::error_chain::Chain(&error);
                     let name = definition.get(self.kind.key()).and_then(Value::as_str);
                     let name = name.unwrap_or_default();
                     let name = masking::secrets(&name);

@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::intake::Received;
-use crate::log_limit::LogLimit;
-use crate::wire::{self, FromServer, FromServerError};
+use crate::base::intake::Received;
+use crate::base::log_limit::LogLimit;
+use crate::mcp::wire::{self, FromServer, FromServerError};
 
 /// Log lines about marks of the gateway, of all servers: a server sends as many as it likes.
 static MARKED: LogLimit = LogLimit::new(1, 5);
@@ -67,7 +67,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::{FromServerError, read_patiently};
-    use crate::intake::Intake;
+    use crate::base::intake::Intake;
 
     fn dense() -> Bytes {
         let items = "{},".repeat(10_000);

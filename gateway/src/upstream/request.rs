@@ -12,14 +12,14 @@ use policy::message::{Task, Use, Verb};
 use policy::mirror::Mirrored;
 use policy::offer::Kind;
 
-use super::party::{Party, Subject};
-use crate::body::Segments;
-use crate::client::Client;
-use crate::protocol::{Era, Version, code, header, meta, method};
+use super::on_behalf_of::{Party, Subject};
+use crate::base::share::{Holder, Share};
+use crate::mcp::client_info::Client;
+use crate::mcp::protocol::{Era, Version, code, header, meta, method};
+use crate::mcp::trace_context::Told;
+use crate::mcp::wire::{self, Id, Object, headers};
 use crate::session::Leg;
-use crate::share::{Holder, Share};
-use crate::trace::Told;
-use crate::wire::{self, Id, Object, headers};
+use crate::stream::body::Segments;
 
 /// A message on its way to a server.
 #[derive(Debug)]

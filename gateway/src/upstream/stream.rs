@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::http::HttpAnswer;
+use super::streamable_http::HttpAnswer;
 use super::{Party, Replier, Transport, Upstream, UpstreamError, request};
-use crate::log_limit::LogLimit;
-use crate::protocol::Era;
+use crate::base::log_limit::LogLimit;
+use crate::mcp::protocol::Era;
+use crate::mcp::wire::Message;
 use crate::session::Leg;
-use crate::wire::Message;
 
 /// The pause before a lost stream is opened again, and the longest.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -108,7 +108,8 @@ impl Stream {
                         self.answer = None;
                     }
                     if let Some(suppressed) = UNREAD.allow(Instant::now().into_std()) {
-                        let (server, error) = (&self.upstream.name, crate::report::Chain(&error));
+                        let (server, error) =
+                            (&self.upstream.name, crate::base::error_chain::Chain(&error));
                         tracing::warn!(%server, %error, suppressed, "not a message");
                     }
                 }
@@ -162,7 +163,7 @@ impl Stream {
             Ok(None) | Err(UpstreamError::Status(400 | 404)) => self.silent = true,
             Err(UpstreamError::SessionGone) => return Err(UpstreamError::SessionGone),
             Err(error) => {
-                let error = crate::report::Chain(&error);
+                let error = crate::base::error_chain::Chain(&error);
                 tracing::debug!(server = %self.upstream.name, %error, "no stream");
             }
         }

@@ -12,7 +12,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use unicode_normalization::UnicodeNormalization as _;
 
 use super::imperative::{self, Form};
-use super::orders::Order;
+use super::order::Order;
 use crate::detect;
 use crate::name::ServerName;
 use crate::work::Budget;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
 
-use super::lens::{Class, Found, Lens};
+use super::found::{Class, Found};
 use super::{personal, secrets};
 use crate::coding;
 use crate::work::Budget;
@@ -26,14 +26,17 @@ const READING: usize = 2;
 /// What a text with its escapes undone costs for each byte, in units.
 const UNESCAPING: usize = 8;
 
+/// Keeps in mind what is found in a text, and finds again what is kept in mind.
+pub(super) type Recall<'a> = &'a dyn Fn(&str, &mut Vec<Found>);
+
 /// With what encodings are read.
 #[derive(Clone, Copy)]
 pub(super) struct DecodeWith<'a> {
     pub(super) canaries: Option<&'a AhoCorasick>,
     /// What looking may cost.
     pub(super) budget: &'a Budget,
-    /// Who keeps in mind what is found, and knows it again: what was decoded is compared as what stands plainly.
-    pub(super) lens: Option<&'a Lens<'a>>,
+    /// What was decoded is compared as what stands plainly.
+    pub(super) recall: Option<Recall<'a>>,
 }
 
 /// Adds what is found in runs of `text` when they are decoded: each run as a whole.
@@ -69,8 +72,8 @@ fn in_plain(text: &str, with: DecodeWith<'_>) -> Vec<Found> {
     found.extend(canaries.map(|one| Found::new(Class::Canary, "canary", one.start(), one.end())));
     secrets::find(text, &mut found);
     personal::find(text, &mut found);
-    if let Some(lens) = with.lens {
-        lens.recall(text, &mut found);
+    if let Some(recall) = with.recall {
+        recall(text, &mut found);
     }
     found
 }
@@ -388,8 +391,8 @@ impl<'a> Decoded<'a> {
             // INVARIANT: a run has bytes of ASCII alone.
             let run = std::str::from_utf8(run).unwrap_or_default();
             secrets::find(run, &mut found);
-            if let Some(lens) = self.with.lens {
-                lens.recall(run, &mut found);
+            if let Some(recall) = self.with.recall {
+                recall(run, &mut found);
             }
             found.into_iter().for_each(|one| self.add(one.class, one.rule));
         }

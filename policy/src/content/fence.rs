@@ -2,8 +2,7 @@
 //! and lines that say what was found in it (control C13).
 
 use super::handling::Handling;
-use super::lens::Lens;
-use crate::coding::hex;
+use crate::coding::{hex, sha256};
 use crate::inspect::Detector;
 
 const OPENS: &str = "<untrusted-data id=\"";
@@ -13,15 +12,31 @@ const FOUND: &str = "[Found by the gateway in this text: ";
 /// Length of an id, in hexadecimal digits.
 const ID: usize = 16;
 
-/// The text between marks. The id is a keyed hash of the text: who writes the text cannot write it.
-pub(super) fn around(lens: &Lens<'_>, text: &str) -> String {
-    let id = id(lens, text);
-    format!("{OPENS}{id}\">\n{SAYS}\n{text}\n{CLOSES}{id}\">")
+/// Whose texts are put between marks, and for whom.
+#[derive(Clone, Copy)]
+pub(super) struct Fence<'a> {
+    pub(super) key: &'a [u8; 32],
+    pub(super) server: &'a str,
+    pub(super) caller: &'a str,
 }
 
-/// Whether a text stands between marks of ours already, with nothing around them.
-pub(super) fn is_ours(lens: &Lens<'_>, text: &str) -> bool {
-    inside(text).is_some_and(|(said, inside)| said == id(lens, inside))
+impl Fence<'_> {
+    /// The text between marks. The id is a keyed hash of the text: who writes the text cannot write it.
+    pub(super) fn around(self, text: &str) -> String {
+        let id = self.id(text);
+        format!("{OPENS}{id}\">\n{SAYS}\n{text}\n{CLOSES}{id}\">")
+    }
+
+    /// Whether a text stands between marks of ours already, with nothing around them.
+    pub(super) fn is_around(self, text: &str) -> bool {
+        inside(text).is_some_and(|(said, inside)| said == self.id(inside))
+    }
+
+    fn id(self, text: &str) -> String {
+        let (server, caller) = (self.server.as_bytes(), self.caller.as_bytes());
+        let digest = sha256([&self.key[..], b"fence", server, &[0], caller, &[0], text.as_bytes()]);
+        hex(&digest).get(..ID).unwrap_or_default().to_owned()
+    }
 }
 
 fn inside(text: &str) -> Option<(&str, &str)> {
@@ -30,11 +45,6 @@ fn inside(text: &str) -> Option<(&str, &str)> {
     let rest = rest.strip_prefix("\">\n")?.strip_prefix(SAYS)?.strip_prefix('\n')?;
     let rest = rest.strip_suffix("\">")?.strip_suffix(id)?.strip_suffix(CLOSES)?;
     Some((id, rest.strip_suffix('\n')?))
-}
-
-fn id(lens: &Lens<'_>, text: &str) -> String {
-    let digest = hex(&lens.fence(text));
-    digest.get(..ID).unwrap_or_default().to_owned()
 }
 
 /// The line that says what was found in a text and is left in it, if that is to be said.

@@ -4,16 +4,17 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use aho_corasick::AhoCorasick;
-use aws_lc_rs::digest::{Context, SHA256};
 
 use super::KEPT;
 use super::carried::{Carried, Hashing, Letters, ShownValue};
 use super::directions::{self, SeenTools};
+use super::fence::Fence;
+use super::found::{Class, Found};
 use super::handling::{Direction, Handling};
 use super::mark::{self, Marks};
-use super::orders::{self, Order};
-use super::{encoded, fence, markup, personal, secrets};
-use crate::coding::hex;
+use super::order::Order;
+use super::{encoded, fence, markup, orders, personal, secrets};
+use crate::coding::{hex, sha256};
 use crate::hidden::{Hidden, TERMINAL, has_any, without_colours};
 use crate::inspect::{self, Detector};
 use crate::pattern::Pattern;
@@ -26,54 +27,6 @@ const PASSES: usize = 6;
 const PASS: usize = 8;
 /// What stands for a text that cannot be told.
 const WITHHELD: &str = "[withheld]";
-
-/// What class of data it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
-    Secret,
-    Identifier,
-    Contact,
-    /// A value that is planted so that whoever carries it away is seen.
-    Canary,
-    /// A value that another server gave to the same caller.
-    Carried,
-    /// A member that is labelled.
-    Field,
-}
-
-impl Class {
-    pub(super) const fn detector(self) -> Detector {
-        match self {
-            Self::Secret => Detector::Secrets,
-            Self::Identifier => Detector::Identifiers,
-            Self::Contact => Detector::Contacts,
-            Self::Canary => Detector::Canaries,
-            Self::Carried => Detector::CarriedData,
-            Self::Field => Detector::SensitiveFields,
-        }
-    }
-}
-
-/// A stretch of a text that is something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) class: Class,
-    /// What, by its stable name.
-    pub(super) rule: &'static str,
-    pub(super) from: usize,
-    pub(super) end: usize,
-}
-
-impl Found {
-    pub(super) const fn new(class: Class, rule: &'static str, from: usize, end: usize) -> Self {
-        Self { class, rule, from, end }
-    }
-
-    /// The same of a text that begins at `start`.
-    pub(super) const fn behind(self, start: usize) -> Self {
-        Self { from: self.from + start, end: self.end + start, ..self }
-    }
-}
 
 /// With what a string is looked at.
 #[derive(Clone, Copy)]
@@ -234,7 +187,7 @@ impl Lens<'_> {
     /// apart. What does not come to an end is withheld.
     pub(super) fn glance(&self, text: &str) -> Glance {
         // What stands between our own marks was looked at when they were set.
-        if self.is_result() && fence::is_ours(self, text) {
+        if self.is_result() && self.fence().is_around(text) {
             return Glance::default();
         }
         // A line of ours says nothing new about what stands behind it.
@@ -248,7 +201,7 @@ impl Lens<'_> {
             _ => None,
         };
         if seen.left.iter().any(|(_, done)| *done == Handling::Wrap) {
-            seen.text = Some(fence::around(self, noted.as_deref().unwrap_or(text)));
+            seen.text = Some(self.fence().around(noted.as_deref().unwrap_or(text)));
         } else {
             seen.text = noted;
         }
@@ -440,8 +393,9 @@ impl Lens<'_> {
             personal::find(text, &mut found);
         }
         if persons || on(Detector::Secrets) || carries || self.canaries.is_some() {
-            let lens = carries.then_some(self);
-            let with = encoded::DecodeWith { canaries: self.canaries, budget: self.budget, lens };
+            let recall = |text: &str, found: &mut Vec<Found>| self.recall(text, found);
+            let recall: Option<encoded::Recall<'_>> = if carries { Some(&recall) } else { None };
+            let with = encoded::DecodeWith { canaries: self.canaries, budget: self.budget, recall };
             encoded::find(text, with, &mut found);
         }
         self.sought(text, &mut found);
@@ -646,22 +600,13 @@ impl Lens<'_> {
         with(&Hashing { digest: &digest, key })
     }
 
-    /// What a text of this server is fenced with.
-    pub(super) fn fence(&self, text: &str) -> Vec<u8> {
-        let (server, caller) = (self.server.as_bytes(), self.caller.as_bytes());
-        sha256([&self.key[..], b"fence", server, &[0], caller, &[0], text.as_bytes()])
+    /// The marks around texts of this server for this caller.
+    pub(super) fn fence(&self) -> Fence<'_> {
+        Fence { key: self.key, server: self.server, caller: self.caller }
     }
 
     /// What a value is recognised by, for this caller, and by nobody else.
     fn digest(&self, value: &str) -> Vec<u8> {
         sha256([self.key, self.caller.as_bytes(), &[0], value.as_bytes()])
     }
-}
-
-fn sha256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
-    let mut context = Context::new(&SHA256);
-    for part in parts {
-        context.update(part);
-    }
-    context.finish().as_ref().to_vec()
 }

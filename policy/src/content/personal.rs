@@ -3,13 +3,13 @@
 //! A number is taken for one by its shape and its check digits, or by what stands before it; one
 //! that has neither is not.
 
-mod cards;
 mod numbers;
+mod cards;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use self::numbers::{FEWEST, Number, identify};
-use super::lens::{Class, Found};
+use super::found::{Class, Found};
 
 /// Longest number with what stands between its digits, in bytes.
 const LONGEST: usize = 44;

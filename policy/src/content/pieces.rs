@@ -8,7 +8,8 @@
 use std::ops::Range;
 
 use super::encoded;
-use super::lens::{Found, Lens};
+use super::found::Found;
+use super::lens::Lens;
 use crate::coding;
 use crate::json::{Kind, Value};
 

@@ -14,7 +14,7 @@ use memchr::memmem;
 use self::commands::flagged;
 use self::forms::{embedded, format};
 use self::places::Place;
-use super::lens::{Class, Found};
+use super::found::{Class, Found};
 use super::vendors;
 use crate::coding;
 

@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use crate::detect::{BUCKETS, Model};
-use crate::work::Budget;
 
 /// From this sum on a stretch is taken for orders.
 pub const THRESHOLD: f32 = 2.25;
@@ -106,12 +105,6 @@ impl Best {
 #[must_use]
 pub fn built_in() -> &'static Model {
     &BUILT_IN
-}
-
-/// How much the patterns beside it find in a text; from 1 on it is taken for orders.
-#[must_use]
-pub fn patterns(text: &str) -> f32 {
-    super::orders::patterns(text, None, &Budget::unlimited()).map_or(0.0, |order| order.value())
 }
 
 /// Reads a text word by word: where each stands, whether a sentence begins with it, and its features.

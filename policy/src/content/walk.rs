@@ -6,10 +6,11 @@ use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::found::{Class, Found};
 use super::handling::Handling;
-use super::lens::{Class, Found, Glance, Lens};
+use super::lens::{Glance, Lens};
 use super::pieces::{self, ChosenPart};
-use super::{KEPT, Seen, fence, media, personal};
+use super::{KEPT, Seen, media, personal};
 use crate::coding;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Kind, Value, write_items, write_members, write_name, write_string};
@@ -327,8 +328,8 @@ fn shown(lens: &Lens<'_>, text: &str, place: Place) -> Glance {
     let mut glance = lens.glance(text);
     if lens.fences && place == Place::Text && lens.is_result() {
         let now = glance.text.as_deref().unwrap_or(text);
-        if !fence::is_ours(lens, now) {
-            glance.text = Some(fence::around(lens, now));
+        if !lens.fence().is_around(now) {
+            glance.text = Some(lens.fence().around(now));
         }
     }
     glance

@@ -13,7 +13,7 @@ use crate::audit::note::{Signer, Verifier};
 use crate::audit::record::{Event, RecordId};
 use crate::audit::sink::Sink;
 use crate::audit::verify::{Audit, Demands};
-use crate::settings::Full;
+use crate::config::settings::Full;
 
 /// A sink that does what it is told to, line by line.
 #[derive(Clone, Debug)]

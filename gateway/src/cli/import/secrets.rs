@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use gateway::settings::variables::replaced;
+use gateway::config::settings::variables::replaced;
 
 /// What a name of a variable, a header or a flag has in it when a secret belongs there.
 const NAMES: [&str; 23] = [

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use clap::Args;
-use gateway::settings::{Settings, UNREADABLE};
+use gateway::config::settings::{Settings, UNREADABLE};
 use policy::decision::Mode;
 use policy::inspect::{self, Detector, Excused, Finding};
 use policy::lock::{Exception, Lock, State, Version};
@@ -495,7 +495,7 @@ fn identify(settings: &Settings, lock: &mut Lock, name: &str) -> Result<(), Exit
     let Some((server, locked)) = server.zip(lock.servers.get_mut(name)) else {
         return Err(complain(&format!("there is no server `{}`", name.escape_debug())));
     };
-    let identity = gateway::upstream::whois::of(server);
+    let identity = gateway::upstream::server_identity::of(server);
     if identity.starts_with(UNREADABLE) {
         return Err(complain(&format!("`{}` is {identity}", name.escape_debug())));
     }

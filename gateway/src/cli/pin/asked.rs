@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use gateway::report::Chain;
-use gateway::settings::Settings;
-use gateway::start::StartError;
-use gateway::survey::{self, Asking, Survey};
+use gateway::base::error_chain::Chain;
+use gateway::config::settings::Settings;
+use gateway::control::inventory::{self, Asking, Survey};
+use gateway::control::run::StartError;
 use policy::alike;
 use policy::name::ServerName;
 use policy::offer::Offer;
@@ -122,7 +122,7 @@ async fn both(
     let wanted = |name: &str| which.server.is_empty() || which.server.iter().any(|w| w == name);
     let told = |server: &ServerName, what: &str| say(&format!("{server}: {what}"));
     let asking = Asking { patience: which.timeout, told: Box::new(told) };
-    let surveys = Box::pin(survey::survey(first, wanted, &asking)).await?;
+    let surveys = Box::pin(inventory::survey(first, wanted, &asking)).await?;
     let quick: BTreeSet<_> = surveys
         .iter()
         .filter(|survey| survey.is_complete() && survey.took <= which.timeout / 3)
@@ -135,7 +135,7 @@ async fn both(
     let asking = Asking { patience: which.timeout, told: Box::new(|_, _| {}) };
     let names: Vec<_> = quick.iter().map(String::as_str).collect();
     say(&format!("{}: asked again, to see what differs at every start", names.join(", ")));
-    let again = Box::pin(survey::survey(second, |name| quick.contains(name), &asking)).await?;
+    let again = Box::pin(inventory::survey(second, |name| quick.contains(name), &asking)).await?;
     Ok((surveys, again))
 }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use gateway::pinning::volatile_entry;
-use gateway::settings::{Server, Settings, UNREADABLE};
-use gateway::survey::Survey;
+use gateway::config::settings::{Server, Settings, UNREADABLE};
+use gateway::control::inventory::Survey;
+use gateway::pins::volatile_entry;
 use policy::inspect::Excused;
 use policy::json::Fragment;
 use policy::lock::{Lock, Locked, State, Version};

@@ -8,10 +8,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use gateway::audit::{CERTIFICATE, FOREIGN, NAMES, OAUTH};
-use gateway::protocol::method;
-use gateway::rehearsal::Rehearsal;
-use gateway::settings::Settings;
-use gateway::settings::cases::{Described, Question};
+use gateway::config::settings::Settings;
+use gateway::config::settings::cases::{Described, Question};
+use gateway::control::dry_run::Rehearsal;
+use gateway::mcp::protocol::method;
 use policy::decision::Effect;
 use policy::json::Value;
 use policy::name::{RESERVED, ServerName};

@@ -6,7 +6,7 @@
 //! table of numbers of four digits every tenth row of four would check.
 
 use super::numbers::is_card;
-use crate::content::lens::{Class, Found};
+use crate::content::found::{Class, Found};
 
 /// Fewest digits of a text that has a card number in it.
 pub(super) const FEWEST: usize = 13;

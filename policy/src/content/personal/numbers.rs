@@ -1,7 +1,7 @@
 //! Numbers of persons and accounts: by their check digits, or by what stands before them.
 
 use super::LONGEST;
-use crate::content::lens::Class;
+use crate::content::found::Class;
 
 /// Fewest digits of a number that is one of something.
 pub(super) const FEWEST: usize = 7;

@@ -2,7 +2,7 @@
 
 use super::{LONGEST, distinct, ends_with, is_placeholder, is_reference};
 use crate::coding;
-use crate::content::lens::{Class, Found};
+use crate::content::found::{Class, Found};
 
 /// How far back the beginning of a command line is looked for, in bytes.
 const COMMAND: usize = 120;

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{distinct, is_placeholder, is_uuid};
 use crate::coding;
-use crate::content::lens::{Class, Found};
+use crate::content::found::{Class, Found};
 
 /// How a JSON Web Token begins: `{"` in base64.
 const TOKEN: &str = "eyJ";

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead as _, Write as _};
 
-use gateway::settings::lockfile::{self, LONGEST_REASON};
+use gateway::config::settings::lockfile::{self, LONGEST_REASON};
 use policy::drift;
 use policy::inspect::{Detector, Excused};
 use policy::lock::State;

@@ -1,0 +1,21 @@
+//! What every room uses and what knows nothing of MCP: time, threads and tasks, shares of a resource, watched files, and text for logs.
+
+pub mod clock;
+pub mod heartbeat;
+pub mod error_chain;
+pub mod gcra;
+pub mod log_limit;
+pub mod secret;
+pub mod hex;
+pub mod masking;
+pub mod printable;
+pub mod random;
+pub mod sha256;
+pub mod fair;
+pub mod bounded;
+pub mod share;
+pub mod intake;
+pub mod offload;
+pub mod task;
+pub mod file;
+pub mod systemd;

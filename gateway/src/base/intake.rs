@@ -1,0 +1,360 @@
+//! Bytes of servers' answers in memory: those that are being read, and those that were read and are looked at.
+//!
+//! A server decides how long an answer is and when its rest comes, so what has come of it is counted against a
+//! share of its server and one of the caller who waits for it. Short answers are not counted: they
+//! always find room, and no lock is taken for them. Their number is bounded by that of the requests and streams.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::base::share::{Ceiling, NoShare, Portions, Share, Shares};
+
+/// Bytes of an answer that are not counted.
+const FREE: usize = 16 * 1024;
+/// Bytes that are taken at a time.
+const STEP: usize = 64 * 1024;
+/// How long is waited until room is looked for again.
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// What all answers hold together.
+pub struct Intake {
+    /// By the id of the caller's principal.
+    callers: Arc<Shares<Arc<str>>>,
+    /// By the name of the server.
+    servers: Arc<Shares<Arc<str>>>,
+    /// The bytes of every answer, whoever's share they take; by the id of the caller, or the name of the server where
+    /// there is none. What bounds them is the ceiling above them.
+    held: Arc<Shares<Arc<str>>>,
+    refused: AtomicU64,
+}
+
+impl fmt::Debug for Intake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Intake").field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
+}
+
+impl Default for Intake {
+    fn default() -> Self {
+        Self::new(usize::MAX, usize::MAX, usize::MAX)
+    }
+}
+
+impl Intake {
+    /// Nothing yet of `all` bytes, of which one caller may have `of_caller` and one server `of_server`.
+    #[must_use]
+    pub fn new(all: usize, of_caller: usize, of_server: usize) -> Self {
+        let ceiling = Shares::new(usize::MAX, usize::MAX);
+        Self::under(&ceiling, Shares::new(all, of_caller), Shares::new(all, of_server))
+    }
+
+    /// The same with these shares, by the id of the caller's principal and by the name of the server. Every byte takes of
+    /// `ceiling` as well.
+    #[must_use]
+    pub fn under(
+        ceiling: &Arc<Ceiling>,
+        callers: Arc<Shares<Arc<str>>>,
+        servers: Arc<Shares<Arc<str>>>,
+    ) -> Self {
+        let portions = Portions { all: usize::MAX, each: usize::MAX, others: HashMap::new() };
+        let held = Shares::under(ceiling, Arc::clone, 0, portions);
+        Self { callers, servers, held, refused: AtomicU64::new(0) }
+    }
+
+    /// Bytes that are counted now: of what is being read or looked at, and of what waits for a client to read it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.held.taken()
+    }
+
+    /// Answers for which there was no room.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// A message of `bytes` that was read for `caller` from a connection that callers share. It takes of the share of
+    /// the caller alone: what one caller leaves lying there must not keep the connection from being read for others.
+    ///
+    /// # Errors
+    /// When that is more than there is room for.
+    pub fn keep(
+        self: &Arc<Self>,
+        server: &Arc<str>,
+        caller: &Arc<str>,
+        bytes: usize,
+    ) -> Result<Received, NoShare> {
+        let mut kept = self.begin_for(server, Some(caller));
+        kept.holds(bytes)?;
+        Ok(kept)
+    }
+
+    /// What begins to be kept for `caller` of what comes on a connection that callers share: see [`Self::keep`]. What
+    /// is for no caller takes of the bound above all answers alone.
+    pub fn begin_for(self: &Arc<Self>, server: &Arc<str>, caller: Option<&Arc<str>>) -> Received {
+        let (of, server, caller) = (Arc::clone(self), Arc::clone(server), caller.cloned());
+        Received { of, server, caller, charged: Charged::Caller, taken: None }
+    }
+
+    /// An answer of `server` that begins, for `caller` where there is one.
+    pub fn begin(self: &Arc<Self>, server: &Arc<str>, caller: Option<&str>) -> Received {
+        let (of, server) = (Arc::clone(self), Arc::clone(server));
+        let caller = caller.map(Into::into);
+        Received { of, server, caller, charged: Charged::ServerAndCaller, taken: None }
+    }
+}
+
+/// Whose shares an answer takes of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Charged {
+    /// That of its server, and that of its caller where there is one.
+    ServerAndCaller,
+    /// That of its caller alone: see [`Intake::keep`].
+    Caller,
+}
+
+/// One answer: what of it is in memory. It is given back when this is dropped.
+#[must_use = "what is dropped is not counted any more"]
+pub struct Received {
+    of: Arc<Intake>,
+    server: Arc<str>,
+    caller: Option<Arc<str>>,
+    charged: Charged,
+    taken: Option<Counted>,
+}
+
+/// What an answer has taken.
+struct Counted {
+    bytes: usize,
+    /// The same bytes among those of all answers.
+    held: Share<Arc<str>>,
+    /// `None` of a message that was read from a connection that callers share: see [`Intake::keep`].
+    of_server: Option<Share<Arc<str>>>,
+    of_caller: Option<Share<Arc<str>>>,
+}
+
+impl fmt::Debug for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.taken.as_ref().map_or(0, |taken| taken.bytes);
+        f.debug_struct("Received").field("bytes", &bytes).finish_non_exhaustive()
+    }
+}
+
+impl Counted {
+    fn join(&mut self, more: Self) {
+        self.bytes += more.bytes;
+        self.held.join(more.held);
+        for (share, more) in
+            [(&mut self.of_server, more.of_server), (&mut self.of_caller, more.of_caller)]
+        {
+            if let (Some(share), Some(more)) = (share, more) {
+                share.join(more);
+            }
+        }
+    }
+
+    /// Gives back `bytes`. What needs less than before does not have to find room for it among others.
+    fn release(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.held.release(bytes);
+        self.of_server.iter_mut().chain(&mut self.of_caller).for_each(|share| share.release(bytes));
+    }
+}
+
+impl Received {
+    /// So many bytes of the answer are in memory now.
+    ///
+    /// # Errors
+    /// When that is more than there is room for; then the answer is not read on.
+    pub fn holds(&mut self, bytes: usize) -> Result<(), NoShare> {
+        self.take(bytes).inspect_err(|_none| self.was_refused())
+    }
+
+    /// Makes sure that at least so many bytes are counted. What finds no room is not counted as refused.
+    ///
+    /// # Errors
+    /// When that is more than there is room for; what was taken before stays taken.
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), NoShare> {
+        let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
+        if bytes > held { self.take(bytes) } else { Ok(()) }
+    }
+
+    /// Counts no more than so many bytes from now on; what is counted less than that stays so.
+    pub fn shrink(&mut self, bytes: usize) {
+        let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
+        // What takes less than before finds room.
+        if bytes < held && self.take(bytes).is_err() {
+            self.taken = None;
+        }
+    }
+
+    /// Counts an answer that is given up because there was no room for it.
+    pub fn was_refused(&self) {
+        self.of.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Nothing yet, for the same server and caller: to count what comes beside this.
+    pub fn beside(&self) -> Self {
+        let (of, server) = (Arc::clone(&self.of), Arc::clone(&self.server));
+        Self { of, server, caller: self.caller.clone(), charged: self.charged, taken: None }
+    }
+
+    /// What an answer of so many bytes takes until its client has read it: of the share of its caller alone. A client
+    /// that does not read must not keep the server from others.
+    pub fn unsent(mut self, bytes: usize) -> Self {
+        self.charged = Charged::Caller;
+        if let Some(taken) = &mut self.taken {
+            taken.of_server = None;
+        }
+        let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
+        // It was admitted with what is held: it can take less, and no more.
+        if bytes <= held && self.take(bytes).is_err() {
+            self.taken = None;
+        }
+        self
+    }
+
+    /// Adds what another of the same server and caller has taken, to be given back with this one.
+    pub fn absorb(&mut self, mut other: Self) {
+        match (&mut self.taken, other.taken.take()) {
+            (Some(taken), Some(more)) => taken.join(more),
+            (taken @ None, more) => *taken = more,
+            (Some(_), None) => {}
+        }
+    }
+
+    /// The same; room is waited for, `patience` at most.
+    ///
+    /// # Errors
+    /// When there was none in that time.
+    pub async fn waits(&mut self, bytes: usize, patience: Duration) -> Result<(), NoShare> {
+        let until = Instant::now() + patience;
+        while self.take(bytes).is_err() {
+            if Instant::now() >= until {
+                return self.holds(bytes);
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), NoShare> {
+        if bytes <= FREE {
+            self.taken = None;
+            return Ok(());
+        }
+        let wanted = bytes.checked_next_multiple_of(STEP).unwrap_or(usize::MAX);
+        let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
+        if wanted > held {
+            let more = self.counted(wanted - held)?;
+            match &mut self.taken {
+                Some(taken) => taken.join(more),
+                None => self.taken = Some(more),
+            }
+        } else if let Some(taken) = &mut self.taken {
+            taken.release(held - wanted);
+        }
+        Ok(())
+    }
+
+    fn counted(&self, bytes: usize) -> Result<Counted, NoShare> {
+        let of_server = match self.charged {
+            Charged::ServerAndCaller => Some(self.of.servers.take(&self.server, bytes)?),
+            Charged::Caller => None,
+        };
+        let of_caller = self.caller.as_ref();
+        let of_caller = of_caller.map(|caller| self.of.callers.take(caller, bytes)).transpose()?;
+        let held = self.caller.as_ref().unwrap_or(&self.server);
+        let held = self.of.held.take(held, bytes)?;
+        Ok(Counted { bytes, held, of_server, of_caller })
+    }
+
+    /// What was taken so far, apart from the answer, which goes on with nothing: what was read is looked at
+    /// when the answer is over.
+    pub fn split(&mut self) -> Self {
+        Self { taken: self.taken.take(), ..self.beside() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{FREE, Intake, STEP};
+    use crate::base::share::{NoShare, Shares};
+
+    #[test]
+    fn a_short_answer_always_finds_room_and_a_long_one_only_what_is_left() {
+        let intake = Arc::new(Intake::new(4 * STEP, 3 * STEP, 2 * STEP));
+        let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
+        let mut slow = intake.begin(&one, Some("ana"));
+        slow.holds(FREE).unwrap();
+        assert_eq!(intake.bytes(), 0);
+        slow.holds(2 * STEP).unwrap();
+        let over = NoShare::Holder { limit: 2 * STEP };
+        assert_eq!(intake.begin(&one, Some("bob")).holds(FREE + 1), Err(over));
+        intake.begin(&one, Some("bob")).holds(FREE).unwrap();
+        // Another server has a share of its own, of which the caller has what is left of hers.
+        let mut second = intake.begin(&other, Some("ana"));
+        second.holds(STEP).unwrap();
+        let over = NoShare::Holder { limit: 3 * STEP };
+        assert_eq!(second.holds(STEP + 1), Err(over));
+        assert_eq!(intake.refused(), 2);
+        drop((slow, second));
+        assert_eq!(intake.bytes(), 0);
+    }
+
+    #[test]
+    fn a_message_that_is_kept_takes_of_the_share_of_its_caller_and_of_no_server() {
+        let intake = Arc::new(Intake::new(4 * STEP, 2 * STEP, STEP));
+        let (up, ana): (Arc<str>, Arc<str>) = ("up".into(), "ana".into());
+        let kept = intake.keep(&up, &ana, 2 * STEP).unwrap();
+        // What takes of no server's share is held all the same.
+        assert_eq!(intake.bytes(), 2 * STEP);
+        let over = NoShare::Holder { limit: 2 * STEP };
+        assert_eq!(intake.keep(&up, &ana, FREE + 1).err(), Some(over));
+        drop(intake.keep(&up, &ana, FREE).unwrap());
+        drop(intake.keep(&up, &"bob".into(), STEP).unwrap());
+        intake.begin(&up, None).holds(STEP).unwrap();
+        drop(kept);
+        drop(intake.keep(&up, &ana, 2 * STEP).unwrap());
+    }
+
+    #[test]
+    fn what_waits_for_its_client_is_held_under_the_ceiling_of_its_caller() {
+        let ceiling = Shares::new(4 * STEP, 3 * STEP);
+        let shares = || Shares::new(16 * STEP, 16 * STEP);
+        let intake = Arc::new(Intake::under(&ceiling, shares(), shares()));
+        let mut read = intake.begin(&"up".into(), Some("ana"));
+        read.holds(3 * STEP).unwrap();
+        let over = NoShare::Holder { limit: 3 * STEP };
+        assert_eq!(intake.begin(&"up".into(), Some("ana")).holds(STEP), Err(over));
+        let unsent = read.unsent(2 * STEP);
+        assert_eq!((intake.bytes(), ceiling.taken()), (2 * STEP, 2 * STEP));
+        let mut other = intake.begin(&"up".into(), Some("bob"));
+        other.holds(2 * STEP).unwrap();
+        let over = NoShare::All { limit: 4 * STEP };
+        assert_eq!(intake.begin(&"up".into(), None).holds(STEP), Err(over));
+        drop((unsent, other));
+        assert_eq!((intake.bytes(), ceiling.taken()), (0, 0));
+    }
+
+    #[test]
+    fn what_an_answer_no_longer_holds_is_given_back() {
+        let intake = Arc::new(Intake::new(4 * STEP, 4 * STEP, 4 * STEP));
+        let mut reading = intake.begin(&"one".into(), None);
+        reading.holds(3 * STEP).unwrap();
+        reading.holds(STEP).unwrap();
+        assert_eq!(intake.bytes(), STEP);
+        let kept = reading.split();
+        reading.holds(FREE).unwrap();
+        assert_eq!(intake.bytes(), STEP);
+        drop(kept);
+        assert_eq!(intake.bytes(), 0);
+    }
+}

@@ -1,0 +1,114 @@
+//! A bound on log lines that a peer can cause: a burst, then so many a second, and a count of the rest.
+//!
+//! The log is for the operator. A caller without a credential, a server that answers what nobody asked and a
+//! program that talks all day could otherwise fill the disk with it and hide what matters. Nothing is
+//! dropped in silence: the next line that may be written says how many were suppressed before it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::base::gcra::{Gcra, Pace};
+
+/// Says which of the lines of one kind may be written.
+#[derive(Debug)]
+pub struct LogLimit {
+    pace: Pace,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    written: Gcra,
+    /// Lines that were not written since the last that was.
+    suppressed: u64,
+}
+
+impl LogLimit {
+    /// At most `per_second` lines a second, after a burst of at most `burst`. At least one of each.
+    #[must_use]
+    pub const fn new(per_second: u32, burst: u32) -> Self {
+        Self {
+            pace: Pace::new(per_second, Duration::from_secs(1), burst),
+            state: Mutex::new(State { written: Gcra::new(), suppressed: 0 }),
+        }
+    }
+
+    /// At most one in each such time.
+    #[must_use]
+    pub const fn every(time: Duration) -> Self {
+        Self {
+            pace: Pace::new(1, time, 1),
+            state: Mutex::new(State { written: Gcra::new(), suppressed: 0 }),
+        }
+    }
+
+    /// Whether a line may be written at `now`, and how many were suppressed since the last one that was;
+    /// `None` where it may not, and then it is counted.
+    pub fn allow(&self, now: Instant) -> Option<u64> {
+        let mut state = self.state();
+        if state.written.take(self.pace, now).is_err() {
+            state.suppressed = state.suppressed.saturating_add(1);
+            return None;
+        }
+        Some(std::mem::take(&mut state.suppressed))
+    }
+
+    /// How many lines were suppressed that no line has told of, where one may be written at `now`: for
+    /// whoever looks now and then, so that the last of them are told of too.
+    pub fn left(&self, now: Instant) -> Option<u64> {
+        if self.state().suppressed == 0 { None } else { self.allow(now) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No operation leaves it half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LogLimit;
+    use crate::base::clock::{Clock as _, System};
+    use std::time::Duration;
+
+    #[test]
+    fn after_a_burst_lines_come_at_the_rate_and_the_next_one_counts_the_rest() {
+        let limit = LogLimit::new(2, 3);
+        let start = System.instant();
+        let at = |millis| start + Duration::from_millis(millis);
+        for _ in 0..3 {
+            assert_eq!(limit.allow(start), Some(0));
+        }
+        for _ in 0..1000 {
+            assert_eq!(limit.allow(at(10)), None);
+        }
+        assert_eq!(limit.allow(at(500)), Some(1000), "half a second is worth one line");
+        assert_eq!(limit.allow(at(500)), None);
+        assert_eq!(limit.allow(at(1000)), Some(1));
+        // After a pause there is a burst again, and no more than that.
+        let after: Vec<_> = (0..5).map(|_| limit.allow(at(60_000))).collect();
+        assert_eq!(after, [Some(0), Some(0), Some(0), None, None]);
+    }
+
+    #[test]
+    fn what_was_suppressed_last_can_be_told_without_another_line() {
+        let limit = LogLimit::new(1, 1);
+        let start = System.instant();
+        assert_eq!(limit.left(start), None, "nothing was suppressed");
+        assert_eq!(limit.allow(start), Some(0));
+        assert_eq!(limit.allow(start), None);
+        assert_eq!(limit.left(start), None, "no line may be written yet");
+        let later = start + Duration::from_secs(10);
+        assert!(limit.left(later).is_some_and(|count| count >= 1));
+        assert_eq!(limit.left(later), None);
+    }
+
+    #[test]
+    fn a_limit_of_nothing_still_lets_a_line_through_now_and_then() {
+        let limit = LogLimit::new(0, 0);
+        let start = System.instant();
+        assert_eq!(limit.allow(start), Some(0));
+        assert_eq!(limit.allow(start), None);
+        assert_eq!(limit.allow(start + Duration::from_secs(1)), Some(1));
+    }
+}

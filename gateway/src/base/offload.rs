@@ -1,0 +1,289 @@
+//! Threads that compute beside those that serve clients: inspecting long messages, reading long lists.
+//!
+//! A peer chooses what is inspected, so what inspecting costs must not hold up anybody else. There are
+//! few such threads, they run at a lower priority than those that serve, each holder may have only a share
+//! of the bytes that are with them, and the holders have their turns. What nobody waits for any more ends
+//! at the next unit of work it spends ([`Budget`]). The threads are not waited for when the process ends.
+
+mod turns;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use policy::work::{Budget, Cancel, Work};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use self::turns::Turns;
+
+use crate::base::share::{NoShare, Shares};
+
+/// Most bytes of messages that are with the threads or wait for them.
+pub const BYTES: usize = 256 * 1024 * 1024;
+/// Most of them of one holder.
+pub const BYTES_OF_ONE: usize = BYTES / 4;
+/// Most messages that wait.
+const WAITING: usize = 4096;
+/// How long a result is waited for, the turns of others included.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How much lower the priority of the threads is than that of those that serve (`nice`).
+const NICE: i32 = 10;
+
+/// Why something was not computed.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub enum OffloadError {
+    /// The holder has its share of bytes under inspection.
+    #[error("too many bytes are being inspected")]
+    Share(#[source] NoShare),
+    /// Others, or the computation itself, took too long.
+    #[error("the inspection did not end within {} seconds", PATIENCE.as_secs())]
+    Late,
+    /// There are more messages than may wait, or no threads.
+    #[error("too many messages wait to be inspected")]
+    Full,
+    /// The computation did not end.
+    #[error("the inspection failed")]
+    Failed,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+type Queue = Arc<Turns<Cause, Job>>;
+
+/// Who is the cause of what is computed, and has a share of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// A caller, by the id of its principal.
+    Caller(Box<str>),
+    /// A server, by its name: of what it offers to everybody.
+    Server(Box<str>),
+}
+
+/// What is counted of the messages that are given to the threads.
+#[derive(Debug, Default)]
+pub struct Counts {
+    offloaded: AtomicU64,
+    refused: AtomicU64,
+    in_flight: AtomicU64,
+}
+
+impl Counts {
+    /// Messages that the threads have taken.
+    #[must_use]
+    pub fn offloaded(&self) -> u64 {
+        self.offloaded.load(Ordering::Relaxed)
+    }
+
+    /// Messages for which there was no room, or no share of its caller.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Messages that are with the threads now, or wait for them.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+}
+
+/// A message that is with the threads, or waits for them.
+struct InFlight(Arc<Counts>);
+
+impl InFlight {
+    fn begin(counts: &Arc<Counts>) -> Self {
+        counts.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(counts))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The threads, which are started when the first message needs them.
+pub struct Offload {
+    queue: OnceLock<Option<Queue>>,
+    shares: Arc<Shares<Cause>>,
+    counts: Arc<Counts>,
+}
+
+impl Default for Offload {
+    fn default() -> Self {
+        let shares = Shares::new(BYTES, BYTES_OF_ONE);
+        Self { queue: OnceLock::new(), shares, counts: Arc::default() }
+    }
+}
+
+impl fmt::Debug for Offload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Offload").field("bytes", &self.shares.taken()).finish_non_exhaustive()
+    }
+}
+
+impl Offload {
+    /// What is counted of it.
+    #[must_use]
+    pub fn counts(&self) -> Arc<Counts> {
+        Arc::clone(&self.counts)
+    }
+
+    /// Computes `work` for a message of `bytes` bytes. It may spend at most the units that a message of this
+    /// length may cost, and `most`. Dropping the future ends it.
+    ///
+    /// # Errors
+    /// When its cause has too many bytes with the threads, when too many messages wait, when it takes too
+    /// long, and when the computation panics.
+    pub async fn run<T, F>(
+        &self,
+        cause: Cause,
+        bytes: usize,
+        most: impl Into<Work>,
+        work: F,
+    ) -> Result<T, OffloadError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Budget) -> T + Send + 'static,
+    {
+        let most = most.into();
+        let refused = |error: OffloadError| {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            error
+        };
+        let share = self.shares.take(&cause, bytes);
+        let share = share.map_err(|none| refused(OffloadError::Share(none)))?;
+        let queue = self.queue.get_or_init(start).as_ref();
+        let queue = queue.ok_or_else(|| refused(OffloadError::Full))?;
+        let (done, result) = oneshot::channel();
+        let waiting = Waiting(Cancel::default());
+        let cancel = waiting.0.clone();
+        let in_flight = InFlight::begin(&self.counts);
+        let job = move || {
+            // The bytes are with the thread for as long as it computes, whether or not anybody waits.
+            let (_share, _in_flight) = (share, in_flight);
+            if cancel.is_cancelled() {
+                return;
+            }
+            let budget = Budget::of(bytes, most).with_cancel(cancel).with_pause(thread::yield_now);
+            // Nobody may be there any more, and then nobody needs it.
+            drop(done.send(work(&budget)));
+        };
+        if !queue.push(cause, Box::new(job)) {
+            return Err(refused(OffloadError::Full));
+        }
+        self.counts.offloaded.fetch_add(1, Ordering::Relaxed);
+        let computed = timeout(PATIENCE, result).await;
+        drop(waiting);
+        let computed = computed.map_err(|_elapsed| refused(OffloadError::Late))?;
+        computed.map_err(|_ended| OffloadError::Failed)
+    }
+}
+
+/// Somebody who waits for a result; the computation ends when it is dropped.
+struct Waiting(Cancel);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Starts half as many threads as there are processors; `None` if there can be none.
+fn start() -> Option<Queue> {
+    let queue: Queue = Arc::new(Turns::new(WAITING));
+    let count = thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
+    let mut started = 0;
+    for n in 0..count {
+        let queue = Arc::clone(&queue);
+        let thread = thread::Builder::new().name(format!("inspect-{n}"));
+        match thread.spawn(move || serve(&queue)) {
+            Ok(_detached) => started += 1,
+            Err(error) => tracing::error!(%error, "a thread for inspections could not be started"),
+        }
+    }
+    (started > 0).then_some(queue)
+}
+
+/// Lets this thread compute at a lower priority than those that serve clients.
+pub fn lower_priority() {
+    // Linux applies this to the thread alone. Without it the threads compete as equals.
+    if let Err(error) = rustix::process::nice(NICE) {
+        tracing::warn!(%error, "the priority of a thread that computes could not be lowered");
+    }
+}
+
+fn serve(queue: &Turns<Cause, Job>) -> ! {
+    lower_priority();
+    loop {
+        let job = queue.pop();
+        // A panic drops the sender of the result, and whoever waits withholds the message.
+        if catch_unwind(AssertUnwindSafe(job)).is_err() {
+            tracing::error!("an inspection failed; the message was withheld");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BYTES_OF_ONE, Cause, Offload, OffloadError};
+    use policy::work::USUAL_MOST;
+
+    fn caller(name: &str) -> Cause {
+        Cause::Caller(name.into())
+    }
+
+    #[tokio::test]
+    async fn what_is_computed_comes_back_and_a_panic_withholds_only_its_own_message() {
+        let offload = Offload::default();
+        let failed: Result<(), _> =
+            offload.run(caller("ana"), 1, USUAL_MOST, |_| panic!("as planned")).await;
+        assert!(matches!(failed, Err(OffloadError::Failed)));
+        let spent = offload.run(caller("ana"), 1, USUAL_MOST, |budget| budget.spend(1)).await;
+        assert!(spent.is_ok_and(|enough| enough));
+    }
+
+    #[tokio::test]
+    async fn one_caller_cannot_take_the_bytes_of_another() {
+        let offload = Offload::default();
+        let (begun, started) = tokio::sync::oneshot::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let long = offload.run(caller("ana"), BYTES_OF_ONE, USUAL_MOST, move |_| {
+            begun.send(()).unwrap_or_default();
+            ended.recv().unwrap_or_default();
+        });
+        let others = async {
+            started.await.unwrap();
+            let more = offload.run(caller("ana"), 1, USUAL_MOST, |_| ()).await;
+            assert!(matches!(more, Err(OffloadError::Share(_))));
+            let counts = offload.counts();
+            assert_eq!((counts.offloaded(), counts.refused(), counts.in_flight()), (1, 1, 1));
+            drop(end);
+        };
+        let (long, ()) = tokio::join!(long, others);
+        assert!(long.is_ok());
+        assert!(offload.run(caller("bob"), 1, USUAL_MOST, |_| ()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_ends() {
+        let offload = Offload::default();
+        let (begun, started) = tokio::sync::oneshot::channel();
+        let (end, ended) = tokio::sync::oneshot::channel();
+        let mut work = Box::pin(offload.run(caller("ana"), 1, u64::MAX, move |budget| {
+            begun.send(()).unwrap_or_default();
+            while budget.spend(0) {}
+            end.send(()).unwrap_or_default();
+        }));
+        tokio::select! {
+            _never = &mut work => panic!("it computes until it is cancelled"),
+            _begun = started => {}
+        }
+        drop(work);
+        ended.await.unwrap();
+    }
+}

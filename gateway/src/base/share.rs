@@ -1,0 +1,436 @@
+//! Shares of a resource that callers compete for: connections, requests, parked calls, bytes of a queue.
+//!
+//! [`Shares`] counts what is taken in all and by each holder. A part is taken before the work that needs
+//! it is begun, and is given back when its [`Share`] is dropped, so no path can forget to.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use policy::principal::Principal;
+
+use crate::base::bounded::Bounded;
+
+/// The part of an IPv6 address that one network is given at least (RFC 6177): the rest is its own to
+/// choose, so every address in it is the same holder.
+const NETWORK: u128 = u128::MAX << 64;
+
+/// Who takes a share.
+#[derive(Clone, Debug)]
+pub enum Holder {
+    /// An authenticated caller, whatever its credential, client and connection.
+    Caller(Arc<Principal>),
+    /// A network: of callers that nothing else tells apart.
+    Network(IpAddr),
+}
+
+/// The network of a peer, by its first address; an IPv4 address is one for itself, however it is written.
+#[must_use]
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & NETWORK)),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+impl Holder {
+    /// The network of a peer.
+    #[must_use]
+    pub fn network(address: IpAddr) -> Self {
+        Self::Network(network(address))
+    }
+}
+
+impl PartialEq for Holder {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Caller(one), Self::Caller(two)) => one.id == two.id,
+            (Self::Network(one), Self::Network(two)) => one == two,
+            (Self::Caller(_), Self::Network(_)) | (Self::Network(_), Self::Caller(_)) => false,
+        }
+    }
+}
+
+impl Eq for Holder {}
+
+impl Hash for Holder {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Caller(principal) => (0_u8, &principal.id).hash(state),
+            Self::Network(address) => (1_u8, address).hash(state),
+        }
+    }
+}
+
+impl Holder {
+    /// The name under which it takes of a [`Ceiling`].
+    #[must_use]
+    pub fn payer(&self) -> Arc<str> {
+        match self {
+            Self::Caller(principal) => principal.id.as_str().into(),
+            Self::Network(address) => address.to_string().into(),
+        }
+    }
+}
+
+/// Which bound refused a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoShare {
+    /// Everything there is has been taken.
+    #[error("all {limit} are taken")]
+    All {
+        /// How much there is for everybody.
+        limit: usize,
+    },
+    /// This holder has taken all that one holder may have.
+    #[error("one caller has taken its share of {limit}")]
+    Holder {
+        /// How much one holder may have.
+        limit: usize,
+    },
+}
+
+/// One bound over the bytes that several [`Shares`] take together, and how many of them one caller may have, by its id.
+/// Each of these keeps a bound of its own.
+pub type Ceiling = Shares<Arc<str>>;
+
+/// A ceiling, and what shares take of it.
+struct Under<K> {
+    ceiling: Arc<Ceiling>,
+    /// The name under which a holder takes of it.
+    payer: fn(&K) -> Arc<str>,
+    /// A share of so many bytes or fewer takes nothing of it.
+    light: usize,
+}
+
+/// How a resource is shared out.
+#[derive(Debug)]
+pub struct Portions<K> {
+    /// What all may take together.
+    pub all: usize,
+    /// What one holder may take.
+    pub each: usize,
+    /// What some may take instead.
+    pub others: HashMap<K, usize>,
+}
+
+/// What is taken of one resource, in all and by each holder. The unit (items or bytes) is that of the
+/// limits.
+pub struct Shares<K> {
+    /// What all may take together.
+    all: usize,
+    /// What one holder may take.
+    each: usize,
+    /// What some may take instead.
+    others: HashMap<K, usize>,
+    taken: AtomicUsize,
+    holders: Bounded<K, usize>,
+    under: Option<Under<K>>,
+}
+
+impl<K> fmt::Debug for Shares<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let taken = self.taken.load(Ordering::Relaxed);
+        f.debug_struct("Shares")
+            .field("all", &self.all)
+            .field("each", &self.each)
+            .field("taken", &taken)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Clone + Eq + Hash> Shares<K> {
+    /// Nothing taken of `all`, of which one holder may have `each`.
+    #[must_use]
+    pub fn new(all: usize, each: usize) -> Arc<Self> {
+        Self::with_others(all, each, HashMap::new())
+    }
+
+    /// The same, where some holders may have more or less than `each`.
+    #[must_use]
+    pub fn with_others(all: usize, each: usize, others: HashMap<K, usize>) -> Arc<Self> {
+        Arc::new(Self::free(all, each, others))
+    }
+
+    fn free(all: usize, each: usize, others: HashMap<K, usize>) -> Self {
+        let (taken, holders) = (AtomicUsize::new(0), Bounded::new(all));
+        Self { all, each, others, taken, holders, under: None }
+    }
+
+    /// The same, where what is taken takes of `ceiling` as well, under the name that `payer` gives the holder. A share of
+    /// up to `light` bytes does not.
+    #[must_use]
+    pub fn under(
+        ceiling: &Arc<Ceiling>,
+        payer: fn(&K) -> Arc<str>,
+        light: usize,
+        portions: Portions<K>,
+    ) -> Arc<Self> {
+        let Portions { all, each, others } = portions;
+        let under = Some(Under { ceiling: Arc::clone(ceiling), payer, light });
+        Arc::new(Self { under, ..Self::free(all, each, others) })
+    }
+
+    /// How much this holder may have.
+    #[must_use]
+    pub fn limit_of(&self, holder: &K) -> usize {
+        // Most gateways have none: then nothing is hashed for it.
+        if self.others.is_empty() {
+            return self.each;
+        }
+        self.others.get(holder).copied().unwrap_or(self.each)
+    }
+
+    /// Takes `amount` for a holder.
+    ///
+    /// # Errors
+    /// When that is more than what is left, or more than the holder may have, here or under the ceiling; then nothing is
+    /// taken.
+    pub fn take(self: &Arc<Self>, holder: &K, amount: usize) -> Result<Share<K>, NoShare> {
+        let mut share = self.take_of_own(holder, amount)?;
+        share.weigh()?;
+        Ok(share)
+    }
+
+    /// The same, whatever there is under the ceiling.
+    fn take_of_own(self: &Arc<Self>, holder: &K, amount: usize) -> Result<Share<K>, NoShare> {
+        let more = |taken: usize| taken.checked_add(amount).filter(|taken| *taken <= self.all);
+        if more(self.taken()).is_none() {
+            return Err(NoShare::All { limit: self.all });
+        }
+        // The holder's part first: one who is refused for it must not take from others meanwhile.
+        let (mut granted, limit) = (false, self.limit_of(holder));
+        self.holders.update(holder.clone(), |held: usize| {
+            let more = held.checked_add(amount).filter(|held| *held <= limit);
+            granted = more.is_some();
+            more.unwrap_or(held)
+        });
+        if !granted {
+            return Err(NoShare::Holder { limit });
+        }
+        if self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_err() {
+            self.give_back(holder, amount);
+            return Err(NoShare::All { limit: self.all });
+        }
+        Ok(Share { of: Arc::clone(self), holder: holder.clone(), amount, weight: None })
+    }
+
+    fn give_back(&self, holder: &K, amount: usize) {
+        self.holders.update(holder.clone(), |held: usize| held.saturating_sub(amount));
+    }
+
+    /// How much one holder may have, unless it may have more or less.
+    #[must_use]
+    pub const fn each(&self) -> usize {
+        self.each
+    }
+
+    /// How much is taken in all.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.taken.load(Ordering::Acquire)
+    }
+}
+
+/// What one holder has taken; given back when it is dropped.
+#[must_use = "a share that is dropped is given back"]
+pub struct Share<K: Clone + Eq + Hash> {
+    of: Arc<Shares<K>>,
+    holder: K,
+    amount: usize,
+    /// What it takes of the ceiling, where there is one.
+    weight: Option<Box<Share<Arc<str>>>>,
+}
+
+impl<K: Clone + Eq + Hash> fmt::Debug for Share<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Share").field("amount", &self.amount).finish_non_exhaustive()
+    }
+}
+
+impl<K: Clone + Eq + Hash> Share<K> {
+    /// Takes `more` for the same holder.
+    ///
+    /// # Errors
+    /// As [`Shares::take`]; what was taken before stays taken.
+    pub fn grow(&mut self, more: usize) -> Result<(), NoShare> {
+        let mut added = self.of.take_of_own(&self.holder, more)?;
+        self.amount += std::mem::take(&mut added.amount);
+        self.weigh().inspect_err(|_none| self.give_back(more))
+    }
+
+    /// Takes of the ceiling what is held, or gives back to it what is not held any more.
+    fn weigh(&mut self) -> Result<(), NoShare> {
+        let Some(under) = &self.of.under else { return Ok(()) };
+        let wanted = if self.amount > under.light { self.amount } else { 0 };
+        match &mut self.weight {
+            Some(weight) if wanted > weight.amount => weight.grow(wanted - weight.amount),
+            Some(weight) => {
+                weight.release(weight.amount - wanted);
+                Ok(())
+            }
+            None if wanted == 0 => Ok(()),
+            None => {
+                let weight = under.ceiling.take(&(under.payer)(&self.holder), wanted)?;
+                self.weight = Some(Box::new(weight));
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives back `amount` of it, and leaves what it takes of the ceiling.
+    fn give_back(&mut self, amount: usize) {
+        self.amount -= amount;
+        self.of.taken.fetch_sub(amount, Ordering::AcqRel);
+        self.of.give_back(&self.holder, amount);
+    }
+
+    /// Gives back `amount` of it, or all of it where it is less.
+    pub fn release(&mut self, amount: usize) {
+        let amount = amount.min(self.amount);
+        if amount > 0 {
+            self.give_back(amount);
+        }
+        if let Some(weight) = &mut self.weight {
+            weight.release(weight.amount.saturating_sub(self.amount));
+        }
+    }
+
+    /// Adds another share of the same holder, to be given back with this one.
+    pub fn join(&mut self, mut other: Self) {
+        self.amount += std::mem::take(&mut other.amount);
+        match (&mut self.weight, other.weight.take()) {
+            (Some(weight), Some(more)) => weight.join(*more),
+            (weight @ None, more) => *weight = more,
+            (Some(_), None) => {}
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Drop for Share<K> {
+    fn drop(&mut self) {
+        self.release(self.amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Holder, NoShare, Portions, Shares};
+    use policy::name::PrincipalId;
+    use policy::principal::Principal;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_caller_is_one_holder_and_so_is_a_network() {
+        let who = |id: &str| {
+            let principal = Principal::new(PrincipalId::parse(id).unwrap(), [].into());
+            Holder::Caller(Arc::new(principal))
+        };
+        let at = |address: &str| Holder::network(address.parse().unwrap());
+        assert_eq!(who("ana"), who("ana"));
+        assert_ne!(who("ana"), who("bob"));
+        assert_eq!(at("192.0.2.1"), at("::ffff:192.0.2.1"));
+        assert_ne!(at("192.0.2.1"), at("192.0.2.2"));
+        assert_eq!(at("2001:db8:0:1::1"), at("2001:db8:0:1:ffff::2"));
+        assert_ne!(at("2001:db8:0:1::1"), at("2001:db8:0:2::1"));
+        let shares = Shares::new(4, 1);
+        let held = shares.take(&who("ana"), 1).unwrap();
+        assert_eq!(shares.take(&who("ana"), 1).unwrap_err(), NoShare::Holder { limit: 1 });
+        drop(held);
+        drop(shares.take(&who("ana"), 1).unwrap());
+    }
+
+    #[test]
+    fn a_share_that_grows_is_given_back_whole() {
+        let shares = Shares::new(10, 6);
+        let mut held = shares.take(&"ana", 1).unwrap();
+        held.grow(5).unwrap();
+        assert_eq!(held.grow(1).unwrap_err(), NoShare::Holder { limit: 6 });
+        assert_eq!(shares.taken(), 6);
+        drop(held);
+        assert_eq!(shares.taken(), 0);
+        drop(shares.take(&"ana", 6).unwrap());
+    }
+
+    #[test]
+    fn a_share_can_be_given_back_in_parts() {
+        let shares = Shares::new(10, 6);
+        let mut held = shares.take(&"ana", 6).unwrap();
+        held.release(4);
+        assert_eq!(shares.taken(), 2);
+        drop(shares.take(&"ana", 4).unwrap());
+        held.release(9);
+        assert_eq!(shares.taken(), 0);
+        drop(held);
+        assert_eq!(shares.taken(), 0);
+    }
+
+    #[test]
+    fn one_holder_cannot_take_what_is_there_for_others() {
+        let shares = Shares::new(4, 3);
+        let held: Vec<_> = (0..3).map(|_| shares.take(&"ana", 1).unwrap()).collect();
+        assert_eq!(shares.take(&"ana", 1).unwrap_err(), NoShare::Holder { limit: 3 });
+        let other = shares.take(&"bob", 1).unwrap();
+        assert_eq!(shares.take(&"bob", 1).unwrap_err(), NoShare::All { limit: 4 });
+        drop(held);
+        assert_eq!(shares.taken(), 1);
+        drop(shares.take(&"ana", 3).unwrap());
+        drop(other);
+        assert_eq!(shares.taken(), 0);
+    }
+
+    #[test]
+    fn some_holders_may_have_more_than_others() {
+        let shares = Shares::with_others(8, 1, [("platform", 6)].into());
+        let held = shares.take(&"platform", 6).unwrap();
+        assert_eq!(shares.take(&"platform", 1).unwrap_err(), NoShare::Holder { limit: 6 });
+        let other = shares.take(&"ana", 1).unwrap();
+        assert_eq!(shares.take(&"ana", 1).unwrap_err(), NoShare::Holder { limit: 1 });
+        drop((held, other));
+        assert_eq!(shares.taken(), 0);
+    }
+
+    #[test]
+    fn what_several_shares_take_together_stays_under_their_ceiling() {
+        let ceiling = Shares::new(100, 60);
+        let under = |light| {
+            let portions = Portions { all: 90, each: 50, others: [].into() };
+            Shares::under(&ceiling, Arc::clone, light, portions)
+        };
+        let (bodies, answers) = (under(10), under(0));
+        let (ana, bob): (Arc<str>, Arc<str>) = ("ana".into(), "bob".into());
+        // What is light is free; from then on all of it counts.
+        let mut body = bodies.take(&ana, 10).unwrap();
+        assert_eq!(ceiling.taken(), 0);
+        body.grow(30).unwrap();
+        assert_eq!(ceiling.taken(), 40);
+        assert_eq!(answers.take(&ana, 21).unwrap_err(), NoShare::Holder { limit: 60 });
+        let mut answer = answers.take(&ana, 20).unwrap();
+        assert_eq!(body.grow(1).unwrap_err(), NoShare::Holder { limit: 60 });
+        assert_eq!((bodies.taken(), answers.taken(), ceiling.taken()), (40, 20, 60));
+        let other = bodies.take(&bob, 40).unwrap();
+        assert_eq!(answers.take(&bob, 1).unwrap_err(), NoShare::All { limit: 100 });
+        answer.release(5);
+        answer.join(answers.take(&ana, 5).unwrap());
+        assert_eq!(ceiling.taken(), 100);
+        drop(answer);
+        assert_eq!(ceiling.taken(), 80);
+        body.release(35);
+        assert_eq!(ceiling.taken(), 45);
+        drop((body, other));
+        assert_eq!((bodies.taken(), answers.taken(), ceiling.taken()), (0, 0, 0));
+    }
+
+    #[test]
+    fn an_amount_that_does_not_fit_takes_nothing() {
+        let shares = Shares::new(100, 100);
+        let held = shares.take(&1, 60).unwrap();
+        assert_eq!(shares.take(&1, 41).unwrap_err(), NoShare::All { limit: 100 });
+        assert_eq!(shares.take(&2, usize::MAX).unwrap_err(), NoShare::All { limit: 100 });
+        drop(shares.take(&1, 40).unwrap());
+        drop(held);
+    }
+}

@@ -1,0 +1,158 @@
+//! What callers compete for, and how much of it one of them may take.
+//!
+//! [`Quotas`] holds the shares of everything that is taken by requests and connections, for the life of
+//! the process: a change of the configuration gives nobody a second share. `docs/limits.md` has the table
+//! of all of them.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use policy::name::PrincipalId;
+use policy::principal::Principal;
+
+use crate::base::intake::Intake;
+use crate::base::share::{Ceiling, Holder, Portions, Shares};
+use crate::config::settings::{CallerLimits, Limits};
+
+/// Something of which one holder gets no more than a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// Requests whose sender is not authenticated yet, of one address.
+    Unauthenticated,
+    /// Requests that are worked on.
+    InFlight,
+    /// Bytes of the bodies of requests.
+    Bodies,
+    /// Calls that wait for their client to answer.
+    Parked,
+    /// Sessions in use.
+    Sessions,
+    /// Event streams that belong to no call.
+    Streams,
+    /// Bytes of the URIs that are listened for.
+    Subscriptions,
+}
+
+impl Quota {
+    /// The setting that bounds the share.
+    #[must_use]
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::Unauthenticated => "unauthenticatedPerAddress",
+            Self::InFlight => "inFlightPerCaller",
+            Self::Bodies => "requestBodiesPerCaller",
+            Self::Parked => "parkedPerCaller",
+            Self::Sessions => "sessionsPerCaller",
+            Self::Streams => "eventStreamsPerCaller",
+            Self::Subscriptions => "subscriptionsPerCaller",
+        }
+    }
+}
+
+/// The shares of the process.
+#[derive(Debug)]
+pub struct Quotas {
+    /// The bytes of the bodies, the answers, the lists, the subscriptions and the streams together, by caller.
+    pub ceiling: Arc<Ceiling>,
+    /// Connections, by network.
+    pub connections: Arc<Shares<Holder>>,
+    /// Requests whose sender is not authenticated yet, by network.
+    pub unauthenticated: Arc<Shares<Holder>>,
+    /// Requests that are worked on, by caller.
+    pub in_flight: Arc<Shares<Holder>>,
+    /// Bytes of the bodies of requests, by caller.
+    pub bodies: Arc<Shares<Holder>>,
+    /// Calls that wait for their client to answer, by caller.
+    pub parked: Arc<Shares<Holder>>,
+    /// Event streams that belong to no call, by caller.
+    pub streams: Arc<Shares<Holder>>,
+    /// Bytes of the URIs that are listened for, by caller.
+    pub subscriptions: Arc<Shares<Holder>>,
+    /// Bytes of kept lists, by the id of the caller that they were read for.
+    pub lists: Arc<Shares<Arc<str>>>,
+    /// Bytes of answers of servers.
+    pub answers: Arc<Intake>,
+    /// Bytes of tokens that were verified, by the id of the caller that they are of.
+    pub tokens: Arc<Shares<Arc<str>>>,
+    /// Bytes of tokens that were got for callers, by the id of the caller.
+    pub exchanged: Arc<Shares<Arc<str>>>,
+}
+
+impl Quotas {
+    /// Nothing taken yet.
+    #[must_use]
+    pub fn new(limits: &Limits, callers: &[CallerLimits]) -> Self {
+        let by_holder =
+            |id: &PrincipalId| Holder::Caller(Arc::new(Principal::new(id.clone(), [].into())));
+        let by_id = |id: &PrincipalId| Arc::<str>::from(id.as_str());
+        let shares = |all, each, other: ShareOf| {
+            Shares::with_others(all, each, others(callers, by_holder, other))
+        };
+        let shares_by_id = |all, each, other: ShareOf| {
+            Shares::with_others(all, each, others(callers, by_id, other))
+        };
+        let (all, each) = (limits.memory, limits.memory_per_caller);
+        // A share of a caller's own can be taken whole.
+        let own = others(callers, by_id, CallerLimits::most_bytes);
+        let own = own.into_iter().map(|(id, most)| (id, most.max(each).min(all))).collect();
+        let ceiling = Shares::with_others(all, each, own);
+        let under = |light, all, each, other: ShareOf| {
+            let portions = Portions { all, each, others: others(callers, by_holder, other) };
+            Shares::under(&ceiling, Holder::payer, light, portions)
+        };
+        Self {
+            connections: Shares::new(limits.connections, limits.connections_per_address),
+            unauthenticated: Shares::new(limits.in_flight, limits.unauthenticated_per_address),
+            in_flight: shares(limits.in_flight, limits.in_flight_per_caller, |one| one.in_flight),
+            bodies: under(LIGHT, limits.request_bodies, limits.request_bodies_per_caller, |one| {
+                one.request_bodies
+            }),
+            parked: shares(limits.parked, limits.parked_per_caller, |one| one.parked),
+            streams: shares(limits.event_streams, limits.event_streams_per_caller, |one| {
+                one.event_streams
+            }),
+            subscriptions: under(0, limits.subscriptions, limits.subscriptions_per_caller, |one| {
+                one.subscriptions
+            }),
+            lists: Shares::under(
+                &ceiling,
+                Arc::clone,
+                0,
+                Portions {
+                    all: limits.lists,
+                    each: limits.lists_per_caller,
+                    others: others(callers, by_id, |one| one.lists),
+                },
+            ),
+            answers: Arc::new(Intake::under(
+                &ceiling,
+                shares_by_id(limits.answers, limits.answers_per_caller, |one| one.answers),
+                Shares::new(limits.answers, limits.answers_per_server),
+            )),
+            tokens: Shares::new(limits.token_memory, limits.token_memory_per_caller),
+            exchanged: Shares::new(limits.token_memory, limits.token_memory_per_caller),
+            ceiling,
+        }
+    }
+}
+
+/// Bytes of a body, with what its values take, that take nothing of the ceiling: most are shorter, and how many there
+/// are is bounded.
+const LIGHT: usize = 16 * 1024;
+
+/// How much of something some callers may have, where that is another share than that of everybody.
+type ShareOf = fn(&CallerLimits) -> Option<usize>;
+
+/// The callers whose share is another than that of everybody, and how much it is.
+fn others<K: Eq + Hash>(
+    callers: &[CallerLimits],
+    holder: impl Fn(&PrincipalId) -> K,
+    share: ShareOf,
+) -> HashMap<K, usize> {
+    let with_share = callers.iter().filter_map(|one| Some((one, share(one)?)));
+    let each = |(one, share): (&CallerLimits, usize)| {
+        one.principals.iter().map(|id| (holder(id), share)).collect::<Vec<_>>()
+    };
+    with_share.flat_map(each).collect()
+}

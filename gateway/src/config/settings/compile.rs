@@ -1,0 +1,198 @@
+//! From what is written to what is meant: names resolved, numbers read, contradictions reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use policy::config::Known;
+use policy::name::ServerName;
+use policy::shadow::SharedRoutes;
+
+use super::clashes::Files;
+use super::compiler::{Compiler, Defining};
+use super::customary::Exposure;
+use super::problem::Problem;
+use super::raw::{RawOps, RawSettings};
+use super::revoked::RevokedError;
+use super::unserved::Unserved;
+use super::variables::Lookup;
+use super::yaml::Node;
+use super::{Log, Ops, Program, Purpose, Reach, Route, Server, Settings, Terminal, revoked};
+
+/// Sessions live this long unless the file says otherwise.
+const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
+
+pub(super) fn settings(
+    raw: RawSettings,
+    root: &Node,
+    file: &Path,
+    (key, unserved): (Option<String>, &Unserved),
+    (purpose, variables): (Purpose, Lookup<'_>),
+    misfits: Vec<Problem>,
+) -> Result<Settings, Vec<Problem>> {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let here = (purpose != Purpose::Reading).then_some(variables);
+    let mut compiler = Compiler::new(root, folder, purpose, unserved, misfits);
+    let RawSettings { listeners, ops, identity, servers, routes, policy, audit, .. } = raw;
+    let hashes: Vec<_> = identity.api_keys.iter().map(|key| key.sha256.clone()).collect();
+    let sockets = listeners.len();
+    let identity = compiler.identity(identity);
+    let listeners = compiler.listeners(&listeners, &identity);
+    let ops = ops.and_then(|raw| compiler.ops(raw));
+    compiler.ports_differ(&listeners, ops.as_ref(), sockets);
+    compiler.keys_are_secret(&hashes, &listeners);
+    let written = servers.len();
+    let mut servers = compiler.servers(servers);
+    let routes = compiler.routes(routes, &servers, &identity, &listeners);
+    let audit = compiler.audit(audit);
+    let telemetry = compiler.telemetry(raw.telemetry);
+    let session_keys = raw.sessions.keys.into_iter().enumerate();
+    let session_keys = session_keys
+        .filter_map(|(n, raw)| compiler.secret(&format!("/sessions/keys/{n}"), raw))
+        .collect();
+    let session_lifetime = compiler
+        .time("/sessions/lifetime", raw.sessions.lifetime.as_deref())
+        .unwrap_or(SESSION_LIFETIME);
+    let limits = compiler.limits(&raw.limits);
+    let callers = compiler.callers(&raw.limits.callers, &limits, &identity);
+    let selftest = compiler.selftest(raw.selftest, key);
+    let pins = compiler.pins(&raw.pins, folder, &servers);
+    let revocations = raw.revocations.file.map(|file| folder.join(file));
+    compiler.uses.files.extend(revocations.clone());
+    if let Some(file) = &revocations
+        && let Err(error) = revoked::read(file)
+    {
+        // A missing file is not taken for an empty one: a restart would lift what it revoked.
+        let help = match &error {
+            RevokedError::Read(_, cause) if cause.kind() == io::ErrorKind::NotFound => {
+                "before the first start write `{}` into it, which revokes nothing; one that was lost has to be put back, \
+                 because all that it revoked would be lifted"
+            }
+            _ => "give a file with the lists that are revoked, or `{}` in it where nothing is",
+        };
+        compiler.report("/revocations/file", error.to_string(), help);
+    }
+    compiler.clashes(&Files {
+        configuration: file,
+        pins: &pins,
+        revocations: revocations.as_deref(),
+        audit: &audit,
+        ops: ops.as_ref(),
+        listeners: &listeners,
+    });
+    let principals = identity.principals();
+    let names: Vec<_> = servers.iter().map(|server| server.name.clone()).collect();
+    let others = identity.has_others() || compiler.is_doubtful(Defining::Callers);
+    let unnamed = compiler.is_doubtful(Defining::Servers);
+    let known = Known { servers: &names, unnamed, principals: &principals, others };
+    let policy = policy::config::compile(policy, known);
+    if let Some(policy) = root.json().get("policy") {
+        compiler.prefixed_names(policy, "/policy", &names);
+    }
+    let registry = compiler.registry(raw.registry, folder, &names);
+    let shared = shared(&routes, &servers);
+    let policy = policy.map(|policy| policy.with_registry(registry).with_routes(shared));
+    let policy = policy.map_err(|problems| {
+        for policy::config::Problem { at, message, help } in problems {
+            compiler.report(&format!("/policy{at}"), message, help);
+        }
+    });
+    compiler.uses.files.push(file.to_owned());
+    let own = std::mem::take(&mut compiler.uses).absolute();
+    for server in &mut servers {
+        if let Reach::Stdio(Program { sandbox: Some(plan), .. }) = &mut server.reach {
+            plan.keep_back(&own.files, &own.believed);
+        }
+    }
+    // One that has no name stands no longer where it is written.
+    if servers.len() == written {
+        compiler.listed(&servers, here.is_some());
+    }
+    if let Some(variables) = here {
+        compiler.secrets_are_here(variables, Exposure::of(&listeners));
+    }
+    if purpose == Purpose::Checking {
+        compiler.folders_are_here(&audit, &pins);
+    }
+    let json = root.json();
+    let mut digest = digest::Context::new(&digest::SHA256);
+    digest.update(json.to_string().as_bytes());
+    compiler.beside.iter().for_each(|file| digest.update(file));
+    let pins = pins.of(&servers);
+    match policy {
+        Ok(policy) if compiler.problems.is_empty() => Ok(Settings {
+            listeners,
+            ops,
+            identity,
+            servers,
+            routes,
+            policy,
+            pins,
+            sections: sections(&json),
+            digest: crate::base::hex::encode(digest.finish().as_ref()),
+            revocations,
+            audit,
+            telemetry,
+            log: Log { format: raw.log.format, terminal: Terminal::Ours },
+            names: labels(&json),
+            session_keys,
+            session_lifetime,
+            own,
+            selftest,
+            limits,
+            callers,
+            in_clear: Vec::new(),
+        }),
+        Ok(_) | Err(()) => Err(compiler.problems),
+    }
+}
+
+/// Which servers are offered to one client together.
+fn shared(routes: &[Route], servers: &[Server]) -> SharedRoutes {
+    let names = |route: &Route| -> Vec<ServerName> {
+        route.servers.iter().filter_map(|at| servers.get(*at)).map(|s| s.name.clone()).collect()
+    };
+    SharedRoutes::of(routes.iter().map(names))
+}
+
+/// The digest of each section, to tell what has changed.
+fn sections(root: &serde_json::Value) -> BTreeMap<Box<str>, [u8; 32]> {
+    let section = |(name, value): (&String, &serde_json::Value)| {
+        (name.as_str().into(), crate::base::sha256::sha256(value.to_string().as_bytes()))
+    };
+    root.as_object().into_iter().flatten().map(section).collect()
+}
+
+/// The names of tools and prompts that rules and the registry name: what metrics may be labelled with.
+fn labels(root: &serde_json::Value) -> BTreeSet<Arc<str>> {
+    let mut found = BTreeSet::new();
+    let rules = root.pointer("/policy/rules").and_then(|rules| rules.as_array());
+    for rule in rules.into_iter().flatten() {
+        for kind in ["tools", "prompts"] {
+            let patterns = rule.get(kind).and_then(|patterns| patterns.as_array());
+            let patterns = patterns.into_iter().flatten().filter_map(|pattern| pattern.as_str());
+            found.extend(patterns.filter(|name| !name.contains(['*', '?'])).map(Arc::from));
+        }
+    }
+    let tools = root.pointer("/registry/tools").and_then(|tools| tools.as_array());
+    let tools = tools.into_iter().flatten().filter_map(|tool| tool.get("tool")?.as_str());
+    found.extend(tools.filter(|name| !name.contains(['*', '?'])).map(Arc::from));
+    found
+}
+
+impl Compiler<'_> {
+    fn ops(&mut self, raw: RawOps) -> Option<Ops> {
+        let token = raw.token.and_then(|raw| self.secret("/ops/token", raw));
+        let address = self.address("/ops/address", &raw.address)?;
+        if token.is_some() && !address.ip().is_loopback() {
+            let help = "bind it to 127.0.0.1; it speaks plain HTTP";
+            self.report("/ops/token", "the token would be sent in the clear", help);
+        }
+        let mut hosts = self.host_names("/ops", &raw.hosts);
+        hosts.insert("localhost".into());
+        Some(Ops { address, hosts, token })
+    }
+}

@@ -1,0 +1,447 @@
+//! Who servers have to be, and what they are shown.
+
+use std::path::PathBuf;
+
+use http::{HeaderName, HeaderValue, Uri};
+use policy::name::Scope;
+use policy::principal::Wanted;
+
+use super::compiler::{Compiler, Defining};
+use super::raw::{
+    RawCredential, RawGrant, RawHeaderCredential, RawIdentityAssertion, RawRouteOauth, RawSecret,
+    RawServer, RawServerTls, RawTransport,
+};
+use super::reach::{Client, OwnCertificate, Place};
+use super::{Identity, Listener, RouteOauth, Scheme, SecretRef, Server, Value};
+use crate::crypto::x509::SpiffeId;
+
+/// Headers that the protocol or the connection needs, and those that only a credential sets.
+const TAKEN: [&str; 16] = [
+    "accept",
+    "accept-encoding",
+    "authorization",
+    "connection",
+    "content-length",
+    "content-type",
+    "cookie",
+    "expect",
+    "host",
+    "last-event-id",
+    "origin",
+    "proxy-authorization",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+];
+
+/// Who a server has to be.
+#[derive(Clone, Debug, Default)]
+pub struct ServerTls {
+    /// The authorities that are believed; the machine's if not given.
+    pub authorities: Option<PathBuf>,
+    /// SHA-256 of the keys it may have; any if there are none.
+    pub keys: Vec<[u8; 32]>,
+    /// The SPIFFE ID it has to have.
+    pub spiffe: Option<SpiffeId>,
+    /// The certificate it is shown.
+    pub own: Option<OwnCertificate>,
+    /// HTTP/2 is not offered to it.
+    pub http1_alone: bool,
+}
+
+/// What a server is shown so that it lets us in.
+#[derive(Clone, Debug)]
+pub enum Credential {
+    /// A secret in a header.
+    Header {
+        /// Which.
+        name: HeaderName,
+        /// What stands before the secret.
+        prefix: Box<str>,
+        /// The secret.
+        secret: SecretRef,
+    },
+    /// A token for the gateway itself.
+    Client(Box<Grant>),
+    /// A token for each caller, got for its own.
+    Exchange(Box<Grant>),
+    /// A token for each caller, got for an assertion of its identity provider.
+    Assertion {
+        /// Who gives the assertion.
+        provider: Box<Grant>,
+        /// Whom it is for.
+        issuer: Box<str>,
+        /// Who gives the token.
+        server: Box<Grant>,
+    },
+}
+
+/// A token of an authorization server.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The token endpoint.
+    pub place: Place,
+    /// As whom it is asked.
+    pub client: Client,
+    /// The scopes that are asked for.
+    pub scopes: Vec<Scope>,
+    /// The resource the token is for.
+    pub resource: Option<Box<str>>,
+    /// The audience it is for.
+    pub audience: Option<Box<str>>,
+    /// Whether the gateway says that it acts for the caller.
+    pub actor: bool,
+}
+
+impl Credential {
+    /// Whether each caller has its own, got for the token it came with.
+    #[must_use]
+    pub const fn is_of_caller(&self) -> bool {
+        matches!(self, Self::Exchange(_) | Self::Assertion { .. })
+    }
+}
+
+/// Whether `secret` begins with the authentication scheme in `prefix` already (RFC 9110, section 11.4), so that a server
+/// would be shown it twice: `Bearer Bearer x`.
+#[must_use]
+pub fn repeats_scheme(prefix: &str, secret: &str) -> bool {
+    let is_scheme = prefix.ends_with(' ') && !prefix.trim().is_empty();
+    let begins = secret.get(..prefix.len());
+    is_scheme && begins.is_some_and(|begins| begins.eq_ignore_ascii_case(prefix))
+}
+
+impl Compiler<'_> {
+    /// What a server has to be and is shown; only one at a URL can be shown anything.
+    pub(super) fn shown(
+        &mut self,
+        at: &str,
+        raw: &mut RawServer,
+    ) -> (ServerTls, Option<Credential>, Vec<(HeaderName, Value)>) {
+        let (tls, credential) = (raw.tls.take(), raw.credential.take());
+        let headers = std::mem::take(&mut raw.headers);
+        let given = [
+            ("tls", tls.is_some()),
+            ("credential", credential.is_some()),
+            ("headers", !headers.is_empty()),
+        ];
+        for (key, _) in given.iter().filter(|(_, given)| *given && raw.url.is_none()) {
+            let help = "remove it; a program gets its secrets by `env`";
+            self.report(&format!("{at}/{key}"), format!("`{key}` belongs to a `url`"), help);
+        }
+        let url = raw.url.as_deref().and_then(|url| url.parse::<Uri>().ok());
+        let secure = url.as_ref().and_then(Uri::scheme_str) == Some("https");
+        if tls.is_some() && raw.url.is_some() && !secure {
+            let help = "write `https://` in `url`, or remove it";
+            self.report(&format!("{at}/tls"), "`tls` belongs to an `https` URL", help);
+        }
+        let tls = tls.map(|raw| self.server_tls(&format!("{at}/tls"), raw)).unwrap_or_default();
+        let local = url.as_ref().and_then(Uri::host).is_some_and(|host| {
+            let host = host.trim_matches(['[', ']']);
+            let ip = host.parse::<std::net::IpAddr>();
+            host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+        });
+        if credential.is_some() && url.is_some() && !secure && !local {
+            let help = "use `https`: whoever listens on the way could take the credential";
+            self.report(&format!("{at}/url"), "a credential would be sent in the clear", help);
+        }
+        let resource = raw.url.clone();
+        let old = raw.transport == RawTransport::HttpSse;
+        let credential = credential.and_then(|raw| {
+            let credential = self.credential(&format!("{at}/credential"), raw, resource)?;
+            if old && credential.is_of_caller() {
+                let help = "use `header` or `clientCredentials`, or Streamable HTTP";
+                let message = "over `httpSse` callers share a stream, and so a credential";
+                self.report(&format!("{at}/credential"), message, help);
+            }
+            Some(credential)
+        });
+        let mut found = Vec::new();
+        for (n, raw) in headers.into_iter().enumerate() {
+            let at = format!("{at}/headers/{n}");
+            let secret =
+                raw.from_env.is_some() || raw.from_file.is_some() || raw.from_command.is_some();
+            if secret && url.is_some() && !secure && !local {
+                let help = "use `https`: whoever listens on the way could take it";
+                self.report(&at, "a secret would be sent in the clear", help);
+            }
+            let name = self.header_name(&format!("{at}/name"), &raw.name);
+            let value = self.variable(&at, raw).map(|(_, value)| value);
+            if let Some(Value::Literal(text)) = &value
+                && HeaderValue::from_str(text).is_err()
+            {
+                self.report(
+                    &format!("{at}/value"),
+                    "not the value of a header",
+                    "write visible text",
+                );
+            }
+            found.extend(name.zip(value));
+        }
+        (tls, credential, found)
+    }
+
+    fn header_name(&mut self, at: &str, text: &str) -> Option<HeaderName> {
+        let name = text.parse::<HeaderName>().ok();
+        let Some(name) = name else {
+            let message = format!("`{}` is not the name of a header", text.escape_debug());
+            self.report(at, message, "write a name such as `X-Tenant`");
+            return None;
+        };
+        if TAKEN.contains(&name.as_str()) || name.as_str().starts_with("mcp-") {
+            let help = "remove it; `credential` sets `Authorization`, the protocol sets the others";
+            self.report(at, format!("`{text}` is not set here"), help);
+        }
+        Some(name)
+    }
+
+    fn server_tls(&mut self, at: &str, raw: RawServerTls) -> ServerTls {
+        let authorities = raw.authorities.as_deref();
+        let authorities =
+            authorities.and_then(|file| self.authorities(&format!("{at}/authorities"), file));
+        let mut keys = Vec::new();
+        for (n, text) in raw.keys.iter().enumerate() {
+            match crate::base::hex::decode(text).and_then(|hash| hash.try_into().ok()) {
+                Some(hash) => keys.push(hash),
+                None => {
+                    let help = "write 64 digits: openssl x509 -pubkey -noout | openssl pkey -pubin \
+                                -outform der | sha256sum";
+                    self.report(&format!("{at}/keys/{n}"), "not a SHA-256 in hexadecimal", help);
+                }
+            }
+        }
+        let spiffe = raw.spiffe_id.as_deref().and_then(|text| {
+            let wrong = |error| format!("`{}`: {error}", text.escape_debug());
+            let help = "write `spiffe://trust-domain/path`";
+            let read = SpiffeId::parse(text).map_err(wrong);
+            read.map_err(|message| self.report(&format!("{at}/spiffeId"), message, help)).ok()
+        });
+        if spiffe.is_some() && authorities.is_none() {
+            let help = "add `authorities`: the bundle of its trust domain";
+            let message = "the machine's authorities do not vouch for SPIFFE IDs";
+            self.report(&format!("{at}/spiffeId"), message, help);
+        }
+        let own = raw.certificate.and_then(|raw| self.own(&format!("{at}/certificate"), &raw));
+        let http1_alone = raw.http2 == Some(false);
+        ServerTls { authorities, keys, spiffe, own, http1_alone }
+    }
+
+    fn credential(
+        &mut self,
+        at: &str,
+        raw: RawCredential,
+        resource: Option<String>,
+    ) -> Option<Credential> {
+        let RawCredential { header, client_credentials, token_exchange, identity_assertion } = raw;
+        match (header, client_credentials, token_exchange, identity_assertion) {
+            (Some(raw), None, None, None) => self.header(&format!("{at}/header"), raw),
+            (None, Some(raw), None, None) => {
+                let at = format!("{at}/clientCredentials");
+                self.grant(&at, raw, resource, false).map(Credential::Client)
+            }
+            (None, None, Some(raw), None) => {
+                let at = format!("{at}/tokenExchange");
+                self.grant(&at, raw, resource, true).map(Credential::Exchange)
+            }
+            (None, None, None, Some(raw)) => self.assertion(at, raw, resource),
+            _ => {
+                let help = "give exactly one of `header`, `clientCredentials`, `tokenExchange` and \
+                            `identityAssertion`";
+                self.report(at, "it is not clear what the server is shown", help);
+                None
+            }
+        }
+    }
+
+    fn assertion(
+        &mut self,
+        at: &str,
+        raw: RawIdentityAssertion,
+        resource: Option<String>,
+    ) -> Option<Credential> {
+        let at = format!("{at}/identityAssertion");
+        self.https(&format!("{at}/issuer"), &raw.issuer);
+        let provider = format!("{at}/identityProvider");
+        let provider = self.grant(&provider, raw.identity_provider, resource.clone(), false);
+        let server = format!("{at}/authorizationServer");
+        let server = self.grant(&server, raw.authorization_server, resource, false);
+        let (provider, server, issuer) = (provider?, server?, raw.issuer.into());
+        Some(Credential::Assertion { provider, issuer, server })
+    }
+
+    fn header(&mut self, at: &str, raw: RawHeaderCredential) -> Option<Credential> {
+        let name = raw.name.as_deref().unwrap_or("Authorization");
+        let Ok(name) = name.parse::<HeaderName>() else {
+            let message = format!("`{}` is not the name of a header", name.escape_debug());
+            self.report(&format!("{at}/name"), message, "write a name such as `X-API-Key`");
+            return None;
+        };
+        let reserved = name.as_str() != "authorization" && TAKEN.contains(&name.as_str());
+        if reserved || name.as_str().starts_with("mcp-") {
+            let help = "use `Authorization` or a header of the server's own";
+            self.report(&format!("{at}/name"), "this header has another meaning", help);
+        }
+        let usual = if name == http::header::AUTHORIZATION { "Bearer " } else { "" };
+        let prefix: Box<str> = raw.prefix.as_deref().unwrap_or(usual).into();
+        let secret = RawSecret {
+            from_env: raw.from_env,
+            from_file: raw.from_file,
+            from_command: raw.from_command,
+            cache_time: raw.cache_time,
+            timeout: raw.timeout,
+            max_stale: raw.max_stale,
+        };
+        let secret = self.secret(at, secret)?;
+        if let Some(sought) = self.secrets.last_mut() {
+            sought.prefix.clone_from(&prefix);
+        }
+        Some(Credential::Header { name, prefix, secret })
+    }
+
+    fn grant(
+        &mut self,
+        at: &str,
+        raw: RawGrant,
+        resource: Option<String>,
+        acts: bool,
+    ) -> Option<Box<Grant>> {
+        if raw.actor && !acts {
+            let help = "remove it";
+            self.report(&format!("{at}/actor"), "`actor` belongs to `tokenExchange`", help);
+        }
+        let url = self.https(&format!("{at}/tokenUrl"), &raw.token_url);
+        let client = self.client(&format!("{at}/client"), raw.client);
+        let scopes = self.scopes(&format!("{at}/scopes"), &raw.scopes);
+        let way = self.way(&format!("{at}/connection"), &raw.connection);
+        let audience: Option<Box<str>> = raw.audience.map(Into::into);
+        let resource = raw.resource.or(resource.filter(|_| audience.is_none())).map(Into::into);
+        let place = Place { url: url?, way };
+        let (client, actor) = (client?, raw.actor);
+        Some(Box::new(Grant { place, client, scopes, resource, audience, actor }))
+    }
+
+    pub(super) fn route_oauth(
+        &mut self,
+        at: &str,
+        raw: &RawRouteOauth,
+        identity: &Identity,
+    ) -> RouteOauth {
+        for (key, text) in raw
+            .resource
+            .iter()
+            .map(|text| ("resource".to_owned(), text))
+            .chain(
+                raw.audiences.iter().enumerate().map(|(n, text)| (format!("audiences/{n}"), text)),
+            )
+            .chain(raw.besides.iter().enumerate().map(|(n, text)| (format!("besides/{n}"), text)))
+        {
+            let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
+            if text.is_empty() || !printable {
+                let help = "write it exactly as it stands in `aud`";
+                self.report(&format!("{at}/{key}"), "not an audience", help);
+            }
+        }
+        let url = raw.resource.as_deref().map(|text| text.parse::<Uri>());
+        if let Some(parsed) = url
+            && !parsed.is_ok_and(|uri| uri.scheme().is_some() && uri.authority().is_some())
+        {
+            let help = "write the URL that clients use: `https://gateway.example.com/path`";
+            self.report(&format!("{at}/resource"), "not the URL of a resource", help);
+        }
+        let known = |name: &String| identity.issuers.iter().position(|known| *known.name == **name);
+        let issuers = match &raw.issuers {
+            None => (0..identity.issuers.len()).collect(),
+            Some(names) => {
+                let list = format!("{at}/issuers");
+                self.filled(&list, names, "name the issuers that are believed here");
+                let mut found = Vec::new();
+                for (n, name) in names.iter().enumerate() {
+                    match known(name) {
+                        Some(index) => found.push(index),
+                        None => {
+                            let message = format!("there is no issuer `{}`", name.escape_debug());
+                            let help = "define it under `identity.issuers`, or correct the name";
+                            let at = format!("{list}/{n}");
+                            self.report_reference(Defining::Callers, &at, message, help);
+                        }
+                    }
+                }
+                found
+            }
+        };
+        RouteOauth {
+            resource: raw.resource.as_deref().map(Into::into),
+            audiences: raw.audiences.iter().map(|text| text.as_str().into()).collect(),
+            besides: raw.besides.iter().map(|text| text.as_str().into()).collect(),
+            issuers,
+            scopes: self.scopes(&format!("{at}/scopes"), &raw.scopes),
+            proof: raw.proof,
+            nonce: raw.dpop_nonce,
+        }
+    }
+
+    /// What a route asks of tokens must be something that can be shown to it.
+    pub(super) fn provable(
+        &mut self,
+        at: &str,
+        oauth: &RouteOauth,
+        old: bool,
+        identity: &Identity,
+        listeners: &[Listener],
+    ) {
+        let asks = |one: &Listener| {
+            one.forwarded.is_some() || one.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
+        };
+        let is_asked = listeners.iter().any(asks) || self.is_incomplete("/listeners");
+        if oauth.proof == Some(Wanted::Certificate) && !is_asked {
+            let help = "add `tls.clients` or `forwardedCertificate` to a listener";
+            let message = "no listener asks for the certificates that tokens are to be bound to";
+            self.report(&format!("{at}/oauth/proof"), message, help);
+        }
+        if old && oauth.proof == Some(Wanted::Dpop) {
+            let help = "serve such callers over Streamable HTTP";
+            let message = "messages over HTTP+SSE carry no proofs by DPoP";
+            self.report(&format!("{at}/httpSse"), message, help);
+        }
+        let issuers = oauth.issuers.iter().filter_map(|index| identity.issuers.get(*index));
+        if issuers.filter(|issuer| issuer.introspection.is_some()).count() > 1 {
+            let help = "name the issuers of this route under `oauth.issuers`";
+            let message =
+                "two issuers could be asked about a token, and one of them must not see it";
+            self.report(&format!("{at}/oauth"), message, help);
+        }
+    }
+
+    /// A server that is shown a token got for the caller's can be called only with a token, of the
+    /// issuer whose tokens are taken there.
+    pub(super) fn exchanged(
+        &mut self,
+        at: &str,
+        found: &[usize],
+        servers: &[Server],
+        oauth: &RouteOauth,
+        listeners: &[Listener],
+    ) {
+        let tokens = listeners.iter().any(|listener| listener.schemes.contains(&Scheme::Oauth));
+        let tokens = tokens || self.is_incomplete("/listeners");
+        for server in found.iter().filter_map(|index| servers.get(*index)) {
+            let wants = server.credential.as_ref().is_some_and(Credential::is_of_caller);
+            if wants && !tokens {
+                let message = format!(
+                    "`{}` wants a token for each caller, and no listener takes one",
+                    server.name
+                );
+                let help = "add `oauth` to the `authentication` of a listener";
+                self.report(&format!("{at}/servers"), message, help);
+            }
+            if wants && oauth.issuers.len() > 1 {
+                let message = format!(
+                    "tokens of several issuers would be sent where those of `{}` are exchanged",
+                    server.name
+                );
+                let help = "name one issuer under `oauth.issuers`";
+                self.report(&format!("{at}/servers"), message, help);
+            }
+        }
+    }
+}

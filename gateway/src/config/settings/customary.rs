@@ -1,0 +1,228 @@
+//! Mistakes that are made often enough to be told by name: the file of a client in place of the configuration, names of
+//! tools as clients see them, words in place of keys, and two listeners on one port.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use policy::name::ServerName;
+use policy::pattern::Pattern;
+use serde_json::Value;
+
+use super::compiler::Compiler;
+use super::problem::Problem;
+use super::yaml::{Key, Kind, Node};
+use super::{Listener, Ops, Scheme};
+use crate::base::hex;
+use crate::base::sha256::sha256;
+use crate::mcp::tool_naming::BETWEEN;
+
+/// Words that stand in examples, and that are tried first by those who guess, in lower case.
+const WELL_KNOWN: [&str; 28] = [
+    "",
+    "0000",
+    "1234",
+    "123456",
+    "12345678",
+    "admin",
+    "api-key",
+    "apikey",
+    "change-me",
+    "change_me",
+    "changeit",
+    "changeme",
+    "default",
+    "dummy",
+    "example",
+    "foo",
+    "key",
+    "letmein",
+    "passw0rd",
+    "password",
+    "placeholder",
+    "replace-me",
+    "replaceme",
+    "secret",
+    "test",
+    "todo",
+    "token",
+    "your-api-key",
+];
+
+/// Keys of the files of clients that have their servers below them, and that no configuration has.
+const OF_CLIENTS: [&str; 2] = ["mcpServers", "mcp_servers"];
+
+/// Whether a secret is a word that everybody knows.
+pub(super) fn is_well_known(secret: &str) -> bool {
+    WELL_KNOWN.contains(&&*secret.trim().to_ascii_lowercase())
+}
+
+/// What is wrong with a file that a client has its servers in; `None` for any other. No value of it is shown: such
+/// files have keys in them.
+pub(super) fn of_client(file: &str, text: &str, root: &Node) -> Option<Problem> {
+    let Kind::Mapping(members) = &root.kind else { return None };
+    if members.iter().any(|(key, _)| key.text == "apiVersion") {
+        return None;
+    }
+    // A comment before a key of JSON is a part of the key in YAML.
+    let is_list = |(key, value): &&(Key, Node)| {
+        let named = ["servers", "mcp"].contains(&&*key.text);
+        named && matches!(value.kind, Kind::Mapping(_))
+            || OF_CLIENTS.iter().any(|own| key.text.contains(own))
+    };
+    let (key, _) = members.iter().find(is_list)?;
+    let span = own_key(text).unwrap_or_else(|| key.span.clone());
+    Some(told(file, span).hiding(root.scalars("")))
+}
+
+/// Where the first key of a client stands.
+fn own_key(text: &str) -> Option<Range<usize>> {
+    OF_CLIENTS.iter().find_map(|key| text.find(key).map(|at| at..at + key.len()))
+}
+
+/// What was `found` in a text that is no YAML, or that it is the file of a client: those may have comments in their
+/// JSON, or be TOML.
+pub(super) fn or_of_client(file: &str, text: &str, found: Vec<Problem>) -> Vec<Problem> {
+    match own_key(text) {
+        Some(span) if !text.contains("apiVersion") => {
+            // Where it ends is not known of what cannot be read: nothing but the key is shown.
+            let hidden = [0..span.start, span.end..text.len()];
+            vec![told(file, span).hiding(hidden)]
+        }
+        Some(_) | None => found,
+    }
+}
+
+fn told(file: &str, span: Range<usize>) -> Problem {
+    let message = "this is the file of an MCP client, and not a configuration of the gateway";
+    let help = format!("make one of it: `portcullis import {file} --write portcullis.yaml`");
+    Problem::new(span, message, help)
+}
+
+impl Compiler<'_> {
+    /// Reports rules and constraints that name a tool as clients see it: policy knows it by its server and by the name
+    /// that the server gives it, so that such a rule applies to nothing.
+    pub(super) fn prefixed_names(&mut self, policy: &Value, at: &str, servers: &[ServerName]) {
+        match policy {
+            Value::Array(items) => {
+                for (n, item) in items.iter().enumerate() {
+                    self.prefixed_names(item, &format!("{at}/{n}"), servers);
+                }
+            }
+            Value::Object(members) => {
+                for key in ["tools", "prompts"] {
+                    let names = members.get(key).and_then(Value::as_array).into_iter().flatten();
+                    for (n, name) in names.enumerate() {
+                        let Some((server, name)) =
+                            name.as_str().and_then(|name| of_server(name, servers))
+                        else {
+                            continue;
+                        };
+                        if covers(members.get("servers"), server) {
+                            self.prefixed_name(&format!("{at}/{key}/{n}"), server, name);
+                        }
+                    }
+                }
+                for (key, member) in members {
+                    self.prefixed_names(member, &format!("{at}/{key}"), servers);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    fn prefixed_name(&mut self, at: &str, server: &ServerName, name: &str) {
+        let (server, name) = (server.as_str(), name.escape_debug());
+        let message =
+            format!("`{server}{BETWEEN}{name}` is what clients see; here it names no tool");
+        let help = format!(
+            "write `{name}`: the name that `{server}` gives it; where that itself begins so, write `{server}_?{name}`"
+        );
+        self.report(at, message, help);
+    }
+
+    /// Reports addresses that two listeners cannot have at once.
+    /// There are `written` listeners in the file.
+    pub(super) fn ports_differ(
+        &mut self,
+        listeners: &[Listener],
+        ops: Option<&Ops>,
+        written: usize,
+    ) {
+        let mut all: Vec<(String, String, SocketAddr)> = Vec::new();
+        // One that has no address stands no longer where it is written.
+        if listeners.len() == written {
+            for (n, listener) in listeners.iter().enumerate() {
+                let name = format!("the listener `{}`", listener.name.escape_debug());
+                all.push((format!("/listeners/{n}/address"), name, listener.address));
+            }
+        }
+        all.extend(ops.map(|ops| ("/ops/address".to_owned(), "`ops`".to_owned(), ops.address)));
+        for (n, (at, name, address)) in all.iter().enumerate() {
+            let mut before = all.iter().take(n);
+            if let Some((_, other, _)) = before.find(|(_, _, other)| overlap(*address, *other)) {
+                let message =
+                    format!("{name} and {other} cannot both have the port {}", address.port());
+                self.report(at, message, "give each a port of its own");
+            }
+        }
+    }
+
+    /// Reports API keys that are words everybody knows, where others than this machine can connect.
+    pub(super) fn keys_are_secret(&mut self, hashes: &[String], listeners: &[Listener]) {
+        let takes_keys = |one: &&Listener| one.schemes.contains(&Scheme::ApiKey) && is_exposed(one);
+        let Some(listener) = listeners.iter().find(takes_keys) else { return };
+        let known: Vec<_> =
+            WELL_KNOWN.iter().map(|word| hex::encode(&sha256(word.as_bytes()))).collect();
+        for (n, hash) in hashes.iter().enumerate() {
+            if known.contains(&hash.to_ascii_lowercase()) {
+                let message = format!(
+                    "the key with this hash is a word that everybody tries, and `{}` is open to other machines",
+                    listener.name.escape_debug()
+                );
+                let help = "make a key with `portcullis keygen`, and write its hash here";
+                self.report(&format!("/identity/apiKeys/{n}/sha256"), message, help);
+            }
+        }
+    }
+}
+
+/// Who can connect to the listeners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exposure {
+    /// This machine alone.
+    Loopback,
+    /// Others too.
+    Network,
+}
+
+impl Exposure {
+    pub(super) fn of(listeners: &[Listener]) -> Self {
+        if listeners.iter().any(is_exposed) { Self::Network } else { Self::Loopback }
+    }
+}
+
+fn is_exposed(listener: &Listener) -> bool {
+    !listener.address.ip().is_loopback()
+}
+
+/// Whether two sockets cannot be bound to these at once.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let any = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() != 0 && one.port() == other.port() && (any || one.ip() == other.ip())
+}
+
+/// The server that a name begins with, and the rest of the name.
+fn of_server<'a>(name: &'a str, servers: &'a [ServerName]) -> Option<(&'a ServerName, &'a str)> {
+    let rest = |server: &'a ServerName| {
+        let rest = name.strip_prefix(server.as_str())?.strip_prefix(BETWEEN)?;
+        (!rest.is_empty()).then_some((server, rest))
+    };
+    servers.iter().find_map(rest)
+}
+
+/// Whether an entry that names these servers, or none, is about `server`.
+fn covers(named: Option<&Value>, server: &ServerName) -> bool {
+    let Some(named) = named.and_then(Value::as_array) else { return true };
+    let mut named = named.iter().filter_map(Value::as_str);
+    named.any(|pattern| Pattern::new(pattern).matches(server.as_str()))
+}

@@ -1,0 +1,385 @@
+//! Who is known, and who vouches for others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::Uri;
+use policy::name::{GroupName, PrincipalId, Scope};
+use policy::pattern::Pattern;
+use policy::pointer::{escaped, unescaped};
+use policy::principal::Principal;
+
+use super::compiler::Compiler;
+use super::raw::{
+    RawApiKey, RawClaims, RawIdentity, RawIntrospection, RawIssuer, RawKeys, RawKnownCertificate,
+};
+use super::reach::{Client, Place, Way};
+use crate::crypto::jose::Algorithm;
+use crate::crypto::pem;
+
+/// How the API keys begin that `portcullis keygen` makes.
+pub const KEY: &str = "pcl_";
+
+/// How callers are known.
+#[derive(Debug, Default)]
+pub struct Identity {
+    /// Callers by key.
+    pub api_keys: Vec<ApiKey>,
+    /// The caller without a credential.
+    pub anonymous: Option<Principal>,
+    /// Those who vouch for callers.
+    pub issuers: Vec<Issuer>,
+    /// Callers by certificate.
+    pub certificates: Vec<KnownCertificate>,
+    /// What scopes imply.
+    pub implied: Implied,
+}
+
+/// A caller's key.
+#[derive(Clone, Debug)]
+pub struct ApiKey {
+    /// SHA-256 of the key.
+    pub sha256: [u8; 32],
+    /// Whose it is.
+    pub principal: Principal,
+}
+
+/// Callers with a certificate.
+#[derive(Clone, Debug)]
+pub struct KnownCertificate {
+    /// The names that are meant.
+    pub names: Vec<Pattern>,
+    /// Their groups.
+    pub groups: BTreeSet<GroupName>,
+    /// Their scopes, with what they imply.
+    pub scopes: BTreeSet<Scope>,
+}
+
+/// An authorization server whose tokens are believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issuer {
+    /// Its name here.
+    pub name: Box<str>,
+    /// Its identifier, as in `iss`.
+    pub issuer: Box<str>,
+    /// Where its keys are.
+    pub keys: KeySource,
+    /// How it may sign; never empty.
+    pub algorithms: Vec<Algorithm>,
+    /// Whether tokens need not say that they are access tokens.
+    pub untyped: bool,
+    /// How far its clock may differ.
+    pub clock_skew: Duration,
+    /// The longest a token may be good for.
+    pub max_lifetime: Duration,
+    /// How old its keys may be before they are read again.
+    pub refresh: Duration,
+    /// How long its keys are not read for another unknown one.
+    pub cooldown: Duration,
+    /// How long its keys are relied on when they cannot be read again.
+    pub max_stale: Duration,
+    /// Where in a token things stand.
+    pub claims: ClaimPaths,
+    /// How it says that a client acts for itself.
+    pub service: Option<ServiceClaim>,
+    /// How it is asked about tokens.
+    pub introspection: Option<Introspection>,
+    /// How it is reached.
+    pub way: Way,
+}
+
+/// Where the keys of an issuer are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// Where its metadata says.
+    Discovered(Uri),
+    /// There.
+    Url(Uri),
+    /// In a file.
+    File(PathBuf),
+}
+
+/// Where in a token things stand, as JSON Pointers in parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaimPaths {
+    /// Who it is about.
+    pub subject: Option<ClaimPath>,
+    /// The groups.
+    pub groups: Option<ClaimPath>,
+    /// The roles.
+    pub roles: Option<ClaimPath>,
+    /// The scopes.
+    pub scopes: Option<ClaimPath>,
+    /// The client.
+    pub client: Option<ClaimPath>,
+}
+
+/// What an issuer says in a token of a client that acts for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceClaim {
+    /// Where.
+    pub claim: ClaimPath,
+    /// The text that stands there.
+    pub is: Box<str>,
+}
+
+/// A JSON Pointer (RFC 6901), in parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimPath(pub Vec<Box<str>>);
+
+/// How an issuer is asked about tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Introspection {
+    /// Where.
+    pub place: Place,
+    /// As whom.
+    pub client: Client,
+    /// How long an answer is relied on.
+    pub cache_time: Duration,
+}
+
+/// What scopes imply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Implied(BTreeMap<Scope, Vec<Scope>>);
+
+impl Implied {
+    /// These scopes and all that they imply.
+    #[must_use]
+    pub fn closure(&self, scopes: impl IntoIterator<Item = Scope>) -> BTreeSet<Scope> {
+        let mut all = BTreeSet::new();
+        let mut left: Vec<Scope> = scopes.into_iter().collect();
+        while let Some(scope) = left.pop() {
+            if all.insert(scope.clone()) {
+                left.extend(self.0.get(&scope).into_iter().flatten().cloned());
+            }
+        }
+        all
+    }
+}
+
+impl Identity {
+    /// Whether there can be callers who are not known by name: others vouch for them.
+    #[must_use]
+    pub fn has_others(&self) -> bool {
+        !self.issuers.is_empty() || !self.certificates.is_empty()
+    }
+
+    /// Every principal that is known by name.
+    #[must_use]
+    pub fn principals(&self) -> Vec<Principal> {
+        let keys = self.api_keys.iter().map(|key| key.principal.clone());
+        keys.chain(self.anonymous.clone()).collect()
+    }
+}
+
+/// The groups of a principal, when every name is one.
+fn groups(names: &[String]) -> Result<BTreeSet<GroupName>, (usize, policy::name::NameError)> {
+    names.iter().enumerate().map(|(n, name)| GroupName::parse(name).map_err(|e| (n, e))).collect()
+}
+
+impl Compiler<'_> {
+    pub(super) fn identity(&mut self, raw: RawIdentity) -> Identity {
+        let implied = self.implied(&raw.scopes);
+        let api_keys = self.api_keys(&raw.api_keys, &implied);
+        let anonymous = raw.anonymous.as_ref().and_then(|raw| self.anonymous(&raw.groups));
+        let (mut names, mut urls) = (BTreeSet::new(), BTreeSet::new());
+        let mut issuers = Vec::new();
+        for (n, raw) in raw.issuers.into_iter().enumerate() {
+            let at = format!("/identity/issuers/{n}");
+            self.unique(&format!("{at}/name"), &raw.name, &mut names);
+            self.unique(&format!("{at}/issuer"), &raw.issuer, &mut urls);
+            issuers.extend(self.issuer(&at, raw));
+        }
+        let known = raw.certificates.iter().enumerate();
+        let certificates = known.filter_map(|(n, raw)| self.known(n, raw, &implied)).collect();
+        Identity { api_keys, anonymous, issuers, certificates, implied }
+    }
+
+    fn implied(&mut self, raw: &BTreeMap<String, Vec<String>>) -> Implied {
+        let mut implied = BTreeMap::new();
+        for (scope, others) in raw {
+            let at = format!("/identity/scopes/{}", escaped(scope));
+            let parsed = self.scopes(&at, std::slice::from_ref(scope)).pop();
+            let others = self.scopes(&at, others);
+            implied.extend(parsed.map(|scope| (scope, others)));
+        }
+        Implied(implied)
+    }
+
+    fn known(
+        &mut self,
+        n: usize,
+        raw: &RawKnownCertificate,
+        implied: &Implied,
+    ) -> Option<KnownCertificate> {
+        let at = format!("/identity/certificates/{n}");
+        self.filled(&format!("{at}/names"), &raw.names, "name the certificates that are meant");
+        let names = self.names(&format!("{at}/names"), &raw.names);
+        let scopes = self.scopes(&format!("{at}/scopes"), &raw.scopes);
+        let groups = groups(&raw.groups).map_err(|(n, error)| {
+            self.report(&format!("{at}/groups/{n}"), format!("the group {error}"), "rename it");
+        });
+        Some(KnownCertificate { names, groups: groups.ok()?, scopes: implied.closure(scopes) })
+    }
+
+    fn issuer(&mut self, at: &str, raw: RawIssuer) -> Option<Issuer> {
+        const MINUTE: Duration = Duration::from_secs(60);
+        const HOUR: Duration = Duration::from_secs(3600);
+        let label = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if raw.name.is_empty() || raw.name.len() > 64 || !raw.name.chars().all(label) {
+            let help = "use up to 64 letters, digits, `-`, `_` and `.`";
+            self.report(&format!("{at}/name"), "not a name", help);
+        }
+        let issuer = self.https(&format!("{at}/issuer"), &raw.issuer);
+        if issuer.as_ref().is_some_and(|uri| uri.query().is_some()) {
+            let help = "write its identifier exactly as it stands in `iss`";
+            self.report(&format!("{at}/issuer"), "an issuer has no `?` in it", help);
+        }
+        if let Some(algorithms) = &raw.algorithms {
+            let help = "name those it may sign with, or remove the list";
+            self.filled(&format!("{at}/algorithms"), algorithms, help);
+        }
+        let way = self.way(&format!("{at}/connection"), &raw.connection);
+        let keys = match raw.keys {
+            None => issuer.clone().map(KeySource::Discovered),
+            Some(raw) => self.key_source(&format!("{at}/keys"), raw),
+        };
+        let mut time = |key: &str, text: &Option<String>, usual, most| {
+            self.time_within(&format!("{at}/{key}"), text.as_deref(), usual, most)
+        };
+        let clock_skew = time("clockSkew", &raw.clock_skew, MINUTE / 2, MINUTE);
+        let max_lifetime = time("maxLifetime", &raw.max_lifetime, HOUR, HOUR * 24);
+        let refresh = time("refresh", &raw.refresh, MINUTE * 10, HOUR * 24);
+        let cooldown = time("cooldown", &raw.cooldown, MINUTE / 2, HOUR);
+        let max_stale = time("maxStale", &raw.max_stale, HOUR, HOUR * 24);
+        let claims = self.claim_paths(&format!("{at}/claims"), raw.claims);
+        let service = raw.service.and_then(|raw| {
+            let claim = self.claim_path(&format!("{at}/service/claim"), &raw.claim)?;
+            Some(ServiceClaim { claim, is: raw.is.into() })
+        });
+        let introspection = raw
+            .introspection
+            .and_then(|raw| self.introspection(&format!("{at}/introspection"), raw, &way));
+        issuer?;
+        Some(Issuer {
+            name: raw.name.into(),
+            issuer: raw.issuer.into(),
+            keys: keys?,
+            algorithms: raw.algorithms.unwrap_or_else(|| Algorithm::ALL.to_vec()),
+            untyped: raw.untyped,
+            clock_skew,
+            max_lifetime,
+            refresh,
+            cooldown,
+            max_stale,
+            claims,
+            service,
+            introspection,
+            way,
+        })
+    }
+
+    fn key_source(&mut self, at: &str, raw: RawKeys) -> Option<KeySource> {
+        match (raw.url, raw.file) {
+            (Some(url), None) => self.https(&format!("{at}/url"), &url).map(KeySource::Url),
+            (None, Some(file)) => {
+                let path = self.path(&file);
+                self.uses.believed.push(path.clone());
+                let read = pem::text(&path).map_err(|error| error.to_string()).and_then(|text| {
+                    crate::crypto::jose::keys(text.into()).map_err(|error| error.to_string())
+                });
+                if let Err(error) = read {
+                    let help = "give a file with a set of public keys: `{\"keys\": [..]}`";
+                    self.report(&format!("{at}/file"), error, help);
+                }
+                Some(KeySource::File(path))
+            }
+            _ => {
+                let help = "give exactly one of `url` and `file`";
+                self.report(at, "it is not clear where the keys are", help);
+                None
+            }
+        }
+    }
+
+    fn claim_paths(&mut self, at: &str, raw: RawClaims) -> ClaimPaths {
+        let mut path =
+            |key: &str, text: Option<String>| self.claim_path(&format!("{at}/{key}"), &text?);
+        ClaimPaths {
+            subject: path("subject", raw.subject),
+            groups: path("groups", raw.groups),
+            roles: path("roles", raw.roles),
+            scopes: path("scopes", raw.scopes),
+            client: path("client", raw.client),
+        }
+    }
+
+    fn claim_path(&mut self, at: &str, text: &str) -> Option<ClaimPath> {
+        let Some(rest) = text.strip_prefix('/') else {
+            let message = format!("`{}` is not a JSON Pointer", text.escape_debug());
+            let help = "write `/realm_access/roles`; a `/` in a name is `~1`: `/https:~1~1example.com~1groups`";
+            self.report(at, message, help);
+            return None;
+        };
+        let part = |part| unescaped(part).into();
+        Some(ClaimPath(rest.split('/').map(part).collect()))
+    }
+
+    fn introspection(
+        &mut self,
+        at: &str,
+        raw: RawIntrospection,
+        way: &Way,
+    ) -> Option<Introspection> {
+        let url = self.https(&format!("{at}/url"), &raw.url);
+        let client = self.client(&format!("{at}/client"), raw.client);
+        let (usual, most) = (Duration::from_secs(60), Duration::from_secs(300));
+        let at = format!("{at}/cacheTime");
+        let cache_time = self.time_within(&at, raw.cache_time.as_deref(), usual, most);
+        let place = Place { url: url?, way: way.clone() };
+        Some(Introspection { place, client: client?, cache_time })
+    }
+
+    fn principal(&mut self, at: &str, id: &str, names: &[String]) -> Option<Principal> {
+        let groups = groups(names).map_err(|(n, error)| {
+            self.report(&format!("{at}/groups/{n}"), format!("the group {error}"), "rename it");
+        });
+        let id = PrincipalId::parse(id).map_err(|error| {
+            self.report(&format!("{at}/principal"), format!("the principal {error}"), "rename it");
+        });
+        Some(Principal::new(id.ok()?, groups.ok()?))
+    }
+
+    fn anonymous(&mut self, names: &[String]) -> Option<Principal> {
+        self.principal("/identity/anonymous", "anonymous", names)
+    }
+
+    fn api_keys(&mut self, raws: &[RawApiKey], implied: &Implied) -> Vec<ApiKey> {
+        let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());
+        let key = |(n, raw): (usize, &RawApiKey)| {
+            let at = format!("/identity/apiKeys/{n}");
+            self.unique(&format!("{at}/name"), &raw.name, &mut names);
+            let sha256 =
+                crate::base::hex::decode(&raw.sha256).and_then(|hash| hash.try_into().ok());
+            let at_hash = format!("{at}/sha256");
+            if sha256.is_some() {
+                self.unique(&at_hash, &raw.sha256.to_ascii_lowercase(), &mut hashes);
+            }
+            if sha256.is_none() && raw.sha256.starts_with(KEY) {
+                let help = "make another with `portcullis keygen`, because this one was written down, and write the \
+                            `sha256` that it prints here";
+                self.report_hiding(&at_hash, "this is the API key itself, and not its hash", help);
+            } else if sha256.is_none() {
+                let help = "write the 64 hexadecimal digits that `portcullis keygen` prints";
+                self.report_hiding(&at_hash, "not a SHA-256 in hexadecimal", help);
+            }
+            let mut principal = self.principal(&at, &raw.principal, &raw.groups)?;
+            let scopes = self.scopes(&format!("{at}/scopes"), &raw.scopes);
+            principal.claims.scopes = implied.closure(scopes);
+            // The caller stands even where its hash is wrong: what refers to it is not.
+            Some(ApiKey { sha256: sha256.unwrap_or_default(), principal })
+        };
+        raws.iter().enumerate().filter_map(key).collect()
+    }
+}

@@ -1,0 +1,609 @@
+//! The lockfile: what was approved, as a file that people review and Git keeps.
+//!
+//! YAML in a stable order, so that a change of one definition is a small change of the file. A
+//! definition stands in it as JSON, in canonical order, one member a line, with every character
+//! that is not shown escaped. What is read back must have the digest that stands beside it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use policy::inspect::Detector;
+use policy::json::{Bounds, Document, Fragment, Kind as Shape, Value, by_units, write_ascii};
+use policy::lock::{Exception, Lock, Locked, State, Version};
+use policy::offer::Kind;
+use policy::pin::{Digest, Subject};
+use policy::pointer::escaped;
+use serde::Deserialize;
+
+use super::pins::Approvers;
+use super::problem::{Problem, Problems};
+use super::yaml;
+
+/// Longest lockfile, in bytes.
+const LONGEST: u64 = 64 * 1024 * 1024;
+/// Longest reason for an approval or an exception, in bytes.
+pub const LONGEST_REASON: usize = 1024;
+/// Longest file of signatures, in bytes.
+const SIGNATURES: u64 = 64 * 1024;
+/// Longest key that is written without a mark, in bytes; the most that YAML has is 1024 characters.
+const SHORT: usize = 900;
+/// What is said of a file that is no lockfile.
+const WRITER: &str = "only `portcullis pin` writes this file";
+/// What a signature is of: this, and the bytes of the file.
+const SIGNED: &[u8] = b"portcullis.lock/v1\n";
+
+/// Why a lockfile cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// There is none.
+    #[error(
+        "there is no lockfile `{0}`: run `portcullis pin` to propose one, then `portcullis pin approve`"
+    )]
+    Missing(Box<str>),
+    /// It cannot be read.
+    #[error("could not read `{0}`")]
+    Read(Box<str>, #[source] io::Error),
+    /// It is longer than is read.
+    #[error("`{0}` is longer than {LONGEST} bytes")]
+    Long(Box<str>),
+    /// It is not written as it should be.
+    #[error(
+        "`{file}` cannot be used:\n{shown}run `git restore {file}`, or remove it and run `portcullis pin`"
+    )]
+    Shape {
+        /// Which file.
+        file: Box<str>,
+        /// What is wrong, with places.
+        shown: String,
+        /// The same for programs: a JSON array, as [`Problems::json`] has it.
+        json: String,
+    },
+    /// It is not signed by whom it has to be.
+    #[error(
+        "`{file}` is signed by {found} of the {needed} approvers it takes ({why}): run `portcullis pin sign`"
+    )]
+    Unsigned {
+        /// Which file.
+        file: Box<str>,
+        /// How many good signatures there are.
+        found: usize,
+        /// How many it takes.
+        needed: usize,
+        /// What is the matter with others.
+        why: &'static str,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawLock {
+    version: u32,
+    #[serde(default)]
+    servers: BTreeMap<Box<str>, RawLocked>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawLocked {
+    identity: Option<Box<str>>,
+    set: Box<str>,
+    #[serde(default)]
+    server: Vec<RawVersion>,
+    #[serde(default)]
+    tools: BTreeMap<Box<str>, Vec<RawVersion>>,
+    #[serde(default)]
+    prompts: BTreeMap<Box<str>, Vec<RawVersion>>,
+    #[serde(default)]
+    resources: BTreeMap<Box<str>, Vec<RawVersion>>,
+    #[serde(default)]
+    resource_templates: BTreeMap<Box<str>, Vec<RawVersion>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawVersion {
+    digest: Box<str>,
+    state: State,
+    by: Option<Box<str>>,
+    at: Option<Box<str>>,
+    reason: Option<Box<str>>,
+    #[serde(default)]
+    exceptions: Vec<RawException>,
+    definition: Box<str>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawException {
+    finding: Box<str>,
+    by: Box<str>,
+    at: Box<str>,
+    reason: Box<str>,
+}
+
+/// Reads the lockfile, with its signatures if any are asked for.
+///
+/// # Errors
+/// When it is not there, was altered, or is not signed by whom it has to be.
+pub fn read(file: &Path, approvers: &Approvers) -> Result<(Lock, Vec<u8>), LockError> {
+    let name = || Box::from(file.display().to_string());
+    let text = bytes(file, LONGEST)?;
+    if !approvers.keys.is_empty() {
+        signed(file, &text, approvers)?;
+    }
+    let shape = |text: &str, found: Vec<Problem>| {
+        let problems = Problems::new(&file.display().to_string(), text, found);
+        LockError::Shape { file: name(), shown: problems.human(false), json: problems.json() }
+    };
+    let utf8 = std::str::from_utf8(&text)
+        .map_err(|_e| shape("", vec![Problem::new(0..0, "it is not UTF-8", WRITER)]))?;
+    let lock = parse(utf8).map_err(|found| shape(utf8, found))?;
+    Ok((lock, text))
+}
+
+fn bytes(file: &Path, longest: u64) -> Result<Vec<u8>, LockError> {
+    let name = || Box::from(file.display().to_string());
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => LockError::Missing(name()),
+        io::ErrorKind::FileTooLarge => LockError::Long(name()),
+        _ => LockError::Read(name(), error),
+    };
+    crate::base::file::read(file, longest).map_err(failed)
+}
+
+/// Whether a text reads back as what it was written from.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(text: &str, lock: &Lock) -> Result<(), String> {
+    let read = parse(text).map_err(|problems| {
+        let first = problems.first().map(|problem| problem.message.clone());
+        format!("the lockfile could not be read back: {}", first.unwrap_or_default())
+    })?;
+    let sets = |lock: &Lock| -> Vec<_> {
+        lock.servers.iter().map(|(name, locked)| (name.clone(), locked.set())).collect()
+    };
+    let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
+    if sets(&read) != sets(lock) || length > LONGEST {
+        return Err("the lockfile would not say what it should, or is too long".to_owned());
+    }
+    Ok(())
+}
+
+/// Reads the text of a lockfile.
+fn parse(text: &str) -> Result<Lock, Vec<Problem>> {
+    let root = yaml::parse_large(text)?;
+    let wrong = |at: &str, message: String, help: &str| {
+        vec![Problem::new(root.place(at), message, help.to_owned())]
+    };
+    let json = root.json();
+    if json.get("version").is_none() {
+        let message = "this is not a lockfile: it has no `version: 1`".to_owned();
+        return Err(wrong("", message, WRITER));
+    }
+    // Server by server, so that what is wrong has a place.
+    let servers = json.get("servers").and_then(serde_json::Value::as_object);
+    for (name, server) in servers.into_iter().flatten() {
+        let at = format!("/servers/{}", escaped(name));
+        let told = |error: serde_json::Error| wrong(&at, unnamed(&error), WRITER);
+        RawLocked::deserialize(server).map_err(told)?;
+    }
+    let raw: RawLock =
+        serde_json::from_value(json).map_err(|error| wrong("", unnamed(&error), WRITER))?;
+    if raw.version != 1 {
+        return Err(wrong("/version", "not version 1".to_owned(), "use a newer gateway"));
+    }
+    let mut lock = Lock::default();
+    for (name, raw) in raw.servers {
+        let at = format!("/servers/{}", escaped(&name));
+        let mut locked = Locked { identity: raw.identity, ..Locked::default() };
+        let versions = |raw: Vec<RawVersion>, subject, named: Option<&str>, at: &str| {
+            let read = |(n, raw): (usize, RawVersion)| {
+                version(raw, subject, named).map_err(|message| {
+                    let help = "somebody has edited it: take it from Git, or pin and approve again";
+                    wrong(&format!("{at}/{n}/digest"), message.to_owned(), help)
+                })
+            };
+            raw.into_iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()
+        };
+        locked.server = versions(raw.server, Subject::Server, None, &format!("{at}/server"))?;
+        for (kind, member, offers) in [
+            (Kind::Tool, "tools", raw.tools),
+            (Kind::Prompt, "prompts", raw.prompts),
+            (Kind::Resource, "resources", raw.resources),
+            (Kind::Template, "resourceTemplates", raw.resource_templates),
+        ] {
+            for (offer, raw) in offers {
+                let at = format!("{at}/{member}/{}", escaped(&offer));
+                let read = versions(raw, Subject::Offer(kind), Some(&offer), &at)?;
+                locked.offers.insert((kind, offer), read);
+            }
+        }
+        if Digest::parse(&raw.set) != Some(locked.set()) {
+            let message = "what is approved of this server is not what the digest says".to_owned();
+            let help = "somebody has edited it: take it from Git, or pin and approve again";
+            return Err(wrong(&format!("{at}/set"), message, help));
+        }
+        lock.servers.insert(name, locked);
+    }
+    Ok(lock)
+}
+
+/// What a reader of JSON says, without the names of our own types.
+fn unnamed(error: &serde_json::Error) -> String {
+    let words = error.to_string();
+    match words.split_once(", expected struct ") {
+        Some((words, _)) => format!("{words}, expected a mapping"),
+        None => words,
+    }
+}
+
+fn version(raw: RawVersion, subject: Subject, name: Option<&str>) -> Result<Version, &'static str> {
+    let document = Document::parse(String::from(raw.definition).into(), &Bounds::ANSWER)
+        .map_err(|_error| "the definition is not JSON")?;
+    let definition = Fragment::whole(Arc::new(document));
+    let value = definition.value();
+    let found = Digest::of(subject, value).map_err(|_inexact| "the definition has no digest")?;
+    if Digest::parse(&raw.digest) != Some(found) {
+        return Err("the definition does not have this digest");
+    }
+    if let (Subject::Offer(kind), Some(name)) = (subject, name)
+        && value.get(kind.key()).and_then(Value::as_str).as_deref() != Some(name)
+    {
+        return Err("the definition is of another name");
+    }
+    let exceptions = exceptions(raw.state, raw.exceptions)?;
+    let RawVersion { by, at, reason, .. } = raw;
+    let version = Version::new(found, raw.state, definition);
+    Ok(Version { by, at, reason, exceptions, ..version })
+}
+
+/// What was accepted in one definition. What nobody may accept, and what this gateway does not know, is refused:
+/// a line that has no effect would be taken for one that has.
+fn exceptions(state: State, raw: Vec<RawException>) -> Result<Vec<Exception>, &'static str> {
+    if state != State::Approved && !raw.is_empty() {
+        return Err("it has exceptions and is not approved");
+    }
+    let mut exceptions: Vec<Exception> = Vec::new();
+    for RawException { finding, by, at, reason } in raw {
+        let finding = Detector::of_definitions(&finding).ok_or("no detector has this finding")?;
+        if finding.unacceptable().is_some() {
+            return Err("a finding that nobody may accept stands among its exceptions");
+        }
+        if reason.trim().is_empty() || reason.len() > LONGEST_REASON {
+            return Err("an exception has no reason, or one that is too long");
+        }
+        if exceptions.iter().any(|known| known.finding == finding) {
+            return Err("one finding stands twice among its exceptions");
+        }
+        exceptions.push(Exception { finding, by, at, reason });
+    }
+    Ok(exceptions)
+}
+
+/// The text of a lockfile.
+#[must_use]
+pub fn write(lock: &Lock) -> String {
+    let mut out = String::from(
+        "# What was approved. Read the changes of this file as you read code; `portcullis pin`\n\
+         # writes it, and the digests keep it from being edited by hand.\n\
+         version: 1\nservers:\n",
+    );
+    for (name, locked) in &lock.servers {
+        writeln!(out, "  {}:", scalar(name)).unwrap_or_default();
+        if let Some(identity) = &locked.identity {
+            writeln!(out, "    identity: {}", scalar(identity)).unwrap_or_default();
+        }
+        writeln!(out, "    set: {}", locked.set()).unwrap_or_default();
+        if !locked.server.is_empty() {
+            out.push_str("    server:\n");
+            locked.server.iter().for_each(|version| entry(&mut out, "      ", version));
+        }
+        for (kind, member) in [
+            (Kind::Tool, "tools"),
+            (Kind::Prompt, "prompts"),
+            (Kind::Resource, "resources"),
+            (Kind::Template, "resourceTemplates"),
+        ] {
+            let mut of_kind = locked.offers.iter().filter(|((k, _), _)| *k == kind).peekable();
+            if of_kind.peek().is_some() {
+                writeln!(out, "    {member}:").unwrap_or_default();
+            }
+            for ((_, name), versions) in of_kind {
+                // YAML wants a longer key to be marked as one.
+                let key = scalar(name);
+                if key.len() > SHORT {
+                    writeln!(out, "      ? {key}\n      :").unwrap_or_default();
+                } else {
+                    writeln!(out, "      {key}:").unwrap_or_default();
+                }
+                versions.iter().for_each(|version| entry(&mut out, "        ", version));
+            }
+        }
+    }
+    if lock.servers.is_empty() {
+        out.truncate(out.trim_end_matches("servers:\n").len());
+    }
+    out
+}
+
+fn entry(out: &mut String, indent: &str, version: &Version) {
+    writeln!(out, "{indent}- digest: {}", version.digest).unwrap_or_default();
+    writeln!(out, "{indent}  state: {}", version.state.as_str()).unwrap_or_default();
+    for (key, value) in [("by", &version.by), ("at", &version.at), ("reason", &version.reason)] {
+        if let Some(value) = value {
+            writeln!(out, "{indent}  {key}: {}", scalar(value)).unwrap_or_default();
+        }
+    }
+    if !version.exceptions.is_empty() {
+        writeln!(out, "{indent}  exceptions:").unwrap_or_default();
+    }
+    for exception in &version.exceptions {
+        let Exception { finding, by, at, reason } = exception;
+        writeln!(out, "{indent}    - finding: {}", finding.name()).unwrap_or_default();
+        for (key, value) in [("by", by), ("at", at), ("reason", reason)] {
+            writeln!(out, "{indent}      {key}: {}", scalar(value)).unwrap_or_default();
+        }
+    }
+    writeln!(out, "{indent}  definition: |").unwrap_or_default();
+    let mut text = String::new();
+    pretty(&mut text, version.definition.value(), 0);
+    for line in text.lines() {
+        writeln!(out, "{indent}    {line}").unwrap_or_default();
+    }
+}
+
+/// A definition as the lockfile shows it: JSON with one member a line, all of it in ASCII.
+#[must_use]
+pub fn in_lines(value: Value<'_>) -> String {
+    let mut out = String::new();
+    pretty(&mut out, value, 0);
+    out
+}
+
+/// JSON with one member a line, members in canonical order, and nothing that is not ASCII.
+fn pretty(out: &mut String, value: Value<'_>, depth: usize) {
+    let indent = |out: &mut String, depth: usize| {
+        out.push('\n');
+        out.extend(std::iter::repeat_n("  ", depth));
+    };
+    match value.kind() {
+        Shape::Object => {
+            let mut members: Vec<_> = value.members().collect();
+            members.sort_by(|(one, _), (other, _)| by_units(one, other));
+            out.push('{');
+            let any = !members.is_empty();
+            for (n, (name, member)) in members.into_iter().enumerate() {
+                out.push_str(if n > 0 { "," } else { "" });
+                indent(out, depth + 1);
+                out.push_str(&quoted(&name));
+                out.push_str(": ");
+                pretty(out, member, depth + 1);
+            }
+            if any {
+                indent(out, depth);
+            }
+            out.push('}');
+        }
+        Shape::Array => {
+            out.push('[');
+            let mut any = false;
+            for (n, item) in value.items().enumerate() {
+                out.push_str(if n > 0 { "," } else { "" });
+                any = true;
+                indent(out, depth + 1);
+                pretty(out, item, depth + 1);
+            }
+            if any {
+                indent(out, depth);
+            }
+            out.push(']');
+        }
+        Shape::Plain | Shape::Escaped => out.push_str(&quoted(&value.as_str().unwrap_or_default())),
+        Shape::Null | Shape::Boolean | Shape::Number => out.push_str(value.raw()),
+    }
+}
+
+/// A string of YAML in double quotes: as in JSON, but for what lies beyond 16 bits.
+fn scalar(text: &str) -> String {
+    let mut out = String::from("\"");
+    let mut units = [0; 4];
+    for c in text.chars() {
+        if u32::from(c) > 0xffff {
+            write!(out, "\\U{:08x}", u32::from(c)).unwrap_or_default();
+        } else {
+            out.push_str(quoted(c.encode_utf8(&mut units)).trim_matches('"'));
+        }
+        // A quotation mark is trimmed with the quotes around it.
+        if c == '"' {
+            out.push('"');
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// A string of JSON in ASCII alone.
+fn quoted(text: &str) -> String {
+    let mut out = Vec::new();
+    write_ascii(&mut out, text);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Where the signatures of a lockfile are.
+#[must_use]
+pub fn signatures(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".sig");
+    name.into()
+}
+
+/// What is signed.
+#[must_use]
+pub fn message(text: &[u8]) -> Vec<u8> {
+    [SIGNED, text].concat()
+}
+
+/// Whether the owner of `key` has signed `message`.
+#[must_use]
+pub fn is_signed(key: &[u8; 32], message: &[u8], signature: &[u8]) -> bool {
+    UnparsedPublicKey::new(&ED25519, key).verify(message, signature).is_ok()
+}
+
+/// Whether enough of the approvers have signed `text`: one line each, the name and the signature
+/// in base64.
+fn signed(file: &Path, text: &[u8], approvers: &Approvers) -> Result<(), LockError> {
+    let lines = match bytes(&signatures(file), SIGNATURES) {
+        Ok(lines) => String::from_utf8_lossy(&lines).into_owned(),
+        Err(LockError::Missing(_)) => String::new(),
+        Err(error) => return Err(error),
+    };
+    let message = message(text);
+    let mut good = std::collections::BTreeSet::new();
+    let mut why = "there are no others";
+    for line in lines.lines().filter(|line| !line.trim().is_empty()) {
+        let Some((name, signature)) = line.split_once(' ') else {
+            why = "a line is not a signature";
+            continue;
+        };
+        let Some((_, key)) = approvers.keys.iter().find(|(known, _)| **known == *name) else {
+            why = "a signature is by nobody who may approve";
+            continue;
+        };
+        let signature = STANDARD.decode(signature.trim()).unwrap_or_default();
+        if is_signed(key, &message, &signature) {
+            good.insert(*key);
+        } else {
+            why = "a signature is of another file";
+        }
+    }
+    if good.len() >= approvers.needed.max(1) {
+        return Ok(());
+    }
+    let (found, needed) = (good.len(), approvers.needed.max(1));
+    Err(LockError::Unsigned { file: file.display().to_string().into(), found, needed, why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse, write};
+    use policy::inspect::Detector;
+    use policy::json::{Bounds, Document, Fragment};
+    use policy::lock::{Exception, Lock, Locked, State, Version};
+    use policy::offer::Kind;
+    use policy::pin::{Digest, Subject};
+    use std::sync::Arc;
+
+    fn lock(definition: &str) -> Lock {
+        let document = Document::parse(definition.to_owned().into(), &Bounds::MESSAGE).unwrap();
+        let definition = Fragment::whole(Arc::new(document));
+        let digest = Digest::of(Subject::Offer(Kind::Tool), definition.value()).unwrap();
+        let by = Some("ana \"a\"".into());
+        let version = Version { by, ..Version::new(digest, State::Approved, definition) };
+        let offers = [((Kind::Tool, "a\" b: #\u{202e}\u{1f600}\\".into()), vec![version])].into();
+        let identity = Some("https://x/mcp".into());
+        let locked = Locked { identity, offers, ..Locked::default() };
+        Lock { servers: [("up".into(), locked)].into() }
+    }
+
+    #[test]
+    fn a_long_name_reads_back() {
+        let name = format!("file:///{}", "é/".repeat(900));
+        let text = format!("{{\"uri\":\"{name}\"}}");
+        let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
+        let definition = Fragment::whole(Arc::new(document));
+        let digest = Digest::of(Subject::Offer(Kind::Resource), definition.value()).unwrap();
+        let version = Version::new(digest, State::Approved, definition);
+        let offers = [((Kind::Resource, name.as_str().into()), vec![version])].into();
+        let locked = Locked { offers, ..Locked::default() };
+        let lock = Lock { servers: [("up".into(), locked)].into() };
+        super::check(&write(&lock), &lock).unwrap();
+    }
+
+    const ODD: &str = r#"{"z":[1.50,-0,1e+21,true,null,[],{}],"name":"a\" b: #\u202e\ud83d\ude00\\","description":"line one\n  - line: 'two'\u0085\u2028\ttab\u200b é","":""}"#;
+
+    #[test]
+    fn what_is_written_reads_back_and_is_written_the_same() {
+        let text = write(&lock(ODD));
+        assert!(text.is_ascii());
+        let read = parse(&text).unwrap();
+        assert_eq!(write(&read), text);
+        let of = |lock: &Lock| lock.servers["up"].set();
+        assert_eq!(of(&read), of(&lock(ODD)));
+        assert_eq!(parse(&write(&Lock::default())).unwrap().servers.len(), 0);
+    }
+
+    fn with_exception() -> Lock {
+        let mut lock = lock(ODD);
+        let versions = lock.servers.get_mut("up").unwrap().offers.values_mut().flatten();
+        for version in versions {
+            let (by, at) = ("ana \"a\"".into(), "2026-01-02T03:04:05Z".into());
+            let (finding, reason) = (Detector::PlantedInstructions, "it: is a #manual".into());
+            version.exceptions.push(Exception { finding, by, at, reason });
+            version.reason = Some("read it".into());
+        }
+        lock
+    }
+
+    #[test]
+    fn an_exception_reads_back_and_cannot_be_altered() {
+        let text = write(&with_exception());
+        let read = parse(&text).unwrap();
+        assert_eq!(write(&read), text);
+        let exceptions = |lock: &Lock| -> Vec<_> {
+            let versions = lock.servers["up"].offers.values().flatten();
+            versions.flat_map(|version| version.exceptions.clone()).collect()
+        };
+        assert_eq!(exceptions(&read), exceptions(&with_exception()));
+        for (from, to) in [
+            ("it: is a #manual", "it: is a manual"),
+            ("05Z", "06Z"),
+            ("      by: \"ana", "      by: \"bob"),
+            ("finding: planted-instructions", "finding: secrets"),
+            ("finding: planted-instructions", "finding: hidden-characters"),
+            ("finding: planted-instructions", "finding: anything"),
+            ("it: is a #manual", " "),
+        ] {
+            assert!(text.contains(from), "{from}");
+            let at = text.rfind(from).unwrap();
+            let (before, rest) = text.split_at(at);
+            let other = format!("{before}{}", rest.replacen(from, to, 1));
+            assert!(parse(&other).is_err(), "{from} {to}");
+        }
+        // Neither can one be added, or taken away.
+        let (start, end) = (text.find("          exceptions"), text.find("          definition"));
+        let (before, after) = (text.get(..start.unwrap()), text.get(end.unwrap()..));
+        let without = format!("{}{}", before.unwrap(), after.unwrap());
+        assert!(parse(&without).is_err());
+        assert!(parse(&write(&lock(ODD))).is_ok());
+    }
+
+    #[test]
+    fn nothing_in_it_can_be_altered() {
+        let text = write(&lock(ODD));
+        for (from, to) in [
+            ("tab", "tub"),
+            ("\"z\"", "\"y\""),
+            ("1.50", "1.51"),
+            ("state: approved", "state: pending"),
+            ("set: mcp-pin/v1:set:sha256:", "set: mcp-pin/v1:set:sha256:0"),
+            ("version: 1\n", "version: 2\n"),
+            ("servers:", "server:"),
+            (" b: #", " c: #"),
+        ] {
+            assert!(text.contains(from), "{from}");
+            assert!(parse(&text.replacen(from, to, 1)).is_err(), "{from}");
+        }
+        // Cut anywhere it is no lockfile, or one that approves nothing; but for the last line end.
+        for at in 0..text.len() - 1 {
+            let lock = parse(text.get(..at).unwrap()).unwrap_or_default();
+            assert!(lock.servers.is_empty(), "{at}");
+        }
+    }
+}

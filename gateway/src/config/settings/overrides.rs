@@ -1,0 +1,107 @@
+//! The words that callers are shown of tools in place of those of their servers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use policy::json::{Bounds, Document};
+use policy::offer::{Kind, Offer};
+
+use super::compiler::Compiler;
+use super::raw::{RawArgumentOverride, RawToolOverride};
+use crate::config::overrides::{Overrides, ToolWords, Words};
+
+/// Longest text of an override, in bytes.
+const LONGEST: usize = 16 * 1024;
+/// Most tools of one server, and most arguments of one tool, that have overrides.
+const MOST: usize = 1024;
+
+impl Compiler<'_> {
+    /// The overrides of one server.
+    pub(super) fn overrides(&mut self, at: &str, raws: Vec<RawToolOverride>) -> Overrides {
+        self.few(at, raws.len());
+        let (mut tools, mut warnings, mut seen) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
+        for (n, raw) in raws.into_iter().enumerate() {
+            let at = format!("{at}/{n}");
+            self.unique(&format!("{at}/tool"), &raw.tool, &mut seen);
+            let RawToolOverride { tool, title, description, arguments } = raw;
+            let is_empty = title.is_none() && description.is_none() && arguments.is_empty();
+            self.says_something(&at, is_empty);
+            let words = self.words(&at, title, description);
+            let arguments = self.arguments_of(&format!("{at}/arguments"), arguments);
+            let words = ToolWords { tool: words, arguments };
+            warnings.extend(findings(&tool, &words));
+            tools.insert(tool.into(), words);
+        }
+        Overrides::new(tools, warnings)
+    }
+
+    fn arguments_of(
+        &mut self,
+        at: &str,
+        raws: Vec<RawArgumentOverride>,
+    ) -> BTreeMap<Box<str>, Words> {
+        self.few(at, raws.len());
+        let (mut all, mut seen) = (BTreeMap::new(), BTreeSet::new());
+        for (n, raw) in raws.into_iter().enumerate() {
+            let at = format!("{at}/{n}");
+            let RawArgumentOverride { argument, title, description } = raw;
+            self.unique(&format!("{at}/argument"), &argument, &mut seen);
+            if !argument.starts_with('/') {
+                let help = "write where it stands in the arguments, such as `/path`";
+                self.report(&format!("{at}/argument"), "not a JSON Pointer", help);
+            }
+            self.says_something(&at, title.is_none() && description.is_none());
+            all.insert(argument.into(), self.words(&at, title, description));
+        }
+        all
+    }
+
+    fn words(&mut self, at: &str, title: Option<String>, description: Option<String>) -> Words {
+        for (key, text) in [("title", &title), ("description", &description)] {
+            if text.as_ref().is_some_and(|text| text.len() > LONGEST) {
+                let message = format!("the text is longer than {LONGEST} bytes");
+                self.report(&format!("{at}/{key}"), message, "shorten it");
+            }
+        }
+        Words { title: title.map(Into::into), description: description.map(Into::into) }
+    }
+
+    fn says_something(&mut self, at: &str, is_empty: bool) {
+        if is_empty {
+            let help = "give a `title` or a `description`, or remove it";
+            self.report(at, "the override replaces nothing", help);
+        }
+    }
+
+    fn few(&mut self, at: &str, count: usize) {
+        if count > MOST {
+            self.report(at, format!("there are more than {MOST} of them"), "remove some");
+        }
+    }
+}
+
+/// What the detectors see in the words for one tool: they are inspected like the definition of a server.
+fn findings(tool: &str, words: &ToolWords) -> Vec<Box<str>> {
+    let text = |words: &Words| {
+        let all = [("title", &words.title), ("description", &words.description)];
+        let all = all
+            .into_iter()
+            .filter_map(|(key, text)| Some((key.to_owned(), text.as_deref()?.into())));
+        all.collect::<serde_json::Map<String, serde_json::Value>>()
+    };
+    let mut definition = text(&words.tool);
+    definition.insert("name".to_owned(), tool.into());
+    let arguments = words.arguments.iter().map(|(at, words)| (at.to_string(), text(words).into()));
+    let properties: serde_json::Map<_, _> = arguments.collect();
+    let schema = serde_json::json!({ "type": "object", "properties": properties });
+    definition.insert("inputSchema".to_owned(), schema);
+    let text = serde_json::Value::Object(definition).to_string();
+    let Ok(document) = Document::parse(text.into(), &Bounds::MESSAGE) else { return Vec::new() };
+    let document = Arc::new(document);
+    let Ok(offer) = Offer::read(Kind::Tool, document.root(), &document) else { return Vec::new() };
+    let told = |finding: &policy::inspect::Finding| {
+        let tool = tool.escape_debug();
+        format!("the override of the tool `{tool}`: {finding}").into()
+    };
+    offer.findings().iter().map(told).collect()
+}

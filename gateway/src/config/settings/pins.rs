@@ -1,0 +1,209 @@
+//! Which definitions were approved, and what is done about others.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use policy::alike::Volatile;
+use policy::decision::Mode;
+use policy::drift::Risk;
+use policy::lock::Lock;
+use policy::offer::Kind;
+use policy::pins::{Pins, ResourcePins};
+
+use super::Server;
+use super::compiler::Compiler;
+pub use super::raw::Action;
+use super::raw::{RawDrift, RawPinKey, RawPins, RawVolatile};
+
+/// The lockfile, unless another is named.
+const FILE: &str = "portcullis.lock";
+/// Most volatile values of one definition: who names more has approved little.
+const VOLATILE: usize = 16;
+/// How often lists are read in the background, unless something else is said.
+const RECHECK: Duration = Duration::from_secs(300);
+
+/// How definitions are held to what was approved.
+#[derive(Clone, Debug)]
+pub struct Pinning {
+    /// Whether it acts.
+    pub mode: Mode,
+    /// The lockfile.
+    pub file: PathBuf,
+    /// Whatever is said first is approved, until the gateway stops.
+    pub trust_on_first_use: bool,
+    /// How often lists are read in the background.
+    pub recheck: Duration,
+    /// Who may approve.
+    pub approvers: Approvers,
+    /// Which resources may be used that nobody has approved one by one, by server.
+    pub resources: Arc<BTreeMap<Box<str>, ResourcePins>>,
+    /// Values that may be another in every list.
+    pub volatile: Arc<Volatile>,
+    /// Whether a verb such as `pin approve` can be told of the configuration.
+    pub verbs: Verbs,
+    drift: RawDrift,
+}
+
+/// Whether the verbs can read a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verbs {
+    /// It is in a file.
+    CanRead,
+    /// It is built in: what a verb would change of it is nowhere.
+    CannotRead,
+}
+
+/// Who may approve, and how many of them it takes.
+#[derive(Clone, Debug, Default)]
+pub struct Approvers {
+    /// Names and Ed25519 public keys. Empty: the lockfile needs no signature.
+    pub keys: Vec<(Box<str>, [u8; 32])>,
+    /// How many of them must have signed.
+    pub needed: usize,
+}
+
+impl Pinning {
+    /// What `lock` approves under these settings. The mode is left to its caller.
+    #[must_use]
+    pub fn approving(&self, lock: Arc<Lock>) -> Pins {
+        let (resources, volatile) = (Arc::clone(&self.resources), Arc::clone(&self.volatile));
+        Pins { lock, resources, volatile, ..Pins::default() }
+    }
+
+    /// The same for these servers.
+    #[must_use]
+    pub(super) fn of(self, servers: &[Server]) -> Self {
+        let of = |server: &Server| (server.name.as_str().into(), server.resources);
+        Self { resources: Arc::new(servers.iter().map(of).collect()), ..self }
+    }
+
+    /// The same, approving everything.
+    #[must_use]
+    pub fn off(&self) -> Self {
+        Self { mode: Mode::Off, ..self.clone() }
+    }
+
+    /// What is done about a change of this class.
+    #[must_use]
+    pub const fn action(&self, risk: Risk) -> Action {
+        let drift = &self.drift;
+        match risk {
+            Risk::Cosmetic => drift.cosmetic,
+            Risk::Narrowing => drift.narrowing,
+            Risk::Wording => drift.wording,
+            Risk::Other => drift.other,
+            Risk::Widening => drift.widening,
+            Risk::Parameter => drift.parameter,
+            Risk::Capability => drift.capability,
+            Risk::Annotation => drift.annotation,
+            Risk::Sink => drift.sink,
+            Risk::Instruction => drift.instruction,
+        }
+    }
+
+    /// What is done about a definition that nobody has proposed.
+    #[must_use]
+    pub const fn on_new(&self) -> Action {
+        self.drift.new
+    }
+
+    /// What is done about a definition that comes back after it was another.
+    #[must_use]
+    pub const fn on_inconsistent(&self) -> Action {
+        self.drift.inconsistent
+    }
+}
+
+impl Compiler<'_> {
+    pub(super) fn pins(&mut self, raw: &RawPins, folder: &Path, servers: &[Server]) -> Pinning {
+        let keys: Vec<_> =
+            raw.keys.iter().enumerate().map(|(n, key)| self.pin_key(n, key)).collect();
+        let keys: Vec<_> = keys.into_iter().flatten().collect();
+        let needed = raw.min_approvers.unwrap_or(1);
+        if raw.min_approvers.is_some() && !(1..=raw.keys.len()).contains(&needed) {
+            let help = "give at least 1, and not more than there are `keys`";
+            self.report("/pins/minApprovers", "this can never be met", help);
+        }
+        if raw.trust_on_first_use && !raw.keys.is_empty() {
+            let help = "remove one of the two: what is trusted at first sight is signed by nobody";
+            self.report("/pins/trustOnFirstUse", "`keys` ask for signatures", help);
+        }
+        for (name, action) in [("new", raw.drift.new), ("inconsistent", raw.drift.inconsistent)] {
+            if matches!(action, Action::Accept | Action::Alert) {
+                let help = "write `hold` or `quarantineServer`; for development there is `trustOnFirstUse`";
+                self.report(&format!("/pins/drift/{name}"), "this would approve anything", help);
+            }
+        }
+        let file = folder.join(raw.file.as_deref().unwrap_or(FILE));
+        self.uses.files.push(file.clone());
+        Pinning {
+            mode: raw.mode,
+            file,
+            trust_on_first_use: raw.trust_on_first_use,
+            recheck: self.time("/pins/recheck", raw.recheck.as_deref()).unwrap_or(RECHECK),
+            approvers: Approvers { keys, needed },
+            resources: Arc::default(),
+            volatile: Arc::new(self.volatile(&raw.volatile, servers)),
+            verbs: Verbs::CanRead,
+            drift: raw.drift,
+        }
+    }
+
+    fn volatile(&mut self, raw: &[RawVolatile], servers: &[Server]) -> Volatile {
+        let mut volatile = Volatile::new();
+        for (n, RawVolatile { server, tool, members }) in raw.iter().enumerate() {
+            let at = format!("/pins/volatile/{n}");
+            if members.is_empty() || members.len() > VOLATILE {
+                let message = format!("{} members are named", members.len());
+                self.report(&format!("{at}/members"), &message, "name 1 to 16 of them");
+            }
+            // Where a server has a problem of its own, its name may be missing here.
+            if !servers.is_empty() && !servers.iter().any(|known| known.name.as_str() == server) {
+                let help = "name one of `servers`";
+                self.report(&format!("{at}/server"), "there is no such server", help);
+            }
+            for (n, member) in members.iter().enumerate() {
+                if let Some(message) = wrong_pointer(member) {
+                    let help = "write a JSON Pointer such as `/inputSchema/properties/day/default`";
+                    self.report(&format!("{at}/members/{n}"), message, help);
+                }
+            }
+            let place = (server.as_str().into(), Kind::Tool, tool.as_str().into());
+            let members = members.iter().map(|member| member.as_str().into()).collect();
+            if volatile.insert(place, members).is_some() {
+                let help = "write all `members` of a tool in one place";
+                self.report(&format!("{at}/tool"), "this tool stands here twice", help);
+            }
+        }
+        volatile
+    }
+
+    fn pin_key(&mut self, n: usize, raw: &RawPinKey) -> Option<(Box<str>, [u8; 32])> {
+        let at = format!("/pins/keys/{n}");
+        if raw.name.is_empty() || raw.name.contains(char::is_whitespace) {
+            self.report(&format!("{at}/name"), "a name is one word", "rename it");
+        }
+        let key = STANDARD.decode(&raw.ed25519).ok().and_then(|key| key.try_into().ok());
+        if key.is_none() {
+            let help = "give 32 bytes in base64, as `portcullis pin key` prints them";
+            self.report(&format!("{at}/ed25519"), "this is not a public key", help);
+        }
+        key.map(|key| (raw.name.as_str().into(), key))
+    }
+}
+
+/// What is wrong with a pointer to a volatile value.
+fn wrong_pointer(pointer: &str) -> Option<&'static str> {
+    if !pointer.starts_with('/') {
+        return Some("this is no JSON Pointer to a member");
+    }
+    // RFC 6901 section 3: a tilde is followed by 0 or 1.
+    if pointer.split('~').skip(1).any(|rest| !rest.starts_with(['0', '1'])) {
+        return Some("this is no JSON Pointer");
+    }
+    (pointer == "/name").then_some("a tool is known by its name")
+}

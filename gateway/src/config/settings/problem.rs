@@ -1,0 +1,341 @@
+//! What is wrong with a configuration, where, and what to do about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use serde::Serialize;
+
+use crate::base::masking;
+
+/// Most problems that are shown to a person: who mends these reads the file again.
+const SHOWN: usize = 100;
+
+/// One thing wrong with a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    /// Bytes of the file.
+    span: Range<usize>,
+    pub(super) message: String,
+    help: String,
+    /// Bytes of the file that are not shown: a secret may stand there.
+    hidden: Vec<Range<usize>>,
+    about: About,
+}
+
+/// What a problem is about, as far as others can follow from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum About {
+    /// A value, or several.
+    Value,
+    /// A key that there is not.
+    UnknownKey {
+        /// Bytes of the file: the mapping that it stands in.
+        mapping: Range<usize>,
+        /// The JSON Pointer of the key that was probably meant.
+        meant: Option<String>,
+    },
+    /// A key that is missing, with its JSON Pointer.
+    MissingKey(String),
+    /// A variable that is not set.
+    UnsetVariable,
+}
+
+/// Every problem of one file, ready to be shown. Secrets that were written into the file are in none of them.
+#[derive(Clone, Debug)]
+pub struct Problems {
+    file: String,
+    /// The file with `*` in the place of what is not shown, so that places are those of the file.
+    text: String,
+    found: Vec<Problem>,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    file: &'a str,
+    /// 1-based.
+    line: usize,
+    /// 1-based, in characters.
+    column: usize,
+    message: &'a str,
+    help: &'a str,
+}
+
+impl Problem {
+    pub(super) fn new(
+        span: Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
+        let (message, help) = (masking::secrets(&message.into()), masking::secrets(&help.into()));
+        Self { span, message, help, hidden: Vec::new(), about: About::Value }
+    }
+
+    /// The same, about a key that there is not in this `mapping`, where that with the JSON Pointer `meant` was probably
+    /// meant.
+    pub(super) fn of_unknown_key(mut self, mapping: Range<usize>, meant: Option<String>) -> Self {
+        self.about = About::UnknownKey { mapping, meant };
+        self
+    }
+
+    /// The same, about a key that is missing, with its JSON Pointer.
+    pub(super) fn of_missing_key(mut self, pointer: String) -> Self {
+        self.about = About::MissingKey(pointer);
+        self
+    }
+
+    /// The same, about a variable that is not set.
+    pub(super) fn of_unset_variable(mut self) -> Self {
+        self.about = About::UnsetVariable;
+        self
+    }
+
+    /// Whether an unknown key was probably to be the one with this JSON Pointer.
+    pub(super) fn is_meant_as(&self, pointer: &str) -> bool {
+        matches!(&self.about, About::UnknownKey { meant: Some(meant), .. } if meant == pointer)
+    }
+
+    /// The JSON Pointer of the key that is missing, if that is what it says.
+    pub(super) fn missing_key(&self) -> Option<&str> {
+        match &self.about {
+            About::MissingKey(pointer) => Some(pointer),
+            About::Value | About::UnknownKey { .. } | About::UnsetVariable => None,
+        }
+    }
+
+    /// Whether it says that the key with this JSON Pointer, or one around it, is missing.
+    pub(super) fn is_of_missing(&self, pointer: &str) -> bool {
+        let rest = self.missing_key().and_then(|missing| pointer.strip_prefix(missing));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// Whether it stands in these bytes of the file.
+    pub(super) const fn is_within(&self, bytes: &Range<usize>) -> bool {
+        bytes.start <= self.span.start && self.span.start < bytes.end
+    }
+
+    /// Whether this is said of a whole mapping that `cause` is an unknown key of: what that key should have said is what is
+    /// missed here. A key that has to be there follows only where the unknown one was probably meant for it.
+    pub(super) fn follows(&self, cause: &Self) -> bool {
+        let About::UnknownKey { mapping, .. } = &cause.about else { return false };
+        match &self.about {
+            About::Value => self.span == *mapping,
+            About::MissingKey(pointer) => cause.is_meant_as(pointer),
+            About::UnknownKey { .. } | About::UnsetVariable => false,
+        }
+    }
+
+    const fn is_unknown_key(&self) -> bool {
+        matches!(self.about, About::UnknownKey { .. })
+    }
+
+    /// The same, without showing what stands in these bytes of the file.
+    pub(super) fn hiding(mut self, secrets: impl IntoIterator<Item = Range<usize>>) -> Self {
+        self.hidden.extend(secrets);
+        self
+    }
+}
+
+impl Problems {
+    pub(super) fn new(file: &str, text: &str, mut found: Vec<Problem>) -> Self {
+        // What is said first of a place is the cause; what is said later of it follows.
+        let (mut places, mut missing) = (BTreeSet::new(), BTreeSet::new());
+        found.retain(|problem| {
+            let new = places.insert((problem.span.start, problem.span.end));
+            // Several keys can be missing in one mapping.
+            let other = problem.missing_key().is_some_and(|key| missing.insert(key.to_owned()));
+            problem.span.is_empty() || new || other
+        });
+        // Of what is said of one mapping, an unknown key comes first: it may be why another is missed.
+        let unknown = |problem: &Problem| match &problem.about {
+            About::UnknownKey { mapping, .. } => Some((mapping.start, problem.span.start)),
+            About::Value | About::MissingKey(_) | About::UnsetVariable => None,
+        };
+        let last: BTreeMap<usize, usize> = found.iter().filter_map(unknown).collect();
+        found.sort_by_key(|problem| match &problem.about {
+            About::MissingKey(_) => {
+                let start = problem.span.start;
+                (last.get(&start).copied().unwrap_or(start), 1)
+            }
+            About::Value | About::UnknownKey { .. } | About::UnsetVariable => {
+                (problem.span.start, 0)
+            }
+        });
+        let mut hidden: Vec<_> = found.iter().flat_map(|one| one.hidden.clone()).collect();
+        let shown =
+            found.iter().take(SHOWN).filter_map(|problem| line_at(text, problem.span.start));
+        hidden.extend(shown.filter_map(|line| secret_in(text, &line)));
+        Self { file: file.to_owned(), text: masked(text, hidden), found }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.found.len()
+    }
+
+    /// Whether the file lacks nothing but variables that are not set.
+    #[must_use]
+    pub fn are_unset_variables(&self) -> bool {
+        self.found.iter().all(|problem| problem.about == About::UnsetVariable)
+    }
+
+    /// Each in words, the message and what to do: `FILE:LINE:COLUMN: MESSAGE`, and the help.
+    #[must_use]
+    pub fn each(&self) -> Vec<(String, String)> {
+        let told = |problem: &Problem| {
+            let (line, column) = self.place(problem.span.start);
+            let said = format!("{}:{line}:{column}: {}", self.file, problem.message);
+            (said, problem.help.clone())
+        };
+        self.found.iter().take(SHOWN).map(told).collect()
+    }
+
+    /// One of them, in words: `FILE:LINE:COLUMN: MESSAGE; HELP`, and how many more there are. It is the first unknown key,
+    /// from which others may follow, or else the first of all.
+    #[must_use]
+    pub fn first(&self) -> String {
+        let unknown = self.found.iter().find(|problem| problem.is_unknown_key());
+        let Some(problem) = unknown.or_else(|| self.found.first()) else { return String::new() };
+        let (line, column) = self.place(problem.span.start);
+        let mut said =
+            format!("{}:{line}:{column}: {}; {}", self.file, problem.message, problem.help);
+        if let Some(more @ 1..) = self.found.len().checked_sub(1) {
+            write!(said, " (and {more} more: `portcullis validate` shows them)")
+                .unwrap_or_default();
+        }
+        said
+    }
+
+    /// For a person: a snippet of the file for each, and what to do.
+    #[must_use]
+    pub fn human(&self, colour: bool) -> String {
+        let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+        let mut out = String::new();
+        for problem in self.found.iter().take(SHOWN) {
+            let (line, column) = self.place(problem.span.start);
+            let start = problem.span.start.min(self.text.len());
+            let end = problem.span.end.clamp(start, self.text.len());
+            // One line is enough to find the place.
+            let shown = self.text.get(start..end).and_then(|text| text.lines().next());
+            let span = start..start + shown.unwrap_or_default().trim_end().len();
+            let snippet = Snippet::source(&self.text)
+                .path(&self.file)
+                .annotation(AnnotationKind::Primary.span(span));
+            let report = [Level::ERROR
+                .primary_title(&problem.message)
+                .element(snippet)
+                .element(Level::HELP.message(&problem.help))];
+            let rendered = renderer.render(&report);
+            let place = format!("{}:{line}:{column}", self.file);
+            // The place stands in the snippet's first line, except where there is no line to show.
+            if rendered.contains(&place) {
+                writeln!(out, "{rendered}\n").unwrap_or_default();
+            } else {
+                writeln!(out, "{rendered}\n --> {place}\n").unwrap_or_default();
+            }
+        }
+        if let Some(more @ 1..) = self.found.len().checked_sub(SHOWN) {
+            writeln!(out, "{more} more are not shown\n").unwrap_or_default();
+        }
+        out
+    }
+
+    /// For a program: a JSON array.
+    #[must_use]
+    pub fn json(&self) -> String {
+        let starts = self.text.match_indices('\n').map(|(end, _)| end + 1);
+        let starts: Vec<_> = std::iter::once(0).chain(starts).collect();
+        let mut entries = Vec::new();
+        for Problem { span, message, help, .. } in &self.found {
+            let at = span.start.min(self.text.len());
+            let line = starts.partition_point(|start| *start <= at);
+            let start = starts.get(line.saturating_sub(1)).copied().unwrap_or_default();
+            let column = self.text.get(start..at).unwrap_or_default().chars().count() + 1;
+            entries.push(Entry { file: &self.file, line, column, message, help });
+        }
+        serde_json::to_string_pretty(&entries).unwrap_or_default()
+    }
+
+    fn place(&self, byte: usize) -> (usize, usize) {
+        let before = self.text.get(..byte.min(self.text.len())).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        (line, column)
+    }
+}
+
+/// The bytes of the line that has this byte in it, without the line end.
+fn line_at(text: &str, byte: usize) -> Option<Range<usize>> {
+    let byte = byte.min(text.len());
+    let start = text.get(..byte)?.rfind('\n').map_or(0, |end| end + 1);
+    let end = text.get(byte..)?.find('\n').map_or(text.len(), |length| byte + length);
+    Some(start..end)
+}
+
+/// What of a line is not shown because it has the form of a secret: from the first byte of what would be replaced to
+/// the last.
+fn secret_in(text: &str, line: &Range<usize>) -> Option<Range<usize>> {
+    let whole = text.get(line.clone())?;
+    let without = masking::secrets(whole);
+    if without == whole {
+        return None;
+    }
+    let same = |pair: &(char, char)| pair.0 == pair.1;
+    let length = |pairs: &mut dyn Iterator<Item = (char, char)>| -> usize {
+        pairs.take_while(same).map(|(c, _)| c.len_utf8()).sum()
+    };
+    let before = length(&mut whole.chars().zip(without.chars()));
+    let rest = (whole.get(before..)?, without.get(before..)?);
+    let after = length(&mut rest.0.chars().rev().zip(rest.1.chars().rev()));
+    Some(line.start + before..line.end - after)
+}
+
+/// The text with `*` in the place of each byte of these ranges but line ends: everything stays where it was.
+fn masked(text: &str, mut hidden: Vec<Range<usize>>) -> String {
+    hidden.sort_by_key(|range| range.start);
+    let (mut out, mut done) = (String::with_capacity(text.len()), 0);
+    for Range { start, end } in hidden {
+        let (start, end) = (start.max(done), end.min(text.len()));
+        let (Some(before), Some(secret)) = (text.get(done..start), text.get(start..end)) else {
+            continue;
+        };
+        out.push_str(before);
+        for c in secret.chars() {
+            match c {
+                '\n' | '\r' => out.push(c),
+                _ => out.extend(std::iter::repeat_n('*', c.len_utf8())),
+            }
+        }
+        done = end;
+    }
+    out.push_str(text.get(done..).unwrap_or_default());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Problem, Problems, masked};
+
+    #[test]
+    fn what_is_hidden_leaves_everything_in_its_place() {
+        let text = "a: öl\nb: [x, y]\n";
+        assert_eq!(masked(text, vec![3..6, 5..6, 11..12]), "a: ***\nb: [*, y]\n");
+        assert_eq!(masked(text, vec![100..150, 120..200]), text);
+    }
+
+    #[test]
+    fn a_line_with_a_secret_is_shown_without_it() {
+        let key = ["ghp_", "0123456789abcdefghijABCDEFGHIJ012345"].concat();
+        let text = format!("first: 1\nkeyy: {key} # mine\n");
+        let at = text.find("keyy").unwrap();
+        let problem = Problem::new(at..at + 4, format!("unknown `{key}`"), "remove it");
+        let shown = Problems::new("x.yaml", &text, vec![problem]);
+        for said in [shown.human(false), shown.json(), shown.first()] {
+            assert!(!said.contains("0123456789"), "{said}");
+        }
+        assert!(shown.human(false).contains("# mine"), "{}", shown.human(false));
+        assert!(shown.human(false).contains("x.yaml:2:1"), "{}", shown.human(false));
+    }
+}

@@ -1,0 +1,242 @@
+//! How others than servers are reached, and as whom: authorization servers and their endpoints.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::Uri;
+use policy::name::Scope;
+use policy::pattern::Pattern;
+
+use super::SecretRef;
+use super::compiler::Compiler;
+use super::raw::{RawClient, RawOwnCertificate, RawReach, RawSecretIn};
+use crate::crypto::jose::{Algorithm, Signer};
+use crate::crypto::pem;
+use crate::net::egress::Egress;
+
+/// Somebody at an `https` URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Where.
+    pub url: Uri,
+    /// How it is reached.
+    pub way: Way,
+}
+
+/// How somebody is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// The authorities that are believed; the machine's if not given.
+    pub authorities: Option<PathBuf>,
+    /// Where connections may go; what the URL asks for if not given.
+    pub egress: Option<Egress>,
+}
+
+/// The gateway as a client of an authorization server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Its id there.
+    pub id: Box<str>,
+    /// How it proves to be it.
+    pub proof: ClientProof,
+}
+
+/// How a client proves to be itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientProof {
+    /// A secret in `Authorization: Basic`.
+    Basic(SecretRef),
+    /// A secret in the form.
+    Post(SecretRef),
+    /// A signature (`private_key_jwt`, RFC 7523).
+    Key {
+        /// The private key.
+        file: PathBuf,
+        /// Its name.
+        kid: Option<Box<str>>,
+        /// The algorithm, where there is a choice.
+        algorithm: Option<Algorithm>,
+        /// Whom assertions are for.
+        audience: Option<Box<str>>,
+    },
+    /// The certificate of the connection (RFC 8705, section 2).
+    Certificate(OwnCertificate),
+}
+
+/// A certificate of our own, and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnCertificate {
+    /// The certificate with its chain.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+impl Compiler<'_> {
+    /// An `https` URL, for something that must not be read or changed on its way.
+    pub(super) fn https(&mut self, at: &str, text: &str) -> Option<Uri> {
+        let uri = text.parse::<Uri>().ok().filter(|uri| {
+            uri.scheme_str() == Some("https")
+                && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+                && !text.contains('#')
+        });
+        if uri.is_none() {
+            let message = format!("`{}` is not an `https` URL", text.escape_debug());
+            self.report(
+                at,
+                message,
+                "write `https://host/path`; plain HTTP can be changed on its way",
+            );
+        }
+        uri
+    }
+
+    pub(super) fn way(&mut self, at: &str, raw: &RawReach) -> Way {
+        let authorities = raw.authorities.as_deref().and_then(|file| {
+            let at = format!("{at}/authorities");
+            self.authorities(&at, file)
+        });
+        let egress = raw.egress.as_ref().map(|list| self.networks(&format!("{at}/egress"), list));
+        Way { authorities, egress }
+    }
+
+    /// A file with authorities in it.
+    pub(super) fn authorities(&mut self, at: &str, file: &str) -> Option<PathBuf> {
+        let path = self.path(file);
+        self.uses.believed.push(path.clone());
+        match pem::roots(&path) {
+            Ok(_) => Some(path),
+            Err(error) => {
+                self.report(
+                    at,
+                    error.to_string(),
+                    "give a file with certificates of authorities in PEM",
+                );
+                None
+            }
+        }
+    }
+
+    /// A certificate of our own with its key; one that has ended is of no use.
+    pub(super) fn own(&mut self, at: &str, raw: &RawOwnCertificate) -> Option<OwnCertificate> {
+        let own =
+            OwnCertificate { certificate: self.path(&raw.certificate), key: self.path(&raw.key) };
+        self.uses.believed.push(own.certificate.clone());
+        self.uses.files.push(own.key.clone());
+        match pem::identity(&own.certificate, &own.key) {
+            Ok((_, read)) if read.ends <= self.now => {
+                let ended = humantime::format_rfc3339_seconds(read.ends);
+                let message = format!("the certificate in `{}` ended at {ended}", raw.certificate);
+                self.report(&format!("{at}/certificate"), message, "renew it");
+                None
+            }
+            Ok(_) => Some(own),
+            Err(error) => {
+                let part = match error {
+                    pem::PemError::NoKey(_) | pem::PemError::Mismatch(_) => "key",
+                    pem::PemError::Read(ref file, _)
+                        if **file == *own.key.display().to_string() =>
+                    {
+                        "key"
+                    }
+                    _ => "certificate",
+                };
+                let help = "give the certificate with its chain and its private key, in PEM";
+                self.report(&format!("{at}/{part}"), error.to_string(), help);
+                None
+            }
+        }
+    }
+
+    pub(super) fn client(&mut self, at: &str, raw: RawClient) -> Option<Client> {
+        if raw.id.is_empty() {
+            self.report(&format!("{at}/id"), "the id is empty", "give the id of the gateway there");
+        }
+        let secret_in = raw.secret_in;
+        let proof = match (raw.secret, raw.private_key, raw.certificate) {
+            (Some(secret), None, None) => {
+                let secret = self.secret(&format!("{at}/secret"), secret)?;
+                match secret_in {
+                    RawSecretIn::Header => ClientProof::Basic(secret),
+                    RawSecretIn::Body => ClientProof::Post(secret),
+                }
+            }
+            (None, Some(raw), None) => {
+                let file = self.path(&raw.file);
+                self.uses.files.push(file.clone());
+                self.private_key(&format!("{at}/privateKey/file"), &file, raw.algorithm)?;
+                let (kid, audience) = (raw.key_id.map(Into::into), raw.audience.map(Into::into));
+                ClientProof::Key { file, kid, algorithm: raw.algorithm, audience }
+            }
+            (None, None, Some(raw)) => {
+                ClientProof::Certificate(self.own(&format!("{at}/certificate"), &raw)?)
+            }
+            _ => {
+                let help = "give exactly one of `secret`, `privateKey` and `certificate`";
+                self.report(at, "it is not clear how the gateway proves to be this client", help);
+                return None;
+            }
+        };
+        Some(Client { id: raw.id.into(), proof })
+    }
+
+    fn private_key(&mut self, at: &str, file: &Path, algorithm: Option<Algorithm>) -> Option<()> {
+        let help = "give a private key in PEM: RSA, P-256, P-384 or Ed25519";
+        let key = pem::key(file).map_err(|error| self.report(at, error.to_string(), help)).ok()?;
+        if Signer::new(&key, None, algorithm).is_none() {
+            self.report(at, "the key cannot sign in the way that is asked for", help);
+            return None;
+        }
+        Some(())
+    }
+
+    pub(super) fn scopes(&mut self, at: &str, texts: &[String]) -> Vec<Scope> {
+        let mut scopes = Vec::new();
+        for (n, text) in texts.iter().enumerate() {
+            match Scope::parse(text) {
+                Ok(scope) => scopes.push(scope),
+                Err(error) => {
+                    let message = format!("the scope `{}` {error}", text.escape_debug());
+                    self.report(
+                        &format!("{at}/{n}"),
+                        message,
+                        "write each scope as an item of its own",
+                    );
+                }
+            }
+        }
+        scopes
+    }
+
+    /// Patterns over the names in certificates.
+    pub(super) fn names(&mut self, at: &str, texts: &[String]) -> Vec<Pattern> {
+        const KINDS: [&str; 4] = ["uri:", "dns:", "email:", "ip:"];
+        let mut seen = BTreeSet::new();
+        for (n, text) in texts.iter().enumerate() {
+            self.unique(&format!("{at}/{n}"), text, &mut seen);
+            if !KINDS.iter().any(|kind| text.starts_with(kind)) {
+                let message = format!("`{}` is not the name of a certificate", text.escape_debug());
+                let help = "write `uri:..`, `dns:..`, `email:..` or `ip:..`";
+                self.report(&format!("{at}/{n}"), message, help);
+            }
+        }
+        texts.iter().map(|text| Pattern::new(text)).collect()
+    }
+
+    /// A time within bounds.
+    pub(super) fn time_within(
+        &mut self,
+        at: &str,
+        text: Option<&str>,
+        usual: Duration,
+        most: Duration,
+    ) -> Duration {
+        let time = self.time(at, text).unwrap_or(usual);
+        if time > most {
+            let most = humantime::format_duration(most);
+            self.report(at, format!("longer than {most}"), format!("give at most `{most}`"));
+        }
+        time
+    }
+}

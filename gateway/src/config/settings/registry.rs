@@ -1,0 +1,211 @@
+//! What we know about tools ourselves, from the configuration and from a folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use policy::json::{Bounds, Document};
+use policy::labels::Labels;
+use policy::name::ServerName;
+use policy::registry::{Rate, Registered, Registry};
+
+use super::compiler::{Compiler, Defining};
+use super::raw::{RawRegistered, RawRegistry};
+use super::yaml;
+use crate::base::sha256::sha256;
+
+/// Most files of the folder that are read.
+const FILES: usize = 10_000;
+/// Longest of them, in bytes.
+const LONGEST: u64 = 4 * 1024 * 1024;
+
+impl Compiler<'_> {
+    pub(super) fn registry(
+        &mut self,
+        raw: RawRegistry,
+        folder: &Path,
+        servers: &[ServerName],
+    ) -> Registry {
+        let mut registry = Registry::default();
+        for (n, tool) in raw.tools.into_iter().enumerate() {
+            let at = format!("/registry/tools/{n}");
+            self.registered(&at, tool, None, servers, &mut registry);
+        }
+        if let Some(name) = raw.folder {
+            let at = "/registry/folder";
+            let folder = folder.join(name);
+            self.uses.files.push(folder.clone());
+            if let Err(message) = self.folder(at, &folder, servers, &mut registry) {
+                self.report(at, message, "correct the file, or take it out of the folder");
+            }
+        }
+        registry
+    }
+
+    fn folder(
+        &mut self,
+        at: &str,
+        folder: &Path,
+        servers: &[ServerName],
+        registry: &mut Registry,
+    ) -> Result<(), String> {
+        let unread =
+            |error: std::io::Error| format!("could not read `{}`: {error}", folder.display());
+        let mut files: Vec<_> = fs::read_dir(folder)
+            .map_err(unread)?
+            .take(FILES + 1)
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<Result<_, _>>()
+            .map_err(unread)?;
+        if files.len() > FILES {
+            return Err(format!("`{}` has more than {FILES} files", folder.display()));
+        }
+        files.sort();
+        for file in &files {
+            let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let Some(stem) = name.strip_suffix(".policy.yaml") else {
+                let belongs = [".schema.json", ".examples.jsonl"]
+                    .iter()
+                    .find_map(|end| name.strip_suffix(end));
+                if let Some(stem) = belongs
+                    && !files.contains(&folder.join(format!("{stem}.policy.yaml")))
+                {
+                    return Err(format!("`{name}` has no `{stem}.policy.yaml` beside it"));
+                }
+                continue;
+            };
+            let wrong = |what: &str| format!("`{name}` {what}");
+            let text = self.read(file)?;
+            let node = yaml::parse(&text).map_err(|problems| {
+                let first = problems.first().map(|problem| problem.message.clone());
+                wrong(&format!("is not YAML: {}", first.unwrap_or_default()))
+            })?;
+            let raw: RawRegistered = serde_json::from_value(node.json())
+                .map_err(|error| wrong(&format!("is not about a tool: {error}")))?;
+            let schema = folder.join(format!("{stem}.schema.json"));
+            let schema = files.contains(&schema).then(|| self.read(&schema)).transpose()?;
+            if let Some(schema) = &schema {
+                self.examples(folder, stem, schema, &files)?;
+            }
+            self.registered(at, raw, schema, servers, registry);
+        }
+        Ok(())
+    }
+
+    /// The text of a file of the folder, which is part of the configuration.
+    fn read(&mut self, file: &Path) -> Result<String, String> {
+        let unread =
+            |error: std::io::Error| format!("could not read `{}`: {error}", file.display());
+        let text = crate::base::file::text(file, LONGEST).map_err(unread)?;
+        self.beside.push(sha256(text.as_bytes()));
+        Ok(text)
+    }
+
+    /// Whether the examples of a tool fit its schema: each a line with its arguments.
+    fn examples(
+        &mut self,
+        folder: &Path,
+        stem: &str,
+        schema: &str,
+        files: &[PathBuf],
+    ) -> Result<(), String> {
+        #[expect(clippy::disallowed_methods, reason = "the operator's own file, not a peer's")]
+        let json = |text: &str| serde_json::from_str::<serde_json::Value>(text);
+        let schema =
+            json(schema).map_err(|error| format!("`{stem}.schema.json` is not JSON: {error}"))?;
+        let options =
+            jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
+        let validator = options
+            .build(&schema)
+            .map_err(|error| format!("`{stem}.schema.json` is not a JSON Schema: {error}"))?;
+        let file = folder.join(format!("{stem}.examples.jsonl"));
+        if !files.contains(&file) {
+            return Ok(());
+        }
+        for (n, line) in
+            self.read(&file)?.lines().enumerate().filter(|(_, line)| !line.trim().is_empty())
+        {
+            let place = format!("`{stem}.examples.jsonl`, line {}", n + 1);
+            let example = json(line).map_err(|error| format!("{place} is not JSON: {error}"))?;
+            let arguments = example.get("arguments").unwrap_or(&example);
+            validator
+                .validate(arguments)
+                .map_err(|error| format!("{place} does not fit the schema: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn registered(
+        &mut self,
+        at: &str,
+        raw: RawRegistered,
+        schema: Option<String>,
+        servers: &[ServerName],
+        registry: &mut Registry,
+    ) {
+        if !servers.iter().any(|server| server.as_str() == raw.server) {
+            let list: Vec<_> = servers.iter().map(ServerName::as_str).collect();
+            let message = format!("there is no server `{}`", raw.server.escape_debug());
+            let help = format!("the servers are: {}", list.join(", "));
+            self.report_reference(Defining::Servers, at, message, help);
+        }
+        let digest = schema.and_then(|schema| {
+            let document = Document::parse(Bytes::from(schema), &Bounds::ANSWER).ok();
+            let digest = document.and_then(|document| Registered::digest(document.root()));
+            if digest.is_none() {
+                let message =
+                    format!("the schema of `{}` cannot be pinned", raw.tool.escape_debug());
+                self.report(at, message, "write strict JSON, with numbers that a double holds");
+            }
+            digest
+        });
+        let rate = raw.rate.as_deref().and_then(|text| {
+            let rate = rate(text);
+            if rate.is_none() {
+                let message = format!("`{}` is not a rate", text.escape_debug());
+                self.report(&format!("{at}/rate"), message, "write `5/s`, `60/m` or `100/h`");
+            }
+            rate
+        });
+        let mut labels = Labels::default();
+        for (pointer, label) in &raw.fields {
+            if !pointer.is_empty() && !pointer.starts_with('/') {
+                let message = format!("`{}` is no JSON Pointer", pointer.escape_debug());
+                let help = "write `/customer/ssn`, with `*` for every item or member";
+                self.report(&format!("{at}/fields"), message, help);
+            }
+            labels.add(pointer, label);
+        }
+        let registered = Registered {
+            owner: raw.owner.map(Into::into),
+            version: raw.version.map(Into::into),
+            effect: raw.effect,
+            data_class: raw.data_class,
+            approval_required: raw.approval_required,
+            resource_scope: raw.resource_scope.map(Into::into),
+            timeout: self.time(&format!("{at}/timeout"), raw.timeout.as_deref()),
+            retries: raw.retries,
+            idempotent: raw.idempotent,
+            rate,
+            schema: digest,
+            labels,
+        };
+        if !registry.add(&raw.server, &raw.tool, registered) {
+            let message = format!("`{}` is registered twice", raw.tool.escape_debug());
+            self.report(at, message, "keep one of them");
+        }
+    }
+}
+
+fn rate(text: &str) -> Option<Rate> {
+    let (count, unit) = text.split_once('/')?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return None,
+    };
+    let count = count.parse().ok().filter(|count| *count > 0)?;
+    Some(Rate { count, per: Duration::from_secs(seconds) })
+}

@@ -1,0 +1,205 @@
+//! The file with what is no longer to be used.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use policy::json::write_ascii;
+use policy::revoked::Revoked;
+use serde::Deserialize;
+
+use super::yaml;
+use crate::base::file;
+
+/// Longest file, in bytes.
+pub const LONGEST: u64 = 4 * 1024 * 1024;
+/// The name that is none: it is meant as a pattern, and there are no patterns here.
+pub const ANY: &str = "*";
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RevokedError {
+    /// It cannot be read.
+    #[error("could not read `{0}`: {1}")]
+    Read(Box<str>, #[source] io::Error),
+    /// It lists nothing, and did before.
+    #[error("`{0}` is empty or has comments alone; write `{{}}` into it if nothing is revoked")]
+    Empty(Box<str>),
+    /// It is longer than is read.
+    #[error("`{0}` is longer than {LONGEST} bytes")]
+    Long(Box<str>),
+    /// It is not written as it should be.
+    #[error("`{0}` is not a list of revocations: {1}")]
+    Shape(Box<str>, Box<str>),
+}
+
+/// What the file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// Nothing at all: it is empty, or has comments alone. So is a file that is being written.
+    Nothing,
+    /// These.
+    Lists(Revoked),
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Raw {
+    everything: bool,
+    principals: Vec<Box<str>>,
+    clients: Vec<Box<str>>,
+    servers: Vec<Box<str>>,
+    tools: Vec<Box<str>>,
+    tokens: Vec<Box<str>>,
+}
+
+/// Reads the file at a start, when nothing that it does not say is revoked.
+///
+/// # Errors
+/// When it cannot be read or says something else.
+pub fn read(path: &Path) -> Result<Revoked, RevokedError> {
+    let text = file::read(path, LONGEST).map_err(|error| unread(path, error))?;
+    Ok(match parse(path, &text)? {
+        Said::Nothing => Revoked::default(),
+        Said::Lists(lists) => lists,
+    })
+}
+
+/// Why the file could not be read.
+#[must_use]
+pub fn unread(path: &Path, error: io::Error) -> RevokedError {
+    let name = path.display().to_string().into();
+    match error.kind() {
+        io::ErrorKind::FileTooLarge => RevokedError::Long(name),
+        _ => RevokedError::Read(name, error),
+    }
+}
+
+/// Reads the text of the file at `path`.
+///
+/// # Errors
+/// When it says something else.
+pub fn parse(path: &Path, text: &[u8]) -> Result<Said, RevokedError> {
+    let shape = |why: String| RevokedError::Shape(path.display().to_string().into(), why.into());
+    let text = std::str::from_utf8(text).map_err(|error| shape(error.to_string()))?;
+    let says_nothing = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+    if text.lines().all(says_nothing) {
+        return Ok(Said::Nothing);
+    }
+    let node = yaml::parse(text).map_err(|problems| {
+        let first = problems.first().map(|problem| problem.message.clone());
+        shape(first.unwrap_or_default())
+    })?;
+    let raw: Raw = serde_json::from_value(node.json()).map_err(|error| shape(error.to_string()))?;
+    let lists = Revoked {
+        everything: raw.everything,
+        principals: raw.principals.into_iter().collect(),
+        clients: raw.clients.into_iter().collect(),
+        servers: raw.servers.into_iter().collect(),
+        tools: raw.tools.into_iter().collect(),
+        tokens: raw.tokens.into_iter().collect(),
+        ..Revoked::default()
+    };
+    check(&lists).map_err(shape)?;
+    Ok(Said::Lists(lists))
+}
+
+/// Whether every entry can be one: a tool names its server, and nothing is a pattern.
+///
+/// # Errors
+/// What is wrong with one, and what to write instead.
+pub fn check(lists: &Revoked) -> Result<(), String> {
+    if let Some(tool) = lists.tools.iter().find(|tool| !tool.contains('/')) {
+        return Err(format!("write a tool as `SERVER/NAME`, not `{}`", tool.escape_debug()));
+    }
+    let any = |tool: &str| {
+        tool.split_once('/').is_some_and(|(server, name)| server == ANY || name == ANY)
+    };
+    for (list, entries) in lists.lists() {
+        if entries.contains(ANY) || list == "tools" && entries.iter().any(|tool| any(tool)) {
+            let help = "name a whole server in `servers`, or write `everything: true`";
+            return Err(format!("`{list}` has `{ANY}` in it, which is no name; {help}"));
+        }
+    }
+    Ok(())
+}
+
+/// The text of a file that says this: one entry a line, so that a change is a small one.
+#[must_use]
+pub fn write(all: &Revoked) -> String {
+    let mut out = String::from("# What is no longer to be used, whatever the rules say.\n");
+    if all.is_empty() {
+        // Comments alone are taken for a file that is being written.
+        out.push_str("{}\n");
+    }
+    if all.everything {
+        out.push_str("everything: true\n");
+    }
+    for (name, list) in all.lists().into_iter().filter(|(_, list)| !list.is_empty()) {
+        writeln!(out, "{name}:").unwrap_or_default();
+        for entry in list {
+            writeln!(out, "  - {}", quoted(entry)).unwrap_or_default();
+        }
+    }
+    out
+}
+
+/// A text as JSON and YAML have it.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    let mut out = Vec::new();
+    write_ascii(&mut out, text);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use policy::revoked::Revoked;
+
+    use super::{Said, parse, write};
+
+    fn said(text: &str) -> Result<Said, String> {
+        parse(Path::new("r"), text.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut all = Revoked { everything: true, ..Revoked::default() };
+        for (name, entry) in
+            [("principals", "corp/a\"b"), ("clients", "c"), ("tools", "up/x"), ("tokens", "# no")]
+        {
+            all.list_mut(name).unwrap().insert(entry.into());
+        }
+        for lists in [all, Revoked::default()] {
+            assert_eq!(said(&write(&lists)), Ok(Said::Lists(lists)));
+        }
+    }
+
+    #[test]
+    fn a_file_that_lists_nothing_does_not_say_that_nothing_is_revoked() {
+        for text in ["", "\n", "# principals:\n#  - ana\n"] {
+            assert_eq!(said(text), Ok(Said::Nothing), "{text:?}");
+        }
+        for text in ["{}", "principals: []", "# none\nservers: []\n"] {
+            assert_eq!(said(text), Ok(Said::Lists(Revoked::default())), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        for (text, part) in [
+            ("servers: ['*']", "everything: true"),
+            ("principals: ['*']", "everything: true"),
+            ("tools: ['up/*']", "`servers`"),
+            ("tools: ['*/echo']", "everything"),
+            ("tools: [echo]", "SERVER/NAME"),
+            ("people: [ana]", "people"),
+            ("everything: yes please", "invalid type"),
+        ] {
+            let error = said(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

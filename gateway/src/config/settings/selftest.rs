@@ -1,0 +1,194 @@
+//! The self-test as a part of the configuration: a server that attacks, and what has to be configured
+//! for it to be let in. All of it bears a name that nobody else may use, and no rule of the operator
+//! speaks of it, so that nothing else is decided otherwise.
+
+use std::time::Duration;
+
+use aws_lc_rs::rand;
+use policy::control::Control;
+use policy::name::RESERVED;
+use policy::pointer::escaped;
+use serde_json::{Map, Value, json};
+
+use super::compiler::Compiler;
+use super::problem::Problem;
+use super::raw::RawSelftest;
+use super::yaml::Node;
+use crate::base::hex;
+use crate::base::secret::Secret;
+use crate::base::sha256::sha256;
+use crate::config::selftest_fixtures;
+
+/// Where it is let in; there is no listener that leads anybody else anywhere from there.
+pub const PATH: &str = "/portcullis-selftest";
+
+/// Where everybody is asked who is asked anywhere: apart, because one of them may not answer.
+pub const GUARDED: &str = "/portcullis-selftest/guarded";
+/// This program as it runs, whatever has become of its file.
+const SELF: &str = "/proc/self/exe";
+
+/// When the gateway attacks itself, and what may be missing.
+#[derive(Debug)]
+pub struct Selftest {
+    /// Not ready before it has passed.
+    pub gates: bool,
+    /// These need not hold: controls, or single attacks as `control/attack`.
+    pub except: Vec<String>,
+    /// After how long it is repeated.
+    pub every: Option<Duration>,
+    /// What it calls with; known to nobody, and made anew for each configuration.
+    pub key: Secret,
+}
+
+impl Compiler<'_> {
+    pub(super) fn selftest(
+        &mut self,
+        raw: Option<RawSelftest>,
+        key: Option<String>,
+    ) -> Option<Selftest> {
+        let (raw, key) = (raw?, key);
+        let mut except = Vec::new();
+        for (n, name) in raw.except.iter().enumerate() {
+            let control = name.split_once('/').map_or(&**name, |(control, _)| control);
+            match Control::ALL.iter().any(|known| known.as_str() == control) {
+                true => except.push(name.clone()),
+                false => {
+                    let names = Control::ALL.map(Control::as_str).join(", ");
+                    let message = format!("`{}` is no control", name.escape_debug());
+                    self.report(
+                        &format!("/selftest/except/{n}"),
+                        message,
+                        format!("there are: {names}"),
+                    );
+                }
+            }
+        }
+        let every = self.time("/selftest/every", raw.every.as_deref());
+        // Read to be looked at, nothing attacks anything.
+        Some(Selftest { gates: raw.ready, except, every, key: Secret::new(key?.into()) })
+    }
+}
+
+/// What of the file uses a name that is kept for the self-test, wherever that is.
+pub(super) fn trespassers(json: &Value, root: &Node) -> Vec<Problem> {
+    let mut found = Vec::new();
+    trespass(json, "", root, &mut found);
+    found
+}
+
+fn trespass(value: &Value, at: &str, root: &Node, found: &mut Vec<Problem>) {
+    match value {
+        Value::String(text) => {
+            let name = text.rsplit([':', '/']).next().unwrap_or_default();
+            if name.starts_with(RESERVED) || text.starts_with(PATH) {
+                let message = format!("`{RESERVED}` is kept for the self-test");
+                found.push(Problem::new(root.place(at), message, "take another name"));
+            }
+        }
+        Value::Array(items) => {
+            for (n, item) in items.iter().enumerate() {
+                trespass(item, &format!("{at}/{n}"), root, found);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                trespass(member, &format!("{at}/{}", escaped(name)), root, found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Adds to a configuration what lets the self-test in; the key it has to call with.
+pub(super) fn add(json: &mut Value) -> Option<String> {
+    let mut random = [0; 32];
+    rand::fill(&mut random).ok()?;
+    let key = format!("{}{}", super::KEY, hex::encode(&random));
+    let digest = hex::encode(&sha256(key.as_bytes()));
+    let guardrails = guardrails(json);
+    let who = format!("principal:{RESERVED}");
+    push(
+        json,
+        &["servers"],
+        json!({
+            "name": RESERVED, "command": SELF, "args": ["canary", "--selftest"], "protocol": "modern",
+        }),
+    );
+    push(json, &["routes"], json!({ "path": PATH, "servers": [RESERVED] }));
+    push(
+        json,
+        &["routes"],
+        json!({ "path": GUARDED, "servers": [RESERVED], "guardrails": guardrails }),
+    );
+    push(
+        json,
+        &["identity", "apiKeys"],
+        json!({
+            "name": RESERVED, "principal": RESERVED, "groups": [], "sha256": digest,
+        }),
+    );
+    push(
+        json,
+        &["policy", "rules"],
+        json!({
+            "id": RESERVED, "effect": "allow", "principals": [who], "servers": [RESERVED],
+            "tools": selftest_fixtures::granted(),
+        }),
+    );
+    push(
+        json,
+        &["policy", "rules"],
+        json!({
+            "id": format!("{RESERVED}-forbid"), "effect": "forbid", "principals": [who],
+            "servers": [RESERVED], "tools": [selftest_fixtures::CONDITIONAL], "when": "arguments.n > 5",
+        }),
+    );
+    push(
+        json,
+        &["policy", "constraints"],
+        json!({
+            "servers": [RESERVED], "tools": [selftest_fixtures::CONSTRAINED], "argument": "/path", "type": "path",
+            "within": ["/srv"], "mode": "enforce",
+        }),
+    );
+    for (tool, rate, approval) in
+        [(selftest_fixtures::RATED, Some("1/h"), false), (selftest_fixtures::ATTENDED, None, true)]
+    {
+        let mut entry = json!({ "server": RESERVED, "tool": tool, "approvalRequired": approval });
+        if let (Some(rate), Some(entry)) = (rate, entry.as_object_mut()) {
+            entry.insert("rate".to_owned(), rate.into());
+        }
+        push(json, &["registry", "tools"], entry);
+    }
+    Some(key)
+}
+
+/// Every guardrail that any route has: they are asked about the self-test as well.
+fn guardrails(json: &Value) -> Vec<Value> {
+    let mut all = Vec::new();
+    let routes = json.get("routes").and_then(Value::as_array).into_iter().flatten();
+    for guardrail in routes.filter_map(|route| route.get("guardrails")?.as_array()).flatten() {
+        if !all.contains(guardrail) {
+            all.push(guardrail.clone());
+        }
+    }
+    all
+}
+
+/// Adds an item to the list that a path of members leads to.
+fn push(json: &mut Value, path: &[&str], item: Value) {
+    let mut at = json;
+    for name in path {
+        let Value::Object(members) = at else { return };
+        let missing =
+            || if path.last() == Some(name) { json!([]) } else { Value::Object(Map::new()) };
+        let member = members.entry(*name).or_insert(Value::Null);
+        if member.is_null() {
+            *member = missing();
+        }
+        at = member;
+    }
+    if let Value::Array(items) = at {
+        items.push(item);
+    }
+}

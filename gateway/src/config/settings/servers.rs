@@ -1,0 +1,619 @@
+//! Servers and routes: how the one is reached, and where the other leads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use policy::ask::{Asks, Forms, Over, Sampling, Secrets, StandingGrants, Urls};
+use policy::name::ServerName;
+use policy::pattern::Pattern;
+
+use super::compiler::{Compiler, Defining, SoughtSecret};
+use super::credentials::repeats_scheme;
+use super::customary::{Exposure, is_well_known};
+use super::raw::{
+    RawCircuitBreaker, RawFiles, RawFormSecrets, RawPrefix, RawProtocol, RawReachable, RawRoute,
+    RawSamplingOver, RawSandbox, RawSandboxMode, RawSecret, RawServer, RawServerRequests,
+    RawSharing, RawStandingGrants, RawTransport, RawVariable,
+};
+use super::{
+    Audit, CircuitBreaker, Identity, Listener, Pinning, ProcessSharing, Program, Protocol, Reach,
+    Route, SECRET, SecretRef, Server, SinkTarget, Value,
+};
+use crate::base::file;
+use crate::mcp::tool_naming::{self, Prefix};
+use crate::net::egress::{self, Egress};
+use crate::process::sandbox::{self, Files, Network, Plan};
+
+/// After how many failures in a row a server is left alone, and for how long, unless said otherwise.
+const FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
+const OPEN_FOR: Duration = Duration::from_secs(30);
+
+/// What a request to a client's model may be unless said otherwise: tokens of the answer, messages, and
+/// bytes.
+const MAX_TOKENS: u64 = 4096;
+const MESSAGES: usize = 32;
+const SAMPLING: usize = 64 * 1024;
+
+impl Compiler<'_> {
+    pub(super) fn servers(&mut self, raws: Vec<RawServer>) -> Vec<Server> {
+        self.filled("/servers", &raws, "add one: there is nothing to stand in front of");
+        let mut seen = BTreeSet::new();
+        let server = |(n, mut raw): (usize, RawServer)| {
+            let at = format!("/servers/{n}");
+            self.unique(&format!("{at}/name"), &raw.name, &mut seen);
+            let protocol = match raw.protocol {
+                RawProtocol::Auto => Protocol::Auto,
+                RawProtocol::Modern => Protocol::Modern,
+                RawProtocol::Legacy => Protocol::Legacy,
+            };
+            let name = match ServerName::parse(&raw.name) {
+                Ok(name) if !raw.name.contains("__") && !raw.name.ends_with('_') => name,
+                Ok(name) => {
+                    let help = "`__` stands between server and tool; use `-` in the name";
+                    let message = "the name has `__` in it or ends in `_`";
+                    self.report(&format!("{at}/name"), message, help);
+                    name
+                }
+                Err(error) => {
+                    self.report(&format!("{at}/name"), format!("the name {error}"), "rename it");
+                    return None;
+                }
+            };
+            let sharing = match raw.sharing {
+                None => ProcessSharing::AsNeeded,
+                Some(RawSharing::Shared) => ProcessSharing::Shared,
+                Some(RawSharing::PerSession) => ProcessSharing::PerSession,
+            };
+            if sharing == ProcessSharing::PerSession
+                && raw.url.is_some()
+                && raw.transport == RawTransport::StreamableHttp
+            {
+                let help =
+                    "remove it: every session has its own anyway where a server keeps sessions";
+                let message = "`sharing` belongs to a `command` or to `transport: httpSse`";
+                self.report(&format!("{at}/sharing"), message, help);
+            }
+            let egress = self.egress(&at, &raw);
+            let (tls, credential, headers) = self.shown(&at, &mut raw);
+            let circuit_breaker = raw.circuit_breaker.take().map(|raw| self.breaker(&at, &raw));
+            let asks = std::mem::take(&mut raw.server_requests);
+            let asks = self.asks(&format!("{at}/serverRequests"), asks);
+            let resources = raw.resources;
+            let overrides = std::mem::take(&mut raw.overrides);
+            let overrides = Arc::new(self.overrides(&format!("{at}/overrides"), overrides));
+            // The name stands even where the rest is wrong: what refers to it is not.
+            let reach = self.reach(&at, raw).unwrap_or_else(|| Reach::Http(Uri::default()));
+            Some(Server {
+                name,
+                reach,
+                protocol,
+                sharing,
+                egress,
+                tls,
+                credential,
+                headers,
+                circuit_breaker,
+                asks,
+                resources,
+                overrides,
+            })
+        };
+        raws.into_iter().enumerate().filter_map(server).collect()
+    }
+
+    /// When it is left alone.
+    fn breaker(&mut self, at: &str, raw: &RawCircuitBreaker) -> CircuitBreaker {
+        let at = format!("{at}/circuitBreaker/openFor");
+        // INVARIANT: the schema wants one at least.
+        let failures = raw.failures.and_then(NonZeroU32::new).unwrap_or(FAILURES);
+        let open_for = self.time(&at, raw.open_for.as_deref()).unwrap_or(OPEN_FOR);
+        CircuitBreaker { failures, open_for }
+    }
+
+    /// What it may ask of clients.
+    fn asks(&mut self, at: &str, raw: RawServerRequests) -> Asks {
+        let RawServerRequests { forms, urls, sampling, roots } = raw;
+        let forms = forms.map(|raw| Forms {
+            secrets: match raw.secrets {
+                RawFormSecrets::Refuse => Secrets::Refuse,
+                RawFormSecrets::Allow => Secrets::Allow,
+            },
+            standing: standing(raw.standing_grants),
+        });
+        let urls = urls.map(|raw| Urls {
+            hosts: self.page_hosts(&format!("{at}/urls/hosts"), &raw.hosts),
+            standing: standing(raw.standing_grants),
+        });
+        let sampling = sampling.map(|raw| {
+            let size = self.size(&format!("{at}/sampling/size"), raw.size.as_deref());
+            // INVARIANT: the schema wants one at least of each.
+            Sampling {
+                max_tokens: raw.max_tokens.map_or(MAX_TOKENS, u64::from),
+                messages: raw.messages.unwrap_or(MESSAGES),
+                size: size.unwrap_or(SAMPLING),
+                over: match raw.over {
+                    RawSamplingOver::Refuse => Over::Refuse,
+                    RawSamplingOver::Cut => Over::Cut,
+                },
+            }
+        });
+        Asks { forms, urls, sampling, roots: roots.is_some() }
+    }
+
+    /// The hosts of pages that users may be sent to.
+    fn page_hosts(&mut self, at: &str, list: &[String]) -> Vec<Pattern> {
+        self.filled(at, list, "name the hosts, such as `login.example.com`");
+        let known = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_' | b'*' | b'?' | b':' | b'[' | b']');
+        for (n, host) in list.iter().enumerate() {
+            if host.is_empty() || !host.bytes().all(known) {
+                let message = format!("`{}` is not the name of a host", host.escape_debug());
+                let help =
+                    "write it in lower case, without a scheme or a path: `login.example.com`";
+                self.report(&format!("{at}/{n}"), message, help);
+            }
+        }
+        list.iter().map(|host| Pattern::new(host)).collect()
+    }
+
+    /// Where connections to the server may go.
+    fn egress(&mut self, at: &str, raw: &RawServer) -> Egress {
+        let uri = raw.url.as_deref().and_then(|url| url.parse::<Uri>().ok());
+        let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
+        let usual = Egress::usual(host);
+        let (egress, at) = match &raw.egress {
+            None => (usual, format!("{at}/url")),
+            Some(list) => {
+                let at = format!("{at}/egress");
+                if raw.url.is_none() {
+                    let help = "remove it: what a program connects to is not seen here";
+                    self.report(&at, "`egress` belongs to a `url`", help);
+                }
+                (self.networks(&at, list), at)
+            }
+        };
+        // A name is looked up when it is needed; an address can be judged now.
+        let address = host.trim_matches(['[', ']']).parse().ok();
+        if let Some(address) = address.filter(|address| !egress.admits(*address)) {
+            let (message, help) = if egress::is_never(address) {
+                let never = "link-local, multicast and metadata addresses are never connected to";
+                (never.to_owned(), "give the address of a server")
+            } else {
+                (format!("`egress` does not admit {address}"), "add a network that has it")
+            };
+            self.report(&at, message, help);
+        }
+        egress
+    }
+
+    /// The networks in a list.
+    pub(super) fn networks(&mut self, at: &str, list: &[String]) -> Egress {
+        self.filled(at, list, "name the networks, such as `public` or `10.0.0.0/8`");
+        let networks = list.iter().enumerate().filter_map(|(n, text)| {
+            let help = "write `public`, `private`, `loopback` or a prefix like `10.0.0.0/8`";
+            let refused = |error| format!("`{}`: {error}", text.escape_debug());
+            let read = text.parse().map_err(refused);
+            read.map_err(|message| self.report(&format!("{at}/{n}"), message, help)).ok()
+        });
+        Egress::new(networks.collect())
+    }
+
+    fn reach(&mut self, at: &str, raw: RawServer) -> Option<Reach> {
+        let stdio_only = !raw.args.is_empty() || !raw.env.is_empty() || raw.sandbox.is_some();
+        match (raw.url, raw.command) {
+            (Some(url), None) => {
+                if stdio_only || raw.working_directory.is_some() {
+                    let help = "remove them, or use `command` instead of `url`";
+                    self.report(
+                        at,
+                        "`args`, `env`, `workingDirectory` and `sandbox` belong to a `command`",
+                        help,
+                    );
+                }
+                let uri = url.parse::<Uri>().ok().filter(|uri| {
+                    matches!(uri.scheme_str(), Some("http" | "https"))
+                        && uri.authority().is_some_and(|a| !a.as_str().contains('@'))
+                });
+                if uri.is_none() {
+                    let message = format!("`{}` is not the URL of a server", url.escape_debug());
+                    let help = "write `http://host:port/path` or `https://host/path`";
+                    self.report(&format!("{at}/url"), message, help);
+                }
+                let clear = uri.as_ref().is_some_and(egress::is_in_the_clear);
+                if clear && !raw.insecure {
+                    let message = "`http` to another machine: what is said can be read and changed";
+                    let help = "write `https`, or `insecure: true` if something else protects it";
+                    self.report(&format!("{at}/url"), message, help);
+                }
+                if raw.insecure && !clear && uri.is_some() {
+                    let help =
+                        "remove it: the connection is encrypted, or does not leave the machine";
+                    self.report(&format!("{at}/insecure"), "`insecure` changes nothing here", help);
+                }
+                let transport = raw.transport;
+                uri.map(|uri| match transport {
+                    RawTransport::StreamableHttp => Reach::Http(uri),
+                    RawTransport::HttpSse => Reach::Old(uri),
+                })
+            }
+            (None, Some(command)) => {
+                if raw.insecure {
+                    let help = "remove it: a program is spoken to over its input and output";
+                    self.report(&format!("{at}/insecure"), "`insecure` belongs to a `url`", help);
+                }
+                if raw.transport == RawTransport::HttpSse {
+                    let help = "remove it: a program is spoken to over its input and output";
+                    self.report(&format!("{at}/transport"), "`transport` belongs to a `url`", help);
+                }
+                let env = raw.env.into_iter().enumerate();
+                let env = env.filter_map(|(n, raw)| self.variable(&format!("{at}/env/{n}"), raw));
+                let env = env.collect();
+                let sandbox = match raw.sandbox {
+                    Some(raw) => self.sandbox(&format!("{at}/sandbox"), raw),
+                    None => Some(Plan::usual()),
+                };
+                let directory = raw.working_directory.map(|folder| self.path(&folder));
+                let command = self.program(command, directory.is_some());
+                Some(Reach::Stdio(Program { command, args: raw.args, env, directory, sandbox }))
+            }
+            (Some(_), Some(_)) => {
+                self.report(at, "a server has `url` or `command`, not both", "remove one of them");
+                None
+            }
+            (None, None) => {
+                self.report(
+                    at,
+                    "a server needs `url` or `command`",
+                    "add the one it is reached by",
+                );
+                None
+            }
+        }
+    }
+
+    /// What is started: a relative path is from the working directory that is given, or from the folder of the
+    /// configuration. A name alone is looked up in `PATH`.
+    fn program(&self, command: String, has_directory: bool) -> String {
+        let is_path = command.contains('/') && Path::new(&command).is_relative();
+        match is_path && !has_directory {
+            true => self.path(&command).into_os_string().into_string().unwrap_or(command),
+            false => command,
+        }
+    }
+
+    /// The plan; `None` for a program that is to have no sandbox.
+    fn sandbox(&mut self, at: &str, raw: RawSandbox) -> Option<Plan> {
+        let required = match raw.mode {
+            RawSandboxMode::Required => true,
+            RawSandboxMode::Preferred => false,
+            RawSandboxMode::Off => {
+                let bounded = [raw.memory_mib, raw.processes, raw.open_files];
+                let listed = raw.files.is_some()
+                    || raw.network.is_some()
+                    || !(raw.read.is_empty() && raw.write.is_empty() && raw.ports.is_empty());
+                if listed || bounded.iter().any(Option::is_some) {
+                    let help = "write `required` or `preferred`, or take the rest away";
+                    self.report(
+                        &format!("{at}/mode"),
+                        "nothing is enforced without a sandbox",
+                        help,
+                    );
+                }
+                return None;
+            }
+        };
+        for (key, list) in [("read", &raw.read), ("write", &raw.write)] {
+            for (n, path) in list.iter().enumerate().filter(|(_, path)| !path.starts_with('/')) {
+                let message = format!("`{}` is no absolute path", path.escape_debug());
+                self.report(&format!("{at}/{key}/{n}"), message, "write it from `/` on");
+            }
+        }
+        for (key, value) in [
+            ("memoryMiB", raw.memory_mib),
+            ("processes", raw.processes),
+            ("openFiles", raw.open_files),
+        ] {
+            if value == Some(0) {
+                self.report(&format!("{at}/{key}"), "nothing can be done with none", "give more");
+            }
+        }
+        let network = match (raw.network, raw.ports) {
+            (Some(RawReachable::Any), ports) if !ports.is_empty() => {
+                let help = "take `ports` or `network: any` away";
+                self.report(&format!("{at}/ports"), "it may reach every port already", help);
+                Network::Any
+            }
+            (Some(RawReachable::None), ports) if ports.is_empty() => Network::None,
+            (Some(RawReachable::Any) | None, ports) if ports.is_empty() => Network::Any,
+            (_, ports) => Network::Ports(ports),
+        };
+        let lists = !(raw.read.is_empty() && raw.write.is_empty());
+        let rest = match raw.files {
+            Some(RawFiles::Listed) => Files::Listed,
+            None if lists => Files::Listed,
+            Some(RawFiles::Any) | None => Files::Any,
+        };
+        if rest == Files::Any {
+            let help = "take `files: any` away so that it may open what is listed alone, or take this away";
+            for n in 0..raw.read.len() {
+                let message = "it may read every file already";
+                self.report(&format!("{at}/read/{n}"), message, help);
+            }
+            for (n, path) in raw.write.iter().enumerate() {
+                // What holds the system, and devices, are all that it may not change.
+                if !sandbox::is_listed_apart(Path::new(path)) {
+                    let message = "it may change what is here already";
+                    self.report(&format!("{at}/write/{n}"), message, help);
+                }
+            }
+        }
+        Some(Plan {
+            required,
+            rest,
+            read: raw.read.into_iter().map(PathBuf::from).collect(),
+            write: raw.write.into_iter().map(PathBuf::from).collect(),
+            network,
+            memory: raw.memory_mib.map(|mib| mib.saturating_mul(1024 * 1024)),
+            processes: raw.processes,
+            files: raw.open_files,
+            ..Plan::usual()
+        })
+    }
+
+    /// Reports what is listed for a program and cannot be given to it: the gateway's own files, and on the
+    /// machine that it is to run on what is not there.
+    pub(super) fn listed(&mut self, servers: &[Server], is_here: bool) {
+        for (n, server) in servers.iter().enumerate() {
+            let Reach::Stdio(Program { sandbox: Some(plan), .. }) = &server.reach else { continue };
+            for (key, list, changed) in [("read", &plan.read, false), ("write", &plan.write, true)]
+            {
+                for (i, path) in list.iter().enumerate() {
+                    let at = format!("/servers/{n}/sandbox/{key}/{i}");
+                    let shown = path.display().to_string();
+                    let shown = shown.escape_debug();
+                    if plan.keeps_back(path, changed) {
+                        let message = format!(
+                            "`{shown}` is one of the gateway's own files, or in a folder of them"
+                        );
+                        let help = "take it away: no program may open those, nor change certificates and keys";
+                        self.report(&at, message, help);
+                    } else if is_here
+                        && plan.required
+                        && let Err(error) = std::fs::metadata(path)
+                    {
+                        let message = format!("`{shown}` cannot be opened: {error}");
+                        let help = "make it, or take it away; with `mode: preferred` the rest is enforced without it";
+                        self.report(&at, message, help);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reports secrets that are not there, on the machine that they are to be on; and where others can connect to it,
+    /// those that everybody knows.
+    pub(super) fn secrets_are_here(
+        &mut self,
+        variables: &dyn Fn(&str) -> Option<String>,
+        exposure: Exposure,
+    ) {
+        for SoughtSecret { at, secret, prefix } in std::mem::take(&mut self.secrets) {
+            if let SecretRef::Env(name) = &secret
+                && !is_variable(name)
+                && variables(name).is_none()
+            {
+                let help = "write the name of the variable that holds the secret, and not the secret: such as `API_TOKEN`";
+                self.report_hiding(&at, "what stands here is not the name of a variable", help);
+                continue;
+            }
+            if self.unserved.is_within(&at) {
+                continue;
+            }
+            let found = match &secret {
+                SecretRef::Env(name) => {
+                    let place = format!("the environment variable `{}`", name.escape_debug());
+                    (place, variables(name).ok_or_else(|| "it is not set, or not UTF-8".to_owned()))
+                }
+                SecretRef::File(path) => {
+                    let place = format!("the file `{}`", path.display().to_string().escape_debug());
+                    (place, file::text(path, SECRET).map_err(|error| error.to_string()))
+                }
+                // It is run when something is served, and not to look the configuration over.
+                SecretRef::Command(command) => {
+                    let program = command.program.display().to_string();
+                    let message = format!("the program `{}` is not run", program.escape_debug());
+                    if let Err(error) = command.may_run() {
+                        let help = "name a program that is there, and that nobody else can replace";
+                        self.report(&at, format!("{message}: {error}"), help);
+                    }
+                    continue;
+                }
+            };
+            let (place, text) = found;
+            let why = match text {
+                Ok(text) if text.trim_end_matches(['\n', '\r']).is_empty() => {
+                    "it is empty".to_owned()
+                }
+                Ok(text) if exposure == Exposure::Network && is_well_known(&text) => {
+                    let message = format!(
+                        "the secret in {place} is a word that everybody tries, and a listener is open to other machines"
+                    );
+                    self.report(
+                        &at,
+                        message,
+                        "put one there that was drawn at random: `openssl rand -hex 32`",
+                    );
+                    continue;
+                }
+                Ok(text) if repeats_scheme(&prefix, &text) => {
+                    self.scheme_is_repeated(&at, &place, &prefix);
+                    continue;
+                }
+                Ok(_) => continue,
+                Err(why) => why,
+            };
+            let message = format!("the secret is to be in {place}: {why}");
+            let help =
+                "put it there; `validate --elsewhere` checks a configuration for another machine";
+            self.report(&at, message, help);
+        }
+    }
+
+    /// Reports a secret in `place` that begins with what is put before it.
+    fn scheme_is_repeated(&mut self, at: &str, place: &str, prefix: &str) {
+        let prefix = prefix.escape_debug();
+        let message = format!(
+            "the secret in {place} begins with `{prefix}`, and the gateway would write that before it once more"
+        );
+        let help = format!(
+            "take `{prefix}` out of it, or write `prefix: ''` beside this and the header is sent as it is there"
+        );
+        self.report(at, message, help);
+    }
+
+    /// Reports folders that files are to be written in and that are not there, on the machine that they are to be on.
+    pub(super) fn folders_are_here(&mut self, audit: &Audit, pins: &Pinning) {
+        let sinks = audit.sinks.iter().enumerate().filter_map(|(n, sink)| match &sink.to {
+            SinkTarget::File(path, _) => Some((format!("/audit/sinks/{n}/file"), path)),
+            SinkTarget::Stdout
+            | SinkTarget::Http(..)
+            | SinkTarget::Otlp(..)
+            | SinkTarget::Syslog(..) => None,
+        });
+        let checkpoints = audit.checkpoints.file.iter();
+        let checkpoints = checkpoints.map(|path| ("/audit/checkpoints/file".to_owned(), path));
+        let all: Vec<_> =
+            sinks.chain(checkpoints).chain([("/pins/file".to_owned(), &pins.file)]).collect();
+        for (at, path) in all {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new("."));
+            if let Err(error) = std::fs::read_dir(folder)
+                && error.kind() != std::io::ErrorKind::PermissionDenied
+            {
+                let shown = folder.display().to_string();
+                let message =
+                    format!("the folder `{}` is not there: {error}", shown.escape_debug());
+                let help = "make it, for the user of the gateway, or name another file; `validate --elsewhere` checks a \
+                            configuration for another machine";
+                self.report(&at, message, help);
+            }
+        }
+    }
+
+    pub(super) fn variable(&mut self, at: &str, raw: RawVariable) -> Option<(String, Value)> {
+        let RawVariable { name, value, from_env, from_file, from_command, .. } = raw;
+        let (cache_time, timeout, max_stale) = (raw.cache_time, raw.timeout, raw.max_stale);
+        let is_secret = from_env.is_some() || from_file.is_some() || from_command.is_some();
+        let has_times = cache_time.is_some() || timeout.is_some() || max_stale.is_some();
+        let secret =
+            RawSecret { from_env, from_file, from_command, cache_time, timeout, max_stale };
+        let value = match value {
+            Some(value) if !is_secret && !has_times => Value::Literal(value),
+            None if is_secret => Value::Secret(self.secret(at, secret)?),
+            Some(_) | None => {
+                let help = "give exactly one of `value`, `fromEnv`, `fromFile` and `fromCommand`";
+                self.report(
+                    at,
+                    format!("the value of `{}` is not clear", name.escape_debug()),
+                    help,
+                );
+                return None;
+            }
+        };
+        if name.is_empty() || name.contains(['=', '\0']) {
+            self.report(&format!("{at}/name"), "not the name of a variable", "rename it");
+        }
+        Some((name, value))
+    }
+
+    pub(super) fn routes(
+        &mut self,
+        raws: Vec<RawRoute>,
+        servers: &[Server],
+        identity: &Identity,
+        listeners: &[Listener],
+    ) -> Vec<Route> {
+        self.filled("/routes", &raws, "add one: `path: /mcp` and the servers behind it");
+        let named: BTreeMap<_, _> =
+            servers.iter().enumerate().map(|(n, server)| (server.name.as_str(), n)).collect();
+        let mut seen = BTreeSet::new();
+        let mut routes = Vec::new();
+        for (n, raw) in raws.into_iter().enumerate() {
+            let at = format!("/routes/{n}");
+            self.unique(&format!("{at}/path"), &raw.path, &mut seen);
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+            if !raw.path.starts_with('/') || !raw.path.bytes().all(plain) || raw.path.contains("..")
+            {
+                let message = format!("`{}` is not a path", raw.path.escape_debug());
+                let help = "start with `/` and use letters, digits, `-`, `.`, `_` and `~`";
+                self.report(&format!("{at}/path"), message, help);
+            }
+            self.filled(
+                &format!("{at}/servers"),
+                &raw.servers,
+                "name the servers behind this path",
+            );
+            let mut used = BTreeSet::new();
+            let mut found = Vec::new();
+            for (i, name) in raw.servers.iter().enumerate() {
+                let at = format!("{at}/servers/{i}");
+                self.unique(&at, name, &mut used);
+                match named.get(name.as_str()) {
+                    Some(server) => found.push(*server),
+                    None => {
+                        let list: Vec<_> = named.keys().copied().collect();
+                        let message = format!("there is no server `{}`", name.escape_debug());
+                        let help = format!("the servers are: {}", list.join(", "));
+                        self.report_reference(Defining::Servers, &at, message, help);
+                    }
+                }
+            }
+            if !self.is_doubtful(Defining::Servers) {
+                self.schemes_differ(&at, &found, servers);
+            }
+            let prefix = match raw.prefix {
+                RawPrefix::Auto => Prefix::Auto,
+                RawPrefix::Always => Prefix::Always,
+                RawPrefix::OnConflict => Prefix::OnConflict,
+                RawPrefix::Never => Prefix::Never,
+            };
+            let path = raw.path.as_str().into();
+            let oauth = self.route_oauth(&format!("{at}/oauth"), &raw.oauth, identity);
+            self.provable(&at, &oauth, raw.http_sse, identity, listeners);
+            self.exchanged(&at, &found, servers, &oauth, listeners);
+            let guardrails = self.guardrails(&at, raw.guardrails);
+            let old = raw.http_sse;
+            routes.push(Route { path, servers: found, prefix, old, oauth, guardrails });
+        }
+        routes
+    }
+
+    /// Resources are told apart by the names of their servers, in the letters a URI scheme has.
+    fn schemes_differ(&mut self, at: &str, found: &[usize], servers: &[Server]) {
+        let mut seen = BTreeSet::new();
+        for server in found.iter().filter_map(|index| servers.get(*index)) {
+            if !seen.insert(tool_naming::scheme(&server.name)) {
+                let message = format!("`{}` is too like the name of another server", server.name);
+                let help = "rename one: in URIs letters have no case and `_` is written `-`";
+                self.report(&format!("{at}/servers"), message, help);
+            }
+        }
+    }
+}
+
+/// What is done about a question that asks for a standing grant.
+const fn standing(raw: RawStandingGrants) -> StandingGrants {
+    match raw {
+        RawStandingGrants::Refuse => StandingGrants::Refuse,
+        RawStandingGrants::Allow => StandingGrants::Allow,
+    }
+}
+
+/// Whether a variable of the environment is usually called like this (POSIX.1-2024, section 8.1).
+fn is_variable(name: &str) -> bool {
+    !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}

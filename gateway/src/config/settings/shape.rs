@@ -1,0 +1,419 @@
+//! Compares a configuration with its schema and puts what is wrong into words.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jsonschema::JsonType;
+use jsonschema::ValidationError;
+use jsonschema::error::{TypeKind, ValidationErrorKind};
+use policy::pointer::{escaped, unescaped};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::Value;
+
+use super::bounds::Unit;
+use super::problem::Problem;
+use super::raw::RawSettings;
+use super::yaml::{Kind, Node};
+use crate::base::masking;
+
+/// The key that says which variable holds a secret: what may have it takes secrets.
+const FROM_ENV: &str = "fromEnv";
+
+/// The JSON Schema of the configuration.
+#[must_use]
+pub fn schema() -> Value {
+    schema_of::<RawSettings>("Portcullis configuration")
+}
+
+/// The JSON Schema of a file that is read into a `T`.
+pub(super) fn schema_of<T: JsonSchema>(title: &str) -> Value {
+    let generator = SchemaSettings::draft2020_12().into_generator();
+    let mut schema = generator.into_root_schema_for::<T>().to_value();
+    if let Some(object) = schema.as_object_mut() {
+        object.insert("title".to_owned(), title.into());
+    }
+    schema
+}
+
+/// What is done to a configuration that does not fit, so that the rest of it can still be looked at.
+#[derive(Debug, Default)]
+struct Repairs {
+    /// What is cut out: a JSON Pointer, and the key of the mapping there.
+    cuts: BTreeSet<(String, String)>,
+    /// What is put in where a key is missing, by its JSON Pointer: an empty list, or the only value that there is.
+    gaps: BTreeMap<String, Value>,
+}
+
+/// How a file fits its schema.
+#[derive(Debug)]
+pub(super) struct Checked {
+    /// The JSON without what does not fit. Where a key is missing that is no waived problem, something stands in its
+    /// place, so that the rest can still be looked at: it is never served.
+    pub(super) json: Value,
+    /// Every way in which it does not.
+    pub(super) problems: Vec<Problem>,
+    /// The same where that is waived.
+    pub(super) waived: Vec<Problem>,
+}
+
+/// Every way in which `root` does not fit `schema`, and its JSON without what does not. What does not fit where `waives`
+/// says so, by the JSON Pointer, is told apart.
+pub(super) fn check(root: &mut Node, schema: &Value, waives: &dyn Fn(&str) -> bool) -> Checked {
+    let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
+    let Ok(validator) = options.build(schema) else {
+        // `the_schema_is_a_schema` keeps this from happening; closed if it does.
+        let problems = vec![Problem::new(0..0, "the schema is broken", "report a bug")];
+        return Checked { json: Value::Null, problems, waived: Vec::new() };
+    };
+    let json = root.json();
+    for error in validator.iter_errors(&json) {
+        let at = error.instance_path().to_string();
+        let wants_text = leaves(&error).iter().any(|leaf| wants_string(leaf));
+        if let Some(Node { kind: Kind::Scalar(scalar), .. }) = root.at_mut(&at)
+            && wants_text
+            && scalar.substituted
+        {
+            scalar.plain = false;
+        }
+    }
+    let mut json = root.json();
+    let (mut problems, mut waived) = (Vec::new(), Vec::new());
+    let mut repairs = Repairs::default();
+    let original = json.clone();
+    for error in validator.iter_errors(&original) {
+        let is_waived = waives(&error.instance_path().to_string());
+        let found = if is_waived { &mut waived } else { &mut problems };
+        explain(&error, root, schema, found, &mut repairs);
+    }
+    let causes = problems.clone();
+    problems.retain(|problem| !causes.iter().any(|cause| problem.follows(cause)));
+    for (parent, key) in repairs.cuts {
+        if let Some(Value::Object(object)) = json.pointer_mut(&parent) {
+            object.remove(&key);
+        }
+    }
+    for pointer in problems.iter().filter_map(Problem::missing_key) {
+        let Some(value) = repairs.gaps.remove(pointer) else { continue };
+        let (parent, key) = pointer.rsplit_once('/').unwrap_or_default();
+        if let Some(Value::Object(object)) = json.pointer_mut(parent) {
+            object.insert(unescaped(key).into_owned(), value);
+        }
+    }
+    Checked { json, problems, waived }
+}
+
+fn explain(
+    error: &ValidationError<'_>,
+    root: &Node,
+    schema: &Value,
+    problems: &mut Vec<Problem>,
+    repairs: &mut Repairs,
+) {
+    let at = error.instance_path().to_string();
+    match error.kind() {
+        // A section that may be left out fails as «neither this nor null»: what is wrong is in it.
+        ValidationErrorKind::AnyOf { context } if error.instance().is_object() => {
+            let of_null = |branch: &&Vec<ValidationError<'_>>| {
+                let wants = |leaf: &ValidationError<'_>| {
+                    matches!(leaf.kind(), ValidationErrorKind::Type { kind: TypeKind::Single(wanted) }
+                        if wanted.to_string() == "null")
+                };
+                branch.iter().all(wants)
+            };
+            for inner in context.iter().filter(|branch| !of_null(branch)).flatten() {
+                explain(inner, root, schema, problems, repairs);
+            }
+        }
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            let known = known_keys(schema, &error.schema_path().to_string());
+            for key in unexpected {
+                let place = root.key_place(&at, key);
+                let message = format!("unknown key `{}`", key.escape_debug());
+                let near = nearest(key, known.iter().map(String::as_str))
+                    .map(|near| format!("{at}/{}", escaped(near)));
+                let problem = Problem::new(place, message, suggest(key, &known));
+                let problem = problem.of_unknown_key(root.place(&at), near);
+                let is_secret = known.iter().any(|key| key == FROM_ENV) || masking::is_secret(key);
+                // Beside a reference to a secret the secret itself may stand, under this key or as a value.
+                let values = [format!("{at}/{}", escaped(key)), format!("{at}/value")];
+                let values = values.iter().filter(|_| is_secret).flat_map(|at| root.scalars(at));
+                problems.push(problem.hiding(values));
+                repairs.cuts.insert((at.clone(), key.clone()));
+            }
+        }
+        ValidationErrorKind::Required { property } => {
+            let key = property.as_str().unwrap_or_default();
+            let message = format!("`{key}` is missing");
+            let path = error.schema_path().to_string();
+            let only = path
+                .strip_suffix("/required")
+                .and_then(|path| only_value(schema, schema_at(schema, path), key));
+            let help = match only {
+                Some(only) => format!("add `{key}: {only}` here"),
+                None => format!("add `{key}:` here"),
+            };
+            let pointer = format!("{at}/{}", escaped(key));
+            let object = path.strip_suffix("/required").map(|path| schema_at(schema, path));
+            if let Some(value) = object.and_then(|object| stand_in(schema, object, key)) {
+                repairs.gaps.insert(pointer.clone(), value);
+            }
+            let problem = Problem::new(root.place(&at), message, help);
+            problems.push(problem.of_missing_key(pointer));
+        }
+        _ => {
+            let (parent, key) = at.rsplit_once('/').unwrap_or(("", &at));
+            repairs.cuts.insert((parent.to_owned(), unescaped(key).into_owned()));
+            problems.push(misfit(error, root, schema, &at));
+        }
+    }
+}
+
+/// What can stand for a key of an object that is missing, and says nothing: an empty list, the only value that there
+/// is, or an object of these.
+fn stand_in(schema: &Value, object: &Value, key: &str) -> Option<Value> {
+    if let Some(only) = only_value(schema, object, key) {
+        return Some(only.into());
+    }
+    let wanted = resolved(schema, object.get("properties")?.get(key)?);
+    match wanted.get("type")?.as_str()? {
+        "array" => Some(Value::Array(Vec::new())),
+        "object" => {
+            let required = wanted.get("required").and_then(Value::as_array);
+            let required = required.into_iter().flatten().filter_map(Value::as_str);
+            let members =
+                required.map(|key| Some((key.to_owned(), stand_in(schema, wanted, key)?)));
+            members.collect::<Option<serde_json::Map<_, _>>>().map(Value::Object)
+        }
+        _ => None,
+    }
+}
+
+/// The one text that a key of an object can have, where there is only one.
+fn only_value<'a>(schema: &'a Value, object: &'a Value, key: &str) -> Option<&'a str> {
+    let mut wanted = resolved(schema, object.get("properties")?.get(key)?);
+    if let Some([only]) = wanted.get("oneOf").and_then(Value::as_array).map(Vec::as_slice) {
+        wanted = resolved(schema, only);
+    }
+    let constant = wanted.get("const").and_then(Value::as_str);
+    let listed = || match wanted.get("enum")?.as_array()?.as_slice() {
+        [only] => only.as_str(),
+        _ => None,
+    };
+    constant.or_else(listed)
+}
+
+/// What is wrong with the value at `at`, without showing what may be a secret.
+fn misfit(error: &ValidationError<'_>, root: &Node, schema: &Value, at: &str) -> Problem {
+    let place = root.place(at);
+    let is_secret = masking::is_secret(at.rsplit('/').next().unwrap_or_default());
+    let (message, help, hides) = special(error, schema).unwrap_or_else(|| {
+        let (mut message, help) = words(error);
+        if is_secret {
+            message = message.replace(&shown(error.instance()), "what is written here");
+        }
+        (message, help, Hides::Nothing)
+    });
+    let problem = Problem::new(place, message, help);
+    if is_secret || hides == Hides::Values { problem.hiding(root.scalars(at)) } else { problem }
+}
+
+/// Whether a problem hides the values that it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hides {
+    /// Secrets may stand there.
+    Values,
+    /// They are shown.
+    Nothing,
+}
+
+/// What is said of mistakes that people make: a secret written out, a mapping in place of a list of variables, and a
+/// time or a size without its unit.
+fn special(error: &ValidationError<'_>, schema: &Value) -> Option<(String, String, Hides)> {
+    let leaves = leaves(error);
+    leaves.into_iter().find_map(|leaf| {
+        let place = leaf.schema_path().to_string();
+        let wanted = schema_at(schema, place.strip_suffix("/type")?);
+        let has = |schema: &Value, key: &str| {
+            schema.get("properties").is_some_and(|keys| keys.get(key).is_some())
+        };
+        let instance = leaf.instance();
+        if has(wanted, FROM_ENV) && !instance.is_object() && !instance.is_null() {
+            let help = "write `{fromEnv: NAME}` and set the variable, or `{fromFile: PATH}`; use a new \
+                        secret, because this one has been in a file";
+            let message = "a secret is written out here";
+            return Some((message.to_owned(), help.to_owned(), Hides::Values));
+        }
+        let items = wanted.get("items").map(|items| resolved(schema, items));
+        if let (Some(items), Some(members)) = (items, instance.as_object())
+            && has(items, FROM_ENV)
+            && has(items, "value")
+        {
+            let name = members.keys().next().map_or("NAME", String::as_str).escape_debug();
+            let help = format!(
+                "write an item for each: `- {{name: {name}, value: ..}}`, or for a secret \
+                 `- {{name: {name}, fromEnv: VARIABLE}}`"
+            );
+            return Some(("a mapping is not a list".to_owned(), help, Hides::Values));
+        }
+        let unit = wanted.get("description").and_then(Value::as_str).and_then(Unit::of_examples)?;
+        let (message, help) = unit.missing(&instance.as_u64()?.to_string());
+        Some((message, help, Hides::Nothing))
+    })
+}
+
+fn words(error: &ValidationError<'_>) -> (String, String) {
+    let leaves = leaves(error);
+    let options: Vec<String> = leaves.iter().flat_map(|leaf| options(leaf)).collect();
+    if !options.is_empty() {
+        let message = format!("{} is not known here", shown(error.instance()));
+        let near = error
+            .instance()
+            .as_str()
+            .and_then(|text| nearest(text, options.iter().map(String::as_str)));
+        let list = options.iter().map(|o| format!("`{o}`")).collect::<Vec<_>>().join(", ");
+        let help = near.map_or_else(
+            || format!("use one of {list}"),
+            |near| format!("did you mean `{near}`? It is one of {list}"),
+        );
+        return (message, help);
+    }
+    for leaf in &leaves {
+        if let Some(wanted) = wanted(leaf) {
+            let message = format!("{} is not {}", shown(leaf.instance()), article(&wanted));
+            let unquoted = leaf.instance().as_str().filter(|text| is_unquoted(text, &wanted));
+            if let Some(text) = unquoted {
+                return (message, format!("write `{text}` without quotes"));
+            }
+            let help = match wanted.as_str() {
+                "string" => "write text here; quote it if it looks like a number or a boolean",
+                "array" => "write a list here: `[a, b]`, or one `- item` on each line",
+                "object" => "write keys and values here",
+                _ => "correct the value",
+            };
+            return (message, help.to_owned());
+        }
+    }
+    (error.to_string(), "correct the value".to_owned())
+}
+
+/// Whether a text is of the type that is wanted, and only its quotes make it a text.
+fn is_unquoted(text: &str, wanted: &str) -> bool {
+    match wanted {
+        "boolean" => ["true", "false"].contains(&text),
+        "integer" => text.parse::<i64>().is_ok(),
+        "number" => text.parse::<f64>().is_ok_and(f64::is_finite),
+        _ => false,
+    }
+}
+
+/// What was wrong in the end: an optional value fails as «neither this nor null».
+fn leaves<'a, 'e>(error: &'a ValidationError<'e>) -> Vec<&'a ValidationError<'e>>
+where
+    'e: 'a,
+{
+    match error.kind() {
+        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
+            context.iter().flatten().flat_map(leaves).collect()
+        }
+        _ => vec![error],
+    }
+}
+
+fn options(error: &ValidationError<'_>) -> Vec<String> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    match error.kind() {
+        ValidationErrorKind::Constant { expected_value } => {
+            text(expected_value).into_iter().collect()
+        }
+        ValidationErrorKind::Enum { options } => {
+            options.as_array().into_iter().flatten().filter_map(text).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The type that is wanted, where there is one; what may be left out may be null as well.
+fn wanted(error: &ValidationError<'_>) -> Option<String> {
+    match error.kind() {
+        ValidationErrorKind::Type { kind: TypeKind::Single(wanted) } => Some(wanted.to_string()),
+        ValidationErrorKind::Type { kind: TypeKind::Multiple(wanted) } => {
+            let mut others = wanted.iter().filter(|one| *one != JsonType::Null);
+            others.next().filter(|_| others.next().is_none()).map(|one| one.to_string())
+        }
+        _ => None,
+    }
+}
+
+fn wants_string(error: &ValidationError<'_>) -> bool {
+    wanted(error).is_some_and(|wanted| wanted == "string")
+}
+
+fn article(kind: &str) -> String {
+    match kind {
+        "array" => "a list".to_owned(),
+        "object" => "a mapping".to_owned(),
+        "integer" => "an integer".to_owned(),
+        other => format!("a {other}"),
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Object(_) => "a mapping".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::String(text) => format!("`{}`", text.escape_debug()),
+        other => format!("`{other}`"),
+    }
+}
+
+/// The keys an object may have, given the path of its `additionalProperties` in the schema.
+fn known_keys(schema: &Value, path: &str) -> Vec<String> {
+    let path = path.strip_suffix("/additionalProperties").unwrap_or(path);
+    let keys = schema_at(schema, path).get("properties").and_then(Value::as_object);
+    keys.into_iter().flat_map(|keys| keys.keys().cloned()).collect()
+}
+
+/// The part of the schema at a path, as errors give it: with a `$ref` for each reference that was followed.
+fn schema_at<'a>(schema: &'a Value, path: &str) -> &'a Value {
+    let mut at = schema;
+    for segment in path.split('/').skip(1) {
+        at = resolved(schema, at);
+        if segment == "$ref" {
+            continue;
+        }
+        let Some(next) = at.get(segment).or_else(|| at.get(segment.parse::<usize>().ok()?)) else {
+            break;
+        };
+        at = next;
+    }
+    resolved(schema, at)
+}
+
+/// What a part of the schema refers to, or itself.
+fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
+    let reference = part.get("$ref").and_then(Value::as_str);
+    let found = reference.and_then(|to| schema.pointer(to.trim_start_matches('#')));
+    found.unwrap_or(part)
+}
+
+fn suggest(key: &str, known: &[String]) -> String {
+    if let Some(near) = nearest(key, known.iter().map(String::as_str)) {
+        return format!("did you mean `{near}`?");
+    }
+    let list = known.iter().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", ");
+    format!("remove it; the keys here are {list}")
+}
+
+/// The one of `known` that `text` may have been meant to be: a few letters are others.
+pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let distance = |known: &&str| strsim::damerau_levenshtein(text, known);
+    known.min_by_key(distance).filter(|near| distance(near) <= 1 + text.len() / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_schema_is_a_schema() {
+        jsonschema::validator_for(&super::schema()).unwrap();
+    }
+}

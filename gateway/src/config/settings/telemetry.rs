@@ -1,0 +1,97 @@
+//! What is told to an observability stack.
+
+use std::time::Duration;
+
+use http::Uri;
+
+use super::compiler::Compiler;
+use super::raw::{OtlpProtocol, RawOtlp, RawTelemetry, Restart};
+use super::{Place, SecretRef};
+
+/// How often metrics are sent if nothing is said.
+const INTERVAL: Duration = Duration::from_secs(15);
+
+/// What is told to an observability stack.
+#[derive(Clone, Debug)]
+pub struct Telemetry {
+    /// Who takes it.
+    pub otlp: Option<Otlp>,
+    /// Traces whose id is below this, of its last 56 bits, are recorded.
+    pub below: u64,
+    /// Exchanges begin traces of their own.
+    pub restarts: bool,
+    /// What the gateway says of itself.
+    pub resource: Vec<(Box<str>, Box<str>)>,
+}
+
+/// Who takes OTLP.
+#[derive(Clone, Debug)]
+pub struct Otlp {
+    /// Where.
+    pub place: Place,
+    /// How.
+    pub protocol: OtlpProtocol,
+    /// What it is shown.
+    pub token: Option<SecretRef>,
+    /// How often metrics are sent.
+    pub interval: Duration,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        let resource = vec![("service.name".into(), "portcullis".into())];
+        Self { otlp: None, below: 1 << 56, restarts: false, resource }
+    }
+}
+
+impl Compiler<'_> {
+    pub(super) fn telemetry(&mut self, raw: RawTelemetry) -> Telemetry {
+        let usual = Telemetry::default();
+        let sample = raw.traces.sample.unwrap_or(1.0);
+        if !(0.0..=1.0).contains(&sample) {
+            let help = "write a number from 0 to 1, such as 0.1";
+            self.report("/telemetry/traces/sample", "this is no part of all traces", help);
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is from 0 to 1, and a float is cut to what fits"
+        )]
+        let below = (sample * (1_u64 << 56) as f64) as u64;
+        let mut resource: Vec<_> = raw
+            .resource
+            .iter()
+            .map(|(name, value)| (Box::from(&**name), Box::from(&**value)))
+            .collect();
+        if !raw.resource.contains_key("service.name") {
+            resource.extend(usual.resource);
+        }
+        let restarts = raw.traces.clients == Restart::Restart;
+        Telemetry { otlp: raw.otlp.and_then(|raw| self.otlp(raw)), below, restarts, resource }
+    }
+
+    fn otlp(&mut self, raw: RawOtlp) -> Option<Otlp> {
+        let token = raw.token.and_then(|token| self.secret("/telemetry/otlp/token", token));
+        let url = match token {
+            Some(_) => self.guarded_url("/telemetry/otlp/url", &raw.url)?,
+            None => self.collector("/telemetry/otlp/url", &raw.url)?,
+        };
+        let way = self.way("/telemetry/otlp/connection", &raw.connection);
+        let interval = self.time("/telemetry/otlp/interval", raw.interval.as_deref());
+        let (place, interval) = (Place { url, way }, interval.unwrap_or(INTERVAL));
+        Some(Otlp { place, protocol: raw.protocol, token, interval })
+    }
+
+    /// A collector beside us is spoken to without TLS in most places.
+    fn collector(&mut self, at: &str, text: &str) -> Option<Uri> {
+        let uri = text.parse::<Uri>().ok().filter(|uri| {
+            matches!(uri.scheme_str(), Some("http" | "https"))
+                && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+        });
+        if uri.is_none() {
+            let message = format!("`{}` is not a URL", text.escape_debug());
+            self.report(at, message, "write `http://collector:4318`");
+        }
+        uri
+    }
+}

@@ -1,0 +1,15 @@
+//! The life of the gateway: built, run, reloaded, revoked, observed and tested by its operators.
+
+pub mod build;
+pub mod token_inspection;
+pub mod revocation;
+pub mod reload;
+pub mod selftest;
+pub mod watchdog;
+pub mod admin_api;
+pub mod stdio;
+pub mod attach;
+pub mod run;
+pub mod inventory;
+pub mod dry_run;
+pub mod demo_server;

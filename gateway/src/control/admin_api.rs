@@ -1,0 +1,537 @@
+//! The operator's listener: health and metrics, which are not secret; and revocations, for which an
+//! operator has to show a token.
+//!
+//! Requests are admitted as on every other listener, and everything that a peer controls has a bound: connections,
+//! in all and from one address, heads, bodies, and the time for each.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use aws_lc_rs::{constant_time, digest};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::{Body as _, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use policy::revoked::Revoked;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::audit::{By, Journal};
+use crate::base::heartbeat::Heartbeats;
+use crate::base::share::{NoShare, Share, Shares, network};
+use crate::base::task::Tasks;
+use crate::control::reload::Reloader;
+use crate::control::revocation::{Act, ChangeError, Kept, Killswitch};
+use crate::control::selftest::Tester;
+use crate::edge::admission::Door;
+use crate::edge::failure::{Failure, SOON};
+use crate::mcp::wire::headers::{Single, single};
+use crate::metrics::Metrics;
+use crate::net::write_timeout::Patient;
+use crate::outbound::secrets::LiveSecret;
+use crate::serve::generation::Live;
+use crate::serve::listener::ACCEPT_PAUSE;
+use crate::stream::body::Body;
+
+/// Most connections at a time, and most of them from one address.
+const CONNECTIONS: usize = 256;
+const OF_ONE_ADDRESS: usize = 64;
+/// Longest head of a request, in bytes, and most headers in it.
+const HEAD: usize = 16 * 1024;
+const HEADERS: usize = 64;
+/// Longest body of a request, in bytes: a change of what is revoked.
+const BODY: usize = 2 * 1024 * 1024;
+/// How long the head of a request may take, from the end of the one before it or from the beginning of the connection.
+const HEAD_TIME: Duration = Duration::from_secs(2);
+/// How long a request's body may take, and how long a peer may take nothing of what is written to it.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is said that connections are refused.
+const SELDOM: Duration = Duration::from_secs(60);
+
+/// What is asked about.
+#[derive(Clone, Debug)]
+pub struct Ops {
+    /// The counts.
+    pub metrics: Arc<Metrics>,
+    /// The records.
+    pub journal: Arc<Journal>,
+    /// The gateway.
+    pub live: Arc<Live>,
+    /// Whether the gateway stops.
+    pub tasks: Tasks,
+    /// What was revoked.
+    pub switch: Arc<Killswitch>,
+    /// Who changes the configuration.
+    pub reloader: Option<Arc<Reloader>>,
+    /// Who attacks the gateway.
+    pub tester: Arc<Tester>,
+    /// What an operator shows to change something.
+    pub token: Option<Arc<LiveSecret>>,
+    /// Which requests are let in.
+    pub door: Arc<Door>,
+    /// Whether the workers go on.
+    pub beats: Arc<Heartbeats>,
+}
+
+/// What a connection does: it has sent no request yet, is answered, or has been answered.
+const SILENT: u8 = 0;
+const ANSWERED: u8 = 1;
+const IDLE: u8 = 2;
+
+/// A connection in its place.
+#[derive(Debug)]
+struct Seat {
+    source: IpAddr,
+    /// One of [`SILENT`], [`ANSWERED`] and [`IDLE`].
+    state: AtomicU8,
+    place: Mutex<Option<Share<IpAddr>>>,
+    /// It is to end, because another has its place.
+    over: CancellationToken,
+}
+
+impl Seat {
+    /// Gives the place back at once, and ends the connection.
+    fn leave(&self) {
+        drop(self.place.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.over.cancel();
+    }
+}
+
+/// The places for connections. When all that one may take are taken, a connection that is not being answered makes
+/// room: connections that say nothing keep nobody from asking whether the gateway lives.
+#[derive(Debug)]
+struct Seats {
+    places: Arc<Shares<IpAddr>>,
+    /// From the oldest to the newest.
+    seats: VecDeque<Weak<Seat>>,
+}
+
+impl Seats {
+    fn new() -> Self {
+        Self { places: Shares::new(CONNECTIONS, OF_ONE_ADDRESS), seats: VecDeque::new() }
+    }
+
+    /// A place for a connection from `address`, and why another had to leave for it, if one had to.
+    fn take(&mut self, address: IpAddr) -> Result<(Arc<Seat>, Option<NoShare>), NoShare> {
+        self.seats.retain(|seat| seat.strong_count() > 0);
+        let source = source(address);
+        let (place, left) = match self.places.take(&source, 1) {
+            Ok(place) => (place, None),
+            Err(full) if self.make_room(source, full) => {
+                (self.places.take(&source, 1)?, Some(full))
+            }
+            Err(full) => return Err(full),
+        };
+        let seat = Arc::new(Seat {
+            source,
+            state: AtomicU8::new(SILENT),
+            place: Mutex::new(Some(place)),
+            over: CancellationToken::new(),
+        });
+        self.seats.push_back(Arc::downgrade(&seat));
+        Ok((seat, left))
+    }
+
+    /// Ends the oldest connection that has not sent a request, or else the oldest that has been answered, among
+    /// those whose place helps; whether there was one.
+    fn make_room(&self, source: IpAddr, full: NoShare) -> bool {
+        let helps = |seat: &Seat| match full {
+            NoShare::All { .. } => true,
+            NoShare::Holder { .. } => seat.source == source,
+        };
+        let oldest = |state: u8| {
+            let mut seats = self.seats.iter().filter_map(Weak::upgrade);
+            seats.find(|seat| {
+                let is_open = !seat.over.is_cancelled();
+                is_open && seat.state.load(Ordering::Acquire) == state && helps(seat)
+            })
+        };
+        let seat = oldest(SILENT).or_else(|| oldest(IDLE));
+        if let Some(seat) = &seat {
+            seat.leave();
+        }
+        seat.is_some()
+    }
+}
+
+/// Who a connection is counted for. Every process of this machine can come from each of its loopback addresses, so
+/// these are one.
+fn source(address: IpAddr) -> IpAddr {
+    let address = network(address);
+    if address.is_loopback() || address == network(IpAddr::V6(Ipv6Addr::LOCALHOST)) {
+        IpAddr::V4(Ipv4Addr::LOCALHOST)
+    } else {
+        address
+    }
+}
+
+/// Serves the operator's listener until the gateway is asked to stop.
+pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "the operator's listener does not listen"),
+    };
+    let tasks = ops.tasks.clone();
+    let clock = Arc::clone(&ops.live.now().gateway.clock);
+    let mut seats = Seats::new();
+    let mut told = None;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = tasks.stopping() => return,
+        };
+        let Ok((stream, address)) = accepted else {
+            // The machine has no room for another connection: trying again at once would only spin.
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let (seat, closed) = match seats.take(address.ip()) {
+            Ok((seat, left)) => (Some(seat), left),
+            Err(error) => (None, Some(error)),
+        };
+        if let Some(error) = closed {
+            ops.metrics.ops_refused.add(1);
+            let now = clock.instant();
+            if told.is_none_or(|told| now.saturating_duration_since(told) >= SELDOM) {
+                told = Some(now);
+                tracing::warn!(%error, peer = %address, "a connection of an operator was closed");
+            }
+        }
+        let Some(seat) = seat else { continue };
+        let ops = ops.clone();
+        let stop = tasks.clone();
+        tasks.spawn(async move {
+            let stream = Patient::new(stream, PATIENCE);
+            let held = Arc::clone(&seat);
+            let answer = service_fn(move |request| {
+                let (ops, seat) = (ops.clone(), Arc::clone(&held));
+                async move {
+                    seat.state.store(ANSWERED, Ordering::Release);
+                    let answer = ops.answer(request).await;
+                    seat.state.store(IDLE, Ordering::Release);
+                    Ok::<_, Infallible>(answer)
+                }
+            });
+            let mut builder = http1::Builder::new();
+            builder
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIME)
+                .max_headers(HEADERS)
+                .max_header_size(HEAD)
+                .max_buf_size(2 * HEAD);
+            let served = builder.serve_connection(TokioIo::new(stream), answer);
+            tokio::select! {
+                ended = served => if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection of the operator ended early");
+                },
+                () = stop.stopping() => {}
+                () = seat.over.cancelled() => {}
+            }
+        });
+    }
+}
+
+impl Ops {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        if let Err(failure) = self.door.admit(&head) {
+            return match failure {
+                Failure::Host => {
+                    let help =
+                        "this listener does not answer to that host; name it in `ops.hosts`\n";
+                    text(StatusCode::MISDIRECTED_REQUEST, help)
+                }
+                Failure::Origin => {
+                    text(StatusCode::FORBIDDEN, "pages may not call this listener\n")
+                }
+                _ => text(StatusCode::BAD_REQUEST, "HTTP/1.1 without an upgrade, please\n"),
+            };
+        }
+        // Only a browser says which page it asks for, and no page has business here, whatever its origin.
+        if head.headers.contains_key(ORIGIN) {
+            return text(StatusCode::FORBIDDEN, "pages may not call this listener\n");
+        }
+        let request = Request::from_parts(head, body);
+        if request.uri().path() == "/revocations" && self.token.is_some() {
+            return self.revocations(request).await;
+        }
+        if matches!(request.uri().path(), "/config" | "/reload") && self.token.is_some() {
+            return self.configuration(&request).await;
+        }
+        if request.uri().path() == "/selftest" && self.token.is_some() {
+            return self.selftest(&request).await;
+        }
+        if request.method() != Method::GET {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "GET only\n");
+        }
+        match request.uri().path() {
+            "/livez" => self.alive(),
+            "/readyz" => self.ready(request.uri().query() == Some("verbose")),
+            "/metrics" => {
+                let mut response = text(StatusCode::OK, self.metrics.text());
+                let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+                response.headers_mut().insert(CONTENT_TYPE, kind);
+                response
+            }
+            _ => text(StatusCode::NOT_FOUND, "/livez, /readyz, /readyz?verbose, /metrics\n"),
+        }
+    }
+
+    /// What is in force (GET `/config`), and a change of it (POST `/reload`).
+    async fn configuration(&self, request: &Request<Incoming>) -> Response<Body> {
+        if !self.is_operator(request.headers()) {
+            return stranger();
+        }
+        let Some(reloader) = &self.reloader else {
+            return text(StatusCode::NOT_FOUND, "the configuration was not read from a file\n");
+        };
+        let status = match (request.method(), request.uri().path()) {
+            (&Method::GET, "/config") => StatusCode::OK,
+            (&Method::POST, "/reload") => match reloader.reload().await {
+                Ok(_) => StatusCode::OK,
+                Err(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            },
+            _ => return text(StatusCode::METHOD_NOT_ALLOWED, "GET /config, POST /reload\n"),
+        };
+        json(status, reloader.status())
+    }
+
+    /// An attack on the configuration in force (POST `/selftest`): what came of it.
+    async fn selftest(&self, request: &Request<Incoming>) -> Response<Body> {
+        if !self.is_operator(request.headers()) {
+            return stranger();
+        }
+        if request.method() != Method::POST {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "POST /selftest\n");
+        }
+        match self.tester.run().await {
+            Some(report) => json(StatusCode::OK, report.json()),
+            None => text(StatusCode::NOT_FOUND, "add `selftest: {}` to the configuration\n"),
+        }
+    }
+
+    /// What was revoked: to be seen, added to (POST) and taken back from (DELETE).
+    async fn revocations(&self, request: Request<Incoming>) -> Response<Body> {
+        if !self.is_operator(request.headers()) {
+            return stranger();
+        }
+        let act = match *request.method() {
+            Method::GET => return json(StatusCode::OK, format!("{{{}}}\n", self.switch.status())),
+            Method::POST => Act::Revoke,
+            Method::DELETE => Act::Lift,
+            _ => return text(StatusCode::METHOD_NOT_ALLOWED, "GET, POST or DELETE\n"),
+        };
+        let Some(body) = whole(request.into_body()).await else {
+            let help = format!("send at most {BODY} bytes within {} s\n", PATIENCE.as_secs());
+            return text(StatusCode::BAD_REQUEST, help);
+        };
+        let what = String::from_utf8_lossy(&body).into_owned();
+        let change = match self.switch.read(body, act) {
+            Ok(change) => change,
+            Err(error) => return refused(&error),
+        };
+        let revoke = act == Act::Revoke;
+        let unlisted = if revoke { self.unlisted(&change) } else { String::from("[]") };
+        // What is revoked holds whether or not that can be written down; what is taken back does not.
+        if !revoke && let Err(error) = self.journal.changed(revoke, (&what, By::Operator)) {
+            tracing::error!(error = %crate::base::error_chain::Chain(&error), "not recorded, not taken back");
+            return text(StatusCode::SERVICE_UNAVAILABLE, "it cannot be recorded\n");
+        }
+        match self.switch.change(change, act).await {
+            Ok(kept) => {
+                if revoke && let Err(error) = self.journal.changed(revoke, (&what, By::Operator)) {
+                    tracing::error!(error = %crate::base::error_chain::Chain(&error), "not recorded");
+                }
+                tracing::warn!(revoke, %what, "an operator has changed what is revoked");
+                let written = kept == Kept::Written;
+                let status = self.switch.status();
+                let body = format!("{{\"written\":{written},\"unlisted\":{unlisted},{status}}}\n");
+                json(StatusCode::OK, body)
+            }
+            Err(error) => {
+                tracing::warn!(%what, %error, "what is revoked was not changed");
+                refused(&error)
+            }
+        }
+    }
+
+    /// The tools and prompts in a change that their servers do not list, as a JSON array: such a name may be misspelt.
+    fn unlisted(&self, change: &Revoked) -> String {
+        let gateway = Arc::clone(&self.live.now().gateway);
+        let servers: Vec<_> = gateway.routes.values().flat_map(|route| &route.servers).collect();
+        let is_unlisted = |entry: &&str| {
+            let Some((server, name)) = entry.split_once('/') else { return false };
+            let mut servers = servers.iter().filter(|one| one.name().as_str() == server);
+            servers.any(|one| one.lists(name) == Some(false))
+        };
+        let unlisted: Vec<_> =
+            change.tools.iter().map(|tool| &**tool).filter(is_unlisted).collect();
+        serde_json::Value::from(unlisted).to_string()
+    }
+
+    /// The workers go on, and have what they need. One that has stalled serves nobody, and only a new process
+    /// helps; as where no file or thread has been to be had for long.
+    fn alive(&self) -> Response<Body> {
+        let (stalled, starved) = (self.beats.stalled(), self.beats.starved());
+        if stalled.is_empty() && starved.is_none() {
+            return text(StatusCode::OK, "ok\n");
+        }
+        let mut body = String::from("not alive\n");
+        for (worker, since) in stalled {
+            writeln!(body, "worker {worker}: stalled for {} s", since.as_secs())
+                .unwrap_or_default();
+        }
+        if let Some(since) = starved {
+            writeln!(body, "no more files or threads for {} s", since.as_secs())
+                .unwrap_or_default();
+        }
+        text(StatusCode::SERVICE_UNAVAILABLE, body)
+    }
+
+    /// Whether a request shows the token, compared by digest in constant time.
+    fn is_operator(&self, headers: &HeaderMap) -> bool {
+        let Single::Value(shown) = single(headers, AUTHORIZATION.as_str()) else { return false };
+        let Some(shown) = shown.strip_prefix("Bearer ") else { return false };
+        let digest = |text: &str| digest::digest(&digest::SHA256, text.as_bytes());
+        let token = self.token.as_ref().and_then(|token| token.now().ok());
+        let known = token.map(|token| digest(token.expose()));
+        known.is_some_and(|known| {
+            let shown = digest(shown);
+            constant_time::verify_slices_are_equal(known.as_ref(), shown.as_ref()).is_ok()
+        })
+    }
+
+    /// Ready to decide and to record. A server that is down is its own problem: it must not take
+    /// the others out of service.
+    fn ready(&self, verbose: bool) -> Response<Body> {
+        let stopping = self.tasks.is_waning();
+        let recording = self.journal.is_working();
+        let hindrance = self.tester.hindrance();
+        // Without another file or thread nobody new is served.
+        let provided = self.beats.lacking().is_none();
+        let good = !stopping && recording && provided && hindrance.is_none();
+        let mut body = String::from(if good { "ok\n" } else { "not ready\n" });
+        if verbose {
+            let word = |good| if good { "ok" } else { "failing" };
+            writeln!(body, "audit: {}", word(recording)).unwrap_or_default();
+            writeln!(body, "files and threads: {}", word(provided)).unwrap_or_default();
+            writeln!(body, "stopping: {stopping}").unwrap_or_default();
+            if self.live.now().gateway.policy.revoked().everything {
+                body.push_str("revocations: everything is revoked, so no caller is served\n");
+            }
+            if let Some(hindrance) = &hindrance {
+                writeln!(body, "selftest: {hindrance}").unwrap_or_default();
+            }
+            for server in self.metrics.unreached() {
+                writeln!(body, "server {server}: not reached").unwrap_or_default();
+            }
+            for issuer in self.live.now().gateway.identity.missing() {
+                writeln!(body, "issuer {issuer}: its keys are not known").unwrap_or_default();
+            }
+        }
+        text(if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, body)
+    }
+}
+
+/// A body, if all of it comes in time and it is not too long.
+async fn whole(body: Incoming) -> Option<Bytes> {
+    // What says beforehand that it is too long is not read.
+    if body.size_hint().lower() > BODY as u64 {
+        return None;
+    }
+    let collected = tokio::time::timeout(PATIENCE, Limited::new(body, BODY).collect()).await;
+    Some(collected.ok()?.ok()?.to_bytes())
+}
+
+fn refused(error: &ChangeError) -> Response<Body> {
+    let status = match error {
+        ChangeError::Shape | ChangeError::Many | ChangeError::Name(_) | ChangeError::Unknown(_) => {
+            StatusCode::BAD_REQUEST
+        }
+        ChangeError::NotRevoked(_) => StatusCode::NOT_FOUND,
+        ChangeError::Unwritten | ChangeError::Undecided => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    text(status, format!("{error}\n"))
+}
+
+fn stranger() -> Response<Body> {
+    let mut response = text(StatusCode::UNAUTHORIZED, "show the token of `ops.token`\n");
+    let challenge = HeaderValue::from_static("Bearer");
+    response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    response
+}
+
+fn json(status: StatusCode, body: String) -> Response<Body> {
+    let mut response = text(status, body);
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(SOON));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ANSWERED, CONNECTIONS, IDLE, OF_ONE_ADDRESS, Seats, source};
+    use std::net::IpAddr;
+    use std::sync::atomic::Ordering;
+
+    fn at(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn all_loopback_addresses_are_one() {
+        for address in ["127.0.0.1", "127.9.8.7", "::1", "::ffff:127.0.0.2"] {
+            assert_eq!(source(at(address)), at("127.0.0.1"), "{address}");
+        }
+        assert_eq!(source(at("192.0.2.1")), at("192.0.2.1"));
+        assert_ne!(source(at("2001:db8::1")), at("127.0.0.1"));
+    }
+
+    #[test]
+    fn the_oldest_silent_connection_leaves_first_and_none_that_is_being_answered() {
+        let mut seats = Seats::new();
+        let one = at("127.0.0.1");
+        let held: Vec<_> = (0..OF_ONE_ADDRESS).map(|_| seats.take(one).unwrap().0).collect();
+        for seat in &held {
+            seat.state.store(ANSWERED, Ordering::Release);
+        }
+        assert!(seats.take(at("127.0.0.2")).is_err());
+        held[3].state.store(IDLE, Ordering::Release);
+        let (new, left) = seats.take(one).unwrap();
+        assert!(left.is_some() && held[3].over.is_cancelled());
+        // The new one has said nothing so far.
+        let (newer, _) = seats.take(one).unwrap();
+        assert!(new.over.is_cancelled() && !newer.over.is_cancelled());
+        assert!(held.iter().filter(|seat| seat.over.is_cancelled()).count() == 1);
+    }
+
+    #[test]
+    fn many_addresses_together_do_not_shut_others_out() {
+        let mut seats = Seats::new();
+        let each = OF_ONE_ADDRESS / 2;
+        let address = |n: usize| at(&format!("192.0.2.{}", n / each));
+        let held: Vec<_> = (0..CONNECTIONS).map(|n| seats.take(address(n)).unwrap().0).collect();
+        let (_here, left) = seats.take(at("127.0.0.1")).unwrap();
+        assert!(left.is_some() && held[0].over.is_cancelled());
+    }
+}

@@ -1,0 +1,286 @@
+//! The places of connections that have not proved yet that they know the token.
+//!
+//! Every process of the user can connect and say nothing, and an honest client that comes then must find a place. So
+//! when all are taken, one that is held makes room: the oldest one of those processes that hold the most together.
+//! Which processes belong together says their [`Lineage`]: at each step from the first ancestor downwards, those that
+//! are below the same ancestor, or in the same session or group, are counted together. One process that connects again
+//! and again makes room from its own places, one that starts many processes from theirs.
+//!
+//! An honest client proves itself within milliseconds. Every connection is left [`GRACE`] for that, also where so many
+//! processes connect that none of them can be told from an honest one: then who comes next waits for its turn, in the
+//! order in which the kernel keeps those that connect.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::process::ancestry::Lineage;
+
+/// Most connections at once that have not proved yet that they know the token: they take no place of a client.
+const PLACES: usize = 128;
+/// Most of these that one process has. A client has one.
+const PER_PROCESS: usize = 4;
+/// How long no other process takes the place of a connection.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// What is held of the places.
+#[derive(Debug, Default)]
+pub(super) struct Greetings {
+    table: Mutex<Table>,
+    /// A place was given back.
+    freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// In the order in which they have come.
+    held: Vec<Unproved>,
+    /// What tells the next one from the others.
+    next: u64,
+}
+
+/// A connection that holds a place.
+#[derive(Debug)]
+struct Unproved {
+    id: u64,
+    lineage: Lineage,
+    since: Instant,
+    evicted: CancellationToken,
+}
+
+/// A place, which is given back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Greeting {
+    id: u64,
+    greetings: Arc<Greetings>,
+    evicted: CancellationToken,
+}
+
+/// Where the next connection finds a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// One is free.
+    Free,
+    /// That of the connection at this index.
+    InsteadOf(usize),
+    /// None before this moment, unless one is given back: that which makes room is left its time.
+    Later(Instant),
+}
+
+impl Greetings {
+    /// Takes a place for a connection of a process with this lineage, which may be that of another connection. Waits
+    /// for [`GRACE`] at most.
+    pub(super) async fn enter(self: &Arc<Self>, lineage: Lineage) -> Greeting {
+        loop {
+            let later = match self.try_enter(&lineage) {
+                Ok(greeting) => return greeting,
+                Err(later) => later,
+            };
+            tokio::select! {
+                () = sleep_until(later) => {}
+                () = self.freed.notified() => {}
+            }
+        }
+    }
+
+    /// The same without waiting; the moment to try again where there is no place now.
+    fn try_enter(self: &Arc<Self>, lineage: &Lineage) -> Result<Greeting, Instant> {
+        let now = Instant::now();
+        let mut table = self.table();
+        match room(&table.held, lineage, now) {
+            Room::Free => {}
+            Room::InsteadOf(index) => table.held.remove(index).evicted.cancel(),
+            Room::Later(later) => return Err(later),
+        }
+        let (id, evicted) = (table.next, CancellationToken::new());
+        table.next = id.wrapping_add(1);
+        let (lineage, token) = (lineage.clone(), evicted.clone());
+        table.held.push(Unproved { id, lineage, since: now, evicted: token });
+        Ok(Greeting { id, greetings: Arc::clone(self), evicted })
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // No operation leaves it half changed.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Greeting {
+    /// Resolves when another connection has the place.
+    pub(super) async fn evicted(&self) {
+        self.evicted.cancelled().await;
+    }
+}
+
+impl Drop for Greeting {
+    fn drop(&mut self) {
+        self.greetings.table().held.retain(|held| held.id != self.id);
+        self.greetings.freed.notify_one();
+    }
+}
+
+/// Where a connection of a process with the lineage `next` finds a place at `now`. Those that are held stand in the
+/// order in which they have come.
+fn room(held: &[Unproved], next: &Lineage, now: Instant) -> Room {
+    let own = held.iter().enumerate().filter(|(_, one)| one.lineage.is_of_same_process(next));
+    let own: Vec<usize> = own.map(|(index, _)| index).collect();
+    if let Some(oldest) = own.first().filter(|_| own.len() >= PER_PROCESS) {
+        return Room::InsteadOf(*oldest);
+    }
+    if held.len() < PLACES {
+        return Room::Free;
+    }
+    let index = heaviest(held);
+    match held.get(index) {
+        Some(one) if now < one.since + GRACE => Room::Later(one.since + GRACE),
+        Some(_) | None => Room::InsteadOf(index),
+    }
+}
+
+/// The oldest connection of those processes that hold the most together.
+fn heaviest(held: &[Unproved]) -> usize {
+    let mut among: Vec<usize> = (0..held.len()).collect();
+    for step in 0.. {
+        let mut branches: HashMap<_, Vec<usize>> = HashMap::new();
+        for index in among {
+            let kin = held.get(index).and_then(|one| one.lineage.at(step));
+            branches.entry(kin).or_default().push(index);
+        }
+        // The first of each is its oldest. Of branches with as many, that with the oldest is taken.
+        let weight = |branch: &Vec<usize>| (branch.len(), Reverse(branch.first().copied()));
+        let heaviest = branches.into_iter().max_by_key(|(_, branch)| weight(branch));
+        let Some((kin, branch)) = heaviest else { break };
+        if kin.is_none() {
+            return branch.first().copied().unwrap_or_default();
+        }
+        among = branch;
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use rustix::process::Pid;
+    use tokio::time::Instant;
+    use tokio_util::sync::CancellationToken;
+
+    use super::{GRACE, Greetings, PER_PROCESS, PLACES, Room, Unproved, room};
+    use crate::process::ancestry::{Kin, Lineage};
+
+    /// A process below these, each a leader of its own session.
+    fn below(ids: &[i32]) -> Lineage {
+        let pids = ids.iter().map(|id| Pid::from_raw(*id).unwrap());
+        Lineage::made(pids.flat_map(|pid| [Kin::Session(pid), Kin::Process(pid)]).collect())
+    }
+
+    /// A process whose parent has ended, in the session of that.
+    fn orphan(session: i32, id: i32) -> Lineage {
+        let [first, session, id] = [1, session, id].map(|id| Pid::from_raw(id).unwrap());
+        Lineage::made(vec![Kin::Process(first), Kin::Session(session), Kin::Process(id)])
+    }
+
+    /// Connections that have come a millisecond after each other, the last of them at `last`.
+    fn held(lineages: Vec<Lineage>, last: Instant) -> Vec<Unproved> {
+        let count = u32::try_from(lineages.len()).unwrap();
+        let ages = (0..count).rev().map(|age| Duration::from_millis(1) * age);
+        let all = lineages.into_iter().zip(ages).zip(0..);
+        let made = all.map(|((lineage, age), id)| {
+            let evicted = CancellationToken::new();
+            Unproved { id, lineage, since: last - age, evicted }
+        });
+        made.collect()
+    }
+
+    #[test]
+    fn one_process_makes_room_from_its_own_places() {
+        let now = Instant::now();
+        let mut lineages = vec![below(&[1, 5])];
+        lineages.extend((0..PER_PROCESS).map(|_| below(&[1, 7])));
+        let held = held(lineages, now);
+        assert_eq!(room(&held, &below(&[1, 7]), now), Room::InsteadOf(1));
+        assert_eq!(room(&held, &below(&[1, 5]), now), Room::Free);
+        assert_eq!(room(&held[..PER_PROCESS], &below(&[1, 7]), now), Room::Free);
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_not_taken_for_one_process() {
+        let now = Instant::now();
+        let held = held(vec![Lineage::default(); PLACES - 1], now);
+        assert_eq!(room(&held, &Lineage::default(), now), Room::Free);
+    }
+
+    #[test]
+    fn those_that_hold_the_most_together_make_room() {
+        let now = Instant::now();
+        for flood in [
+            |id: i32| below(&[1, 50, 1000 + id]),
+            |id: i32| below(&[1, 50, 900 + id / 40, 1000 + id]),
+            |id: i32| orphan(50, 1000 + id),
+            |_: i32| Lineage::default(),
+        ] {
+            // The oldest ones are honest: a client by itself, and two below an editor.
+            let mut lineages = vec![below(&[1, 5]), below(&[1, 6, 7]), below(&[1, 6, 8])];
+            lineages.extend((0..).map(flood).take(PLACES - 3));
+            let held = held(lineages, now - GRACE);
+            assert_eq!(room(&held[1..], &below(&[1, 9]), now), Room::Free);
+            let Room::InsteadOf(index) = room(&held, &below(&[1, 9]), now) else { panic!() };
+            assert!(index >= 3, "{index}");
+        }
+    }
+
+    #[test]
+    fn where_none_holds_more_than_another_the_oldest_makes_room_after_its_grace() {
+        let last = Instant::now();
+        let lineages = (0..).map(|id| below(&[1, 1000 + id])).take(PLACES);
+        let held = held(lineages.collect(), last);
+        let first = held[0].since;
+        let room = |now| room(&held, &below(&[1, 9]), now);
+        assert_eq!(room(first), Room::Later(first + GRACE));
+        assert_eq!(room(first + GRACE), Room::InsteadOf(0));
+    }
+
+    #[test]
+    fn those_that_hold_the_most_make_room_also_where_they_have_just_come() {
+        let now = Instant::now();
+        let mut lineages = vec![below(&[1, 5])];
+        lineages.extend((0..).map(|id| below(&[1, 50, 1000 + id])).take(PLACES - 1));
+        let mut held = held(lineages, now - GRACE);
+        for one in &mut held[1..] {
+            one.since = now;
+        }
+        // That of the honest client has had its time, and is left.
+        let room = |now| room(&held, &below(&[1, 9]), now);
+        assert_eq!(room(now), Room::Later(now + GRACE));
+        assert_eq!(room(now + GRACE), Room::InsteadOf(1));
+    }
+
+    #[tokio::test]
+    async fn a_place_is_given_back_and_who_comes_next_gets_it() {
+        let greetings = Arc::new(Greetings::default());
+        let mut places = Vec::new();
+        for id in (0..).take(PLACES) {
+            places.push(greetings.enter(below(&[1, 1000 + id])).await);
+        }
+        drop(places.pop());
+        places.push(greetings.enter(below(&[1, 9])).await);
+        assert!(places.iter().all(|place| !place.evicted.is_cancelled()));
+        // The next one waits, and the oldest makes room.
+        let next = greetings.enter(below(&[1, 10])).await;
+        places[0].evicted().await;
+        assert!(places[1..].iter().all(|place| !place.evicted.is_cancelled()));
+        assert_eq!(greetings.table().held.len(), PLACES);
+        // What was evicted has nothing to give back.
+        drop(places);
+        assert_eq!(greetings.table().held.len(), 1);
+        drop(next);
+        assert!(greetings.table().held.is_empty());
+    }
+}

@@ -1,0 +1,929 @@
+//! From a configuration to what serves it: what outlives a change of it, and what is built anew for
+//! each.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use policy::offer::Kind;
+use policy::schema::Compiled;
+use rustls::ClientConfig;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::audit::lines::{Colours, Lines};
+use crate::audit::note::{Checkpoint, NoteError, Signer, Verifier};
+use crate::audit::spool::Spool;
+use crate::audit::{
+    AuditError, CheckpointFile, Checkpoints, Delivery, FileSink, Journal, Observer, Parts,
+    Receiver, Rendering, Resumed, Sink, Slot, Trusted, can_be_continued, deliver, disagreement,
+    examine, last_kept, left_behind, write_to_stdout,
+};
+use crate::base::bounded::Bounded;
+use crate::base::clock::{Clock, System};
+use crate::base::secret::Secret;
+use crate::base::task::Tasks;
+use crate::config::quota::Quotas;
+use crate::config::selftest_fixtures;
+use crate::config::settings::lockfile::LockError;
+use crate::config::settings::revoked::RevokedError;
+use crate::config::settings::{
+    self, Limits, Listener, LogFormat, OtlpProtocol, Problems, Program, Reach, Remark, Scheme,
+    Server, Settings, SinkTarget, Syslog, Terminal, Value,
+};
+use crate::crypto::sealer::{SealError, Sealer};
+use crate::edge::admission::Door;
+use crate::edge::tls::{Acceptor, TlsError};
+use crate::exchange::{Gateway, Introductions, Parked, Route};
+use crate::identity::Identity;
+use crate::identity::resource::Resource;
+use crate::mcp::wire::Id;
+use crate::metrics::Metrics;
+use crate::net::http_client::FetchError;
+use crate::outbound::environment::{World, WorldError};
+use crate::outbound::guardrail::Guardrail;
+use crate::outbound::secrets::{LiveSecret, SecretStore};
+use crate::pins::Keeper;
+use crate::process::sandbox::{self, SandboxError};
+use crate::serve::generation::{Generation, Names, Sandboxes};
+use crate::session::rate_limiter::Rates;
+use crate::session::result_store::Results;
+use crate::session::state::Conversations;
+use crate::session::{SessionKey, Sessions};
+use crate::telemetry::{Collector, Telemetry};
+use crate::upstream::{Party, Upstream, UpstreamError, server_identity};
+
+/// Why the gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A socket is not to be had.
+    #[error("could not listen on `{address}`")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// Which key of the configuration says so, in words.
+        key: Box<str>,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A sink cannot be opened.
+    #[error("could not open the audit sink `{name}`")]
+    Sink {
+        /// Which.
+        name: Box<str>,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The first record was not taken.
+    #[error("could not write the first audit record")]
+    Audit(#[source] AuditError),
+    /// The log is not the one that the last checkpoint was made of.
+    #[error(
+        "the audit log is not the one that the last checkpoint in `{file}` was made of: {what}; put it back, or move \
+         away what is left of it and begin a new one with `portcullis run --new-log`"
+    )]
+    Log {
+        /// The file of checkpoints.
+        file: Box<str>,
+        /// What is not as it was.
+        what: Box<str>,
+    },
+    /// A new log is to be begun where there is no reason to.
+    #[error(
+        "`--new-log` is for one start after a log was moved away; nothing is missing here, so start without it"
+    )]
+    NewLog,
+    /// A session key does not fit.
+    #[error("a session key is not 32 bytes in hexadecimal")]
+    SessionKey(#[source] SealError),
+    /// A server cannot be set up.
+    #[error("could not set up the server `{name}`")]
+    Server {
+        /// Which.
+        name: Box<str>,
+        /// Why.
+        #[source]
+        cause: UpstreamError,
+    },
+    /// A program cannot be kept where it has to be.
+    #[error("the sandbox of the server `{name}` cannot be had")]
+    Sandbox {
+        /// Which server.
+        name: Box<str>,
+        /// Why.
+        #[source]
+        cause: SandboxError,
+    },
+    /// Another process writes to each of the logs that a process with one client could have.
+    #[error(
+        "{0} processes of this configuration serve one client each, which is the most there can be"
+    )]
+    Crowded(u8),
+    /// There can be no more threads.
+    #[error("could not start the threads")]
+    Threads(#[source] io::Error),
+    /// What was approved cannot be read.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// What was revoked cannot be read.
+    #[error(transparent)]
+    Revoked(#[from] RevokedError),
+    /// Something outside cannot be used.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// The TLS of a listener cannot be set up.
+    #[error("could not set up the TLS of the listener `{name}`")]
+    Tls {
+        /// Which.
+        name: Box<str>,
+        /// Why.
+        #[source]
+        cause: TlsError,
+    },
+}
+
+impl StartError {
+    /// Whether a secret of the configuration is not to be had, as when a configuration is not valid.
+    #[must_use]
+    pub const fn is_of_a_secret(&self) -> bool {
+        matches!(
+            self,
+            Self::World(WorldError::Secret(_))
+                | Self::Server {
+                    cause: UpstreamError::World(
+                        WorldError::Secret(_) | WorldError::Repeated { .. }
+                    ),
+                    ..
+                }
+        )
+    }
+
+    /// What can be done about it, where the error does not say so itself.
+    #[must_use]
+    pub fn help(&self) -> Option<String> {
+        match self {
+            Self::Bind { key, .. } if self.is_taken() => Some(format!(
+                "another process listens there, which `ss -ltnp` names: stop it, or write another port in {key}"
+            )),
+            Self::Sink { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
+                Some("make the folder, for the user that the gateway runs as".to_owned())
+            }
+            Self::Sink { cause, .. }
+                if matches!(
+                    cause.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                Some(
+                    "the user that the gateway runs as has to be able to write the file, and to make one in its \
+                     folder: give both to that user, or name another file; `portcullis doctor` looks at them"
+                        .to_owned(),
+                )
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether something listens already where the gateway was to.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        matches!(self, Self::Bind { cause, .. } if cause.kind() == io::ErrorKind::AddrInUse)
+    }
+}
+
+/// What outlives a change of the configuration.
+pub struct Lasting {
+    /// Every task of the process.
+    pub tasks: Tasks,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// The records.
+    pub journal: Arc<Journal>,
+    /// Traces.
+    pub telemetry: Arc<Telemetry>,
+    /// The secrets that are in use.
+    pub secrets: Arc<SecretStore>,
+    sealer: Arc<Sealer>,
+    sessions: Arc<Sessions>,
+    conversations: Arc<Conversations>,
+    parking: Arc<Bounded<[u8; 16], Parked>>,
+    calls: Arc<Bounded<(SessionKey, Id), CancellationToken>>,
+    results: Arc<Results>,
+    quotas: Arc<Quotas>,
+    /// Schemas of tools that are kept compiled.
+    compiled: Arc<Compiled>,
+    rates: Arc<Rates>,
+    revoking: watch::Sender<()>,
+    /// What marks in content are made with.
+    key: [u8; 32],
+    /// The listeners in their order: where each is bound, and its TLS.
+    pub bound: Vec<(SocketAddr, Option<Arc<Acceptor>>)>,
+    /// The bounds.
+    pub limits: Limits,
+}
+
+impl fmt::Debug for Lasting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lasting").field("bound", &self.bound.len()).finish_non_exhaustive()
+    }
+}
+
+/// A configuration that was built: what serves it is not begun yet.
+#[derive(Debug)]
+pub struct Built {
+    /// What would be in force.
+    pub generation: Generation,
+    /// Its digest.
+    pub digest: String,
+    keeper: Arc<Keeper>,
+    upstreams: Vec<Arc<Upstream>>,
+    /// The servers that are programs.
+    programs: Vec<Server>,
+    names: BTreeSet<Arc<str>>,
+    /// What is said of it when it begins.
+    remarks: Vec<Remark>,
+}
+
+/// Where a configuration comes from, to be read again.
+pub trait Source: fmt::Debug + Send + Sync {
+    /// The file, as it is now.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn text(&self) -> io::Result<String>;
+    /// The settings in `text`.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    fn settings(&self, text: &str) -> Result<Settings, Problems>;
+}
+
+/// What outlives a change of the configuration, and the sockets.
+///
+/// # Errors
+/// When a socket, a sink, a key or a certificate is not to be had.
+pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), StartError> {
+    let clock: Arc<dyn Clock> = Arc::new(System);
+    let (tasks, limits) = (Tasks::default(), settings.limits);
+    let secure = settings.listeners.iter().filter(|one| one.tls.is_some()).map(|one| &*one.name);
+    let metrics = Metrics::new(clock.now()).with_certificates(secure);
+    let quotas = Arc::new(Quotas::new(&limits, &settings.callers));
+    let metrics = metrics.with_inspections(tasks.offload().counts());
+    let compiled = Arc::new(Compiled::new(limits.schemas, limits.schemas_per_server));
+    let metrics = metrics.with_answers(Arc::clone(&quotas.answers));
+    let metrics = metrics.with_lists(Arc::clone(&quotas.lists));
+    let metrics = metrics.with_ceiling(Arc::clone(&quotas.ceiling));
+    let metrics = Arc::new(metrics.with_schemas(Arc::clone(&compiled)));
+    let counts = Arc::clone(&metrics);
+    let shared = Arc::clone(&quotas);
+    let world = World::new(Arc::clone(&clock), limits, tasks.clone(), counts, shared);
+    let collector = settings.telemetry.otlp.as_ref().map(|otlp| collector(otlp, &world));
+    let telemetry = Telemetry::start(&settings.telemetry, collector.transpose()?, &metrics, &clock);
+    let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
+    let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::<Telemetry>::clone(&telemetry)];
+    if shows_requests(settings) {
+        let lines = Lines::start(colours(&io::stderr()));
+        observers.push(Arc::new(lines.map_err(StartError::Threads)?));
+    }
+    let sealer = Arc::new(sealer(settings, &world)?);
+    let lifetime = settings.session_lifetime;
+    let sessions = Sessions::new(Arc::clone(&sealer), lifetime, &limits, Arc::clone(&clock));
+    let (mut bound, mut listeners) = (Vec::new(), Vec::new());
+    for listener in &settings.listeners {
+        let key = format!("`address` of the listener `{}`", listener.name.escape_debug());
+        let socket = bind(listener.address, &key)?;
+        let failed = |cause| StartError::Tls { name: listener.name.clone(), cause };
+        let tls = listener.tls.as_ref().map(|tls| Acceptor::new(tls, clock.now()));
+        bound.push((local(&socket), tls.transpose().map_err(failed)?.map(Arc::new)));
+        listeners.push(socket);
+    }
+    let key = crate::base::random::bytes().map_err(|_opaque| StartError::SessionKey(SealError))?;
+    // Last: it writes the first record, and a start that fails before leaves none.
+    let journal = journal(settings, &world, &metrics, observers)?;
+    let lasting = Lasting {
+        tasks,
+        metrics,
+        journal,
+        telemetry,
+        secrets: Arc::clone(&world.secrets),
+        sealer,
+        sessions: Arc::new(sessions),
+        conversations: Arc::new(Conversations::new(limits, &quotas.ceiling, Arc::clone(&clock))),
+        parking: Arc::new(Bounded::new(limits.parked)),
+        calls: Arc::new(Bounded::new(limits.sessions)),
+        results: Arc::new(Results::new(
+            limits.kept_results,
+            limits.kept_results_per_caller,
+            limits.kept_time,
+        )),
+        quotas,
+        compiled,
+        rates: Arc::new(Rates::new(limits.sessions)),
+        revoking: watch::Sender::new(()),
+        key,
+        bound,
+        clock,
+        limits,
+    };
+    Ok((lasting, listeners))
+}
+
+impl Lasting {
+    pub(crate) fn world(&self, tasks: &Tasks) -> World {
+        let (clock, metrics) = (Arc::clone(&self.clock), Arc::clone(&self.metrics));
+        let quotas = Arc::clone(&self.quotas);
+        let world = World::new(clock, self.limits, tasks.clone(), metrics, quotas);
+        world.with_secrets(&self.secrets)
+    }
+
+    /// Builds everything that a configuration needs, beside what is in force: nothing of that changes.
+    ///
+    /// # Errors
+    /// When anything it needs is not to be had.
+    pub fn build(
+        &self,
+        mut settings: Settings,
+        former: Option<(&Gateway, &Keeper)>,
+    ) -> Result<Built, StartError> {
+        let tasks = self.tasks.generation();
+        // Given up before it serves, nothing of it is left running.
+        let ending = tasks.guard();
+        let (names, remarks) = (Names::of(&settings), Remark::all(&settings));
+        let sandboxes = Sandboxes::of(&settings);
+        let world = self.world(&tasks);
+        let policy = std::mem::take(&mut settings.policy).with_key(self.key);
+        let policy = policy.with_compiled(Arc::clone(&self.compiled));
+        // What a caller was given a link to can be read after a change of the configuration as well.
+        let links = former.map(|(gateway, _)| Arc::clone(gateway.policy.links()));
+        let policy = Arc::new(policy.with_links(links.unwrap_or_default()));
+        let (journal, metrics) = (Arc::clone(&self.journal), Arc::clone(&self.metrics));
+        let own =
+            settings.selftest.as_ref().map(|_| selftest_fixtures::approved()).unwrap_or_default();
+        let own = own.into_iter().map(|(server, offer, version)| (server, Some(offer), version));
+        let (pins, own) = (settings.pins.clone(), own.collect());
+        let keeper = Keeper::new(Arc::clone(&policy), pins, journal, metrics, own)?;
+        if let Some((_, former)) = former {
+            keeper.succeed(former);
+        }
+        let keeper = Arc::new(keeper);
+        self.sandboxes(&settings)?;
+        let upstreams = upstreams(&settings, &world, &self.metrics, &keeper)?;
+        if let Some((gateway, _)) = former {
+            succeed(&upstreams, gateway);
+        }
+        let sealer = Arc::clone(&self.sealer);
+        let known = former.map(|(gateway, _)| &*gateway.identity);
+        let identity = Identity::new(&settings.identity, &world, &self.limits, sealer, known)?;
+        let listeners = settings.listeners.iter().zip(&self.bound);
+        let doors = listeners.map(|(listener, bound)| Arc::new(door(&settings, listener, bound)));
+        let doors = doors.collect();
+        let old = settings.routes.iter().filter(|route| route.old).map(|route| route.path.clone());
+        let digest = format!("sha256:{}", settings.digest);
+        let gateway = Gateway {
+            identity: Arc::new(identity),
+            sessions: Arc::clone(&self.sessions),
+            routes: routes(&settings, &upstreams, &world)?,
+            policy,
+            introductions: Introductions::default(),
+            configuration: digest.as_str().into(),
+            journal: Arc::clone(&self.journal),
+            capture: settings.audit.capture,
+            limits: self.limits,
+            quotas: Arc::clone(&self.quotas),
+            rules: settings.sections.get("policy").copied(),
+            clock: Arc::clone(&self.clock),
+            metrics: Arc::clone(&self.metrics),
+            telemetry: Arc::clone(&self.telemetry),
+            tasks,
+            calls: Arc::clone(&self.calls),
+            conversations: Arc::clone(&self.conversations),
+            parking: Arc::clone(&self.parking),
+            results: Arc::clone(&self.results),
+            sealer: Arc::clone(&self.sealer),
+            rates: Arc::clone(&self.rates),
+            revoking: self.revoking.clone(),
+            ending,
+        };
+        let is_program = |server: &&Server| matches!(server.reach, Reach::Stdio(_));
+        let programs = settings.servers.iter().filter(is_program).cloned().collect();
+        let selftest = settings.selftest.map(Arc::new);
+        let generation = Generation {
+            gateway: Arc::new(gateway),
+            doors,
+            old: old.collect(),
+            selftest,
+            names,
+            sandboxes,
+        };
+        let names = settings.names;
+        Ok(Built { generation, digest, keeper, upstreams, programs, names, remarks })
+    }
+
+    /// Whether this kernel can keep programs where they are to be kept. Where it has to and cannot,
+    /// nothing is started; where it should, that is in the log and on record.
+    fn sandboxes(&self, settings: &Settings) -> Result<(), StartError> {
+        for server in &settings.servers {
+            let Reach::Stdio(Program { sandbox, .. }) = &server.reach else { continue };
+            let name: Box<str> = server.name.as_str().into();
+            let Some(plan) = sandbox else {
+                tracing::warn!(server = %name, "it has no sandbox: it can do what the gateway can");
+                continue;
+            };
+            let Err(cause) = plan.check() else { continue };
+            if plan.required {
+                return Err(StartError::Sandbox { name, cause });
+            }
+            let error = crate::base::error_chain::Chain(&cause).to_string();
+            tracing::warn!(server = %name, %error, "its sandbox is not complete");
+            let what = format!("server {name}: {error}");
+            self.journal.noted("sandbox", &what).map_err(StartError::Audit)?;
+        }
+        let plans = settings.servers.iter().filter_map(|server| match &server.reach {
+            Reach::Stdio(Program { sandbox: Some(plan), .. }) => Some((server.name.as_str(), plan)),
+            Reach::Stdio(_) | Reach::Http(_) | Reach::Old(_) => None,
+        });
+        for said in sandbox::shown_together(plans) {
+            tracing::info!("{said}");
+        }
+        Ok(())
+    }
+
+    /// Begins what serves a configuration, and shows what it names.
+    pub fn begin(&self, built: &Built) {
+        let tasks = &built.generation.gateway.tasks;
+        tasks.spawn_service(Arc::clone(&built.keeper).tend(tasks.clone()));
+        tasks.spawn_service(tend(Arc::clone(&built.generation.gateway.identity), tasks.clone()));
+        built.upstreams.iter().for_each(Upstream::tend);
+        let asked = || built.upstreams.iter().filter(|one| !one.asks_callers());
+        if let Some(every) = built.keeper.recheck() {
+            for upstream in asked() {
+                tasks.spawn_service(recheck(Arc::clone(upstream), tasks.clone(), every));
+            }
+        }
+        for upstream in asked() {
+            tasks.spawn(greet(Arc::clone(upstream), tasks.clone()));
+        }
+        let programs = built.programs.clone();
+        tasks.spawn(async move {
+            // It looks at files, and a file system may not answer.
+            drop(tokio::task::spawn_blocking(move || programs.iter().for_each(look_for)).await);
+        });
+        for remark in &built.remarks {
+            match remark {
+                Remark::Note(what) => tracing::info!("{what}"),
+                Remark::Warning(what) => tracing::warn!("{what}"),
+            }
+        }
+        self.metrics.configured(built.names.clone());
+        built.keeper.label();
+        self.metrics.reloaded(true, self.clock.now());
+    }
+}
+
+impl Built {
+    /// What holds servers to what was approved.
+    #[must_use]
+    pub fn keeper(&self) -> Arc<Keeper> {
+        Arc::clone(&self.keeper)
+    }
+}
+
+/// Says at once that a program is not there, or cannot be started: otherwise the first caller would find out.
+fn look_for(server: &Server) {
+    if let Some(Err(error)) = server_identity::started(server) {
+        tracing::error!(server = %server.name, "its program {error}");
+    }
+}
+
+/// Asks a server for its tools, so that the first caller does not wait for it. One that does not
+/// answer is asked again when somebody calls it.
+async fn greet(upstream: Arc<Upstream>, tasks: Tasks) {
+    let ourselves = Party::gateway();
+    tokio::select! {
+        read = upstream.catalog(&ourselves, Kind::Tool) => if let Ok(listing) = read {
+            let count = listing.catalog().offers().len();
+            tracing::info!(server = %upstream.name(), tools = count, "catalogue read");
+        },
+        () = tasks.stopping() => {}
+    }
+}
+
+/// A listener's door: what its routes are to clients of OAuth, and its TLS.
+fn door(
+    settings: &Settings,
+    listener: &Listener,
+    (bound, acceptor): &(SocketAddr, Option<Arc<Acceptor>>),
+) -> Door {
+    let mut resources = HashMap::new();
+    if listener.schemes.contains(&Scheme::Oauth) {
+        for route in &settings.routes {
+            resources.insert(route.path.clone(), resource(settings, listener, *bound, route));
+        }
+    }
+    Door::new(listener, resources, acceptor.clone())
+}
+
+/// A route behind a listener that is bound at `bound`, as an OAuth client sees it.
+pub(crate) fn resource(
+    settings: &Settings,
+    listener: &Listener,
+    bound: SocketAddr,
+    route: &settings::Route,
+) -> Resource {
+    let scheme = if listener.tls.is_some() { "https" } else { "http" };
+    let local = || format!("{scheme}://{bound}").into();
+    let public: Box<str> = listener.public.clone().unwrap_or_else(local);
+    let mutual = listener.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
+        || listener.forwarded.is_some();
+    Resource::new(&public, &route.path, &route.oauth, &settings.identity.issuers, mutual)
+}
+
+/// Keeps what is known of issuers fresh.
+async fn tend(identity: Arc<Identity>, tasks: Tasks) {
+    tokio::select! {
+        () = identity.tend() => {}
+        () = tasks.halting() => {}
+    }
+}
+
+/// Asks a server for all its lists now and then, whatever it says about how long they last: a
+/// definition that changes in secret is found without anybody calling.
+async fn recheck(upstream: Arc<Upstream>, tasks: Tasks, every: Duration) {
+    let mut turn = tokio::time::interval(every);
+    loop {
+        tokio::select! {
+            _ = turn.tick() => {}
+            () = tasks.halting() => return,
+        }
+        tokio::select! {
+            () = upstream.recheck() => {}
+            () = tasks.halting() => return,
+        }
+    }
+}
+
+/// Listens on the address that this key of the configuration gives.
+pub(crate) fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, StartError> {
+    let failed = |cause| StartError::Bind { address, key: key.into(), cause };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+pub(crate) fn local(listener: &TcpListener) -> SocketAddr {
+    listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
+}
+
+/// Whether a terminal shows colours (<https://no-color.org>).
+#[must_use]
+pub fn colours(stream: &impl IsTerminal) -> Colours {
+    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if stream.is_terminal() && !unwanted { Colours::Shown } else { Colours::None }
+}
+
+/// How records are written to standard output: at a terminal they are for people, unless JSON was asked for.
+fn stdout_is_read(settings: &Settings) -> Rendering {
+    let stdout = io::stdout();
+    match stdout.is_terminal() && settings.log.format != Some(LogFormat::Json) {
+        true => Rendering::Lines(colours(&stdout)),
+        false => Rendering::Whole,
+    }
+}
+
+/// Whether each request is a line on standard error. Where the same line stands on standard output it is not.
+fn shows_requests(settings: &Settings) -> bool {
+    let is_ours = settings.log.terminal == Terminal::Ours || settings.log.format.is_some();
+    let mut sinks = settings.audit.sinks.iter();
+    let stdout = sinks.any(|sink| matches!(sink.to, SinkTarget::Stdout));
+    let twice = stdout && stdout_is_read(settings) != Rendering::Whole;
+    is_ours && !twice && settings.log.is_human(io::stderr().is_terminal())
+}
+
+/// The journal over what the configuration names.
+///
+/// # Errors
+/// When a sink cannot be opened, or does not take the first record.
+pub(crate) fn journal(
+    settings: &Settings,
+    world: &World,
+    metrics: &Arc<Metrics>,
+    observers: Vec<Arc<dyn Observer>>,
+) -> Result<Arc<Journal>, StartError> {
+    let (mut sinks, mut deliveries) = (Vec::new(), Vec::new());
+    let mut logs = Logs::default();
+    let checkpoints = checkpoints(&settings.audit.checkpoints, world)?;
+    let trusted = trusted(&settings.audit.checkpoints, &checkpoints)?;
+    for sink in &settings.audit.sinks {
+        let failed = |cause| StartError::Sink { name: sink.name.clone(), cause };
+        let (spool, outlet) = Spool::new(&sink.name, sink.spool);
+        let opened: Box<dyn Sink> = match &sink.to {
+            SinkTarget::File(path, rotation) => {
+                let opened =
+                    FileSink::open(&sink.name, path, *rotation, (&trusted, world.clock.now()));
+                let (file, end) = opened.map_err(failed)?;
+                logs.is_file |= file.can_be_continued();
+                logs.add(end).map_err(failed)?;
+                Box::new(file)
+            }
+            SinkTarget::Stdout => {
+                let written = stdout_is_read(settings);
+                write_to_stdout(outlet, written).map_err(failed)?;
+                logs.ends.push(None);
+                Box::new(spool)
+            }
+            SinkTarget::Http(..) | SinkTarget::Otlp(..) | SinkTarget::Syslog(..) => {
+                let (name, format, to) = (sink.name.clone(), sink.format, receiver(sink, world)?);
+                deliveries.push(Delivery { name, outlet, format, to });
+                logs.ends.push(None);
+                Box::new(spool)
+            }
+        };
+        sinks.push(Slot { sink: opened, full: sink.full, missing: None, begun: false });
+    }
+    let Logs { resumed, ends, is_file } = logs;
+    let next = resumed.as_ref().map_or(0, |resumed| resumed.chain.tree.size());
+    for (slot, end) in sinks.iter_mut().zip(ends) {
+        // One that ends earlier than another lacks what came after.
+        slot.missing = end.filter(|end| *end < next).map(|end| (end, next - 1));
+    }
+    let audit = &settings.audit;
+    let kept = if is_file { kept(audit, &trusted)? } else { None };
+    let left = compared(audit, kept.as_ref(), resumed.as_ref())?;
+    deliver(deliveries).map_err(StartError::Threads)?;
+    let key = audit.digest_key.as_ref().map(|key| world.secret(key)).transpose()?;
+    let file = audit.checkpoints.file.as_deref().map(CheckpointFile::open).transpose();
+    let checkpoint_file =
+        file.map_err(|cause| StartError::Sink { name: "audit.checkpoints.file".into(), cause })?;
+    let parts = Parts {
+        sinks,
+        resumed,
+        checkpoints,
+        checkpoint_file,
+        volume: crate::audit::volume,
+        policy: format!("sha256:{}", settings.digest),
+        digest_key: key.map(|key| key.expose().as_bytes().to_vec()),
+        refusals: audit.refusals,
+        observers,
+    };
+    let journal = Journal::new(parts, Arc::clone(&world.clock), Arc::clone(metrics));
+    let journal = Arc::new(journal.map_err(StartError::Audit)?);
+    if let Some(what) = left {
+        tracing::warn!(%what, "a new audit log was begun on purpose");
+        let recorded = journal.noted("began", &what).inspect_err(|_| journal.abandon());
+        recorded.map_err(StartError::Audit)?;
+    }
+    Ok(journal)
+}
+
+/// The logs that a gateway goes on with.
+#[derive(Debug, Default)]
+struct Logs {
+    /// The longest of them.
+    resumed: Option<Resumed>,
+    /// How many records stand in each sink, in their order; `None` where there is nothing to go on with.
+    ends: Vec<Option<u64>>,
+    /// At least one is a file, so that it is known what stands in it.
+    is_file: bool,
+}
+
+impl Logs {
+    /// Adds the end of a file.
+    ///
+    /// # Errors
+    /// When it is of another chain than that of a file before.
+    fn add(&mut self, end: Option<Resumed>) -> io::Result<()> {
+        self.ends.push(end.as_ref().map(|end| end.chain.tree.size()));
+        let known = self.resumed.as_ref();
+        let is_other = |(one, other): (&Resumed, &Resumed)| one.chain.id != other.chain.id;
+        if known.zip(end.as_ref()).is_some_and(is_other) {
+            let other = "it has the records of another chain; move the file away";
+            return Err(io::Error::other(other));
+        }
+        let longest = known.map(|known| known.chain.tree.size());
+        let is_longer =
+            |end: &Resumed| longest.is_none_or(|longest| end.chain.tree.size() > longest);
+        if end.as_ref().is_some_and(is_longer) {
+            self.resumed = end;
+        }
+        Ok(())
+    }
+}
+
+/// What a start would go on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Continued {
+    /// How many records stand in the log; none where a new one is begun.
+    pub records: Option<u64>,
+    /// How many records the last checkpoint is over that was kept apart from the log, where there is one.
+    pub kept: Option<u64>,
+}
+
+/// Holds the logs to their key and to the last checkpoint that was kept apart from them, as a start does. Everything is
+/// only read, and a gateway may be writing.
+///
+/// # Errors
+/// Those of a start with these logs.
+pub fn examine_logs(audit: &settings::Audit, world: &World) -> Result<Continued, StartError> {
+    let checkpoints = checkpoints(&audit.checkpoints, world)?;
+    let trusted = trusted(&audit.checkpoints, &checkpoints)?;
+    let files = audit.sinks.iter().filter_map(|sink| match &sink.to {
+        SinkTarget::File(path, _) => can_be_continued(path).then_some((&sink.name, path)),
+        SinkTarget::Stdout
+        | SinkTarget::Http(..)
+        | SinkTarget::Otlp(..)
+        | SinkTarget::Syslog(..) => None,
+    });
+    let files: Vec<_> = files.collect();
+    // Before the logs: a gateway that runs keeps a checkpoint after the records that it is over.
+    let kept = if files.is_empty() { None } else { kept(audit, &trusted)? };
+    let mut logs = Logs::default();
+    for (name, path) in files {
+        let end = examine(path, &trusted).and_then(|end| logs.add(end));
+        end.map_err(|cause| StartError::Sink { name: name.clone(), cause })?;
+    }
+    compared(audit, kept.as_ref(), logs.resumed.as_ref())?;
+    let records = logs.resumed.map(|resumed| resumed.chain.tree.size());
+    Ok(Continued { records, kept: kept.map(|kept| kept.size) })
+}
+
+/// The last checkpoint that was kept apart from the log.
+fn kept(audit: &settings::Audit, trusted: &Trusted) -> Result<Option<Checkpoint>, StartError> {
+    let failed = |cause| StartError::Sink { name: "audit.checkpoints.file".into(), cause };
+    let kept = audit.checkpoints.file.as_deref().map(|path| last_kept(path, trusted));
+    Ok(kept.transpose().map_err(failed)?.flatten())
+}
+
+/// Compares the log with the last checkpoint that was kept apart from it. Where there is no log any more, and a new one
+/// is to be begun on purpose, says what was left behind.
+///
+/// # Errors
+/// When the log is not the one that the checkpoint was made of.
+fn compared(
+    audit: &settings::Audit,
+    kept: Option<&Checkpoint>,
+    resumed: Option<&Resumed>,
+) -> Result<Option<String>, StartError> {
+    let path = audit.checkpoints.file.as_deref();
+    let wrong = path.zip(kept.and_then(|kept| disagreement(kept, resumed)));
+    match wrong {
+        None if audit.anew => Err(StartError::NewLog),
+        None => Ok(None),
+        Some(_) if audit.anew && resumed.is_none() => Ok(kept.map(left_behind)),
+        Some((path, what)) => {
+            Err(StartError::Log { file: path.display().to_string().into(), what: what.into() })
+        }
+    }
+}
+
+/// The URL of a signal: that of a collector is the base, and OTLP says what comes after it.
+fn below(base: &Uri, path: &str) -> Result<Uri, FetchError> {
+    let base = base.to_string();
+    let url = format!("{}{path}", base.trim_end_matches('/'));
+    url.parse().map_err(|_unusable| FetchError::Url)
+}
+
+fn collector(otlp: &settings::Otlp, world: &World) -> Result<Collector, WorldError> {
+    let (url, token) = (&otlp.place.url, otlp.token.as_ref());
+    let mut ways = world.ways(&otlp.place.way, None)?;
+    let endpoint = |path: &str| below(url, path).and_then(|url| ways.to(&url));
+    let endpoints = match otlp.protocol {
+        OtlpProtocol::Http => [endpoint("/v1/traces")?, endpoint("/v1/metrics")?],
+        OtlpProtocol::Grpc => {
+            let mut tls = ClientConfig::clone(&ways.tls);
+            tls.alpn_protocols = vec![b"h2".to_vec()];
+            ways.tls = Arc::new(tls);
+            [ways.to(url)?, ways.to(url)?]
+        }
+    };
+    let token = token.map(|token| world.bearer(token)).transpose()?;
+    Ok(Collector { endpoints, protocol: otlp.protocol, token, interval: otlp.interval })
+}
+
+fn receiver(sink: &settings::Sink, world: &World) -> Result<Receiver, StartError> {
+    Ok(match &sink.to {
+        SinkTarget::Http(place, token) => {
+            let endpoint = world.ways(&place.way, None)?.to(&place.url);
+            let token = token.as_ref().map(|token| world.bearer(token)).transpose()?;
+            Receiver::Http(Box::new(endpoint.map_err(WorldError::Url)?), token)
+        }
+        SinkTarget::Otlp(place, token) => {
+            let endpoint = below(&place.url, "/v1/logs");
+            let ways = world.ways(&place.way, None)?;
+            let endpoint = endpoint.and_then(|url| ways.to(&url)).map_err(WorldError::Url)?;
+            let token = token.as_ref().map(|token| world.bearer(token)).transpose()?;
+            Receiver::Otlp(Box::new(endpoint), token)
+        }
+        SinkTarget::Syslog(Syslog::Udp(address), facility) => Receiver::Udp(*address, *facility),
+        SinkTarget::Syslog(Syslog::Tcp(address), facility) => Receiver::Tcp(*address, *facility),
+        SinkTarget::Syslog(Syslog::Unix(path), facility) => Receiver::Unix(path.clone(), *facility),
+        SinkTarget::File(..) | SinkTarget::Stdout => {
+            let cause = io::Error::other("nothing is sent to it");
+            return Err(StartError::Sink { name: sink.name.clone(), cause });
+        }
+    })
+}
+
+fn checkpoints(settings: &settings::Checkpoints, world: &World) -> Result<Checkpoints, StartError> {
+    let broken = |error: NoteError| AuditError::Checkpoint(error.to_string().into());
+    let signer = match &settings.key {
+        Some(reference) => {
+            let secret = world.secret(reference)?;
+            let key = PrivatePkcs8KeyDer::from_pem_slice(secret.expose().as_bytes());
+            let key = key.map_err(|_none| StartError::Audit(broken(NoteError::Key)))?;
+            Signer::read(key.secret_pkcs8_der(), &settings.origin)
+        }
+        None => Signer::generate(&settings.origin),
+    };
+    let signer = signer.map_err(|error| StartError::Audit(broken(error)))?;
+    let (records, interval) = (settings.records, settings.interval);
+    Ok(Checkpoints { signer, records, interval })
+}
+
+/// What a log that is there already is held to: our own key, and those before it.
+fn trusted(
+    settings: &settings::Checkpoints,
+    checkpoints: &Checkpoints,
+) -> Result<Trusted, StartError> {
+    let mut keys = Vec::new();
+    if settings.key.is_some() {
+        keys.push(checkpoints.signer.public().clone());
+        for former in &settings.former {
+            let broken = |error: NoteError| AuditError::Checkpoint(error.to_string().into());
+            keys.push(Verifier::parse(former).map_err(|e| StartError::Audit(broken(e)))?);
+        }
+    }
+    Ok(Trusted { keys, uncovered: settings.records.saturating_mul(2).saturating_add(64) })
+}
+
+fn sealer(settings: &Settings, world: &World) -> Result<Sealer, StartError> {
+    let mut keys = Vec::new();
+    for reference in &settings.session_keys {
+        let key = crate::base::hex::decode(world.secret(reference)?.expose());
+        keys.push(key.ok_or(StartError::SessionKey(SealError))?);
+    }
+    Sealer::new(&keys).map_err(StartError::SessionKey)
+}
+
+pub(crate) fn upstreams(
+    settings: &Settings,
+    world: &World,
+    metrics: &Arc<Metrics>,
+    keeper: &Arc<Keeper>,
+) -> Result<Vec<Arc<Upstream>>, StartError> {
+    let mut upstreams = Vec::new();
+    for server in &settings.servers {
+        let mut environment = Vec::new();
+        if let Reach::Stdio(program) = &server.reach {
+            for (name, value) in &program.env {
+                let value = match value {
+                    Value::Literal(text) => {
+                        let text = Secret::new(text.as_str().into());
+                        Arc::new(LiveSecret::fixed(text, Arc::clone(&world.clock)))
+                    }
+                    Value::Secret(reference) => world.live(reference)?,
+                };
+                environment.push((name.clone(), value));
+            }
+        }
+        let keeper = Arc::clone(keeper);
+        let upstream = Upstream::new(server, environment, settings.limits, world, metrics, keeper);
+        let name = server.name.as_str().into();
+        let upstream = upstream.map_err(|cause| StartError::Server { name, cause })?;
+        upstreams.push(Arc::new(upstream));
+    }
+    Ok(upstreams)
+}
+
+/// What was found out of servers that are where they were still holds.
+fn succeed(upstreams: &[Arc<Upstream>], former: &Gateway) {
+    for known in former.routes.values().flat_map(|route| &route.servers) {
+        let same = upstreams.iter().filter(|upstream| upstream.identity() == known.identity());
+        same.for_each(|upstream| upstream.succeed(known));
+    }
+}
+
+fn routes(
+    settings: &Settings,
+    upstreams: &[Arc<Upstream>],
+    world: &World,
+) -> Result<HashMap<Box<str>, Arc<Route>>, WorldError> {
+    let route = |route: &settings::Route| {
+        let servers = route.servers.iter().filter_map(|index| upstreams.get(*index).cloned());
+        let path: Arc<str> = Arc::from(&*route.path);
+        let (servers, prefix) = (servers.collect(), route.prefix);
+        let guardrails = route.guardrails.iter().map(|one| Guardrail::new(one, world));
+        let guardrails = guardrails.collect::<Result<_, _>>()?;
+        Ok((route.path.clone(), Arc::new(Route::new(path, servers, prefix, guardrails))))
+    };
+    settings.routes.iter().map(route).collect()
+}

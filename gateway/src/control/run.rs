@@ -1,0 +1,385 @@
+//! From a configuration to a running gateway, and to its end.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::io::{stdin, stdout};
+
+use crate::base::file::{self, Aside};
+use crate::base::heartbeat::{self, Heartbeats};
+use crate::base::secret::Secret;
+use crate::base::systemd;
+use crate::base::task::{self, Tasks};
+use crate::config::settings::Settings;
+use crate::control::admin_api::{self, Ops};
+use crate::control::attach::Attachments;
+use crate::control::build::{Lasting, bind, lasting, local};
+use crate::control::reload::Reloader;
+use crate::control::revocation::Killswitch;
+use crate::control::selftest::Tester;
+use crate::control::stdio::{Console, ConsoleError, Tenancy};
+use crate::control::watchdog::{Begins, END, Watchdog};
+use crate::edge::admission::Door;
+use crate::edge::tls::{self, Acceptor};
+use crate::exchange::SWEEP;
+use crate::process::sandbox;
+use crate::serve::generation::Live;
+use crate::serve::http_sse::Old;
+use crate::serve::listener;
+
+pub use crate::control::build::{Source, StartError};
+
+/// How often it is looked whether the workers go on.
+const WATCH: Duration = Duration::from_millis(500);
+
+/// How long the workers may take to end, and how often it is looked whether they have.
+const JOIN: Duration = Duration::from_secs(2);
+const TURN: Duration = Duration::from_millis(2);
+
+/// A gateway whose sockets are bound.
+#[derive(Debug)]
+pub struct Running {
+    /// Where clients connect: the name of each listener, its address, and whether it speaks TLS.
+    pub listeners: Vec<(Arc<str>, SocketAddr, bool)>,
+    /// Where the operator connects.
+    pub ops: Option<SocketAddr>,
+    live: Arc<Live>,
+    lasting: Arc<Lasting>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Starts a gateway that reads `source` again when it changes.
+///
+/// # Errors
+/// When anything it needs is not to be had; then nothing is left running.
+pub async fn start(
+    settings: Settings,
+    source: Option<Arc<dyn Source>>,
+) -> Result<Running, StartError> {
+    launch(settings, source, true).await
+}
+
+/// Starts a gateway that listens nowhere, for a client that started it.
+///
+/// # Errors
+/// When anything it needs is not to be had; then nothing is left running.
+pub async fn start_inside(settings: Settings) -> Result<Running, StartError> {
+    launch(settings, None, false).await
+}
+
+async fn launch(
+    mut settings: Settings,
+    source: Option<Arc<dyn Source>>,
+    listens: bool,
+) -> Result<Running, StartError> {
+    if !listens {
+        settings.listeners.clear();
+        settings.ops = None;
+    }
+    if let Some(warning) = sandbox::privileged() {
+        tracing::warn!("{warning}");
+    }
+    let ops_listener =
+        settings.ops.as_ref().map(|ops| bind(ops.address, "`ops.address`")).transpose()?;
+    let (lasting, listeners) = lasting(&settings)?;
+    let lasting = Arc::new(lasting);
+    match assemble(settings, source, &lasting, (listeners, ops_listener)) {
+        Ok(running) => Ok(running),
+        Err(error) => {
+            // The first record stands, so that there was no crash has to be recorded too.
+            lasting.journal.stop().await;
+            Err(error)
+        }
+    }
+}
+
+/// Builds and begins everything that serves, over what outlives a change of the configuration.
+fn assemble(
+    settings: Settings,
+    source: Option<Arc<dyn Source>>,
+    lasting: &Arc<Lasting>,
+    (listeners, ops_listener): (Vec<TcpListener>, Option<TcpListener>),
+) -> Result<Running, StartError> {
+    let world = lasting.world(&lasting.tasks);
+    let ops_door = settings.ops.as_ref().map(Door::of_operator);
+    let token = settings.ops.as_ref().and_then(|ops| ops.token.as_ref());
+    let token = token.map(|token| world.live(token)).transpose()?;
+    let (revocations, sections) = (settings.revocations.clone(), settings.sections.clone());
+    let built = lasting.build(settings, None)?;
+    let (keeper, digest) = (built.keeper(), built.digest.clone());
+    lasting.begin(&built);
+    let live = Arc::new(Live::new(built.generation));
+    let tasks = &lasting.tasks;
+    let switch = Killswitch::new(Arc::clone(&live), revocations, tasks.clone())?;
+    let switch = Arc::new(switch);
+    tasks.spawn_service(Arc::clone(&lasting.journal).tend(tasks.clone()));
+    tasks.spawn_service(Arc::clone(&switch).tend());
+    tasks.spawn_service(Arc::clone(&lasting.secrets).tend(tasks.clone()));
+    let workers = task::parallelism();
+    let beats = Heartbeats::new(workers, Arc::clone(&lasting.clock));
+    tasks.spawn_service(systemd::tend(tasks.clone(), Arc::clone(&beats)));
+    tasks.spawn_service(sweep(Arc::clone(&live), tasks.clone()));
+    let mut shown = Vec::new();
+    for (door, (address, acceptor)) in live.now().doors.iter().zip(&lasting.bound) {
+        shown.push((Arc::clone(&door.name), *address, acceptor.is_some()));
+        if let Some(acceptor) = acceptor {
+            let (acceptor, name) = (Arc::clone(acceptor), Arc::clone(&door.name));
+            tasks.spawn_service(renew(acceptor, name, Arc::clone(lasting)));
+        }
+    }
+    let parts = (Arc::clone(lasting), Arc::clone(&live), Arc::clone(&switch));
+    let reloader = source.map(|source| Reloader::new(source, parts, (keeper, digest, sections)));
+    let reloader = reloader.map(Arc::new);
+    if let Some(reloader) = &reloader {
+        tasks.spawn_service(Arc::clone(reloader).tend());
+    }
+    let (metrics, journal) = (Arc::clone(&lasting.metrics), Arc::clone(&lasting.journal));
+    let tester = Tester::new(Arc::clone(&live), journal, metrics, Arc::clone(&lasting.clock));
+    let tester = Arc::new(tester);
+    tasks.spawn_service(Arc::clone(&tester).tend(tasks.clone()));
+    let ops = ops_listener.as_ref().map(local);
+    if let Some((listener, door)) = ops_listener.zip(ops_door) {
+        let (metrics, journal) = (Arc::clone(&lasting.metrics), Arc::clone(&lasting.journal));
+        let live = Arc::clone(&live);
+        let (tasks_of, beats) = (tasks.clone(), Arc::clone(&beats));
+        let door = Arc::new(door);
+        let ops = Ops {
+            metrics,
+            journal,
+            live,
+            tasks: tasks_of,
+            switch,
+            reloader,
+            tester,
+            token,
+            door,
+            beats,
+        };
+        tasks.spawn(admin_api::serve(ops, listener));
+    }
+    let shares = shares(&listeners, workers)?;
+    let old = Arc::new(Old::new(lasting.limits.sessions));
+    let (serving, tasks_of) = (Arc::clone(&live), tasks.clone());
+    let threads = tasks.workers(workers, &beats, move |worker| {
+        for (at, listener) in shares.get(worker).into_iter().flatten().enumerate() {
+            listener::begin(&serving, &old, &tasks_of, (at, listener));
+        }
+    });
+    let threads = threads.map_err(StartError::Threads)?;
+    tasks.spawn_service(watch(beats, Arc::clone(lasting)));
+    Ok(Running { listeners: shown, ops, live, lasting: Arc::clone(lasting), threads })
+}
+
+/// Says when a worker stalls and when it goes on, and when there are no more files or threads.
+async fn watch(beats: Arc<Heartbeats>, lasting: Arc<Lasting>) {
+    let mut turn = tokio::time::interval(WATCH);
+    let (mut known, mut lacked) = (BTreeSet::new(), None);
+    loop {
+        tokio::select! {
+            _ = turn.tick() => {}
+            () = lasting.tasks.halting() => return,
+        }
+        let lack = heartbeat::lack();
+        beats.note(lack.is_some());
+        lasting.metrics.resources_lacking.store(u64::from(lack.is_some()), Ordering::Relaxed);
+        match (lacked, lack) {
+            (None, Some(lack)) => tracing::error!(
+                lack,
+                "the process can have no more of these, so nobody new is served: raise its limits, or see \
+                 which program or user takes them"
+            ),
+            (Some(_), None) => tracing::warn!("the process can have files and threads again"),
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+        lacked = lack;
+        let stalled: BTreeSet<_> = beats.stalled().into_iter().map(|(worker, _)| worker).collect();
+        lasting.metrics.workers_stalled.store(stalled.len() as u64, Ordering::Relaxed);
+        for worker in stalled.difference(&known) {
+            lasting.metrics.worker_stalls.add(1);
+            tracing::error!(
+                worker,
+                "a worker has stalled: what it serves waits, and liveness is red until it goes on; see docs/operations.md, \
+                 \"Alive and ready\""
+            );
+        }
+        for worker in known.difference(&stalled) {
+            tracing::warn!(worker, "a worker goes on");
+        }
+        known = stalled;
+    }
+}
+
+/// Drops what nobody came back for.
+async fn sweep(live: Arc<Live>, tasks: Tasks) {
+    let mut turn = tokio::time::interval(SWEEP);
+    loop {
+        tokio::select! {
+            _ = turn.tick() => live.now().gateway.sweep(),
+            () = tasks.halting() => return,
+        }
+    }
+}
+
+impl Running {
+    /// Serves the client at standard input and output on the route `path`, or on the only one there
+    /// is, until it closes its end. It calls with the API key `key`, or without a credential.
+    ///
+    /// # Errors
+    /// When it is not clear which route is meant, or the client is not let in.
+    pub async fn serve_inside(
+        &self,
+        path: Option<&str>,
+        key: Option<&Secret>,
+    ) -> Result<(), ConsoleError> {
+        let (live, tasks) = (Arc::clone(&self.live), self.lasting.tasks.clone());
+        let console = Console::open(live, tasks, path, key, Tenancy::Single).await?;
+        console.serve(stdin(), stdout()).await
+    }
+
+    /// Serves the processes that clients start with the configuration `config`, too: they find this gateway by the
+    /// file that it leaves beside that. Where it can leave none, they run by themselves.
+    pub fn take_attachments(&self, config: &Path) {
+        let attachments = match Attachments::open(config) {
+            Ok(attachments) => attachments,
+            Err(error) => {
+                tracing::debug!(%error, "clients over stdio cannot be attached to this gateway");
+                return;
+            }
+        };
+        let (live, tasks) = (Arc::clone(&self.live), self.lasting.tasks.clone());
+        self.lasting.tasks.spawn_service(attachments.serve(live, tasks));
+    }
+
+    /// Is no longer ready, and goes on for as long as it takes others to notice.
+    pub async fn wane(&self) {
+        self.lasting.tasks.wane();
+        tokio::time::sleep(self.lasting.limits.lame_duck_time).await;
+    }
+
+    /// Has the end of the process watched over: it comes in time whatever the gateway computes then.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn watch_over(&self, begins: Begins) -> Result<Watchdog, StartError> {
+        let limits = &self.lasting.limits;
+        let within = limits.lame_duck_time + limits.drain_time + END;
+        let watchdog = Watchdog::start(Arc::clone(&self.lasting.journal), begins, within);
+        watchdog.map_err(StartError::Threads)
+    }
+
+    /// Stops: no new connections, a time for what is in flight, and the last record.
+    pub async fn stop(self) -> Stopped {
+        listener::drain(&self.lasting.tasks, self.lasting.limits.drain_time).await;
+        let stopped = joined(self.threads, JOIN).await;
+        self.lasting.journal.stop().await;
+        self.lasting.telemetry.stop().await;
+        stopped
+    }
+}
+
+/// How the gateway has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Stopped {
+    /// Nothing goes on.
+    Whole,
+    /// A worker is still held by something; it ends with the process.
+    Abandoned,
+}
+
+/// Waits for the workers to end, which they do at once unless something holds them.
+async fn joined(threads: Vec<JoinHandle<()>>, within: Duration) -> Stopped {
+    let ended = async {
+        while !threads.iter().all(JoinHandle::is_finished) {
+            tokio::time::sleep(TURN).await;
+        }
+    };
+    let mut stopped = Stopped::Whole;
+    if tokio::time::timeout(within, ended).await.is_err() {
+        tracing::error!("a worker did not end in time; its work is abandoned");
+        stopped = Stopped::Abandoned;
+    }
+    for thread in threads.into_iter().filter(JoinHandle::is_finished) {
+        if thread.join().is_err() {
+            tracing::error!("a worker ended in a panic");
+        }
+    }
+    stopped
+}
+
+/// Takes new certificates for a listener when its files change.
+async fn renew(acceptor: Arc<Acceptor>, name: Arc<str>, lasting: Arc<Lasting>) {
+    let mut turn = tokio::time::interval(tls::WATCH);
+    let (aside, mut stalled) = (Aside::default(), false);
+    loop {
+        tokio::select! {
+            _ = turn.tick() => {}
+            () = lasting.tasks.halting() => return,
+        }
+        let (files, now) = (Arc::clone(&acceptor), lasting.clock.now());
+        let renewed = aside.run(file::LOOK, move || files.renew(now)).await;
+        let late = renewed.is_err();
+        match renewed {
+            Ok(Ok(false)) => {}
+            Ok(Ok(true)) => tracing::info!(listener = %name, "new certificates are used"),
+            Ok(Err(error)) => {
+                let error = crate::base::error_chain::Chain(&error);
+                tracing::error!(listener = %name, %error, "new certificates cannot be used");
+            }
+            Err(error) if !stalled => {
+                tracing::error!(listener = %name, %error, "new certificates cannot be looked for");
+            }
+            Err(_) => {}
+        }
+        stalled = late;
+        lasting.metrics.certificate(&name, acceptor.ends());
+    }
+}
+
+/// Every listener for every worker: one queue of connections, taken from by whoever is free.
+type Shares = Arc<Vec<Vec<TcpListener>>>;
+
+fn shares(listeners: &[TcpListener], workers: usize) -> Result<Shares, StartError> {
+    let share = |listener: &TcpListener| {
+        let address = local(listener);
+        listener.try_clone().map_err(|cause| StartError::Bind {
+            address,
+            key: "`listeners[].address`".into(),
+            cause,
+        })
+    };
+    let shares = (0..workers).map(|_| listeners.iter().map(share).collect());
+    shares.collect::<Result<_, _>>().map(Arc::new)
+}
+
+/// The file that is run when none is named.
+#[must_use]
+pub fn quickstart() -> (PathBuf, &'static str) {
+    (PathBuf::from("quickstart.yaml"), include_str!("../../../config/quickstart.yaml"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::{Stopped, joined};
+
+    #[tokio::test]
+    async fn a_worker_that_is_held_does_not_hold_the_stop() {
+        let (end, wait) = mpsc::channel::<()>();
+        let quick = thread::spawn(|| {});
+        let held = thread::spawn(move || wait.recv().unwrap_or_default());
+        let stopped = joined(vec![quick, held], Duration::from_millis(1)).await;
+        assert_eq!(stopped, Stopped::Abandoned);
+        drop(end);
+        let quick = thread::spawn(|| {});
+        assert_eq!(joined(vec![quick], Duration::from_secs(20)).await, Stopped::Whole);
+    }
+}

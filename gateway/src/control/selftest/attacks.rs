@@ -1,0 +1,392 @@
+//! The attacks: each is sent through an exchange, as a client would send it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use policy::control::{Control, Ran};
+use policy::inspect::Detector;
+use policy::name::{RESERVED, ServerName};
+use policy::pipeline::Fate;
+use serde_json::{Value, json};
+
+use super::{Row, Seen, Verdict, Witness, broken};
+use crate::config::selftest_fixtures as own;
+use crate::config::settings::Scheme;
+use crate::config::settings::selftest::{GUARDED, PATH, Selftest};
+use crate::edge::admission::{Door, Peer};
+use crate::mcp::protocol::{Version, header, meta, method};
+use crate::serve::generation::Generation;
+
+/// Longest answer that is read.
+const LONGEST: usize = 1024 * 1024;
+/// How long one attack may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Who attacks one configuration.
+pub(super) struct Attacker<'a> {
+    generation: Arc<Generation>,
+    door: Arc<Door>,
+    selftest: &'a Selftest,
+    witness: Witness,
+    server: ServerName,
+    sent: AtomicUsize,
+}
+
+/// What came back.
+struct Came {
+    status: StatusCode,
+    text: String,
+    seen: Option<Seen>,
+}
+
+impl Came {
+    fn reason(&self) -> &'static str {
+        self.seen.as_ref().and_then(|seen| seen.reason).unwrap_or("none")
+    }
+
+    fn ran(&self, control: Control) -> bool {
+        self.seen.as_ref().map_or(Ran::default(), |seen| seen.ran).has(control)
+    }
+
+    fn found(&self, detector: Detector) -> bool {
+        self.seen.as_ref().is_some_and(|seen| seen.found.contains(&detector))
+    }
+
+    /// What became of an attack that `control` has to stop.
+    fn row(&self, control: Control, attack: &str, held: bool) -> Row {
+        let verdict = match (held, self.ran(control)) {
+            (true, _) => Verdict::Held,
+            (false, false) => Verdict::Off,
+            (false, true) => Verdict::Failed,
+        };
+        self.judged(control, attack, verdict)
+    }
+
+    /// The same where the policy says what becomes of what `detector` finds: `held` says whether it was
+    /// stopped.
+    fn found_row(
+        &self,
+        fate: Fate,
+        (control, detector): (Control, Detector),
+        attack: &str,
+        held: bool,
+    ) -> Row {
+        let verdict = match (fate, held, self.found(detector)) {
+            (Fate::Ignored, _, _) => Verdict::Off,
+            (Fate::Stopped | Fate::Recorded, true, _) => Verdict::Held,
+            (Fate::Recorded, false, true) => Verdict::Recorded,
+            // What was found and passes all the same does not hold.
+            (Fate::Stopped, false, true) => Verdict::Failed,
+            (Fate::Stopped | Fate::Recorded, false, false) => match self.ran(control) {
+                true => Verdict::Failed,
+                false => Verdict::Off,
+            },
+        };
+        self.judged(control, attack, verdict)
+    }
+
+    fn judged(&self, control: Control, attack: &str, verdict: Verdict) -> Row {
+        let note = match verdict {
+            Verdict::Held if self.reason() == "none" => "taken out".to_owned(),
+            Verdict::Held => self.reason().to_owned(),
+            Verdict::Recorded => "let through, and on record".to_owned(),
+            Verdict::Off => "switched off, or not asked".to_owned(),
+            Verdict::Failed => format!("it got through ({}, {})", self.status, self.reason()),
+        };
+        let took = self.seen.as_ref().map(|seen| seen.gateway).unwrap_or_default();
+        let attack = attack.to_owned();
+        Row { control: Some(control), attack, verdict, note, took, excepted: false }
+    }
+
+    /// The same where a denial with this reason is what holds.
+    fn denied(&self, control: Control, attack: &str, reason: &str) -> Row {
+        self.row(control, attack, self.reason() == reason)
+    }
+}
+
+impl<'a> Attacker<'a> {
+    pub(super) fn new(
+        generation: Arc<Generation>,
+        selftest: &'a Selftest,
+        witness: Witness,
+    ) -> Option<Self> {
+        let mut door = Door::plain("selftest".into(), vec![Scheme::ApiKey]);
+        // As over HTTP: what headers say has to be so.
+        door.plain = false;
+        let door = Arc::new(door);
+        let (server, sent) = (ServerName::parse(RESERVED).ok()?, AtomicUsize::new(0));
+        Some(Self { generation, door, selftest, witness, server, sent })
+    }
+
+    /// How many exchanges there were.
+    pub(super) fn sent(&self) -> usize {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// All of them.
+    pub(super) async fn attack(&self) -> Vec<Row> {
+        let plain = self.call(own::PLAIN, &json!({})).await;
+        if !plain.text.contains("done") {
+            let note = format!("its server does not answer: {} {}", plain.status, plain.reason());
+            return vec![broken(&note)];
+        }
+        let mut rows = Vec::new();
+        self.at_the_doors(&mut rows).await;
+        self.on_messages(&mut rows).await;
+        let list = self.list().await;
+        self.on_rules(&list, &mut rows).await;
+        self.on_definitions(&list, &mut rows).await;
+        self.on_arguments(&mut rows).await;
+        self.on_results(&mut rows).await;
+        rows
+    }
+
+    /// At each listener: another host, another page, nobody.
+    async fn at_the_doors(&self, rows: &mut Vec<Row>) {
+        for door in &self.generation.doors {
+            let name = &*door.name;
+            let body = message(1, method::TOOLS_LIST, &json!({}));
+            let Some(host) = door.host() else { continue };
+            let strange = self.request(&body, "attacker.example", &[]);
+            let came = self.send(door, strange).await;
+            let held = came.reason() == "host";
+            rows.push(came.row(Control::Door, &format!("host/{name}"), held));
+            let strange = self.request(&body, host, &[(ORIGIN, "https://attacker.example")]);
+            let came = self.send(door, strange).await;
+            let held = came.reason() == "origin";
+            rows.push(came.row(Control::Door, &format!("origin/{name}"), held));
+            let mut nobody = self.request(&body, host, &[]);
+            nobody.headers_mut().remove(AUTHORIZATION);
+            let came = self.send(door, nobody).await;
+            let held = came.status == StatusCode::UNAUTHORIZED;
+            let mut row = came.row(Control::Authentication, name, held);
+            if door.schemes.contains(&Scheme::Anonymous) {
+                (row.verdict, row.note) = (Verdict::Off, "anonymous callers are let in".to_owned());
+            }
+            rows.push(row);
+        }
+        let body = message(1, method::TOOLS_LIST, &json!({}));
+        let wrong = self.request(&body, "localhost", &[(AUTHORIZATION, "Bearer pcl_wrong")]);
+        let came = self.send(&self.door, wrong).await;
+        let held = came.status == StatusCode::UNAUTHORIZED;
+        rows.push(came.row(Control::Authentication, "wrong-key", held));
+    }
+
+    /// What is more than one message, says two things, or is too long; and sessions of others.
+    async fn on_messages(&self, rows: &mut Vec<Row>) {
+        let call = message(1, method::TOOLS_CALL, &json!({ "name": own::PLAIN, "arguments": {} }));
+        let named = |body: &str, name: &'static str| {
+            let mut request = self.request(body, "localhost", &[]);
+            request.headers_mut().insert(header::NAME, HeaderValue::from_static(name));
+            request
+        };
+        let twice = call.replacen("\"arguments\"", "\"arguments\":{},\"arguments\"", 1);
+        let came = self.send(&self.door, named(&twice, own::PLAIN)).await;
+        let held = came.status == StatusCode::BAD_REQUEST;
+        rows.push(came.row(Control::Message, "two-members", held));
+        let came = self.send(&self.door, named(&call, own::UNGRANTED)).await;
+        let held = !came.text.contains("done") && came.status == StatusCode::BAD_REQUEST;
+        rows.push(came.row(Control::Message, "other-header", held));
+        let long = " ".repeat(self.generation.gateway.limits.request_body + 1);
+        let came = self.send(&self.door, self.request(&long, "localhost", &[])).await;
+        let held = came.status == StatusCode::PAYLOAD_TOO_LARGE;
+        // It is refused before it is a message.
+        let mut row = came.row(Control::Message, "too-long", held);
+        if !held {
+            row.verdict = Verdict::Failed;
+        }
+        rows.push(row);
+        let list = json!({ "jsonrpc": "2.0", "id": 1, "method": method::TOOLS_LIST }).to_string();
+        let mut forged = self.request(&list, "localhost", &[]);
+        let headers = forged.headers_mut();
+        headers.insert(header::VERSION, HeaderValue::from_static(Version::LAST_LEGACY.as_str()));
+        headers.insert(header::SESSION, HeaderValue::from_static("somebody-elses"));
+        let came = self.send(&self.door, forged).await;
+        let held = came.status == StatusCode::NOT_FOUND;
+        rows.push(came.row(Control::Session, "forged", held));
+    }
+
+    async fn on_rules(&self, list: &str, rows: &mut Vec<Row>) {
+        let came = self.call(own::UNGRANTED, &json!({})).await;
+        rows.push(came.denied(Control::Rules, "not-granted", "not-granted"));
+        let unlisted = !has(list, own::UNGRANTED) && has(list, own::PLAIN);
+        rows.push(came.row(Control::Rules, "not-listed", unlisted));
+        let came = self.call(own::CONDITIONAL, &json!({ "n": 6 })).await;
+        rows.push(came.denied(Control::Rules, "condition", "forbidden"));
+        let route = self.generation.gateway.routes.get(GUARDED);
+        if route.is_some_and(|route| !route.guardrails.is_empty()) {
+            // They say what they like of it, if they say anything.
+            let came = self.call_at(GUARDED, own::PLAIN, &json!({})).await;
+            rows.push(came.row(Control::Guardrails, "asked", came.ran(Control::Guardrails)));
+        }
+        let came = self.call(own::REVOKED, &json!({})).await;
+        rows.push(came.denied(Control::Revocation, "tool", "revoked"));
+        let came = self.call(own::ATTENDED, &json!({})).await;
+        rows.push(came.denied(Control::Registry, "approval", "approval-required"));
+        // One of two, whatever was called before.
+        let first = self.call(own::RATED, &json!({})).await;
+        let second = self.call(own::RATED, &json!({})).await;
+        let limited = |came: &Came| came.reason() == "rate-limited";
+        let held = limited(&first) || limited(&second);
+        rows.push(second.row(Control::Rates, "too-often", held));
+    }
+
+    /// What the policy says becomes of what a detector finds.
+    fn fate(&self, control: Control, detector: Detector) -> Fate {
+        let policy = &self.generation.gateway.policy;
+        policy.fate(control, detector, &self.server)
+    }
+
+    async fn on_definitions(&self, list: &str, rows: &mut Vec<Row>) {
+        let pins = (Control::Pins, Detector::Pins);
+        for (tool, attack, reason) in [
+            (own::UNAPPROVED, "not-approved", "not-approved"),
+            (own::CHANGED, "changed", "definition-changed"),
+        ] {
+            let came = self.call(tool, &json!({})).await;
+            let held = came.reason() == reason;
+            rows.push(came.found_row(self.fate(pins.0, pins.1), pins, attack, held));
+        }
+        let came = self.call(own::LOOKALIKE, &json!({})).await;
+        let of = (Control::Shadowing, Detector::Shadowing);
+        let held = came.reason() == "shadowed" && came.found(of.1);
+        rows.push(came.found_row(self.fate(of.0, of.1), of, "reserved-name", held));
+        for (tool, detector) in own::POISONED {
+            let came = self.call(tool, &json!({})).await;
+            let of = (Control::Definitions, detector);
+            // What is taken out is not in the list, and nothing has to be denied.
+            let cleaned = has(list, tool) && !list.contains(mark(detector));
+            let withheld = came.reason() == "definition" && !has(list, tool);
+            let held = came.found(detector) && (withheld || cleaned);
+            rows.push(came.found_row(self.fate(of.0, of.1), of, detector.name(), held));
+        }
+    }
+
+    async fn on_arguments(&self, rows: &mut Vec<Row>) {
+        let came = self.call(own::STRICT, &json!({ "n": "seven" })).await;
+        let of = (Control::InputSchema, Detector::InputSchema);
+        let held = came.reason() == "arguments" && came.found(of.1);
+        rows.push(came.found_row(self.fate(of.0, of.1), of, "type", held));
+        let came = self.call(own::CONSTRAINED, &json!({ "path": "/srv/../etc/passwd" })).await;
+        let of = (Control::Constraints, Detector::Constraints);
+        let held = came.reason() == "arguments" && came.found(of.1);
+        rows.push(came.found_row(self.fate(of.0, of.1), of, "path", held));
+        for (detector, text) in own::SENT {
+            let came = self.call(own::HEAR, &json!({ "text": text })).await;
+            let of = (Control::Arguments, detector);
+            let held = came.found(detector) && !came.text.contains(own::ARRIVED);
+            rows.push(came.found_row(self.fate(of.0, of.1), of, detector.name(), held));
+        }
+    }
+
+    async fn on_results(&self, rows: &mut Vec<Row>) {
+        for (detector, _, marker) in own::SAID {
+            let came = self.call(own::SPEAK, &json!({ "what": detector.name() })).await;
+            let escaped = Value::from(marker).to_string();
+            let whole = came.text.contains(marker) || came.text.contains(escaped.trim_matches('"'));
+            let held = came.found(detector) && !whole;
+            let of = (Control::Results, detector);
+            rows.push(came.found_row(self.fate(of.0, of.1), of, detector.name(), held));
+        }
+        let came = self.call(own::MISSHAPEN, &json!({})).await;
+        let of = (Control::OutputSchema, Detector::OutputSchema);
+        let held = came.found(of.1) && !came.text.contains("seven");
+        rows.push(came.found_row(self.fate(of.0, of.1), of, "type", held));
+    }
+
+    async fn list(&self) -> String {
+        let body = message(1, method::TOOLS_LIST, &json!({}));
+        self.send(&self.door, self.request(&body, "localhost", &[])).await.text
+    }
+
+    async fn call(&self, tool: &str, arguments: &Value) -> Came {
+        self.call_at(PATH, tool, arguments).await
+    }
+
+    async fn call_at(&self, path: &'static str, tool: &str, arguments: &Value) -> Came {
+        let params = json!({ "name": tool, "arguments": arguments });
+        let mut request = self.request(&message(1, method::TOOLS_CALL, &params), "localhost", &[]);
+        *request.uri_mut() = http::Uri::from_static(path);
+        if let Ok(name) = HeaderValue::from_str(tool) {
+            request.headers_mut().insert(header::NAME, name);
+        }
+        self.send(&self.door, request).await
+    }
+
+    fn request(&self, body: &str, host: &str, more: &[(HeaderName, &str)]) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(Bytes::copy_from_slice(body.as_bytes())));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = http::Uri::from_static(PATH);
+        let called =
+            if body.contains(method::TOOLS_CALL) { method::TOOLS_CALL } else { method::TOOLS_LIST };
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(header::VERSION, HeaderValue::from_static(Version::V2026July.as_str()));
+        headers.insert(header::METHOD, HeaderValue::from_static(called));
+        let key = format!("Bearer {}", self.selftest.key.expose());
+        let values = [(HOST, host), (AUTHORIZATION, key.as_str())];
+        for (name, value) in values.iter().chain(more) {
+            headers.extend(HeaderValue::from_str(value).ok().map(|value| (name.clone(), value)));
+        }
+        for (name, value) in more {
+            headers.remove(name);
+            headers.extend(HeaderValue::from_str(value).ok().map(|value| (name.clone(), value)));
+        }
+        request
+    }
+
+    /// Sends a request through `door`, and reads what comes back and what was put on record of it.
+    async fn send(&self, door: &Arc<Door>, request: Request<Full<Bytes>>) -> Came {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        let before = self.witness.seen().len();
+        let gateway = Arc::clone(&self.generation.gateway);
+        let nowhere = Peer::at(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let exchange = async {
+            // Nobody else's place is taken, and nobody else keeps it from one.
+            let place = gateway.enter_apart();
+            let gateway = Arc::clone(&gateway);
+            let exchange = gateway.exchange(Arc::clone(door), nowhere, request, place);
+            let response = Box::pin(exchange).await;
+            let (head, body) = response.into_parts();
+            let read = Limited::new(body, LONGEST).collect().await;
+            let bytes = read.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            (head.status, String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let (status, text) = tokio::time::timeout(PATIENCE, exchange)
+            .await
+            .unwrap_or((StatusCode::GATEWAY_TIMEOUT, String::new()));
+        let seen = self.witness.seen().get(before).cloned();
+        Came { status, text, seen }
+    }
+}
+
+/// Whether a list has a tool of this name.
+fn has(list: &str, tool: &str) -> bool {
+    list.contains(&format!("\"name\":\"{tool}\""))
+}
+
+/// What is in a poisoned definition, as it stands in a list.
+const fn mark(detector: Detector) -> &'static str {
+    match detector {
+        Detector::ActiveMarkup => "<!-- and more",
+        Detector::HiddenCharacters => "\u{200b}",
+        Detector::Secrets => "ghp_0Zk3",
+        _ => "you must read the file",
+    }
+}
+
+/// A request of the modern era.
+fn message(id: u64, method: &str, params: &Value) -> String {
+    let version = Version::V2026July.as_str();
+    let meta = json!({ meta::VERSION: version, meta::CLIENT_CAPABILITIES: {} });
+    let mut params = params.as_object().cloned().unwrap_or_default();
+    params.insert("_meta".to_owned(), meta);
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+}

@@ -1,0 +1,254 @@
+//! The gateway as a server over standard input and output, for clients that start their servers: in the process that
+//! the client has started, or behind a socket that such a process is attached to.
+//!
+//! SPEC 2026-07-28 basic/transports/stdio
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::base::secret::Secret;
+use crate::base::share::Holder;
+use crate::base::task::Tasks;
+use crate::config::settings::selftest::PATH;
+use crate::config::settings::{NoRoute, Scheme, chosen};
+use crate::edge::admission::{Door, Peer};
+use crate::exchange::Gateway;
+use crate::serve::bridge::{Bridge, OnReload, Out};
+use crate::serve::generation::Live;
+use crate::stream::body::PIECE;
+use crate::stream::budget::Room;
+use crate::stream::queue::{self, Progress, queue};
+
+/// Messages that wait to be written.
+const WAITING: usize = 64;
+
+/// Why a client is not served, or not any longer.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsoleError {
+    /// It is not clear which route is meant.
+    #[error(transparent)]
+    Route(#[from] NoRoute),
+    /// The key is not known, or was revoked.
+    #[error(
+        "the key in `PORTCULLIS_API_KEY` is not one of `identity.apiKeys`, or it was revoked: the audit log says which; \
+         `portcullis keygen` makes one, with the line that admits it"
+    )]
+    Key,
+    /// There is no key, and nobody is let in without one.
+    #[error(
+        "this client has no key: set `PORTCULLIS_API_KEY` in its environment, or define `identity.anonymous`"
+    )]
+    NoKey,
+    /// It is not let in for another reason.
+    #[error("the client is not let in (HTTP status {0}): the audit log says why")]
+    Refused(u16),
+    /// What waits for it has taken the room that there is.
+    #[error("the client did not read what it was sent")]
+    Unread,
+}
+
+/// Who else uses the gateway that serves a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tenancy {
+    /// Nobody: the process is the client's own. It may read as slowly as it likes.
+    Single,
+    /// Others, whose share of the gateway a client that does not read must not hold: it is cut off.
+    Multi,
+}
+
+/// One client.
+#[derive(Debug)]
+pub struct Console {
+    live: Arc<Live>,
+    /// The tasks of the process, whichever configuration is in force.
+    tasks: Tasks,
+    gateway: Arc<Gateway>,
+    bridge: Arc<Bridge>,
+    credentials: HeaderMap,
+    has_key: bool,
+    messages: queue::Receiver,
+}
+
+impl Console {
+    /// A client for the route `path`, or for the only one there is. It calls with the API key `key`, or without a
+    /// credential; whether it is let in is decided here, before anything of it is read. `tenancy` says whether it
+    /// shares the gateway with others.
+    ///
+    /// # Errors
+    /// When there is no such route, or it is not let in.
+    pub async fn open(
+        live: Arc<Live>,
+        tasks: Tasks,
+        path: Option<&str>,
+        key: Option<&Secret>,
+        tenancy: Tenancy,
+    ) -> Result<Self, ConsoleError> {
+        let gateway = Arc::clone(&live.now().gateway);
+        let known =
+            gateway.routes.keys().map(|path| &**path).filter(|path| !path.starts_with(PATH));
+        let path = chosen(path, known)?;
+        let path = path.parse::<Uri>().map_err(|_odd| {
+            ConsoleError::Route(NoRoute { asked: Some(path.into()), known: Vec::new() })
+        })?;
+        let mut credentials = HeaderMap::new();
+        if let Some(key) = key {
+            let value = HeaderValue::try_from(format!("Bearer {}", key.expose()));
+            let value = value.map_err(|_odd| ConsoleError::Key)?;
+            credentials.insert(AUTHORIZATION, value);
+        }
+        let scheme = if key.is_some() { Scheme::ApiKey } else { Scheme::Anonymous };
+        let door = Arc::new(Door::plain("stdio".into(), vec![scheme]));
+        let nowhere = Peer::at(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
+        let room = gateway.conversations.room(&Holder::network(nowhere.address.ip()));
+        let (queue, messages) = queue(Room { events: WAITING, ..room });
+        let patience = match tenancy {
+            Tenancy::Single => None,
+            Tenancy::Multi => Some(gateway.limits.write_time),
+        };
+        let on_reload = OnReload::Continues;
+        let out = Out { queue, write: |message| message, patience, on_reload };
+        let bridge = Bridge::new(Arc::clone(&gateway), door, nowhere, path, out);
+        let has_key = key.is_some();
+        if let Err(status) = bridge.admitted(&credentials).await {
+            return Err(refused(status, has_key));
+        }
+        Ok(Self { live, tasks, gateway, bridge, credentials, has_key, messages })
+    }
+
+    /// Serves the client until it closes its end, or the gateway stops. `output` is closed at the end, even where the
+    /// client does not read.
+    ///
+    /// # Errors
+    /// When its credential is refused on the way, which it has been told, or when it is cut off because it does not
+    /// read. Nothing more is taken from it.
+    pub async fn serve(
+        mut self,
+        input: impl AsyncRead + Unpin,
+        output: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<(), ConsoleError> {
+        let (written, mut all_written) = mpsc::channel::<()>(1);
+        let messages = self.messages;
+        let over = CancellationToken::new();
+        let _ends_writing = over.clone().drop_guard();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = write(messages, output) => {}
+                () = over.cancelled() => {}
+            }
+            drop(written);
+        });
+        let limit = self.gateway.limits.request_body;
+        let mut lines = Lines { input: BufReader::new(input), text: Vec::new(), limit };
+        let mut ended = Ok(());
+        loop {
+            let line = tokio::select! {
+                line = lines.next() => line,
+                () = self.bridge.has_been_refused() => {
+                    ended = Err(refused(StatusCode::UNAUTHORIZED, self.has_key));
+                    None
+                }
+                () = self.bridge.has_been_cut() => {
+                    ended = Err(ConsoleError::Unread);
+                    None
+                }
+                () = self.gateway.tasks.stopping() => {
+                    if self.tasks.is_retired() {
+                        break;
+                    }
+                    (self.gateway, self.bridge) =
+                        moved(&self.live, &self.bridge, &self.credentials);
+                    continue;
+                }
+            };
+            let Some(line) = line else { break };
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let mut left = self.bridge.take(line, &self.credentials).await;
+            while let Some(line) = left.take() {
+                if self.tasks.is_retired() {
+                    break;
+                }
+                (self.gateway, self.bridge) = moved(&self.live, &self.bridge, &self.credentials);
+                left = self.bridge.take(line, &self.credentials).await;
+            }
+        }
+        self.bridge.end(&self.credentials).await;
+        let patience = if matches!(ended, Err(ConsoleError::Unread)) {
+            Duration::ZERO
+        } else {
+            self.gateway.limits.drain_time.min(Duration::from_secs(2))
+        };
+        drop(self.bridge);
+        // What is under way in the legacy era goes on to its end, but not for ever.
+        drop(tokio::time::timeout(patience, all_written.recv()).await);
+        ended
+    }
+}
+
+/// The gateway of the configuration that is in force, and the client as one of it.
+fn moved(live: &Live, bridge: &Bridge, credentials: &HeaderMap) -> (Arc<Gateway>, Arc<Bridge>) {
+    let gateway = Arc::clone(&live.now().gateway);
+    let bridge = bridge.moved(Arc::clone(&gateway), credentials);
+    (gateway, bridge)
+}
+
+/// Why a client is not let in, for the one who reads its error output.
+const fn refused(status: StatusCode, has_key: bool) -> ConsoleError {
+    match (status, has_key) {
+        (StatusCode::UNAUTHORIZED, true) => ConsoleError::Key,
+        (StatusCode::UNAUTHORIZED, false) => ConsoleError::NoKey,
+        (status, _) => ConsoleError::Refused(status.as_u16()),
+    }
+}
+
+async fn write(mut messages: queue::Receiver, mut output: impl AsyncWrite + Unpin) {
+    while let Some(piece) = messages.piece(PIECE).await {
+        let mut text = Vec::with_capacity(piece.len() + 1);
+        // A message has no line end inside; in JSON a space means the same.
+        text.extend(piece.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }));
+        let is_whole = messages.progress() != Progress::Within;
+        if is_whole {
+            text.push(b'\n');
+        }
+        if output.write_all(&text).await.is_err() || is_whole && output.flush().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Lines of a client. What was read of one is kept where the wait for the rest is given up.
+struct Lines<R> {
+    input: BufReader<R>,
+    text: Vec<u8>,
+    limit: usize,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    /// The next line; `None` at the end of the input. A line that is too long is read to its end and cut, so
+    /// that it is refused as what it is and the next line is read well.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            let buffer = self.input.fill_buf().await.ok()?;
+            if buffer.is_empty() {
+                return (!self.text.is_empty()).then(|| std::mem::take(&mut self.text).into());
+            }
+            let end = memchr::memchr(b'\n', buffer);
+            let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
+            let room = (self.limit + 1).saturating_sub(self.text.len());
+            self.text.extend_from_slice(part.get(..room.min(part.len())).unwrap_or_default());
+            let used = part.len() + usize::from(end.is_some());
+            self.input.consume(used);
+            if end.is_some() {
+                return Some(std::mem::take(&mut self.text).into());
+            }
+        }
+    }
+}

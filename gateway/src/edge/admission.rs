@@ -1,0 +1,311 @@
+//! Who may knock: the names a listener answers to and the pages that may call it.
+//!
+//! A browser that was made to take an attacker's name for our address sends that name in `Host`,
+//! and the page's origin in `Origin` (DNS rebinding; vectors AV-71 to AV-76, control C05).
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use http::header::{HOST, ORIGIN, UPGRADE};
+use http::request::Parts;
+use http::{HeaderValue, Method, Version};
+
+use crate::config::settings::{Forwarded, Listener, Ops, Scheme};
+use crate::crypto::x509::Certificate;
+use crate::edge::failure::Failure;
+use crate::edge::tls::Acceptor;
+use crate::identity::Memo;
+use crate::identity::resource::Resource;
+use crate::mcp::wire::headers::{Single, single};
+use crate::net::http2::Vouched;
+
+/// Whoever is at the other end of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// The certificate it has shown.
+    pub certificate: Option<Arc<Certificate>>,
+    /// What is known of the credential it showed last.
+    pub memo: Arc<Memo>,
+    /// Whether a request on the connection was authenticated, where that opens the windows of HTTP/2.
+    pub vouched: Option<Arc<Vouched>>,
+}
+
+impl Peer {
+    /// Somebody who has shown no certificate.
+    #[must_use]
+    pub fn at(address: SocketAddr) -> Self {
+        Self { address, certificate: None, memo: Arc::default(), vouched: None }
+    }
+}
+
+/// What a listener lets in.
+#[derive(Debug)]
+pub struct Door {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The ways to authenticate.
+    pub schemes: Vec<Scheme>,
+    hosts: BTreeSet<Box<str>>,
+    origins: BTreeSet<Box<str>>,
+    loopback: bool,
+    /// It answers to any address: a page cannot be made to take one for another.
+    addressed: bool,
+    /// Messages come without the headers that repeat what they say.
+    pub plain: bool,
+    /// What clients of OAuth know the routes as, by path.
+    pub resources: Arc<HashMap<Box<str>, Resource>>,
+    /// Who may tell certificates of clients.
+    pub forwarded: Option<Forwarded>,
+    /// TLS, where it is spoken.
+    pub tls: Option<Arc<Acceptor>>,
+}
+
+impl Door {
+    /// The door of a listener.
+    #[must_use]
+    pub fn new(
+        listener: &Listener,
+        resources: HashMap<Box<str>, Resource>,
+        tls: Option<Arc<Acceptor>>,
+    ) -> Self {
+        Self {
+            resources: Arc::new(resources),
+            forwarded: listener.forwarded.clone(),
+            tls,
+            name: Arc::from(&*listener.name),
+            schemes: listener.schemes.clone(),
+            hosts: listener.hosts.clone(),
+            origins: listener.origins.clone(),
+            loopback: listener.address.ip().is_loopback(),
+            addressed: false,
+            plain: false,
+        }
+    }
+
+    /// Lets a request in, or not.
+    ///
+    /// # Errors
+    /// When it names another host, comes from another origin or wants another protocol.
+    pub fn admit(&self, head: &Parts) -> Result<(), Failure> {
+        let Single::Value(host) = single(&head.headers, HOST.as_str()) else {
+            return Err(Failure::Host);
+        };
+        let target = head.uri.authority().map(http::uri::Authority::as_str);
+        if target.is_some_and(|target| !target.eq_ignore_ascii_case(host)) || !self.answers_to(host)
+        {
+            return Err(Failure::Host);
+        }
+        match single(&head.headers, ORIGIN.as_str()) {
+            Single::Absent => {}
+            Single::Value(origin) if self.may_call(origin, host) => {}
+            Single::Value(_) | Single::Bad => return Err(Failure::Origin),
+        }
+        let upgrade = head.headers.contains_key(UPGRADE) || head.method == Method::CONNECT;
+        if upgrade || head.version < Version::HTTP_11 {
+            return Err(Failure::Upgrade);
+        }
+        Ok(())
+    }
+
+    /// The door of the operator's listener. Probes and collectors know it by its address, which may be that of
+    /// any of the machine's networks.
+    #[must_use]
+    pub fn of_operator(ops: &Ops) -> Self {
+        let door = Self::plain("ops".into(), Vec::new());
+        let loopback = ops.address.ip().is_loopback();
+        Self { hosts: ops.hosts.clone(), loopback, addressed: true, plain: false, ..door }
+    }
+
+    /// A door for messages that came through this one in another transport.
+    #[must_use]
+    pub fn inside(&self) -> Self {
+        let inside = Self::plain(Arc::clone(&self.name), self.schemes.clone());
+        Self { resources: Arc::clone(&self.resources), ..inside }
+    }
+
+    /// A door that no connection comes through.
+    #[must_use]
+    pub fn plain(name: Arc<str>, schemes: Vec<Scheme>) -> Self {
+        let hosts = ["localhost".into()].into();
+        Self {
+            name,
+            schemes,
+            hosts,
+            origins: BTreeSet::new(),
+            loopback: true,
+            addressed: false,
+            plain: true,
+            resources: Arc::default(),
+            forwarded: None,
+            tls: None,
+        }
+    }
+
+    /// A host it answers to.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        self.hosts.first().map(|host| &**host)
+    }
+
+    /// The origin to be named in the answer, when the request came from a page that may call.
+    #[must_use]
+    pub fn origin(&self, head: &http::HeaderMap) -> Option<HeaderValue> {
+        let origin = head.get(ORIGIN)?;
+        let listed = origin.to_str().is_ok_and(|origin| self.origins.contains(origin));
+        listed.then(|| origin.clone())
+    }
+
+    fn answers_to(&self, host: &str) -> bool {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            // The last colon belongs to an address in brackets, or to something that is no host.
+            Some(_) | None => host,
+        };
+        self.hosts.contains(name.to_ascii_lowercase().as_str())
+            || self.addressed && is_address(name)
+    }
+
+    const fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https://" } else { "http://" }
+    }
+
+    /// What clients of OAuth know the route at `path` as.
+    #[must_use]
+    pub fn resource(&self, path: &str) -> Option<&Resource> {
+        if self.resources.is_empty() { None } else { self.resources.get(path) }
+    }
+
+    /// A listed origin, or, on a loopback listener, a page that the listener itself would serve.
+    fn may_call(&self, origin: &str, host: &str) -> bool {
+        self.origins.contains(origin)
+            || (self.loopback && origin.strip_prefix(self.scheme()) == Some(host))
+    }
+}
+
+/// Whether a host is an address of one machine, as a URL has it.
+fn is_address(host: &str) -> bool {
+    let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let address = match inner {
+        Some(inner) => inner.parse().map(IpAddr::V6),
+        None => host.parse().map(IpAddr::V4),
+    };
+    address.is_ok_and(|address| !address.is_unspecified())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Door;
+    use crate::config::settings::{Listener, Ops};
+    use http::Request;
+    use std::collections::HashMap;
+
+    fn admits(uri: &str, headers: &[(&str, &str)]) -> Result<(), &'static str> {
+        admits_at("127.0.0.1:8080", uri, headers)
+    }
+
+    fn admits_at(address: &str, uri: &str, headers: &[(&str, &str)]) -> Result<(), &'static str> {
+        let listener = Listener {
+            public: None,
+            tls: None,
+            forwarded: None,
+            name: "main".into(),
+            address: address.parse().unwrap(),
+            schemes: Vec::new(),
+            hosts: ["localhost", "127.0.0.1", "[::1]", "gw.example"].map(Into::into).into(),
+            origins: ["https://good.example".into()].into(),
+        };
+        let door = Door::new(&listener, HashMap::new(), None);
+        let mut request = Request::post(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        door.admit(&head).map_err(|failure| failure.reason())
+    }
+
+    #[test]
+    fn the_operators_listener_is_known_by_its_names_and_by_any_address() {
+        let address = "0.0.0.0:9901".parse().unwrap();
+        let hosts = ["localhost", "gateway"].map(Into::into).into();
+        let door = Door::of_operator(&Ops { address, hosts, token: None });
+        for (host, origin, expected) in [
+            ("10.0.0.7:9901", None, Ok(())),
+            ("[fd00::7]:9901", None, Ok(())),
+            ("localhost", None, Ok(())),
+            ("Gateway:9901", None, Ok(())),
+            ("evil.example:9901", None, Err("host")),
+            ("10.0.0.7.evil.example", None, Err("host")),
+            ("0.0.0.0:9901", None, Err("host")),
+            ("167772167", None, Err("host")),
+            ("10.0.0.7:9901", Some("http://evil.example"), Err("origin")),
+            ("10.0.0.7:9901", Some("http://10.0.0.7:9901"), Err("origin")),
+        ] {
+            let mut request = Request::get("/readyz").header("host", host);
+            if let Some(origin) = origin {
+                request = request.header("origin", origin);
+            }
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            let came = door.admit(&head).map_err(|failure| failure.reason());
+            assert_eq!(came, expected, "{host} {origin:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_the_listener_itself_may_call_on_loopback_alone() {
+        let own = [("host", "gw.example:8080"), ("origin", "http://gw.example:8080")];
+        for address in ["127.0.0.1:8080", "127.9.9.9:8080", "[::1]:8080"] {
+            assert_eq!(admits_at(address, "/mcp", &own), Ok(()), "{address}");
+        }
+        // Elsewhere anybody may have put a page there: only origins that are listed may call.
+        for address in ["192.0.2.7:8080", "0.0.0.0:8080", "[::]:8080", "[2001:db8::7]:8080"] {
+            assert_eq!(admits_at(address, "/mcp", &own), Err("origin"), "{address}");
+            let listed = [own[0], ("origin", "https://good.example")];
+            assert_eq!(admits_at(address, "/mcp", &listed), Ok(()), "{address}");
+        }
+    }
+
+    #[test]
+    fn hosts_and_origins() {
+        let host = ("host", "gw.example");
+        for (uri, headers, expected) in [
+            ("/mcp", &[host] as &[_], Ok(())),
+            ("/mcp", &[("host", "GW.example:8443")], Ok(())),
+            ("/mcp", &[("host", "[::1]:8080")], Ok(())),
+            ("/mcp", &[("host", "127.0.0.1")], Ok(())),
+            ("http://gw.example/mcp", &[host], Ok(())),
+            ("/mcp", &[], Err("host")),
+            ("/mcp", &[("host", "evil.example")], Err("host")),
+            ("/mcp", &[("host", "gw.example.evil.example")], Err("host")),
+            ("/mcp", &[("host", "gw.example.")], Err("host")),
+            ("/mcp", &[("host", "evil.example:gw.example")], Err("host")),
+            ("/mcp", &[("host", "0.0.0.0")], Err("host")),
+            ("/mcp", &[("host", "2130706433")], Err("host")),
+            ("/mcp", &[host, host], Err("host")),
+            ("http://evil.example/mcp", &[host], Err("host")),
+            ("/mcp", &[host, ("origin", "https://good.example")], Ok(())),
+            ("/mcp", &[("host", "localhost:8080"), ("origin", "http://localhost:8080")], Ok(())),
+            (
+                "/mcp",
+                &[("host", "localhost:8080"), ("origin", "http://localhost:9999")],
+                Err("origin"),
+            ),
+            ("/mcp", &[host, ("origin", "null")], Err("origin")),
+            ("/mcp", &[host, ("origin", "http://good.example")], Err("origin")),
+            ("/mcp", &[host, ("origin", "https://good.example:8443")], Err("origin")),
+            ("/mcp", &[host, ("origin", "https://good.example.evil")], Err("origin")),
+            ("/mcp", &[host, ("origin", "https://GOOD.example")], Err("origin")),
+            ("/mcp", &[host, ("origin", "https://x@good.example")], Err("origin")),
+            (
+                "/mcp",
+                &[host, ("origin", "https://good.example"), ("origin", "https://good.example")],
+                Err("origin"),
+            ),
+            ("/mcp", &[host, ("upgrade", "websocket")], Err("upgrade")),
+        ] {
+            assert_eq!(admits(uri, headers), expected, "{uri} {headers:?}");
+        }
+    }
+}

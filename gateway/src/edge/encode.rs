@@ -1,0 +1,548 @@
+//! Answers to clients, written for the era they ask in.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use policy::json::{Fragment, Value};
+use policy::name::ServerName;
+use policy::offer::Kind;
+
+use crate::edge::denial::ToolDenial;
+use crate::edge::failure::{Public, SOON};
+use crate::mcp::protocol::{Era, LEVELS, code, meta, method};
+use crate::mcp::wire::{self, Id, Notification, Object, Outcome};
+use crate::stream::body::Body;
+use crate::stream::sse;
+use crate::upstream::{Listing, Question, Written};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+
+/// An answer that is one JSON object.
+pub fn json(body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
+
+/// An answer that is a stream of events.
+pub fn events(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, EVENTS);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // SPEC 2026-07-28 basic/transports/streamable-http#receiving-messages
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// An answer that is one JSON object, as a stream of one event.
+pub fn one_event(response: Response<Body>) -> Response<Body> {
+    events(sse::encode(&joined(response.into_body())).into())
+}
+
+/// An answer without a body.
+pub fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// An answer without a body while there is nobody to serve the request.
+pub fn unavailable() -> Response<Body> {
+    let mut response = empty(StatusCode::SERVICE_UNAVAILABLE);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(SOON));
+    response
+}
+
+/// An error.
+pub fn error(public: &Public, id: Option<&Id>) -> Response<Body> {
+    let mut response = json(wire::error(id, public.code, &public.message, public.data.as_deref()));
+    *response.status_mut() = public.status;
+    let headers = response.headers_mut();
+    match public.status {
+        StatusCode::UNAUTHORIZED if public.challenge.is_none() => {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        StatusCode::METHOD_NOT_ALLOWED => {
+            headers.insert(ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
+        }
+        _ => {}
+    }
+    // Each of these says when to come back; in a session a status of 200 says the same.
+    let comes_back =
+        [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&public.status);
+    let wait = public.retry_after.or(comes_back.then_some(SOON));
+    headers.extend(wait.map(|wait| (RETRY_AFTER, HeaderValue::from(wait))));
+    headers.extend(public.challenge.clone().map(|challenge| (WWW_AUTHENTICATE, challenge)));
+    let nonce = public.nonce.clone();
+    headers.extend(nonce.map(|nonce| (HeaderName::from_static("dpop-nonce"), nonce)));
+    response
+}
+
+/// The answer to `ping`.
+pub fn pong(id: &Id) -> Response<Body> {
+    let mut out = wire::head(Some(id), 16);
+    out.extend_from_slice(br#""result":{}}"#);
+    json(out)
+}
+
+/// A result with nothing in it.
+pub fn nothing(id: &Id) -> Response<Body> {
+    pong(id)
+}
+
+/// A list: what of each listing is shown, and what stands beside it. `missing` names the servers whose part is not there.
+///
+/// The definitions are not copied; the envelope is written around them. A list that lacks the part
+/// of some server says so and is stale at once.
+pub fn list(
+    id: &Id,
+    era: Era,
+    kind: Kind,
+    shown: &[(Arc<Listing>, Arc<Written>)],
+    (extra, missing): (&[(Box<str>, Fragment)], &[ServerName]),
+) -> Response<Body> {
+    let mut parts = VecDeque::new();
+    let mut out = wire::head(Some(id), 256);
+    out.extend_from_slice(br#""result":{"#);
+    if era == Era::Modern {
+        out.extend_from_slice(br#""resultType":"complete","#);
+    }
+    out.push(b'"');
+    out.extend_from_slice(kind.list().as_bytes());
+    out.extend_from_slice(br#"":["#);
+    let mut empty = true;
+    for (_, written) in shown.iter().filter(|(_, written)| !written.offers.is_empty()) {
+        if !std::mem::replace(&mut empty, false) {
+            out.push(b',');
+        }
+        parts.push_back(Bytes::from(std::mem::take(&mut out)));
+        parts.push_back(written.offers.clone());
+    }
+    out.push(b']');
+    let mut result = Object::resume(&mut out);
+    if era == Era::Modern {
+        let ttl = shown.iter().map(|(listing, _)| listing.ttl()).min();
+        let ttl = ttl.filter(|_| missing.is_empty()).unwrap_or(0);
+        result.raw("ttlMs", itoa::Buffer::new().format(ttl));
+        // What one caller sees is not for another.
+        result.text("cacheScope", "private");
+    }
+    for (key, value) in extra.iter().filter(|(key, _)| missing.is_empty() || &**key != "_meta") {
+        result.raw(key, value.value().raw());
+    }
+    if !missing.is_empty() {
+        let mut meta = Object::open(result.key("_meta"));
+        let names = meta.key(meta::PARTIAL);
+        names.push(b'[');
+        for (n, server) in missing.iter().enumerate() {
+            if n > 0 {
+                names.push(b',');
+            }
+            policy::json::write_string(names, server.as_str());
+        }
+        names.push(b']');
+        meta.close();
+    }
+    out.extend_from_slice(b"}}");
+    parts.push_back(out.into());
+    json(Body::Parts(parts))
+}
+
+/// What something of a server is called on the route.
+pub type Rename<'a> = &'a dyn Fn(Kind, &str) -> Option<String>;
+
+/// A result as it came, in the envelope of our answer, with what its era wants added and what its
+/// era does not know left out, and some strings replaced. `cacheable` results say for how long they
+/// are good (modern).
+///
+/// SPEC 2026-07-28 basic#resulttype, server/utilities/caching#cacheable-results
+pub fn result(
+    id: &Id,
+    era: Era,
+    result: &Fragment,
+    cacheable: bool,
+    renamed: &[(Range<usize>, String)],
+) -> Body {
+    let value = result.value();
+    let has = |key: &str| value.get(key).is_some();
+    let modern = era == Era::Modern;
+    let mut added = Vec::new();
+    if modern && !has("resultType") {
+        added.push(("resultType", r#""complete""#));
+    }
+    if modern && cacheable && !has("ttlMs") {
+        added.push(("ttlMs", "0"));
+    }
+    if modern && cacheable && !has("cacheScope") {
+        added.push(("cacheScope", r#""private""#));
+    }
+    let foreign = |key: &str| {
+        !modern && (key == "resultType" || cacheable && matches!(key, "ttlMs" | "cacheScope"))
+    };
+    let drops = value.members().any(|(key, _)| foreign(&key));
+    let mut parts = VecDeque::with_capacity(4);
+    // A vector that grows keeps up to twice of what is in it.
+    let mut out = wire::head(Some(id), if drops { 1024 + value.span().len() } else { 96 });
+    out.extend_from_slice(br#""result":"#);
+    if drops {
+        let mut object = Object::open(&mut out);
+        for (key, member) in value.members().filter(|(key, _)| !foreign(key)) {
+            spliced(object.key(&key), member, renamed);
+        }
+        object.close();
+        parts.push_back(out.into());
+    } else {
+        let empty = value.members().next().is_none();
+        if !added.is_empty() {
+            let mut object = Object::open(&mut out);
+            added.iter().for_each(|(key, text)| object.raw(key, text));
+            out.push(if empty { b' ' } else { b',' });
+        }
+        let skip = usize::from(!added.is_empty());
+        if renamed.is_empty() {
+            parts.push_back(out.into());
+            parts.push_back(value.raw_bytes().slice(skip..));
+        } else {
+            let names: usize = renamed.iter().map(|(_, name)| name.len() + 2).sum();
+            let mut whole = Vec::with_capacity(value.span().len() + names);
+            spliced(&mut whole, value, renamed);
+            parts.push_back(out.into());
+            parts.push_back(Bytes::from(whole).slice(skip..));
+        }
+    }
+    parts.push_back(Bytes::from_static(b"}"));
+    Body::Parts(parts)
+}
+
+/// A denied call of a tool as a whole answer.
+#[must_use]
+pub fn denied_call(id: &Id, era: Era, denial: &ToolDenial) -> Response<Body> {
+    let mut response = json(tool_error(id, era, denial));
+    let wait = denial.retry_after.map(HeaderValue::from);
+    response.headers_mut().extend(wait.map(|wait| (RETRY_AFTER, wait)));
+    response
+}
+
+/// The result of a call of a tool that says to the model why there is none.
+///
+/// SPEC 2026-07-28 server/tools#error-handling
+#[must_use]
+pub fn tool_error(id: &Id, era: Era, denial: &ToolDenial) -> Body {
+    let mut out = wire::head(Some(id), 192 + denial.text.len() + denial.meta.len());
+    out.extend_from_slice(br#""result":{"#);
+    if era == Era::Modern {
+        out.extend_from_slice(br#""resultType":"complete","#);
+    }
+    out.extend_from_slice(br#""isError":true,"content":[{"type":"text","text":"#);
+    policy::json::write_string(&mut out, &denial.text);
+    out.extend_from_slice(b"}]");
+    let mut result = Object::resume(&mut out);
+    let mut meta = Object::open(result.key("_meta"));
+    meta.raw(meta::DENIAL, &denial.meta);
+    meta.close();
+    result.close();
+    out.push(b'}');
+    out.into()
+}
+
+/// The response, as the last of its connection unless that can go on (RFC 9112 section 9.6). Over HTTP/2 a
+/// stream has no other request after it, and [`crate::net::http2::server`] takes the header out.
+#[must_use]
+pub fn last_unless(goes_on: bool, mut response: Response<Body>) -> Response<Body> {
+    if !goes_on {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// The URIs in a result that lead to resources of its server, and what they are on the route.
+#[must_use]
+pub fn links(result: Value<'_>, rename: Rename<'_>) -> Vec<(Range<usize>, String)> {
+    let mut found = Vec::new();
+    let mut link = |holder: Value<'_>| {
+        let uri = holder.get("uri");
+        let name = uri.and_then(Value::as_str).and_then(|uri| rename(Kind::Resource, &uri));
+        found.extend(uri.zip(name).map(|(uri, name)| (uri.span(), name)));
+    };
+    let mut block = |block: Value<'_>| match block.get("type").and_then(Value::as_str).as_deref() {
+        Some("resource_link") => link(block),
+        Some("resource") => block.get("resource").into_iter().for_each(&mut link),
+        _ => {}
+    };
+    result.get("content").into_iter().flat_map(Value::items).for_each(&mut block);
+    for message in result.get("messages").into_iter().flat_map(Value::items) {
+        match message.get("content") {
+            Some(content) if content.is_object() => block(content),
+            Some(content) => content.items().for_each(&mut block),
+            None => {}
+        }
+    }
+    result.get("contents").into_iter().flat_map(Value::items).for_each(&mut link);
+    found
+}
+
+/// A value with some strings in it replaced.
+fn spliced(out: &mut Vec<u8>, value: Value<'_>, replaced: &[(Range<usize>, String)]) {
+    let (whole, raw) = (value.span(), value.raw().as_bytes());
+    let mut done = 0;
+    let within =
+        |(span, _): &&(Range<usize>, String)| whole.start <= span.start && span.end <= whole.end;
+    let mut replaced: Vec<_> = replaced.iter().filter(within).collect();
+    replaced.sort_by_key(|(span, _)| span.start);
+    for (span, text) in replaced {
+        let (from, to) = (span.start - whole.start, span.end - whole.start);
+        out.extend_from_slice(raw.get(done..from).unwrap_or_default());
+        policy::json::write_string(out, text);
+        done = to;
+    }
+    out.extend_from_slice(raw.get(done..).unwrap_or_default());
+}
+
+/// An error of a server, in the envelope of our answer. A code that only the other era knows is
+/// told in the words of this one.
+///
+/// SPEC 2026-07-28 basic#error-codes
+pub fn server_error(id: &Id, era: Era, error: &Fragment) -> Body {
+    let value = error.value();
+    let mut out = wire::head(Some(id), 1024 + value.span().len());
+    out.extend_from_slice(br#""error":"#);
+    let said = value.get("code").and_then(Value::as_i64);
+    if era == Era::Modern && said == Some(i64::from(code::NO_RESOURCE)) {
+        let mut object = Object::open(&mut out);
+        for (key, member) in value.members() {
+            match &*key {
+                "code" => object.raw("code", itoa::Buffer::new().format(code::PARAMS)),
+                key => object.raw(key, member.raw()),
+            }
+        }
+        object.close();
+    } else {
+        out.extend_from_slice(value.raw().as_bytes());
+    }
+    out.push(b'}');
+    out.into()
+}
+
+/// The HTTP status of an error of a modern server.
+#[must_use]
+pub const fn status_of(said: i32) -> u16 {
+    match said {
+        code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => 400,
+        code::METHOD => 404,
+        _ => 200,
+    }
+}
+
+/// A question to a legacy client.
+#[must_use]
+pub fn question(id: &Id, asked: &str, params: Option<&Fragment>) -> Vec<u8> {
+    let mut out = wire::head(Some(id), 256);
+    let mut message = Object::resume(&mut out);
+    // The head ends with a comma already.
+    message.first();
+    message.text("method", asked);
+    let url = |params: &Fragment| {
+        params.value().get("mode").and_then(Value::as_str).as_deref() == Some("url")
+    };
+    match params {
+        // Legacy clients know such a question by an id, which a modern server does not give it.
+        Some(params) if url(params) && params.value().get("elicitationId").is_none() => {
+            let mut object = Object::open(message.key("params"));
+            params.value().members().for_each(|(key, value)| object.raw(&key, value.raw()));
+            object.show("elicitationId", &format_args!("portcullis-{id}"));
+            object.close();
+        }
+        Some(params) => message.raw("params", params.value().raw()),
+        None => {}
+    }
+    message.close();
+    out
+}
+
+/// A client's answer, under the id the server gave its question.
+#[must_use]
+pub fn answer(id: &Id, outcome: &Outcome) -> Vec<u8> {
+    let (key, value) = match outcome {
+        Outcome::Result(result) => ("result", result),
+        Outcome::Error(error) => ("error", error),
+    };
+    let mut out = wire::head(Some(id), value.value().raw().len() + 16);
+    let mut message = Object::resume(&mut out);
+    message.first();
+    message.raw(key, value.value().raw());
+    message.close();
+    out
+}
+
+/// The result that asks a modern client, for a server that cannot say it so itself.
+///
+/// SPEC 2026-07-28 basic/patterns/mrtr#inputrequiredresult
+#[must_use]
+pub fn asked(id: &Id, questions: &[Question], state: &str) -> Body {
+    let mut out = wire::head(Some(id), 512);
+    out.extend_from_slice(br#""result":"#);
+    let mut result = Object::open(&mut out);
+    result.text("resultType", "input_required");
+    let mut asked = Object::open(result.key("inputRequests"));
+    for question in questions {
+        let mut request = Object::open(asked.key(&question.key));
+        request.text("method", &question.method);
+        if let Some(params) = &question.params {
+            request.raw("params", params.value().raw());
+        }
+        request.close();
+    }
+    asked.close();
+    result.text("requestState", state);
+    result.close();
+    out.push(b'}');
+    out.into()
+}
+
+/// The result with which a modern server asks, with our state in the place of its own.
+#[must_use]
+pub fn asked_again(id: &Id, result: &Fragment, state: Option<&str>) -> Body {
+    let mut out = wire::head(Some(id), 512);
+    out.extend_from_slice(br#""result":"#);
+    let mut object = Object::open(&mut out);
+    for (key, value) in result.value().members() {
+        match (&*key, state) {
+            ("requestState", Some(state)) => object.text("requestState", state),
+            (key, _) => object.raw(key, value.raw()),
+        }
+    }
+    object.close();
+    out.push(b'}');
+    out.into()
+}
+
+/// A progress notification under the client's own token.
+#[must_use]
+pub fn progress(token: &Id, params: &Fragment) -> Vec<u8> {
+    let mut out = wire::head(None, 256);
+    out.extend_from_slice(br#""method":""#);
+    out.extend_from_slice(method::PROGRESS.as_bytes());
+    out.extend_from_slice(br#"","params":"#);
+    let mut object = Object::open(&mut out);
+    token.write(object.key(meta::PROGRESS_TOKEN));
+    let others = |(key, _): &(Cow<'_, str>, Value<'_>)| key != meta::PROGRESS_TOKEN;
+    for (key, value) in params.value().members().filter(others) {
+        object.raw(&key, value.raw());
+    }
+    object.close();
+    out.push(b'}');
+    out
+}
+
+/// A notification as it came, with some of its params replaced by these strings. The subscription
+/// it belonged to on the other side is left out.
+#[must_use]
+pub fn told(told: &Notification, replaced: &[(&str, &str)]) -> Vec<u8> {
+    notification(told, replaced, None)
+}
+
+/// The same, as one of the subscription that the request `id` opened.
+#[must_use]
+pub fn told_to(told: &Notification, replaced: &[(&str, &str)], id: &Id) -> Vec<u8> {
+    notification(told, replaced, Some(id))
+}
+
+fn notification(told: &Notification, replaced: &[(&str, &str)], to: Option<&Id>) -> Vec<u8> {
+    let mut out = wire::head(None, 256);
+    let mut message = Object::resume(&mut out);
+    message.first();
+    message.text("method", &told.method);
+    let params = told.params.as_ref().map(Fragment::value);
+    if params.is_some() || to.is_some() {
+        let mut object = Object::open(message.key("params"));
+        let mut meta = None;
+        for (key, value) in params.into_iter().flat_map(Value::members) {
+            let new = replaced.iter().find(|(replaced, _)| *replaced == key);
+            match (&*key, new) {
+                ("_meta", _) => meta = Some(value),
+                (key, Some((_, text))) => object.text(key, text),
+                (key, None) => object.raw(key, value.raw()),
+            }
+        }
+        let others = |(key, _): &(Cow<'_, str>, Value<'_>)| key != meta::SUBSCRIPTION;
+        let mut rest = meta.into_iter().flat_map(Value::members).filter(others).peekable();
+        if to.is_some() || rest.peek().is_some() {
+            let mut meta = Object::open(object.key("_meta"));
+            if let Some(id) = to {
+                id.write(meta.key(meta::SUBSCRIPTION));
+            }
+            rest.for_each(|(key, value)| meta.raw(&key, value.raw()));
+            meta.close();
+        }
+        object.close();
+    }
+    message.close();
+    out
+}
+
+/// What of a filter is honoured: the first message of a subscription.
+///
+/// SPEC 2026-07-28 basic/patterns/subscriptions#acknowledgment
+#[must_use]
+pub fn acknowledged(id: &Id, write: impl FnOnce(&mut Object<'_>)) -> Vec<u8> {
+    let mut out = wire::head(None, 256);
+    let mut message = Object::resume(&mut out);
+    message.first();
+    message.text("method", method::ACKNOWLEDGED);
+    let mut params = Object::open(message.key("params"));
+    let mut meta = Object::open(params.key("_meta"));
+    id.write(meta.key(meta::SUBSCRIPTION));
+    meta.close();
+    let mut filter = Object::open(params.key("notifications"));
+    write(&mut filter);
+    filter.close();
+    params.close();
+    message.close();
+    out
+}
+
+/// The end of a subscription that we end.
+///
+/// SPEC 2026-07-28 basic/patterns/subscriptions#graceful-closure
+#[must_use]
+pub fn unsubscribed(id: &Id) -> Vec<u8> {
+    let mut out = wire::head(Some(id), 128);
+    out.extend_from_slice(br#""result":{"resultType":"complete","_meta":"#);
+    let mut meta = Object::open(&mut out);
+    id.write(meta.key(meta::SUBSCRIPTION));
+    meta.close();
+    out.extend_from_slice(b"}}");
+    out
+}
+
+/// Whether a line of a log is at least as severe as `wanted`, a level as JSON.
+#[must_use]
+pub fn is_severe_enough(told: &Notification, wanted: &str) -> bool {
+    let place = |level: &str| LEVELS.iter().position(|known| *known == level);
+    let level = told.params.as_ref().and_then(|params| params.value().get("level"));
+    let level = level.and_then(Value::as_str).and_then(|level| place(&level));
+    level.zip(place(wanted.trim_matches('"'))).is_some_and(|(level, wanted)| level >= wanted)
+}
+
+/// The bytes of a body whose parts are all there.
+#[must_use]
+pub fn joined(body: Body) -> Vec<u8> {
+    match body {
+        Body::Parts(parts) | Body::Counted(parts, _) => {
+            // With room for all of it at once: a vector that grows keeps up to twice of what is in it.
+            let all = Vec::with_capacity(parts.iter().map(Bytes::len).sum());
+            parts.into_iter().fold(all, |mut all, part| {
+                all.extend_from_slice(&part);
+                all
+            })
+        }
+        Body::Stream(..) | Body::Replay(..) | Body::Leased(..) => Vec::new(),
+    }
+}

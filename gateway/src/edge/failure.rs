@@ -1,0 +1,687 @@
+//! What went wrong, for two readers: the operator gets the chain, the client gets a sentence.
+
+use std::time::Duration;
+
+use http::{HeaderValue, StatusCode};
+use policy::ask::Refusal;
+use policy::decision::{Denial, Reason, Told};
+use policy::inspect::Finding;
+use policy::json::write_string;
+use policy::offer::Kind;
+
+use crate::audit::AuditError;
+use crate::base::share::NoShare;
+use crate::config::quota::Quota;
+use crate::identity::AuthnError;
+use crate::identity::resource::Wrong;
+use crate::mcp::protocol::{Era, Version, code};
+use crate::mcp::wire::{DecodeError, Object};
+use crate::metrics::outcome::{Ending, Outcome};
+use crate::session::SessionError;
+use crate::upstream::UpstreamError;
+
+/// Why an exchange did not end with a reply.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The request names a host this listener is not.
+    #[error("the host is not one of this listener's")]
+    Host,
+    /// A web page of another origin sent it.
+    #[error("the origin may not call this listener")]
+    Origin,
+    /// It wants another protocol.
+    #[error("the connection is not upgraded")]
+    Upgrade,
+    /// The caller is not who it says, or does not say.
+    #[error("could not authenticate the caller")]
+    Authn(#[source] Box<Stranger>),
+    /// The caller may have it with more scopes, or with a proof of possession.
+    #[error("denied as {}", .0.reason)]
+    StepUp(Box<Denial>, Option<Box<HeaderValue>>),
+    /// An operator has revoked everything.
+    #[error("everything is revoked")]
+    Everything,
+    /// No such path.
+    #[error("there is no such route")]
+    Route(Astray),
+    /// Neither POST nor GET nor DELETE, or a GET where there is nothing to get.
+    #[error("the HTTP method is not offered")]
+    Verb,
+    /// More calls of a tool than the registry lets this caller make.
+    #[error("too many calls of this tool")]
+    Rate(Duration),
+    /// More requests than are worked on at once.
+    #[error("too many requests at once")]
+    Overload,
+    /// The caller, or its address, has taken its share of something that others need too.
+    #[error("over `limits.{}`", .0.setting())]
+    Share(Quota),
+    /// The length of the body is told in two ways, or in none that is understood.
+    #[error("the request is framed ambiguously")]
+    Framing,
+    /// The body is not JSON by its header.
+    #[error("the content type or encoding is not accepted")]
+    MediaType,
+    /// The client does not take both forms of an answer.
+    #[error("the client does not accept JSON and event streams")]
+    Accept,
+    /// Longer than is read.
+    #[error("the body is longer than {0} bytes")]
+    BodyLength(usize),
+    /// It did not come in time.
+    #[error("the body did not come in time")]
+    BodyTime,
+    /// It did not come whole.
+    #[error("the body did not come whole")]
+    BodyBroken(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The body is not one well-formed message.
+    #[error("could not decode the message")]
+    Decode(#[source] DecodeError),
+    /// The message has no place here.
+    #[error("{0}")]
+    Shape(&'static str),
+    /// Headers and body disagree.
+    #[error("{0}")]
+    HeaderMismatch(&'static str),
+    /// A revision this gateway does not speak.
+    #[error("unsupported protocol version")]
+    Version {
+        /// What was asked for.
+        requested: Box<str>,
+    },
+    /// The parameters are not those of the method.
+    #[error("{0}")]
+    Params(&'static str),
+    /// A method of another revision, whichever the caller speaks.
+    #[error("the revision has no such method")]
+    Removed,
+    /// A method this gateway does not offer.
+    #[error("the method is not offered")]
+    Method,
+    /// The session is not the caller's, or is gone.
+    #[error("could not bind the session")]
+    Session(#[source] SessionError),
+    /// The events a client missed are no longer kept, or never were.
+    #[error("there are no events after the one named")]
+    Replay,
+    /// A request with this id is still being worked on in this session.
+    #[error("a request with this id is in flight")]
+    Duplicate,
+    /// The policy said no.
+    #[error("denied as {}", .1.reason)]
+    Denied(Kind, Denial),
+    /// Something was found in what the server said.
+    #[error("withheld: {0}")]
+    Withheld(Finding),
+    /// Something was found in what the client gives: an answer, or arguments that a guardrail denies.
+    #[error("not sent: {0}")]
+    Unsent(Finding),
+    /// The server asks something that it may not ask of clients.
+    #[error("the server may not ask this: {0}")]
+    Refused(Refusal),
+    /// The server wants something the client cannot give: the capability for it, as JSON of `capabilities`.
+    #[error("the server asks what needs `{0}` of a client that does not offer it")]
+    Unasked(&'static str),
+    /// The client did not answer what the server asked it.
+    #[error("the client did not answer the server")]
+    Unanswered,
+    /// No record could be made, so nothing was sent.
+    #[error("could not open the audit record")]
+    Audit(#[source] AuditError),
+    /// The server could not be reached, or broke the protocol.
+    #[error("the server failed")]
+    Upstream(#[source] UpstreamError),
+}
+
+/// What is wrong with the path of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Astray {
+    /// No route has it.
+    Unknown,
+    /// A route has it without the slash at its end.
+    Slash,
+    /// A route has it with a slash at its end.
+    NoSlash,
+}
+
+impl Astray {
+    /// What somebody is told who asked for `path`. It names no route, and says nothing of a path that was not asked
+    /// for but the same one with or without a slash.
+    const fn note(self) -> &'static str {
+        match self {
+            Self::Unknown => {
+                "no route of this gateway has this path; correct the path of the URL, or ask who runs the gateway for it"
+            }
+            Self::Slash => {
+                "no route of this gateway has this path: it ends in a slash; use the same URL without it"
+            }
+            Self::NoSlash => {
+                "no route of this gateway has this path: it does not end in a slash; use the same URL with one"
+            }
+        }
+    }
+}
+
+/// Somebody who is not known, and what it is told so that it may be.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Stranger {
+    /// Why.
+    #[source]
+    pub error: AuthnError,
+    /// How it is asked for a better credential.
+    pub challenge: Option<HeaderValue>,
+    /// A nonce for its next proof of possession.
+    pub nonce: Option<HeaderValue>,
+}
+
+/// What a client is told. It never quotes an error chain.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Public {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// JSON-RPC code.
+    pub code: i32,
+    /// One sentence.
+    pub message: String,
+    /// JSON for `error.data`.
+    pub data: Option<String>,
+    /// How the caller is asked for a better credential.
+    pub challenge: Option<HeaderValue>,
+    /// A nonce for its next proof of possession.
+    pub nonce: Option<HeaderValue>,
+    /// After how many seconds it may try again.
+    pub retry_after: Option<u64>,
+}
+
+/// After how many seconds one is to come back who met what may be over in a moment: a place or a share that is taken,
+/// a credential or a record that cannot be checked or written now.
+pub const SOON: u64 = 1;
+
+/// A time in whole seconds, rounded up, and at least one: who comes back then does not come too early.
+fn seconds(wait: Duration) -> u64 {
+    (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(SOON)
+}
+
+/// What is told of a resource that does not exist, or that the caller may not know of.
+const NO_RESOURCE: &str = "resource not found";
+
+impl Public {
+    /// The same with the URI that was asked for, where it is told that there is no such resource.
+    ///
+    /// SPEC 2026-07-28 server/resources#error-handling
+    #[must_use]
+    pub fn naming(self, asked: Option<&(Kind, Box<str>)>) -> Self {
+        let Some((Kind::Resource, uri)) = asked else { return self };
+        if self.message != NO_RESOURCE {
+            return self;
+        }
+        let mut data = br#"{"uri":"#.to_vec();
+        write_string(&mut data, uri);
+        data.push(b'}');
+        Self { data: String::from_utf8(data).ok(), ..self }
+    }
+
+    fn new(status: StatusCode, code: i32, message: &str) -> Self {
+        let (data, challenge, nonce, retry_after) = (None, None, None, None);
+        Self { status, code, message: message.to_owned(), data, challenge, nonce, retry_after }
+    }
+}
+
+impl Failure {
+    /// What is told when there is no room for what a caller needs.
+    #[must_use]
+    pub const fn no_share(quota: Quota, none: NoShare) -> Self {
+        match none {
+            NoShare::All { .. } => Self::Overload,
+            NoShare::Holder { .. } => Self::Share(quota),
+        }
+    }
+
+    /// The stable code for records; `docs/reasons.md` says what each means and what to do.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Origin => "origin",
+            Self::Upgrade => "upgrade",
+            Self::Authn(stranger) => stranger.error.code(),
+            Self::StepUp(denial, _) => denial.reason.code(),
+            Self::Everything => "everything-revoked",
+            Self::Route(_) => "unknown-route",
+            Self::Verb => "http-method",
+            Self::Overload => "overload",
+            Self::Share(Quota::Unauthenticated) => "share-address",
+            Self::Share(Quota::InFlight) => "share-requests",
+            Self::Share(Quota::Bodies) => "share-bodies",
+            Self::Share(Quota::Parked) => "share-parked",
+            Self::Share(Quota::Sessions) => "share-sessions",
+            Self::Share(Quota::Streams) => "share-streams",
+            Self::Share(Quota::Subscriptions) => "share-subscriptions",
+            Self::Framing => "framing",
+            Self::Rate(_) => "rate-limited",
+            Self::MediaType => "media-type",
+            Self::Accept => "accept",
+            Self::BodyLength(_) => "body-length",
+            Self::BodyTime => "body-time",
+            Self::BodyBroken(_) => "body-broken",
+            Self::Decode(DecodeError::Json(_)) => "json",
+            Self::Decode(DecodeError::Shape { .. }) | Self::Shape(_) => "message",
+            Self::HeaderMismatch(_) => "header-mismatch",
+            Self::Version { .. } => "unsupported-version",
+            Self::Params(_) => "params",
+            Self::Method | Self::Removed => "unknown-method",
+            Self::Session(_) => "session",
+            Self::Replay => "replay",
+            Self::Duplicate => "duplicate-id",
+            Self::Denied(_, denial) => denial.reason.code(),
+            Self::Withheld(_) | Self::Unsent(_) => "content",
+            Self::Refused(refusal) => refusal.reason.code(),
+            Self::Unasked(_) => "client-capability",
+            Self::Unanswered => "client-answer",
+            Self::Audit(_) => "audit",
+            Self::Upstream(error) => error.code(),
+        }
+    }
+
+    /// Whether it was found before the body was read.
+    #[must_use]
+    pub const fn comes_before_the_body(&self) -> bool {
+        !matches!(self, Self::BodyLength(_) | Self::BodyTime | Self::BodyBroken(_) | Self::Framing)
+    }
+
+    /// Whether requests that end so are counted where there are many, although their caller is known: it may
+    /// use nothing, or has asked for what nobody may use. Both are decided before the body is read.
+    #[must_use]
+    pub const fn is_turned_away(&self) -> bool {
+        match self {
+            Self::Route(_) | Self::Everything => true,
+            Self::Authn(stranger) => matches!(stranger.error, AuthnError::Revoked),
+            Self::Host
+            | Self::Origin
+            | Self::Upgrade
+            | Self::StepUp(..)
+            | Self::Verb
+            | Self::Rate(_)
+            | Self::Overload
+            | Self::Share(_)
+            | Self::Framing
+            | Self::MediaType
+            | Self::Accept
+            | Self::BodyLength(_)
+            | Self::BodyTime
+            | Self::BodyBroken(_)
+            | Self::Decode(_)
+            | Self::Shape(_)
+            | Self::HeaderMismatch(_)
+            | Self::Version { .. }
+            | Self::Params(_)
+            | Self::Removed
+            | Self::Method
+            | Self::Session(_)
+            | Self::Replay
+            | Self::Duplicate
+            | Self::Denied(..)
+            | Self::Withheld(_)
+            | Self::Unsent(_)
+            | Self::Refused(_)
+            | Self::Unasked(_)
+            | Self::Unanswered
+            | Self::Audit(_)
+            | Self::Upstream(_) => false,
+        }
+    }
+
+    /// Whether a call may be made with other arguments.
+    #[must_use]
+    pub fn is_about_arguments(&self) -> bool {
+        let about = |reason: &Reason| matches!(reason, Reason::Content(_) | Reason::Arguments(_));
+        match self {
+            Self::Denied(_, denial) => about(&denial.reason),
+            failure => matches!(failure, Self::Unsent(_)),
+        }
+    }
+
+    /// After how many seconds it may be tried again, where time alone helps: what `Retry-After` says.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::Rate(wait) | Self::Upstream(UpstreamError::Open(wait)) => Some(seconds(*wait)),
+            Self::Overload
+            | Self::Share(_)
+            | Self::Audit(_)
+            | Self::Upstream(UpstreamError::Full(_))
+            | Self::Session(SessionError::Seal) => Some(SOON),
+            Self::Authn(stranger) if stranger.error.is_ours() => Some(SOON),
+            _ => None,
+        }
+    }
+
+    /// How the exchange ended, for the record.
+    #[must_use]
+    pub fn ending(&self, public: &Public) -> Ending {
+        let outcome = match self {
+            Self::Denied(..)
+            | Self::StepUp(..)
+            | Self::Withheld(_)
+            | Self::Unsent(_)
+            | Self::Refused(_) => Outcome::Denied,
+            Self::Authn(stranger) if stranger.error.is_ours() => Outcome::Failed,
+            Self::Audit(_)
+            | Self::Upstream(_)
+            | Self::Overload
+            | Self::Unasked(_)
+            | Self::Unanswered => Outcome::Failed,
+            _ => Outcome::Refused,
+        };
+        let status = public.status.as_u16();
+        let detail = match self {
+            Self::Authn(stranger) => stranger.error.detail(),
+            _ => None,
+        };
+        Ending { outcome, reason: Some(self.reason()), detail, status, code: Some(public.code) }
+    }
+
+    /// The same where the client was told so in a result.
+    #[must_use]
+    pub fn ending_in_result(&self, era: Era) -> Ending {
+        Ending { status: 200, code: None, ..self.ending(&self.public(Some(era))) }
+    }
+
+    /// What the client may know. A legacy client takes an HTTP error for the end of the
+    /// conversation, so what concerns one request alone is told in the JSON-RPC error alone.
+    #[must_use]
+    pub fn public(&self, era: Option<Era>) -> Public {
+        Public { retry_after: self.retry_after(), ..self.told(era) }
+    }
+
+    fn told(&self, era: Option<Era>) -> Public {
+        let plain = Public::new;
+        let of_request = |status| if era == Some(Era::Legacy) { StatusCode::OK } else { status };
+        let shape = |message: &str| plain(StatusCode::BAD_REQUEST, code::REQUEST, message);
+        match self {
+            Self::Host => plain(
+                StatusCode::MISDIRECTED_REQUEST,
+                code::REQUEST,
+                "this listener does not answer to that host",
+            ),
+            Self::Origin => plain(
+                StatusCode::FORBIDDEN,
+                code::REQUEST,
+                "this origin may not call this listener",
+            ),
+            Self::Upgrade => shape("connections are not upgraded"),
+            Self::Authn(stranger) if stranger.error.is_ours() => plain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                code::INTERNAL,
+                "the credential cannot be checked now; try again",
+            ),
+            Self::Authn(stranger) => {
+                let Stranger { error, challenge, nonce } = &**stranger;
+                let (status, message) = match (error, error.wrong()) {
+                    (_, Wrong::Request) => {
+                        (StatusCode::BAD_REQUEST, "send one credential, in one header")
+                    }
+                    (AuthnError::Unwanted, _) => {
+                        (StatusCode::UNAUTHORIZED, "this listener takes no credential; send none")
+                    }
+                    (_, _) => (StatusCode::UNAUTHORIZED, "authenticate and try again"),
+                };
+                let public = plain(status, code::REQUEST, message);
+                Public { challenge: challenge.clone(), nonce: nonce.clone(), ..public }
+            }
+            Self::StepUp(denial, challenge) => {
+                let (status, message) = match denial.reason {
+                    Reason::Proof(..) => {
+                        (StatusCode::UNAUTHORIZED, "this needs a token with proof of possession")
+                    }
+                    _ => (StatusCode::FORBIDDEN, "this needs a token with more scopes"),
+                };
+                let challenge = challenge.as_deref().cloned();
+                Public { challenge, ..plain(status, code::REQUEST, message) }
+            }
+            Self::Everything => plain(
+                StatusCode::FORBIDDEN,
+                code::REQUEST,
+                "the operator has stopped all use of this gateway",
+            ),
+            Self::Route(astray) => plain(StatusCode::NOT_FOUND, code::REQUEST, astray.note()),
+            Self::Verb => {
+                plain(StatusCode::METHOD_NOT_ALLOWED, code::REQUEST, "send messages with POST")
+            }
+            Self::Overload => {
+                let message = "too many requests at once; try again";
+                let public = plain(StatusCode::SERVICE_UNAVAILABLE, code::INTERNAL, message);
+                Public { data: Some(self.reasoned()), ..public }
+            }
+            Self::Share(quota) => {
+                let message = match quota {
+                    Quota::Unauthenticated => "too many requests from this address at once",
+                    Quota::InFlight => "too many requests of this caller at once",
+                    Quota::Bodies => "too many bytes of this caller at once",
+                    Quota::Parked => "too many calls of this caller wait for its answer",
+                    Quota::Sessions => "too many sessions of this caller",
+                    Quota::Streams => "too many event streams of this caller",
+                    Quota::Subscriptions => "too many bytes of resources this caller listens for",
+                };
+                let status = StatusCode::TOO_MANY_REQUESTS;
+                let public = plain(status, code::INTERNAL, &format!("{message}; try again"));
+                Public { data: Some(self.reasoned()), ..public }
+            }
+            Self::Framing => {
+                shape("send one `Content-Length`, or one `Transfer-Encoding: chunked`")
+            }
+            Self::Rate(wait) => {
+                let wait = seconds(*wait);
+                let message = format!("too many calls of this tool; try again in {wait} s");
+                let status = of_request(StatusCode::TOO_MANY_REQUESTS);
+                let public = plain(status, code::INTERNAL, &message);
+                Public { data: Some(self.reasoned()), ..public }
+            }
+            Self::MediaType => plain(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                code::REQUEST,
+                "send `Content-Type: application/json` in UTF-8, not compressed",
+            ),
+            Self::Accept => plain(
+                StatusCode::NOT_ACCEPTABLE,
+                code::REQUEST,
+                "send `Accept: application/json, text/event-stream`",
+            ),
+            Self::BodyLength(limit) => plain(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                code::REQUEST,
+                &format!("the body is longer than {limit} bytes"),
+            ),
+            Self::BodyTime => {
+                plain(StatusCode::REQUEST_TIMEOUT, code::REQUEST, "the body did not come in time")
+            }
+            Self::BodyBroken(_) => shape("the body did not come whole"),
+            Self::Decode(DecodeError::Json(error)) if error.is_syntax() => {
+                plain(StatusCode::BAD_REQUEST, code::PARSE, "the body is not JSON")
+            }
+            Self::Decode(DecodeError::Json(error)) => shape(&error.to_string()),
+            Self::Decode(DecodeError::Shape { reason, .. }) | Self::Shape(reason) => shape(reason),
+            Self::HeaderMismatch(what) => {
+                plain(StatusCode::BAD_REQUEST, code::HEADER_MISMATCH, what)
+            }
+            Self::Version { requested } => {
+                let message = "unsupported protocol version";
+                let public = plain(StatusCode::BAD_REQUEST, code::UNSUPPORTED_VERSION, message);
+                Public { data: Some(supported(requested)), ..public }
+            }
+            Self::Params(what) => plain(of_request(StatusCode::BAD_REQUEST), code::PARAMS, what),
+            Self::Removed => plain(StatusCode::NOT_FOUND, code::METHOD, "method not found"),
+            Self::Method => {
+                plain(of_request(StatusCode::NOT_FOUND), code::METHOD, "method not found")
+            }
+            Self::Session(SessionError::Missing) => shape(
+                "no session is named: `initialize` first and send the id that the answer has in `Mcp-Session-Id`, or send \
+                 `MCP-Protocol-Version: 2026-07-28`, which needs none",
+            ),
+            Self::Session(SessionError::Unknown) => {
+                plain(StatusCode::NOT_FOUND, code::REQUEST, "no such session; initialize again")
+            }
+            Self::Session(SessionError::Seal) => plain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                code::INTERNAL,
+                "the gateway cannot do this now",
+            ),
+            Self::Replay => shape("the events after `Last-Event-ID` are not kept; begin anew"),
+            Self::Duplicate => shape("a request with this id is in flight"),
+            // The caller has to write it in another way, whether or not it exists.
+            Self::Denied(_, Denial { reason: Reason::Uri(error), .. }) => {
+                plain(of_request(StatusCode::BAD_REQUEST), code::PARAMS, error.note())
+            }
+            Self::Denied(kind, denial) => denied(*kind, denial, era),
+            Self::Withheld(finding) => {
+                // Where it was is told in the server's own words, which are for the record alone.
+                let message =
+                    format!("what the server said was withheld: {}", finding.detector.name());
+                Public {
+                    data: Some(self.reasoned()),
+                    ..plain(StatusCode::OK, code::DENIED, &message)
+                }
+            }
+            Self::Unsent(finding) => {
+                let message = format!("what was given was not sent: {finding}");
+                Public {
+                    data: Some(self.reasoned()),
+                    ..plain(StatusCode::OK, code::DENIED, &message)
+                }
+            }
+            Self::Refused(refusal) => {
+                let message = format!("the server may not ask this: {}", refusal.reason.note());
+                Public {
+                    data: Some(self.reasoned()),
+                    ..plain(StatusCode::OK, code::DENIED, &message)
+                }
+            }
+            Self::Unasked(capability) => {
+                let missing = plain(
+                    of_request(StatusCode::BAD_REQUEST),
+                    code::MISSING_CAPABILITY,
+                    "the server needs something this client does not offer",
+                );
+                // SPEC 2026-07-28 schema#missingrequiredclientcapabilityerror
+                let data = format!(r#"{{"requiredCapabilities":{capability}}}"#);
+                Public { data: Some(data), ..missing }
+            }
+            Self::Unanswered => plain(
+                of_request(StatusCode::OK),
+                code::INTERNAL,
+                "the client did not answer what the server asked it",
+            ),
+            Self::Audit(_) => plain(
+                of_request(StatusCode::SERVICE_UNAVAILABLE),
+                code::INTERNAL,
+                "the gateway cannot record this, so it does not do it",
+            ),
+            Self::Upstream(UpstreamError::SessionGone) if era == Some(Era::Legacy) => {
+                plain(StatusCode::NOT_FOUND, code::REQUEST, "no such session; initialize again")
+            }
+            Self::Upstream(UpstreamError::Timeout(_)) => plain(
+                of_request(StatusCode::GATEWAY_TIMEOUT),
+                code::INTERNAL,
+                "the server did not answer in time",
+            ),
+            Self::Upstream(UpstreamError::Memory(_)) => plain(
+                of_request(StatusCode::SERVICE_UNAVAILABLE),
+                code::INTERNAL,
+                "too many bytes of answers are being read; the call was made, and its answer is withheld",
+            ),
+            Self::Upstream(UpstreamError::Full(_)) => {
+                let public = plain(
+                    of_request(StatusCode::SERVICE_UNAVAILABLE),
+                    code::INTERNAL,
+                    "too many bytes wait to be sent to the server; nothing was sent, try again",
+                );
+                Public { data: Some(self.reasoned()), ..public }
+            }
+            Self::Upstream(UpstreamError::Open(wait)) => {
+                let message =
+                    format!("the server keeps failing; try again in {} s", seconds(*wait));
+                let status = of_request(StatusCode::SERVICE_UNAVAILABLE);
+                let public = plain(status, code::INTERNAL, &message);
+                Public { data: Some(self.reasoned()), ..public }
+            }
+            Self::Upstream(_) => plain(
+                of_request(StatusCode::BAD_GATEWAY),
+                code::INTERNAL,
+                "the server behind the gateway failed",
+            ),
+        }
+    }
+
+    /// The reason for programs, and when to come back: JSON for `error.data`.
+    fn reasoned(&self) -> String {
+        let reason = self.reason();
+        match self.retry_after() {
+            Some(wait) => format!(r#"{{"reason":"{reason}","retryAfter":{wait}}}"#),
+            None => format!(r#"{{"reason":"{reason}"}}"#),
+        }
+    }
+}
+
+/// SPEC 2026-07-28 basic/versioning#protocol-version-negotiation
+fn supported(requested: &str) -> String {
+    let mut out = Vec::new();
+    let mut data = Object::open(&mut out);
+    data.raw("supported", &Version::list());
+    data.text("requested", requested);
+    data.close();
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// What everybody is told who may not know more: what is hidden and what does not exist are the
+/// same to the caller (threat T1602).
+fn unknown(kind: Kind, era: Option<Era>) -> Public {
+    let (status, code, message) = match (kind, era) {
+        (Kind::Tool, _) => (StatusCode::OK, code::PARAMS, "unknown tool"),
+        (Kind::Prompt, _) => (StatusCode::OK, code::PARAMS, "unknown prompt"),
+        (Kind::Template, _) => (StatusCode::OK, code::PARAMS, "unknown resource template"),
+        // SPEC 2025-11-25 server/resources#error-handling, changed in 2026-07-28
+        (Kind::Resource, Some(Era::Legacy)) => (StatusCode::OK, code::NO_RESOURCE, NO_RESOURCE),
+        (Kind::Resource, _) => (StatusCode::OK, code::PARAMS, NO_RESOURCE),
+        (Kind::Method, Some(Era::Legacy)) => (StatusCode::OK, code::METHOD, "method not found"),
+        (Kind::Method, _) => (StatusCode::NOT_FOUND, code::METHOD, "method not found"),
+    };
+    Public::new(status, code, message)
+}
+
+/// What is wrong with the argument at `at`, as a sentence: the note goes on where the argument is named, unless it begins
+/// with a name of its own.
+fn about_argument(at: &str, note: &str) -> String {
+    let what =
+        if at.is_empty() { "the arguments".to_owned() } else { format!("the argument `{at}`") };
+    let goes_on = !at.is_empty() && note.starts_with(|c: char| c.is_ascii_lowercase());
+    format!("{what}{} {note}", if goes_on { "" } else { ":" })
+}
+
+fn denied(kind: Kind, denial: &Denial, era: Option<Era>) -> Public {
+    let Told::Rule { rule, contact } = &denial.told else { return unknown(kind, era) };
+    let mut message = match rule {
+        None if let Reason::Content(finding) = &denial.reason => format!("denied: {finding}"),
+        None if let Reason::Arguments(Finding { at, note, .. }) = &denial.reason => {
+            format!("denied: {}", about_argument(at, note))
+        }
+        Some(rule) => format!("denied by rule `{rule}`"),
+        None => "denied: no rule allows this with these arguments".to_owned(),
+    };
+    if let Some(contact) = contact {
+        message.push_str("; ask ");
+        message.push_str(contact);
+    }
+    let mut out = Vec::new();
+    let mut data = Object::open(&mut out);
+    data.text("reason", denial.reason.code());
+    if let Some(rule) = rule {
+        data.text("rule", rule.as_str());
+    }
+    if let Some(contact) = contact {
+        data.text("contact", contact);
+    }
+    data.close();
+    let data = String::from_utf8(out).ok();
+    Public { data, ..Public::new(StatusCode::OK, code::DENIED, &message) }
+}

@@ -1,0 +1,327 @@
+//! TLS of listeners: what clients are shown, which of their certificates are believed, and how new
+//! files take the place of old ones without a connection being lost.
+//!
+//! RFC 8446, RFC 8705 section 2, SPIFFE X509-SVID section 5; vectors AV-40 to AV-45. There are no
+//! early data, and connections with certificates are not resumed: every one shows its certificate.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use aws_lc_rs::digest::{Context, SHA256};
+use policy::pattern::Pattern;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::config::settings::{Clients, ListenerTls};
+use crate::crypto::pem::{self, PemError};
+use crate::crypto::x509::{Anchor, Certificate, Leaf};
+use crate::identity::is_named;
+use crate::net::http2;
+use crate::net::server_verifier::refused;
+
+/// How often it is looked whether the files have changed.
+pub const WATCH: Duration = Duration::from_secs(2);
+
+/// Why TLS cannot be spoken.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be used.
+    #[error(transparent)]
+    Pem(#[from] PemError),
+    /// The certificate has ended.
+    #[error("the certificate has ended")]
+    Ended,
+    /// The authorities cannot be used.
+    #[error("the authorities cannot be used")]
+    Verifier(#[from] VerifierBuilderError),
+    /// The certificate or the versions cannot be used.
+    #[error("TLS cannot be set up")]
+    Setup(#[from] rustls::Error),
+}
+
+/// The TLS of one listener.
+pub struct Acceptor {
+    settings: ListenerTls,
+    current: ArcSwap<Current>,
+    /// The digest of the files it was made of, also of those that were no good.
+    seen: Mutex<[u8; 32]>,
+}
+
+struct Current {
+    config: Arc<ServerConfig>,
+    /// Who vouches for certificates of clients, where they are asked for.
+    clients: Option<Arc<Verifier>>,
+    ends: SystemTime,
+}
+
+impl std::fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Acceptor").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Acceptor {
+    /// TLS with the files of `settings` as they are now.
+    ///
+    /// # Errors
+    /// When they cannot be used.
+    pub fn new(settings: &ListenerTls, now: SystemTime) -> Result<Self, TlsError> {
+        let seen = Mutex::new(fingerprint(settings)?);
+        let current = ArcSwap::from_pointee(current(settings, now)?);
+        Ok(Self { settings: settings.clone(), current, seen })
+    }
+
+    /// Speaks TLS with a client, and tells the certificate it has shown.
+    ///
+    /// # Errors
+    /// When the client does not, or shows what is not believed.
+    pub async fn accept<S>(&self, stream: S) -> io::Result<(TlsStream<S>, Option<Arc<Certificate>>)>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        // Also for what comes after the handshake: the anchors that were used there.
+        let current = self.current.load_full();
+        let stream = TlsAcceptor::from(Arc::clone(&current.config)).accept(stream).await?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let vouched = shown.zip(current.clients.as_ref());
+        let vouched = vouched.map(|(leaf, clients)| clients.vouched(leaf).map(Arc::new));
+        let certificate = vouched
+            .transpose()
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Ok((stream, certificate))
+    }
+
+    /// Takes new files, if there are any. Connections that are open stay as they are.
+    ///
+    /// # Errors
+    /// When the new files cannot be used; then nothing changes.
+    pub fn renew(&self, now: SystemTime) -> Result<bool, TlsError> {
+        let fingerprint = fingerprint(&self.settings)?;
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if *seen == fingerprint {
+            return Ok(false);
+        }
+        // What is no good is said once, not every time it is looked at.
+        *seen = fingerprint;
+        self.current.store(Arc::new(current(&self.settings, now)?));
+        Ok(true)
+    }
+
+    /// When the certificate ends that clients are shown, in seconds since 1970.
+    #[must_use]
+    pub fn ends(&self) -> u64 {
+        let ends = self.current.load().ends;
+        ends.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    }
+}
+
+/// Whether HTTP/2 was agreed on in the handshake.
+#[must_use]
+pub fn is_http2<S>(stream: &TlsStream<S>) -> bool {
+    stream.get_ref().1.alpn_protocol() == Some(http2::ALPN)
+}
+
+fn files(settings: &ListenerTls) -> impl Iterator<Item = &std::path::Path> {
+    let clients = settings.clients.as_ref();
+    let own = [&settings.own.certificate, &settings.own.key];
+    let authorities = clients.and_then(|clients| clients.authorities.as_ref());
+    let bundles = clients.map_or(&[] as &[_], |clients| &clients.domains);
+    let bundles = bundles.iter().map(|(_, bundle)| bundle);
+    own.into_iter().chain(authorities).chain(bundles).map(|path| path.as_path())
+}
+
+fn fingerprint(settings: &ListenerTls) -> Result<[u8; 32], PemError> {
+    let mut context = Context::new(&SHA256);
+    for path in files(settings) {
+        let text = pem::text(path)?;
+        context.update(&(text.len() as u64).to_be_bytes());
+        context.update(&text);
+    }
+    let mut digest = [0; 32];
+    digest.copy_from_slice(context.finish().as_ref());
+    Ok(digest)
+}
+
+fn current(settings: &ListenerTls, now: SystemTime) -> Result<Current, TlsError> {
+    let (identity, read) = pem::identity(&settings.own.certificate, &settings.own.key)?;
+    if read.ends <= now {
+        return Err(TlsError::Ended);
+    }
+    let versions: &[_] = if settings.old { &[&TLS13, &TLS12] } else { &[&TLS13] };
+    let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(versions)?;
+    let clients = settings.clients.as_ref().map(|clients| Verifier::new(clients).map(Arc::new));
+    let clients = clients.transpose()?;
+    let builder = match &clients {
+        None => builder.with_no_client_auth(),
+        Some(clients) => builder.with_client_cert_verifier(Arc::<Verifier>::clone(clients)),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(One(identity)));
+    let offered: &[&[u8]] =
+        if settings.http2 { &[http2::ALPN, http2::ALPN_OLD] } else { &[http2::ALPN_OLD] };
+    config.alpn_protocols = offered.iter().map(|protocol| protocol.to_vec()).collect();
+    config.max_early_data_size = 0;
+    if clients.is_some() {
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    Ok(Current { config: Arc::new(config), clients, ends: read.ends })
+}
+
+/// Shows the one certificate to everybody.
+#[derive(Debug)]
+struct One(Arc<rustls::sign::CertifiedKey>);
+
+impl rustls::server::ResolvesServerCert for One {
+    fn resolve(
+        &self,
+        _: rustls::server::ClientHello<'_>,
+    ) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+/// A certificate is good, but not of anybody who may connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum Unwanted {
+    #[error("the certificate has none of the names that may connect")]
+    Name,
+    #[error("the trust domain is not one that is believed")]
+    Domain,
+    #[error("the key of the certificate does not sign")]
+    Usage,
+}
+
+/// Trust anchors, and how it is verified that they vouch for a certificate.
+#[derive(Debug)]
+struct Anchors {
+    anchor: Anchor,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl Anchors {
+    fn new(anchor: Anchor, file: &std::path::Path) -> Result<Self, TlsError> {
+        let provider = Arc::new(default_provider());
+        let roots = pem::roots(file)?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build()?;
+        Ok(Self { anchor, verifier })
+    }
+}
+
+/// Believes the authorities of the listener; and a SPIFFE ID by the authorities of its own trust
+/// domain alone, so that one domain cannot name the workloads of another.
+#[derive(Debug)]
+struct Verifier {
+    plain: Option<Anchors>,
+    domains: BTreeMap<Box<str>, Anchors>,
+    names: Option<Vec<Pattern>>,
+    required: bool,
+    hints: Vec<DistinguishedName>,
+}
+
+impl Verifier {
+    fn new(clients: &Clients) -> Result<Self, TlsError> {
+        let plain = clients.authorities.as_deref();
+        let plain = plain.map(|file| Anchors::new(Anchor::Authorities, file)).transpose()?;
+        let mut domains = BTreeMap::new();
+        for (domain, bundle) in &clients.domains {
+            let anchors = Anchors::new(Anchor::TrustDomain(domain.clone()), bundle)?;
+            domains.insert(domain.clone(), anchors);
+        }
+        let all = plain.iter().chain(domains.values());
+        let hints = all.flat_map(|one| one.verifier.root_hint_subjects().to_vec()).collect();
+        let (names, required) = (clients.names.clone(), clients.required);
+        Ok(Self { plain, domains, names, required, hints })
+    }
+
+    /// Any of them: what they do with signatures is the same.
+    fn any(&self) -> Result<&Arc<dyn ClientCertVerifier>, rustls::Error> {
+        let first = self.plain.as_ref().or_else(|| self.domains.values().next());
+        let first = first.map(|anchors| &anchors.verifier);
+        first.ok_or_else(|| rustls::Error::General("no authorities".to_owned()))
+    }
+
+    /// The only anchors that may vouch for `leaf`. Which those are is a matter of the certificate
+    /// alone, so what was verified in the handshake is vouched for by the same ones after it.
+    fn anchors(&self, leaf: &Leaf) -> Result<&Anchors, rustls::Error> {
+        match leaf.spiffe().map_err(refused)? {
+            Some(id) if !self.domains.is_empty() => {
+                self.domains.get(id.trust_domain()).ok_or_else(|| refused(Unwanted::Domain))
+            }
+            Some(_) | None => {
+                self.plain.as_ref().ok_or_else(|| CertificateError::UnknownIssuer.into())
+            }
+        }
+    }
+
+    /// The certificate that was verified in the handshake, with the names that count.
+    fn vouched(&self, leaf: &CertificateDer<'_>) -> Result<Certificate, rustls::Error> {
+        let read = Leaf::read(leaf).map_err(refused)?;
+        let anchor = self.anchors(&read)?.anchor.clone();
+        read.vouched_by(anchor).map_err(refused)
+    }
+}
+
+impl ClientCertVerifier for Verifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.required
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let read = Leaf::read(leaf).map_err(refused)?;
+        let Anchors { anchor, verifier } = self.anchors(&read)?;
+        let verified = verifier.verify_client_cert(leaf, chain, now)?;
+        if !read.signs {
+            return Err(refused(Unwanted::Usage));
+        }
+        let vouched = read.vouched_by(anchor.clone()).map_err(refused)?;
+        if self.names.as_ref().is_some_and(|names| !is_named(&vouched, names)) {
+            return Err(refused(Unwanted::Name));
+        }
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.any()?.verify_tls12_signature(message, leaf, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.any()?.verify_tls13_signature(message, leaf, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.any().map(|one| one.supported_verify_schemes()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,91 @@
+//! Calls of legacy clients: given up when the client says so, and not when it hangs up.
+//!
+//! SPEC 2025-11-25 basic/transports#sending-messages-to-the-server
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::Response;
+use tokio_util::sync::CancellationToken;
+
+use super::Gateway;
+use crate::edge::failure::Failure;
+use crate::mcp::wire::Id;
+use crate::session::SessionKey;
+use crate::stream::body::Body;
+
+/// The entry of a legacy call in the table of calls that can be cancelled.
+#[derive(Debug)]
+pub(super) struct Cancellable(Option<(Arc<Gateway>, (SessionKey, Id), CancellationToken)>);
+
+impl Cancellable {
+    pub(super) fn enter(
+        gateway: &Arc<Gateway>,
+        session: Option<SessionKey>,
+        id: &Id,
+    ) -> Result<Self, Failure> {
+        let Some(session) = session else { return Ok(Self(None)) };
+        let (key, token) = ((session, id.clone()), CancellationToken::new());
+        match gateway.calls.insert(key.clone(), token.clone()) {
+            Ok(None) => Ok(Self(Some((Arc::clone(gateway), key, token)))),
+            Ok(Some(_)) => Err(Failure::Duplicate),
+            Err(_) => Err(Failure::Overload),
+        }
+    }
+
+    /// Resolves when the client cancels the call; never for one that cannot be cancelled so.
+    pub(super) async fn cancelled(&self) {
+        match &self.0 {
+            Some((_, _, token)) => token.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Cancellable {
+    fn drop(&mut self) {
+        if let Some((gateway, key, _)) = self.0.take() {
+            gateway.calls.remove(&key);
+        }
+    }
+}
+
+/// Work that goes on when nobody waits for it any more.
+struct Detached<F: Future<Output = Response<Body>> + Send + 'static> {
+    work: Option<Pin<Box<F>>>,
+    tasks: crate::base::task::Tasks,
+}
+
+/// Runs `work` to its end, waited for or not.
+pub(super) async fn detached<F>(
+    work: Pin<Box<F>>,
+    tasks: crate::base::task::Tasks,
+) -> Response<Body>
+where
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    Detached { work: Some(work), tasks }.await
+}
+
+impl<F: Future<Output = Response<Body>> + Send + 'static> Future for Detached<F> {
+    type Output = Response<Body>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Body>> {
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        let polled = work.as_mut().poll(cx);
+        if polled.is_ready() {
+            self.work = None;
+        }
+        polled
+    }
+}
+
+impl<F: Future<Output = Response<Body>> + Send + 'static> Drop for Detached<F> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.tasks.spawn(async move { drop(work.await) });
+        }
+    }
+}

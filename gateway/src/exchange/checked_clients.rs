@@ -1,0 +1,180 @@
+//! What clients said of themselves and was found to pass, so that it is not looked at again with every
+//! request: a modern client repeats it in each.
+//!
+//! It belongs to one generation of the configuration, and with that to one policy. It is a cache: an entry
+//! that is pushed out by another costs a look and nothing else.
+
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use policy::content::Learned;
+use policy::inspect::Finding;
+use policy::principal::Principal;
+
+use crate::mcp::client_info::Client;
+
+/// Most introductions that are remembered.
+const SLOTS: usize = 1024;
+/// How long the word of guardrails about an introduction counts, which may change their minds.
+const AGREED: Duration = Duration::from_mins(1);
+
+/// Who introduces itself with what, and to whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Introduction {
+    pub(super) route: Arc<str>,
+    /// The places on the route of the servers that may be told.
+    pub(super) servers: Box<[usize]>,
+    pub(super) caller: Arc<Principal>,
+    pub(super) client: Arc<Client>,
+}
+
+/// What passed.
+#[derive(Debug)]
+pub(super) struct Passed {
+    /// The client, as servers are told of it.
+    pub(super) client: Arc<Client>,
+    /// What was found in what it said and let pass.
+    pub(super) found: Vec<Finding>,
+    /// When the guardrails of the route have agreed; `None` if not all of them have answered.
+    pub(super) agreed: Option<Instant>,
+    /// What the detectors knew of values that the caller must not send elsewhere; see
+    /// [`Policy::learned_of`](policy::pipeline::Policy::learned_of).
+    pub(super) learned: Learned,
+    /// What they knew of all callers when that was last seen to be the same; see
+    /// [`Policy::learned`](policy::pipeline::Policy::learned).
+    pub(super) of_all: AtomicU64,
+}
+
+impl Passed {
+    /// Whether the detectors still find the same. `of_all` is what they know of all callers, and was read before
+    /// `of_caller` is, which takes a lock: it is asked for only where something was learned of anybody.
+    pub(super) fn is_current(&self, of_all: u64, of_caller: impl FnOnce() -> Learned) -> bool {
+        if self.of_all.load(Ordering::Acquire) == of_all {
+            return true;
+        }
+        let is_same = of_caller() == self.learned;
+        if is_same {
+            self.of_all.store(of_all, Ordering::Release);
+        }
+        is_same
+    }
+
+    /// When the guardrails have agreed, if they need not be asked again at `now`.
+    pub(super) fn agreed(&self, now: Instant) -> Option<Instant> {
+        self.agreed.filter(|at| now.saturating_duration_since(*at) < AGREED)
+    }
+}
+
+#[derive(Debug)]
+struct Known {
+    said: Introduction,
+    passed: Arc<Passed>,
+}
+
+/// Introductions that passed: each has one place by its hash, which is keyed so that nobody chooses whose
+/// place is taken. No request waits for another here.
+pub struct Introductions {
+    slots: Box<[ArcSwapOption<Known>]>,
+    hasher: RandomState,
+}
+
+impl Default for Introductions {
+    fn default() -> Self {
+        let slots = std::iter::repeat_with(ArcSwapOption::empty).take(SLOTS).collect();
+        Self { slots, hasher: RandomState::new() }
+    }
+}
+
+impl fmt::Debug for Introductions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Introductions").field("slots", &self.slots.len()).finish_non_exhaustive()
+    }
+}
+
+impl Introductions {
+    /// What passed of this introduction before.
+    pub(super) fn find(&self, said: &Introduction) -> Option<Arc<Passed>> {
+        let known = self.slot(said)?.load();
+        let Known { said: before, passed } = &**known.as_ref()?;
+        (before == said).then(|| Arc::clone(passed))
+    }
+
+    /// Remembers what passed.
+    pub(super) fn keep(&self, said: Introduction, passed: Arc<Passed>) {
+        if let Some(slot) = self.slot(&said) {
+            slot.store(Some(Arc::new(Known { said, passed })));
+        }
+    }
+
+    fn slot(&self, said: &Introduction) -> Option<&ArcSwapOption<Known>> {
+        let Introduction { route, servers, caller, client } = said;
+        let hash = self.hasher.hash_one((route, servers, caller.key(), client));
+        self.slots.get(usize::try_from(hash % SLOTS as u64).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AGREED, Introduction, Introductions, Passed};
+    use crate::base::clock::{Clock as _, System};
+    use crate::mcp::client_info::Client;
+    use policy::content::Learned;
+    use policy::name::{GroupName, PrincipalId};
+    use policy::principal::Principal;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    use std::time::{Duration, Instant};
+
+    fn said(groups: &[&str], info: &str, servers: &[usize]) -> Introduction {
+        let groups = groups.iter().map(|group| GroupName::parse(group).unwrap()).collect();
+        Introduction {
+            route: "/mcp".into(),
+            servers: servers.into(),
+            caller: Arc::new(Principal::new(PrincipalId::parse("ana").unwrap(), groups)),
+            client: Arc::new(Client::gateway().told(None, Some(info))),
+        }
+    }
+
+    fn passed(client: &Arc<Client>, agreed: Option<Instant>) -> Passed {
+        let (client, learned) = (Arc::clone(client), Learned::default());
+        Passed { client, found: Vec::new(), agreed, learned, of_all: AtomicU64::new(7) }
+    }
+
+    #[test]
+    fn an_introduction_is_known_again_by_all_that_it_was_judged_by() {
+        let (known, now) = (Introductions::default(), System.instant());
+        let first = said(&["dev"], r#"{"name":"a"}"#, &[0]);
+        assert!(known.find(&first).is_none());
+        known.keep(first.clone(), Arc::new(passed(&first.client, Some(now))));
+        assert!(known.find(&said(&["dev"], r#"{"name":"a"}"#, &[0])).is_some());
+        for other in [
+            said(&["ops"], r#"{"name":"a"}"#, &[0]),
+            said(&["dev"], r#"{"name":"b"}"#, &[0]),
+            said(&["dev"], r#"{"name":"a"}"#, &[0, 1]),
+            Introduction { route: "/two".into(), ..first.clone() },
+        ] {
+            assert!(known.find(&other).is_none(), "{other:?}");
+        }
+        // Another policy is another generation, which remembers nothing.
+        assert!(Introductions::default().find(&first).is_none());
+    }
+
+    #[test]
+    fn the_word_of_guardrails_counts_for_a_minute_and_that_of_the_detectors_until_they_learn() {
+        let now = System.instant();
+        let first = said(&["dev"], r#"{"name":"a"}"#, &[0]);
+        let agreed = passed(&first.client, Some(now));
+        assert_eq!(agreed.agreed(now + AGREED - Duration::from_millis(1)), Some(now));
+        assert_eq!(agreed.agreed(now + AGREED), None);
+        assert_eq!(passed(&first.client, None).agreed(now), None);
+        let never = || -> Learned { panic!("nothing was learned of anybody") };
+        assert!(agreed.is_current(7, never));
+        // Something was learned of another caller: that is looked up once.
+        assert!(agreed.is_current(8, Learned::default));
+        assert!(agreed.is_current(8, never));
+    }
+}

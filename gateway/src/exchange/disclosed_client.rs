@@ -1,0 +1,182 @@
+//! What a client says of itself, as the servers of its route may be told it.
+//!
+//! It is passed on with every request to a modern server and with the handshake of a legacy one, lists
+//! and the lists that a call is decided by included, so it is looked at before anything else is done: once
+//! in a legacy session, and with each message of a modern client that says something else than before.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use policy::content::ChosenPart;
+use policy::inspect::Finding;
+use policy::json::{Bounds, Document, Fragment};
+use policy::principal::Principal;
+use policy::work::Budget;
+
+use super::checked_clients::{Introduction, Passed};
+use super::guardrails::Matter;
+use super::{Gateway, Route};
+use crate::audit::Record;
+use crate::edge::failure::Failure;
+use crate::mcp::client_info::Client;
+use crate::mcp::wire::{DecodeError, Object};
+use crate::outbound::guardrail::Part;
+use crate::upstream::Upstream;
+
+impl Gateway {
+    /// The client as every server of the route that the caller may use may be told of it.
+    ///
+    /// # Errors
+    /// When something in it may not be sent to one of them.
+    pub(super) async fn introduced(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Route,
+        client: &Arc<Client>,
+        record: &mut Record,
+    ) -> Result<Arc<Client>, Failure> {
+        if client.says_nothing() {
+            return Ok(Arc::clone(client));
+        }
+        let granted = route.servers.iter().enumerate();
+        let granted = granted.filter(|(_, one)| self.policy.grants_any(caller, one.name()));
+        let (places, servers): (Vec<usize>, Vec<&Arc<Upstream>>) = granted.unzip();
+        if servers.is_empty() {
+            return Ok(Arc::clone(client));
+        }
+        let said = Introduction {
+            route: Arc::clone(&route.path),
+            servers: places.into(),
+            caller: Arc::clone(caller),
+            client: Arc::clone(client),
+        };
+        // Read before anything is looked at: what is learned meanwhile is not taken for known.
+        let (now, of_all) = (self.clock.instant(), self.policy.learned());
+        let of_caller = || self.policy.learned_of(caller);
+        let before = self.introductions.find(&said);
+        let current = before.as_ref().filter(|passed| passed.is_current(of_all, of_caller));
+        let (told, found, learned) = match current {
+            Some(passed) => {
+                self.metrics.content(&passed.found);
+                record.found(passed.found.clone());
+                if passed.agreed(now).is_some() {
+                    return Ok(Arc::clone(&passed.client));
+                }
+                (Arc::clone(&passed.client), passed.found.clone(), passed.learned)
+            }
+            None => {
+                let learned = of_caller();
+                let (told, found) = self.told_of(caller, &servers, client, record)?;
+                (told, found, learned)
+            }
+        };
+        // Guardrails have agreed to what servers are told, whatever the detectors have learned since.
+        let same = before.as_ref().filter(|passed| passed.client == told);
+        let mut agreed = same.and_then(|passed| passed.agreed(now));
+        if agreed.is_none() {
+            let mut answered = true;
+            for server in servers {
+                answered &= self.vouched(route, (&**caller, &**server), &told, record).await?;
+            }
+            agreed = answered.then_some(now);
+        }
+        let (client, of_all) = (Arc::clone(&told), AtomicU64::new(of_all));
+        let passed = Passed { client, found, agreed, learned, of_all };
+        self.introductions.keep(said, Arc::new(passed));
+        Ok(told)
+    }
+
+    /// The client as the detectors let each of these servers be told of it, and what they found.
+    fn told_of(
+        &self,
+        caller: &Principal,
+        servers: &[&Arc<Upstream>],
+        client: &Arc<Client>,
+        record: &mut Record,
+    ) -> Result<(Arc<Client>, Vec<Finding>), Failure> {
+        let (mut client, mut all) = (Arc::clone(client), Vec::new());
+        for server in servers {
+            let (joinable, found) = self.told_together(caller, server, &client)?;
+            self.metrics.content(&found);
+            all.extend(found.iter().cloned());
+            record.found(found);
+            joinable.map_err(Failure::Unsent)?;
+            let mut look = |text: &str| {
+                let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE);
+                let unread = |error| Failure::Decode(DecodeError::Json(error));
+                let said = Fragment::whole(Arc::new(document.map_err(unread)?));
+                // A client says a few words of itself, whatever it may send otherwise.
+                let budget = Budget::of(0, self.limits.inspection_work);
+                let (sent, found) = self.policy.answerable(caller, server.name(), said, &budget);
+                self.metrics.content(&found);
+                all.extend(found.iter().cloned());
+                record.found(found);
+                let sent = sent.map_err(Failure::Unsent)?;
+                let changed = (sent.value().raw() != text).then(|| sent.value().raw().to_owned());
+                Ok::<_, Failure>(changed)
+            };
+            let capabilities = look(client.capabilities())?;
+            let info = client.said_info().map(&mut look).transpose()?.flatten();
+            if capabilities.is_some() || info.is_some() {
+                client = Arc::new(client.told(capabilities.as_deref(), info.as_deref()));
+            }
+        }
+        Ok((client, all))
+    }
+
+    /// Whether `server` may be told both of what the client says of itself, in which a value may stand in pieces, and
+    /// what was found in that.
+    fn told_together(
+        &self,
+        caller: &Principal,
+        server: &Upstream,
+        client: &Client,
+    ) -> Result<(Result<(), Finding>, Vec<Finding>), Failure> {
+        let read = |text: &str| {
+            let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE);
+            document.map_err(|error| Failure::Decode(DecodeError::Json(error)))
+        };
+        let said = [client.said_info(), Some(client.capabilities())].into_iter().flatten();
+        let said = said.map(read).collect::<Result<Vec<_>, _>>()?;
+        let parts: Vec<_> = said.iter().map(|said| ChosenPart::Members(said.root())).collect();
+        let budget = Budget::of(0, self.limits.inspection_work);
+        Ok(self.policy.joinable(caller, server.name(), &parts, &budget))
+    }
+
+    /// Whether the guardrails of the route have all answered, and let `server` be told of the client.
+    async fn vouched(
+        &self,
+        route: &Route,
+        (caller, server): (&Principal, &Upstream),
+        client: &Client,
+        record: &mut Record,
+    ) -> Result<bool, Failure> {
+        if route.guardrails.is_empty() {
+            return Ok(true);
+        }
+        let mut said = Vec::new();
+        let mut object = Object::open(&mut said);
+        object.raw("clientCapabilities", client.capabilities());
+        if let Some(info) = client.said_info() {
+            object.raw("clientInfo", info);
+        }
+        object.close();
+        // INVARIANT: its parts were read by the same reader within the same bounds.
+        let unread = |error| Failure::Decode(DecodeError::Json(error));
+        let said = Document::parse(said.into(), &Bounds::ANSWER).map_err(unread)?;
+        let name = record.method.clone().unwrap_or_default();
+        let (part, value) = (Part::Client, said.root());
+        let about = Matter { server, name: &name, part, value, beside: "" };
+        match self.guarded(route, caller, about).await {
+            Ok(found) => {
+                let answered = found.is_empty();
+                record.found(found);
+                Ok(answered)
+            }
+            Err((finding, found)) => {
+                record.found(found);
+                Err(Failure::Unsent(finding))
+            }
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! What a server asks of the client in mid-call: the user, the model, the roots.
+//!
+//! A legacy client is asked on the stream of its call and answers with a message of its own. A
+//! modern client gets the questions as the result of its call and makes the call again with the
+//! answers. What the server speaks makes no difference to either: a legacy server's call waits here
+//! meanwhile, a modern server is asked again.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::Response;
+use policy::ask::{AT_ONCE, Reason, Refusal};
+use policy::json::{Bounds, Document, Fragment, Value};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::event_sink::Outlet;
+use super::in_flight_call::{Call, Next, Underway};
+use super::state::State;
+use crate::base::random;
+use crate::base::share::{Holder, Share};
+use crate::config::quota::Quota;
+use crate::edge::encode;
+use crate::edge::failure::Failure;
+use crate::mcp::client_info::capability_for;
+use crate::mcp::protocol::{Era, code, method};
+use crate::mcp::wire::{self, Object, Outcome};
+use crate::metrics::outcome::Ending;
+use crate::stream::body::Body;
+use crate::upstream::{Asked, Question, Step, UpstreamError};
+
+/// Most rounds of questions in one call.
+const ROUNDS: usize = 32;
+
+/// A call that waits for its client.
+#[derive(Debug)]
+pub struct Parked {
+    pub(super) call: Call,
+    pub(super) since: Instant,
+    /// The share of its caller that it takes.
+    pub(super) share: Share<Holder>,
+}
+
+impl Underway {
+    /// Whether the client can be asked all this; a server that asks for more breaks the protocol.
+    fn can_be_asked(&self, questions: &[Question]) -> Result<(), Failure> {
+        let lacking = questions.iter().find_map(|question| {
+            let params = question.params.as_ref().map(Fragment::value);
+            self.call.client.lacks(&question.method, params)
+        });
+        lacking.map_or(Ok(()), |capability| Err(Failure::Unasked(capability)))
+    }
+
+    /// What a server asks, if it may ask it; `None` where a legacy server was told that it may not, and
+    /// goes on.
+    pub(super) async fn permitted(&mut self, asked: Asked) -> Option<Next> {
+        let ids: Vec<_> = asked.questions.iter().filter_map(|asked| asked.id.clone()).collect();
+        let hint = self.call.hint();
+        let Call { gateway, caller, server, .. } = &self.call;
+        let refusal = match gateway.judged(caller, server, asked, hint).await {
+            Ok(asked) => return Some(Next::Step(Step::Asked(asked))),
+            Err(refusal) => refusal,
+        };
+        self.refused += 1;
+        self.note(refusal);
+        if ids.is_empty() || self.refused > ROUNDS {
+            return Some(Next::Refused(refusal));
+        }
+        let replier = self.call.answer.replier();
+        for id in &ids {
+            let note = refusal.reason.note();
+            replier.reply(wire::error(Some(id), code::DENIED, note, None)).await;
+        }
+        None
+    }
+
+    /// Why a call failed at its server. A server that wants a credential with scopes that write, for a tool
+    /// that says it only reads, asks for what is not asked for here.
+    pub(super) fn failed(&mut self, error: UpstreamError) -> Failure {
+        match error.wanted_of(self.call.hint()) {
+            Some(refusal) => {
+                self.note(refusal);
+                Failure::Refused(refusal)
+            }
+            None => Failure::Upstream(error),
+        }
+    }
+
+    /// Puts on record that a server may not ask what it asked.
+    fn note(&mut self, refusal: Refusal) {
+        let finding = self.call.gateway.not_asked(&self.call.server, refusal);
+        if let Some(record) = self.frame.entry.record() {
+            record.found(vec![finding]);
+        }
+    }
+
+    /// Holds what a server asks in a result that is no question itself, such as the state of a task, to
+    /// what it may ask. There is no place there to ask for less.
+    pub(super) async fn asks_in(&mut self, result: &Fragment) -> Result<(), Failure> {
+        let (value, document) = (result.value(), result.document());
+        let holders = [Some(value), value.get("task"), value.get("result")];
+        let asked = holders.into_iter().flatten().filter_map(|holder| holder.get("inputRequests"));
+        let put = asked.flat_map(Value::members).map(|(_, question)| {
+            let method = question.get("method").and_then(Value::as_str).unwrap_or_default();
+            (method.into(), question.get("params").map(|params| params.fragment(&document)))
+        });
+        let put: Vec<(Box<str>, Option<Fragment>)> = put.take(AT_ONCE + 1).collect();
+        if put.is_empty() {
+            return Ok(());
+        }
+        let hint = self.call.hint();
+        let Call { gateway, caller, server, client, .. } = &self.call;
+        let lacking = put
+            .iter()
+            .find_map(|(asked, params)| client.lacks(asked, params.as_ref().map(Fragment::value)));
+        let refusal = match gateway.edits(caller, server, put, hint).await {
+            Ok(edits) if edits.iter().all(Vec::is_empty) => {
+                return lacking.map_or(Ok(()), |capability| Err(Failure::Unasked(capability)));
+            }
+            Ok(_) => Refusal { reason: Reason::Size, at: "" },
+            Err(refusal) => refusal,
+        };
+        self.note(refusal);
+        Err(Failure::Refused(refusal))
+    }
+
+    fn another_round(&mut self) -> Result<(), Failure> {
+        self.call.rounds += 1;
+        // The time a person takes is not the server's.
+        self.call.answer.renew();
+        let endless = UpstreamError::Protocol("the server does not stop asking");
+        if self.call.rounds > ROUNDS { Err(Failure::Upstream(endless)) } else { Ok(()) }
+    }
+
+    /// The questions as the client may see them.
+    async fn shown(&mut self, asked: Asked) -> Result<Asked, Failure> {
+        let mut found = Vec::new();
+        let Call { gateway, caller, server, due, .. } = &self.call;
+        let asked = gateway.asked(caller, server, asked, due.as_ref(), &mut found).await;
+        if let Some(record) = self.frame.entry.record() {
+            record.found(found);
+        }
+        asked.map_err(Failure::Withheld)
+    }
+
+    /// Asks a legacy client. Says whether the call goes on.
+    pub(super) async fn ask(&mut self, asked: Asked, outlet: &Outlet) -> Result<bool, Failure> {
+        self.another_round()?;
+        let asked = self.shown(asked).await?;
+        match &asked.result {
+            None => {
+                for question in &asked.questions {
+                    self.relay(question, outlet).await?;
+                }
+                Ok(true)
+            }
+            Some(_) => self.gather(&asked, outlet).await,
+        }
+    }
+
+    /// What a server asks of a legacy client for which there is no stream. A server that waits is told
+    /// that it gets no answer, and goes on.
+    ///
+    /// # Errors
+    /// When the server does not wait and wants to be asked again with the answers.
+    pub(super) async fn cannot_ask(&mut self, asked: Asked) -> Result<(), Failure> {
+        let batched = self.frame.batched;
+        if asked.result.is_some() {
+            let first = asked.questions.first().map(|question| &*question.method);
+            let unasked = Failure::Unasked(capability_for(first.unwrap_or_default()));
+            return Err(if batched { unasked } else { Failure::Overload });
+        }
+        self.another_round()?;
+        let replier = self.call.answer.replier();
+        let (code, why) = match batched {
+            true => (code::METHOD, "the client does not offer that"),
+            false => (code::INTERNAL, "the client cannot be asked now"),
+        };
+        for id in asked.questions.iter().filter_map(|question| question.id.as_ref()) {
+            replier.reply(wire::error(Some(id), code, why, None)).await;
+        }
+        Ok(())
+    }
+
+    /// Asks a legacy client what a legacy server asks; the server waits, and may go on meanwhile.
+    async fn relay(&self, question: &Question, outlet: &Outlet) -> Result<(), Failure> {
+        let Some(id) = question.id.clone() else { return Ok(()) };
+        let replier = self.call.answer.replier();
+        if self.can_be_asked(std::slice::from_ref(question)).is_err() {
+            let refusal =
+                wire::error(Some(&id), code::METHOD, "the client does not offer that", None);
+            replier.reply(refusal).await;
+            return Ok(());
+        }
+        let answer = self.put(question, outlet).await?;
+        let patience = self.call.gateway.limits.input_time;
+        let (gateway, caller) = (Arc::clone(&self.call.gateway), Arc::clone(&self.call.caller));
+        let (server, route) = (Arc::clone(&self.call.server), Arc::clone(&self.call.route));
+        let asked = question.method.clone();
+        self.call.gateway.tasks.spawn(async move {
+            let answer = timeout(patience, answer).await.ok().and_then(Result::ok);
+            let answer = match answer {
+                Some(answer) => {
+                    gateway.answered_to(&caller, &route, (&*server, &*asked), answer).await
+                }
+                None => None,
+            };
+            let body = match answer {
+                Some(outcome) => encode::answer(&id, &outcome),
+                None => wire::error(Some(&id), code::INTERNAL, "the client did not answer", None),
+            };
+            replier.reply(body).await;
+        });
+        Ok(())
+    }
+
+    /// Asks a legacy client what a modern server asks, and asks the server again with the answers.
+    async fn gather(&mut self, asked: &Asked, outlet: &Outlet) -> Result<bool, Failure> {
+        self.can_be_asked(&asked.questions)?;
+        let mut waiting = Vec::new();
+        for question in &asked.questions {
+            waiting.push((question, self.put(question, outlet).await?));
+        }
+        let mut out = Vec::new();
+        let mut inputs = Object::open(&mut out);
+        for (question, answer) in waiting {
+            let outcome = tokio::select! {
+                outcome = timeout(self.call.gateway.limits.input_time, answer) => outcome,
+                () = self.frame.cancelled.cancelled() => return Ok(false),
+            };
+            let Ok(Ok(outcome)) = outcome else { return Err(Failure::Unanswered) };
+            let Call { gateway, caller, route, server, .. } = &self.call;
+            let about = (&**server, &*question.method);
+            let (sent, found) = gateway.sent(caller, route, about, outcome).await;
+            if let Some(record) = self.frame.entry.record() {
+                record.found(found);
+            }
+            match sent {
+                Some(Outcome::Result(result)) => inputs.raw(&question.key, result.value().raw()),
+                // There is no word for an error among the answers; a user who was not asked has
+                // not agreed.
+                Some(Outcome::Error(_)) if &*question.method == method::ELICIT => {
+                    inputs.raw(&question.key, r#"{"action":"cancel"}"#);
+                }
+                Some(Outcome::Error(_)) | None => return Err(Failure::Unanswered),
+            }
+        }
+        inputs.close();
+        let inputs = if asked.questions.is_empty() { None } else { Some(fragment(out)?) };
+        let again = self.call.answer.again(inputs, asked.state()).await;
+        again.map_err(|error| self.failed(error))?;
+        Ok(true)
+    }
+
+    /// Puts a question to a legacy client.
+    async fn put(
+        &self,
+        question: &Question,
+        outlet: &Outlet,
+    ) -> Result<oneshot::Receiver<Outcome>, Failure> {
+        let gateway = &self.call.gateway;
+        let session = self.frame.session.ok_or(Failure::Unanswered)?;
+        let kept = gateway.conversations.find(session).ok_or(Failure::Unanswered)?;
+        let (id, answer) = kept.ask().ok_or(Failure::Overload)?;
+        let message = encode::question(&id, &question.method, question.params.as_ref());
+        if self.send(outlet, &message).await { Ok(answer) } else { Err(Failure::Unanswered) }
+    }
+
+    /// Ends the exchange with a modern client by asking it. A legacy server's call waits here.
+    pub(super) async fn pause(&mut self, asked: Asked) -> Result<(Body, Ending), Failure> {
+        self.another_round()?;
+        let asked = self.shown(asked).await?;
+        let gateway = Arc::clone(&self.call.gateway);
+        let seal = |state: &State| {
+            let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_time);
+            let sealed = self.call.bound().seal(&gateway.sealer, state, now, lifetime);
+            sealed.map_err(|_opaque| Failure::Overload)
+        };
+        self.can_be_asked(&asked.questions)?;
+        let ending = Ending { reason: Some("input-required"), ..Ending::answered() };
+        if let Some(result) = &asked.result {
+            let state = asked.state().map(State::Server);
+            let state = state.as_ref().map(seal).transpose()?;
+            return Ok((encode::asked_again(&self.frame.id, result, state.as_deref()), ending));
+        }
+        let name = random::bytes().map_err(|_opaque| Failure::Overload)?;
+        let state = seal(&State::Parked(name))?;
+        // A client that is told that its call waits finds it waiting.
+        let share = gateway.quotas.parked.take(&self.call.holder, 1);
+        let share = share.map_err(|none| Failure::no_share(Quota::Parked, none))?;
+        self.call.waiting.extend(asked.questions);
+        let body = encode::asked(&self.frame.id, &self.call.waiting, &state);
+        let unsent = self.call.count_waiting(body.length());
+        let unsent = unsent.map_err(|none| Failure::Upstream(UpstreamError::Memory(none)))?;
+        self.parked = Some((name, share));
+        self.call.forget_sent();
+        Ok((body.counted(Some(unsent)), ending))
+    }
+
+    /// Goes on with a call that waited for a modern client.
+    pub(super) async fn resume(mut self, inputs: Option<Fragment>) -> Response<Body> {
+        let waiting = std::mem::take(&mut self.call.waiting);
+        self.call.answer.resume();
+        let replier = self.call.answer.replier();
+        for question in waiting {
+            let given = inputs.as_ref().and_then(|inputs| inputs.value().get(&question.key));
+            match (given.filter(|given| given.is_object()), &question.id) {
+                (Some(given), Some(id)) => {
+                    let mut body = wire::head(Some(id), given.raw().len() + 16);
+                    body.extend_from_slice(br#""result":"#);
+                    body.extend_from_slice(given.raw().as_bytes());
+                    body.push(b'}');
+                    replier.reply(body).await;
+                }
+                // SPEC 2026-07-28 basic/patterns/mrtr#error-handling: what is missing is asked for
+                // again.
+                (None, _) | (_, None) => self.call.waiting.push(question),
+            }
+        }
+        if self.call.waiting.is_empty() {
+            return self.answer().await;
+        }
+        match self.pause(Asked { questions: Vec::new(), result: None }).await {
+            Ok((body, ending)) => {
+                self.recorded(ending, body.length());
+                encode::json(body)
+            }
+            Err(failure) => self.broken(&failure),
+        }
+    }
+
+    /// A server of 2025-11-25 that wants the user to open a page first says so with an error; to a
+    /// modern client that is a question, after which the call is made again.
+    ///
+    /// SPEC 2025-11-25 client/elicitation#url-elicitation-required-error
+    pub(super) async fn asked_elsewhere(
+        &mut self,
+        error: &Fragment,
+    ) -> Option<Result<(Body, Ending), Failure>> {
+        let value = error.value();
+        let said = value.get("code").and_then(Value::as_i64);
+        if said != Some(i64::from(code::URL_ELICITATION)) {
+            return None;
+        }
+        let document = error.document();
+        let list = value.get("data")?.get("elicitations")?;
+        let put = list.items().take(AT_ONCE + 1);
+        let put = put.map(|params| (method::ELICIT.into(), Some(params.fragment(&document))));
+        let put: Vec<_> = put.collect();
+        let hint = self.call.hint();
+        let Call { gateway, caller, server, .. } = &self.call;
+        let judged = gateway.edits(caller, server, put, hint).await;
+        if let Err(refusal) = judged {
+            self.note(refusal);
+            return Some(Err(Failure::Refused(refusal)));
+        }
+        if self.era() == Era::Legacy {
+            return None;
+        }
+        let question = |(n, params): (usize, Value<'_>)| Question {
+            key: format!("elicitation-{n}").into(),
+            id: None,
+            method: method::ELICIT.into(),
+            params: Some(params.fragment(&document)),
+        };
+        let questions: Vec<_> = list.items().enumerate().map(question).collect();
+        let questions = match self.shown(Asked { questions, result: None }).await {
+            Ok(asked) => asked.questions,
+            Err(failure) => return Some(Err(failure)),
+        };
+        if let Err(failure) = self.can_be_asked(&questions) {
+            return Some(Err(failure));
+        }
+        let gateway = &self.call.gateway;
+        let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_time);
+        let state = self.call.bound().seal(&gateway.sealer, &State::Again, now, lifetime);
+        let state = state.map_err(|_opaque| Failure::Overload);
+        let ending = Ending { reason: Some("input-required"), ..Ending::answered() };
+        Some(state.map(|state| (encode::asked(&self.frame.id, &questions, &state), ending)))
+    }
+}
+
+fn fragment(text: Vec<u8>) -> Result<Fragment, Failure> {
+    let document = Document::parse(text.into(), &Bounds::ANSWER);
+    document
+        .map(|document| Fragment::whole(Arc::new(document)))
+        .map_err(|error| Failure::Decode(wire::DecodeError::Json(error)))
+}

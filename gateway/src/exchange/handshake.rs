@@ -1,0 +1,266 @@
+//! Getting to know each other, and parting.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::{HeaderValue, Response, StatusCode};
+use policy::decision::Mode;
+use policy::labels::Part;
+use policy::offer::Kind;
+use policy::principal::Principal;
+use policy::work::Budget;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::list::of_servers;
+use super::{Arrived, Gateway};
+use crate::audit::Record;
+use crate::edge::encode;
+use crate::edge::failure::Failure;
+use crate::edge::server_info::{Presentation, Presented};
+use crate::mcp::client_info::Client;
+use crate::mcp::protocol::{Era, header};
+use crate::mcp::wire::Id;
+use crate::metrics::outcome::Ending;
+use crate::session::Leg;
+use crate::stream::body::Body;
+use crate::upstream::{Hello, Party, Upstream, UpstreamError};
+
+/// A server, and what it says of itself; and whether its sessions are shared.
+type Asked<'a> = (&'a Arc<Upstream>, Result<(Arc<Hello>, bool), UpstreamError>);
+
+/// How long servers are waited for to end a session.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// What looking at the instructions of a server may cost, in units: enough for some 80 KiB.
+const INSTRUCTIONS: u64 = 8 << 20;
+/// The id of a request; every request has one by the time it is answered.
+const NO_ID: Id = Id::Number(0);
+
+impl Gateway {
+    /// `server/discover`
+    pub(super) async fn discover(&self, arrived: Arrived, record: Box<Record>) -> Response<Body> {
+        let id = arrived.id.clone().unwrap_or(NO_ID);
+        let mut entry = match self.journal.open_read(record) {
+            Ok(entry) => entry,
+            Err(error) => return encode::error(&Failure::Audit(error).public(None), Some(&id)),
+        };
+        let servers = self.granted(&arrived);
+        let asked = servers.map(|(at, server)| {
+            let party = arrived.party(at);
+            async move { (server, server.hello(&party).await) }
+        });
+        let asked = join_all(asked).await.into_iter();
+        let asked = asked.map(|(server, hello)| {
+            let shared = |hello: Arc<Hello>| {
+                let shared = server.is_shared(hello.era);
+                (hello, shared)
+            };
+            (server, hello.map(shared))
+        });
+        match self.presented(&arrived, asked.collect(), entry.record()).await {
+            Ok(servers) => {
+                let ttl = servers.iter().map(|server| server.hello.ttl).min().unwrap_or(0);
+                let response = Presentation::new(&servers, Era::Modern).discovered(&id, ttl);
+                self.shown(entry, Ending::answered(), Some(&id), response)
+            }
+            Err(failure) => self.failed(entry, &failure, Some(&id)),
+        }
+    }
+
+    /// `initialize`: a session with every server that keeps sessions, sealed into one of ours.
+    ///
+    /// SPEC 2025-11-25 basic/lifecycle#initialization
+    pub(super) async fn initialize(&self, arrived: Arrived, record: Box<Record>) -> Response<Body> {
+        let id = arrived.id.clone().unwrap_or(NO_ID);
+        let mut entry = match self.journal.open_read(record) {
+            Ok(entry) => entry,
+            Err(error) => return encode::error(&Failure::Audit(error).public(None), Some(&id)),
+        };
+        let version = arrived.inbound.version;
+        if let Some(record) = entry.record() {
+            record.version = Some(version);
+        }
+        let gateway = Client::gateway();
+        let client = arrived.inbound.client.as_ref().unwrap_or(gateway);
+        let opening = self.granted(&arrived).map(|(place, server)| {
+            let party = Party { client: Arc::clone(client), ..arrived.party(place) };
+            async move { (place, server, server.open(version, &party).await) }
+        });
+        let opened = join_all(opening).await;
+        let mut legs: Vec<(u8, Leg)> = Vec::new();
+        let hellos = opened.into_iter().map(|(place, server, opened)| {
+            let hello = opened.map(|(hello, leg)| {
+                let shared = leg.is_none() && server.is_shared(hello.era);
+                legs.extend(u8::try_from(place).ok().zip(leg));
+                (hello, shared)
+            });
+            (server, hello)
+        });
+        let hellos = hellos.collect();
+        let servers = match self.presented(&arrived, hellos, entry.record()).await {
+            Ok(servers) => servers,
+            Err(failure) => return self.failed(entry, &failure, Some(&id)),
+        };
+        let (principal, route) = (&arrived.caller.principal, arrived.route.identity());
+        let sealed = self.sessions.seal(principal, &route, version, client, &legs);
+        let sealed = sealed.and_then(|sealed| {
+            HeaderValue::try_from(sealed).map_err(|_opaque| crate::session::SessionError::Seal)
+        });
+        let sealed = match sealed {
+            Ok(sealed) => sealed,
+            Err(error) => return self.failed(entry, &Failure::Session(error), Some(&id)),
+        };
+        let mut response = Presentation::new(&servers, Era::Legacy).initialized(&id, version);
+        response.headers_mut().insert(header::SESSION, sealed);
+        self.shown(entry, Ending::answered(), Some(&id), response)
+    }
+
+    /// DELETE: the session is over, here and at the servers.
+    pub(super) async fn end(&self, arrived: &Arrived, record: Box<Record>) -> Response<Body> {
+        let Some(session) = &arrived.session else {
+            let missing = Failure::Session(crate::session::SessionError::Missing);
+            return self.refuse(&record, &missing);
+        };
+        let entry = match self.journal.open_read(record) {
+            Ok(entry) => entry,
+            Err(error) => return encode::error(&Failure::Audit(error).public(None), None),
+        };
+        self.sessions.end(session, &arrived.caller.principal);
+        self.conversations.end(session.key);
+        let age = self.sessions.age(session);
+        self.metrics.session(age);
+        let (ended, mut all_ended) = mpsc::channel::<()>(1);
+        for (place, server) in arrived.route.servers.iter().enumerate() {
+            if let Some(leg) = arrived.leg(place).cloned() {
+                let (server, ended) = (Arc::clone(server), ended.clone());
+                let party = arrived.party(place);
+                self.tasks.spawn(async move {
+                    server.close(&party, &leg, age).await;
+                    drop(ended);
+                });
+            }
+        }
+        drop(ended);
+        // The session is over for the client whether or not the servers answer in time.
+        drop(timeout(FAREWELL, all_ended.recv()).await);
+        self.shown(entry, Ending::answered(), None, encode::empty(StatusCode::OK))
+    }
+
+    /// The servers of the route, with their places, that the caller may use at all: whoever may
+    /// call nothing of a server learns nothing of it and causes no request to it.
+    fn granted<'a>(
+        &'a self,
+        arrived: &'a Arrived,
+    ) -> impl Iterator<Item = (usize, &'a Arc<Upstream>)> {
+        let principal = &*arrived.caller.principal;
+        let may = |server: &Upstream| self.policy.grants_any(principal, server.name());
+        arrived.route.servers.iter().enumerate().filter(move |(_, server)| may(server))
+    }
+
+    /// The servers that could be reached, and what of them the caller may use; one that cannot be
+    /// reached does not hide the others. Where one server alone could not be reached and there is no other, `record` names
+    /// it.
+    async fn presented(
+        &self,
+        arrived: &Arrived,
+        asked: Vec<Asked<'_>>,
+        record: Option<&mut Record>,
+    ) -> Result<Vec<Presented>, Failure> {
+        let principal = &arrived.caller.principal;
+        let (mut servers, mut failed) = (Vec::new(), Vec::new());
+        for (server, hello) in asked {
+            let (hello, shared) = match hello {
+                Ok(found) => found,
+                Err(error) if self.is_stranger(server, &error) => continue,
+                Err(error) => {
+                    failed.push((server, error));
+                    continue;
+                }
+            };
+            let may = |kind: &Kind| {
+                self.policy.admit_list(principal, server.name(), *kind).outcome.is_ok()
+            };
+            let kinds = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method];
+            let granted = kinds.into_iter().filter(may).collect();
+            let mut approved = self.approved(server, &hello);
+            if self.withholds_instructions(server, &approved) {
+                approved.instructions = None;
+            }
+            let hello = Arc::new(self.introducible(principal, server, approved).await);
+            let (name, keeps) = (server.name().as_str().into(), self.policy.keeps(server.name()));
+            servers.push(Presented { name, hello, granted, shared, keeps });
+        }
+        if servers.is_empty()
+            && let Some(failure) = of_servers(failed, record)
+        {
+            return Err(failure);
+        }
+        Ok(servers)
+    }
+
+    /// What a server says of itself, as far as that was approved. Capabilities that a client needs to
+    /// use what was approved are kept: what is behind them is decided for itself.
+    fn approved(&self, server: &Upstream, hello: &Hello) -> Hello {
+        server.compare(hello);
+        let pins = self.policy.pins();
+        let name = server.name().as_str();
+        let unfit = |part: &str| {
+            let field = hello.field(part);
+            pins.mode == Mode::Enforce
+                && pins.unfit_field(name, hello.digest, part, field).is_some()
+        };
+        let mut shown = hello.clone();
+        if hello.instructions.is_some() && unfit("instructions") {
+            shown.instructions = None;
+        }
+        if hello.info.is_some() && unfit("serverInfo") {
+            shown.info = None;
+        }
+        if hello.capabilities.is_some() && unfit("capabilities") {
+            shown.capabilities = shown.usual_capabilities();
+        }
+        shown
+    }
+
+    /// The same as `caller` may see it: it is text of a server like any other. Instructions pass the
+    /// detectors of definitions.
+    async fn introducible(
+        &self,
+        caller: &Arc<Principal>,
+        server: &Upstream,
+        mut shown: Hello,
+    ) -> Hello {
+        let mut found = Vec::new();
+        let info = shown.info.take();
+        shown.info = self
+            .heard(caller, server, (Part::Result, info), None, &mut found)
+            .await
+            .unwrap_or_default();
+        let capabilities = shown.capabilities.clone();
+        shown.capabilities = match self
+            .heard(caller, server, (Part::Result, capabilities), None, &mut found)
+            .await
+        {
+            Ok(capabilities) => capabilities,
+            Err(_) => shown.usual_capabilities(),
+        };
+        for finding in &found {
+            tracing::info!(server = %server.name(), %finding, "found in what a server says of itself");
+        }
+        shown
+    }
+
+    /// Whether the instructions of a server are withheld: a model reads them, so they pass the same detectors as
+    /// definitions. Told once for what the server says of itself.
+    fn withholds_instructions(&self, server: &Upstream, hello: &Hello) -> bool {
+        let Some(instructions) = &hello.instructions else { return false };
+        let findings = policy::inspect::text(instructions.value(), &Budget::new(INSTRUCTIONS));
+        let excused = self.policy.excused_of_server(server.name().as_str(), hello.digest);
+        let withheld = self.policy.withholds_but(&findings, excused);
+        if let Some(finding) = withheld {
+            server.withheld_instructions(hello.digest, finding);
+        }
+        withheld.is_some()
+    }
+}

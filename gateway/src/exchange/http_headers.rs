@@ -1,0 +1,70 @@
+//! The HTTP around a message.
+
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, Method};
+
+use crate::edge::failure::Failure;
+use crate::mcp::protocol::{Version, header};
+use crate::mcp::wire::headers::{Single, single};
+
+const MODERN: &str = Version::V2026July.as_str();
+
+/// The name of a method that may be used, for the record: others are of the caller's choosing.
+pub(super) const fn named(method: &Method) -> Option<&'static str> {
+    match *method {
+        Method::GET => Some("GET"),
+        Method::POST => Some("POST"),
+        Method::DELETE => Some("DELETE"),
+        _ => None,
+    }
+}
+
+/// Whether a request is one that may carry a message, open a stream or end a session.
+pub(super) fn framed(head: &Parts) -> Result<(), Failure> {
+    match head.method {
+        Method::POST => {}
+        Method::DELETE => return Ok(()),
+        // SPEC 2026-07-28: there is no stream to GET in this revision.
+        Method::GET if single(&head.headers, header::VERSION) == Single::Value(MODERN) => {
+            return Err(Failure::Verb);
+        }
+        Method::GET if has(&head.headers, "text/event-stream", "text/*") => return Ok(()),
+        Method::GET => return Err(Failure::Accept),
+        _ => return Err(Failure::Verb),
+    }
+    let json = match single(&head.headers, CONTENT_TYPE.as_str()) {
+        Single::Value(kind) => is_json(kind),
+        Single::Absent | Single::Bad => false,
+    };
+    if !json || head.headers.contains_key(CONTENT_ENCODING) {
+        return Err(Failure::MediaType);
+    }
+    if accepts(&head.headers) { Ok(()) } else { Err(Failure::Accept) }
+}
+
+/// `application/json`, in UTF-8 if it says so at all.
+fn is_json(kind: &str) -> bool {
+    let mut parts = kind.split(';').map(str::trim);
+    let json = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"));
+    json && parts.all(|parameter| match parameter.split_once('=') {
+        Some((name, value)) if name.eq_ignore_ascii_case("charset") => {
+            value.trim_matches('"').eq_ignore_ascii_case("utf-8")
+        }
+        Some(_) => true,
+        None => parameter.is_empty(),
+    })
+}
+
+/// SPEC 2026-07-28 basic/transports/streamable-http#sending-messages
+fn accepts(headers: &HeaderMap) -> bool {
+    has(headers, "application/json", "application/*") && has(headers, "text/event-stream", "text/*")
+}
+
+fn has(headers: &HeaderMap, wanted: &str, group: &str) -> bool {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|range| {
+        let kind = range.split(';').next().unwrap_or_default().trim();
+        kind.eq_ignore_ascii_case(wanted) || kind == "*/*" || kind.eq_ignore_ascii_case(group)
+    })
+}

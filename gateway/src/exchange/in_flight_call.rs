@@ -1,0 +1,851 @@
+//! A call that is under way: its steps, and what of them the client sees.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::Response;
+use policy::ask::Refusal;
+use policy::decision::{Denial, Reason, Told};
+use policy::inspect::Finding;
+use policy::json::{Fragment, Value};
+use policy::labels::Part;
+use policy::message::{Reply, Verb};
+use policy::offer::{Kind, ReadOnlyHint};
+use policy::pipeline::{Expectation, Shown};
+use policy::principal::Principal;
+
+use super::cancellation::Cancellable;
+use super::event_sink::Outlet;
+use super::guardrails::Matter;
+use super::state::Bound;
+use super::stream_expiry::{Calls, Used};
+use super::{Gateway, Place, Route};
+use crate::audit::Entry;
+use crate::base::intake::Received;
+use crate::base::share::{Holder, NoShare, Share};
+use crate::edge::denial::ToolDenial;
+use crate::edge::encode;
+use crate::edge::failure::Failure;
+use crate::mcp::client_info::Client;
+use crate::mcp::protocol::{Era, Version, method};
+use crate::mcp::wire::{self, Id, Notification, Outcome};
+use crate::metrics::outcome::{Ending, Outcome as Ended};
+use crate::outbound::guardrail;
+use crate::session::SessionKey;
+use crate::session::state::{About, Receipt, Seat};
+use crate::stream::body::{Body, PIECE};
+use crate::upstream::{self, Answer, Question, Step, Upstream, UpstreamError};
+
+/// How long an answer is waited for before a client that can come back is told so: most answers
+/// are one JSON object, and need no stream.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Members of a result that clients read.
+const RESULT: [&str; 10] = [
+    "content",
+    "structuredContent",
+    "isError",
+    "resultType",
+    "contents",
+    "messages",
+    "completion",
+    "ttlMs",
+    "cacheScope",
+    "_meta",
+];
+
+/// A call, apart from the exchange that waits for it: one that waits for a client outlives several.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) caller: Arc<Principal>,
+    /// Whose share it takes.
+    pub(super) holder: Holder,
+    pub(super) client: Arc<Client>,
+    pub(super) route: Arc<Route>,
+    pub(super) server: Arc<Upstream>,
+    pub(super) due: Option<Expectation>,
+    pub(super) answer: Answer,
+    /// What was called, as its server knows it.
+    pub(super) tool: Box<str>,
+    /// What its states are bound to, where what was sent is no longer kept.
+    pub(super) bound: Option<Bound>,
+    /// Questions of a legacy server that the client has not answered.
+    pub(super) waiting: Vec<Question>,
+    /// What they take of the share of the caller.
+    pub(super) asked: Option<Received>,
+    /// How often the client was asked.
+    pub(super) rounds: usize,
+}
+
+/// The exchange that waits for a call.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) entry: Entry,
+    pub(super) id: Id,
+    pub(super) version: Version,
+    /// It came with others in one body, whose answer has no place for questions.
+    pub(super) batched: bool,
+    pub(super) progress: Option<Id>,
+    pub(super) level: Option<Box<str>>,
+    pub(super) session: Option<SessionKey>,
+    /// The place of the session among those with streams, until it is needed.
+    pub(super) seat: Option<Seat>,
+    pub(super) cancelled: Cancellable,
+    pub(super) started: Instant,
+    pub(super) place: Place,
+}
+
+/// Both.
+#[derive(Debug)]
+pub(super) struct Underway {
+    pub(super) call: Call,
+    pub(super) frame: Frame,
+    /// How far the server said it was.
+    pub(super) progress: Option<f64>,
+    /// The name under which the call goes on waiting when the exchange ends, and the share of its caller
+    /// that it takes.
+    pub(super) parked: Option<([u8; 16], Share<Holder>)>,
+    /// How often the server has asked what it may not.
+    pub(super) refused: usize,
+    /// What its record says, where its answer may be cut off later.
+    receipt: Option<Arc<Receipt>>,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// A step of the server's.
+    Step(Step),
+    /// The client no longer wants the answer.
+    Cancelled,
+    /// The server has asked what it may not, and does not go on.
+    Refused(Refusal),
+    /// It takes longer than most.
+    Late,
+}
+
+impl Call {
+    pub(super) fn under(self, frame: Frame) -> Underway {
+        Underway { call: self, frame, progress: None, parked: None, refused: 0, receipt: None }
+    }
+
+    /// What a state that is given to the client is bound to.
+    pub(super) fn bound(&self) -> Bound {
+        let bound = || Bound::new(&self.caller, self.route.identity(), self.answer.call());
+        self.bound.clone().unwrap_or_else(bound)
+    }
+
+    /// Counts what the questions that wait take of the share of the caller, for as long as they do. Gives what the answer
+    /// with them, of so many bytes, takes until the client has read it.
+    ///
+    /// # Errors
+    /// When there is no room for them.
+    pub(super) fn count_waiting(&mut self, answer: usize) -> Result<Received, NoShare> {
+        let memory = |asked: &Question| asked.params.as_ref().map(|one| one.document().memory());
+        let bytes = self.waiting.iter().filter_map(memory).sum();
+        let (server, caller) = (self.server.name().as_str().into(), self.caller.id.as_str().into());
+        // What was counted before is counted anew.
+        self.asked = None;
+        let mut asked = self.gateway.quotas.answers.begin_for(&server, Some(&caller));
+        asked.holds(bytes)?;
+        let mut unsent = asked.beside();
+        unsent.holds(answer)?;
+        self.asked = Some(asked);
+        Ok(unsent)
+    }
+
+    /// Lets go of the arguments: a call waits for minutes, and they may be long. The client sends them again
+    /// with its answer, and they are compared by their digest.
+    pub(super) fn forget_sent(&mut self) {
+        self.bound = Some(self.bound());
+        self.answer.forget_sent();
+    }
+
+    /// What the tool that was called says of itself.
+    pub(super) fn hint(&self) -> ReadOnlyHint {
+        self.due.as_ref().map(Expectation::hint).unwrap_or_default()
+    }
+
+    fn used(&self) -> Used<'_> {
+        Used { server: self.server.name(), kind: self.answer.verb().kind(), name: &self.tool }
+    }
+
+    /// How it is told that it was revoked, if it was. What was revoked is not handed on, also where the client comes
+    /// back for it.
+    fn revocation(&self) -> Option<Failure> {
+        self.gateway.revocation(&self.caller, self.used())
+    }
+
+    /// How it is told that it was revoked, where that was taken back meanwhile.
+    fn was_revoked(&self) -> Failure {
+        let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
+        Failure::Denied(self.answer.verb().kind(), denial)
+    }
+
+    /// Resolves when it was revoked: how that is told.
+    fn revoked(&self) -> impl Future<Output = Failure> + Send + use<> {
+        let (gateway, caller) = (Arc::clone(&self.gateway), Arc::clone(&self.caller));
+        let (server, tool) = (Arc::clone(&self.server), self.tool.clone());
+        let kind = self.answer.verb().kind();
+        async move {
+            let used = Used { server: server.name(), kind, name: &tool };
+            gateway.revoked(&caller, used).await
+        }
+    }
+
+    /// How long the server may be silent: longer while it waits for the client.
+    fn patience(&self) -> Duration {
+        let limits = &self.gateway.limits;
+        if self.rounds == 0 {
+            limits.answer_time
+        } else {
+            limits.input_time.max(limits.answer_time)
+        }
+    }
+}
+
+impl Underway {
+    pub(super) fn era(&self) -> Era {
+        self.frame.version.era()
+    }
+
+    /// Waits for the first step: most calls have but one, and their answer is one JSON object.
+    pub(super) async fn answer(mut self) -> Response<Body> {
+        let revoked = self.call.revoked();
+        let first = tokio::select! {
+            biased;
+            failure = revoked => FirstAnswer::Failed(failure),
+            first = self.first() => first,
+        };
+        match first {
+            FirstAnswer::Opened(opened) => self.stream(*opened),
+            FirstAnswer::Asks(body, ending) => {
+                // The result of a modern server; what a legacy one asks is counted already.
+                let unsent = self.call.answer.unsent(body.length());
+                self.object(body.counted(unsent), ending)
+            }
+            FirstAnswer::Answered(body, ending) => match self.call.revocation() {
+                // It was revoked while its answer was looked at.
+                Some(failure) => self.broken(&failure),
+                None => {
+                    let unsent = self.call.answer.unsent(body.length());
+                    self.object(body.counted(unsent), ending)
+                }
+            },
+            FirstAnswer::Failed(failure) => self.broken(&failure),
+            FirstAnswer::Cancelled => {
+                // The client said that it no longer wants the answer, so it gets none.
+                self.recorded(Ending::cancelled(), 0);
+                encode::events(Body::empty())
+            }
+        }
+    }
+
+    /// An answer that is one JSON object. What is not given to the connection at once can be revoked later.
+    fn object(mut self, body: Body, ending: Ending) -> Response<Body> {
+        let waits = self.frame.batched || body.length() > PIECE;
+        let about = waits.then(|| self.about());
+        if let Some(about) = &about {
+            // INVARIANT: nobody else knows of it yet.
+            let _is_first = about.receipt.answer();
+        }
+        self.recorded(ending, body.length());
+        let mut response = encode::json(body);
+        *response.status_mut() = status(ending);
+        if let Some(about) = about {
+            response.extensions_mut().insert(Calls(vec![about]));
+        }
+        response
+    }
+
+    /// What the client is answered first.
+    async fn first(&mut self) -> FirstAnswer {
+        // Only the last revision with streams lets a client come back before the first event.
+        let primes = self.frame.version == Version::V2025November;
+        let mut late = if primes { Some(GRACE) } else { None };
+        loop {
+            match self.next(late).await {
+                Ok(Next::Step(Step::Told(told))) => match self.visible(&told).await {
+                    Some(message) => match self.open() {
+                        Some(opened) => {
+                            return opened.first(Some(Ready::Message(message)));
+                        }
+                        // The call was made: it is answered without what is said on the way.
+                        None => self.untold(&told.method),
+                    },
+                    None => continue,
+                },
+                Ok(Next::Step(Step::Asked(asked))) if self.era() == Era::Modern => {
+                    let paused = self.pause(asked).await;
+                    return paused.map_or_else(FirstAnswer::Failed, |(body, end)| {
+                        FirstAnswer::Asks(body, end)
+                    });
+                }
+                Ok(Next::Step(Step::Rests(_))) if self.era() == Era::Modern => {}
+                Ok(Next::Step(Step::Asked(asked))) => match self.open() {
+                    Some(opened) => {
+                        return opened.first(Some(Ready::Step(Step::Asked(asked))));
+                    }
+                    None => {
+                        if let Err(failure) = self.cannot_ask(asked).await {
+                            return FirstAnswer::Failed(failure);
+                        }
+                    }
+                },
+                Ok(Next::Step(step @ Step::Rests(_))) => {
+                    if let Some(opened) = self.open() {
+                        return opened.first(Some(Ready::Step(step)));
+                    }
+                }
+                Ok(Next::Refused(refusal)) => {
+                    return FirstAnswer::Failed(Failure::Refused(refusal));
+                }
+                Ok(Next::Late) => match self.has_room().then(|| self.open()).flatten() {
+                    Some(opened) => return opened.first(None),
+                    None => late = None,
+                },
+                Ok(Next::Step(Step::Final(outcome))) => {
+                    let released = self.released(outcome).await;
+                    return released.map_or_else(FirstAnswer::Failed, |(body, end)| {
+                        FirstAnswer::Answered(body, end)
+                    });
+                }
+                Ok(Next::Cancelled) => return FirstAnswer::Cancelled,
+                Err(error) => return FirstAnswer::Failed(self.failed(error)),
+            }
+        }
+    }
+
+    /// The answer when the server has none.
+    pub(super) fn broken(mut self, failure: &Failure) -> Response<Body> {
+        let (response, ending) = self.refusal(failure);
+        self.recorded(ending, response.body().length());
+        response
+    }
+
+    /// What the client is told of a failure, and how that is recorded: of a denied call in a result.
+    fn refusal(&mut self, failure: &Failure) -> (Response<Body>, Ending) {
+        let (era, calls) = (self.era(), self.call.answer.verb() == Verb::Call);
+        let record = self.frame.entry.record().map(|record| record.id);
+        let denial = || ToolDenial::of(failure, &self.call.gateway.policy, record);
+        if let Some(denial) = calls.then(denial).flatten() {
+            let response = encode::denied_call(&self.frame.id, era, &denial);
+            return (response, failure.ending_in_result(era));
+        }
+        let asked = self.frame.entry.record().and_then(|record| record.item.as_ref());
+        let public = failure.public(Some(era)).naming(asked);
+        (encode::error(&public, Some(&self.frame.id)), failure.ending(&public))
+    }
+
+    /// What comes next; after `late` that nothing has. What the server may not ask is not asked.
+    async fn next(&mut self, late: Option<Duration>) -> Result<Next, UpstreamError> {
+        loop {
+            let asked = match self.step(late).await? {
+                Next::Step(Step::Asked(asked)) => asked,
+                next => return Ok(next),
+            };
+            if let Some(next) = self.permitted(asked).await {
+                return Ok(next);
+            }
+        }
+    }
+
+    /// The next step of the server, or what comes before it.
+    async fn step(&mut self, late: Option<Duration>) -> Result<Next, UpstreamError> {
+        let patience = self.call.patience();
+        tokio::select! {
+            biased;
+            step = self.call.answer.next(patience) => step.map(Next::Step),
+            () = self.frame.cancelled.cancelled() => Ok(Next::Cancelled),
+            () = waited(late) => Ok(Next::Late),
+        }
+    }
+
+    /// What its answer is about.
+    fn about(&mut self) -> About {
+        let record = self.frame.entry.record();
+        let (method, asked, trace) = record.map_or_else(Default::default, |record| {
+            (record.method.clone(), record.item.clone(), Some(record.trace.clone()))
+        });
+        About {
+            caller: Arc::clone(&self.call.caller),
+            route: Arc::clone(&self.call.route.path),
+            server: self.call.server.name().clone(),
+            kind: self.call.answer.verb().kind(),
+            name: self.call.tool.clone(),
+            id: self.frame.id.clone(),
+            version: self.frame.version,
+            method,
+            asked,
+            trace,
+            receipt: Arc::clone(self.receipt.get_or_insert_default()),
+        }
+    }
+
+    /// Whether there is room for a stream; without, the answer comes as one object, later.
+    fn has_room(&self) -> bool {
+        let gateway = &self.call.gateway;
+        let kept = self.frame.session.and_then(|session| gateway.conversations.find(session));
+        kept.is_none_or(|kept| kept.has_room())
+    }
+
+    /// A stream for what is said on the way to the answer, and the answer that carries it; `None` when
+    /// the session or its caller has no room for another, or the answer is a part of that to a batch.
+    fn open(&mut self) -> Option<Opened> {
+        if self.frame.batched {
+            return None;
+        }
+        let gateway = Arc::clone(&self.call.gateway);
+        if self.frame.session.is_none() {
+            let (outlet, response) = Outlet::direct(gateway.conversations.room(&self.call.holder));
+            return Some(Opened { outlet, response, ready: None });
+        }
+        let kept = match self.frame.seat.take() {
+            Some(seat) => gateway.conversations.enter(seat),
+            None => gateway.conversations.find(self.frame.session?)?,
+        };
+        let prime = self.frame.version == Version::V2025November;
+        let about = Arc::new(self.about());
+        let (outlet, response) =
+            Outlet::kept(kept.stream(Some(about), gateway.clock.instant())?, prime)?;
+        Some(Opened { outlet, response, ready: None })
+    }
+
+    /// Notes that a client is not told something because there is no stream.
+    fn untold(&self, method: &str) {
+        let (server, tool) = (self.call.server.name(), &self.call.tool);
+        tracing::debug!(%server, %tool, method, "there is no stream; a message was dropped");
+    }
+
+    /// Passes the steps on as they come.
+    fn stream(mut self, opened: Opened) -> Response<Body> {
+        let Opened { outlet, mut response, ready } = opened;
+        response.extensions_mut().insert(Calls(vec![self.about()]));
+        let gateway = Arc::clone(&self.call.gateway);
+        gateway.tasks.spawn(self.pump(ready, outlet));
+        response
+    }
+
+    async fn pump(mut self, first: Option<Ready>, outlet: Outlet) {
+        let revoked = self.call.revoked();
+        let end = tokio::select! {
+            biased;
+            failure = revoked => StreamEnd::Response(Err(failure)),
+            end = self.passed_on(first, &outlet) => end,
+        };
+        match (end, self.call.revocation()) {
+            (StreamEnd::Response(outcome), _) => self.conclude(outcome, &outlet).await,
+            // The connection has ended the stream of its own accord: it watches for revocations too.
+            (StreamEnd::Cancelled, Some(failure)) => self.conclude(Err(failure), &outlet).await,
+            (StreamEnd::Cancelled, None) => {
+                outlet.end();
+                self.recorded(Ending::cancelled(), 0);
+            }
+        }
+    }
+
+    /// Passes on what comes before the response, to the end of it.
+    async fn passed_on(&mut self, first: Option<Ready>, outlet: &Outlet) -> StreamEnd {
+        let mut ready = first;
+        loop {
+            let step = match ready.take() {
+                Some(Ready::Message(message)) => {
+                    if !self.send(outlet, &message).await {
+                        return StreamEnd::Cancelled;
+                    }
+                    continue;
+                }
+                Some(Ready::Step(step)) => Ok(Next::Step(step)),
+                None => tokio::select! {
+                    step = self.next(None) => step,
+                    // SPEC 2026-07-28 basic/patterns/cancellation: to hang up is to cancel. Not so
+                    // in the revisions before, where the call goes on to its end.
+                    () = outlet.closed() => Ok(Next::Cancelled),
+                },
+            };
+            match step {
+                Ok(Next::Step(Step::Told(told))) => {
+                    let message = self.visible(&told).await;
+                    if let Some(message) = message
+                        && !self.send(outlet, &message).await
+                    {
+                        return StreamEnd::Cancelled;
+                    }
+                }
+                Ok(Next::Step(Step::Asked(asked))) if self.era() == Era::Modern => {
+                    return StreamEnd::Response(self.pause(asked).await);
+                }
+                Ok(Next::Step(Step::Asked(asked))) => match self.ask(asked, outlet).await {
+                    Ok(true) => {}
+                    Ok(false) => return StreamEnd::Cancelled,
+                    Err(failure) => return StreamEnd::Response(Err(failure)),
+                },
+                Ok(Next::Step(Step::Rests(_))) => {
+                    // A client of an earlier revision may not have an event to come back with.
+                    if self.frame.version == Version::V2025November {
+                        outlet.rest();
+                    }
+                }
+                Ok(Next::Step(Step::Final(outcome))) => {
+                    return StreamEnd::Response(self.released(outcome).await);
+                }
+                Ok(Next::Refused(refusal)) => {
+                    return StreamEnd::Response(Err(Failure::Refused(refusal)));
+                }
+                Ok(Next::Late) => {}
+                Ok(Next::Cancelled) => return StreamEnd::Cancelled,
+                Err(error) => return StreamEnd::Response(Err(self.failed(error))),
+            }
+        }
+    }
+
+    /// Sends an event, unless the client has gone or does not read.
+    pub(super) async fn send(&self, outlet: &Outlet, message: &[u8]) -> bool {
+        let limits = &self.call.gateway.limits;
+        let patience = match outlet {
+            Outlet::Direct(_) => limits.write_time,
+            // A client that has gone may come back for it.
+            Outlet::Kept(_) => limits.replay_time,
+        };
+        outlet.send(message, patience).await
+    }
+
+    /// Sends the last event of a stream, and closes the record.
+    async fn conclude(mut self, outcome: Result<(Body, Ending), Failure>, outlet: &Outlet) {
+        let concluded = match self.call.revocation() {
+            Some(failure) => Err(failure),
+            None => self.handed(outcome, outlet).await,
+        };
+        let (bytes, ending) = match concluded {
+            Ok(concluded) => concluded,
+            Err(failure) => {
+                let (message, ending) = self.response(Err(failure));
+                outlet.withdraw(&message).await;
+                (message.len(), ending)
+            }
+        };
+        self.recorded(ending, bytes);
+    }
+
+    /// Sends the response as the last event of a stream: how long it is, and how that is recorded.
+    ///
+    /// # Errors
+    /// When the call was revoked before its record could say that it was answered.
+    async fn handed(
+        &mut self,
+        outcome: Result<(Body, Ending), Failure>,
+        outlet: &Outlet,
+    ) -> Result<(usize, Ending), Failure> {
+        let (message, ending) = self.response(outcome);
+        let revoked = self.call.revoked();
+        let sent = tokio::select! {
+            biased;
+            sent = self.send(outlet, &message) => sent,
+            failure = revoked => return Err(failure),
+        };
+        outlet.end();
+        if !sent {
+            // The connection may have ended the stream because of a revocation.
+            let cancelled = (message.len(), Ending::cancelled());
+            return self.call.revocation().map_or(Ok(cancelled), Err);
+        }
+        // Who revokes it from here on finds that it was answered, and records that it was cut off.
+        let receipt = self.receipt.get_or_insert_default();
+        let was_cut = !receipt.answer();
+        match self.call.revocation() {
+            Some(failure) => Err(failure),
+            None if was_cut => Err(self.call.was_revoked()),
+            None => Ok((message.len(), ending)),
+        }
+    }
+
+    /// The response to a call that is answered on a stream, and how that is recorded.
+    fn response(&mut self, outcome: Result<(Body, Ending), Failure>) -> (Vec<u8>, Ending) {
+        let (body, ending) = outcome.unwrap_or_else(|failure| {
+            let (response, ending) = self.refusal(&failure);
+            // The stream began well; its status has been sent.
+            (response.into_body(), Ending { status: 200, ..ending })
+        });
+        (encode::joined(body), ending)
+    }
+
+    /// A message on the way to the answer as the client may see it, if it may.
+    async fn visible(&mut self, told: &Notification) -> Option<Vec<u8>> {
+        if &*told.method == method::PROGRESS {
+            if !self.is_ours(told) || self.frame.progress.is_none() {
+                if !self.call.answer.passes_on(told) {
+                    self.call.server.progress_dropped();
+                }
+                return None;
+            }
+            if !told.params.as_ref().is_some_and(|params| self.is_further(params)) {
+                return None;
+            }
+        }
+        let legacy = self.era() == Era::Legacy;
+        let (call, frame) = (&self.call, &mut self.frame);
+        if let Some(kind) = upstream::changed(&told.method) {
+            call.server.heard(told);
+            let granted = call.gateway.policy.admit_list(&call.caller, call.server.name(), kind);
+            let told = call.gateway.told(&call.caller, &call.server, told).await?;
+            return (legacy && granted.outcome.is_ok()).then(|| encode::told(&told, &[]));
+        }
+        let mut found = Vec::new();
+        let said = (Part::Params, told.params.clone());
+        let due = call.due.as_ref();
+        let params = call.gateway.heard(&call.caller, &call.server, said, due, &mut found).await;
+        if let Some(record) = frame.entry.record() {
+            record.found(found);
+        }
+        let told = &Notification { method: told.method.clone(), params: params.ok()? };
+        let params = told.params.as_ref();
+        match &*told.method {
+            method::PROGRESS => {
+                let (token, params) = frame.progress.as_ref().zip(params)?;
+                Some(encode::progress(token, params))
+            }
+            method::LOG if legacy => Some(encode::told(told, &[])),
+            method::LOG => {
+                let wanted = frame.level.as_deref()?;
+                encode::is_severe_enough(told, wanted).then(|| encode::told(told, &[]))
+            }
+            method::UPDATED if legacy => {
+                let uri = params.and_then(|params| params.value().get("uri"));
+                let uri = uri.and_then(Value::as_str)?;
+                // Nothing is sent with this permit: it says that the client may be told.
+                drop(call.gateway.watchable(&call.caller, call.server.name(), &uri)?);
+                let shown = call.route.shown(&call.server, Kind::Resource, &uri)?;
+                Some(encode::told(told, &[("uri", &shown)]))
+            }
+            method::ELICITED if legacy => Some(encode::told(told, &[])),
+            // The ids in these mean nothing to the client.
+            method::ELICITED
+            | method::UPDATED
+            | method::CANCELLED
+            | method::TASK_STATUS
+            | method::TASK => None,
+            name => {
+                let may = call.gateway.may_tell(&call.caller, &call.server, name);
+                may.then(|| encode::told(told, &[]))
+            }
+        }
+    }
+
+    /// Progress goes forward (vector PV-43).
+    fn is_further(&mut self, params: &Fragment) -> bool {
+        let now = params.value().get("progress").and_then(Value::as_f64);
+        let further = now.is_some_and(|now| self.progress.is_none_or(|before| now > before));
+        if further {
+            self.progress = now;
+        }
+        further
+    }
+
+    fn is_ours(&self, told: &Notification) -> bool {
+        upstream::is_progress(told, self.call.answer.token())
+    }
+
+    /// What of the outcome is shown, and how that is recorded.
+    async fn released(&mut self, outcome: Outcome) -> Result<(Body, Ending), Failure> {
+        let (reply, ending) = match outcome {
+            Outcome::Result(result) => {
+                let ending = judged(&result, self.call.client.takes_tasks())?;
+                self.asks_in(&result).await?;
+                (Reply::Result(result), ending)
+            }
+            Outcome::Error(error) => {
+                if let Some(asked) = self.asked_elsewhere(&error).await {
+                    return asked;
+                }
+                let code = error.value().get("code").and_then(Value::as_i64);
+                let code = code.and_then(|code| i32::try_from(code).ok());
+                let ending = Ending { outcome: Ended::ServerError, code, ..Ending::answered() };
+                (Reply::Error(error), ending)
+            }
+        };
+        let twice = Failure::Upstream(UpstreamError::Protocol("the server answered twice"));
+        let due = self.call.due.take().ok_or(twice)?;
+        let era = self.era();
+        if let Reply::Result(said) | Reply::Error(said) = &reply {
+            let (gateway, server) = (&self.call.gateway, self.call.server.name());
+            let captured =
+                gateway.captured_result(&self.call.caller, server, said, due.labelled()).await;
+            let record = self.frame.entry.record();
+            if let Some(known) = record.and_then(|record| record.captured.as_mut()) {
+                known.result = captured;
+            }
+        }
+        let call = &self.call;
+        let released = call.gateway.inspected(&call.caller, due, reply).await?;
+        let mut found = Vec::new();
+        let mut shown = call.gateway.counted_parts(released, &mut found);
+        if let Shown::Answer(Reply::Result(said) | Reply::Error(said)) | Shown::Apart(said) = &shown
+        {
+            let (server, name, value) = (&*call.server, &*call.tool, said.value());
+            let about = Matter { server, name, part: guardrail::Part::Result, value, beside: "" };
+            match call.gateway.guarded(&call.route, &call.caller, about).await {
+                Ok(noted) => found.extend(noted),
+                Err((finding, noted)) => {
+                    found.extend(noted);
+                    shown = Shown::Withheld(finding);
+                }
+            }
+        }
+        if let Some(record) = self.frame.entry.record() {
+            record.found(found);
+        }
+        let id = &self.frame.id;
+        if let Shown::Apart(result) = shown {
+            let call = call.answer.verb() == Verb::Call;
+            match call.then(|| self.kept(&result)).flatten() {
+                Some(body) => return Ok((body, ending)),
+                // The call was made: who is told that there was no room would make it again.
+                None => shown = Shown::Withheld(Finding::too_long()),
+            }
+        }
+        let body = match shown {
+            Shown::Answer(Reply::Result(result)) => {
+                let (verb, gateway) = (call.answer.verb(), &call.gateway);
+                gateway.linked(&call.caller, call.server.name(), result.value());
+                let rename = |kind: Kind, name: &str| call.route.shown(&call.server, kind, name);
+                let mut renamed = Vec::new();
+                if call.route.renames() {
+                    renamed = encode::links(result.value(), &rename);
+                }
+                if matches!(verb, Verb::Call | Verb::Task(_)) {
+                    let (route, server) = (&call.route, &call.server);
+                    let value = result.value();
+                    renamed.extend(gateway.task_ids(
+                        &call.caller,
+                        route,
+                        server,
+                        &call.tool,
+                        value,
+                    ));
+                }
+                encode::result(id, era, &result, verb == Verb::Read, &renamed)
+            }
+            Shown::Answer(Reply::Error(error)) => encode::server_error(id, era, &error),
+            // A model that is told why goes on without it.
+            Shown::Withheld(finding) if call.answer.verb() == Verb::Call => {
+                let failure = Failure::Withheld(finding);
+                let record = self.frame.entry.record().map(|record| record.id);
+                let denial = ToolDenial::withheld(&failure, &self.call.gateway.policy, record);
+                let body = encode::tool_error(&self.frame.id, era, &denial);
+                return Ok((body, failure.ending_in_result(era)));
+            }
+            Shown::Withheld(finding) => return Err(Failure::Withheld(finding)),
+            Shown::Answer(_) | Shown::List(_) | Shown::Apart(_) => {
+                let what = "an answer was released as something else";
+                return Err(Failure::Upstream(UpstreamError::Protocol(what)));
+            }
+        };
+        let status =
+            if era == Era::Modern { ending.code.map_or(200, encode::status_of) } else { 200 };
+        Ok((body, Ending { status, ..ending }))
+    }
+
+    /// Closes the record, and gives the answer up if the server is still at it.
+    pub(super) fn recorded(self, ending: Ending, bytes_out: usize) {
+        let Self { call, frame, parked, .. } = self;
+        let Frame { mut entry, cancelled, started, .. } = frame;
+        let (gateway, server) = (Arc::clone(&call.gateway), Arc::clone(&call.server));
+        match parked {
+            Some((name, share)) => gateway.park(name, call, share),
+            None => drop(call),
+        }
+        drop(cancelled);
+        let took = gateway.clock.instant().saturating_duration_since(started);
+        server.counts().answered(took);
+        if let Some(record) = entry.record() {
+            record.upstream = took;
+            record.bytes_out = bytes_out;
+        }
+        if let Err(error) = entry.close(ending) {
+            gateway.journal.log_lost(&error, "a call is not on record");
+        }
+    }
+}
+
+/// A stream that was opened for a call.
+#[derive(Debug)]
+struct Opened {
+    outlet: Outlet,
+    /// What carries it to the client.
+    response: Response<Body>,
+    /// What goes on it before the next step is waited for.
+    ready: Option<Ready>,
+}
+
+impl Opened {
+    /// This as the first answer, with what goes on it first.
+    fn first(self, ready: Option<Ready>) -> FirstAnswer {
+        FirstAnswer::Opened(Box::new(Self { ready, ..self }))
+    }
+}
+
+/// What a client is answered first.
+#[derive(Debug)]
+enum FirstAnswer {
+    /// A stream.
+    Opened(Box<Opened>),
+    /// Questions, in a result.
+    Asks(Body, Ending),
+    /// The response.
+    Answered(Body, Ending),
+    /// There is none, for this.
+    Failed(Failure),
+    /// Nothing: the client no longer wants it.
+    Cancelled,
+}
+
+/// How a stream comes to its end.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at the end of a stream, and nobody keeps it"
+)]
+enum StreamEnd {
+    /// With a response.
+    Response(Result<(Body, Ending), Failure>),
+    /// Without: the client no longer wants it, or has gone for good. What it missed could not be kept, so the stream
+    /// ends rather than go on with a gap.
+    Cancelled,
+}
+
+/// What there is to do before the next step is waited for.
+#[derive(Debug)]
+enum Ready {
+    Message(Vec<u8>),
+    Step(Step),
+}
+
+fn status(ending: Ending) -> http::StatusCode {
+    http::StatusCode::from_u16(ending.status).unwrap_or(http::StatusCode::OK)
+}
+
+async fn waited(late: Option<Duration>) {
+    match late {
+        Some(late) => tokio::time::sleep(late).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether a result is one that a client may be given, and how it is recorded.
+fn judged(result: &Fragment, takes_tasks: bool) -> Result<Ending, Failure> {
+    let broken = |what| Err(Failure::Upstream(UpstreamError::Protocol(what)));
+    let value = result.value();
+    if wire::is_misspelled(value, &RESULT) {
+        return broken("the result has a member in another spelling");
+    }
+    let kind = value.get("resultType").and_then(Value::as_str);
+    let known = |kind: &str| kind == "complete" || kind == "task" && takes_tasks;
+    if kind.is_some_and(|kind| !known(&kind)) {
+        return broken("the result is of a type the client does not know");
+    }
+    let failed = value.get("isError").and_then(Value::as_bool) == Some(true);
+    let outcome = if failed { Ended::ToolError } else { Ended::Answered };
+    Ok(Ending { outcome, ..Ending::answered() })
+}

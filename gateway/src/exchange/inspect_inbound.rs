@@ -1,0 +1,106 @@
+//! What a server says beside its answers, as a caller may see it: notifications and questions pass
+//! the same inspection as answers do.
+
+use std::sync::Arc;
+
+use policy::inspect::Finding;
+use policy::json::Fragment;
+use policy::labels::Part;
+use policy::message::Reply;
+use policy::pipeline::{Expectation, Policy, Released, Shown};
+use policy::principal::Principal;
+use policy::work::Budget;
+
+use super::Gateway;
+use crate::mcp::wire::Notification;
+use crate::upstream::Upstream;
+
+impl Gateway {
+    /// What a server said, as `caller` may see it, also by what its reply is held to that is `due`. What
+    /// was found is counted, and added to `found`.
+    ///
+    /// # Errors
+    /// What was found, if it is withheld for it.
+    pub(super) async fn heard(
+        &self,
+        caller: &Arc<Principal>,
+        server: &Upstream,
+        (part, said): (Part, Option<Fragment>),
+        due: Option<&Expectation>,
+        found: &mut Vec<Finding>,
+    ) -> Result<Option<Fragment>, Finding> {
+        let Some(said) = said else { return Ok(None) };
+        let (name, bytes) = (server.name().clone(), said.value().span().len());
+        let hidden = due.map(Expectation::hidden).cloned().unwrap_or_default();
+        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+            policy.release_early(caller, &name, (part, said), &hidden, budget)
+        };
+        self.early(caller, bytes, look, found).await
+    }
+
+    /// What may be shown of what was said before the answer, which `look` looks at. What was found is
+    /// counted, and added to `found`.
+    pub(super) async fn early(
+        &self,
+        caller: &Arc<Principal>,
+        bytes: usize,
+        look: impl FnOnce(&Policy, &Arc<Principal>, &Budget) -> Released + Send + 'static,
+        found: &mut Vec<Finding>,
+    ) -> Result<Option<Fragment>, Finding> {
+        if bytes > self.limits.notification {
+            return Err(self.unseen(Finding::too_long(), found));
+        }
+        let Ok(released) = self.inspect(caller, bytes, look).await else {
+            return Err(self.unseen(Finding::over_budget(), found));
+        };
+        match self.counted_parts(released, found) {
+            Shown::Answer(Reply::Told(said)) => Ok(Some(said)),
+            Shown::Withheld(finding) => Err(finding),
+            Shown::Answer(_) | Shown::List(_) | Shown::Apart(_) => Ok(None),
+        }
+    }
+
+    /// What is found of what nobody has looked at: it is counted, and added to `found`.
+    pub(super) fn unseen(&self, finding: Finding, found: &mut Vec<Finding>) -> Finding {
+        self.metrics.content([&finding]);
+        found.push(finding.clone());
+        finding
+    }
+
+    /// What may be shown of what was released. What was found is counted, and added to `found`.
+    pub(super) fn counted_parts(&self, released: Released, found: &mut Vec<Finding>) -> Shown {
+        self.metrics.ran(released.ran());
+        let (shown, findings) = released.into_parts();
+        self.metrics.content(&findings);
+        found.extend(findings);
+        shown
+    }
+
+    /// A notification as `caller` may see it, if it may; what was found in it is logged.
+    pub(super) async fn told(
+        &self,
+        caller: &Arc<Principal>,
+        server: &Upstream,
+        told: &Notification,
+    ) -> Option<Notification> {
+        let mut found = Vec::new();
+        let said = (Part::Params, told.params.clone());
+        let params = self.heard(caller, server, said, None, &mut found).await;
+        // How often and how much it says is for the server to decide.
+        let name = server.name();
+        for finding in &found {
+            if let Some(suppressed) = server.may_log(self.clock.instant()) {
+                tracing::info!(server = %name, method = %told.method, %finding, suppressed, "found in what a server said");
+            }
+        }
+        match params {
+            Ok(params) => Some(Notification { method: told.method.clone(), params }),
+            Err(finding) => {
+                if let Some(suppressed) = server.may_log(self.clock.instant()) {
+                    tracing::warn!(server = %name, method = %told.method, %finding, suppressed, "a notification was withheld");
+                }
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! What there is: `tools/list`, `prompts/list`, `resources/list` and `resources/templates/list`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::Response;
+use policy::decision::{Decision, Denial, Effect, Reason};
+use policy::inspect::{Detector, Finding};
+use policy::json::{Bounds, Document, Fragment};
+use policy::labels::Part as SpokenPart;
+use policy::message::Reply;
+use policy::name::ServerName;
+use policy::offer::{Catalog, Kind, Offer};
+use policy::pipeline::{Expectation, Permit, Policy, Shown, View};
+use policy::principal::Principal;
+use policy::work::{Budget, USUAL_MOST};
+use tokio::time::timeout;
+
+use super::{Arrived, Gateway};
+use crate::audit::{Entry, Record, UNSEEN, Unseen, Verdict};
+use crate::base::offload::OffloadError;
+use crate::edge::encode;
+use crate::edge::failure::Failure;
+use crate::mcp::protocol::Era;
+use crate::mcp::tool_naming::{self, Naming};
+use crate::mcp::wire::{Id, Object};
+use crate::metrics::outcome::Ending;
+use crate::stream::body::Body;
+use crate::upstream::{Listing, Party, Upstream, UpstreamError, Written};
+
+/// What one server lists, and how it is shown.
+type Shelved = (Arc<Listing>, Arc<Written>);
+
+/// What one server lists, and what of it the caller sees.
+type Viewed = (Arc<Upstream>, Arc<Listing>, Arc<View>);
+
+/// What one server lists, before it is known what the others do.
+struct Part {
+    server: Arc<Upstream>,
+    listing: Arc<Listing>,
+    due: Expectation,
+}
+
+/// How much longer than a server may be silent its list is waited for: that it was silent is found out
+/// where it was asked.
+const GRACE: Duration = Duration::from_millis(100);
+
+impl Gateway {
+    /// Lists what the caller may see of every server on the route.
+    pub(super) async fn list(
+        &self,
+        arrived: Arrived,
+        kind: Kind,
+        mut record: Box<Record>,
+    ) -> Response<Body> {
+        let id = arrived.id.clone().unwrap_or(Id::Number(0));
+        let era = arrived.inbound.version.era();
+        let mut permits = Vec::new();
+        for (at, server) in arrived.route.servers.iter().enumerate() {
+            let ruling = self.policy.admit_list(&arrived.caller.principal, server.name(), kind);
+            let granted = ruling.outcome.ok().map(|permit| permits.push((at, server, permit)));
+            if granted.is_some() || permits.is_empty() {
+                record.verdict = Verdict::Decided(Box::new(ruling.decision));
+            }
+        }
+        if let [server] = &*arrived.route.servers {
+            record.server = Some(server.name().as_str().into());
+        }
+        let mut entry = match self.journal.open_read(record) {
+            Ok(entry) => entry,
+            Err(error) => {
+                return encode::error(&Failure::Audit(error).public(Some(era)), Some(&id));
+            }
+        };
+        let started = self.clock.instant();
+        let reads = permits
+            .into_iter()
+            .map(|(at, server, permit)| self.read(&arrived, &entry, at, server, permit));
+        let read = join_all(reads).await;
+        let took = self.clock.instant().saturating_duration_since(started);
+        let (mut parts, mut missing, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+        let mut stranger = false;
+        for (server, result) in read {
+            match result {
+                Ok(part) => parts.push(part),
+                // Found out just now: nothing of it is shown, and nobody is told.
+                Err(error) if self.is_stranger(server, &error) => stranger = true,
+                Err(error) => {
+                    missing.push(server.name().clone());
+                    failed.push((server, error));
+                }
+            }
+        }
+        if parts.is_empty()
+            && let Some(failure) = of_servers(failed, entry.record())
+        {
+            return self.failed(entry, &failure, Some(&id));
+        }
+        let parts_are_empty = parts.is_empty();
+        for part in &parts {
+            if self.clean(&arrived, part.listing.catalog()).await.is_err() {
+                return self.failed(entry, &Failure::Overload, Some(&id));
+            }
+        }
+        let shown = match self.written(&arrived, kind, parts) {
+            Ok(shown) => shown,
+            Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
+        };
+        if let Some(record) = entry.record() {
+            if stranger && parts_are_empty {
+                record.verdict = Verdict::Decided(Box::new(Policy::of_stranger().0));
+            }
+            record.upstream = took;
+            record.sent = Some(started);
+            let count = |(seen, hidden): (usize, usize), part: &Shelved| {
+                let (more, withheld) = part.1.view.counts();
+                (seen + more, hidden + withheld)
+            };
+            record.listed = Some(shown.iter().fold((0, 0), count));
+            record.unseen = unseen(&shown);
+        }
+        for server in &missing {
+            tracing::warn!(%server, kind = kind.as_str(), "a list lacks what this server offers");
+            self.metrics.partial_lists.add(1);
+        }
+        let mut found = Vec::new();
+        let extra = self.beside(&arrived, &shown, &mut found).await;
+        if let Some(record) = entry.record() {
+            record.found(found);
+        }
+        let response = encode::list(&id, era, kind, &shown, (&extra, &missing));
+        // A legacy client may count on streams where its server has them.
+        let streamed = shown.iter().any(|(listing, _)| listing.is_streamed());
+        let response =
+            if streamed && era == Era::Legacy { encode::one_event(response) } else { response };
+        let reason = if missing.is_empty() { None } else { Some("partial") };
+        self.shown(entry, Ending { reason, ..Ending::answered() }, Some(&id), response)
+    }
+
+    /// Works out what is shown of definitions from which something is taken out, beside the threads that
+    /// serve clients where that is long.
+    async fn clean(&self, arrived: &Arrived, catalog: &Arc<Catalog>) -> Result<(), OffloadError> {
+        let bytes = catalog.uncleaned();
+        if bytes == 0 {
+            return Ok(());
+        }
+        let catalog = Arc::clone(catalog);
+        let clean = move |policy: &Policy, _: &Arc<Principal>, budget: &Budget| {
+            policy.clean_all(&catalog, budget);
+        };
+        self.inspect(&arrived.caller.principal, bytes, clean).await
+    }
+
+    /// The members that a list has beside what is listed, as its caller may see them: all of one list, and
+    /// none of several.
+    async fn beside(
+        &self,
+        arrived: &Arrived,
+        shown: &[Shelved],
+        found: &mut Vec<Finding>,
+    ) -> Vec<(Box<str>, Fragment)> {
+        let [(listing, _)] = shown else { return Vec::new() };
+        let name = listing.catalog().server();
+        let server = arrived.route.servers.iter().find(|server| server.name() == name);
+        let Some(server) = server.filter(|_| !listing.extra().is_empty()) else {
+            return Vec::new();
+        };
+        let mut out = Vec::new();
+        let mut object = Object::open(&mut out);
+        listing.extra().iter().for_each(|(key, value)| object.raw(key, value.value().raw()));
+        object.close();
+        // INVARIANT: its parts were read by the same reader within the same bounds.
+        let Ok(document) = Document::parse(out.into(), &Bounds::ANSWER) else { return Vec::new() };
+        let said = Fragment::whole(Arc::new(document));
+        let heard = self
+            .heard(&arrived.caller.principal, server, (SpokenPart::Result, Some(said)), None, found)
+            .await;
+        let Ok(Some(heard)) = heard else { return Vec::new() };
+        let document = heard.document();
+        let members = heard.value().members();
+        members.map(|(key, value)| (key.into(), value.fragment(&document))).collect()
+    }
+
+    async fn read<'a>(
+        &self,
+        arrived: &Arrived,
+        entry: &Entry,
+        at: usize,
+        server: &'a Arc<Upstream>,
+        permit: Permit,
+    ) -> (&'a Arc<Upstream>, Result<Part, UpstreamError>) {
+        let started = self.clock.instant();
+        let party = arrived.party(at);
+        // One server that is slow does not hold up the others for long.
+        let alone = arrived.route.servers.len() == 1;
+        let patience = if alone { self.limits.answer_time } else { self.limits.list_time };
+        let list = server.list(permit, entry, &party, patience);
+        let listed = timeout(patience + GRACE, list).await;
+        let took = self.clock.instant().saturating_duration_since(started);
+        server.counts().answered(took);
+        let listed = listed.unwrap_or(Err(UpstreamError::Timeout(patience)));
+        let server_of = Arc::clone(server);
+        (server, listed.map(|(due, listing)| Part { server: server_of, listing, due }))
+    }
+
+    /// Every part as the caller sees it, under the names it has on the route.
+    fn written(
+        &self,
+        arrived: &Arrived,
+        kind: Kind,
+        parts: Vec<Part>,
+    ) -> Result<Vec<Shelved>, UpstreamError> {
+        let (principal, route) = (&*arrived.caller.principal, &arrived.route);
+        if !route.compares(kind) {
+            let write = |part: Part| {
+                let naming = route.naming(part.server.name(), Arc::default());
+                self.shown_again(principal, part, naming)
+            };
+            return parts.into_iter().map(write).collect();
+        }
+        let view = |part: Part| {
+            let Part { server, listing, due } = part;
+            let reply = Reply::List(Arc::clone(listing.catalog()));
+            // What a definition costs was spent when the list was read.
+            let budget = Budget::new(USUAL_MOST);
+            match self.policy.release(principal, due, reply, &budget).into_shown() {
+                Shown::List(view) => Ok((server, listing, view)),
+                Shown::Answer(_) | Shown::Withheld(_) | Shown::Apart(_) => Err(MISTAKEN),
+            }
+        };
+        let views: Vec<_> = parts.into_iter().map(view).collect::<Result<_, _>>()?;
+        let names = |view: &View| -> BTreeSet<Box<str>> {
+            view.offers().map(|offer| offer.name().as_str().into()).collect()
+        };
+        let all: Vec<_> = views.iter().map(|(_, _, view)| names(view)).collect();
+        let write = |(n, (server, listing, view)): (usize, &Viewed)| {
+            let others = all.iter().enumerate().filter(|(other, _)| *other != n);
+            let taken: BTreeSet<_> = others.flat_map(|(_, names)| names.iter().cloned()).collect();
+            withheld(server, view);
+            let naming = route.naming(server.name(), Arc::new(taken));
+            let known = listing.written(&naming, |known| self.policy.holds(known, principal));
+            let write = || self.write(server, listing, view, naming);
+            let written = known.unwrap_or_else(write);
+            (Arc::clone(listing), written)
+        };
+        Ok(views.iter().enumerate().map(write).collect())
+    }
+
+    /// What was written for an equal caller is shown again: same listing, same policy.
+    fn shown_again(
+        &self,
+        principal: &Principal,
+        part: Part,
+        naming: Naming,
+    ) -> Result<Shelved, UpstreamError> {
+        let Part { server, listing, due } = part;
+        let known = listing.written(&naming, |view| self.policy.holds(view, principal));
+        let budget = Budget::new(USUAL_MOST);
+        let released = match &known {
+            Some(written) => self.policy.release_again(principal, due, &written.view),
+            None => self.policy.release(
+                principal,
+                due,
+                Reply::List(Arc::clone(listing.catalog())),
+                &budget,
+            ),
+        };
+        match (released.into_shown(), known) {
+            (Shown::List(view), Some(written)) if Arc::ptr_eq(&view, &written.view) => {
+                Ok((listing, written))
+            }
+            // It was not written out before, or since it was looked for something was approved or
+            // revoked: what is released last counts.
+            (Shown::List(view), _) => {
+                withheld(&server, &view);
+                let written = self.write(&server, &listing, &view, naming);
+                Ok((listing, written))
+            }
+            (Shown::Answer(_) | Shown::Withheld(_) | Shown::Apart(_), _) => Err(MISTAKEN),
+        }
+    }
+
+    /// Writes out what the caller sees of a list, and tells the operator of words that have no place in it.
+    fn write(
+        &self,
+        server: &Upstream,
+        listing: &Listing,
+        view: &Arc<View>,
+        naming: Naming,
+    ) -> Arc<Written> {
+        let written = listing.write(Arc::clone(view), naming, server.overrides());
+        for unused in &written.unused {
+            if let Some(suppressed) = server.may_log(self.clock.instant()) {
+                let (server, argument) = (server.name(), unused.escape_debug());
+                tracing::warn!(%server, %argument, suppressed, "an override is of an argument that the tool does not have");
+            }
+        }
+        written
+    }
+
+    /// The server on a route with several that shows something of `kind` under `name`, and its name
+    /// there. Where one server alone could not be read and no other has the name, `record` names that server.
+    pub(super) async fn named<'a>(
+        &self,
+        arrived: &'a Arrived,
+        kind: Kind,
+        name: &str,
+        record: &mut Record,
+    ) -> Result<Option<(usize, &'a Arc<Upstream>, Box<str>)>, Failure> {
+        let (principal, route) = (&*arrived.caller.principal, &arrived.route);
+        let granted = |(_, server): &(usize, &Arc<Upstream>)| {
+            self.policy.admit_list(principal, server.name(), kind).outcome.is_ok()
+        };
+        let candidates = route.servers.iter().enumerate().filter(granted);
+        // The name of a server before the name leads to that server alone.
+        let candidates: Vec<_> = if route.compares(kind) {
+            candidates.collect()
+        } else {
+            let may_show = |server: &Upstream| {
+                let naming = route.naming(server.name(), Arc::default());
+                naming.may_show(server.name(), name)
+            };
+            candidates.filter(|(_, server)| may_show(server)).collect()
+        };
+        let reads = candidates.iter().map(|(at, server)| async move {
+            let party: Party = arrived.party(*at);
+            let patience = self.limits.list_time;
+            let read = server.catalog_within(&party, kind, patience);
+            let read = timeout(patience + GRACE, read).await;
+            read.unwrap_or(Err(UpstreamError::Timeout(patience)))
+        });
+        let read = join_all(reads).await;
+        let (mut found, mut failed) = (Vec::new(), Vec::new());
+        let mut seen: Vec<(usize, &Arc<Upstream>, Arc<Listing>)> = Vec::new();
+        for ((at, server), listing) in candidates.into_iter().zip(read) {
+            match listing {
+                Ok(listing) => seen.push((at, server, listing)),
+                Err(error) => failed.push((server, error)),
+            }
+        }
+        let visible = |server: &Arc<Upstream>, listing: &Listing, name: &str| {
+            listing
+                .catalog()
+                .offer(name)
+                .is_some_and(|offer| self.policy.about(principal, server.name(), offer).shows())
+        };
+        for (at, server, listing) in &seen {
+            for offer in listing.catalog().offers() {
+                let own = offer.name().as_str();
+                // Most names are not it; what they are called is worked out only for those that
+                // could be.
+                if own != name && !tool_naming::could_be_of(server.name(), name) {
+                    continue;
+                }
+                let taken = route.compares(kind)
+                    && seen
+                        .iter()
+                        .any(|(other, rival, listing)| other != at && visible(rival, listing, own));
+                let taken = if taken { Arc::new([own.into()].into()) } else { Arc::default() };
+                let shown = route.naming(server.name(), taken).show(server.name(), kind, own);
+                if shown.as_deref() == Some(name) {
+                    found.push((*at, *server, own.into()));
+                }
+            }
+        }
+        if let (None, [(server, _)]) = (found.first(), &failed[..]) {
+            let naming = route.naming(server.name(), Arc::default());
+            record.own_name = naming.own_name(server.name(), name).map(Into::into);
+        }
+        match (found.pop(), found.is_empty()) {
+            (Some(found), true) => Ok(Some(found)),
+            (Some(_), false) => Ok(None),
+            // It may be the name of something of a server that could not be read.
+            (None, _) => of_servers(failed, Some(record)).map_or(Ok(None), Err),
+        }
+    }
+}
+
+/// How it is told that these servers could not be asked, if there are any: as the last of them failed. `record` names the
+/// server where it is one alone.
+pub(super) fn of_servers(
+    mut failed: Vec<(&Arc<Upstream>, UpstreamError)>,
+    record: Option<&mut Record>,
+) -> Option<Failure> {
+    if let (Some(record), [(server, _)]) = (record, &failed[..]) {
+        record.server = Some(server.name().as_str().into());
+    }
+    failed.pop().map(|(_, error)| Failure::Upstream(error))
+}
+
+const MISTAKEN: UpstreamError = UpstreamError::Protocol("a list was released as something else");
+
+/// Tells the operator, once for each definition, what a caller does not see because of what it says.
+fn withheld(server: &Upstream, view: &View) {
+    for (offer, decision) in view.hidden() {
+        let held = match &decision.effect {
+            Effect::Deny(Denial { reason: Reason::Definition(finding), .. }) => Some(finding),
+            // No rule can speak of a URI without a canonical form, so none denies it.
+            _ => decision.findings.iter().find(|found| found.detector == Detector::ResourceUris),
+        };
+        if let Some(finding) = held {
+            server.withheld(offer, finding);
+        }
+    }
+}
+
+/// What of these lists is not shown, and why, as far as there is room on record: first what is held against a
+/// definition, then what no rule allows.
+fn unseen(shown: &[Shelved]) -> Vec<Unseen> {
+    let hidden = || {
+        shown.iter().flat_map(|(listing, written)| {
+            let server = listing.catalog().server();
+            written.view.hidden().map(move |(offer, decision)| (server, offer, decision))
+        })
+    };
+    let by_rule = |decision: &Decision| match &decision.effect {
+        Effect::Allow(_) => false,
+        Effect::Deny(denial) => {
+            matches!(denial.reason, Reason::NotGranted) || denial.reason.rule().is_some()
+        }
+    };
+    let (held, ruled) =
+        (hidden().filter(|(.., d)| !by_rule(d)), hidden().filter(|(.., d)| by_rule(d)));
+    let one = |(server, offer, decision): (&ServerName, &Offer, &Decision)| {
+        let (code, detector) = match &decision.effect {
+            // It is allowed and left out: what was found in it when it was cleaned.
+            Effect::Allow(_) => ("definition", None),
+            Effect::Deny(Denial { reason: Reason::Definition(finding), .. }) => {
+                ("definition", Some(finding.detector.name()))
+            }
+            Effect::Deny(denial) => (denial.reason.code(), None),
+        };
+        let (server, name) = (server.as_str().into(), offer.name().as_str().into());
+        Unseen { server, name, code, detector }
+    };
+    held.chain(ruled).take(UNSEEN).map(one).collect()
+}

@@ -1,0 +1,202 @@
+//! What wants no answer, or none from a server: and what a session arranges for itself.
+
+use http::{Response, StatusCode};
+use policy::json::Fragment;
+use policy::labels::Part;
+use policy::name::ServerName;
+use policy::principal::Principal;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::{Arrived, Gateway, Place, Route};
+use crate::audit::Record;
+use crate::config::quota::Quota;
+use crate::edge::decode::UseAsk;
+use crate::edge::encode;
+use crate::edge::failure::Failure;
+use crate::mcp::protocol::{Era, method};
+use crate::mcp::wire::{Id, Outcome};
+use crate::metrics::outcome::Ending;
+use crate::stream::body::Body;
+
+impl Gateway {
+    /// What has no effect beyond the gateway.
+    pub(super) fn acknowledge(&self, arrived: &Arrived, record: &Record) -> Response<Body> {
+        let response = match &arrived.id {
+            Some(id) => encode::pong(id),
+            None => encode::empty(StatusCode::ACCEPTED),
+        };
+        let ending = Ending { status: response.status().as_u16(), ..Ending::answered() };
+        match self.journal.refused(record, ending) {
+            Ok(()) => response,
+            Err(error) => self.unrecorded(record, error),
+        }
+    }
+
+    /// The client no longer wants the answer to a request.
+    pub(super) fn cancel(&self, arrived: &Arrived, id: Id, record: &Record) -> Response<Body> {
+        let response = self.acknowledge(arrived, record);
+        // Unknown and finished requests alike are passed over.
+        let taken = arrived.session.as_ref().filter(|_| response.status() == StatusCode::ACCEPTED);
+        let key = taken.map(|session| (session.key, id));
+        if let Some(call) = key.and_then(|key| self.calls.get(&key)) {
+            call.cancel();
+        }
+        response
+    }
+
+    /// The client answers what it was asked.
+    pub(super) fn answered(
+        &self,
+        arrived: &Arrived,
+        id: &Id,
+        outcome: Outcome,
+        record: &Record,
+    ) -> Response<Body> {
+        let response = self.acknowledge(arrived, record);
+        // What is not on record is not passed on.
+        let kept = arrived.session.as_ref().filter(|_| response.status() == StatusCode::ACCEPTED);
+        if let Some(kept) = kept.and_then(|session| self.conversations.find(session.key)) {
+            kept.answer(id, outcome);
+        }
+        response
+    }
+
+    /// `logging/setLevel`: kept for servers that are told with each request, and passed on to those
+    /// that keep it.
+    pub(super) async fn set_level(
+        &self,
+        arrived: Arrived,
+        level: Fragment,
+        record: Box<Record>,
+    ) -> Response<Body> {
+        let id = arrived.id.clone().unwrap_or(Id::Number(0));
+        let Some(session) = &arrived.session else {
+            let missing = Failure::Session(crate::session::SessionError::Missing);
+            return self.refuse(&record, &missing);
+        };
+        let seat = match self.conversations.seat(session.key, &arrived.holder) {
+            Ok(seat) => seat,
+            Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
+        };
+        let mut entry = match self.journal.open_read(record) {
+            Ok(entry) => entry,
+            Err(error) => return encode::error(&Failure::Audit(error).public(None), Some(&id)),
+        };
+        self.conversations.enter(seat).set_level(level.value().raw().into());
+        let params = [("level".into(), level)];
+        let (mut refused, alone) = (None, arrived.route.servers.len() == 1);
+        for (at, server) in arrived.route.servers.iter().enumerate() {
+            let granted = self.policy.grants_any(&arrived.caller.principal, server.name());
+            let Some(leg) = arrived.leg(at).filter(|_| granted) else { continue };
+            if leg.version.era() == Era::Modern {
+                continue;
+            }
+            match server
+                .arrange(&entry, &arrived.party(at), leg, method::SET_LEVEL, &params, true)
+                .await
+            {
+                Ok(Some(Outcome::Error(error))) => {
+                    let caller = &arrived.caller.principal;
+                    let mut found = Vec::new();
+                    let said = (Part::Error, Some(error));
+                    let error = self.heard(caller, server, said, None, &mut found).await;
+                    refused = Some(error.map_err(Failure::Withheld));
+                    if let Some(record) = entry.record() {
+                        record.found(found);
+                        record.server = alone.then(|| server.name().as_str().into());
+                    }
+                }
+                Ok(Some(Outcome::Result(_)) | None) => {}
+                Err(error) => {
+                    let error = crate::base::error_chain::Chain(&error);
+                    tracing::warn!(server = %server.name(), %error, "the log level was not set");
+                }
+            }
+        }
+        let response = match refused.filter(|_| alone) {
+            Some(Ok(Some(error))) => encode::json(encode::server_error(&id, Era::Legacy, &error)),
+            Some(Err(failure)) => return self.failed(entry, &failure, Some(&id)),
+            Some(Ok(None)) | None => encode::nothing(&id),
+        };
+        self.shown(entry, Ending::answered(), Some(&id), response)
+    }
+
+    /// `notifications/roots/list_changed`: of use to the servers that keep a session.
+    pub(super) async fn roots_changed(
+        &self,
+        arrived: Arrived,
+        record: Box<Record>,
+    ) -> Response<Body> {
+        let entry = match self.journal.open_read(record) {
+            Ok(entry) => entry,
+            Err(error) => return encode::error(&Failure::Audit(error).public(None), None),
+        };
+        for (at, server) in arrived.route.servers.iter().enumerate() {
+            let granted = self.policy.grants_any(&arrived.caller.principal, server.name());
+            let Some(leg) = arrived.leg(at).filter(|_| granted) else { continue };
+            if let Err(error) = server
+                .arrange(&entry, &arrived.party(at), leg, method::ROOTS_CHANGED, &[], false)
+                .await
+            {
+                let error = crate::base::error_chain::Chain(&error);
+                tracing::warn!(server = %server.name(), %error, "a notification was not taken");
+            }
+        }
+        self.shown(entry, Ending::accepted(), None, encode::empty(StatusCode::ACCEPTED))
+    }
+
+    /// A notification that only the two ends know.
+    pub(super) async fn tell(
+        &self,
+        arrived: Arrived,
+        ask: Box<UseAsk>,
+        mut record: Box<Record>,
+        place: Place,
+    ) -> Response<Body> {
+        let admitted = match self.admit(&arrived, *ask, &mut record).await {
+            Ok(admitted) => self.agreed(&arrived, &admitted, &mut record).await.map(|()| admitted),
+            Err(failure) => Err(failure),
+        };
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            // Nobody waits for an answer; that it went nowhere is on record.
+            Err(failure @ (Failure::Denied(..) | Failure::Unsent(_))) => {
+                let ending = Ending { status: 202, ..failure.ending(&failure.public(None)) };
+                return match self.journal.refused(&record, ending) {
+                    Ok(()) => encode::empty(StatusCode::ACCEPTED),
+                    Err(error) => self.unrecorded(&record, error),
+                };
+            }
+            Err(failure) => return self.refuse(&record, &failure),
+        };
+        let entry = match self.journal.open_call(record) {
+            Ok(entry) => entry,
+            Err(error) => return encode::error(&Failure::Audit(error).public(None), None),
+        };
+        let (at, server, permit) = admitted.into_parts();
+        match server.tell(permit, &entry, &arrived.party(at), place.body()).await {
+            Ok(()) => {
+                self.shown(entry, Ending::accepted(), None, encode::empty(StatusCode::ACCEPTED))
+            }
+            Err(error) => self.failed(entry, &Failure::Upstream(error), None),
+        }
+    }
+
+    /// The record of what the gateway does for a session by itself.
+    pub(super) fn listening(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Arc<Route>,
+        server: &ServerName,
+    ) -> Box<Record> {
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut record = self.blank("session".into(), nowhere);
+        record.principal = Some(Arc::clone(caller));
+        record.route = Some(Arc::clone(&route.path));
+        record.server = Some(server.as_str().into());
+        record.method = Some(method::LISTEN.into());
+        record
+    }
+}

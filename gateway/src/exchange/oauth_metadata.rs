@@ -1,0 +1,34 @@
+//! What a client of OAuth is told before it has a token: where to get one (RFC 9728).
+
+use http::header::CACHE_CONTROL;
+use http::request::Parts;
+use http::{HeaderValue, Response};
+
+use super::Gateway;
+use crate::edge::admission::{Door, Peer};
+use crate::edge::encode;
+use crate::edge::failure::{Astray, Failure};
+use crate::identity::resource::WELL_KNOWN;
+use crate::stream::body::Body;
+
+impl Gateway {
+    /// The metadata of a route: at the well-known path before its own, and at the bare one where
+    /// there is only one route to speak of.
+    pub fn describe(&self, door: &Door, peer: &Peer, head: &Parts) -> Response<Body> {
+        let mut record = self.record(door, peer);
+        let path = head.uri.path().strip_prefix(WELL_KNOWN).unwrap_or_default();
+        let only = door.resources.values().next().filter(|_| door.resources.len() == 1);
+        let resource = if path.is_empty() { only } else { door.resource(path) };
+        record.route = self.routes.get(path).map(|route| route.path.clone());
+        let answered = door.admit(head).and_then(|()| match resource {
+            Some(resource) => {
+                let mut response = encode::json(Body::from(resource.metadata.clone()));
+                let age = HeaderValue::from_static("max-age=300");
+                response.headers_mut().insert(CACHE_CONTROL, age);
+                Ok(response)
+            }
+            None => Err(Failure::Route(Astray::Unknown)),
+        });
+        self.settle(&record, answered)
+    }
+}

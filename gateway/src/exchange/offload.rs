@@ -1,0 +1,240 @@
+//! Results that are too long for an answer: the answer says where they can be read, and they are read
+//! there, by the caller who got them, for as long as the call would be allowed that they came of.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+use policy::json::{Bounds, Document, Fragment, Value, write_string};
+use policy::message::Use;
+use policy::offer::Kind;
+use policy::pipeline::Policy;
+use policy::principal::Principal;
+use policy::work::Budget;
+
+use super::in_flight_call::Underway;
+use super::{Arrived, Gateway};
+use crate::audit::{Record, Verdict};
+use crate::edge::encode;
+use crate::edge::failure::Failure;
+use crate::mcp::protocol::{Era, Version};
+use crate::mcp::wire::{self, Id, Object};
+use crate::metrics::outcome::Ending;
+use crate::session::result_store::{Kept, SCHEME, name_in};
+use crate::stream::body::Body;
+
+impl Underway {
+    /// Keeps a result that is too long: the answer that says where it can be read.
+    pub(super) fn kept(&self, result: &Fragment) -> Option<Body> {
+        let (call, gateway) = (&self.call, &self.call.gateway);
+        let length = result.value().raw().len();
+        // A client that holds results to a schema does not hold errors to it.
+        let value = result.value();
+        let failed = value.get("isError").and_then(Value::as_bool) == Some(true);
+        let failed = failed || value.get("structuredContent").is_some();
+        let (made, held) = apart(call.answer.call())?;
+        let kept = Kept {
+            result: Bytes::copy_from_slice(value.raw().as_bytes()),
+            call: made,
+            held,
+            rules: gateway.rules,
+        };
+        let (route, now) = (call.route.identity(), gateway.clock.instant());
+        let uri = gateway.results.keep(&call.caller, &route, kept, now)?;
+        let minutes = gateway.results.time().as_secs().div_ceil(60);
+        let said = format!(
+            "The result is {length} bytes long, more than answers may be. For {minutes} minutes you can \
+             read it as the resource {uri}"
+        );
+        let (id, era) = (&self.frame.id, self.era());
+        let mut out = wire::head(Some(id), 512);
+        out.extend_from_slice(br#""result":"#);
+        let mut object = Object::open(&mut out);
+        if era == Era::Modern {
+            object.text("resultType", "complete");
+        }
+        if failed {
+            object.raw("isError", "true");
+        }
+        let content = object.key("content");
+        content.extend_from_slice(br#"[{"type":"text","text":"#);
+        write_string(content, &said);
+        content.push(b'}');
+        // SPEC 2025-06-18 changelog: there were no links to resources before.
+        if self.frame.version.has_links() {
+            content.extend_from_slice(br#",{"type":"resource_link","uri":"#);
+            write_string(content, &uri);
+            content.extend_from_slice(br#","name":"#);
+            write_string(content, &format!("result of {}", call.tool));
+            content.extend_from_slice(format!(",\"size\":{length}}}").as_bytes());
+        }
+        content.push(b']');
+        object.close();
+        out.push(b'}');
+        Some(out.into())
+    }
+}
+
+impl Gateway {
+    /// Whether this is the URI of a result that is kept here, whoever may read it.
+    pub(super) fn is_kept(uri: &str) -> bool {
+        // What has no canonical form is refused wherever it is, and is not this in one.
+        name_in(uri).is_some() || uri.starts_with(SCHEME)
+    }
+
+    /// Reads a result that is kept. It is decided about as the call was that it came of: by the rules, the
+    /// pins and the revocations of now, for the caller as it is now. Nothing is sent.
+    pub(super) async fn read_kept(
+        &self,
+        arrived: &Arrived,
+        uri: &str,
+        mut record: Box<Record>,
+    ) -> Response<Body> {
+        let principal = &arrived.caller.principal;
+        record.item = Some((Kind::Resource, uri.into()));
+        let route = arrived.route.identity();
+        let kept = self.results.find(principal, &route, uri, self.clock.instant());
+        // What was inspected under other rules may hold what they would not let out.
+        let kept = kept.filter(|kept| kept.rules == self.rules);
+        // INVARIANT: what is kept was read before.
+        let read = |kept: Kept| {
+            let document = Document::parse(kept.result.clone(), &Bounds::ANSWER).ok()?;
+            Some((kept, document))
+        };
+        let Some((kept, result)) = kept.and_then(read) else {
+            let (decision, denial) = Policy::unknown(Kind::Resource);
+            record.verdict = Verdict::Decided(Box::new(decision));
+            return self.refuse(&record, &Failure::Denied(Kind::Resource, denial));
+        };
+        record.server = Some(kept.call.server.as_str().into());
+        if let Err(failure) = self.still_allowed(arrived, kept.call, &mut record).await {
+            return self.refuse(&record, &failure);
+        }
+        let id = arrived.id.clone().unwrap_or(Id::Number(0));
+        let version = record.version;
+        let entry = match self.journal.open_read(record) {
+            Ok(entry) => entry,
+            Err(error) => {
+                let era = version.map(Version::era);
+                return encode::error(&Failure::Audit(error).public(era), Some(&id));
+            }
+        };
+        let body = contents(&id, arrived.inbound.version.era(), uri, result.root());
+        self.shown(entry, Ending::answered(), Some(&id), encode::json(body))
+    }
+
+    /// Whether a call that was made would be allowed now. To who may not make it any more, what came of it
+    /// does not exist.
+    async fn still_allowed(
+        &self,
+        arrived: &Arrived,
+        call: Use,
+        record: &mut Record,
+    ) -> Result<(), Failure> {
+        let principal = &arrived.caller.principal;
+        let mut servers = arrived.route.servers.iter().enumerate();
+        let found = servers.find(|(_, server)| *server.name() == call.server);
+        let (decision, allowed) = match found {
+            None => (Policy::unknown(Kind::Resource).0, false),
+            Some(_) if self.policy.has_revoked_use(principal, &call.server, &call.name) => {
+                (Policy::unknown(Kind::Resource).0, false)
+            }
+            Some((at, server)) => {
+                let listing = server.catalog(&arrived.party(at), Kind::Tool).await;
+                if listing.as_ref().is_err_and(|error| self.is_stranger(server, error)) {
+                    (Policy::of_stranger().0, false)
+                } else {
+                    let listing = listing.map_err(Failure::Upstream)?;
+                    let catalog = Arc::clone(listing.catalog());
+                    let bytes = self.to_inspect(&call, catalog.offer(&call.name));
+                    let admit = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+                        policy.admit(caller, Some(&*catalog), call, budget)
+                    };
+                    let ruling = self.inspect(principal, bytes, admit).await;
+                    let ruling = ruling.map_err(|_refused| Failure::Overload)?;
+                    // Nothing is sent with the permit: it says that the call would be allowed.
+                    (ruling.decision, ruling.outcome.is_ok())
+                }
+            }
+        };
+        record.verdict = Verdict::Decided(Box::new(decision));
+        if allowed {
+            return Ok(());
+        }
+        let (_, denial) = Policy::unknown(Kind::Resource);
+        Err(Failure::Denied(Kind::Resource, denial))
+    }
+}
+
+/// A call with copies of what it says, apart from the body it came in; and how many bytes they have.
+fn apart(call: &Use) -> Option<(Use, usize)> {
+    let mut held = 0;
+    let mut copy = |part: &Fragment| {
+        let text = Bytes::copy_from_slice(part.value().raw().as_bytes());
+        held += text.len();
+        let document = Document::parse(text, &Bounds::MESSAGE).ok()?;
+        Some(Fragment::whole(Arc::new(document)))
+    };
+    let arguments = match &call.arguments {
+        Some(arguments) => Some(copy(arguments)?),
+        None => None,
+    };
+    let mut members = |parts: &[(Box<str>, Fragment)]| -> Option<Vec<_>> {
+        parts.iter().map(|(name, part)| Some((name.clone(), copy(part)?))).collect()
+    };
+    let (extra, meta) = (members(&call.extra)?, members(&call.meta)?);
+    let (server, name) = (call.server.clone(), call.name.clone());
+    Some((Use { server, verb: call.verb, name, arguments, extra, meta }, held))
+}
+
+/// A result as what a resource holds: one part for each block, and one for what is structured.
+fn contents(id: &Id, era: Era, uri: &str, result: Value<'_>) -> Body {
+    let mut out = wire::head(Some(id), result.raw().len() + 256);
+    out.extend_from_slice(br#""result":"#);
+    let mut object = Object::open(&mut out);
+    if era == Era::Modern {
+        object.text("resultType", "complete");
+        object.raw("ttlMs", "0");
+        object.text("cacheScope", "private");
+    }
+    let list = object.key("contents");
+    list.push(b'[');
+    let mut first = true;
+    let mut part = |kind: &str, member: &str, raw: &str| {
+        if !std::mem::take(&mut first) {
+            list.push(b',');
+        }
+        let mut part = Object::open(list);
+        part.text("uri", uri);
+        part.text("mimeType", kind);
+        part.raw(member, raw);
+        part.close();
+    };
+    let quoted = |text: &str| {
+        let mut out = Vec::new();
+        write_string(&mut out, text);
+        String::from_utf8(out).unwrap_or_default()
+    };
+    for block in result.get("content").into_iter().flat_map(Value::items) {
+        let holder = block.get("resource").unwrap_or(block);
+        let declared = holder.get("mimeType").and_then(Value::as_str);
+        let text = holder.get("text").filter(|text| text.as_str().is_some());
+        let data = holder.get("blob").or_else(|| holder.get("data"));
+        match (text, data.filter(|data| data.as_str().is_some())) {
+            (Some(text), _) => {
+                part(declared.as_deref().unwrap_or("text/plain"), "text", text.raw());
+            }
+            (None, Some(data)) => {
+                part(declared.as_deref().unwrap_or("application/octet-stream"), "blob", data.raw());
+            }
+            (None, None) => part("application/json", "text", &quoted(block.raw())),
+        }
+    }
+    if let Some(structured) = result.get("structuredContent") {
+        part("application/json", "text", &quoted(structured.raw()));
+    }
+    list.push(b']');
+    object.close();
+    out.push(b'}');
+    out.into()
+}

@@ -1,0 +1,171 @@
+//! How an exchange gets on record, whatever becomes of it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::Response;
+use http::request::Parts;
+
+use super::Gateway;
+use crate::audit::{Beginning, Entry, Record};
+use crate::edge::admission::{Door, Peer};
+use crate::edge::denial::ToolDenial;
+use crate::edge::encode;
+use crate::edge::failure::Failure;
+use crate::identity::Caller;
+use crate::mcp::protocol::{Era, Version};
+use crate::mcp::wire::Id;
+use crate::metrics::outcome::Ending;
+use crate::stream::body::Body;
+
+impl Gateway {
+    pub(super) fn record(&self, door: &Door, peer: &Peer) -> Box<Record> {
+        self.blank(Arc::clone(&door.name), peer.address)
+    }
+
+    pub(super) fn blank(&self, listener: Arc<str>, peer: SocketAddr) -> Box<Record> {
+        let id = self.journal.id();
+        Box::new(Record::new(Beginning {
+            id,
+            at: (self.clock.now(), self.clock.instant()),
+            policy: Arc::clone(&self.configuration),
+            rules: Arc::clone(&self.policy),
+            through: (listener, peer),
+            trace: self.telemetry.begin(id.number()),
+        }))
+    }
+
+    /// Answers and records a request that came to nothing.
+    pub(super) fn refuse(&self, record: &Record, failure: &Failure) -> Response<Body> {
+        let public = failure.public(record.version.map(Version::era)).naming(record.item.as_ref());
+        let ending = failure.ending(&public);
+        let recorded = match failure.is_turned_away() {
+            true => self.journal.turned_away(record, ending),
+            false => self.journal.refused(record, ending),
+        };
+        if let Err(error) = recorded {
+            // It is refused all the same; only the reason changes.
+            return self.unrecorded(record, error);
+        }
+        encode::error(&public, record.rpc_id.as_ref())
+    }
+
+    /// Refuses a call of a tool: where it is denied and the caller may know of the tool, in words for the
+    /// model.
+    ///
+    /// SPEC 2025-11-25 server/tools#error-handling: input validation errors are tool errors.
+    pub(super) fn refuse_call(
+        &self,
+        record: &Record,
+        failure: &Failure,
+        id: &Id,
+    ) -> Response<Body> {
+        let Some(denial) = ToolDenial::of(failure, &self.policy, Some(record.id)) else {
+            return self.refuse(record, failure);
+        };
+        let era = record.version.map_or(Era::Modern, Version::era);
+        match self.journal.refused(record, failure.ending_in_result(era)) {
+            Ok(()) => encode::denied_call(id, era, &denial),
+            Err(error) => self.unrecorded(record, error),
+        }
+    }
+
+    /// The same for one that was denied after its record was opened.
+    pub(super) fn failed_call(
+        &self,
+        mut entry: Entry,
+        failure: &Failure,
+        id: &Id,
+    ) -> Response<Body> {
+        let known = entry.record().map(|record| (record.id, record.version));
+        let denial = ToolDenial::of(failure, &self.policy, known.map(|(record, _)| record));
+        let Some(denial) = denial else { return self.failed(entry, failure, Some(id)) };
+        let era = known.and_then(|(_, version)| version).map_or(Era::Modern, Version::era);
+        let response = encode::denied_call(id, era, &denial);
+        self.shown(entry, failure.ending_in_result(era), Some(id), response)
+    }
+
+    pub(super) fn unrecorded(
+        &self,
+        record: &Record,
+        error: crate::audit::AuditError,
+    ) -> Response<Body> {
+        let failure = Failure::Audit(error);
+        self.journal.log_lost(&failure, "not recorded");
+        let public = failure.public(record.version.map(Version::era));
+        encode::error(&public, record.rpc_id.as_ref())
+    }
+
+    /// Closes the record of what was only read: what is not on record is not shown.
+    pub(super) fn shown(
+        &self,
+        mut entry: Entry,
+        ending: Ending,
+        id: Option<&Id>,
+        response: Response<Body>,
+    ) -> Response<Body> {
+        let era = entry.record().and_then(|record| {
+            record.bytes_out = response.body().length();
+            record.version.map(Version::era)
+        });
+        match entry.close(ending) {
+            Ok(()) => response,
+            Err(error) => encode::error(&Failure::Audit(error).public(era), id),
+        }
+    }
+
+    /// Closes the record of something that failed after it was opened.
+    pub(super) fn failed(
+        &self,
+        mut entry: Entry,
+        failure: &Failure,
+        id: Option<&Id>,
+    ) -> Response<Body> {
+        let record = entry.record();
+        let era = record.as_ref().and_then(|record| record.version);
+        let asked = record.and_then(|record| record.item.as_ref());
+        let public = failure.public(era.map(Version::era)).naming(asked);
+        tracing::debug!(error = %crate::base::error_chain::Chain(failure), "exchange failed");
+        let response = encode::error(&public, id);
+        self.shown(entry, failure.ending(&public), id, response)
+    }
+
+    /// Begins an exchange of another transport, whose messages become exchanges of their own.
+    ///
+    /// # Errors
+    /// When the caller is not let in; the answer says why.
+    pub async fn greet(
+        &self,
+        door: &Door,
+        peer: &Peer,
+        route: &str,
+        head: &Parts,
+    ) -> Result<(Caller, Peer, Box<Record>), Box<Response<Body>>> {
+        let mut record = self.record(door, peer);
+        match self.identify(door, peer, route, head, &mut record).await {
+            Ok(caller) => {
+                // Its messages come without the headers of a proxy, but with the same certificate.
+                let certificate = self.certificate(door, peer, head).ok().flatten();
+                Ok((caller, Peer { certificate, ..peer.clone() }, record))
+            }
+            Err(failure) => Err(Box::new(self.refuse(&record, &failure))),
+        }
+    }
+
+    /// Ends it, and has it on record.
+    pub fn settle(
+        &self,
+        record: &Record,
+        answered: Result<Response<Body>, Failure>,
+    ) -> Response<Body> {
+        let response = match answered {
+            Ok(response) => response,
+            Err(failure) => return self.refuse(record, &failure),
+        };
+        let ending = Ending { status: response.status().as_u16(), ..Ending::answered() };
+        match self.journal.refused(record, ending) {
+            Ok(()) => response,
+            Err(error) => self.unrecorded(record, error),
+        }
+    }
+}

@@ -1,0 +1,676 @@
+//! Streams that belong to no call: the GET stream of a legacy session, and `subscriptions/listen`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::Response;
+use policy::content::ChosenPart;
+use policy::inspect::Finding;
+use policy::json::{Bounds, Document, Fragment, Value};
+use policy::message::{Use, Verb};
+use policy::name::ServerName;
+use policy::offer::{Kind, ReadOnlyHint};
+use policy::pipeline::{Permit, Policy, Ruling};
+use policy::principal::Principal;
+use policy::work::{Budget, USUAL_MOST};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::event_sink::Outlet;
+use super::guardrails::Matter;
+use super::stream_expiry::Calls;
+use super::{Arrived, Gateway, Place, Route};
+use crate::audit::{Entry, Record};
+use crate::config::quota::Quota;
+use crate::edge::encode;
+use crate::edge::failure::Failure;
+use crate::mcp::protocol::{code, method};
+use crate::mcp::wire::{self, Id, Notification, Object};
+use crate::metrics::outcome::Ending;
+use crate::outbound::guardrail::Part;
+use crate::session::state::{About, Conversation, RETRY};
+use crate::stream::body::Body;
+use crate::stream::replay::{self, Replay};
+use crate::upstream::{Asked, Feed, Heard, Party, Question, RESOURCES, Replier, Upstream, Wants};
+
+/// Messages of all servers that wait for one listener.
+const WAITING: usize = 64;
+/// What a client is told that wants to listen for more resources than one listener may.
+const TOO_MANY: &str = "a listener may name 256 resources";
+/// The lists whose changes can be listened for.
+const LISTS: [Kind; 3] = [Kind::Tool, Kind::Prompt, Kind::Resource];
+
+impl Gateway {
+    /// GET: the stream of a session, or the rest of one that was lost.
+    ///
+    /// SPEC 2025-11-25 basic/transports#listening-for-messages-from-the-server
+    pub(super) async fn stream(
+        self: Arc<Self>,
+        arrived: Arrived,
+        last: Option<Box<str>>,
+        record: Box<Record>,
+    ) -> Response<Body> {
+        let Some(session) = &arrived.session else {
+            let missing = Failure::Session(crate::session::SessionError::Missing);
+            return self.refuse(&record, &missing);
+        };
+        let standing = match self.standing(&arrived.holder) {
+            Ok(standing) => standing,
+            Err(failure) => return self.refuse(&record, &failure),
+        };
+        let seat = match self.conversations.seat(session.key, &arrived.holder) {
+            Ok(seat) => seat,
+            Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
+        };
+        let entry = match self.journal.open_read(record) {
+            Ok(entry) => entry,
+            Err(error) => return encode::error(&Failure::Audit(error).public(None), None),
+        };
+        let kept = self.conversations.enter(seat);
+        if let Some(last) = last {
+            let found = replay::read_id(&last)
+                .and_then(|(stream, event)| Some((kept.find(stream)?, event)));
+            let ended = found.as_ref().is_some_and(|((stream, about), event)| {
+                about.is_none() && stream.is_over() && stream.ends_with(*event)
+            });
+            let found = found.filter(|_| !ended);
+            let about = found.as_ref().and_then(|((_, about), _)| about.clone());
+            if let Some(((stream, Some(about)), _)) = &found {
+                self.withdraw_revoked(stream, about);
+            }
+            let reader = found.and_then(|((stream, _), event)| stream.attach(Some(event)));
+            match reader {
+                // The stream of the session has ended, so a new one is begun.
+                None if ended => {}
+                Some(reader) => {
+                    let mut response = encode::events(Body::replay(reader));
+                    response.extensions_mut().insert(standing);
+                    if let Some(about) = about {
+                        response.extensions_mut().insert(Calls(vec![About::clone(&about)]));
+                    }
+                    return self.shown(entry, Ending::answered(), None, response);
+                }
+                None => return self.failed(entry, &Failure::Replay, None),
+            }
+        }
+        let Some(stream) = kept.stream(None, self.clock.instant()) else {
+            return self.failed(entry, &Failure::Overload, None);
+        };
+        let Some(reader) = stream.attach(None) else {
+            return self.failed(entry, &Failure::Overload, None);
+        };
+        if session.version >= crate::mcp::protocol::Version::V2025November {
+            stream.prime(RETRY);
+        }
+        let mut opened = Vec::new();
+        for at in 0..arrived.route.servers.len() {
+            let listener = Listener {
+                gateway: Arc::clone(&self),
+                caller: Arc::clone(&arrived.caller.principal),
+                route: Arc::clone(&arrived.route),
+                party: arrived.party(at),
+                at,
+                kept: Arc::clone(&kept),
+                stream: Arc::clone(&stream),
+            };
+            opened.extend(listener.start(&entry).await);
+        }
+        join_all(opened.iter().map(|(server, opened)| server.begun(opened))).await;
+        let mut response = encode::events(Body::replay(reader));
+        response.extensions_mut().insert(standing);
+        self.shown(entry, Ending::answered(), None, response)
+    }
+
+    /// `subscriptions/listen`
+    ///
+    /// SPEC 2026-07-28 basic/patterns/subscriptions
+    pub(super) async fn listen(
+        self: Arc<Self>,
+        arrived: Arrived,
+        filter: Fragment,
+        record: Box<Record>,
+        place: Place,
+    ) -> Response<Body> {
+        let id = arrived.id.clone().unwrap_or(Id::Number(0));
+        // Also those count that the caller may not have, or names twice: each is looked at.
+        if watched(filter.value()).nth(RESOURCES).is_some() {
+            return self.refuse(&record, &Failure::Params(TOO_MANY));
+        }
+        let standing = match self.standing(&arrived.holder) {
+            Ok(standing) => standing,
+            Err(failure) => return self.refuse(&record, &failure),
+        };
+        let mut entry = match self.journal.open_read(record) {
+            Ok(entry) => entry,
+            Err(error) => return encode::error(&Failure::Audit(error).public(None), Some(&id)),
+        };
+        let mut found = Vec::new();
+        let wanted = self.wanted(&arrived, &filter, &mut found).await;
+        if let Some(record) = entry.record() {
+            record.found(found);
+        }
+        let wanted = match wanted {
+            Ok(wanted) => wanted,
+            Err(finding) => return self.failed(entry, &Failure::Unsent(finding), Some(&id)),
+        };
+        let bytes = wanted.iter().map(Wants::bytes).sum();
+        let held = match self.quotas.subscriptions.take(&arrived.holder, bytes) {
+            Ok(held) => held,
+            Err(none) => {
+                let failure = Failure::no_share(Quota::Subscriptions, none);
+                return self.failed(entry, &failure, Some(&id));
+            }
+        };
+        let mut opening = Vec::new();
+        for (at, (server, wants)) in arrived.route.servers.iter().zip(wanted).enumerate() {
+            if !wants.is_empty() {
+                opening.push(server.listen(wants, &entry, arrived.party(at)));
+            }
+        }
+        let mut feeds = Vec::new();
+        for feed in join_all(opening).await {
+            match feed {
+                Ok(feed) => feeds.push(feed),
+                Err(error) => {
+                    let error = crate::base::error_chain::Chain(&error);
+                    tracing::warn!(%error, "a server is not listened to");
+                }
+            }
+        }
+        drop(place);
+        let (outlet, mut response) = Outlet::direct(self.conversations.room(&arrived.holder));
+        response.extensions_mut().insert(standing);
+        let (gateway, route) = (Arc::clone(&self), Arc::clone(&arrived.route));
+        let caller = Arc::clone(&arrived.caller.principal);
+        let carried = gateway.carry(feeds, outlet, route, caller, id.clone());
+        self.tasks.spawn(async move {
+            carried.await;
+            drop(held);
+        });
+        self.shown(entry, Ending::answered(), Some(&id), response)
+    }
+
+    /// Asks the guardrails of the route about the resources that servers would be told to watch: a caller
+    /// chooses their names. What is to be recorded is added to `found`.
+    ///
+    /// # Errors
+    /// Why one of the servers may not be told.
+    async fn agreed_to(
+        &self,
+        arrived: &Arrived,
+        wanted: &[Wants],
+        found: &mut Vec<Finding>,
+    ) -> Result<(), Finding> {
+        let (caller, route) = (&arrived.caller.principal, &arrived.route);
+        if route.guardrails.is_empty() {
+            return Ok(());
+        }
+        let servers = route.servers.iter().zip(wanted);
+        for (server, wants) in servers.filter(|(_, wants)| wants.names_resources()) {
+            let mut filter = Vec::new();
+            let mut object = Object::open(&mut filter);
+            wants.show(&mut object);
+            object.close();
+            // INVARIANT: its parts were read by the same reader within the same bounds.
+            let filter = Document::parse(filter.into(), &Bounds::ANSWER);
+            let filter = filter.map_err(|_error| Finding::too_long())?;
+            let (part, value) = (Part::Request, filter.root());
+            let about = Matter { server, name: method::LISTEN, part, value, beside: "" };
+            match self.guarded(route, caller, about).await {
+                Ok(noted) => found.extend(noted),
+                Err((finding, noted)) => {
+                    found.extend(noted);
+                    return Err(finding);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What of a filter the caller may have of each server of its route, as far as the guardrails of the
+    /// route agree. What is to be recorded is added to `found`.
+    ///
+    /// # Errors
+    /// Why none of the servers may be told.
+    async fn wanted(
+        &self,
+        arrived: &Arrived,
+        filter: &Fragment,
+        found: &mut Vec<Finding>,
+    ) -> Result<Vec<Wants>, Finding> {
+        let (route, filter) = (Arc::clone(&arrived.route), filter.clone());
+        let bytes = filter.value().raw().len();
+        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+            let mut found = Vec::new();
+            let wanted: Vec<_> = (0..route.servers.len())
+                .map(|at| {
+                    permitted(policy, caller, (&*route, at), filter.value(), &mut found, budget)
+                })
+                .collect();
+            (wanted, found, budget.is_exhausted())
+        };
+        let looked = self.inspect(&arrived.caller.principal, bytes, look).await;
+        let Ok((wanted, seen, false)) = looked else {
+            return Err(self.unseen(Finding::over_budget(), found));
+        };
+        self.metrics.content(&seen);
+        found.extend(seen);
+        self.agreed_to(arrived, &wanted, found).await?;
+        Ok(wanted)
+    }
+
+    /// The right to be told when a resource changes: that of reading it.
+    pub(super) fn watchable(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        uri: &str,
+    ) -> Option<Permit> {
+        let budget = Budget::for_bytes(uri.len(), USUAL_MOST);
+        watching(&self.policy, principal, (server, uri), &budget).outcome.ok()
+    }
+
+    /// Carries what servers say to a modern client, until it hangs up or the gateway stops.
+    async fn carry(
+        self: Arc<Self>,
+        feeds: Vec<Feed>,
+        outlet: Outlet,
+        route: Arc<Route>,
+        caller: Arc<Principal>,
+        id: Id,
+    ) {
+        let acknowledged = encode::acknowledged(&id, |filter| {
+            let mut all = Wants::default();
+            for feed in &feeds {
+                let shown = |uri: &str| {
+                    let shown = route.shown(feed.upstream(), Kind::Resource, uri);
+                    shown.unwrap_or_default()
+                };
+                all.merge(feed.wants(), shown);
+            }
+            all.show(filter);
+        });
+        if !self.hand(&outlet, &acknowledged).await {
+            return;
+        }
+        let (sender, mut told) = mpsc::channel(WAITING);
+        for feed in feeds {
+            let (gateway, caller) = (Arc::clone(&self), Arc::clone(&caller));
+            self.tasks.spawn(gateway.forward(caller, feed, sender.clone()));
+        }
+        // The sender is kept, so that a subscription to nothing lasts as well.
+        let _sender = sender;
+        loop {
+            let heard: Option<(Arc<Upstream>, Arc<Notification>)> = tokio::select! {
+                Some(told) = told.recv() => told,
+                () = outlet.closed() => return,
+                () = self.tasks.stopping() => None,
+            };
+            let Some((server, told)) = heard else {
+                // One who does not read is not waited for.
+                outlet.send(&encode::unsubscribed(&id), Duration::ZERO).await;
+                return;
+            };
+            let Some(told) = self.told(&caller, &server, &told).await else { continue };
+            let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
+            let uri = uri.and_then(Value::as_str);
+            // What may no longer be read is no longer told of.
+            let gone = |uri: &str| self.watchable(&caller, server.name(), uri).is_none();
+            if !self.policy.grants_any(&caller, server.name()) || uri.as_deref().is_some_and(gone) {
+                continue;
+            }
+            let shown = uri.as_deref().and_then(|uri| route.shown(&server, Kind::Resource, uri));
+            let message = match &shown {
+                Some(uri) => encode::told_to(&told, &[("uri", uri)], &id),
+                None => encode::told_to(&told, &[], &id),
+            };
+            if !self.hand(&outlet, &message).await {
+                return;
+            }
+        }
+    }
+
+    /// Hands on what a server says and the client wants, while there is somebody to hand it to; and at
+    /// the end that there will be no more.
+    async fn forward(
+        self: Arc<Self>,
+        caller: Arc<Principal>,
+        mut feed: Feed,
+        to: mpsc::Sender<Option<(Arc<Upstream>, Arc<Notification>)>>,
+    ) {
+        loop {
+            let heard = tokio::select! {
+                heard = feed.next() => heard,
+                () = to.closed() => return,
+            };
+            match heard {
+                Ok(Heard::Told(told)) if feed.wants().admits(&told) => {
+                    let bytes = told.params.as_ref().map_or(0, |said| said.value().span().len());
+                    if bytes > self.limits.notification {
+                        // It is withheld for its length, and does not wait in memory until then.
+                        drop(self.told(&caller, feed.upstream(), &told).await);
+                    } else if to.send(Some((Arc::clone(feed.upstream()), told))).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(Heard::Told(_)) => {}
+                Ok(Heard::Asked(question, replier)) => {
+                    if let Some(id) = &question.id {
+                        let why = "nobody can be asked";
+                        replier.reply(wire::error(Some(id), code::METHOD, why, None)).await;
+                    }
+                }
+                Err(_) => return drop(to.send(None).await),
+            }
+        }
+    }
+
+    /// Sends a message that belongs to no call; says whether the client took it. One who does not read
+    /// holds up neither a change of the configuration nor a stop.
+    async fn hand(&self, outlet: &Outlet, message: &[u8]) -> bool {
+        tokio::select! {
+            sent = outlet.send(message, self.limits.write_time) => sent,
+            () = self.tasks.stopping() => false,
+        }
+    }
+}
+
+/// The resources that a filter names.
+fn watched(filter: Value<'_>) -> impl Iterator<Item = Value<'_>> {
+    filter.get("resourceSubscriptions").into_iter().flat_map(Value::items)
+}
+
+/// What of a filter the caller may have of the server at one place of a route.
+fn permitted(
+    policy: &Policy,
+    caller: &Principal,
+    (route, at): (&Route, usize),
+    filter: Value<'_>,
+    found: &mut Vec<Finding>,
+    budget: &Budget,
+) -> Wants {
+    let mut wants = Wants::default();
+    let Some(server) = route.servers.get(at) else { return wants };
+    for kind in LISTS {
+        let flag = crate::upstream::flag(kind).and_then(|flag| filter.get(flag));
+        if flag.and_then(Value::as_bool) == Some(true) {
+            let permit = policy.admit_list(caller, server.name(), kind).outcome;
+            if let Ok(permit) = permit {
+                wants.add(permit);
+            }
+        }
+    }
+    // What a caller was given by another server may stand in several of them.
+    let uris: Vec<_> = watched(filter).filter_map(Value::as_str).collect();
+    let parts: Vec<_> = uris.iter().map(|uri| ChosenPart::Text(uri)).collect();
+    let (joinable, pieces) = policy.joinable(caller, server.name(), &parts, budget);
+    found.extend(pieces);
+    if joinable.is_err() {
+        return Wants::default();
+    }
+    for uri in uris {
+        let Some(own) = route.own_uri(server.name(), &uri) else { continue };
+        let ruling = watching(policy, caller, (server.name(), own), budget);
+        if budget.is_exhausted() {
+            // Nothing of this is used: the filter was not read to its end.
+            return Wants::default();
+        }
+        found.extend(ruling.decision.findings);
+        if let Ok(permit) = ruling.outcome {
+            // INVARIANT: a filter that names more than there is room for is refused before.
+            wants.add(permit);
+        }
+    }
+    wants
+}
+
+fn watching(
+    policy: &Policy,
+    principal: &Principal,
+    (server, uri): (&ServerName, &str),
+    budget: &Budget,
+) -> Ruling<Permit> {
+    let call = Use {
+        server: server.clone(),
+        verb: Verb::Subscribe,
+        name: uri.into(),
+        arguments: None,
+        extra: Vec::new(),
+        meta: Vec::new(),
+    };
+    policy.admit(principal, None, call, budget)
+}
+
+/// Whoever listens to one server for a legacy session.
+struct Listener {
+    gateway: Arc<Gateway>,
+    caller: Arc<Principal>,
+    route: Arc<Route>,
+    party: Party,
+    at: usize,
+    kept: Arc<Conversation>,
+    stream: Arc<Replay>,
+}
+
+impl Listener {
+    fn server(&self) -> Option<&Arc<Upstream>> {
+        self.route.servers.get(self.at)
+    }
+
+    /// What the session may be told of the server.
+    fn wants(&self) -> Wants {
+        let mut wants = Wants::new(self.party.leg.is_some());
+        let Some(server) = self.server() else { return wants };
+        let policy = &self.gateway.policy;
+        for kind in LISTS {
+            let permit = policy.admit_list(&self.caller, server.name(), kind).outcome;
+            if let Ok(permit) = permit {
+                wants.add(permit);
+            }
+        }
+        for uri in self.kept.watched(self.at) {
+            let permit = self.gateway.watchable(&self.caller, server.name(), &uri);
+            if let Some(permit) = permit {
+                wants.add(permit);
+            }
+        }
+        wants
+    }
+
+    /// Listens, for as long as the stream is the one of its session. Gives what tells that nothing
+    /// is missed any more.
+    async fn start(self, entry: &Entry) -> Option<(Arc<Upstream>, CancellationToken)> {
+        let server = Arc::clone(self.server()?);
+        let (wanted, wants) = (self.kept.wanted(), self.wants());
+        if !self.gateway.policy.grants_any(&self.caller, server.name()) {
+            return None;
+        }
+        let feed = match server.listen(wants, entry, self.party.clone()).await {
+            Ok(feed) => feed,
+            Err(error) => {
+                let error = crate::base::error_chain::Chain(&error);
+                tracing::warn!(server = %server.name(), %error, "the server is not listened to");
+                return None;
+            }
+        };
+        let opened = feed.opened();
+        self.kept.listened(self.at, Some(wanted));
+        let tasks = self.gateway.tasks.clone();
+        tasks.spawn(self.run(feed, wanted));
+        Some((server, opened))
+    }
+
+    /// Passes on what the server says. It waits most of its time, so what it does in between is boxed: there
+    /// is one of these for every stream.
+    async fn run(self, mut feed: Feed, mut wanted: u64) {
+        let tasks = self.gateway.tasks.clone();
+        let deserted = self.deserted();
+        tokio::pin!(deserted);
+        loop {
+            let changed = self.kept.rewatched();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.kept.wanted() != wanted {
+                wanted = self.kept.wanted();
+                match Box::pin(self.relisten(feed, wanted)).await {
+                    Some(new) => feed = new,
+                    None => return self.stream.end(),
+                }
+            }
+            let heard = tokio::select! {
+                heard = feed.next() => heard,
+                () = changed => continue,
+                () = self.kept.over() => return,
+                () = tasks.stopping() => return self.stream.end(),
+                () = &mut deserted => return,
+            };
+            match heard {
+                Ok(Heard::Told(told)) => Box::pin(self.tell(&feed, &told)).await,
+                Ok(Heard::Asked(question, replier)) => {
+                    let Some(id) = question.id.clone() else { continue };
+                    Box::pin(self.ask(id, &question.method, question.params, replier)).await;
+                }
+                // The session with the server is gone, or its program has ended: the client is to
+                // come back, and is listened for anew.
+                Err(_) => return self.stream.end(),
+            }
+        }
+    }
+
+    /// Listens again, because the session subscribes to something else. Only a server that keeps
+    /// no session of it has to be told here.
+    async fn relisten(&self, feed: Feed, wanted: u64) -> Option<Feed> {
+        let wants = self.wants();
+        if self.party.leg.is_some() {
+            self.kept.listened(self.at, Some(wanted));
+            return Some(feed);
+        }
+        let server = Arc::clone(self.server()?);
+        let record = self.gateway.listening(&self.caller, &self.route, server.name());
+        let entry = self.gateway.journal.open_read(record).ok()?;
+        let again = server.listen(wants, &entry, self.party.clone()).await;
+        self.kept.listened(self.at, Some(wanted));
+        drop(entry.close(Ending::answered()));
+        drop(feed);
+        again.ok()
+    }
+
+    /// Resolves when the client has been gone for longer than it is waited for.
+    async fn deserted(&self) {
+        const LOOK: Duration = Duration::from_secs(5);
+        let (mut gone, patience) = (Duration::ZERO, self.gateway.limits.replay_time);
+        while gone < patience {
+            if timeout(LOOK, self.stream.over()).await.is_ok() {
+                return;
+            }
+            gone = if self.stream.is_attached() { Duration::ZERO } else { gone + LOOK };
+        }
+        self.stream.end();
+    }
+
+    async fn tell(&self, feed: &Feed, told: &Notification) {
+        let (gateway, server) = (&self.gateway, feed.upstream());
+        let Some(told) = &gateway.told(&self.caller, server, told).await else { return };
+        let message = match &*told.method {
+            method::UPDATED => {
+                let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
+                let Some(uri) = uri.and_then(Value::as_str) else { return };
+                let wanted = feed.wants().everything() || feed.wants().admits(told);
+                let may = gateway.watchable(&self.caller, server.name(), &uri).is_some();
+                let Some(shown) = self.route.shown(server, Kind::Resource, &uri) else { return };
+                (wanted && may).then(|| encode::told(told, &[("uri", &shown)]))
+            }
+            method::LOG | method::ELICITED => {
+                feed.wants().everything().then(|| encode::told(told, &[]))
+            }
+            method::PROGRESS | method::CANCELLED | method::TASK_STATUS | method::TASK => None,
+            name if crate::upstream::changed(name).is_some() => {
+                feed.wants().admits(told).then(|| encode::told(told, &[]))
+            }
+            name => {
+                let may = gateway.may_tell(&self.caller, server, name);
+                (may && feed.wants().everything()).then(|| encode::told(told, &[]))
+            }
+        };
+        if let Some(message) = message {
+            // A client that has gone may come back for it; one that does not come back in time
+            // is not listened for any longer.
+            if !self.push(&message, gateway.limits.replay_time).await {
+                self.stream.end();
+            }
+        }
+    }
+
+    /// Adds a message to the stream; says whether there was room for it in time. The session, and the
+    /// configuration that the message was let through under, end the wait.
+    async fn push(&self, message: &[u8], patience: Duration) -> bool {
+        tokio::select! {
+            pushed = timeout(patience, self.stream.push(message)) => pushed.is_ok(),
+            () = self.kept.over() => false,
+            () = self.gateway.tasks.stopping() => false,
+        }
+    }
+
+    /// A question that belongs to no call.
+    async fn ask(&self, id: Id, asked: &str, params: Option<Fragment>, replier: Box<Replier>) {
+        let Some(server) = self.server() else { return };
+        let question = Question { key: "".into(), id: None, method: asked.into(), params };
+        let question = Asked { questions: vec![question], result: None };
+        let params =
+            match self.gateway.judged(&self.caller, server, question, ReadOnlyHint::Absent).await {
+                Ok(asked) => {
+                    asked.questions.into_iter().next().and_then(|question| question.params)
+                }
+                Err(refusal) => {
+                    self.gateway.refused_to(&self.caller, &self.route, (&**server, asked), refusal);
+                    let note = refusal.reason.note();
+                    replier.reply(wire::error(Some(&id), code::DENIED, note, None)).await;
+                    return;
+                }
+            };
+        let told = Notification { method: asked.into(), params };
+        let Some(Notification { params, .. }) =
+            self.gateway.told(&self.caller, server, &told).await
+        else {
+            let refusal = wire::error(Some(&id), code::DENIED, "the question was withheld", None);
+            replier.reply(refusal).await;
+            return;
+        };
+        let params = params.as_ref();
+        let can = self.party.client.lacks(asked, params.map(Fragment::value)).is_none();
+        let Some((ours, answer)) = self.kept.ask().filter(|_| can) else {
+            let refusal =
+                wire::error(Some(&id), code::METHOD, "the client does not offer that", None);
+            replier.reply(refusal).await;
+            return;
+        };
+        let message = encode::question(&ours, asked, params);
+        let patience = self.gateway.limits.input_time;
+        self.push(&message, patience).await;
+        let (gateway, caller) = (Arc::clone(&self.gateway), Arc::clone(&self.caller));
+        let (server, route) = (Arc::clone(server), Arc::clone(&self.route));
+        let asked: Box<str> = asked.into();
+        self.gateway.tasks.spawn(async move {
+            let answer = timeout(patience, answer).await.ok().and_then(Result::ok);
+            let answer = match answer {
+                Some(answer) => {
+                    gateway.answered_to(&caller, &route, (&*server, &*asked), answer).await
+                }
+                None => None,
+            };
+            let body = match answer {
+                Some(outcome) => encode::answer(&id, &outcome),
+                None => wire::error(Some(&id), code::INTERNAL, "the client did not answer", None),
+            };
+            replier.reply(body).await;
+        });
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.kept.listened(self.at, None);
+    }
+}

@@ -1,0 +1,69 @@
+//! Questions that are not asked, and records of questions and answers that belong to no exchange.
+
+use std::sync::Arc;
+
+use policy::ask::Refusal;
+use policy::inspect::Finding;
+use policy::principal::Principal;
+
+use super::{Gateway, Route};
+use crate::mcp::protocol::code;
+use crate::metrics::outcome::{Ending, Outcome as Ended};
+use crate::upstream::Upstream;
+
+impl Gateway {
+    /// What is found of a request that a server may not make: it is counted, and logged as often as the server
+    /// may be.
+    pub(super) fn not_asked(&self, server: &Upstream, refusal: Refusal) -> Finding {
+        if let Some(suppressed) = server.may_log(self.clock.instant()) {
+            let server = server.name();
+            tracing::warn!(%server, %refusal, suppressed, "a server may not ask this of clients");
+        }
+        let finding = Finding::unasked(refusal.at, refusal.reason.code());
+        self.metrics.content([&finding]);
+        finding
+    }
+
+    /// Records that a server may not ask what it asked outside of a call. How often it asks is for the server to
+    /// decide, so many are recorded together.
+    pub(super) fn refused_to(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Arc<Route>,
+        (server, asked): (&Upstream, &str),
+        refusal: Refusal,
+    ) {
+        let mut record = self.listening(caller, route, server.name());
+        record.method = Some(asked.into());
+        record.found(vec![self.not_asked(server, refusal)]);
+        let ending = denied(refusal.reason.code());
+        if let Err(error) = self.journal.unasked(server.name().as_str(), &record, ending) {
+            self.journal.log_lost(&error, "not recorded");
+        }
+    }
+
+    /// Records what was found in a message of a session that belongs to no exchange; whether it could be.
+    pub(super) fn on_record(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Arc<Route>,
+        (server, asked): (&Upstream, &str),
+        found: Vec<Finding>,
+        ending: Ending,
+    ) -> bool {
+        let mut record = self.listening(caller, route, server.name());
+        record.method = Some(asked.into());
+        record.found(found);
+        let recorded = self.journal.refused(&record, ending);
+        if let Err(error) = &recorded {
+            self.journal.log_lost(error, "not recorded");
+        }
+        recorded.is_ok()
+    }
+}
+
+/// How an exchange ends in which something was not passed on.
+pub(super) fn denied(reason: &'static str) -> Ending {
+    let (outcome, code) = (Ended::Denied, Some(code::DENIED));
+    Ending { outcome, reason: Some(reason), code, ..Ending::answered() }
+}

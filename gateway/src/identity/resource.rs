@@ -1,0 +1,170 @@
+//! A route as the resource of an OAuth client: what tokens are for, where that is said, and how a
+//! client that lacks something is told what to get.
+//!
+//! RFC 9728 (protected resource metadata), RFC 6750 section 3 and RFC 9449 section 7.1 (challenges).
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use policy::name::Scope;
+use policy::principal::{Proof, Wanted};
+
+use crate::config::settings::{Issuer, RouteOauth};
+use crate::crypto::jose::Algorithm;
+
+/// Where metadata is, before the path of the resource.
+pub const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+
+/// A route as an OAuth client sees it.
+#[derive(Debug)]
+pub struct Resource {
+    /// What clients put before a path.
+    pub public: Box<str>,
+    /// What tokens are for.
+    pub uri: Box<str>,
+    /// Other audiences that will do.
+    pub audiences: Vec<Box<str>>,
+    /// Audiences that a token may have beside one that will do.
+    besides: Vec<Box<str>>,
+    /// Indices of the issuers that are believed.
+    pub issuers: Vec<usize>,
+    /// The proof tokens must come with.
+    pub proof: Option<Wanted>,
+    /// Whether proofs must have a nonce of ours in them.
+    pub nonce: bool,
+    /// What a client is told of it.
+    pub metadata: Bytes,
+    /// Where that is.
+    location: Box<str>,
+    /// The scopes to ask for first.
+    scopes: Box<str>,
+}
+
+/// What is wrong with a request, in the words of RFC 6750, section 3.1, and RFC 9449.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// Nothing: there was no credential.
+    Nothing,
+    /// The request, not the token.
+    Request,
+    /// The token.
+    Token(&'static str),
+    /// The token, which is good with a proof by DPoP alone.
+    Bound(&'static str),
+    /// The proof.
+    Proof(&'static str),
+    /// The proof lacks a nonce of ours.
+    Nonce,
+}
+
+impl Resource {
+    /// The route at `path` behind `public`.
+    #[must_use]
+    pub fn new(
+        public: &str,
+        path: &str,
+        oauth: &RouteOauth,
+        issuers: &[Issuer],
+        mutual: bool,
+    ) -> Self {
+        let uri = oauth.resource.clone().unwrap_or_else(|| format!("{public}{path}").into());
+        let texts = |texts: Vec<&str>| {
+            let mut out = vec![b'['];
+            for (n, text) in texts.iter().enumerate() {
+                out.extend_from_slice(if n > 0 { b"," } else { b"" });
+                policy::json::write_string(&mut out, text);
+            }
+            out.push(b']');
+            String::from_utf8(out).unwrap_or_default()
+        };
+        let believed = oauth.issuers.iter().filter_map(|index| issuers.get(*index));
+        let servers = believed.map(|issuer| &*issuer.issuer).collect();
+        let mut metadata = format!(
+            r#"{{"resource":{},"authorization_servers":{},"bearer_methods_supported":["header"]"#,
+            texts(vec![&uri]).trim_matches(['[', ']']),
+            texts(servers),
+        );
+        let scopes: Vec<_> = oauth.scopes.iter().map(Scope::as_str).collect();
+        if !scopes.is_empty() {
+            write!(metadata, r#","scopes_supported":{}"#, texts(scopes.clone()))
+                .unwrap_or_default();
+        }
+        let algorithms = Algorithm::ALL.map(Algorithm::as_str).to_vec();
+        let algorithms = texts(algorithms);
+        write!(metadata, r#","dpop_signing_alg_values_supported":{algorithms}"#)
+            .unwrap_or_default();
+        if oauth.proof == Some(Wanted::Dpop) {
+            metadata.push_str(r#","dpop_bound_access_tokens_required":true"#);
+        }
+        if mutual {
+            metadata.push_str(r#","tls_client_certificate_bound_access_tokens":true"#);
+        }
+        metadata.push('}');
+        Self {
+            public: public.into(),
+            uri,
+            audiences: oauth.audiences.clone(),
+            besides: oauth.besides.clone(),
+            issuers: oauth.issuers.clone(),
+            proof: oauth.proof,
+            nonce: oauth.nonce,
+            metadata: metadata.into(),
+            location: format!("{public}{WELL_KNOWN}{path}").into(),
+            scopes: scopes.join(" ").into(),
+        }
+    }
+
+    /// Whether tokens for all of these audiences will do: one at least is ours, and each other one is ours or may stand
+    /// beside it.
+    #[must_use]
+    pub fn accepts(&self, audiences: &[Box<str>]) -> bool {
+        let ours = |one: &str| {
+            *one == *self.uri || self.audiences.iter().any(|audience| **audience == *one)
+        };
+        let fits = |one: &str| ours(one) || self.besides.iter().any(|beside| **beside == *one);
+        audiences.iter().any(|one| ours(one)) && audiences.iter().all(|one| fits(one))
+    }
+
+    /// How a client is asked for a token, or for a better one.
+    #[must_use]
+    pub fn challenge(&self, wrong: Wrong) -> Option<HeaderValue> {
+        let dpop = self.proof == Some(Wanted::Dpop)
+            || matches!(wrong, Wrong::Bound(_) | Wrong::Proof(_) | Wrong::Nonce);
+        let mut text = String::from(if dpop { "DPoP " } else { "Bearer " });
+        let error = match wrong {
+            Wrong::Nothing => None,
+            Wrong::Request => Some(("invalid_request", "send one credential, in one header")),
+            Wrong::Token(why) | Wrong::Bound(why) => Some(("invalid_token", why)),
+            Wrong::Proof(why) => Some(("invalid_dpop_proof", why)),
+            Wrong::Nonce => Some(("use_dpop_nonce", "the proof lacks the nonce")),
+        };
+        if let Some((error, why)) = error {
+            write!(text, r#"error="{error}", error_description="{why}", "#).unwrap_or_default();
+        }
+        self.finish(text, &self.scopes, dpop)
+    }
+
+    /// How a client is asked for a token with these scopes: all that the operation needs.
+    #[must_use]
+    pub fn step_up(&self, scopes: &[Scope], proof: Proof) -> Option<HeaderValue> {
+        let scopes: Vec<_> = scopes.iter().map(Scope::as_str).collect();
+        let dpop = proof == Proof::Dpop;
+        let scheme = if dpop { "DPoP" } else { "Bearer" };
+        self.finish(format!(r#"{scheme} error="insufficient_scope", "#), &scopes.join(" "), dpop)
+    }
+
+    /// A scope has no quote and no backslash in it, and neither has a URL, so nothing needs to be
+    /// escaped.
+    fn finish(&self, mut text: String, scopes: &str, dpop: bool) -> Option<HeaderValue> {
+        write!(text, r#"resource_metadata="{}""#, self.location).unwrap_or_default();
+        if !scopes.is_empty() {
+            write!(text, r#", scope="{scopes}""#).unwrap_or_default();
+        }
+        if dpop {
+            let algorithms = Algorithm::ALL.map(Algorithm::as_str).join(" ");
+            write!(text, r#", algs="{algorithms}""#).unwrap_or_default();
+        }
+        HeaderValue::from_str(&text).ok()
+    }
+}

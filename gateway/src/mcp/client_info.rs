@@ -1,0 +1,339 @@
+//! What a client says of itself, and what it can be asked.
+//!
+//! Nothing here is trusted: it is passed on to the servers the client talks to, which have to treat
+//! it the same way, and it decides what a server may ask of the client.
+
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use policy::ask::Asks;
+use policy::json::{Bounds, Document, Kind, Value};
+
+use crate::mcp::protocol::method;
+
+/// Longest capabilities and longest self-description that are passed on.
+const LONGEST: usize = 1536;
+/// The extension of long-running tasks.
+pub const TASKS: &str = "io.modelcontextprotocol/tasks";
+/// How we present ourselves to servers where there is no client.
+const OURSELVES: &str =
+    concat!(r#"{"name":"portcullis","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
+
+/// A client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Client {
+    /// Its `capabilities`, as JSON.
+    capabilities: Arc<str>,
+    /// Its name and version, as JSON.
+    info: Option<Arc<str>>,
+    can: Abilities,
+}
+
+/// What a client can be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Abilities {
+    form: bool,
+    url: bool,
+    sampling: bool,
+    /// Its model can be given tools.
+    sampling_tools: bool,
+    roots: bool,
+    /// It takes a task for an answer (modern).
+    tasks: bool,
+    /// It answers a request for its model with a task (legacy).
+    sampling_task: bool,
+    /// It answers an elicitation with a task (legacy).
+    elicitation_task: bool,
+}
+
+impl Client {
+    /// The gateway itself, when it asks in its own name. It can be asked nothing.
+    #[must_use]
+    pub fn gateway() -> &'static Arc<Self> {
+        static GATEWAY: LazyLock<Arc<Client>> = LazyLock::new(|| {
+            let (capabilities, info) = ("{}".into(), Some(OURSELVES.into()));
+            Arc::new(Client { capabilities, info, can: Abilities::default() })
+        });
+        &GATEWAY
+    }
+
+    /// The gateway itself, as it asks what a server offers to clients that can be asked whatever the server
+    /// may ask. It answers no question all the same.
+    #[must_use]
+    pub fn capable_of(asks: &Asks) -> Arc<Self> {
+        let can = Abilities::of(asks);
+        Arc::new(Self { capabilities: can.write().into(), info: Some(OURSELVES.into()), can })
+    }
+
+    /// Whether it can be asked anything that a server may ask.
+    #[must_use]
+    pub fn answers_any(&self, asks: &Asks) -> bool {
+        let (can, may) = (self.can, Abilities::of(asks));
+        can.form && may.form
+            || can.url && may.url
+            || can.sampling && may.sampling
+            || can.roots && may.roots
+    }
+
+    /// A client that said this. Capabilities that are too long to be passed on are cut down to
+    /// those the protocol knows, and a description that is too long is left out.
+    #[must_use]
+    pub fn new(capabilities: Value<'_>, info: Option<Value<'_>>) -> Self {
+        let can = Abilities::read(capabilities);
+        let raw = capabilities.raw();
+        let capabilities = if raw.len() <= LONGEST { raw.into() } else { can.write().into() };
+        let info = info.filter(|info| info.is_object() && info.raw().len() <= LONGEST);
+        Self { capabilities, info: info.map(|info| info.raw().into()), can }
+    }
+
+    /// From what [`Self::text`] gave.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        let (capabilities, info) = text.split_once('\0')?;
+        let bytes = Bytes::copy_from_slice(capabilities.as_bytes());
+        let can = Abilities::read(Document::parse(bytes, &Bounds::MESSAGE).ok()?.root());
+        let info = (!info.is_empty()).then(|| info.into());
+        Some(Self { capabilities: capabilities.into(), info, can })
+    }
+
+    /// All of it, to be kept in a session.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{}\0{}", self.capabilities, self.info.as_deref().unwrap_or_default())
+    }
+
+    /// Its capabilities, as JSON.
+    #[must_use]
+    pub fn capabilities(&self) -> &str {
+        &self.capabilities
+    }
+
+    /// Its name and version, as JSON.
+    #[must_use]
+    pub fn info(&self) -> &str {
+        self.info.as_deref().unwrap_or(OURSELVES)
+    }
+
+    /// Its name and version, as JSON, if it said them.
+    #[must_use]
+    pub fn said_info(&self) -> Option<&str> {
+        self.info.as_deref()
+    }
+
+    /// Whether it says nothing of itself that it could choose.
+    #[must_use]
+    pub fn says_nothing(&self) -> bool {
+        self.info.is_none() && &*self.capabilities == "{}"
+    }
+
+    /// The same client, as a server is told of it: with these texts where they are others. What it can be
+    /// asked stays what it said.
+    #[must_use]
+    pub fn told(&self, capabilities: Option<&str>, info: Option<&str>) -> Self {
+        let mut told = self.clone();
+        if let Some(capabilities) = capabilities {
+            told.capabilities = capabilities.into();
+        }
+        if let Some(info) = info {
+            told.info = Some(info.into());
+        }
+        told
+    }
+
+    /// Whether it takes a task for an answer (modern).
+    #[must_use]
+    pub const fn takes_tasks(&self) -> bool {
+        self.can.tasks
+    }
+
+    /// The capability that it would have to declare for a server to ask it this, as JSON of `capabilities`; `None`
+    /// where it did.
+    #[must_use]
+    pub fn lacks(&self, asked: &str, params: Option<Value<'_>>) -> Option<&'static str> {
+        let member = |name: &str| params.and_then(|params| params.get(name));
+        let given = |name: &str| member(name).is_some_and(|value| value.kind() != Kind::Null);
+        let with_tools = given("tools") || given("toolChoice");
+        let mode = member("mode").and_then(Value::as_str);
+        let can = match (asked, mode.as_deref()) {
+            (method::ELICIT, None | Some("form")) => self.can.form,
+            (method::ELICIT, Some("url")) => self.can.url,
+            (method::SAMPLE, _) => self.can.sampling,
+            (method::ROOTS, _) => self.can.roots,
+            _ => false,
+        };
+        if !can {
+            return Some(capability_for(asked));
+        }
+        if asked == method::SAMPLE && with_tools && !self.can.sampling_tools {
+            return Some(r#"{"sampling":{"tools":{}}}"#);
+        }
+        if !given("task") {
+            return None;
+        }
+        match asked {
+            method::ELICIT => (!self.can.elicitation_task)
+                .then_some(r#"{"tasks":{"requests":{"elicitation":{"create":{}}}}}"#),
+            method::SAMPLE => (!self.can.sampling_task)
+                .then_some(r#"{"tasks":{"requests":{"sampling":{"createMessage":{}}}}}"#),
+            // No other request is answered with a task.
+            _ => Some(r#"{"tasks":{}}"#),
+        }
+    }
+}
+
+/// The capability without which a client is not asked this at all, as JSON of `capabilities`.
+#[must_use]
+pub fn capability_for(asked: &str) -> &'static str {
+    match asked {
+        method::ELICIT => r#"{"elicitation":{}}"#,
+        method::SAMPLE => r#"{"sampling":{}}"#,
+        method::ROOTS => r#"{"roots":{}}"#,
+        _ => r#"{"extensions":{}}"#,
+    }
+}
+
+impl Abilities {
+    /// What a client can be asked that offers whatever a server may ask.
+    const fn of(asks: &Asks) -> Self {
+        Self {
+            form: asks.forms.is_some(),
+            url: asks.urls.is_some(),
+            sampling: asks.sampling.is_some(),
+            roots: asks.roots,
+            sampling_tools: false,
+            tasks: false,
+            sampling_task: false,
+            elicitation_task: false,
+        }
+    }
+
+    /// SPEC 2025-11-25 client/elicitation#capabilities: `elicitation: {}` means forms.
+    /// SPEC 2025-11-25 client/sampling#capabilities and basic/utilities/tasks#client-capabilities.
+    fn read(capabilities: Value<'_>) -> Self {
+        let object = |name: &str| capabilities.get(name).filter(|value| value.is_object());
+        let elicitation = object("elicitation");
+        let requests = object("tasks").and_then(|tasks| tasks.get("requests"));
+        let as_task = |kind: &str, request: &str| {
+            let request = requests.and_then(|requests| requests.get(kind)?.get(request));
+            request.is_some_and(Value::is_object)
+        };
+        let mode = |name: &str| elicitation.is_some_and(|modes| modes.get(name).is_some());
+        Self {
+            form: elicitation.is_some() && (mode("form") || !mode("url")),
+            url: mode("url"),
+            sampling: object("sampling").is_some(),
+            sampling_tools: object("sampling")
+                .and_then(|sampling| sampling.get("tools"))
+                .is_some_and(Value::is_object),
+            roots: object("roots").is_some(),
+            sampling_task: as_task("sampling", "createMessage"),
+            elicitation_task: as_task("elicitation", "create"),
+            tasks: capabilities
+                .get("extensions")
+                .is_some_and(|extensions| extensions.get(TASKS).is_some()),
+        }
+    }
+
+    fn write(self) -> String {
+        let mut members = Vec::new();
+        match (self.form, self.url) {
+            (true, true) => members.push(r#""elicitation":{"form":{},"url":{}}"#),
+            (true, false) => members.push(r#""elicitation":{}"#),
+            (false, true) => members.push(r#""elicitation":{"url":{}}"#),
+            (false, false) => {}
+        }
+        match (self.sampling, self.sampling_tools) {
+            (true, true) => members.push(r#""sampling":{"tools":{}}"#),
+            (true, false) => members.push(r#""sampling":{}"#),
+            (false, _) => {}
+        }
+        match (self.sampling_task, self.elicitation_task) {
+            (true, true) => members.push(
+                r#""tasks":{"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}}"#,
+            ),
+            (true, false) => {
+                members.push(r#""tasks":{"requests":{"sampling":{"createMessage":{}}}}"#);
+            }
+            (false, true) => members.push(r#""tasks":{"requests":{"elicitation":{"create":{}}}}"#),
+            (false, false) => {}
+        }
+        members.extend(self.roots.then_some(r#""roots":{}"#));
+        let tasks = r#""extensions":{"io.modelcontextprotocol/tasks":{}}"#;
+        members.extend(self.tasks.then_some(tasks));
+        format!("{{{}}}", members.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Client;
+    use bytes::Bytes;
+    use policy::json::{Bounds, Document};
+
+    fn client(capabilities: &str) -> Client {
+        let text = Bytes::copy_from_slice(capabilities.as_bytes());
+        let document = Document::parse(text, &Bounds::MESSAGE).unwrap();
+        Client::new(document.root(), None)
+    }
+
+    /// What a client with these capabilities lacks to be asked this.
+    fn lacks(capabilities: &str, asked: &str, params: &str) -> Option<&'static str> {
+        let text = Bytes::copy_from_slice(params.as_bytes());
+        let document = Document::parse(text, &Bounds::MESSAGE).unwrap();
+        client(capabilities).lacks(asked, Some(document.root()))
+    }
+
+    #[test]
+    fn it_can_be_asked_what_it_declared() {
+        let (elicit, url, all) = ("elicitation/create", r#"{"mode":"url"}"#, "{}");
+        let (forms, roots) = (Some(r#"{"elicitation":{}}"#), Some(r#"{"roots":{}}"#));
+        let plain = r#"{"elicitation":{}}"#;
+        assert_eq!(client(plain).lacks(elicit, None), None);
+        assert_eq!(lacks(plain, elicit, url), forms);
+        assert_eq!(client(plain).lacks("roots/list", None), roots);
+        let url_only = r#"{"elicitation":{"url":{}},"roots":{}}"#;
+        assert_eq!(lacks(url_only, elicit, url), None);
+        assert_eq!(lacks(url_only, elicit, all), forms);
+        assert_eq!(lacks(url_only, "roots/list", all), None);
+        assert_eq!(lacks(url_only, "anything/else", all), Some(r#"{"extensions":{}}"#));
+    }
+
+    #[test]
+    fn tools_and_tasks_of_a_question_are_capabilities_of_their_own() {
+        let (elicit, sample) = ("elicitation/create", "sampling/createMessage");
+        let tools = Some(r#"{"sampling":{"tools":{}}}"#);
+        let of_sampling = Some(r#"{"tasks":{"requests":{"sampling":{"createMessage":{}}}}}"#);
+        let of_elicitation = Some(r#"{"tasks":{"requests":{"elicitation":{"create":{}}}}}"#);
+        let plain = r#"{"sampling":{},"elicitation":{},"roots":{}}"#;
+        let able = r#"{"sampling":{"tools":{}},"elicitation":{},"roots":{},
+            "tasks":{"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}}}"#;
+        for (asked, params, lacking) in [
+            (sample, r#"{"tools":[]}"#, tools),
+            (sample, r#"{"toolChoice":{"mode":"none"}}"#, tools),
+            (sample, r#"{"task":{"ttl":1}}"#, of_sampling),
+            (sample, r#"{"tools":null,"toolChoice":null,"task":null}"#, None),
+            (elicit, r#"{"task":{}}"#, of_elicitation),
+            (elicit, r#"{"task":null}"#, None),
+        ] {
+            assert_eq!(lacks(plain, asked, params), lacking, "{params}");
+            assert_eq!(lacks(able, asked, params), None, "{params}");
+        }
+        // No folders are asked for by a task, whatever the client declares.
+        for capabilities in [plain, able] {
+            let lacking = lacks(capabilities, "roots/list", r#"{"task":{}}"#);
+            assert_eq!(lacking, Some(r#"{"tasks":{}}"#));
+        }
+        let long = able.replacen('{', &format!(r#"{{"x":"{}","#, "a".repeat(2000)), 1);
+        assert_eq!(lacks(&long, sample, r#"{"tools":[],"task":{}}"#), None);
+        let again = Client::from_text(&client(&long).text()).unwrap();
+        assert_eq!(again, client(&long), "what is cut down keeps what can be asked");
+    }
+
+    #[test]
+    fn capabilities_that_are_too_long_keep_what_the_protocol_knows() {
+        let long = format!(r#"{{"sampling":{{}},"experimental":{{"x":"{}"}}}}"#, "a".repeat(2000));
+        let client = client(&long);
+        assert_eq!(client.capabilities(), r#"{"sampling":{}}"#);
+        assert_eq!(Client::from_text(&client.text()).unwrap(), client);
+    }
+}

@@ -1,0 +1,498 @@
+//! JSON-RPC messages: read strictly, written anew.
+//!
+//! The envelope that leaves is always built here, member by member; of what came in, only values
+//! that were read strictly are copied on.
+
+pub mod headers;
+mod spelling;
+mod marks;
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::thread::available_parallelism;
+
+use bytes::Bytes;
+use policy::json::{Bounds, Document, Fragment, JsonError, Kind, Value, write_string};
+use tokio::sync::Semaphore;
+
+use crate::base::intake::Received;
+use crate::base::share::NoShare;
+
+/// Longest id that is echoed, in bytes.
+const ID: usize = 256;
+/// Longest method name, in bytes.
+const METHOD: usize = 128;
+/// The integers every reader of JSON can hold.
+const SAFE: std::ops::RangeInclusive<i64> = -9_007_199_254_740_991..=9_007_199_254_740_991;
+/// The members of `params` that some method reads.
+const PARAMS: [&str; 20] = [
+    "name",
+    "arguments",
+    "_meta",
+    "cursor",
+    "uri",
+    "protocolVersion",
+    "capabilities",
+    "clientInfo",
+    "requestId",
+    "progressToken",
+    "inputResponses",
+    "requestState",
+    "ref",
+    "argument",
+    "context",
+    "level",
+    "notifications",
+    "task",
+    "taskId",
+    "reason",
+];
+
+/// A JSON-RPC id: what identifies a request to the peer that sent it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Id {
+    /// An integer.
+    Number(i64),
+    /// A string.
+    Text(Box<str>),
+}
+
+impl Id {
+    /// Reads an id, or a progress token, which has the same form.
+    #[must_use]
+    pub fn read(value: Value<'_>) -> Option<Self> {
+        match value.kind() {
+            Kind::Number => value.as_i64().filter(|n| SAFE.contains(n)).map(Self::Number),
+            Kind::Plain | Kind::Escaped => {
+                let text = value.as_str().filter(|text| text.len() <= ID)?;
+                Some(Self::Text(text.into()))
+            }
+            Kind::Null | Kind::Boolean | Kind::Array | Kind::Object => None,
+        }
+    }
+
+    /// Appends it as JSON.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Number(number) => {
+                out.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes());
+            }
+            Self::Text(text) => write_string(out, text),
+        }
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Text(text) => write!(f, "{}", text.escape_debug()),
+        }
+    }
+}
+
+/// One message.
+#[derive(Debug)]
+pub enum Message {
+    /// It wants an answer.
+    Request(Request),
+    /// It wants none.
+    Notification(Notification),
+    /// It is an answer.
+    Response(Response),
+}
+
+impl Message {
+    /// Bytes that the index over the values of its text takes; those of a batch have one text.
+    #[must_use]
+    pub fn index_bytes(&self) -> usize {
+        let part = match self {
+            Self::Request(request) => request.params.as_ref(),
+            Self::Notification(notification) => notification.params.as_ref(),
+            Self::Response(response) => Some(match &response.outcome {
+                Outcome::Result(part) | Outcome::Error(part) => part,
+            }),
+        };
+        part.map_or(0, |part| part.document().index_bytes())
+    }
+}
+
+/// A request.
+#[derive(Debug)]
+pub struct Request {
+    /// Its id.
+    pub id: Id,
+    /// What it asks for.
+    pub method: Box<str>,
+    /// With what; an object.
+    pub params: Option<Fragment>,
+}
+
+/// A notification.
+#[derive(Debug)]
+pub struct Notification {
+    /// What it tells.
+    pub method: Box<str>,
+    /// With what; an object.
+    pub params: Option<Fragment>,
+}
+
+/// A response.
+#[derive(Debug)]
+pub struct Response {
+    /// Of which request; `None` where the peer could not read it.
+    pub id: Option<Id>,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a request.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The `result` object.
+    Result(Fragment),
+    /// The `error` object.
+    Error(Fragment),
+}
+
+/// Why bytes are not one acceptable message.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// Not acceptable JSON.
+    #[error("not acceptable JSON")]
+    Json(#[source] JsonError),
+    /// JSON, but no message.
+    #[error("{reason}")]
+    Shape {
+        /// The id, when it could be read.
+        id: Option<Id>,
+        /// What is wrong with it, in our words.
+        reason: &'static str,
+    },
+}
+
+/// Reads exactly one message.
+///
+/// # Errors
+/// When `text` is anything else, or could be read in two ways.
+pub fn decode(text: Bytes, bounds: &Bounds) -> Result<Message, DecodeError> {
+    let document = Arc::new(Document::parse(text, bounds).map_err(DecodeError::Json)?);
+    message(document.root(), &document)
+}
+
+/// Reads a batch: at most `limit` messages, each of which may be unacceptable on its own; `None`
+/// when the text is no batch.
+///
+/// # Errors
+/// When it is not acceptable JSON, has no message in it, or more than `limit`.
+///
+/// SPEC 2025-03-26 basic#batching: the only revision that has them.
+pub fn decode_batch(
+    text: Bytes,
+    bounds: &Bounds,
+    limit: usize,
+) -> Result<Option<Vec<Result<Message, DecodeError>>>, DecodeError> {
+    let document = Arc::new(Document::parse(text, bounds).map_err(DecodeError::Json)?);
+    let root = document.root();
+    if root.kind() != Kind::Array {
+        return Ok(None);
+    }
+    let count = root.items().count();
+    if count == 0 || count > limit {
+        let reason = "a batch has at least one message, and not too many";
+        return Err(DecodeError::Shape { id: None, reason });
+    }
+    Ok(Some(root.items().map(|item| message(item, &document)).collect()))
+}
+
+fn message(root: Value<'_>, document: &Arc<Document>) -> Result<Message, DecodeError> {
+    let wrong = |id, reason| Err(DecodeError::Shape { id, reason });
+    match root.kind() {
+        Kind::Object => {}
+        Kind::Array => return wrong(None, "batches are not accepted"),
+        _ => return wrong(None, "a message is an object"),
+    }
+    let [mut version, mut id, mut method, mut params, mut result, mut error] = [None; 6];
+    for (key, value) in root.members() {
+        let slot = match &*key {
+            "jsonrpc" => &mut version,
+            "id" => &mut id,
+            "method" => &mut method,
+            "params" => &mut params,
+            "result" => &mut result,
+            "error" => &mut error,
+            _ => return wrong(None, "the message has a member that JSON-RPC does not know"),
+        };
+        *slot = Some(value);
+    }
+    let read = id.map(Id::read);
+    let known = read.clone().flatten();
+    if version.and_then(Value::as_str).as_deref() != Some("2.0") {
+        return wrong(known, "`jsonrpc` is not `2.0`");
+    }
+    let object = |value: Option<Value<'_>>| value.is_none_or(Value::is_object);
+    if !object(params) {
+        return wrong(known, "`params` is not an object");
+    }
+    if params.is_some_and(|params| spelling::has_variant(params, &PARAMS)) {
+        return wrong(known, "`params` has a member in another spelling");
+    }
+    let owned = |value: Value<'_>| value.fragment(document);
+    match (method, read, result, error) {
+        (Some(method), read, None, None) => {
+            let Some(method) = method.as_str().filter(|text| text.len() <= METHOD) else {
+                return wrong(known, "`method` is not a short string");
+            };
+            let (method, params) = (method.into(), params.map(owned));
+            match read {
+                None => Ok(Message::Notification(Notification { method, params })),
+                Some(Some(id)) => Ok(Message::Request(Request { id, method, params })),
+                Some(None) => wrong(None, "`id` is not a string or an integer"),
+            }
+        }
+        (None, Some(Some(id)), Some(result), None) if params.is_none() && result.is_object() => {
+            let outcome = Outcome::Result(owned(result));
+            Ok(Message::Response(Response { id: Some(id), outcome }))
+        }
+        (None, _, None, Some(error)) if params.is_none() && error.is_object() => {
+            if error.get("code").and_then(Value::as_i64).is_none() {
+                return wrong(known, "`error` has no integer `code`");
+            }
+            let outcome = Outcome::Error(owned(error));
+            Ok(Message::Response(Response { id: known, outcome }))
+        }
+        _ => wrong(known, "neither a request nor a notification nor a response"),
+    }
+}
+
+/// Whether `object` has a member that a loose reader would take for one of `known`.
+#[must_use]
+pub fn is_misspelled(object: Value<'_>, known: &[&str]) -> bool {
+    spelling::has_variant(object, known)
+}
+
+/// Texts up to this length are read where they are needed; longer ones would hold up whoever else
+/// is served by the same thread.
+pub const LARGE: usize = 64 * 1024;
+
+/// Turns to read texts that are [`LARGE`]: one for each processor, and two at least. More at once would end no sooner,
+/// and the memory of each thread would grow to what the longest of its texts took.
+static TURNS: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(available_parallelism().map_or(2, usize::from).max(2)));
+
+/// Reads a text on another thread, when it is its turn; `None` when the thread has ended without it.
+async fn read_apart<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let turn = TURNS.acquire().await.ok()?;
+    let read = tokio::task::spawn_blocking(move || {
+        let read = read();
+        drop(turn);
+        read
+    });
+    read.await.ok()
+}
+
+/// [`decode`], on another thread when the text is [`LARGE`].
+///
+/// # Errors
+/// As [`decode`].
+pub async fn decode_any(text: Bytes, bounds: &'static Bounds) -> Result<Message, DecodeError> {
+    if text.len() <= LARGE {
+        return decode(text, bounds);
+    }
+    read_apart(move || decode(text, bounds)).await.unwrap_or(Err(UNREAD))
+}
+
+/// The thread that reads a message has ended without it.
+const UNREAD: DecodeError =
+    DecodeError::Shape { id: None, reason: "the message could not be read" };
+
+/// A message of a server, as it may be handled.
+#[derive(Debug)]
+pub struct FromServer {
+    /// The message, without keys of `_meta` and the code of errors that only the gateway sets.
+    pub message: Message,
+    /// It had such keys, or that code.
+    pub had_marks: bool,
+    /// What the index over its values takes, to be kept for as long as the message is used.
+    pub index: Received,
+}
+
+/// Why a message of a server was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum FromServerError {
+    /// It is not one acceptable message.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// There was no room in memory for what is read in it.
+    #[error("there is no room for the values of the message, which take {wanted} bytes or more")]
+    Memory {
+        /// Bytes that were wanted last.
+        wanted: usize,
+        /// Whose share they are more than.
+        #[source]
+        none: NoShare,
+    },
+}
+
+/// Reads exactly one message of a server, on another thread when the text is [`LARGE`]. Keys of `_meta` that only the
+/// gateway sets are taken out of it. What the index over its values takes is counted in `index`.
+///
+/// # Errors
+/// As [`decode`], and when there is no room for the index.
+pub async fn decode_from_server(
+    text: Bytes,
+    index: Received,
+) -> Result<FromServer, FromServerError> {
+    if text.len() <= LARGE {
+        return without_marks(text, index);
+    }
+    let read = read_apart(move || without_marks(text, index)).await;
+    read.unwrap_or(Err(FromServerError::Decode(UNREAD)))
+}
+
+fn without_marks(text: Bytes, mut index: Received) -> Result<FromServer, FromServerError> {
+    let read = parse_counted(text, &mut index)?;
+    let clean = marks::removed(&read);
+    let had_marks = clean.is_some();
+    let read = match clean {
+        Some(clean) => {
+            drop(read);
+            parse_counted(clean, &mut index)?
+        }
+        None => read,
+    };
+    let document = Arc::new(read);
+    Ok(FromServer { message: message(document.root(), &document)?, had_marks, index })
+}
+
+/// Reads JSON of a server. `index` counts what the index over its values takes, before it takes it.
+fn parse_counted(text: Bytes, index: &mut Received) -> Result<Document, FromServerError> {
+    let mut refused = None;
+    let has_room = |wanted| {
+        let reserved = index.reserve(wanted);
+        refused = reserved.err().map(|none| FromServerError::Memory { wanted, none });
+        refused.is_none()
+    };
+    let read = Document::parse_within(text, &Bounds::ANSWER, has_room);
+    if let Some(refused) = refused {
+        return Err(refused);
+    }
+    let read = read.map_err(DecodeError::Json)?;
+    let wanted = read.index_bytes();
+    index.holds(wanted).map_err(|none| FromServerError::Memory { wanted, none })?;
+    Ok(read)
+}
+
+/// Whether `_meta` has a reserved key in another spelling.
+#[must_use]
+pub fn meta_is_misspelled(meta: Value<'_>) -> bool {
+    spelling::has_variant(meta, &crate::mcp::protocol::meta::RESERVED)
+}
+
+/// Whether a key of `_meta` is one that only the gateway sets, or could be read as one.
+#[must_use]
+pub fn is_mark(key: &str) -> bool {
+    spelling::begins_with(key, crate::mcp::protocol::meta::OURS)
+}
+
+/// `{"jsonrpc":"2.0","id":..,` with room for `more` bytes.
+#[must_use]
+pub fn head(id: Option<&Id>, more: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64 + more);
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","#);
+    if let Some(id) = id {
+        out.extend_from_slice(br#""id":"#);
+        id.write(&mut out);
+        out.push(b',');
+    }
+    out
+}
+
+/// An error response. `data` is JSON.
+#[must_use]
+pub fn error(id: Option<&Id>, code: i32, message: &str, data: Option<&str>) -> Vec<u8> {
+    let mut out = head(id, 64 + message.len());
+    out.extend_from_slice(br#""error":{"code":"#);
+    out.extend_from_slice(itoa::Buffer::new().format(code).as_bytes());
+    out.extend_from_slice(br#","message":"#);
+    write_string(&mut out, message);
+    if let Some(data) = data {
+        out.extend_from_slice(br#","data":"#);
+        out.extend_from_slice(data.as_bytes());
+    }
+    out.extend_from_slice(b"}}");
+    out
+}
+
+/// Writes an object member by member, with the commas between them.
+#[derive(Debug)]
+pub struct Object<'a> {
+    out: &'a mut Vec<u8>,
+    empty: bool,
+}
+
+impl<'a> Object<'a> {
+    /// Opens an object.
+    pub fn open(out: &'a mut Vec<u8>) -> Self {
+        out.push(b'{');
+        Self { out, empty: true }
+    }
+
+    /// Goes on with an object that has members already and is not closed.
+    pub fn resume(out: &'a mut Vec<u8>) -> Self {
+        Self { out, empty: false }
+    }
+
+    /// The next member is the first, or follows a comma that is there already.
+    pub fn first(&mut self) {
+        self.empty = true;
+    }
+
+    /// The place to write the value of `key` to.
+    pub fn key(&mut self, key: &str) -> &mut Vec<u8> {
+        if !self.empty {
+            self.out.push(b',');
+        }
+        self.empty = false;
+        write_string(self.out, key);
+        self.out.push(b':');
+        self.out
+    }
+
+    /// The same for a name of ours, which needs no escapes.
+    pub fn ours(&mut self, key: &'static str) -> &mut Vec<u8> {
+        self.out.extend_from_slice(if self.empty { b"\"" } else { b",\"" });
+        self.empty = false;
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b"\":");
+        self.out
+    }
+
+    /// A member whose value is the text of something of ours that needs no escapes.
+    pub fn show(&mut self, key: &str, value: &dyn fmt::Display) {
+        use std::io::Write as _;
+        let out = self.key(key);
+        out.push(b'"');
+        // Writing to a vector does not fail.
+        drop(write!(out, "{value}"));
+        out.push(b'"');
+    }
+
+    /// A member whose value is JSON already.
+    pub fn raw(&mut self, key: &str, value: &str) {
+        self.key(key).extend_from_slice(value.as_bytes());
+    }
+
+    /// A member whose value is a string.
+    pub fn text(&mut self, key: &str, value: &str) {
+        write_string(self.key(key), value);
+    }
+
+    /// Closes it.
+    pub fn close(self) {
+        self.out.push(b'}');
+    }
+}
+
+#[cfg(test)]
+mod tests;

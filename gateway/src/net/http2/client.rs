@@ -1,0 +1,303 @@
+//! Connections to servers that speak HTTP/2: many requests share one.
+//!
+//! A task drives each connection, on the scheduler of the worker that made it. It ends when the connection
+//! has been unused for a while, or when the server exceeds a bound.
+
+use std::future::{Future as _, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{Builder, Connection, SendRequest};
+use h2::{Reason, SendStream};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderValue, Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+
+use super::frames::{Watch, Watched};
+use super::upkeep::{Due, Upkeep};
+use super::{FRAME, Flood, Http2Error, Received, Terms, WINDOW};
+use crate::base::task::Tasks;
+use crate::stream::body::Segments;
+
+/// A connection that has requests under way and has received nothing for so long takes no new ones: it may
+/// be dead, and a new request should not have to wait until that is known.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Marks a connection that takes no more requests, above the number of those it has.
+const CLOSED: usize = 1 << (usize::BITS - 1);
+
+/// A connection that requests share.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    sender: SendRequest<Bytes>,
+    state: Arc<State>,
+}
+
+/// What is known of a connection.
+#[derive(Debug)]
+struct State {
+    /// Requests under way, and whether it takes more.
+    open: AtomicUsize,
+    /// Most of them.
+    most: usize,
+    /// How long the connection is used after the last of them has ended.
+    idle_time: Duration,
+    started: Instant,
+    /// When the last of them has ended, in milliseconds after the start.
+    left: AtomicU64,
+    watch: Arc<Watch>,
+}
+
+impl State {
+    fn close(&self) {
+        self.open.fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
+    /// Closes it, unless there are requests; whether it is closed.
+    fn close_if_unused(&self) -> bool {
+        let (acquire, release) = (Ordering::Acquire, Ordering::AcqRel);
+        match self.open.compare_exchange(0, CLOSED, release, acquire) {
+            Ok(_) => true,
+            Err(open) => open & CLOSED != 0,
+        }
+    }
+
+    /// For how long it has had no request.
+    fn unused(&self) -> Duration {
+        let left = Duration::from_millis(self.left.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(left)
+    }
+}
+
+/// Closes a connection when its driver is gone, however it went.
+struct Closing(Arc<State>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The place of one request on a connection.
+#[derive(Debug)]
+pub struct Seat {
+    shared: Shared,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let state = &self.shared.state;
+        let now = u64::try_from(state.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        state.left.store(now, Ordering::Relaxed);
+        state.open.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Shared {
+    /// Begins HTTP/2 on `stream`; the connection is used until nothing was asked for `idle_time`.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub async fn begin<S>(
+        stream: S,
+        terms: Terms,
+        idle_time: Duration,
+        tasks: &Tasks,
+    ) -> Result<Self, h2::Error>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (stream, watch) = Watched::of_server(stream, &terms.bounds);
+        let (sender, mut connection) = builder(&terms).handshake(stream).await?;
+        let state = Arc::new(State {
+            open: AtomicUsize::new(0),
+            most: usize::try_from(terms.bounds.streams).unwrap_or(usize::MAX),
+            idle_time,
+            started: Instant::now(),
+            left: AtomicU64::new(0),
+            watch: Arc::clone(&watch),
+        });
+        let upkeep = Upkeep::new(watch, terms, idle_time, connection.ping_pong());
+        let closing = Closing(Arc::clone(&state));
+        let driver = Driver { connection, upkeep, closing };
+        let halting = tasks.clone();
+        tasks.spawn_service(async move {
+            tokio::select! {
+                ended = driver.drive() => {
+                    if let Err(error) = ended {
+                        let error = crate::base::error_chain::Chain(&error);
+                        tracing::debug!(%error, "a connection to a server ended early");
+                    }
+                }
+                () = halting.halting() => {}
+            }
+        });
+        Ok(Self { sender, state })
+    }
+
+    /// A place for one more request, if the connection is to be used for it.
+    #[must_use]
+    pub fn enter(&self) -> Option<Seat> {
+        let state = &self.state;
+        let most = state.most.min(self.sender.current_max_send_streams());
+        let before = state.open.load(Ordering::Acquire);
+        if before == 0 && state.unused() >= state.idle_time {
+            // A server is about to close it, and what is asked cannot be asked again.
+            state.close_if_unused();
+            return None;
+        }
+        if before > 0 && state.watch.heard().elapsed() >= SILENCE {
+            return None;
+        }
+        let more = |open: usize| (open < most).then_some(open + 1);
+        state.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(Seat { shared: self.clone() })
+    }
+
+    /// Whether it may still take requests.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.state.open.load(Ordering::Acquire) & CLOSED == 0
+    }
+}
+
+impl Seat {
+    /// The connection that others may share.
+    #[must_use]
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Sends a request, and waits for the head of the answer. What was sent is taken back when this is
+    /// dropped.
+    ///
+    /// # Errors
+    /// When the stream or the connection breaks.
+    pub async fn send(
+        &mut self,
+        request: Request<Segments>,
+    ) -> Result<Response<Received>, h2::Error> {
+        let answered = self.exchange(request).await;
+        // The stream of one request says nothing of others; what is no stream's ends the connection.
+        if answered.as_ref().is_err_and(|error| !error.is_reset()) {
+            self.shared.state.close();
+        }
+        answered
+    }
+
+    async fn exchange(&self, request: Request<Segments>) -> Result<Response<Received>, h2::Error> {
+        let (mut head, body) = request.into_parts();
+        let ends = body.length() == 0;
+        if !ends {
+            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.length()));
+        }
+        let mut sender = self.shared.sender.clone();
+        poll_fn(|cx| sender.poll_ready(cx)).await?;
+        let (response, stream) = sender.send_request(Request::from_parts(head, ()), ends)?;
+        let mut response = pin!(response);
+        let mut upload = pin!(upload(body, stream));
+        let mut sent = ends;
+        // A server may answer before it has read everything.
+        let answered = poll_fn(|cx| {
+            if let Poll::Ready(answered) = response.as_mut().poll(cx) {
+                return Poll::Ready(answered);
+            }
+            sent = sent || upload.as_mut().poll(cx).is_ready();
+            Poll::Pending
+        });
+        let (head, body) = answered.await?.into_parts();
+        let body = Received::new(body, &head.headers);
+        Ok(Response::from_parts(head, body))
+    }
+}
+
+/// Sends a body as fast as the server takes it. That it takes no more shows in its answer.
+async fn upload(mut body: Segments, mut stream: SendStream<Bytes>) {
+    while let Some(mut segment) = body.first() {
+        while !segment.is_empty() {
+            stream.reserve_capacity(segment.len());
+            if stream.capacity() == 0 {
+                match poll_fn(|cx| stream.poll_capacity(cx)).await {
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) | None => return,
+                }
+            }
+            let part = segment.split_to(stream.capacity().min(segment.len()));
+            let is_last = segment.is_empty() && body.length() == 0;
+            if !part.is_empty() && stream.send_data(part, is_last).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether a server has not looked at the request that failed so: it may be sent again (RFC 9113, section 8.7).
+#[must_use]
+pub fn is_unprocessed(error: &h2::Error) -> bool {
+    let refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+    let told = error.is_go_away() && error.reason() == Some(Reason::NO_ERROR);
+    error.is_remote() && (refused || told)
+}
+
+/// What drives a connection.
+struct Driver<S> {
+    connection: Connection<Watched<S>, Bytes>,
+    upkeep: Upkeep,
+    closing: Closing,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
+    async fn drive(mut self) -> Result<(), Http2Error> {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Http2Error>> {
+        let state = &self.closing.0;
+        if let Poll::Ready(ended) = Pin::new(&mut self.connection).poll(cx) {
+            return Poll::Ready(ended.map_err(Http2Error::Broken));
+        }
+        // Its streams end with it: those who wait are told that the connection broke.
+        if let Some(flood) = state.watch.flood() {
+            return Poll::Ready(Err(Http2Error::Flood(flood)));
+        }
+        loop {
+            let streams = state.open.load(Ordering::Acquire) & !CLOSED > 0;
+            return match self.upkeep.poll(cx, streams) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Due::Head) => Poll::Ready(Err(Http2Error::Flood(Flood::Head))),
+                Poll::Ready(Due::Silent) => Poll::Ready(Err(Http2Error::Silent)),
+                Poll::Ready(Due::Idle) if state.close_if_unused() => Poll::Ready(Ok(())),
+                // A request has come in between.
+                Poll::Ready(Due::Idle) => continue,
+            };
+        }
+    }
+}
+
+fn builder(terms: &Terms) -> Builder {
+    let bounds = &terms.bounds;
+    let (streams, resets) = (
+        usize::try_from(bounds.streams).unwrap_or(usize::MAX),
+        usize::try_from(bounds.resets).unwrap_or(usize::MAX),
+    );
+    // A slow reader fills the window of its stream. It must not fill that of the connection, which the
+    // other streams need.
+    let all = bounds.window.saturating_mul(bounds.streams).min(WINDOW);
+    let mut builder = Builder::new();
+    builder
+        .enable_push(false)
+        .initial_max_send_streams(streams)
+        .max_header_list_size(terms.head)
+        .max_frame_size(FRAME)
+        .initial_window_size(bounds.window)
+        .initial_connection_window_size(all)
+        .max_send_buffer_size(bounds.send_buffer)
+        .max_concurrent_reset_streams(resets)
+        .max_pending_accept_reset_streams(resets)
+        .max_local_error_reset_streams(Some(resets));
+    builder
+}

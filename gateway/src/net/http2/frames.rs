@@ -1,0 +1,573 @@
+//! What the peer of a connection sends and is sent, counted frame by frame as it stands on the wire.
+//!
+//! `h2` bounds what it has to keep: streams, headers, windows. Frames that cost work and leave nothing behind
+//! it takes as fast as they come, and it does not know how long a list of headers has been on its way. Here
+//! each such frame is paid for: with what the peer was given at the start, with time, and with what it was
+//! sent that such frames are an answer to.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use super::{Bounds, Flood};
+
+/// What a client sends before its first frame (RFC 9113, section 3.4), in bytes.
+const PREFACE: usize = 24;
+/// The head of a frame, in bytes.
+const HEAD: usize = 9;
+/// Within this time a peer is given as much again as at the start, in milliseconds.
+const REFILL: u128 = 10_000;
+/// Frames that a peer may answer one frame of headers or data with: two window updates, one for the
+/// stream and one for the connection, and more for a peer that takes a frame in parts.
+const EARNED: u64 = 10;
+
+/// Types of frames (RFC 9113, section 6).
+mod kind {
+    pub(super) const DATA: u8 = 0;
+    pub(super) const HEADERS: u8 = 1;
+    pub(super) const RST_STREAM: u8 = 3;
+    pub(super) const CONTINUATION: u8 = 9;
+}
+
+/// Flags of frames.
+mod flag {
+    pub(super) const END_STREAM: u8 = 1;
+    pub(super) const END_HEADERS: u8 = 4;
+}
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    length: usize,
+    kind: u8,
+    flags: u8,
+    /// The stream it is of; 0 is the connection.
+    stream: u32,
+}
+
+impl Head {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let [high, middle, low, kind, flags, stream @ ..]: [u8; HEAD] = bytes.try_into().ok()?;
+        let length = usize::try_from(u32::from_be_bytes([0, high, middle, low])).ok()?;
+        // The first bit is reserved (RFC 9113, section 4.1).
+        let stream = u32::from_be_bytes(stream) & (u32::MAX >> 1);
+        Some(Self { length, kind, flags, stream })
+    }
+
+    const fn has(self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// The frames in one direction, wherever their bytes are cut.
+#[derive(Debug)]
+struct Frames {
+    /// The head of the next frame, as far as it has come.
+    head: Vec<u8>,
+    /// Bytes to pass over until it begins.
+    skip: usize,
+    list: List,
+}
+
+/// Where in a list of headers the next byte stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum List {
+    /// In none.
+    None,
+    /// In a frame after which others go on with it.
+    Open,
+    /// In its last frame.
+    Last,
+}
+
+impl Frames {
+    fn after(preface: usize) -> Self {
+        Self { head: Vec::with_capacity(HEAD), skip: preface, list: List::None }
+    }
+
+    /// Passes over `bytes`, and tells the frames that begin in them.
+    fn look(&mut self, mut bytes: &[u8], mut each: impl FnMut(Head)) {
+        while !bytes.is_empty() {
+            let room = if self.skip > 0 { self.skip } else { HEAD - self.head.len() };
+            let (part, rest) = bytes.split_at_checked(room).unwrap_or((bytes, &[]));
+            bytes = rest;
+            if self.skip > 0 {
+                self.skip -= part.len();
+            } else {
+                self.head.extend_from_slice(part);
+                let Some(head) = Head::read(&self.head) else { continue };
+                self.head.clear();
+                self.skip = head.length;
+                self.begin(head);
+                each(head);
+            }
+            if self.skip == 0 && self.list == List::Last {
+                self.list = List::None;
+            }
+        }
+    }
+
+    fn begin(&mut self, head: Head) {
+        if matches!(head.kind, kind::HEADERS | kind::CONTINUATION) {
+            self.list = if head.has(flag::END_HEADERS) { List::Last } else { List::Open };
+        }
+    }
+}
+
+/// What a peer may still spend.
+#[derive(Debug)]
+struct Purse {
+    most: u64,
+    left: u64,
+    since: Instant,
+}
+
+impl Purse {
+    fn new(most: u32, now: Instant) -> Self {
+        Self { most: most.into(), left: most.into(), since: now }
+    }
+
+    fn earn(&mut self, more: u64) {
+        self.left = self.left.saturating_add(more).min(self.most);
+    }
+
+    /// Takes one; whether there was one left.
+    fn spend(&mut self, now: Instant) -> bool {
+        let waited = now.saturating_duration_since(self.since).as_millis();
+        let more = u64::try_from(waited * u128::from(self.most) / REFILL).unwrap_or(u64::MAX);
+        if more > 0 {
+            self.since = now;
+            self.earn(more);
+        }
+        let left = self.left.checked_sub(1);
+        self.left = left.unwrap_or_default();
+        left.is_some()
+    }
+}
+
+/// What the answers on streams hold until they are written, by stream.
+#[derive(Default)]
+struct Unwritten(HashMap<u32, Box<dyn Any + Send>>);
+
+impl fmt::Debug for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unwritten").field("streams", &self.0.len()).finish()
+    }
+}
+
+/// What is known of what a peer sends, and of what is written to it.
+#[derive(Debug)]
+pub(super) struct Watch {
+    started: Instant,
+    /// When bytes last came, in milliseconds after the start.
+    heard: AtomicU64,
+    /// When the list of headers began that is on its way, one more than that; 0 without one.
+    list: AtomicU64,
+    flood: OnceLock<Flood>,
+    /// `None` when the connection has ended. There are no more of them than streams.
+    unwritten: Mutex<Option<Unwritten>>,
+}
+
+impl Watch {
+    fn new(now: Instant) -> Arc<Self> {
+        let (heard, list) = (AtomicU64::new(0), AtomicU64::new(0));
+        let unwritten = Mutex::new(Some(Unwritten::default()));
+        Arc::new(Self { started: now, heard, list, flood: OnceLock::new(), unwritten })
+    }
+
+    fn unwritten(&self) -> MutexGuard<'_, Option<Unwritten>> {
+        // No operation leaves it half changed.
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps `held` until the last frame of `stream` was written, or either end has reset it, or the connection ends.
+    pub(super) fn hold(&self, stream: u32, held: Box<dyn Any + Send>) {
+        let before = match &mut *self.unwritten() {
+            Some(unwritten) => unwritten.0.insert(stream, held),
+            None => Some(held),
+        };
+        // Outside the lock, as below: what is dropped is given back to shares that have locks of their own.
+        drop(before);
+    }
+
+    /// Gives back what is held for `stream`.
+    pub(super) fn release(&self, stream: u32) {
+        let held = self.unwritten().as_mut().and_then(|unwritten| unwritten.0.remove(&stream));
+        drop(held);
+    }
+
+    /// The connection has ended: gives back what is held for any stream, and holds nothing more.
+    pub(super) fn end(&self) {
+        let all = self.unwritten().take();
+        drop(all);
+    }
+
+    /// When bytes last came.
+    pub(super) fn heard(&self) -> Instant {
+        self.started + Duration::from_millis(self.heard.load(Ordering::Relaxed))
+    }
+
+    /// When the list of headers began that is on its way.
+    pub(super) fn list_began(&self) -> Option<Instant> {
+        let after = self.list.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.started + Duration::from_millis(after))
+    }
+
+    /// Whether the peer has spent more than it had.
+    pub(super) fn flood(&self) -> Option<Flood> {
+        self.flood.get().copied()
+    }
+
+    fn note(&self, now: Instant, list: List) {
+        let after = now.saturating_duration_since(self.started).as_millis();
+        let after = u64::try_from(after).unwrap_or(u64::MAX - 1);
+        self.heard.store(after, Ordering::Relaxed);
+        let began = self.list.load(Ordering::Relaxed);
+        match list {
+            List::None => self.list.store(0, Ordering::Relaxed),
+            List::Open | List::Last if began == 0 => self.list.store(after + 1, Ordering::Relaxed),
+            List::Open | List::Last => {}
+        }
+    }
+}
+
+/// A connection whose frames are counted. Of a peer that has spent more than it had nothing more is taken.
+#[derive(Debug)]
+pub(super) struct Watched<S> {
+    stream: S,
+    incoming: Frames,
+    outgoing: Frames,
+    control: Purse,
+    resets: Purse,
+    watch: Arc<Watch>,
+}
+
+impl<S> Watched<S> {
+    /// Counts on a connection with a client.
+    pub(super) fn of_client(stream: S, bounds: &Bounds) -> (Self, Arc<Watch>) {
+        Self::new(stream, bounds, [PREFACE, 0])
+    }
+
+    /// Counts on a connection with a server.
+    pub(super) fn of_server(stream: S, bounds: &Bounds) -> (Self, Arc<Watch>) {
+        Self::new(stream, bounds, [0, PREFACE])
+    }
+
+    fn new(stream: S, bounds: &Bounds, [incoming, outgoing]: [usize; 2]) -> (Self, Arc<Watch>) {
+        let now = Instant::now();
+        let watch = Watch::new(now);
+        let watched = Self {
+            stream,
+            incoming: Frames::after(incoming),
+            outgoing: Frames::after(outgoing),
+            control: Purse::new(bounds.control, now),
+            resets: Purse::new(bounds.resets, now),
+            watch: Arc::clone(&watch),
+        };
+        (watched, watch)
+    }
+
+    fn came(&mut self, bytes: &[u8], now: Instant) {
+        let Self { incoming, control, resets, watch, .. } = self;
+        incoming.look(bytes, |head| {
+            let (fits, flood) = match head.kind {
+                kind::HEADERS => return,
+                kind::DATA if head.length > 0 || head.has(flag::END_STREAM) => return,
+                kind::RST_STREAM => {
+                    watch.release(head.stream);
+                    (resets.spend(now), Flood::Resets)
+                }
+                _ => (control.spend(now), Flood::Control),
+            };
+            if !fits {
+                watch.flood.get_or_init(|| flood);
+            }
+        });
+        watch.note(now, incoming.list);
+    }
+
+    fn went(&mut self, bytes: &[u8]) {
+        let Self { outgoing, control, resets, watch, .. } = self;
+        outgoing.look(bytes, |head| {
+            let ends = match head.kind {
+                kind::HEADERS => {
+                    control.earn(EARNED);
+                    resets.earn(1);
+                    head.has(flag::END_STREAM)
+                }
+                kind::DATA => {
+                    control.earn(EARNED);
+                    head.has(flag::END_STREAM)
+                }
+                kind::RST_STREAM => {
+                    // A peer can make us reset streams for what it sends on them (CVE-2025-8671).
+                    if !resets.spend(Instant::now()) {
+                        watch.flood.get_or_init(|| Flood::Resets);
+                    }
+                    true
+                }
+                _ => false,
+            };
+            if ends {
+                watch.release(head.stream);
+            }
+        });
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let watched = self.get_mut();
+        if watched.watch.flood().is_some() {
+            // The task that drives the connection checks for a flood after each poll, so it needs no waker.
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut watched.stream).poll_read(cx, buffer);
+        let new = buffer.filled().get(before..).unwrap_or_default();
+        if !new.is_empty() {
+            watched.came(new, Instant::now());
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let watched = self.get_mut();
+        let written = Pin::new(&mut watched.stream).poll_write(cx, bytes);
+        if let Poll::Ready(Ok(count)) = &written {
+            watched.went(bytes.get(..*count).unwrap_or_default());
+        }
+        written
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let watched = self.get_mut();
+        let written = Pin::new(&mut watched.stream).poll_write_vectored(cx, parts);
+        if let Poll::Ready(Ok(count)) = &written {
+            let mut left = *count;
+            for part in parts {
+                let most = left.min(part.len());
+                watched.went(part.get(..most).unwrap_or_default());
+                left -= most;
+            }
+        }
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Frames, List, PREFACE, Watched};
+    use crate::net::http2::{Bounds, Flood};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tokio::time::Instant;
+
+    const DATA: u8 = 0;
+    const HEADERS: u8 = 1;
+    const PRIORITY: u8 = 2;
+    const RST_STREAM: u8 = 3;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    const WINDOW_UPDATE: u8 = 8;
+    const CONTINUATION: u8 = 9;
+
+    fn frame(kind: u8, flags: u8, length: u8) -> Vec<u8> {
+        let mut frame = vec![0, 0, length, kind, flags, 0, 0, 0, 1];
+        frame.resize(9 + usize::from(length), 0);
+        frame
+    }
+
+    fn bounds() -> Bounds {
+        let second = Duration::from_secs(1);
+        Bounds {
+            streams: 10,
+            resets: 20,
+            control: 100,
+            window: 65_535,
+            connection_window: 65_535,
+            send_buffer: 65_535,
+            answers: 65_535,
+            idle_time: second,
+            ping_time: second,
+            ping_timeout: second,
+        }
+    }
+
+    /// How many of the same frame a client may send at once.
+    fn taken(one: &[u8]) -> usize {
+        let (mut watched, watch) = Watched::of_client((), &bounds());
+        let now = Instant::now();
+        watched.came(&[0; PREFACE], now);
+        for count in 0..1000 {
+            watched.came(one, now);
+            if watch.flood().is_some() {
+                return count;
+            }
+        }
+        usize::MAX
+    }
+
+    #[test]
+    fn a_frame_that_carries_nothing_is_paid_for() {
+        for (one, most) in [
+            (frame(RST_STREAM, 0, 4), 20),
+            (frame(PING, 0, 8), 100),
+            (frame(PING, 1, 8), 100),
+            (frame(SETTINGS, 0, 0), 100),
+            (frame(PRIORITY, 0, 5), 100),
+            (frame(WINDOW_UPDATE, 0, 4), 100),
+            (frame(CONTINUATION, 0, 1), 100),
+            (frame(DATA, 0, 0), 100),
+            (frame(77, 0, 3), 100),
+            (frame(DATA, 0, 1), usize::MAX),
+            (frame(DATA, 1, 0), usize::MAX),
+            (frame(HEADERS, 4, 1), usize::MAX),
+        ] {
+            assert_eq!(taken(&one), most, "{one:?}");
+        }
+    }
+
+    #[test]
+    fn resets_that_a_peer_provokes_are_paid_for_and_those_behind_an_answer_are_not() {
+        let (mut watched, watch) = Watched::of_client((), &bounds());
+        let reset = frame(RST_STREAM, 0, 4);
+        for _ in 0..100 {
+            watched.went(&frame(HEADERS, 4, 1));
+            watched.went(&reset);
+        }
+        assert_eq!(watch.flood(), None);
+        (0..30).for_each(|_| watched.went(&reset));
+        assert_eq!(watch.flood(), Some(Flood::Resets));
+    }
+
+    #[test]
+    fn time_and_answers_pay_for_more() {
+        let (mut watched, watch) = Watched::of_client((), &bounds());
+        let now = Instant::now();
+        watched.came(&[0; PREFACE], now);
+        for round in 0..50 {
+            for _ in 0..10 {
+                watched.came(&frame(WINDOW_UPDATE, 0, 4), now);
+            }
+            watched.came(&frame(RST_STREAM, 0, 4), now);
+            watched.went(&frame(HEADERS, 4, 1));
+            assert_eq!(watch.flood(), None, "{round}");
+        }
+        // A tenth of it within a tenth of the time.
+        let (mut watched, watch) = Watched::of_client((), &bounds());
+        watched.came(&[0; PREFACE], now);
+        for second in 0..50 {
+            for _ in 0..10 {
+                watched.came(&frame(PING, 0, 8), now + Duration::from_secs(second));
+            }
+        }
+        assert_eq!(watch.flood(), None);
+        (0..101).for_each(|_| watched.came(&frame(PING, 0, 8), now + Duration::from_secs(50)));
+        assert_eq!(watch.flood(), Some(Flood::Control));
+    }
+
+    #[test]
+    fn a_list_of_headers_is_on_its_way_until_its_last_byte_has_come() {
+        let (mut watched, watch) = Watched::of_client((), &bounds());
+        let now = Instant::now();
+        watched.came(&[0; PREFACE], now);
+        assert_eq!(watch.list_began(), None);
+        watched.came(&frame(HEADERS, 0, 3), now);
+        assert!(watch.list_began().is_some());
+        let last = frame(CONTINUATION, 4, 3);
+        let (most, rest) = last.split_at(11);
+        watched.came(most, now + Duration::from_secs(1));
+        let began = watch.list_began().unwrap();
+        assert!(began < now + Duration::from_millis(500), "the beginning counts");
+        watched.came(rest, now);
+        assert_eq!(watch.list_began(), None);
+        watched.came(&frame(HEADERS, 4, 0), now);
+        assert_eq!(watch.list_began(), None);
+    }
+
+    #[test]
+    fn what_an_answer_holds_is_given_back_with_its_last_frame_or_a_reset_or_the_connection() {
+        let last = |kind: u8, flags: u8, stream: u8| {
+            let mut last = frame(kind, flags, 4);
+            *last.get_mut(8).unwrap() = stream;
+            last
+        };
+        let (mut watched, watch) = Watched::of_client((), &bounds());
+        let held: Vec<_> = (0..6).map(|_| Arc::new(())).collect();
+        let is_held = |at: usize| Arc::strong_count(&held[at]) > 1;
+        for (stream, held) in (1..).zip(&held) {
+            watch.hold(stream, Box::new(Arc::clone(held)));
+        }
+        watched.went(&last(HEADERS, 4, 1));
+        watched.went(&last(DATA, 0, 2));
+        assert!((0..6).all(is_held));
+        watched.went(&last(HEADERS, 5, 1));
+        watched.went(&last(DATA, 1, 2));
+        watched.went(&last(RST_STREAM, 0, 3));
+        watched.came(&[0; PREFACE], Instant::now());
+        watched.came(&last(RST_STREAM, 0, 4), Instant::now());
+        assert_eq!([0, 1, 2, 3, 4, 5].map(is_held), [false, false, false, false, true, true]);
+        watch.release(5);
+        assert!(!is_held(4) && is_held(5));
+        watch.end();
+        watch.hold(7, Box::new(Arc::clone(&held[0])));
+        assert!(!is_held(5) && !is_held(0));
+    }
+
+    proptest! {
+        /// Wherever the bytes are cut, the same frames are seen.
+        #[test]
+        fn where_the_bytes_are_cut_makes_no_difference(
+            order in prop::collection::vec((0..10_u8, any::<u8>(), 0..40_u8), 1..20),
+            size in 1..50_usize,
+        ) {
+            let all: Vec<u8> =
+                order.iter().flat_map(|(kind, flags, length)| frame(*kind, *flags, *length)).collect();
+            let mut frames = Frames::after(0);
+            let mut seen = Vec::new();
+            for piece in all.chunks(size) {
+                frames.look(piece, |head| seen.push((head.kind, head.flags, head.length)));
+            }
+            let sent = order.iter().map(|(kind, flags, length)| (*kind, *flags, usize::from(*length)));
+            prop_assert_eq!(seen, sent.collect::<Vec<_>>());
+            prop_assert_ne!(frames.list, List::Last);
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! Connections of clients that speak HTTP/2.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Reason, RecvStream, SendStream};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http_body::Body as _;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::frames::{Watch, Watched};
+use super::upkeep::{Due, Upkeep};
+use super::{
+    CONNECTION_WINDOW_OF_STRANGERS, FRAME, Flood, Http2Error, Received, Terms, UntilSent, Vouched,
+    WINDOW_OF_STRANGERS,
+};
+use crate::base::clock::Clock;
+use crate::base::intake;
+use crate::base::task::Tasks;
+use crate::stream::body::{Body, CutOff};
+
+/// How long a connection that is about to end is kept for requests that were on their way when its client
+/// was told.
+const CLOSING: Duration = Duration::from_secs(1);
+/// Most answers to strangers that wait on one connection because its client gives them no window. Each is short, but keeps
+/// its stream, and nobody's share is taken for it.
+const STRANGERS: usize = 8;
+/// How long such an answer waits, if `writeTime` is not shorter. A client that speaks HTTP/2 gives a stream its window
+/// before it asks.
+const STRANGER_TIME: Duration = Duration::from_secs(2);
+/// Bytes of an answer that are to be taken within `writeTime`, if so many are left: a client that gives a stream a byte now
+/// and then would hold the rest for hours.
+const TAKEN: usize = 64 * 1024;
+
+/// What a connection is served with.
+#[derive(Debug)]
+pub struct Means {
+    /// Its bounds.
+    pub terms: Terms,
+    /// The tasks that work on its requests.
+    pub tasks: Tasks,
+    /// The time of day, for answers.
+    pub clock: Arc<dyn Clock>,
+    /// Whether its client is known.
+    pub vouched: Arc<Vouched>,
+}
+
+/// How far the end of a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It takes requests.
+    Serving,
+    /// Its client was told that it ends, and may finish what is under way.
+    Closing,
+    /// It is flushed, and ends.
+    Leaving,
+}
+
+/// What happens on a connection.
+enum Event {
+    Request(Box<Request<RecvStream>>, SendResponse<Bytes>),
+    Ended(Result<(), h2::Error>),
+    Flood(Flood),
+    Stopping,
+    Due(Due),
+}
+
+/// Serves a connection until it ends, each request with what `answer` makes of it.
+///
+/// # Errors
+/// When it ends for what its client does, or breaks.
+pub async fn serve<S, A, F>(stream: S, means: Arc<Means>, answer: A) -> Result<(), Http2Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    A: Fn(Request<Received>) -> F,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    let Means { terms, tasks, .. } = &*means;
+    let (stream, watch) = Watched::of_client(stream, &terms.bounds);
+    let shaken = timeout(terms.head_time, builder(terms).handshake(stream)).await;
+    let shaken = shaken.map_err(|_elapsed| Http2Error::Late)?;
+    let mut connection: Connection<_, Bytes> = shaken.map_err(Http2Error::Broken)?;
+    let pings = connection.ping_pong();
+    let mut upkeep = Upkeep::new(Arc::clone(&watch), *terms, terms.bounds.idle_time, pings);
+    let unsent = Arc::new(Unsent {
+        bytes: AtomicUsize::new(0),
+        most: terms.bounds.answers,
+        strangers: AtomicUsize::new(0),
+    });
+    let _ended = Ended(Arc::clone(&watch));
+    let mut stopping = pin!(tasks.stopping());
+    let (mut asked, mut stage, mut why) = (false, Stage::Serving, Ok(()));
+    let mut is_open = false;
+    loop {
+        let event = poll_fn(|cx| {
+            let mut accepted = connection.poll_accept(cx);
+            if accepted.is_pending() && !is_open && means.vouched.is_for(cx) {
+                is_open = open_windows(&mut connection, terms);
+                if is_open {
+                    accepted = connection.poll_accept(cx);
+                }
+            }
+            if let Some(flood) = watch.flood().filter(|_| stage != Stage::Leaving) {
+                return Poll::Ready(Event::Flood(flood));
+            }
+            match accepted {
+                Poll::Ready(Some(Ok((request, reply)))) => {
+                    return Poll::Ready(Event::Request(Box::new(request), reply));
+                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Event::Ended(Err(error))),
+                Poll::Ready(None) => return Poll::Ready(Event::Ended(Ok(()))),
+                Poll::Pending => {}
+            }
+            if stage == Stage::Serving {
+                // Asked once, so that a stop wakes this task; from then on a flag says as much.
+                let first = !std::mem::replace(&mut asked, true);
+                if first && stopping.as_mut().poll(cx).is_ready() || tasks.is_stopping() {
+                    return Poll::Ready(Event::Stopping);
+                }
+            }
+            upkeep.poll(cx, connection.has_streams()).map(Event::Due)
+        })
+        .await;
+        match (event, stage) {
+            // For its client it has ended already, or it does not even take what it is to be told.
+            (Event::Ended(_) | Event::Due(_), Stage::Leaving) => return why,
+            (Event::Request(..) | Event::Flood(_) | Event::Stopping, Stage::Leaving) => {}
+            (Event::Ended(ended), Stage::Serving | Stage::Closing) => {
+                return ended.map_err(Http2Error::Broken);
+            }
+            (Event::Request(request, reply), Stage::Serving | Stage::Closing) => {
+                let (head, body) = request.into_parts();
+                let bodiless = head.method == Method::HEAD;
+                let body = Received::new(body, &head.headers);
+                let answer = Box::pin(answer(Request::from_parts(head, body)));
+                let (unsent, means) = (Arc::clone(&unsent), Arc::clone(&means));
+                let watch = Arc::clone(&watch);
+                tasks.spawn(Stream { reply, bodiless, unsent, means, watch }.answered(answer));
+            }
+            (Event::Stopping, Stage::Serving | Stage::Closing)
+            | (Event::Due(Due::Idle), Stage::Serving) => {
+                connection.graceful_shutdown();
+                upkeep.hurry(CLOSING);
+                stage = Stage::Closing;
+            }
+            (Event::Due(Due::Idle), Stage::Closing) => {
+                connection.abrupt_shutdown(Reason::NO_ERROR);
+                upkeep.hurry(CLOSING);
+                stage = Stage::Leaving;
+            }
+            (Event::Due(Due::Silent), Stage::Serving | Stage::Closing) => {
+                return Err(Http2Error::Silent);
+            }
+            (Event::Flood(flood), Stage::Serving | Stage::Closing) => {
+                connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                (stage, why) = (Stage::Leaving, Err(Http2Error::Flood(flood)));
+            }
+            (Event::Due(Due::Head), Stage::Serving | Stage::Closing) => {
+                connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                (stage, why) = (Stage::Leaving, Err(Http2Error::Flood(Flood::Head)));
+            }
+        }
+    }
+}
+
+/// Gives a client that is known the windows that it may have; whether it was told. It is not while it has not
+/// acknowledged the settings of before: then it is tried again when something has come from it.
+fn open_windows<S>(connection: &mut Connection<S, Bytes>, terms: &Terms) -> bool
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    connection.set_target_window_size(terms.bounds.connection_window);
+    connection.set_initial_window_size(terms.bounds.window).is_ok()
+}
+
+fn builder(terms: &Terms) -> Builder {
+    let bounds = &terms.bounds;
+    let resets = usize::try_from(bounds.resets).unwrap_or(usize::MAX);
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(bounds.streams)
+        .max_header_list_size(terms.head)
+        .max_frame_size(FRAME)
+        .initial_window_size(WINDOW_OF_STRANGERS)
+        .initial_connection_window_size(CONNECTION_WINDOW_OF_STRANGERS)
+        .max_send_buffer_size(bounds.send_buffer)
+        // Streams that were reset are remembered for frames that were on their way.
+        .max_concurrent_reset_streams(resets)
+        .max_pending_accept_reset_streams(resets)
+        .max_local_error_reset_streams(Some(resets));
+    builder
+}
+
+/// Gives back what answers hold when their connection has ended, however it went.
+struct Ended(Arc<Watch>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// The answers that wait on one connection. Over HTTP/1.1 there is one answer on a connection.
+#[derive(Debug)]
+struct Unsent {
+    bytes: AtomicUsize,
+    most: usize,
+    /// Answers to strangers that wait for window.
+    strangers: AtomicUsize,
+}
+
+/// The part of one answer.
+struct Part {
+    unsent: Arc<Unsent>,
+    bytes: usize,
+}
+
+/// The place of one answer to a stranger.
+struct Waiting(Arc<Unsent>);
+
+impl Unsent {
+    /// Takes in an answer of so many bytes. One alone always fits.
+    fn take(self: &Arc<Self>, bytes: usize) -> Option<Part> {
+        let fits = |before: usize| {
+            let after = before.saturating_add(bytes);
+            (before == 0 || after <= self.most).then_some(after)
+        };
+        self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
+        Some(Part { unsent: Arc::clone(self), bytes })
+    }
+
+    /// Lets an answer to a stranger wait.
+    fn wait(self: &Arc<Self>) -> Option<Waiting> {
+        let fits = |before: usize| (before < STRANGERS).then_some(before + 1);
+        self.strangers.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
+        Some(Waiting(Arc::clone(self)))
+    }
+
+    /// Whether no more answers to strangers may wait.
+    fn is_full_of_strangers(&self) -> bool {
+        self.strangers.load(Ordering::Acquire) >= STRANGERS
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.unsent.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.strangers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What an answer holds until its last frame was written.
+struct Holding {
+    _place: Option<UntilSent>,
+    _share: Option<intake::Received>,
+}
+
+/// Who is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Audience {
+    /// A caller, of whose share the answer takes.
+    Caller,
+    /// Somebody of whose share nothing is taken for it.
+    Stranger,
+}
+
+/// One request and its answer.
+struct Stream {
+    reply: SendResponse<Bytes>,
+    /// The answer has no body, whatever its headers say.
+    bodiless: bool,
+    unsent: Arc<Unsent>,
+    means: Arc<Means>,
+    watch: Arc<Watch>,
+}
+
+impl Stream {
+    /// Sends what `answer` comes to. It is given up when the client resets the stream or is gone, as it is
+    /// where a client of HTTP/1.1 hangs up.
+    async fn answered(mut self, mut answer: impl Future<Output = Response<Body>> + Unpin) {
+        let Some(response) = self.until_reset(&mut answer).await else { return };
+        drop(answer);
+        let (mut head, mut body) = response.into_parts();
+        self.complete(&mut head.headers, &body);
+        let ends = self.bodiless || body.is_end_stream();
+        let place = head.extensions.remove::<UntilSent>();
+        // A stream of events takes of a share whatever it answers.
+        let audience = match &place {
+            None if !body.is_stream() => Audience::Stranger,
+            None | Some(_) => Audience::Caller,
+        };
+        let part = self.unsent.take(body.length());
+        let crowded = audience == Audience::Stranger && !ends && self.unsent.is_full_of_strangers();
+        let Some(_part) = part.filter(|_| !crowded) else {
+            self.reply.send_reset(Reason::ENHANCE_YOUR_CALM);
+            return;
+        };
+        let stream = self.reply.stream_id().as_u32();
+        let holding = Holding { _place: place, _share: body.uncounted() };
+        self.watch.hold(stream, Box::new(holding));
+        let sent = match self.reply.send_response(Response::from_parts(head, ()), ends) {
+            Ok(_) if ends => Ok(()),
+            Ok(stream) => self.sending(stream, audience).send(body).await,
+            Err(error) => {
+                self.reply.send_reset(Reason::INTERNAL_ERROR);
+                Err(Stopped::Broken(error))
+            }
+        };
+        if let Err(stopped) = sent {
+            // What the connection had of it is dropped with the stream.
+            self.watch.release(stream);
+            tracing::debug!(error = %crate::base::error_chain::Chain(&stopped), "an answer was not sent");
+        }
+    }
+
+    /// How the body of an answer for `audience` is sent on `stream`.
+    fn sending(&self, stream: SendStream<Bytes>, audience: Audience) -> Sending {
+        let patience = self.means.terms.write_time;
+        let (patience, queue) = match audience {
+            Audience::Caller => (patience, None),
+            Audience::Stranger => (patience.min(STRANGER_TIME), Some(Arc::clone(&self.unsent))),
+        };
+        Sending { stream, patience, until: None, taken: 0, queue, waiting: None }
+    }
+
+    async fn until_reset<T>(
+        &mut self,
+        answer: &mut (impl Future<Output = T> + Unpin),
+    ) -> Option<T> {
+        poll_fn(|cx| {
+            if self.reply.poll_reset(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            Pin::new(&mut *answer).poll(cx).map(Some)
+        })
+        .await
+    }
+
+    /// Adds what an answer has to have, and takes out what belongs to a connection of HTTP/1.1: that a
+    /// stream is the last one is told by its reset alone (RFC 9113, sections 8.1 and 8.2.2).
+    fn complete(&self, headers: &mut HeaderMap, body: &Body) {
+        headers.remove(CONNECTION);
+        let length = body.size_hint().exact().filter(|length| *length > 0);
+        if let Some(length) = length.filter(|_| !headers.contains_key(CONTENT_LENGTH)) {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        // RFC 9110, section 6.6.1.
+        let date = httpdate::fmt_http_date(self.means.clock.now());
+        if let Ok(date) = HeaderValue::try_from(date) {
+            headers.insert(DATE, date);
+        }
+    }
+}
+
+/// Why not all of a body was sent; then its stream has ended.
+#[derive(Debug, thiserror::Error)]
+enum Stopped {
+    /// The client has reset the stream, or is gone.
+    #[error("its client gave it up")]
+    Reset,
+    /// The client takes too little of it.
+    #[error("its client does not take it")]
+    Slow,
+    /// Too many answers to strangers wait on the connection.
+    #[error("too many answers to strangers wait on the connection")]
+    Crowded,
+    /// The right to it has ended.
+    #[error("it was cut off")]
+    CutOff(#[source] CutOff),
+    /// The stream or the connection broke.
+    #[error("the stream broke")]
+    Broken(#[source] h2::Error),
+}
+
+impl Stopped {
+    /// What the client is told, unless it has ended the stream itself.
+    const fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::Slow | Self::CutOff(_) => Some(Reason::CANCEL),
+            Self::Crowded => Some(Reason::ENHANCE_YOUR_CALM),
+            Self::Reset | Self::Broken(_) => None,
+        }
+    }
+}
+
+/// The body of one answer while it is sent.
+struct Sending {
+    stream: SendStream<Bytes>,
+    /// Within this time [`TAKEN`] bytes are to be taken, or all that there are.
+    patience: Duration,
+    /// When that is over, where something has waited.
+    until: Option<Instant>,
+    /// Bytes that were taken since it began.
+    taken: usize,
+    /// Where an answer to a stranger needs a place before it waits.
+    queue: Option<Arc<Unsent>>,
+    waiting: Option<Waiting>,
+}
+
+impl Sending {
+    /// Sends a body as fast as the client takes it. One that gives the stream too little room loses it: a connection
+    /// that is written to well can have streams that are not.
+    async fn send(mut self, body: Body) -> Result<(), Stopped> {
+        let sent = self.pieces(body).await;
+        if let Some(reason) = sent.as_ref().err().and_then(Stopped::reason) {
+            self.stream.send_reset(reason);
+        }
+        sent
+    }
+
+    async fn pieces(&mut self, mut body: Body) -> Result<(), Stopped> {
+        loop {
+            let next = poll_fn(|cx| {
+                if self.stream.poll_reset(cx).is_ready() {
+                    return Poll::Ready(Err(Stopped::Reset));
+                }
+                let next = Pin::new(&mut body).poll_frame(cx);
+                if next.is_pending() {
+                    // Nothing waits for the client.
+                    (self.until, self.taken) = (None, 0);
+                }
+                next.map(|next| next.transpose().map_err(Stopped::CutOff))
+            });
+            let data = next.await?.and_then(|frame| frame.into_data().ok());
+            let last = data.is_none() || body.is_end_stream();
+            self.piece(data.unwrap_or_default(), last).await?;
+            if last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends a piece of a body.
+    async fn piece(&mut self, mut data: Bytes, last: bool) -> Result<(), Stopped> {
+        while !data.is_empty() {
+            self.stream.reserve_capacity(data.len());
+            if self.stream.capacity() == 0 {
+                self.room().await?;
+            }
+            let part = data.split_to(self.stream.capacity().min(data.len()));
+            if part.is_empty() {
+                continue;
+            }
+            self.taken += part.len();
+            if self.taken >= TAKEN {
+                (self.until, self.taken) = (None, 0);
+            }
+            let done = last && data.is_empty();
+            self.stream.send_data(part, done).map_err(Stopped::Broken)?;
+            if done {
+                return Ok(());
+            }
+        }
+        if last {
+            self.stream.send_data(Bytes::new(), true).map_err(Stopped::Broken)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the client gives the stream room.
+    async fn room(&mut self) -> Result<(), Stopped> {
+        if let (Some(queue), None) = (&self.queue, &self.waiting) {
+            self.waiting = Some(queue.wait().ok_or(Stopped::Crowded)?);
+        }
+        let until = *self.until.get_or_insert_with(|| Instant::now() + self.patience);
+        let room = timeout_at(until, poll_fn(|cx| self.stream.poll_capacity(cx)));
+        match room.await {
+            Ok(Some(Ok(_))) => Ok(()),
+            Ok(Some(Err(error))) => Err(Stopped::Broken(error)),
+            Ok(None) => Err(Stopped::Reset),
+            Err(_elapsed) => Err(Stopped::Slow),
+        }
+    }
+}

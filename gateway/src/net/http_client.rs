@@ -1,0 +1,236 @@
+//! Asking somebody else for something short: the keys of an issuer, a token, whether a token is good.
+//!
+//! One request, one answer, each within bounds of size and time; no redirect is followed and no
+//! proxy is asked, and the connection goes only where it may (control C21).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE, HOST, TE, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ClientConfig;
+
+use crate::net::connection::{LinkError, Target};
+use crate::net::egress::Egress;
+use crate::stream::body::Pieces;
+
+/// Who is asked, and how.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    target: Target,
+    host: HeaderValue,
+    path: Uri,
+    limit: usize,
+    time: Duration,
+}
+
+/// How endpoints are reached.
+#[derive(Clone, Debug)]
+pub struct Ways {
+    /// Whom to believe there.
+    pub tls: Arc<ClientConfig>,
+    /// Where they may be; if not given what their URL asks for.
+    pub egress: Option<Egress>,
+    /// How long a connection may take.
+    pub connect_time: Duration,
+    /// How long all of it may take.
+    pub time: Duration,
+    /// Most bytes of an answer.
+    pub limit: usize,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Fetched {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// It is not there, or not who it should be.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// It took too long.
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+    /// More than is read.
+    #[error("the answer is longer than {0} bytes")]
+    Long(usize),
+    /// What it should be shown is not to be had any more, or cannot stand in a header.
+    #[error("the token to show is not to be had")]
+    Token,
+    /// The URL cannot be used.
+    #[error("the URL cannot be used")]
+    Url,
+    /// It answered with something else than what was asked for.
+    #[error("HTTP status {0}")]
+    Status(u16),
+    /// It answered with something that cannot be read.
+    #[error("the answer is not what it should be: {0}")]
+    Answer(&'static str),
+}
+
+impl Ways {
+    /// The endpoint at `uri`.
+    ///
+    /// # Errors
+    /// When there can be none.
+    pub fn to(&self, uri: &Uri) -> Result<Endpoint, FetchError> {
+        let authority = uri.authority().ok_or(FetchError::Url)?;
+        let host =
+            HeaderValue::from_str(authority.as_str()).map_err(|_unusable| FetchError::Url)?;
+        let egress = self.egress.clone();
+        let egress = egress.unwrap_or_else(|| Egress::usual(uri.host().unwrap_or_default()));
+        let target = Target::new(uri, egress, Some(Arc::clone(&self.tls)), self.connect_time)?;
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        let path = path.parse().map_err(|_unusable| FetchError::Url)?;
+        Ok(Endpoint { target, host, path, limit: self.limit, time: self.time })
+    }
+}
+
+impl Endpoint {
+    /// Asks for what is there.
+    ///
+    /// # Errors
+    /// When there is no answer, or not a good one.
+    pub async fn get(&self) -> Result<Fetched, FetchError> {
+        self.send(Method::GET, HeaderMap::new(), Bytes::new()).await
+    }
+
+    /// Sends a form, with these headers.
+    ///
+    /// # Errors
+    /// When there is no answer. An answer of any status is one.
+    pub async fn send(
+        &self,
+        method: Method,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Fetched, FetchError> {
+        let asked = tokio::time::timeout(self.time, self.exchange(method, headers, body)).await;
+        asked.unwrap_or(Err(FetchError::Late(self.time)))
+    }
+
+    /// Calls a method of gRPC that takes one message and answers with one that says nothing.
+    ///
+    /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
+    ///
+    /// # Errors
+    /// When it is not taken.
+    pub async fn call(
+        &self,
+        method: &str,
+        headers: HeaderMap,
+        message: &[u8],
+    ) -> Result<(), FetchError> {
+        let called = tokio::time::timeout(self.time, self.unary(method, headers, message)).await;
+        called.unwrap_or(Err(FetchError::Late(self.time)))
+    }
+
+    async fn unary(
+        &self,
+        method: &str,
+        headers: HeaderMap,
+        message: &[u8],
+    ) -> Result<(), FetchError> {
+        let length =
+            u32::try_from(message.len()).map_err(|_long| FetchError::Long(message.len()))?;
+        let body = [&[0], &length.to_be_bytes()[..], message].concat();
+        let scheme = if self.target.is_secure() { "https" } else { "http" };
+        let authority = self.host.to_str().map_err(|_unusable| FetchError::Url)?;
+        let mut request = Request::new(Full::new(Bytes::from(body)));
+        *request.method_mut() = Method::POST;
+        let uri = format!("{scheme}://{authority}{method}");
+        *request.uri_mut() = uri.parse().map_err(|_unusable| FetchError::Url)?;
+        let map = request.headers_mut();
+        map.extend(headers);
+        map.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        map.insert(TE, HeaderValue::from_static("trailers"));
+        let stream = TokioIo::new(self.target.stream().await?);
+        let shaken = http2::handshake(TokioExecutor::new(), stream).await;
+        let (mut sender, connection) = shaken.map_err(LinkError::from)?;
+        let exchange = async {
+            let response = sender.send_request(request).await.map_err(LinkError::from)?;
+            let (head, body) = response.into_parts();
+            let collected = Limited::new(body, self.limit).collect().await;
+            let collected = collected.map_err(|_broken| FetchError::Answer("it broke off"))?;
+            // An answer that is an error alone has its status in the head.
+            let trailers = collected.trailers().and_then(|trailers| trailers.get("grpc-status"));
+            let status = trailers.or_else(|| head.headers.get("grpc-status")).cloned();
+            match status.as_ref().map(HeaderValue::as_bytes) {
+                Some(b"0") => Ok(()),
+                Some(_) => Err(FetchError::Answer("gRPC refuses it")),
+                None => Err(FetchError::Status(head.status.as_u16())),
+            }
+        };
+        tokio::select! {
+            done = exchange => done,
+            broken = connection => match broken {
+                Err(error) => Err(LinkError::from(error).into()),
+                Ok(()) => Err(FetchError::Answer("the connection was closed")),
+            },
+        }
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Fetched, FetchError> {
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = self.path.clone();
+        let map = request.headers_mut();
+        map.extend(headers);
+        map.insert(HOST, self.host.clone());
+        map.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        map.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        map.insert(CONNECTION, HeaderValue::from_static("close"));
+        let agent = concat!("portcullis/", env!("CARGO_PKG_VERSION"));
+        map.insert(USER_AGENT, HeaderValue::from_static(agent));
+        let mut link = self.target.connect().await?;
+        let (head, mut body) = link.send(request).await?.into_parts();
+        let long = |_| FetchError::Long(self.limit);
+        let mut pieces = Pieces::expecting(body.expected(), self.limit).map_err(long)?;
+        while let Some(frame) = link.frame(&mut body).await {
+            if let Ok(piece) = frame?.into_data() {
+                pieces.push(piece).map_err(long)?;
+            }
+        }
+        Ok(Fetched { status: head.status, headers: head.headers, body: pieces.whole() })
+    }
+}
+
+impl Fetched {
+    /// The answer to a question that had a good one.
+    ///
+    /// # Errors
+    /// When it had not.
+    pub fn good(self) -> Result<Self, FetchError> {
+        match self.status {
+            StatusCode::OK => Ok(self),
+            status => Err(FetchError::Status(status.as_u16())),
+        }
+    }
+
+    /// For how long it says it is good.
+    ///
+    /// RFC 9111, section 5.2.2.1
+    #[must_use]
+    pub fn max_age(&self) -> Option<Duration> {
+        let control = self.headers.get(http::header::CACHE_CONTROL)?.to_str().ok()?;
+        let age = control.split(',').find_map(|part| part.trim().strip_prefix("max-age="));
+        age.and_then(|age| age.parse().ok()).map(Duration::from_secs)
+    }
+}

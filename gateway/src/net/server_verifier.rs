@@ -1,0 +1,189 @@
+//! Which servers are believed to be who they say: the machine's authorities, or those that were
+//! named; and beyond that a key that was pinned or a SPIFFE ID (control C21, vector AV-51).
+//!
+//! A name that is right is not enough where more was asked for: every check that is configured has
+//! to hold.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{
+    ResolvesClientCert, WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor,
+};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::sign::CertifiedKey;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore,
+    SignatureScheme,
+};
+
+use crate::crypto::x509::{Leaf, SpiffeId};
+
+/// What a server has to show, and what it is shown.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// The authorities that are believed; the machine's own if none are given.
+    pub roots: Option<Arc<RootCertStore>>,
+    /// SHA-256 of the keys a server may have; any if there are none.
+    pub pins: Vec<[u8; 32]>,
+    /// The SPIFFE ID it has to have, instead of the name in its URL.
+    pub spiffe: Option<SpiffeId>,
+    /// What it is shown when it asks for a certificate.
+    pub own: Option<Own>,
+}
+
+/// Our own certificate.
+#[derive(Clone)]
+pub struct Own(pub Arc<CertifiedKey>);
+
+impl fmt::Debug for Own {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Own(..)")
+    }
+}
+
+/// A certificate is good, but not of whom it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stranger {
+    /// Its key is not one of those that were pinned.
+    #[error("the key of the server is not one that was pinned")]
+    Key,
+    /// Its SPIFFE ID is another.
+    #[error("the server has another SPIFFE ID")]
+    Spiffe,
+}
+
+impl Trust {
+    /// How connections are made under this trust.
+    ///
+    /// # Errors
+    /// When the authorities cannot be used.
+    pub fn config(&self, machine: &Arc<RootCertStore>) -> Result<Arc<ClientConfig>, rustls::Error> {
+        let provider = Arc::new(default_provider());
+        let roots = Arc::clone(self.roots.as_ref().unwrap_or(machine));
+        let plain =
+            WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
+        // Without any authority nobody is believed; that is found out when somebody is asked for.
+        let plain = if roots.is_empty() { None } else { plain.build().ok() };
+        let verifier = Verifier {
+            plain,
+            roots,
+            pins: self.pins.clone(),
+            spiffe: self.spiffe.clone(),
+            algorithms: provider.signature_verification_algorithms,
+        };
+        let builder =
+            builder(provider)?.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+        let mut config = match &self.own {
+            Some(own) => builder.with_client_cert_resolver(Arc::new(Always(own.clone()))),
+            None => builder.with_no_client_auth(),
+        };
+        config.enable_early_data = false;
+        Ok(Arc::new(config))
+    }
+}
+
+fn builder(
+    provider: Arc<CryptoProvider>,
+) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, rustls::Error> {
+    ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
+}
+
+/// Shows one certificate to whoever asks.
+#[derive(Debug)]
+struct Always(Own);
+
+impl ResolvesClientCert for Always {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+struct Verifier {
+    plain: Option<Arc<WebPkiServerVerifier>>,
+    roots: Arc<RootCertStore>,
+    pins: Vec<[u8; 32]>,
+    spiffe: Option<SpiffeId>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let unknown = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        match &self.spiffe {
+            None => {
+                let plain = self.plain.as_ref().ok_or(unknown)?;
+                plain.verify_server_cert(leaf, chain, name, ocsp, now)?;
+            }
+            // A workload is known by its SPIFFE ID; its certificate need not have the name in the URL.
+            Some(_) => {
+                let parsed = ParsedCertificate::try_from(leaf)?;
+                let algorithms = self.algorithms.all;
+                verify_server_cert_signed_by_trust_anchor(
+                    &parsed,
+                    &self.roots,
+                    chain,
+                    now,
+                    algorithms,
+                )?;
+            }
+        }
+        if self.pins.is_empty() && self.spiffe.is_none() {
+            return Ok(ServerCertVerified::assertion());
+        }
+        let read = Leaf::read(leaf);
+        let read = read.map_err(|_wrong| rustls::Error::from(CertificateError::BadEncoding))?;
+        if !self.pins.is_empty() && !self.pins.contains(&read.key) {
+            return Err(refused(Stranger::Key));
+        }
+        if let Some(wanted) = &self.spiffe
+            && read.spiffe().ok().flatten().as_ref() != Some(wanted)
+        {
+            return Err(refused(Stranger::Spiffe));
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, leaf, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, leaf, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// A handshake that fails for a reason of our own, which the log then says.
+pub(crate) fn refused(error: impl std::error::Error + Send + Sync + 'static) -> rustls::Error {
+    CertificateError::Other(OtherError(Arc::new(error))).into()
+}

@@ -1,0 +1,132 @@
+//! A connection that is given up when its peer takes nothing of what is written to it, and that lets others have their
+//! turn when its peer sends or takes much.
+//!
+//! A client that stops reading would otherwise hold what is written for it, and its place, for ever
+//! (vectors PV-28, PV-29; control C33); and one that sends or reads a long message would hold the thread for as long
+//! as there is more to move.
+
+use std::future::Future as _;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::base::fair::Fair;
+
+/// Most bytes that are handed over in one system call: the thread does nothing else within one.
+const PIECE: usize = 64 * 1024;
+
+/// A connection whose writes may not stand still for longer than a while.
+#[derive(Debug)]
+pub struct Patient<S> {
+    stream: S,
+    patience: Duration,
+    /// Runs while a write waits.
+    waiting: Option<Pin<Box<Sleep>>>,
+    /// What was read, and what was written.
+    moved: Fair,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Patient<S> {
+    /// Gives `stream` up when a write has waited for `patience`.
+    #[must_use]
+    pub const fn new(stream: S, patience: Duration) -> Self {
+        Self { stream, patience, waiting: None, moved: Fair::new() }
+    }
+
+    /// Writes, and counts what was written.
+    fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.moved.poll_turn(cx));
+        let written = self.watched(cx, write);
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.moved.took(*bytes);
+        }
+        written
+    }
+
+    fn watched<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let written = write(Pin::new(&mut self.stream), cx);
+        if written.is_ready() {
+            self.waiting = None;
+            return written;
+        }
+        let until = Instant::now() + self.patience;
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        match waiting.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let patient = self.get_mut();
+        ready!(patient.moved.poll_turn(cx));
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut patient.stream).poll_read(cx, buffer);
+        let bytes = buffer.filled().len() - before;
+        if bytes > 0 {
+            patient.moved.took(bytes);
+        }
+        read
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let piece = bytes.get(..PIECE).unwrap_or(bytes);
+        self.get_mut().write(cx, |stream, cx| stream.poll_write(cx, piece))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        // The first parts up to the bound, and one in any case.
+        let mut left = PIECE;
+        let fits = |part: &&io::IoSlice<'_>| {
+            let fits = left > 0;
+            left = left.saturating_sub(part.len());
+            fits
+        };
+        let count = parts.iter().take_while(fits).count();
+        let first = parts.get(..count).unwrap_or(parts);
+        if let [only] = first {
+            return self.poll_write(cx, only);
+        }
+        self.get_mut().write(cx, |stream, cx| stream.poll_write_vectored(cx, first))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,6 @@
+//! Clients of services that are no MCP servers: secret stores, authorization servers and guardrails.
+
+pub mod secrets;
+pub mod environment;
+pub mod authorization_server;
+pub mod guardrail;

@@ -1,0 +1,212 @@
+//! The gateway as a client of an authorization server: how it proves to be itself there, and what it
+//! makes of answers.
+//!
+//! RFC 6749 sections 2.3 and 5, RFC 7523 (`private_key_jwt`), RFC 8705 section 2.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method};
+use policy::json::{Document, Value, write_string};
+
+use crate::base::clock::Clock;
+use crate::base::random;
+use crate::base::secret::Secret;
+use crate::config::settings::{Client, ClientProof, Place};
+use crate::crypto::jose::{self, Signer};
+use crate::crypto::pem;
+use crate::net::http_client::{Endpoint, FetchError};
+use crate::outbound::environment::{World, WorldError};
+use crate::outbound::secrets::{LiveSecret, SecretError};
+
+/// How long an assertion of ours is good for, in seconds.
+const ASSERTION: u64 = 60;
+
+/// Why an authorization server did not give what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum OauthError {
+    /// It was not reached.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// It said no: its error code, if it is one of those that are defined.
+    #[error("the authorization server refused: {0}")]
+    Refused(&'static str),
+    /// It answered with something else.
+    #[error("the answer of the authorization server {0}")]
+    Answer(&'static str),
+    /// Our own secret is not to be had any more.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// The machine could not sign.
+    #[error("could not sign")]
+    Sign,
+}
+
+/// An endpoint of an authorization server, and who we are there.
+#[derive(Debug)]
+pub struct Authority {
+    endpoint: Endpoint,
+    id: Box<str>,
+    proof: Proof,
+    clock: Arc<dyn Clock>,
+}
+
+enum Proof {
+    /// In `Authorization: Basic`, after the id.
+    Header(Arc<LiveSecret>),
+    Form(Arc<LiveSecret>),
+    Signature {
+        signer: Signer,
+        audience: Box<str>,
+    },
+    Connection,
+}
+
+impl std::fmt::Debug for Proof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Proof(..)")
+    }
+}
+
+impl Authority {
+    /// The endpoint at `place`, as `client`; assertions are for `audience` where nothing else is
+    /// configured.
+    ///
+    /// # Errors
+    /// When a secret or a key is not to be had.
+    pub fn new(
+        world: &World,
+        place: &Place,
+        client: &Client,
+        audience: Option<&str>,
+    ) -> Result<Self, WorldError> {
+        let mine = match &client.proof {
+            ClientProof::Certificate(own) => Some(own),
+            ClientProof::Basic(_) | ClientProof::Post(_) | ClientProof::Key { .. } => None,
+        };
+        let endpoint = world.ways(&place.way, mine)?.to(&place.url)?;
+        let proof = match &client.proof {
+            ClientProof::Basic(secret) => Proof::Header(world.live(secret)?),
+            ClientProof::Post(secret) => Proof::Form(world.live(secret)?),
+            ClientProof::Key { file, kid, algorithm, audience: said } => {
+                let key = pem::key(file)?;
+                let signer = Signer::new(&key, kid.clone(), *algorithm);
+                let unusable = || WorldError::Key(file.display().to_string().into());
+                let url = place.url.to_string();
+                let audience = said.as_deref().or(audience).unwrap_or(&url).into();
+                Proof::Signature { signer: signer.ok_or_else(unusable)?, audience }
+            }
+            ClientProof::Certificate(_) => Proof::Connection,
+        };
+        Ok(Self { endpoint, id: client.id.clone(), proof, clock: Arc::clone(&world.clock) })
+    }
+
+    /// Sends a form, and reads the JSON object that answers it.
+    ///
+    /// # Errors
+    /// When the answer is anything else, or an error.
+    pub async fn ask(&self, form: &[(&str, &str)]) -> Result<Document, OauthError> {
+        let mut headers = HeaderMap::new();
+        let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
+        headers.insert(CONTENT_TYPE, form_type);
+        let mut body = String::new();
+        let mut field = |name: &str, value: &str| {
+            let and = if body.is_empty() { "" } else { "&" };
+            write!(body, "{and}{name}={}", encoded(value)).unwrap_or_default();
+        };
+        form.iter().for_each(|(name, value)| field(name, value));
+        match &self.proof {
+            Proof::Header(secret) => {
+                drop(headers.insert(AUTHORIZATION, basic(&self.id, &*secret.now()?)?));
+            }
+            Proof::Form(secret) => {
+                field("client_id", &self.id);
+                field("client_secret", secret.now()?.expose());
+            }
+            Proof::Signature { signer, audience } => {
+                let assertion = self.assertion(signer, audience).ok_or(OauthError::Sign)?;
+                field("client_id", &self.id);
+                field(
+                    "client_assertion_type",
+                    "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+                );
+                field("client_assertion", &assertion);
+            }
+            Proof::Connection => field("client_id", &self.id),
+        }
+        let fetched = self.endpoint.send(Method::POST, headers, body.into()).await?;
+        let read = read(fetched.body);
+        match fetched.status.as_u16() {
+            200 => read,
+            400 | 401 | 403 => Err(OauthError::Refused(refusal(read.ok().as_ref()))),
+            status => Err(FetchError::Status(status).into()),
+        }
+    }
+
+    /// RFC 7523, section 3
+    fn assertion(&self, signer: &Signer, audience: &str) -> Option<String> {
+        let now = self.clock.now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+        let id = crate::base::hex::encode(&random::bytes::<16>().ok()?);
+        let text = |text: &str| {
+            let mut out = Vec::new();
+            write_string(&mut out, text);
+            String::from_utf8(out).unwrap_or_default()
+        };
+        let (us, audience, until) = (text(&self.id), text(audience), now + ASSERTION);
+        let claims = format!(
+            r#"{{"iss":{us},"sub":{us},"aud":{audience},"jti":"{id}","iat":{now},"exp":{until}}}"#
+        );
+        signer.sign("JWT", claims.as_bytes())
+    }
+}
+
+/// A client and its secret, as they stand in `Authorization` (RFC 6749, section 2.3.1).
+fn basic(id: &str, secret: &Secret) -> Result<HeaderValue, OauthError> {
+    let both = format!("{}:{}", encoded(id), encoded(secret.expose()));
+    let value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(both)));
+    let mut value = value.map_err(|_unusable| OauthError::Sign)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn read(body: Bytes) -> Result<Document, OauthError> {
+    let document = Document::parse(body, &jose::BOUNDS);
+    let document = document.map_err(|_wrong| OauthError::Answer("is not JSON"))?;
+    if document.root().is_object() { Ok(document) } else { Err(OauthError::Answer("is no object")) }
+}
+
+/// What an authorization server says when it says no: one of the codes that are defined, because
+/// what it says goes into our log (RFC 6749 section 5.2, RFC 8693 section 2.2.2, RFC 8707 section 2).
+fn refusal(answer: Option<&Document>) -> &'static str {
+    const CODES: [&str; 8] = [
+        "invalid_client",
+        "invalid_grant",
+        "invalid_request",
+        "invalid_scope",
+        "invalid_target",
+        "unauthorized_client",
+        "unsupported_grant_type",
+        "access_denied",
+    ];
+    let said = answer.and_then(|answer| answer.root().get("error")).and_then(Value::as_str);
+    CODES.into_iter().find(|code| said.as_deref() == Some(*code)).unwrap_or("for another reason")
+}
+
+/// As forms encode text.
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'*' => {
+                out.push(char::from(byte));
+            }
+            _ => write!(out, "%{byte:02X}").unwrap_or_default(),
+        }
+    }
+    out
+}

@@ -1,0 +1,1287 @@
+//! Holds what servers say to what was approved.
+//!
+//! Every list that is read is compared here with the lockfile, before anybody sees it. The decision
+//! itself is the policy's: this module gives it a new [`Pins`] when the lockfile changes or a
+//! change is one that is accepted, and tells of each change once (control C10).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use policy::alike::Remade;
+use policy::constraint::Missed;
+use policy::content::without_values;
+use policy::decision::Mode;
+use policy::drift::{self, Drift, Risk};
+use policy::inspect::{Detector, Finding};
+use policy::json::{Bounds, Document, Fragment, write_ascii};
+use policy::lock::{Exception, Lock, State, Version};
+use policy::name::ServerName;
+use policy::offer::{Catalog, Kind, Offer};
+use policy::pin::{Digest, Subject};
+use policy::pins::{Accepted, Pins, Unfit, volatile_members};
+use policy::pipeline::Policy;
+use policy::shadow::{self, Shadows};
+use tokio::time::Instant;
+
+use crate::audit::Journal;
+use crate::base::error_chain::Chain;
+use crate::base::file::{Aside, Stalled, Turn, Watch};
+use crate::base::masking;
+use crate::base::task::Tasks;
+use crate::config::selftest_fixtures::BUILT_IN;
+use crate::config::settings::lockfile::{self, LockError};
+use crate::config::settings::{Action, Pinning, UNREADABLE, Verbs};
+use crate::mcp::protocol::Era;
+use crate::metrics::{Metrics, Pinned};
+
+/// Most things of one server whose definitions are followed over time, and most changes of one
+/// server that are told: one with more is quarantined.
+const OF_ONE: usize = 4096;
+/// How long it may take to read the lockfile and to compare it with what servers say. Until then what was
+/// approved before holds.
+const LOOK: Duration = Duration::from_secs(30);
+/// Most accepted findings that are told one by one.
+const EXCUSED: usize = 1000;
+/// Most likenesses that are told, and most definitions that are told to be withheld.
+const LIKENESSES: usize = 10_000;
+/// Most lists of one kind and server that are compared with those of others.
+const LISTS: usize = 8;
+/// Most bytes that those of them take that are of callers; the last one is kept however long it is.
+const LISTS_BYTES: usize = 16 * 1024 * 1024;
+/// Most former definitions of one thing that are remembered; one that has had more changes with
+/// every list.
+const FORMER: usize = 8;
+/// Most changes of one definition that are told.
+const TOLD: usize = 8;
+
+/// One thing of one server.
+type Place = (Box<str>, Kind, Box<str>);
+
+/// One thing with this definition that is withheld because of what a detector finds.
+type Withheld = (Place, Option<Digest>, Detector);
+
+/// To whom a server has shown a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// To all, or to the gateway in its own name. What a server shows to others only is known as well.
+    All,
+    /// The same while it is not known what the server shows to clients that can be asked something.
+    Plain,
+    /// To clients that can be asked whatever the server may ask, in this era.
+    Capable(Era),
+    /// To one caller.
+    Caller,
+}
+
+impl Audience {
+    /// Whether both lists are shown to the same clients, so that the later one takes the place of the other.
+    fn replaces(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::All | Self::Plain, Self::All | Self::Plain) => true,
+            (Self::Capable(era), Self::Capable(other)) => era == other,
+            (Self::Caller, _)
+            | (Self::All | Self::Plain, Self::Capable(_) | Self::Caller)
+            | (Self::Capable(_), Self::All | Self::Plain | Self::Caller) => false,
+        }
+    }
+}
+
+/// How a list is known that is compared.
+#[derive(Clone, Copy, Debug)]
+enum Reading<'a> {
+    /// It was read; this is when that began.
+    Now(Instant),
+    /// It was read before the lockfile changed from this one, and the server may say something else by now.
+    Kept(&'a Lock),
+}
+
+impl Reading<'_> {
+    /// Whether it is a list from before a change of the lockfile, and this was approved then: nobody knows whether the server
+    /// still says so, and the next reading tells.
+    fn was_approved(self, (server, kind, name): &Place, digest: Option<Digest>) -> bool {
+        let Self::Kept(former) = self else { return false };
+        let versions = former.servers.get(server).map_or(&[][..], |l| l.versions(*kind, name));
+        let mut of_digest = versions.iter().filter(|version| Some(version.digest) == digest);
+        of_digest.any(|version| version.state == State::Approved)
+    }
+}
+
+/// The lists of one kind of one server, and to whom each is shown.
+type Lists = Vec<(Arc<Catalog>, Audience)>;
+
+/// What was approved because it was said first, or is built in: of which server, and what.
+pub type First = (Box<str>, Option<(Kind, Box<str>)>, Version);
+
+/// Compares what is said with what was approved.
+#[derive(Debug)]
+pub struct Keeper {
+    policy: Arc<Policy>,
+    settings: Pinning,
+    journal: Arc<Journal>,
+    metrics: Arc<Metrics>,
+    /// Grows when anything is seen that was not there before.
+    epoch: AtomicU64,
+    held: Mutex<Held>,
+    /// Held while lists are compared with each other; taken before `held`.
+    shading: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// The lockfile and its signatures, as they were last looked at.
+    stamp: Option<Stamp>,
+    /// Why the lockfile cannot be used, if it cannot.
+    closed: Option<Box<str>>,
+    pins: Pins,
+    /// The names of tools and prompts that the lockfile approves.
+    approved: BTreeSet<Arc<str>>,
+    /// What servers are taken to offer until they have listed it.
+    expected: Vec<Arc<Catalog>>,
+    /// Who servers are.
+    identities: BTreeMap<Box<str>, Box<str>>,
+    /// What was listed last, to be compared again when the lockfile changes.
+    latest: BTreeMap<(Box<str>, Kind), Lists>,
+    /// What was told of things that could be taken for others.
+    shadows: BTreeSet<String>,
+    followed: BTreeMap<Place, Followed>,
+    /// What was told, so that it is told once.
+    told: BTreeSet<(Place, Option<Digest>)>,
+    /// How much was told of each server.
+    counts: BTreeMap<Box<str>, usize>,
+    /// What was told to be withheld because of what was found in it.
+    withheld: BTreeSet<Withheld>,
+    /// What was told of constraints that name what is not there.
+    missed: BTreeSet<String>,
+    /// What was approved because it was said first; kept when the lockfile changes.
+    first: Vec<First>,
+}
+
+impl Held {
+    /// Notes that something is told; whether it was not yet, and there is room for it.
+    fn tells(&mut self, place: &Place, digest: Option<Digest>) -> bool {
+        if self.told.contains(&(place.clone(), digest)) {
+            return false;
+        }
+        let count = self.counts.entry(place.0.clone()).or_default();
+        *count += 1;
+        *count <= OF_ONE && self.told.insert((place.clone(), digest))
+    }
+
+    /// Whether the list of this server and kind was read that is shown to all, with what is shown to some.
+    fn has_listed(&self, catalog: &Catalog) -> bool {
+        let place = (Box::from(catalog.server().as_str()), catalog.kind());
+        let lists = self.latest.get(&place).map_or(&[][..], Vec::as_slice);
+        lists.iter().any(|(_, to)| *to == Audience::All)
+    }
+
+    /// Whether a server has had more changes than anybody reads.
+    fn is_restless(&self, server: &str) -> bool {
+        self.counts.get(server).is_some_and(|count| *count > OF_ONE)
+    }
+}
+
+/// What is compared to find out what could be taken for what.
+struct Comparing {
+    /// What servers list.
+    listed: Vec<Arc<Catalog>>,
+    /// What was approved of servers that have not listed it yet.
+    approved: Vec<Arc<Catalog>>,
+}
+
+impl Comparing {
+    /// What is kept now.
+    fn of(held: &Held) -> Self {
+        let listed = held.latest.values().flatten().map(|(catalog, _)| Arc::clone(catalog));
+        let unlisted = held.expected.iter().filter(|catalog| !held.has_listed(catalog));
+        Self { listed: listed.collect(), approved: unlisted.cloned().collect() }
+    }
+
+    /// What could be taken for what.
+    fn shadows(self, policy: &Policy) -> Shadows {
+        Shadows::expecting(self.listed, self.approved, policy.routes())
+    }
+}
+
+/// The definitions of one thing over time.
+#[derive(Debug)]
+struct Followed {
+    now: Digest,
+    /// When that was last read.
+    seen: Instant,
+    former: BTreeSet<Digest>,
+    /// What `pins.volatile` would have to name so that the last one that differed from what is approved did not; empty
+    /// where more than defaults differed.
+    remade: Vec<Box<str>>,
+}
+
+/// What tells whether files have changed.
+#[derive(Debug, PartialEq, Eq)]
+struct Stamp([Option<(SystemTime, u64, u64)>; 2]);
+
+impl Stamp {
+    fn of(file: &Path) -> Self {
+        let stamp = |file: &Path| {
+            let data = fs::metadata(file).ok()?;
+            Some((data.modified().ok()?, data.len(), data.ino()))
+        };
+        Self([stamp(file), stamp(&lockfile::signatures(file))])
+    }
+}
+
+impl Keeper {
+    /// Reads the lockfile. One that is missing approves nothing.
+    ///
+    /// # Errors
+    /// When it is there and cannot be used.
+    pub fn new(
+        policy: Arc<Policy>,
+        settings: Pinning,
+        journal: Arc<Journal>,
+        metrics: Arc<Metrics>,
+        own: Vec<First>,
+    ) -> Result<Self, LockError> {
+        let (held, shading) = (Mutex::default(), Mutex::default());
+        let epoch = AtomicU64::new(0);
+        let keeper = Self { policy, settings, journal, metrics, epoch, held, shading };
+        let mut held = keeper.held();
+        held.pins.mode = keeper.settings.mode;
+        held.pins.resources = Arc::clone(&keeper.settings.resources);
+        held.pins.volatile = Arc::clone(&keeper.settings.volatile);
+        for (server, offer, version) in own.clone() {
+            let offer = offer.as_ref().map(|(kind, name)| (*kind, &**name));
+            Self::add(&mut held, &server, offer, version);
+        }
+        held.first = own;
+        if keeper.acts() {
+            held.stamp = Some(Stamp::of(&keeper.settings.file));
+            match lockfile::read(&keeper.settings.file, &keeper.settings.approvers) {
+                Ok((lock, text)) => {
+                    keeper.found(&text);
+                    keeper.take(&mut held, lock);
+                }
+                Err(LockError::Missing(_)) if keeper.settings.trust_on_first_use => {}
+                Err(error @ LockError::Missing(_)) => {
+                    keeper.metrics.lockfile_usable.store(0, Ordering::Relaxed);
+                    tracing::error!(%error, "nothing is approved");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if keeper.acts() && keeper.settings.trust_on_first_use {
+            let what = "whatever servers say first is approved: this is for development only";
+            tracing::warn!("`pins.trustOnFirstUse` is on; {what}");
+        }
+        keeper.expect(&mut held);
+        keeper.publish(&held);
+        drop(held);
+        keeper.shade();
+        Ok(keeper)
+    }
+
+    /// Goes on from another configuration: what was trusted because it was said first stays what it was.
+    /// Everything else is found again, and acted upon again, when the lists are read again, which they
+    /// are before anything of them is used.
+    pub fn succeed(&self, former: &Self) {
+        if !self.settings.trust_on_first_use {
+            return;
+        }
+        let mut first = former.held().first.clone();
+        // What is built in is built in here as well.
+        first.retain(|(_, _, version)| version.by.as_deref() != Some(BUILT_IN));
+        let mut held = self.held();
+        for (server, offer, version) in first.clone() {
+            let offer = offer.as_ref().map(|(kind, name)| (*kind, &**name));
+            Self::add(&mut held, &server, offer, version);
+        }
+        held.first.extend(first);
+        self.expect(&mut held);
+        self.publish(&held);
+        drop(held);
+        self.shade();
+    }
+
+    /// Whether anything is compared at all.
+    pub fn acts(&self) -> bool {
+        self.settings.mode != Mode::Off
+    }
+
+    /// Whether what the lockfile says counts here: not where none is read, and not where what was said first is trusted and
+    /// there is none, as in the quickstart.
+    fn has_lockfile(&self) -> bool {
+        let is_there = || self.settings.file.symlink_metadata().is_ok();
+        self.acts() && (!self.settings.trust_on_first_use || is_there())
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, held: &Held) {
+        self.metrics.pinned(counted(&held.pins.lock));
+        self.policy.pin(Arc::new(held.pins.clone()));
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// Shows metrics by the names of tools and prompts that the lockfile approves.
+    pub fn label(&self) {
+        self.metrics.approved(&self.held().approved);
+    }
+
+    /// Whether anything has happened since `epoch` was told for which a list that has not changed
+    /// has to be compared again; and what is to be told next time.
+    pub fn has_moved(&self, epoch: &AtomicU64) -> bool {
+        let now = self.epoch.load(Ordering::Acquire);
+        epoch.swap(now, Ordering::Relaxed) != now
+    }
+
+    /// How often every server is to be asked for its lists in the background.
+    #[must_use]
+    pub fn recheck(&self) -> Option<Duration> {
+        self.acts().then_some(self.settings.recheck)
+    }
+
+    /// Uses another lockfile. What was held against servers is forgotten, and found again if it
+    /// still holds.
+    fn take(&self, held: &mut Held, lock: Lock) {
+        self.metrics.lockfile_usable.store(1, Ordering::Relaxed);
+        held.approved = approved(&lock);
+        let mode = held.pins.mode;
+        let former = Arc::clone(&held.pins.lock);
+        held.pins = Pins { mode, ..self.settings.approving(Arc::new(lock)) };
+        self.excused(&held.pins.lock);
+        self.missed(held);
+        held.closed = None;
+        held.told.clear();
+        held.counts.clear();
+        held.shadows.clear();
+        held.withheld.clear();
+        held.followed.clear();
+        for (server, offer, version) in held.first.clone() {
+            Self::add(held, &server, offer.as_ref().map(|(kind, name)| (*kind, &**name)), version);
+        }
+        let identities = held.identities.clone();
+        for (server, identity) in identities {
+            self.compare_identity(held, &server, &identity);
+        }
+        let latest: Vec<_> = held.latest.values().flatten().cloned().collect();
+        for (catalog, audience) in latest {
+            self.compare(held, &catalog, audience, Reading::Kept(&former));
+        }
+        self.expect(held);
+    }
+
+    /// Works out what servers are taken to offer until they have listed it: what was approved of them.
+    fn expect(&self, held: &mut Held) {
+        held.expected = if self.acts() {
+            shadow::approved(&held.pins.lock, &self.servers())
+        } else {
+            Vec::new()
+        };
+    }
+
+    /// The servers of the configuration.
+    fn servers(&self) -> Vec<ServerName> {
+        let names = self.settings.resources.keys();
+        names.filter_map(|name| ServerName::parse(name).ok()).collect()
+    }
+
+    /// Warns once of each constraint that names a tool or an argument which no server has by the lockfile: calls pass it
+    /// by.
+    fn missed(&self, held: &mut Held) {
+        for missed in Missed::all(self.policy.constraints(), &self.servers(), &held.pins.lock) {
+            let missed = missed.to_string();
+            if !held.missed.contains(&missed) {
+                tracing::warn!("{missed}; correct the name, or remove it");
+                held.missed.insert(missed);
+            }
+        }
+    }
+
+    /// Tells of each finding that somebody has accepted: what is shown because of it is on record with who has, and why.
+    fn excused(&self, lock: &Lock) {
+        let mut told = 0;
+        for (server, locked) in &lock.servers {
+            let of_server = locked.server.iter().map(|version| (None, version));
+            let offers = locked.offers.iter().flat_map(|((kind, name), versions)| {
+                versions.iter().map(move |version| (Some((*kind, &**name)), version))
+            });
+            for (offer, version) in of_server.chain(offers) {
+                for exception in &version.exceptions {
+                    told += 1;
+                    if told <= EXCUSED {
+                        self.record("definition", &accepted(server, offer, version, exception));
+                    }
+                }
+            }
+        }
+        if told > EXCUSED {
+            let more = told - EXCUSED;
+            tracing::warn!(more, "not every accepted finding of the lockfile is on record");
+            self.record("definition", &format!("{more} more findings are accepted"));
+        }
+    }
+
+    /// Tells once of each definition that is withheld from everybody because of what was found in it, and how that
+    /// is accepted if it is a false alarm; again when the lockfile changes.
+    fn tell_withheld(&self, catalog: &Catalog) {
+        let server = catalog.server();
+        for offer in catalog.offers() {
+            for finding in self.policy.enforced_now(server, offer) {
+                self.withheld(server, offer, &finding);
+            }
+        }
+    }
+
+    /// Tells that a definition is not shown because of `finding`, if that was not told since the lockfile changed.
+    pub fn withheld(&self, server: &ServerName, offer: &Offer, finding: &Finding) {
+        let (kind, name) = (offer.kind(), offer.name().as_str());
+        let place: Place = (server.as_str().into(), kind, name.into());
+        if !self.withholds_anew((place, offer.digest(), finding.detector)) {
+            return;
+        }
+        let can_accept = finding.unacceptable().is_none() && self.settings.verbs == Verbs::CanRead;
+        let accept = can_accept.then(|| {
+            let thing = format!("{}/{}", kind.list(), self.told_name(name));
+            acceptance(server.as_str(), &thing, finding.detector)
+        });
+        let finding = &Finding { at: self.told_name(&finding.at), ..finding.clone() };
+        let (kind, name) = (kind.as_str(), ascii(&self.told_name(name)));
+        tracing::warn!(%server, kind, %name, %finding, accept, "one is withheld");
+        // What is built in is made to be withheld.
+        if !server.is_reserved() {
+            let what = format!("server `{server}`, {kind} {name}: withheld; {finding}");
+            self.record("definition", &what);
+        }
+    }
+
+    /// The same of the instructions in what `server` says of itself, which has this digest.
+    pub fn withheld_instructions(
+        &self,
+        server: &ServerName,
+        digest: Option<Digest>,
+        finding: &Finding,
+    ) {
+        let place: Place = (server.as_str().into(), Kind::Method, "".into());
+        if !self.withholds_anew((place, digest, finding.detector)) {
+            return;
+        }
+        let can_accept = finding.unacceptable().is_none() && self.settings.verbs == Verbs::CanRead;
+        let accept = can_accept.then(|| acceptance(server.as_str(), "server", finding.detector));
+        let what = "the instructions of a server were withheld";
+        tracing::warn!(%server, %finding, accept, "{what}");
+        self.record("definition", &format!("server `{server}`, instructions: withheld; {finding}"));
+    }
+
+    /// Notes that something is told to be withheld; whether it was not yet, and there is room for it.
+    fn withholds_anew(&self, what: Withheld) -> bool {
+        let mut held = self.held();
+        held.withheld.len() < LIKENESSES && held.withheld.insert(what)
+    }
+
+    /// Tells that the lockfile is this one from now on.
+    fn found(&self, text: &[u8]) {
+        let digest = crate::base::hex::encode(&crate::base::sha256::sha256(text));
+        let file = self.settings.file.display().to_string();
+        tracing::info!(%file, sha256 = %digest, "the lockfile was read");
+        self.record("pins", &format!("lockfile sha256:{digest}"));
+    }
+
+    /// A name, or a place in a definition, as it may stand in the log and on record: a server can write a secret
+    /// or a canary into either.
+    fn told_name(&self, name: &str) -> String {
+        masking::uris(&without_values(name, Some(self.policy.contents()))).into_owned()
+    }
+
+    fn record(&self, event: &str, what: &str) {
+        if let Err(error) = self.journal.noted(event, what) {
+            tracing::error!(error = %Chain(&error), "an event is not on record");
+        }
+    }
+
+    /// Watches the lockfile, for as long as the gateway runs.
+    pub async fn tend(self: Arc<Self>, tasks: Tasks) {
+        if !self.acts() {
+            return;
+        }
+        let (mut watch, aside) = (Watch::new(tasks), Aside::default());
+        while let Some(turn) = watch.next().await {
+            let keeper = Arc::clone(&self);
+            let looked = aside.run(LOOK, move || keeper.look(turn == Turn::Asked)).await;
+            let (why, held) = match looked {
+                Ok(()) => continue,
+                Err(Stalled::Broken) => {
+                    ("it could not be compared with what servers say", Some(self.held()))
+                }
+                // While it is compared it has been read, and this thread must not wait for that.
+                Err(Stalled::Late | Stalled::Busy) => {
+                    ("it was not read in time", self.held.try_lock().ok())
+                }
+            };
+            let Some(mut held) = held else { continue };
+            if held.closed.as_deref() != Some(why) {
+                self.close(&mut held, why);
+                // It is read again when it can be, also if it is the same.
+                held.stamp = None;
+                self.publish(&held);
+            }
+        }
+    }
+
+    /// Reads the lockfile again if it has changed, or if somebody has asked for it.
+    fn look(&self, asked: bool) {
+        let file = &self.settings.file;
+        let stamp = Some(Stamp::of(file));
+        if !asked && self.held().stamp == stamp {
+            return;
+        }
+        let read = lockfile::read(file, &self.settings.approvers);
+        let _turn = self.shading.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held();
+        // What could not be read may be read the next time, as it is.
+        held.stamp = stamp.filter(|_| !matches!(read, Err(LockError::Read(..))));
+        match read {
+            Ok((lock, text)) => {
+                self.found(&text);
+                self.take(&mut held, lock);
+            }
+            Err(error @ LockError::Missing(_)) if self.settings.trust_on_first_use => {
+                tracing::warn!(%error, "only what was said first is approved");
+                self.record("pins", "there is no lockfile: only what was said first is approved");
+                self.take(&mut held, Lock::default());
+            }
+            Err(error) => self.close(&mut held, &Chain(&error).to_string()),
+        }
+        self.metrics.approved(&held.approved);
+        // What it approves anew is not shown before it was compared.
+        let shadows = Comparing::of(&held).shadows(&self.policy);
+        self.compared(&mut held, shadows);
+        self.publish(&held);
+    }
+
+    /// Closes the door: what nobody can read nobody has approved. Told once.
+    fn close(&self, held: &mut Held, error: &str) {
+        self.metrics.lockfile_usable.store(0, Ordering::Relaxed);
+        let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
+        held.pins = Pins { mode, strangers, ..self.settings.approving(Arc::default()) };
+        if held.closed.as_deref() != Some(error) {
+            tracing::error!(%error, "nothing is approved until the lockfile can be used");
+            self.metrics.lockfile_unread.add(1);
+            self.record("pins", "the lockfile cannot be used: nothing is approved");
+            held.closed = Some(error.into());
+        }
+    }
+
+    /// Whether `server` is not the one that was approved, and that matters.
+    #[must_use]
+    pub fn is_stranger(&self, server: &ServerName) -> bool {
+        self.policy.unfit_server(server) == Some(Unfit::Identity)
+    }
+
+    /// Notes who `server` is; whether it may be spoken to.
+    pub fn identified(&self, server: &ServerName, identity: &str) -> bool {
+        if !self.acts() {
+            return true;
+        }
+        let name = server;
+        let mut held = self.held();
+        let server: Box<str> = server.as_str().into();
+        held.identities.insert(server.clone(), identity.into());
+        if self.compare_identity(&mut held, &server, identity) {
+            self.publish(&held);
+        }
+        drop(held);
+        !self.is_stranger(name)
+    }
+
+    fn compare_identity(&self, held: &mut Held, server: &str, identity: &str) -> bool {
+        let locked = held.pins.lock.servers.get(server);
+        let expected = locked.and_then(|locked| locked.identity.clone());
+        let stranger = expected
+            .as_deref()
+            .is_some_and(|expected| expected != identity || identity.starts_with(UNREADABLE));
+        if !stranger {
+            return held.pins.strangers.remove(server);
+        }
+        if held.pins.strangers.insert(server.into()) {
+            let expected = expected.unwrap_or_default();
+            let what = changed_identity(server, &expected, identity);
+            tracing::error!("{what}");
+            self.record("definition", &what);
+            return true;
+        }
+        false
+    }
+
+    /// Compares a list with what was approved, and with the lists of other servers. Takes as long as the
+    /// lists are long: not for a thread that serves clients.
+    pub fn note(&self, catalog: &Arc<Catalog>, audience: Audience, begun: Instant) {
+        let (fresh, first) = {
+            let mut held = self.held();
+            let first = audience == Audience::All && !held.has_listed(catalog);
+            (Self::remember(&mut held, catalog, audience), first)
+        };
+        if fresh || first {
+            self.shade();
+        }
+        if self.acts() {
+            let mut held = self.held();
+            if self.compare(&mut held, catalog, audience, Reading::Now(begun)) {
+                self.publish(&held);
+            } else if fresh && matches!(audience, Audience::Capable(_)) {
+                // What is missing from the list that is shown to all is looked at again, knowing this one.
+                self.epoch.fetch_add(1, Ordering::Release);
+            }
+        }
+        self.tell_withheld(catalog);
+    }
+
+    /// Keeps a list to compare those of other servers with; whether what is kept says anything else
+    /// than before. Where callers are shown different lists, the last few that differ are kept.
+    fn remember(held: &mut Held, catalog: &Arc<Catalog>, audience: Audience) -> bool {
+        let said = |catalog: &Catalog| -> BTreeSet<_> {
+            let one = |offer: &Offer| (offer.name().clone(), offer.digest());
+            catalog.offers().iter().map(one).collect()
+        };
+        let place = (Box::from(catalog.server().as_str()), catalog.kind());
+        let kept = held.latest.entry(place).or_default();
+        let new = said(catalog);
+        let of_caller = |to: &Audience| *to == Audience::Caller;
+        let replaced = if audience == Audience::Caller {
+            kept.iter().position(|(one, to)| of_caller(to) && said(one) == new)
+        } else {
+            kept.iter().position(|(_, to)| audience.replaces(*to))
+        };
+        let mut gone = replaced.map(|at| said(&kept.remove(at).0)).unwrap_or_default();
+        // The oldest of callers make room for another.
+        while audience == Audience::Caller
+            && let Some(oldest) = kept.iter().position(|(_, to)| of_caller(to))
+        {
+            let of_callers = kept.iter().filter(|(_, to)| of_caller(to));
+            let bytes: usize = of_callers.map(|(one, _)| one.memory()).sum();
+            if kept.len() < LISTS && bytes.saturating_add(catalog.memory()) <= LISTS_BYTES {
+                break;
+            }
+            gone.extend(said(&kept.remove(oldest).0));
+        }
+        let others: BTreeSet<_> = kept.iter().flat_map(|(one, _)| said(one)).collect();
+        kept.push((Arc::clone(catalog), audience));
+        new.symmetric_difference(&gone).any(|one| !others.contains(one))
+    }
+
+    /// Finds out what could be taken for what, among all that servers list, or are taken to offer.
+    fn shade(&self) {
+        // One at a time, from what is kept now: the last to end knows of all.
+        let _turn = self.shading.lock().unwrap_or_else(PoisonError::into_inner);
+        let comparing = Comparing::of(&self.held());
+        let shadows = comparing.shadows(&self.policy);
+        self.compared(&mut self.held(), shadows);
+    }
+
+    /// Tells what could be taken for what, and has the policy know.
+    fn compared(&self, held: &mut Held, shadows: Shadows) {
+        let (_, shadowing) = self.policy.shadows();
+        for (server, kind, name, conflicts) in shadows.all() {
+            for conflict in conflicts {
+                if shadowing.of(conflict.likeness) == Mode::Off {
+                    continue;
+                }
+                let what = format!(
+                    "server `{server}`, {} {}: shadowing; {}",
+                    kind.as_str(),
+                    ascii(&self.told_name(name)),
+                    ascii(&self.told_name(&conflict.to_string())).trim_matches('"')
+                );
+                if held.shadows.len() < LIKENESSES && held.shadows.insert(what.clone()) {
+                    tracing::warn!("{what}");
+                    self.record("shadowing", &what);
+                }
+            }
+        }
+        self.policy.shadow(Arc::new(shadows));
+    }
+
+    /// Whether anything is to be decided otherwise than before.
+    fn compare(
+        &self,
+        held: &mut Held,
+        catalog: &Catalog,
+        audience: Audience,
+        reading: Reading<'_>,
+    ) -> bool {
+        let (server, kind) = (catalog.server().as_str(), catalog.kind());
+        let mut decisive = false;
+        for offer in catalog.offers() {
+            let place: Place = (server.into(), kind, offer.name().as_str().into());
+            if let Reading::Now(begun) = reading {
+                decisive |= self.follow(held, &place, offer, begun);
+            }
+            decisive |= self.judge(held, &place, (catalog, offer), reading);
+        }
+        if audience == Audience::All {
+            self.missing(held, catalog);
+        }
+        decisive
+    }
+
+    /// Whether a definition has come back after it was one that nobody has approved: then it differs
+    /// between callers, between replicas, or with time.
+    fn follow(&self, held: &mut Held, place: &Place, offer: &Offer, begun: Instant) -> bool {
+        // One that is like an approved one is that one: their order of sets may differ between starts.
+        let Some(digest) = held.pins.settled(&place.0, offer) else { return false };
+        let locked = held.pins.lock.servers.get(&place.0);
+        let versions = locked.map_or(&[][..], |locked| locked.versions(place.1, &place.2));
+        // Of what is not in the lockfile nothing is shown, however it changes.
+        if versions.is_empty() {
+            return false;
+        }
+        let approved = |digest: &Digest| {
+            let mut of_digest = versions.iter().filter(|version| version.digest == *digest);
+            of_digest.any(|version| version.state == State::Approved)
+        };
+        let Some(followed) = held.followed.get_mut(place) else {
+            let seen = Instant::now();
+            let followed =
+                Followed { now: digest, seen, former: BTreeSet::new(), remade: Vec::new() };
+            held.followed.insert(place.clone(), followed);
+            return false;
+        };
+        // Of two readings at the same time nobody can say which came first: the next one tells, and is
+        // looked at even if it is the same as this one.
+        if begun < followed.seen && followed.now != digest {
+            if followed.former.len() < FORMER {
+                followed.former.insert(digest);
+            }
+            if !held.pins.inconsistent.contains(place) {
+                self.epoch.fetch_add(1, Ordering::Release);
+            }
+            return false;
+        }
+        followed.seen = Instant::now();
+        if followed.now == digest {
+            return false;
+        }
+        let known = held.pins.volatile.get(place).map_or(&[][..], Vec::as_slice);
+        if !approved(&digest) {
+            let members =
+                || volatile_members(versions, offer.definition(), known, Remade::Returned);
+            followed.remade = if place.1 == Kind::Tool { members() } else { Vec::new() };
+        }
+        let members = followed.remade.clone();
+        let left = std::mem::replace(&mut followed.now, digest);
+        // Two versions that are both approved may be offered side by side.
+        let strange = !approved(&left);
+        let back = followed.former.contains(&digest) || followed.former.len() >= FORMER;
+        if followed.former.len() < FORMER {
+            followed.former.insert(left);
+        }
+        self.epoch.fetch_add(1, Ordering::Release);
+        let fresh = back && strange && held.pins.inconsistent.insert(place.clone());
+        if fresh {
+            let action = self.settings.on_inconsistent();
+            self.act(held, place, action);
+            let what = "it was this before, then something else: it differs between callers, replicas or times";
+            let next = self.volatile_step(place, &members, Remade::Returned);
+            self.tell_with(place, Unfit::Inconsistent.code(), action, Some(digest), what, next);
+        }
+        fresh
+    }
+
+    fn judge(
+        &self,
+        held: &mut Held,
+        place: &Place,
+        (catalog, offer): (&Catalog, &Offer),
+        reading: Reading<'_>,
+    ) -> bool {
+        let (server, kind, name) = (&*place.0, place.1, &*place.2);
+        let unfit = held.pins.unfit(server, kind, name, Some(offer));
+        let digest = offer.digest();
+        let subject = Subject::Offer(kind);
+        if unfit == Some(Unfit::NotApproved)
+            && self.trust(held, server, Some((kind, name)), digest, &offer.fragment())
+        {
+            return true;
+        }
+        if unfit == Some(Unfit::Changed) && reading.was_approved(place, digest) {
+            return false;
+        }
+        let told = matches!(
+            unfit,
+            Some(Unfit::Unpinnable | Unfit::Revoked | Unfit::NotApproved | Unfit::Changed)
+        ) && !held.tells(place, digest);
+        if held.is_restless(server) {
+            return self.restless(held, place);
+        }
+        match unfit {
+            None
+            | Some(Unfit::Identity | Unfit::Quarantined | Unfit::Inconsistent | Unfit::Removed) => {
+                false
+            }
+            Some(_) if told => false,
+            Some(unfit @ (Unfit::Unpinnable | Unfit::Revoked)) => {
+                self.tell(place, unfit.code(), Action::Hold, digest, unfit.note());
+                false
+            }
+            Some(Unfit::NotApproved) => {
+                let action = self.settings.on_new();
+                let mut what = Unfit::NotApproved.note().to_owned();
+                let locked = held.pins.lock.servers.get(server);
+                if let Some(former) = locked.and_then(|l| drift::former_name(l, catalog, offer)) {
+                    let former = ascii(&self.told_name(former));
+                    write!(what, "; it seems to be {former} under another name")
+                        .unwrap_or_default();
+                }
+                self.tell(place, Unfit::NotApproved.code(), action, digest, &what);
+                self.act(held, place, action)
+            }
+            Some(Unfit::Changed) => {
+                let lock = Arc::clone(&held.pins.lock);
+                let versions = lock.servers.get(server);
+                let versions = versions.map_or(&[][..], |locked| locked.versions(kind, name));
+                let drift = drift::nearest(versions, subject, offer.definition());
+                let known = held.pins.volatile.get(place).map_or(&[][..], Vec::as_slice);
+                let members =
+                    || volatile_members(versions, offer.definition(), known, Remade::Reordered);
+                let members = if kind == Kind::Tool { members() } else { Vec::new() };
+                self.drifted(held, place, digest, &Changed { drift, members })
+            }
+        }
+    }
+
+    /// What is done about a definition that is another than was approved.
+    fn drifted(
+        &self,
+        held: &mut Held,
+        place: &Place,
+        digest: Option<Digest>,
+        changed: &Changed<'_>,
+    ) -> bool {
+        let drift = &changed.drift;
+        let changes = &drift.changes;
+        let gravest = changes.iter().map(|change| change.risk).max().unwrap_or(Risk::Other);
+        let actions = changes.iter().map(|change| self.settings.action(change.risk));
+        let action = actions.max().unwrap_or(Action::Hold);
+        let mut what = format!("{} ({} changes)", gravest.as_str(), changes.len());
+        for change in changes.iter().take(TOLD) {
+            let (risk, at) = (change.risk.as_str(), self.told_name(&change.at));
+            write!(what, "; {risk} at `{at}`: {}", change.what).unwrap_or_default();
+        }
+        let is_held = matches!(action, Action::Hold | Action::QuarantineServer);
+        let next = self.volatile_step(place, &changed.members, Remade::Reordered);
+        let next = next.filter(|_| is_held);
+        let next = next.or_else(|| self.next_step(place, Unfit::Changed.code(), action));
+        self.tell_with(place, Unfit::Changed.code(), action, digest, &what, next);
+        match (action, digest) {
+            (Action::Accept | Action::Alert, Some(digest)) => {
+                let within = drift.from.filter(|_| drift.is_within());
+                let approved = within.map(|version| version.definition.clone());
+                let accepted = approved.map(Accepted::within).unwrap_or_default();
+                held.pins.accepted.insert((place.0.clone(), digest), accepted).is_none()
+            }
+            _ => self.act(held, place, action),
+        }
+    }
+
+    fn act(&self, held: &mut Held, place: &Place, action: Action) -> bool {
+        action == Action::QuarantineServer && held.pins.quarantined.insert(place.0.clone())
+    }
+
+    /// Quarantines a server that changes more than anybody reads.
+    fn restless(&self, held: &mut Held, place: &Place) -> bool {
+        let fresh = held.pins.quarantined.insert(place.0.clone());
+        if fresh {
+            let what = "more of it has changed than anybody reads";
+            self.tell(place, Unfit::Quarantined.code(), Action::QuarantineServer, None, what);
+        }
+        fresh
+    }
+
+    /// Approves what is said first, if that is wanted; whether anything was approved.
+    fn trust(
+        &self,
+        held: &mut Held,
+        server: &str,
+        offer: Option<(Kind, &str)>,
+        digest: Option<Digest>,
+        definition: &Fragment,
+    ) -> bool {
+        let room = held.first.len() < OF_ONE && held.closed.is_none();
+        let wanted = self.settings.trust_on_first_use && room;
+        let Some(digest) = digest.filter(|_| wanted) else { return false };
+        let by = Some("first use".into());
+        let version = Version { by, ..Version::new(digest, State::Approved, apart(definition)) };
+        let added = Self::add(held, server, offer, version.clone());
+        if added {
+            held.first.push((
+                server.into(),
+                offer.map(|(kind, name)| (kind, name.into())),
+                version,
+            ));
+            tracing::debug!(server, ?offer, %digest, "approved because it was said first");
+        }
+        added
+    }
+
+    /// Adds what was approved because it was said first to what the lockfile says; whether it says
+    /// so now and did not before. What a person has decided about stays decided.
+    fn add(held: &mut Held, server: &str, offer: Option<(Kind, &str)>, version: Version) -> bool {
+        let lock = Arc::make_mut(&mut held.pins.lock);
+        let locked = lock.servers.entry(server.into()).or_default();
+        let versions = match offer {
+            Some((kind, name)) => locked.offers.entry((kind, name.into())).or_default(),
+            None => &mut locked.server,
+        };
+        match versions.iter_mut().find(|known| known.digest == version.digest) {
+            Some(known) if known.state == State::Pending => *known = version,
+            Some(_) => return false,
+            None => versions.push(version),
+        }
+        true
+    }
+
+    /// Tells of what was approved and is no longer there.
+    fn missing(&self, held: &mut Held, catalog: &Catalog) {
+        let (server, kind) = (catalog.server().as_str(), catalog.kind());
+        let Some(locked) = held.pins.lock.servers.get(server) else { return };
+        // What is shown only to clients that can be asked something is not gone.
+        let lists = held.latest.get(&(server.into(), kind)).map_or(&[][..], Vec::as_slice);
+        let capable = lists.iter().filter(|(_, to)| matches!(to, Audience::Capable(_)));
+        let capable: Vec<Arc<Catalog>> = capable.map(|(list, _)| Arc::clone(list)).collect();
+        let is_listed = |name: &str| {
+            catalog.offer(name).is_some() || capable.iter().any(|list| list.offer(name).is_some())
+        };
+        let approved = |versions: &[Version]| versions.iter().any(|v| v.state == State::Approved);
+        let names: Vec<Box<str>> = locked
+            .offers
+            .iter()
+            .filter(|((of, _), versions)| *of == kind && approved(versions))
+            .map(|((_, name), _)| name.clone())
+            .collect();
+        for name in names {
+            let place: Place = (server.into(), kind, name);
+            // A resource that may be made at run time comes and goes.
+            let goes = held.pins.unfit(server, kind, &place.2, None).is_none();
+            if goes || is_listed(&place.2) {
+                held.told.remove(&(place, None));
+            } else if held.tells(&place, None) {
+                let unfit = Unfit::Removed;
+                self.tell(&place, unfit.code(), Action::Hold, None, unfit.note());
+            }
+        }
+    }
+
+    /// Compares what a server says of itself with what was approved.
+    pub fn note_server(&self, server: &ServerName, said: &Fragment, digest: Option<Digest>) {
+        let name = server.as_str();
+        let approved = |pins: &Pins| {
+            let versions = pins.lock.servers.get(name).map_or(&[][..], |locked| &locked.server);
+            let mut of_digest = versions.iter().filter(|version| Some(version.digest) == digest);
+            of_digest.any(|version| version.state == State::Approved)
+        };
+        if !self.acts() || server.is_reserved() || approved(&self.policy.pins()) {
+            return;
+        }
+        let mut held = self.held();
+        let place: Place = (name.into(), Kind::Method, "".into());
+        if approved(&held.pins) {
+            return;
+        }
+        let locked = held.pins.lock.servers.get(name);
+        let versions = locked.map(|locked| locked.server.clone()).unwrap_or_default();
+        // One for each era that a server speaks.
+        let decided = versions.iter().filter(|version| version.state != State::Pending).count();
+        if decided < 2 && self.trust(&mut held, name, None, digest, said) {
+            self.publish(&held);
+            return;
+        }
+        if !held.tells(&place, digest) {
+            if held.is_restless(name) && self.restless(&mut held, &place) {
+                self.publish(&held);
+            }
+            return;
+        }
+        let revoked = versions
+            .iter()
+            .any(|version| Some(version.digest) == digest && version.state == State::Revoked);
+        if revoked {
+            let unfit = Unfit::Revoked;
+            self.tell(&place, unfit.code(), Action::Hold, digest, unfit.note());
+        } else if versions.iter().any(|version| version.state == State::Approved) {
+            let drift = drift::nearest(&versions, Subject::Server, said.value());
+            let changed = Changed { drift, members: Vec::new() };
+            if self.drifted(&mut held, &place, digest, &changed) {
+                self.publish(&held);
+            }
+        } else {
+            let unfit = Unfit::NotApproved;
+            self.tell(&place, unfit.code(), Action::Hold, digest, unfit.note());
+        }
+    }
+
+    /// One event for one change, in the log and on record.
+    fn tell(
+        &self,
+        place: &Place,
+        code: &'static str,
+        action: Action,
+        digest: Option<Digest>,
+        what: &str,
+    ) {
+        let next = self.next_step(place, code, action);
+        self.tell_with(place, code, action, digest, what, next);
+    }
+
+    /// The same, with what to do `next` about it, which is for the log alone.
+    fn tell_with(
+        &self,
+        place: &Place,
+        code: &'static str,
+        action: Action,
+        digest: Option<Digest>,
+        what: &str,
+        next: Option<String>,
+    ) {
+        let (server, kind, name) = place;
+        let of = match kind {
+            Kind::Method => "what it says of itself".to_owned(),
+            kind => format!("{} {}", kind.as_str(), ascii(&self.told_name(name))),
+        };
+        let done = match action {
+            Action::Accept => "accepted",
+            Action::Alert => "accepted with an alert",
+            Action::Hold => "held",
+            Action::QuarantineServer => "the server is quarantined",
+        };
+        let digest = digest.map(|digest| format!(" {digest}")).unwrap_or_default();
+        let what: String = format!("server `{server}`, {of}: {code}, {done};{digest}; {what}");
+        match next {
+            _ if action == Action::Accept => tracing::info!("{what}"),
+            Some(next) => tracing::warn!("{what}; {next}"),
+            None => tracing::warn!("{what}"),
+        }
+        self.metrics.definition_changes.add(1);
+        self.record("definition", &what);
+    }
+
+    /// What to do about a tool of which `pins.volatile` should name these `members`; nothing where there are none.
+    fn volatile_step(
+        &self,
+        (server, _, name): &Place,
+        members: &[Box<str>],
+        remade: Remade,
+    ) -> Option<String> {
+        if members.is_empty() || !self.has_lockfile() {
+            return None;
+        }
+        let is_shown = |text: &str| self.told_name(text) == text;
+        // What could be a secret is not told.
+        let entry = (is_shown(name) && members.iter().all(|at| is_shown(at)))
+            .then(|| volatile_entry(server, name, members))
+            .flatten();
+        Some(volatile_advice(entry.as_deref(), remade))
+    }
+
+    /// What to do about a definition that is held, where an approval would show it.
+    fn next_step(&self, place: &Place, code: &str, action: Action) -> Option<String> {
+        let is_held = matches!(action, Action::Hold | Action::QuarantineServer);
+        let can_approve = [Unfit::Changed.code(), Unfit::NotApproved.code()].contains(&code);
+        if !is_held || !can_approve || !self.has_lockfile() {
+            return None;
+        }
+        let (server, kind, name) = place;
+        let named = match kind {
+            Kind::Method => named(server, "server"),
+            kind => named(server, &format!("{}/{}", kind.list(), self.told_name(name))),
+        };
+        Some(format!(
+            "`portcullis pin diff` shows it; if it is right, `portcullis pin` proposes it and `portcullis pin approve {named} \
+             --reason TEXT` approves it"
+        ))
+    }
+}
+
+/// What is different about a definition that is not as it was approved.
+struct Changed<'a> {
+    /// The changes, and from what.
+    drift: Drift<'a>,
+    /// What `pins.volatile` would have to name, where only the order within defaults differs.
+    members: Vec<Box<str>>,
+}
+
+/// The line that leaves values of a tool out of the comparison, below `pins: {volatile: …}`. Nothing where a name that
+/// the server chose could be read as something else in YAML.
+#[must_use]
+pub fn volatile_entry(server: &str, tool: &str, members: &[Box<str>]) -> Option<String> {
+    let plain = |text: &str| {
+        text.chars().all(|c| c.is_ascii_alphanumeric() || "_-./~$".contains(c))
+            && text.contains(|c: char| c.is_ascii_alphabetic())
+    };
+    let is_plain = plain(tool) && members.iter().all(|at| plain(at));
+    is_plain.then(|| {
+        format!("- {{server: {server}, tool: '{tool}', members: [{}]}}", members.join(", "))
+    })
+}
+
+/// What to do about a tool of which only defaults differ that its server makes anew at every start.
+#[must_use]
+pub fn volatile_advice(entry: Option<&str>, remade: Remade) -> String {
+    let why = match remade {
+        Remade::Reordered => "only the order within defaults differs from what was approved",
+        Remade::Returned => "only defaults differ from what was approved, and they have come back",
+    };
+    let how = match entry {
+        Some(entry) => format!("write `{entry}` under `volatile` of `pins`"),
+        None => "name these defaults of it in `pins.volatile`".to_owned(),
+    };
+    format!(
+        "{why}: where its server makes them anew at every start, no approval lasts; {how} instead of the one that may be there, \
+         which leaves them out of the comparison"
+    )
+}
+
+/// The names of tools and prompts of which a definition is approved.
+fn approved(lock: &Lock) -> BTreeSet<Arc<str>> {
+    let offers = lock.servers.values().flat_map(|locked| &locked.offers);
+    let is_named = |kind: Kind| matches!(kind, Kind::Tool | Kind::Prompt);
+    let is_approved =
+        |versions: &[Version]| versions.iter().any(|one| one.state == State::Approved);
+    let found = offers.filter(|((kind, _), versions)| is_named(*kind) && is_approved(versions));
+    found.map(|((_, name), _)| Arc::from(&**name)).collect()
+}
+
+/// How many definitions of each server are in which state.
+fn counted(lock: &Lock) -> Vec<Pinned> {
+    let states = [State::Approved, State::Pending, State::Revoked];
+    let mut pinned = Vec::new();
+    for (server, locked) in &lock.servers {
+        let versions = locked.offers.values().flatten();
+        let count =
+            |state| versions.clone().filter(|version| version.state == state).count() as u64;
+        pinned.extend(states.map(|state| Pinned {
+            server: server.clone(),
+            state,
+            count: count(state),
+        }));
+    }
+    pinned
+}
+
+/// The command with which a finding is accepted that is a false alarm. `thing`: `tools/NAME`, or `server` for what
+/// the server says of itself.
+#[must_use]
+pub fn acceptance(server: &str, thing: &str, detector: Detector) -> String {
+    let named = named(server, thing);
+    format!("portcullis pin approve {named} --accept {} --reason TEXT", detector.name())
+}
+
+/// How `pin approve` names a thing: `tools/NAME`, or `server` for what the server says of itself.
+fn named(server: &str, thing: &str) -> String {
+    // A name that a server chose is pasted into a shell, where a tool is told from a prompt by its first part.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:".contains(c);
+    let tool = thing.strip_prefix("tools/").filter(|name| !name.contains('/'));
+    match thing {
+        "server" => format!("{server} --itself"),
+        thing if thing.chars().all(plain) => format!("{server}/{}", tool.unwrap_or(thing)),
+        _ => "SERVER/NAME".to_owned(),
+    }
+}
+
+/// An accepted finding, for the record.
+fn accepted(
+    server: &str,
+    offer: Option<(Kind, &str)>,
+    version: &Version,
+    exception: &Exception,
+) -> String {
+    let of = match offer {
+        None => "what it says of itself".to_owned(),
+        Some((kind, name)) => format!("{} {}", kind.as_str(), ascii(name)),
+    };
+    let Exception { finding, by, at, reason } = exception;
+    let (digest, finding) = (version.digest, finding.name());
+    let (by, at, reason) = (ascii(by), ascii(at), ascii(reason));
+    format!("server `{server}`, {of}: {finding} accepted; {digest}; by {by} at {at}: {reason}")
+}
+
+/// What is different about a server that is not the one that was approved, and what to do.
+fn changed_identity(server: &str, approved: &str, found: &str) -> String {
+    // The names in it are of the configuration and of files: they are shown whole, because digests stand at the end.
+    let shown = |text: &str| text.escape_debug().to_string();
+    let program = |text: &str| text.split_once(" running ").map(|(program, _)| program.to_owned());
+    let only = match (program(approved), program(found)) {
+        (Some(one), Some(other)) if one == other => {
+            " (the program is the same; a script or package that its `args` name has changed)"
+        }
+        _ => "",
+    };
+    format!(
+        "server `{server}`: {}{only}; approved was `{}`, found was `{}`; if the change is right, run `portcullis pin \
+         approve --server {server} --identity`",
+        Unfit::Identity,
+        shown(approved),
+        shown(found),
+    )
+}
+
+/// A name that a peer chose, for people to read.
+fn ascii(text: &str) -> String {
+    let mut out = Vec::new();
+    write_ascii(&mut out, text.get(..text.floor_char_boundary(256)).unwrap_or_default());
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// A definition apart from the answer it was read from, which would be kept with it.
+fn apart(definition: &Fragment) -> Fragment {
+    let text = Bytes::copy_from_slice(definition.value().raw().as_bytes());
+    match Document::parse(text, &Bounds::ANSWER) {
+        Ok(document) => Fragment::whole(Arc::new(document)),
+        // INVARIANT: it was read by the same reader within the same bounds.
+        Err(_) => definition.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use policy::json::{Bounds, Document};
+    use policy::name::ServerName;
+    use policy::offer::{Catalog, Kind, Offer};
+
+    use super::{Audience, Held, Keeper, LISTS, LISTS_BYTES};
+
+    /// A list with one prompt, which takes about so many bytes.
+    fn list(name: usize, bytes: usize) -> Arc<Catalog> {
+        // A number and the comma after it are two bytes of text, and sixteen of the index.
+        let text = format!(r#"{{"name":"p{name}","x":[{}0]}}"#, "0,".repeat(bytes / 18));
+        let document = Arc::new(Document::parse(text.into(), &Bounds::ANSWER).unwrap());
+        let offer = Offer::read(Kind::Prompt, document.root(), &document).unwrap();
+        Arc::new(Catalog::new(ServerName::parse("up").unwrap(), Kind::Prompt, vec![offer]))
+    }
+
+    #[test]
+    fn the_lists_of_callers_that_are_compared_have_a_bound_in_number_and_in_bytes() {
+        let mut held = Held::default();
+        let mut after = |name: usize, bytes: usize, audience: Audience| {
+            Keeper::remember(&mut held, &list(name, bytes), audience);
+            held.latest.values().map(Vec::len).sum::<usize>()
+        };
+        assert_eq!(after(0, 10, Audience::All), 1);
+        for name in 1..20 {
+            assert_eq!(after(name, 10, Audience::Caller), (name + 1).min(LISTS));
+        }
+        assert_eq!(after(19, 10, Audience::Caller), LISTS, "the same again");
+        // Two of these do not fit; that of everybody stays.
+        assert_eq!(after(30, LISTS_BYTES / 2 + 1, Audience::Caller), LISTS);
+        assert_eq!(after(31, LISTS_BYTES / 2 + 1, Audience::Caller), 2);
+        assert_eq!(after(32, LISTS_BYTES + 1, Audience::Caller), 2);
+        assert_eq!(after(33, 10, Audience::Caller), 2);
+    }
+}

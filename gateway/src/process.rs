@@ -1,0 +1,5 @@
+//! Programs that the gateway starts: their sandbox, their ancestry, and the files that their arguments name.
+
+pub mod ancestry;
+pub mod sandbox;
+pub mod scripts;

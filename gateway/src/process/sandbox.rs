@@ -1,0 +1,1310 @@
+//! What a program behind the gateway can do: read and write where it may, reach what it may, and nothing
+//! that changes the machine (control C28).
+//!
+//! The gateway starts itself with [`VERB`], which gives up rights and then becomes the program: nothing
+//! has to be undone, and nothing of it runs between `fork` and `exec` of the gateway. Landlock bounds
+//! files and TCP, seccomp takes system calls and sockets away that no server needs, `no_new_privs` makes both hold for
+//! whatever the program starts, and limits bound what it uses. A privileged user keeps of its rights [`KEPT`]
+//! alone.
+//!
+//! Every program, also one without a sandbox, has a session of its own, so that it has no terminal. A server is
+//! started by a process that stays with it and ends all of its processes when it ends: see [`supervised`].
+//!
+//! A program for which nothing is configured can reach everything but the gateway: see [`Plan::usual`].
+
+mod around;
+mod closed;
+mod supervisor;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort,
+    PathBeneath, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError,
+    RulesetStatus, Scope,
+};
+use rustix::fs::access;
+use rustix::process::{
+    DumpableBehavior, Pid, Resource, Rlimit, Signal, geteuid, set_dumpable_behavior,
+    set_parent_process_death_signal, setrlimit, setsid,
+};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
+    remove_capability_from_bounding_set, set_capabilities,
+};
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, TargetArch, apply_filter, sock_filter,
+};
+use serde::{Deserialize, Serialize};
+
+use self::around::{Access, Around, is_of_the_system};
+pub use self::closed::{Closed, Refused};
+use crate::base::error_chain::Chain;
+
+/// The verb of the command line that becomes a program.
+pub const VERB: &str = "__sandbox";
+/// The verb of the command line that starts a program and stays with it.
+pub const SUPERVISOR: &str = "__supervise";
+/// The exit code when the sandbox cannot be had, as of a command that cannot be run.
+pub const REFUSED: u8 = 126;
+
+/// What every program may read, where it is there: its loader, its libraries and what names are looked
+/// up with.
+const USUAL: [&str; 20] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/lib32",
+    "/etc/ld.so.cache",
+    "/etc/ssl",
+    "/etc/pki",
+    "/etc/ca-certificates",
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/localtime",
+    "/etc/alternatives",
+    "/proc/self",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/sys/fs/cgroup",
+];
+/// Devices that it may read and write.
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// System calls that no server needs: those that look into or change other processes, change the machine
+/// or its view of files, load code into the kernel, or are known for what was done with them.
+const TAKEN: [i64; 45] = [
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    KEXEC_FILE_LOAD,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_syslog,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
+];
+/// `kexec_file_load`, which `libc` does not name for every target that the gateway is built for.
+const KEXEC_FILE_LOAD: i64 = if cfg!(target_arch = "x86_64") { 320 } else { 294 };
+/// What `clone` makes besides a process: the namespaces of `unshare`.
+const NAMESPACES: [libc::c_int; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+/// The bit that the numbers of the x32 ABI have. Linux says of such a call that it is one of x86-64, and it
+/// does the same as the call without the bit.
+const X32: u32 = 0x4000_0000;
+
+/// Those of them that ordinary programs need for processes and users of their own: debuggers and
+/// browsers. They do not reach the gateway: Landlock keeps a program from looking into processes that are
+/// not its own, and the gateway cannot be looked into by processes of its user. With `unshare` goes `clone`
+/// with new namespaces.
+const SPARED: [i64; 5] = [
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_unshare,
+    libc::SYS_chroot,
+];
+
+/// Calls that change how a process runs, by the id of the process or thread in the first argument. With them a
+/// program could slow down or stop any process of its user, which Landlock does not prevent, so they are left for
+/// the caller itself (0). A filter cannot tell the caller's other threads from threads of other processes.
+const BY_PROCESS: [i64; 6] = [
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+];
+/// The same for calls whose first argument is a kind of id and whose second is the id: with the kind that means
+/// one process (`PRIO_PROCESS`, `IOPRIO_WHO_PROCESS`). A group may be one that the gateway is in, and a user is
+/// the gateway's.
+const BY_KIND: [(i64, u64); 2] = [(libc::SYS_setpriority, 0), (libc::SYS_ioprio_set, 1)];
+
+/// Calls that change the mode, the owner or the attributes of the file that a path leads to. Landlock does not
+/// govern them, so they reach files that a program cannot open; those that take an open file reach only what
+/// Landlock lets it open, and are left to it.
+const BY_PATH: [i64; 10] = [
+    libc::SYS_fchmodat,
+    FCHMODAT2,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    SETXATTRAT,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    REMOVEXATTRAT,
+    FILE_SETATTR,
+];
+/// Those that only older architectures have.
+#[cfg(target_arch = "x86_64")]
+const BY_PATH_OF_OLD: [i64; 3] = [libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown];
+/// Those that only older architectures have.
+#[cfg(not(target_arch = "x86_64"))]
+const BY_PATH_OF_OLD: [i64; 0] = [];
+/// Calls that `libc` does not name for every target. Their numbers are the same on all architectures.
+const FCHMODAT2: i64 = 452;
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
+const FILE_SETATTR: i64 = 469;
+
+/// What a program that is run by root keeps of its rights (`capabilities(7)`). Everything else is taken away, also
+/// what kernels have that are newer than this list:
+///
+/// * `CAP_DAC_OVERRIDE`: it opens files of other users, such as those of a volume that a container was given, as far
+///   as Landlock lets it;
+/// * `CAP_SETUID`, `CAP_SETGID`: it can become another user and so give up being root (`setpriv`, `runuser`, `gosu`).
+///
+/// Without `CAP_NET_RAW` it hears nothing of what others say on the network of this machine, without
+/// `CAP_NET_ADMIN` it changes no address, route or filter, and without `CAP_SYS_PTRACE`, `CAP_PERFMON` and
+/// `CAP_SYS_ADMIN` Linux does not show it the environment of other processes.
+const KEPT: CapabilitySet =
+    CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::SETUID).union(CapabilitySet::SETGID);
+
+/// The families of sockets that a program may have (`address_families(7)`). Of `AF_NETLINK` there is only
+/// `NETLINK_ROUTE`, with which libraries read addresses and routes (`getifaddrs`); to change them takes
+/// `CAP_NET_ADMIN`.
+const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+/// The types of sockets of the Internet that it may have: raw ones and those of packets are not among them.
+const TYPES: [libc::c_int; 2] = [libc::SOCK_STREAM, libc::SOCK_DGRAM];
+/// The types of pairs of sockets (`socketpair`) that a program without a network may have: their ends stay connected to
+/// each other.
+const PAIRS: [libc::c_int; 2] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
+/// The bits of the second argument of `socket` that say the type; others say how the descriptor is opened.
+const TYPE_BITS: u64 = 0xf;
+/// The protocols of the Internet that it may have where it reaches ports by TCP alone: Landlock governs connections
+/// of TCP, and neither those of SCTP nor, in some kernels, those of MPTCP.
+const PROTOCOLS: [libc::c_int; 5] = [
+    libc::IPPROTO_IP,
+    libc::IPPROTO_TCP,
+    libc::IPPROTO_UDP,
+    libc::IPPROTO_ICMP,
+    libc::IPPROTO_ICMPV6,
+];
+/// Calls that connect and send at once where `MSG_FASTOPEN` is among their flags, and which argument these are.
+/// Landlock governs `connect`.
+const FAST_OPEN: [(i64, u8); 3] =
+    [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)];
+
+/// What of `ioctl` is refused, by its second argument (`asm-generic/ioctls.h`, the same on the architectures that the
+/// gateway is built for): `TIOCSTI`, which types into a terminal, and `TIOCLINUX`, which pastes into a console. The
+/// kernel reads the lower half of the argument alone, and so does the filter.
+const TYPING: [u64; 2] = [0x5412, 0x541c];
+
+/// Whether this process is the gateway's own program, whose verbs start programs.
+static IS_GATEWAY: AtomicBool = AtomicBool::new(false);
+
+/// Folders that are told of in which a program can make nothing new.
+const TOLD: usize = 16;
+/// Names that are tried for a folder for temporary files.
+const FOLDERS: usize = 8;
+/// Folders in which package runners keep what they fetch, in the home of the user.
+const CACHES: [&str; 4] = [".cache", ".config", ".local", ".npm"];
+
+/// Keeps what this process holds in memory from others: no process of the same user can read its memory or
+/// its environment, attach to it, or find it in a core file. Called first of all, while nothing that could
+/// look has been started by us. Programs that are started later are started by verbs of this program.
+///
+/// The secrets that the gateway was started with stand in its memory in any case, so its environment is
+/// not wiped besides: who can read the one can read the other. A process with `CAP_SYS_PTRACE`, such as one
+/// of root, can read both; a sandbox takes that right away.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn conceal() -> io::Result<()> {
+    IS_GATEWAY.store(true, Ordering::Relaxed);
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    let core = Rlimit { current: Some(0), maximum: Some(0) };
+    setrlimit(Resource::Core, core)?;
+    Ok(())
+}
+
+/// What is said of the folders of [`Plan::sealed`], after the names of those that it is about; nothing where there are none.
+#[must_use]
+pub fn shown(sealed: &[PathBuf]) -> Option<String> {
+    let names: Vec<_> = sealed.iter().map(|folder| format!("`{}`", folder.display())).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "can change what it may and make files in every folder that has none of the gateway's own in it or below, but \
+             can make no new file directly in {}, as is meant; if it has to, give it a folder of its own there: \
+             docs/sandbox.md, \"A folder to write in\"",
+            names.join(", ")
+        )
+    })
+}
+
+/// The same of several servers, each with its plan, as sentences: what is said of more than one is said once, with all their
+/// names.
+#[must_use]
+pub fn shown_together<'a>(plans: impl Iterator<Item = (&'a str, &'a Plan)>) -> Vec<String> {
+    let mut together: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, plan) in plans {
+        if let Some(said) = shown(&plan.sealed()) {
+            together.entry(said).or_default().push(format!("`{name}`"));
+        }
+    }
+    let sentence = |(said, names): (String, Vec<String>)| match &names[..] {
+        [only] => format!("the server {only} {said}"),
+        all => format!("each of the servers {} {said}", all.join(", ")),
+    };
+    together.into_iter().map(sentence).collect()
+}
+
+/// Why the gateway is not to run as root; nothing where it does not.
+#[must_use]
+pub fn privileged() -> Option<&'static str> {
+    geteuid().is_root().then_some(
+        "the gateway runs as root: do not run it as root, but as a user of its own, so that a program without a sandbox \
+         cannot read its memory",
+    )
+}
+
+/// What of the files of this machine a program may open; never the gateway's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Files {
+    /// What every program needs, and what is listed.
+    Listed,
+    /// Everything that the user may.
+    Any,
+}
+
+/// What a program may reach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Network {
+    /// Nothing, nor the sockets of other processes that have a path.
+    None,
+    /// These ports by TCP, wherever they are; names can be looked up.
+    Ports(Vec<u16>),
+    /// Everything.
+    Any,
+}
+
+/// What a program may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// It is not started where that cannot be enforced.
+    pub required: bool,
+    /// What it may open of the files of this machine.
+    pub rest: Files,
+    /// What it may read and run, besides what every program may.
+    pub read: Vec<PathBuf>,
+    /// What it may read and write.
+    pub write: Vec<PathBuf>,
+    /// What it cannot open, wherever it is listed: the gateway's own files.
+    pub hidden: Vec<PathBuf>,
+    /// What it cannot change, wherever it is listed.
+    pub fixed: Vec<PathBuf>,
+    /// What it may reach.
+    pub network: Network,
+    /// Bytes of memory of each of its processes.
+    pub memory: Option<u64>,
+    /// Processes and threads of its user.
+    pub processes: Option<u64>,
+    /// Files each of its processes has open.
+    pub files: Option<u64>,
+}
+
+/// Why a sandbox cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// The kernel does not do it.
+    #[error("Landlock cannot be set up")]
+    Landlock(#[from] RulesetError),
+    /// A path cannot be opened.
+    #[error("`{0}` cannot be opened")]
+    Path(PathBuf, #[source] io::Error),
+    /// Rights of a privileged user cannot be taken away.
+    #[error("privileges cannot be given up")]
+    Privileges(#[source] rustix::io::Errno),
+    /// The kernel does it in part.
+    #[error("the kernel enforces it in part")]
+    Partial,
+    /// The filter of system calls cannot be had.
+    #[error("seccomp: {0}")]
+    Seccomp(String),
+    /// A limit cannot be set.
+    #[error("a limit cannot be set")]
+    Limit(#[source] rustix::io::Errno),
+    /// It would stay in the session of what has started it.
+    #[error("the program cannot have a session of its own")]
+    Session(#[source] rustix::io::Errno),
+    /// The program cannot be started.
+    #[error("the program `{0}` cannot be started")]
+    Start(String, #[source] io::Error),
+    /// The program cannot be started because its sandbox does not open it, or what it is run by.
+    #[error(
+        "the program `{0}` cannot be run inside its sandbox; list its folder, and that of its interpreter, under \
+         `sandbox: {{read: [..]}}`"
+    )]
+    Closed(String, #[source] io::Error),
+}
+
+impl Plan {
+    /// For a program for which nothing is configured: it can reach what the user can, but not the gateway's
+    /// own files, nor other processes, nor what changes the machine; as far as the kernel can enforce it.
+    #[must_use]
+    pub const fn usual() -> Self {
+        Self {
+            required: false,
+            rest: Files::Any,
+            read: Vec::new(),
+            write: Vec::new(),
+            hidden: Vec::new(),
+            fixed: Vec::new(),
+            network: Network::Any,
+            memory: None,
+            processes: None,
+            files: None,
+        }
+    }
+
+    /// The same plan, that keeps `hidden` and `fixed` back, whatever is open or listed.
+    pub fn keep_back(&mut self, hidden: &[PathBuf], fixed: &[PathBuf]) {
+        self.hidden.extend_from_slice(hidden);
+        self.fixed.extend_from_slice(fixed);
+    }
+
+    /// Whether it keeps everything back that `other` does.
+    #[must_use]
+    pub fn protects_all_of(&self, other: &Self) -> bool {
+        other.hidden.iter().all(|path| self.hidden.contains(path))
+            && other
+                .fixed
+                .iter()
+                .chain(&other.hidden)
+                .all(|path| self.fixed.contains(path) || self.hidden.contains(path))
+    }
+
+    /// Whether it is `other`, but for what is kept back.
+    #[must_use]
+    pub fn allows_the_same(&self, other: &Self) -> bool {
+        let rest = |plan: &Self| Self { hidden: Vec::new(), fixed: Vec::new(), ..plan.clone() };
+        rest(self) == rest(other)
+    }
+
+    /// Whether `path`, which is listed to be read, or to be changed too, is kept back all the same.
+    #[must_use]
+    pub fn keeps_back(&self, path: &Path, changed: bool) -> bool {
+        let access = if changed { Access::Full } else { Access::Read };
+        self.around().left(path, access) != Some(access)
+    }
+
+    /// A path that is listed and is not there.
+    ///
+    /// # Errors
+    /// When there is one: the first of them.
+    pub fn present(&self) -> Result<(), SandboxError> {
+        let absent = |path: &PathBuf| {
+            fs::metadata(path).err().map(|error| SandboxError::Path(path.clone(), error))
+        };
+        self.read.iter().chain(&self.write).find_map(absent).map_or(Ok(()), Err)
+    }
+
+    /// Folders in which the program could make files if none of the gateway's own files were in them or
+    /// below them, and now cannot. In order, and no more than [`TOLD`] of them.
+    #[must_use]
+    pub fn sealed(&self) -> Vec<PathBuf> {
+        let around = self.around();
+        let listed: Vec<_> = self.write.iter().map(|path| around::real(path)).collect();
+        let open = |folder: &Path| match self.rest {
+            Files::Any => !is_of_the_system(folder),
+            Files::Listed => listed.iter().any(|path| folder.starts_with(path)),
+        };
+        // Where the user may make nothing there is nothing to miss.
+        let writable = |folder: &Path| access(folder, rustix::fs::Access::WRITE_OK).is_ok();
+        let folders = around.on_the_way().into_iter();
+        folders.filter(|folder| open(folder) && writable(folder)).take(TOLD).collect()
+    }
+
+    /// Whether this kernel can enforce it; nothing is given up.
+    ///
+    /// # Errors
+    /// When it cannot, or only in part.
+    pub fn check(&self) -> Result<(), SandboxError> {
+        // What is open makes no difference to what the kernel can do.
+        self.ruleset(true, &self.around())?;
+        filter(self)?;
+        self.present()
+    }
+
+    /// Gives up what it does not say, and becomes the program. Says what could not be given up.
+    fn become_program(
+        &self,
+        command: &str,
+        args: &[OsString],
+        complain: impl Fn(&str),
+    ) -> Result<Infallible, SandboxError> {
+        for (resource, limit) in [
+            (Resource::As, self.memory),
+            (Resource::Nproc, self.processes),
+            (Resource::Nofile, self.files),
+            // What a program leaves when it falls over may have secrets in it.
+            (Resource::Core, Some(0)),
+        ] {
+            let Some(limit) = limit else { continue };
+            let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
+            setrlimit(resource, limit).map_err(SandboxError::Limit)?;
+        }
+        let mut program = Command::new(command);
+        let around = self.around();
+        match self.own_folders(&around) {
+            Ok(folder) => {
+                program.envs(folder.map(|folder| ("TMPDIR", folder)));
+            }
+            Err(folder) => complain(&format!(
+                "no folder for temporary files could be made in `{}`, where the gateway's own files are: set `TMPDIR` \
+                 in `env` to a folder that the program can write",
+                folder.display()
+            )),
+        }
+        // What was made for it has to be seen.
+        let around = self.opened(around);
+        for folder in &around.crowded {
+            complain(&format!("`{}` has too many entries; not all are open", folder.display()));
+        }
+        let runnable = is_runnable(command);
+        match self.enforce(&around) {
+            Ok(()) => {}
+            Err(error) if self.required => return Err(error),
+            Err(error) => complain(&format!("the sandbox is not complete: {}", Chain(&error))),
+        }
+        let error = program.args(args).exec();
+        // One that could be run a moment ago is kept from it by what was given up since.
+        Err(if runnable && error.kind() == io::ErrorKind::PermissionDenied {
+            SandboxError::Closed(command.to_owned(), error)
+        } else {
+            SandboxError::Start(command.to_owned(), error)
+        })
+    }
+
+    /// What is kept back of the machine's files.
+    fn around(&self) -> Around {
+        let mut fixed = self.fixed.clone();
+        fixed.extend(std::env::current_exe());
+        Around::new(&self.hidden, &fixed, geteuid().is_root())
+    }
+
+    /// The same, with what is open now.
+    fn opened(&self, mut around: Around) -> Around {
+        match self.rest {
+            Files::Any => around.look(),
+            Files::Listed => {
+                USUAL.iter().for_each(|path| around.open(Path::new(path), Access::Read));
+            }
+        }
+        self.read.iter().for_each(|path| around.open(path, Access::Read));
+        self.write.iter().for_each(|path| around.open(path, Access::Full));
+        around
+    }
+
+    /// Where nothing new can be made in the folder for temporary files, a folder in it for programs; and in a
+    /// home likewise those of package runners. The folder for temporary files where none could be had.
+    fn own_folders(&self, around: &Around) -> Result<Option<PathBuf>, PathBuf> {
+        let opens = |folder: &Path| {
+            self.rest == Files::Any || self.write.iter().any(|path| folder.starts_with(path))
+        };
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        if let Some(home) = home.filter(|home| opens(home) && around.is_on_the_way(home)) {
+            // One that is there already is what is wanted; without one a program may get by.
+            CACHES.iter().for_each(|name| drop(private().create(home.join(name))));
+        }
+        let temporary = std::env::temp_dir();
+        if !opens(&temporary) || !around.is_on_the_way(&temporary) {
+            return Ok(None);
+        }
+        let user = geteuid().as_raw();
+        // The first name may be taken by somebody else.
+        let names = (0..FOLDERS).map(|n| match n {
+            0 => format!("portcullis-programs-{user}"),
+            n => format!("portcullis-programs-{user}-{n}"),
+        });
+        let found = names.map(|name| temporary.join(name)).find(|folder| is_made(folder, user));
+        found.map(Some).ok_or(temporary)
+    }
+
+    /// Gives up everything that can be given up, and says what could not be.
+    fn enforce(&self, around: &Around) -> Result<(), SandboxError> {
+        // Each is done whether or not the others could be: what runs all the same runs with less. What is not
+        // there is not opened.
+        let (present, filter) = (self.present(), filter(self));
+        let given_up = [
+            give_up_privileges(),
+            self.restrict(around),
+            filter.and_then(|filter| applied(&filter)),
+            present,
+        ];
+        given_up.into_iter().collect()
+    }
+
+    fn restrict(&self, around: &Around) -> Result<(), SandboxError> {
+        let status = self.ruleset(self.required, around)?.restrict_self()?;
+        match status.ruleset {
+            RulesetStatus::FullyEnforced => Ok(()),
+            // What is newer than what has to be enforced may be missing.
+            RulesetStatus::PartiallyEnforced if self.required => Ok(()),
+            RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {
+                Err(SandboxError::Partial)
+            }
+        }
+    }
+
+    fn ruleset(&self, required: bool, around: &Around) -> Result<RulesetCreated, SandboxError> {
+        let level = if required { CompatLevel::HardRequirement } else { CompatLevel::BestEffort };
+        // Linux 6.7: files, and TCP. What came later is taken where it is there.
+        let mut ruleset = Ruleset::default()
+            .set_compatibility(level)
+            .handle_access(AccessFs::from_all(ABI::V4))?;
+        if self.network != Network::Any {
+            ruleset = ruleset.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?;
+        }
+        // An abstract socket is a part of the network that ordinary programs use.
+        let scope: BitFlags<Scope> = match (&self.rest, &self.network) {
+            (Files::Any, Network::Any) => BitFlags::from(Scope::Signal),
+            (Files::Any | Files::Listed, _) => Scope::AbstractUnixSocket | Scope::Signal,
+        };
+        let mut created = ruleset
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(ABI::V5))?
+            .scope(scope)?
+            .create()?
+            .set_compatibility(CompatLevel::BestEffort);
+        let read = AccessFs::from_read(ABI::V5);
+        for (path, access) in &around.rules {
+            let access: BitFlags<AccessFs> = match access {
+                Access::List => BitFlags::from(AccessFs::ReadDir),
+                Access::Read => read,
+                Access::Full => AccessFs::from_all(ABI::V5),
+            };
+            created = allow(created, path, access)?;
+        }
+        if self.rest == Files::Listed {
+            for path in DEVICES {
+                let access = AccessFs::ReadFile | AccessFs::WriteFile;
+                created = allow(created, Path::new(path), access)?;
+            }
+        }
+        if let Network::Ports(ports) = &self.network {
+            for port in ports {
+                created = created.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+            }
+        }
+        Ok(created)
+    }
+}
+
+/// With which rights a program is started. It is told to the process that starts it as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Confinement {
+    /// With the gateway's.
+    None,
+    /// With those of a sandbox.
+    Plan(Box<Plan>),
+}
+
+impl Confinement {
+    /// Of a server with this sandbox.
+    #[must_use]
+    pub fn of(plan: Option<&Plan>) -> Self {
+        plan.map_or(Self::None, |plan| Self::Plan(Box::new(plan.clone())))
+    }
+
+    /// Reads what another process of the gateway has written into the command line.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        #[expect(clippy::disallowed_methods, reason = "our own words, from our own process")]
+        serde_json::from_str(text).ok()
+    }
+
+    /// Takes a session of its own, gives up what is not allowed, and becomes the program. Says what could not be
+    /// given up. The program ends with the process that has started it.
+    ///
+    /// # Errors
+    /// When it cannot, and has to; or when the program cannot be started.
+    pub fn become_program(
+        &self,
+        command: &str,
+        args: &[OsString],
+        complain: impl Fn(&str),
+    ) -> Result<Infallible, SandboxError> {
+        setsid().map_err(SandboxError::Session)?;
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(SandboxError::Session)?;
+        match self {
+            Self::Plan(plan) => plan.become_program(command, args, complain),
+            Self::None => {
+                let error = Command::new(command).args(args).exec();
+                Err(SandboxError::Start(command.to_owned(), error))
+            }
+        }
+    }
+
+    /// The words behind a verb that start `command` so.
+    fn line(&self, command: &OsStr, args: &[String]) -> io::Result<Vec<OsString>> {
+        let own = serde_json::to_string(self).map_err(io::Error::other)?;
+        let mut line: Vec<OsString> = vec![own.into(), "--".into(), command.into()];
+        line.extend(args.iter().map(OsString::from));
+        Ok(line)
+    }
+}
+
+/// What starts `command` as a server, with a process that stays with it until none of its processes is left, and ends
+/// them when it ends or this process does. SIGTERM to that process is one to the program, and SIGQUIT ends all.
+///
+/// # Errors
+/// When this program does not know where it is.
+pub fn supervised(plan: Option<&Plan>, command: &str, args: &[String]) -> io::Result<Command> {
+    let mut started = Command::new(own_program()?);
+    started.arg(SUPERVISOR).arg(std::process::id().to_string());
+    started.args(Confinement::of(plan).line(command.as_ref(), args)?);
+    Ok(started)
+}
+
+/// What starts `command` with the gateway's rights and without its terminal, in a process group of its own.
+///
+/// # Errors
+/// When this program does not know where it is.
+pub fn detached(command: &Path, args: &[String]) -> io::Result<Command> {
+    if !IS_GATEWAY.load(Ordering::Relaxed) {
+        // Another program that uses this library has no such verb.
+        let mut started = Command::new(command);
+        started.args(args).process_group(0);
+        return Ok(started);
+    }
+    let mut started = Command::new(own_program()?);
+    started.arg(VERB).args(Confinement::None.line(command.as_os_str(), args)?);
+    Ok(started)
+}
+
+/// Does what [`SUPERVISOR`] asks for, with the words behind it; the exit code of the program.
+///
+/// # Errors
+/// When the program cannot be started, or would not be under control.
+pub fn supervise(mut line: impl Iterator<Item = OsString>) -> io::Result<u8> {
+    let gateway = line.next().and_then(|id| id.to_str()?.parse().ok()).and_then(Pid::from_raw);
+    let gateway = gateway.ok_or(io::ErrorKind::InvalidInput)?;
+    let mut program = Command::new(own_program()?);
+    program.arg(VERB).args(line);
+    supervisor::supervise(gateway, program)
+}
+
+/// The program that runs, also where its file has been replaced since.
+fn own_program() -> io::Result<PathBuf> {
+    let own = Path::new("/proc/self/exe");
+    if own.exists() { Ok(own.to_owned()) } else { std::env::current_exe() }
+}
+
+/// Whether a program with [`Files::Any`] may change `path` only if it is listed: it is of the system, or a device.
+pub(crate) fn is_listed_apart(path: &Path) -> bool {
+    is_of_the_system(path) || path.starts_with("/dev")
+}
+
+/// Opens `path` itself, if it is there: it may have become a link since it was looked at.
+fn allow(
+    ruleset: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, SandboxError> {
+    let flags = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let opened: io::Result<(File, fs::Metadata)> =
+        opened.and_then(|file| file.metadata().map(|metadata| (file, metadata)));
+    let Ok((file, metadata)) = opened else { return Ok(ruleset) };
+    if metadata.file_type().is_symlink() {
+        return Ok(ruleset);
+    }
+    // What makes sense for folders alone makes none for a file.
+    let access = if metadata.is_dir() { access } else { access & AccessFs::from_file(ABI::V5) };
+    if access.is_empty() {
+        return Ok(ruleset);
+    }
+    Ok(ruleset.add_rule(PathBeneath::new(file, access))?)
+}
+
+/// Whether the user may run `command`, which is looked for in `PATH` if it is a mere name.
+fn is_runnable(command: &str) -> bool {
+    let may = |path: &Path| access(path, rustix::fs::Access::EXEC_OK).is_ok();
+    if command.contains('/') {
+        return may(Path::new(command));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| may(&folder.join(command)))
+}
+
+/// What makes a folder that nobody else can look into.
+fn private() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.mode(0o700);
+    builder
+}
+
+/// Makes `folder` for `user` alone. One that is there is taken if nobody else could have put anything in it,
+/// and closed to others.
+fn is_made(folder: &Path, user: u32) -> bool {
+    drop(private().create(folder));
+    let closed = || -> io::Result<bool> {
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let found = OpenOptions::new().read(true).custom_flags(flags).open(folder)?;
+        let metadata = found.metadata()?;
+        if metadata.uid() != user || metadata.mode() & 0o022 != 0 {
+            return Ok(false);
+        }
+        found.set_permissions(fs::Permissions::from_mode(0o700))?;
+        Ok(true)
+    };
+    closed().unwrap_or(false)
+}
+
+/// Takes away what no program needs of the rights of a privileged user, also from what it starts: everything but
+/// [`KEPT`] from the bounding set, which a program of root gets its rights from, and from those in force; and
+/// all that is inheritable. What is not inheritable is not ambient either (`capabilities(7)`).
+fn give_up_privileges() -> Result<(), SandboxError> {
+    let bounded = if geteuid().is_root() { bound_privileges() } else { Ok(()) };
+    // Another user has rights if the gateway was started with ambient ones.
+    let given_up = capabilities(None).and_then(|held| {
+        let (effective, permitted) = (held.effective & KEPT, held.permitted & KEPT);
+        let inheritable = CapabilitySet::empty();
+        set_capabilities(None, CapabilitySets { effective, permitted, inheritable })
+    });
+    bounded.and(given_up).map_err(SandboxError::Privileges)
+}
+
+/// Takes everything but [`KEPT`] away from the bounding set.
+fn bound_privileges() -> rustix::io::Result<()> {
+    let single = (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit));
+    // A kernel that does not know one does not give it either.
+    let held = |one: &CapabilitySet| capability_is_in_bounding_set(*one).unwrap_or(false);
+    let taken = single.filter(|one| !KEPT.contains(*one)).filter(held);
+    let results: Vec<_> = taken.map(remove_capability_from_bounding_set).collect();
+    results.into_iter().collect()
+}
+
+fn applied(filter: &BpfProgram) -> Result<(), SandboxError> {
+    apply_filter(filter).map_err(|error| SandboxError::Seccomp(error.to_string()))
+}
+
+/// The filter: what is taken is refused with EPERM, what [`absent`] says with ENOSYS, and everything else is
+/// allowed.
+fn filter(plan: &Plan) -> Result<BpfProgram, SandboxError> {
+    let failed = |error: BackendError| SandboxError::Seccomp(error.to_string());
+    let spared = |call: &i64| plan.rest != Files::Listed && SPARED.contains(call);
+    let taken = TAKEN.iter().filter(|call| !spared(call));
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        taken.map(|call| (*call, Vec::new())).collect();
+    // The lower half of the first argument.
+    let first = |operator, value: libc::c_int| {
+        let value = u64::from(value.unsigned_abs());
+        let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, operator, value)?;
+        SeccompRule::new(vec![condition])
+    };
+    let namespaces = !spared(&libc::SYS_unshare);
+    if namespaces {
+        let flags = NAMESPACES.iter().map(|flag| {
+            let mask = u64::from(flag.unsigned_abs());
+            first(SeccompCmpOp::MaskedEq(mask), *flag)
+        });
+        rules.insert(libc::SYS_clone, flags.collect::<Result<_, _>>().map_err(failed)?);
+    }
+    rules.extend(sockets(&plan.network).map_err(failed)?);
+    rules.insert(libc::SYS_ioctl, typing().map_err(failed)?);
+    rules.extend(on_others().map_err(failed)?);
+    if plan.required && plan.rest == Files::Listed {
+        rules.extend(BY_PATH.iter().chain(&BY_PATH_OF_OLD).map(|call| (*call, Vec::new())));
+    }
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(failed)?;
+    let refused = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch).map_err(failed)?;
+    let filter: BpfProgram = filter.try_into().map_err(failed)?;
+    Ok(absent(namespaces).into_iter().chain(filter).collect())
+}
+
+/// What is refused of sockets: all that are not of [`FAMILIES`], and what is no ordinary socket of its family.
+fn sockets(network: &Network) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    let is = |argument: u8, operator: SeccompCmpOp, value: libc::c_int| {
+        let value = u64::from(value.unsigned_abs());
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+    };
+    let none_of = |argument: u8, values: &[libc::c_int]| -> Result<Vec<_>, BackendError> {
+        values.iter().map(|value| is(argument, SeccompCmpOp::Ne, *value)).collect()
+    };
+    if *network == Network::None {
+        // Landlock does not govern connections to sockets that have a path. Of a pair that is no stream, an end can be
+        // connected anew, and sends to every path.
+        let mut pairs = vec![SeccompRule::new(vec![is(0, SeccompCmpOp::Ne, libc::AF_UNIX)?])?];
+        for kind in (0..=0xf).filter(|kind| !PAIRS.contains(kind)) {
+            let kind = is(1, SeccompCmpOp::MaskedEq(TYPE_BITS), kind)?;
+            pairs.push(SeccompRule::new(vec![kind])?);
+        }
+        return Ok([(libc::SYS_socket, Vec::new()), (libc::SYS_socketpair, pairs)].into());
+    }
+    let mut refused: Vec<Vec<SeccompCondition>> = vec![none_of(0, &FAMILIES)?];
+    refused.push(vec![
+        is(0, SeccompCmpOp::Eq, libc::AF_NETLINK)?,
+        is(2, SeccompCmpOp::Ne, libc::NETLINK_ROUTE)?,
+    ]);
+    let mut rules = BTreeMap::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        for kind in (0..=0xf).filter(|kind| !TYPES.contains(kind)) {
+            let is_kind = is(1, SeccompCmpOp::MaskedEq(TYPE_BITS), kind)?;
+            refused.push(vec![is(0, SeccompCmpOp::Eq, family)?, is_kind]);
+        }
+        if let Network::Ports(_) = network {
+            let mut others = none_of(2, &PROTOCOLS)?;
+            others.push(is(0, SeccompCmpOp::Eq, family)?);
+            refused.push(others);
+        }
+    }
+    if let Network::Ports(_) = network {
+        let flag = libc::MSG_FASTOPEN;
+        let fast = SeccompCmpOp::MaskedEq(u64::from(flag.unsigned_abs()));
+        for (call, flags) in FAST_OPEN {
+            rules.insert(call, vec![SeccompRule::new(vec![is(flags, fast.clone(), flag)?])?]);
+        }
+    }
+    let refused = refused.into_iter().map(SeccompRule::new).collect::<Result<_, _>>()?;
+    rules.insert(libc::SYS_socket, refused);
+    // A pair is of files in any case, or of a family that is refused.
+    let others = SeccompRule::new(vec![is(0, SeccompCmpOp::Ne, libc::AF_UNIX)?])?;
+    rules.insert(libc::SYS_socketpair, vec![others]);
+    Ok(rules)
+}
+
+/// What is refused of `ioctl`: [`TYPING`].
+fn typing() -> Result<Vec<SeccompRule>, BackendError> {
+    let typed = |request: u64| {
+        let equal = SeccompCmpOp::Eq;
+        SeccompRule::new(vec![SeccompCondition::new(1, SeccompCmpArgLen::Dword, equal, request)?])
+    };
+    TYPING.into_iter().map(typed).collect()
+}
+
+/// What is refused of [`BY_PROCESS`], [`BY_KIND`] and `prlimit64`: a change of a process other than the caller.
+fn on_others() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    let other = |argument: u8, value: u64| {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value)
+    };
+    let mut rules = BTreeMap::new();
+    for call in BY_PROCESS {
+        rules.insert(call, vec![SeccompRule::new(vec![other(0, 0)?])?]);
+    }
+    for (call, process) in BY_KIND {
+        let of_a_kind = SeccompRule::new(vec![other(0, process)?])?;
+        rules.insert(call, vec![of_a_kind, SeccompRule::new(vec![other(1, 0)?])?]);
+    }
+    // Without new limits, which are the third argument, it only tells those in force.
+    let new = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![other(0, 0)?, new])?]);
+    Ok(rules)
+}
+
+/// The beginning of the filter: calls that are answered as if the kernel did not have them, so that a library
+/// takes another. `SeccompFilter` knows one answer and compares whole numbers, so these are instructions of
+/// classic BPF (`linux/bpf_common.h`); a call they do not name goes on behind them.
+///
+/// * `clone3` has its flags in memory, which a filter cannot read: `clone` is taken instead, whose
+///   flags it reads.
+/// * Numbers of the x32 ABI, which are others than those that are compared.
+fn absent(namespaces: bool) -> Vec<sock_filter> {
+    let (load, equal, at_least, answer) = (0x20, 0x15, 0x35, 0x06);
+    let step = |code, k, jt, jf| sock_filter { code, jt, jf, k };
+    let no_such_call = || {
+        let errno = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+        step(answer, u32::from(errno), 0, 0)
+    };
+    // The number of the call is the first member of `struct seccomp_data`.
+    let mut program = vec![step(load, 0, 0, 0)];
+    if cfg!(target_arch = "x86_64") {
+        // A tracer writes the number -1 where it has done the call itself.
+        program.extend([step(at_least, X32, 0, 2), step(equal, u32::MAX, 1, 0), no_such_call()]);
+    }
+    if namespaces && let Ok(clone3) = u32::try_from(libc::SYS_clone3) {
+        program.extend([step(equal, clone3, 0, 1), no_such_call()]);
+    }
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        BY_PATH, BY_PATH_OF_OLD, Files, KEXEC_FILE_LOAD, NAMESPACES, Network, Plan, SPARED, filter,
+        sock_filter,
+    };
+
+    /// The system calls that are to be refused: written down once more, so that none is lost.
+    const REFUSED: [i64; 45] = [
+        libc::SYS_acct,
+        libc::SYS_add_key,
+        libc::SYS_adjtimex,
+        libc::SYS_bpf,
+        libc::SYS_chroot,
+        libc::SYS_clock_adjtime,
+        libc::SYS_clock_settime,
+        libc::SYS_delete_module,
+        libc::SYS_finit_module,
+        libc::SYS_fsconfig,
+        libc::SYS_fsmount,
+        libc::SYS_fsopen,
+        libc::SYS_fspick,
+        libc::SYS_init_module,
+        libc::SYS_io_uring_enter,
+        libc::SYS_io_uring_register,
+        libc::SYS_io_uring_setup,
+        libc::SYS_kcmp,
+        KEXEC_FILE_LOAD,
+        libc::SYS_kexec_load,
+        libc::SYS_keyctl,
+        libc::SYS_mount,
+        libc::SYS_mount_setattr,
+        libc::SYS_move_mount,
+        libc::SYS_name_to_handle_at,
+        libc::SYS_open_by_handle_at,
+        libc::SYS_open_tree,
+        libc::SYS_perf_event_open,
+        libc::SYS_pidfd_getfd,
+        libc::SYS_pivot_root,
+        libc::SYS_process_madvise,
+        libc::SYS_process_vm_readv,
+        libc::SYS_process_vm_writev,
+        libc::SYS_ptrace,
+        libc::SYS_quotactl,
+        libc::SYS_reboot,
+        libc::SYS_request_key,
+        libc::SYS_setns,
+        libc::SYS_settimeofday,
+        libc::SYS_swapoff,
+        libc::SYS_swapon,
+        libc::SYS_syslog,
+        libc::SYS_umount2,
+        libc::SYS_unshare,
+        libc::SYS_userfaultfd,
+    ];
+
+    /// What the kernel would do: the filter run on a call, as classic BPF. The instructions are those of
+    /// `linux/bpf_common.h` that the compiler of the filter writes.
+    fn answer(plan: &Plan, call: i64, argument: u32) -> u32 {
+        answer_to(plan, call, [u64::from(argument), 0, 0])
+    }
+
+    /// The same for a call with these first arguments.
+    fn answer_to(plan: &Plan, call: i64, [one, two, three]: [u64; 3]) -> u32 {
+        answer_to_all(plan, call, [one, two, three, 0])
+    }
+
+    /// The same with four of them.
+    fn answer_to_all(plan: &Plan, call: i64, arguments: [u64; 4]) -> u32 {
+        run(&filter(plan).unwrap(), call, arguments)
+    }
+
+    /// The same of a filter that is made already.
+    fn run(program: &[sock_filter], call: i64, arguments: [u64; 4]) -> u32 {
+        let arch = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
+        let (mut at, mut held) = (0_usize, 0_u32);
+        loop {
+            let step = &program[at];
+            let jump = |taken: bool| usize::from(if taken { step.jt } else { step.jf });
+            at += 1;
+            match step.code {
+                // `struct seccomp_data`: nr, arch, instruction pointer, args.
+                0x20 => {
+                    held = match step.k {
+                        0 => u32::try_from(call).unwrap(),
+                        4 => arch,
+                        // Each argument is two words, the lower first.
+                        offset @ 16..48 => {
+                            let word = usize::try_from(offset - 16).unwrap() / 4;
+                            let argument = arguments[word / 2] >> (32 * (word % 2));
+                            u32::try_from(argument & u64::from(u32::MAX)).unwrap()
+                        }
+                        _ => 0,
+                    }
+                }
+                0x05 => at += usize::try_from(step.k).unwrap(),
+                0x15 => at += jump(held == step.k),
+                0x25 => at += jump(held > step.k),
+                0x35 => at += jump(held >= step.k),
+                0x54 => held &= step.k,
+                0x06 => return step.k,
+                other => panic!("an instruction that is not known here: {other:#x}"),
+            }
+        }
+    }
+
+    fn plan(rest: Files, network: Network) -> Plan {
+        Plan { rest, network, ..Plan::usual() }
+    }
+
+    #[test]
+    fn every_system_call_that_is_forbidden_is_refused_and_others_are_not() {
+        // SECCOMP_RET_ERRNO with EPERM, and SECCOMP_RET_ALLOW.
+        let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
+        let strict = plan(Files::Listed, Network::None);
+        let usual = Plan::usual();
+        for call in REFUSED {
+            assert_eq!(answer(&strict, call, 0), refused, "{call}");
+            let spared = SPARED.contains(&call);
+            assert_eq!(answer(&usual, call, 0), if spared { allowed } else { refused }, "{call}");
+        }
+        for call in [libc::SYS_read, libc::SYS_openat, libc::SYS_clone, libc::SYS_execve] {
+            assert_eq!(answer(&strict, call, 0), allowed, "{call}");
+        }
+    }
+
+    #[test]
+    fn only_ordinary_sockets_are_made() {
+        let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
+        let none = plan(Files::Listed, Network::None);
+        let ports = plan(Files::Listed, Network::Ports(vec![443]));
+        let any = plan(Files::Listed, Network::Any);
+        let usual = Plan::usual();
+        let [none, ports, any, usual] =
+            [none, ports, any, usual].map(|plan| filter(&plan).unwrap());
+        let raised = |program: &[sock_filter], call: i64, arguments: [i32; 3]| {
+            let [one, two, three] = arguments.map(|argument| u64::from(argument.unsigned_abs()));
+            run(program, call, [one, two, three, 0])
+        };
+        let opened = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        for flags in [0, libc::SOCK_CLOEXEC, libc::SOCK_NONBLOCK, opened] {
+            // The families that Linux has, and those that it may get.
+            for family in 0..64 {
+                for kind in 0..16 {
+                    let internet = [libc::AF_INET, libc::AF_INET6].contains(&family)
+                        && [libc::SOCK_STREAM, libc::SOCK_DGRAM].contains(&kind);
+                    let files = family == libc::AF_UNIX;
+                    let wide = internet || files || family == libc::AF_NETLINK;
+                    let asked = [family, kind | flags, 0];
+                    for program in [&ports, &any, &usual] {
+                        let expected = if wide { allowed } else { refused };
+                        let said = raised(program, libc::SYS_socket, asked);
+                        assert_eq!(said, expected, "{asked:?}");
+                    }
+                    assert_eq!(raised(&none, libc::SYS_socket, asked), refused, "{asked:?}");
+                    let expected = if files { allowed } else { refused };
+                    for program in [&ports, &any, &usual] {
+                        let said = raised(program, libc::SYS_socketpair, asked);
+                        assert_eq!(said, expected, "a pair of {asked:?}");
+                    }
+                    // An end of another pair could be connected to a path.
+                    let stays = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].contains(&kind);
+                    let expected = if files && stays { allowed } else { refused };
+                    let said = raised(&none, libc::SYS_socketpair, asked);
+                    assert_eq!(said, expected, "a pair of {asked:?}");
+                }
+            }
+        }
+        for protocol in 1..32 {
+            let asked = [libc::AF_NETLINK, libc::SOCK_RAW, protocol];
+            assert_eq!(raised(&usual, libc::SYS_socket, asked), refused, "{protocol}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_typed_into_a_terminal() {
+        let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
+        for plan in [plan(Files::Listed, Network::None), Plan::usual()] {
+            let asked = |request: u64| answer_to(&plan, libc::SYS_ioctl, [0, request, 0]);
+            // TIOCSTI and TIOCLINUX; the kernel does not look at the upper half.
+            for request in [0x5412, 0x541c, 0x1_0000_5412, 0xffff_ffff_0000_541c] {
+                assert_eq!(asked(request), refused, "{request:#x}");
+            }
+            // TCGETS, TIOCGWINSZ, FIONREAD and FIOCLEX.
+            for request in [0x5401, 0x5413, 0x541b, 0x5451] {
+                assert_eq!(asked(request), allowed, "{request:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn where_ports_are_listed_nothing_connects_that_landlock_does_not_see() {
+        let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
+        let ports = plan(Files::Any, Network::Ports(vec![443]));
+        let usual = Plan::usual();
+        let number = |value: i32| u64::from(value.unsigned_abs());
+        for family in [libc::AF_INET, libc::AF_INET6].map(number) {
+            for (protocol, expected) in [
+                (libc::IPPROTO_IP, allowed),
+                (libc::IPPROTO_TCP, allowed),
+                (libc::IPPROTO_UDP, allowed),
+                (libc::IPPROTO_SCTP, refused),
+                (libc::IPPROTO_MPTCP, refused),
+                (256, refused), // IPPROTO_SMC
+            ] {
+                let asked = [family, number(libc::SOCK_STREAM), number(protocol)];
+                assert_eq!(answer_to(&ports, libc::SYS_socket, asked), expected, "{protocol}");
+                assert_eq!(answer_to(&usual, libc::SYS_socket, asked), allowed, "{protocol}");
+            }
+        }
+        let (quiet, fast) = (number(libc::MSG_NOSIGNAL), number(libc::MSG_FASTOPEN));
+        for call in [libc::SYS_sendto, libc::SYS_sendmsg, libc::SYS_sendmmsg] {
+            // The flags are the third or the fourth argument; the other is another number.
+            let at = |flags: u64| match call {
+                libc::SYS_sendmsg => [3, 0x7fff_1234_5678, flags, 0],
+                _ => [3, 0x7fff_1234_5678, 8, flags],
+            };
+            assert_eq!(answer_to_all(&ports, call, at(quiet)), allowed, "{call}");
+            assert_eq!(answer_to_all(&ports, call, at(fast | quiet)), refused, "{call}");
+            assert_eq!(answer_to_all(&usual, call, at(fast)), allowed, "{call}");
+        }
+    }
+
+    #[test]
+    fn a_program_changes_how_it_runs_itself_and_no_other_process() {
+        let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
+        // A process of the machine, a thread of it, and an id whose upper half does not count.
+        let others = [1_u64, 4_194_304, 0xffff_ffff, 0x1_0000_0001];
+        for plan in [plan(Files::Listed, Network::None), Plan::usual()] {
+            let answer = |call: i64, arguments: [u64; 3]| answer_to(&plan, call, arguments);
+            for call in [
+                libc::SYS_sched_setaffinity,
+                libc::SYS_sched_setattr,
+                libc::SYS_sched_setparam,
+                libc::SYS_sched_setscheduler,
+                libc::SYS_migrate_pages,
+                libc::SYS_move_pages,
+            ] {
+                assert_eq!(answer(call, [0, 8, 8]), allowed, "{call}");
+                for other in others {
+                    assert_eq!(answer(call, [other, 8, 8]), refused, "{call} {other}");
+                }
+            }
+            // `PRIO_PROCESS` and `IOPRIO_WHO_PROCESS`, then those of groups and users.
+            for (call, process, kinds) in
+                [(libc::SYS_setpriority, 0, [1, 2]), (libc::SYS_ioprio_set, 1, [2, 3])]
+            {
+                assert_eq!(answer(call, [process, 0, 19]), allowed, "{call}");
+                for other in others {
+                    assert_eq!(answer(call, [process, other, 19]), refused, "{call} {other}");
+                }
+                for kind in kinds {
+                    assert_eq!(answer(call, [kind, 0, 19]), refused, "{call} {kind}");
+                }
+            }
+            // The third argument is where the new limits are: either half of it can be nought.
+            for new in [0x7fff_1234_5678, 0x5678, 0x7fff_0000_0000] {
+                assert_eq!(answer(libc::SYS_prlimit64, [0, 7, new]), allowed, "{new:#x}");
+                for other in others {
+                    assert_eq!(answer(libc::SYS_prlimit64, [other, 7, new]), refused, "{new:#x}");
+                }
+            }
+            assert_eq!(answer(libc::SYS_prlimit64, [1, 7, 0]), allowed, "it only asks");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_not_changed_by_its_path_where_a_sandbox_is_strict() {
+        let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
+        let listed = plan(Files::Listed, Network::Any);
+        let strict = Plan { required: true, ..listed.clone() };
+        let open = Plan { required: true, ..Plan::usual() };
+        for call in BY_PATH.into_iter().chain(BY_PATH_OF_OLD) {
+            assert_eq!(answer(&strict, call, 0), refused, "{call}");
+            assert_eq!(answer(&listed, call, 0), allowed, "{call}");
+            assert_eq!(answer(&open, call, 0), allowed, "{call}");
+        }
+        for call in [libc::SYS_fchmod, libc::SYS_fchown, libc::SYS_fsetxattr, libc::SYS_utimensat] {
+            assert_eq!(answer(&strict, call, 0), allowed, "{call}");
+        }
+    }
+
+    #[test]
+    fn no_namespace_is_made_with_another_call_than_unshare() {
+        let (refused, absent, allowed) =
+            (0x0005_0001, 0x0005_0000 | libc::ENOSYS.unsigned_abs(), 0x7fff_0000);
+        let strict = plan(Files::Listed, Network::Any);
+        let usual = Plan::usual();
+        // As glibc starts a thread, and a process that waits for its child.
+        let thread = libc::CLONE_VM
+            | libc::CLONE_FS
+            | libc::CLONE_FILES
+            | libc::CLONE_SIGHAND
+            | libc::CLONE_THREAD
+            | libc::CLONE_SYSVSEM
+            | libc::CLONE_SETTLS
+            | libc::CLONE_PARENT_SETTID
+            | libc::CLONE_CHILD_CLEARTID;
+        let process = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        for flags in [thread, process, libc::SIGCHLD] {
+            let flags = flags.unsigned_abs();
+            assert_eq!(answer(&strict, libc::SYS_clone, flags), allowed, "{flags:#x}");
+            for namespace in NAMESPACES {
+                let flags = flags | namespace.unsigned_abs();
+                assert_eq!(answer(&strict, libc::SYS_clone, flags), refused, "{flags:#x}");
+                assert_eq!(answer(&usual, libc::SYS_clone, flags), allowed, "{flags:#x}");
+            }
+        }
+        assert_eq!(answer(&strict, libc::SYS_clone3, 0), absent);
+        assert_eq!(answer(&usual, libc::SYS_clone3, 0), allowed, "unshare is spared as well");
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn the_numbers_of_another_abi_are_no_way_round_the_filter() {
+        use super::X32;
+
+        let absent = 0x0005_0000 | libc::ENOSYS.unsigned_abs();
+        for plan in [plan(Files::Listed, Network::None), Plan::usual()] {
+            for call in REFUSED.into_iter().chain([libc::SYS_read, libc::SYS_clone]) {
+                assert_eq!(answer(&plan, call | i64::from(X32), 0), absent, "{call}");
+            }
+            // Calls that x32 alone has begin at 512.
+            assert_eq!(answer(&plan, i64::from(X32) + 512, 0), absent);
+            assert_eq!(answer(&plan, i64::from(u32::MAX), 0), 0x7fff_0000, "done by a tracer");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What a sandbox has closed to a program that says it was refused a path, and what helps.
+//!
+//! A program that ends at its start says why in words of its own. What it says is looked through for a path that it was
+//! refused; whether the sandbox is the reason is found out from the sandbox.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::access;
+
+use super::around::{Access, is_of_the_system, real};
+use super::{Files, Plan, SandboxError};
+
+/// What is in a line that says that something was refused, in small letters: `errno(3)` in the words of C, Go and Node.
+const REFUSALS: [&str; 7] = [
+    "eacces",
+    "eperm",
+    "erofs",
+    "permission denied",
+    "operation not permitted",
+    "read-only file system",
+    "permissionerror",
+];
+/// How the line begins on which Node tells the path of an error that it told before.
+const MEMBER: &str = "path: ";
+/// Longest path that is looked at, in bytes (`PATH_MAX`).
+const LONGEST: usize = 4096;
+
+/// The path that a program was refused, as its error output tells it line by line.
+#[derive(Debug, Default)]
+pub struct Refused {
+    /// Some line has said that something was refused.
+    any: bool,
+    /// The last path that was named with a refusal.
+    path: Option<PathBuf>,
+}
+
+impl Refused {
+    /// Whether a line has to be read: it says that something was refused, or belongs to one that does.
+    #[must_use]
+    pub fn concerns(&self, line: &str) -> bool {
+        is_refusal(line) || self.any && line.trim_start().starts_with(MEMBER)
+    }
+
+    /// Reads a line, as it may be shown.
+    pub fn read(&mut self, line: &str) {
+        if !self.concerns(line) {
+            return;
+        }
+        self.any |= is_refusal(line);
+        if let Some(path) = last_path(line) {
+            self.path = Some(path);
+        }
+    }
+
+    /// The path that was refused last.
+    #[must_use]
+    pub fn path(self) -> Option<PathBuf> {
+        self.path
+    }
+}
+
+/// Whether a line says that something was refused.
+fn is_refusal(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    REFUSALS.iter().any(|words| lower.contains(words))
+}
+
+/// The last absolute path in a line, between quotes or blanks.
+fn last_path(line: &str) -> Option<PathBuf> {
+    let mut found = None;
+    let mut rest = line;
+    let mut before = ' ';
+    while let Some(first) = rest.chars().next() {
+        let begins = first == '/' && (before.is_whitespace() || "'\"`‘“([<=".contains(before));
+        let length = if begins { path_length(rest, before) } else { first.len_utf8() };
+        let (part, left) = rest.split_at_checked(length)?;
+        if begins {
+            found = Some(part.trim_end_matches([':', '.', ','])).filter(|path| path.len() > 1);
+        }
+        before = part.chars().next_back().unwrap_or(' ');
+        rest = left;
+    }
+    let path = PathBuf::from(found.filter(|path| path.len() <= LONGEST)?);
+    let climbs = path.components().any(|part| part == Component::ParentDir);
+    (!climbs).then_some(path)
+}
+
+/// Bytes of the path that `text` begins with: to the quote that stands before it, or to a blank.
+fn path_length(text: &str, before: char) -> usize {
+    let is_end = |c: char| match before {
+        '\'' | '"' | '`' => c == before,
+        '‘' => c == '’',
+        '“' => c == '”',
+        _ => c.is_whitespace() || "'\"`,;)]>".contains(c),
+    };
+    text.find(is_end).unwrap_or(text.len())
+}
+
+/// Why a path is closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ClosedBecause {
+    /// It is one of the gateway's own files.
+    Own,
+    /// Nothing new can be made in this folder, because files of the gateway are in it or below it.
+    Sealed(PathBuf),
+    /// It is of the system, which is not changed.
+    System,
+    /// What is open is listed, and it is not.
+    Unlisted,
+}
+
+/// A path that a sandbox closes, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    path: PathBuf,
+    why: ClosedBecause,
+}
+
+impl Plan {
+    /// Why the sandbox closes `path`, which a program was refused; nothing where it does not, or where the user of the
+    /// gateway may not use the path either.
+    #[must_use]
+    pub fn closes(&self, path: &Path) -> Option<Closed> {
+        if matches!(self.check(), Err(SandboxError::Landlock(_))) {
+            return None;
+        }
+        let around = self.around();
+        let place = real(path);
+        let why = match around.left(&place, Access::Full) {
+            Some(Access::Full) => self.why_closed(&place)?,
+            Some(Access::List | Access::Read) | None => ClosedBecause::Own,
+        };
+        Some(Closed { path: path.to_owned(), why })
+    }
+
+    /// Why a path is closed that is none of the gateway's own files.
+    fn why_closed(&self, path: &Path) -> Option<ClosedBecause> {
+        let folder = path.ancestors().find(|folder| fs::symlink_metadata(folder).is_ok())?;
+        let may = |wanted| access(folder, wanted).is_ok();
+        let is_listed = self.write.iter().any(|listed| path.starts_with(real(listed)));
+        match self.rest {
+            Files::Any if is_of_the_system(path) && !is_listed => {
+                return may(rustix::fs::Access::WRITE_OK).then_some(ClosedBecause::System);
+            }
+            Files::Listed if !is_listed => {
+                return may(rustix::fs::Access::READ_OK).then_some(ClosedBecause::Unlisted);
+            }
+            Files::Any | Files::Listed => {}
+        }
+        let sealed = folder.is_dir()
+            && self.around().is_on_the_way(folder)
+            && may(rustix::fs::Access::WRITE_OK);
+        sealed.then(|| ClosedBecause::Sealed(folder.to_owned()))
+    }
+}
+
+impl Closed {
+    /// That it is closed, and why, as the end of a sentence about a program.
+    #[must_use]
+    pub fn said(&self) -> String {
+        let path = self.path.display();
+        match &self.why {
+            ClosedBecause::Own => format!(
+                "its sandbox closes `{path}`, which is one of the gateway's own files or is kept from changes as they are"
+            ),
+            ClosedBecause::Sealed(folder) => format!(
+                "its sandbox closes `{path}`: nothing new can be made in `{}`, because files of the gateway are in it or \
+                 below it",
+                folder.display()
+            ),
+            ClosedBecause::System => {
+                format!("its sandbox closes `{path}` to changes: it is in a folder of the system")
+            }
+            ClosedBecause::Unlisted => {
+                format!("its sandbox closes `{path}`: it opens what is listed, and this is not")
+            }
+        }
+    }
+
+    /// What helps.
+    #[must_use]
+    pub fn mend(&self) -> String {
+        match &self.why {
+            ClosedBecause::Own => "have the program use another file".to_owned(),
+            ClosedBecause::Sealed(folder) if *folder == self.path => format!(
+                "make a folder in `{}` beforehand and have the program write there, or keep the gateway's files elsewhere, \
+                 such as in `/etc/portcullis` (docs/sandbox.md, \"A folder to write in\")",
+                folder.display()
+            ),
+            ClosedBecause::Sealed(folder) => format!(
+                "{} before the program is started (a file: `touch`), or keep the gateway's files outside of `{}`, such as in \
+                 `/etc/portcullis`; to list it under `sandbox.write` does not help (docs/sandbox.md, \"A folder to write in\")",
+                self.made(),
+                folder.display()
+            ),
+            ClosedBecause::System => format!(
+                "have the program write elsewhere, or list `{}` under `sandbox.write`",
+                self.path.display()
+            ),
+            ClosedBecause::Unlisted => format!(
+                "{}list it under `sandbox.write`, or under `sandbox.read` if the program only reads it (docs/sandbox.md, \
+                 \"Stricter, or none\")",
+                match fs::symlink_metadata(&self.path) {
+                    Ok(_) => String::new(),
+                    Err(_) => format!("{}, and ", self.made()),
+                }
+            ),
+        }
+    }
+
+    /// How the folder is made; without a command where a shell could read something else in the path.
+    fn made(&self) -> String {
+        let plain = |c: char| c.is_alphanumeric() || "/._-+@".contains(c);
+        let path = self.path.display().to_string();
+        match path.chars().all(plain) {
+            true => format!("`mkdir -p {path}`"),
+            false => format!("make the folder `{path}`"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::Refused;
+
+    #[test]
+    fn the_path_that_a_program_was_refused_is_found_in_what_it_says() {
+        for (lines, path) in [
+            (
+                &["Error: EACCES: permission denied, mkdir '/home/ana/.mongodb'"][..],
+                Some("/home/ana/.mongodb"),
+            ),
+            (
+                &["PermissionError: [Errno 13] Permission denied: '/home/ana/My Files/.serena'"],
+                Some("/home/ana/My Files/.serena"),
+            ),
+            (
+                &["mkdir: cannot create directory ‘/home/ana/.x’: Permission denied"],
+                Some("/home/ana/.x"),
+            ),
+            (&["main.go:12: mkdir /srv/x/.cache: permission denied"], Some("/srv/x/.cache")),
+            (
+                &["gpg: Fatal: can't create directory '/home/ana/.gnupg': Permission denied"],
+                Some("/home/ana/.gnupg"),
+            ),
+            (&["sh: 1: cannot create /usr/share/x: Read-only file system"], Some("/usr/share/x")),
+            (
+                &["    at mkdirSync (node:fs:1)", "  code: 'EACCES',", "  path: '/home/ana/.x'"],
+                Some("/home/ana/.x"),
+            ),
+            (&["  path: '/home/ana/.x'"], None),
+            (&["open /srv/x: no such file or directory"], None),
+            (&["mkdir '/srv/../etc': permission denied"], None),
+            (&["GET https://example.com/a: permission denied"], None),
+        ] {
+            let mut refused = Refused::default();
+            lines.iter().for_each(|line| refused.read(line));
+            assert_eq!(refused.path().as_deref(), path.map(Path::new), "{lines:?}");
+        }
+    }
+}

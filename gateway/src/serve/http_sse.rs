@@ -1,0 +1,222 @@
+//! Clients of the old HTTP+SSE transport: a stream at `PATH/sse` for everything they are told, and
+//! `PATH/message` for everything they say.
+//!
+//! SPEC 2024-11-05 basic/transports#http-with-sse; deprecated, and served only where a route asks
+//! for it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use policy::principal::Principal;
+
+use crate::base::bounded::Bounded;
+use crate::base::hex;
+use crate::base::random;
+use crate::base::share::Holder;
+use crate::edge::admission::{Door, Peer};
+use crate::edge::encode;
+use crate::edge::failure::{Astray, Failure};
+use crate::exchange::{Gateway, Place, Route, Standing};
+use crate::identity::Caller;
+use crate::serve::bridge::{Bridge, OnReload, Out};
+use crate::stream::body::Body;
+use crate::stream::budget::Room;
+use crate::stream::queue::queue;
+use crate::stream::sse;
+
+/// Messages that wait for one client.
+const WAITING: usize = 64;
+
+/// The clients that are connected.
+#[derive(Debug)]
+pub struct Old {
+    clients: Bounded<[u8; 16], (Arc<Bridge>, Arc<Principal>)>,
+}
+
+/// Who opens a stream.
+#[derive(Clone, Copy)]
+struct Client<'a> {
+    door: &'a Arc<Door>,
+    peer: &'a Peer,
+    caller: &'a Caller,
+    holder: &'a Holder,
+}
+
+/// A client that is connected.
+struct Served {
+    old: Arc<Old>,
+    key: [u8; 16],
+    bridge: Arc<Bridge>,
+    _standing: Standing,
+}
+
+impl Served {
+    /// Waits until the client has gone, does not read, or has no right to its stream any more; then
+    /// nothing more is taken from it. What is sent to it then are the errors of its calls, where something was revoked.
+    async fn until_it_ends(
+        self,
+        gateway: Arc<Gateway>,
+        caller: Caller,
+        route: Arc<Route>,
+        credentials: HeaderMap,
+    ) {
+        let told = tokio::select! {
+            () = self.bridge.deserted() => None,
+            () = self.bridge.has_been_cut() => None,
+            told = gateway.right_ended(&caller, &route) => told,
+        };
+        self.old.clients.remove(&self.key);
+        match told {
+            Some(told) => self.bridge.close(told).await,
+            None => self.bridge.cut(),
+        }
+        self.bridge.end(&credentials).await;
+    }
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The stream.
+    Stream,
+    /// A message.
+    Message,
+}
+
+impl Old {
+    /// Serves at most `limit` clients.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { clients: Bounded::new(limit) }
+    }
+
+    /// Which of the routes at `paths`, and which end of the transport a request is for, if any.
+    #[must_use]
+    pub fn serves<'a>(
+        paths: &'a [Box<str>],
+        method: &Method,
+        path: &str,
+    ) -> Option<(&'a str, End)> {
+        if paths.is_empty() {
+            return None;
+        }
+        let (route, end) = match (method, path.rsplit_once('/')?) {
+            (&Method::GET, (route, "sse")) => (route, End::Stream),
+            (&Method::POST, (route, "message")) => (route, End::Message),
+            _ => return None,
+        };
+        let known = paths.iter().find(|known| known.trim_end_matches('/') == route)?;
+        Some((known, end))
+    }
+
+    /// Answers a request for the end `end` of the route `route`.
+    pub async fn answer<B>(
+        self: &Arc<Self>,
+        gateway: &Arc<Gateway>,
+        door: &Arc<Door>,
+        peer: &Peer,
+        request: Request<B>,
+        ((route, end), mut place): ((&str, End), Place),
+    ) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (head, body) = request.into_parts();
+        let unread = match gateway.unread(peer, &body) {
+            Ok(unread) => unread,
+            Err(failure) => return gateway.turned_away(door, peer, &failure),
+        };
+        let (caller, peer, mut record) = match gateway.greet(door, peer, route, &head).await {
+            Ok(greeted) => greeted,
+            Err(refused) => return *refused,
+        };
+        drop(unread);
+        let known = gateway.routes.get(route).cloned();
+        record.route = known.as_ref().map(|route| Arc::clone(&route.path));
+        let holder = Gateway::holder(&caller, &peer);
+        let answered = match (gateway.belongs(&mut place, &holder), end, &known) {
+            (Err(failure), ..) => Err(failure),
+            (Ok(()), End::Stream, Some(known)) => {
+                let client = Client { door, peer: &peer, caller: &caller, holder: &holder };
+                self.open(gateway, client, known, head.headers)
+            }
+            (Ok(()), End::Stream, None) => Err(Failure::Route(Astray::Unknown)),
+            (Ok(()), End::Message, _) => match gateway.body(body, &holder, &mut place).await {
+                Ok(text) => {
+                    // The message takes a place of its own.
+                    drop(place);
+                    self.take(gateway, &head, &caller.principal, text).await
+                }
+                Err(failure) => Err(failure),
+            },
+        };
+        // A stream ends with the right to it where its calls are known: see `Served`.
+        gateway.settle(&record, answered)
+    }
+
+    /// Opens the stream of a client.
+    fn open(
+        self: &Arc<Self>,
+        gateway: &Arc<Gateway>,
+        client: Client<'_>,
+        route: &Arc<Route>,
+        credentials: HeaderMap,
+    ) -> Result<Response<Body>, Failure> {
+        let Client { door, peer, caller, holder } = client;
+        let standing = gateway.standing(holder)?;
+        let key: [u8; 16] = random::bytes().map_err(|_opaque| Failure::Overload)?;
+        let path: Uri = route.path.parse().map_err(|_unusable| Failure::Route(Astray::Unknown))?;
+        let door = Arc::new(door.inside());
+        let (events, body) = queue(Room { events: WAITING, ..gateway.conversations.room(holder) });
+        let endpoint =
+            format!("{}/message?session={}", route.path.trim_end_matches('/'), hex::encode(&key));
+        let first = Bytes::from(format!("event: endpoint\ndata: {endpoint}\n\n"));
+        // The queue is empty: there is no room only where the caller has taken its share of bytes.
+        if events.try_send(&first) != Ok(true) {
+            return Err(Failure::Overload);
+        }
+        let patience = Some(gateway.limits.write_time);
+        let write = |message: Bytes| sse::encode(&message);
+        let out = Out { queue: events, write, patience, on_reload: OnReload::Ends };
+        let bridge = Bridge::new(Arc::clone(gateway), door, peer.clone(), path, out);
+        let owner = Arc::clone(&caller.principal);
+        let taken = self.clients.insert(key, (Arc::clone(&bridge), owner));
+        taken.map_err(|_full| Failure::Overload)?;
+        let served = Served { old: Arc::clone(self), key, bridge, _standing: standing };
+        let (caller, route) = (caller.clone(), Arc::clone(route));
+        gateway.tasks.spawn(served.until_it_ends(Arc::clone(gateway), caller, route, credentials));
+        Ok(encode::events(Body::stream(body)))
+    }
+
+    /// Takes a message of a client.
+    ///
+    /// # Errors
+    /// When its stream is not open, or is another's: the caller is not told which.
+    async fn take(
+        &self,
+        gateway: &Arc<Gateway>,
+        head: &Parts,
+        principal: &Principal,
+        text: Bytes,
+    ) -> Result<Response<Body>, Failure> {
+        let unknown = || Failure::Session(crate::session::SessionError::Unknown);
+        let key = head.uri.query().and_then(|query| query.strip_prefix("session="));
+        let key: [u8; 16] =
+            key.and_then(hex::decode).and_then(|key| key.try_into().ok()).ok_or_else(unknown)?;
+        let (bridge, owner) = self.clients.get(&key).ok_or_else(unknown)?;
+        if owner.key() != principal.key() {
+            return Err(unknown());
+        }
+        // The stream of another configuration has ended, whether or not its client has noticed.
+        if !bridge.serves(gateway) {
+            bridge.cut();
+            return Err(unknown());
+        }
+        // One that another configuration has overtaken is lost with the stream of its client.
+        drop(bridge.take(text, &head.headers).await);
+        Ok(encode::empty(StatusCode::ACCEPTED))
+    }
+}

@@ -1,0 +1,381 @@
+//! The HTTP face: connections of clients, and the bounds on them.
+
+use std::convert::Infallible;
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+    CONTENT_LENGTH, HOST, VARY,
+};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::base::log_limit::LogLimit;
+use crate::base::share::{Holder, Share};
+use crate::base::task::Tasks;
+use crate::config::settings::Limits;
+use crate::edge::admission::{Door, Peer};
+use crate::edge::encode;
+use crate::edge::failure::Failure;
+use crate::edge::tls;
+use crate::identity::resource::WELL_KNOWN;
+use crate::mcp::protocol::header;
+use crate::metrics::Metrics;
+use crate::net::http_framing::{Framing, Watched};
+use crate::net::http2::server::Means;
+use crate::net::http2::{self, Received, UntilSent, Vouched};
+use crate::net::write_timeout::Patient;
+use crate::serve::generation::{Generation, Live};
+use crate::serve::http_sse::Old;
+use crate::stream::body::Body;
+
+/// Pause after a connection could not be accepted, usually because the process can open no more files: the accept
+/// loop must not spin.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Most headers of one request.
+const HEADERS: usize = 100;
+/// Log lines about connections that are closed at once, about those without TLS, and about those that cost
+/// more than they may: all are anybody's to cause.
+static CLOSED: LogLimit = LogLimit::new(1, 5);
+static UNSHAKEN: LogLimit = LogLimit::new(1, 20);
+static FLOODED: LogLimit = LogLimit::new(1, 5);
+
+/// Serves a worker's share of a listener until the gateway is asked to stop.
+pub fn begin(
+    live: &Arc<Live>,
+    old: &Arc<Old>,
+    tasks: &Tasks,
+    (at, listener): (usize, &std::net::TcpListener),
+) {
+    match listener.try_clone().and_then(TcpListener::from_std) {
+        Ok(listener) => {
+            let served =
+                Served { live: Arc::clone(live), old: Arc::clone(old), at, tasks: tasks.clone() };
+            tasks.spawn(serve(served, listener));
+        }
+        Err(error) => tracing::error!(listener = at, %error, "a worker does not listen"),
+    }
+}
+
+/// What a connection is served by.
+#[derive(Clone)]
+struct Served {
+    live: Arc<Live>,
+    old: Arc<Old>,
+    /// The place of the listener.
+    at: usize,
+    /// Those of the process, which outlive a configuration.
+    tasks: Tasks,
+}
+
+impl Served {
+    /// The gateway and the door that a request that comes now belongs to.
+    fn now(&self) -> Option<(Arc<Generation>, Arc<Door>)> {
+        let now = self.live.now();
+        let door = now.doors.get(self.at).cloned()?;
+        Some((now, door))
+    }
+}
+
+async fn serve(served: Served, listener: TcpListener) {
+    let tasks = served.tasks.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = tasks.stopping() => return,
+        };
+        let Some((now, door)) = served.now() else { return };
+        let gateway = &now.gateway;
+        match accepted {
+            Ok((stream, address)) => {
+                let peer = Peer::at(address);
+                let holder = Holder::network(address.ip());
+                let share = match gateway.quotas.connections.take(&holder, 1) {
+                    Ok(share) => share,
+                    Err(error) => {
+                        gateway.metrics.connections_refused.add(1);
+                        if let Some(suppressed) = CLOSED.allow(gateway.clock.instant()) {
+                            let (listener, peer) = (&door.name, address.ip());
+                            tracing::warn!(%listener, %peer, %error, suppressed, "a connection was refused");
+                        }
+                        continue;
+                    }
+                };
+                tasks.spawn(welcome(served.clone(), stream, peer, share));
+            }
+            Err(error) => {
+                tracing::warn!(listener = %door.name, %error, "could not accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Counts a connection, and speaks TLS on it where the listener does. The parts are boxed, so that each connection takes
+/// memory for the one it is in.
+async fn welcome(served: Served, stream: TcpStream, mut peer: Peer, share: Share<Holder>) {
+    let Some((now, door)) = served.now() else { return };
+    let (limits, clock) = (now.gateway.limits, Arc::clone(&now.gateway.clock));
+    let metrics = Arc::clone(&now.gateway.metrics);
+    // A connection may outlive the configuration it came under.
+    drop(now);
+    let _counted = Counted::new(&metrics, share);
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "could not set TCP_NODELAY");
+    }
+    let stream = Patient::new(stream, limits.write_time);
+    match &door.tls {
+        None => Box::pin(connection(served, limits, stream, peer)).await,
+        Some(acceptor) => {
+            let shaken =
+                tokio::time::timeout(limits.request_time, Box::pin(acceptor.accept(stream)));
+            match shaken.await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
+                Ok((stream, certificate)) => {
+                    peer.certificate = certificate;
+                    // A certificate that ends takes its connection with it.
+                    let ends = peer.certificate.as_ref().map(|shown| shown.ends);
+                    let left = ends.map(|ends| ends.duration_since(clock.now()));
+                    let left = left.map(Result::unwrap_or_default);
+                    let served = Box::pin(async {
+                        if tls::is_http2(&stream) {
+                            multiplexed(served, limits, stream, peer).await;
+                        } else {
+                            connection(served, limits, stream, peer).await;
+                        }
+                    });
+                    match left {
+                        Some(left) => drop(tokio::time::timeout(left, served).await),
+                        None => served.await,
+                    }
+                }
+                Err(error) => {
+                    metrics.handshakes_failed.add(1);
+                    if let Some(suppressed) = UNSHAKEN.allow(clock.instant()) {
+                        let (peer, error) = (peer.address, crate::base::error_chain::Chain(&error));
+                        tracing::info!(listener = %door.name, %peer, %error, suppressed, "no TLS with a client");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A connection, counted for as long as it lasts, whatever becomes of it.
+struct Counted {
+    metrics: Arc<Metrics>,
+    _share: Share<Holder>,
+}
+
+impl Counted {
+    fn new(metrics: &Arc<Metrics>, share: Share<Holder>) -> Self {
+        metrics.connections.fetch_add(1, Ordering::Relaxed);
+        Self { metrics: Arc::clone(metrics), _share: share }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn connection<S>(served: Served, limits: Limits, stream: S, peer: Peer)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let tasks = served.tasks.clone();
+    let address = peer.address;
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.request_time)
+        .max_headers(HEADERS)
+        .max_header_size(limits.request_head)
+        .max_buf_size(64 * 1024);
+    let framing = Arc::new(Framing::default());
+    let stream = Watched::new(stream, Arc::clone(&framing));
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let (served, peer, framed) = (served.clone(), peer.clone(), framing.next_is_good());
+        // The connection has room for this as long as it lasts, and idles for most of its time.
+        Box::pin(async move {
+            let mut response = respond(served, peer, request, framed).await;
+            // The connection has no other answer, and is one of those of its address.
+            drop(response.extensions_mut().remove::<UntilSent>());
+            Ok::<_, Infallible>(response)
+        })
+    });
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
+    let mut stopping = pin!(tasks.stopping());
+    let (mut asked, mut told) = (false, false);
+    let ended = poll_fn(|cx| {
+        // Asked once, so that a stop wakes this task; from then on a flag says as much, and no
+        // request has to take the lock behind the question.
+        if !std::mem::replace(&mut asked, true) && stopping.as_mut().poll(cx).is_ready() {
+            told = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        if tasks.is_stopping() && !std::mem::replace(&mut told, true) {
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(cx)
+    })
+    .await;
+    if let Err(error) = ended {
+        let error = crate::base::error_chain::Chain(&error);
+        tracing::debug!(peer = %address, %error, "a connection ended early");
+    }
+}
+
+/// Serves a connection that speaks HTTP/2: each of its requests is one as any other.
+async fn multiplexed<S>(served: Served, limits: Limits, stream: S, mut peer: Peer)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Some((now, door)) = served.now() else { return };
+    let (metrics, clock) = (Arc::clone(&now.gateway.metrics), Arc::clone(&now.gateway.clock));
+    let (listener, address) = (Arc::clone(&door.name), peer.address);
+    // A connection may outlive the configuration it came under.
+    drop((now, door));
+    let terms = limits.http2_of_clients();
+    let (tasks, vouched) = (served.tasks.clone(), Arc::new(Vouched::default()));
+    peer.vouched = Some(Arc::clone(&vouched));
+    let means = Means { terms, tasks, clock: Arc::clone(&clock), vouched };
+    let answer = move |request: Request<Received>| {
+        let (served, peer) = (served.clone(), peer.clone());
+        async move {
+            if request.headers().len() > HEADERS {
+                // What hyper says to a client of HTTP/1.1, and `h2` where they are too long.
+                return encode::empty(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+            }
+            let framed = has_one_length(request.headers());
+            respond(served, peer, named(request), framed).await
+        }
+    };
+    let ended = http2::server::serve(stream, Arc::new(means), answer).await;
+    let Err(error) = ended else { return };
+    let flood = error.is_flood();
+    let error = crate::base::error_chain::Chain(&error);
+    if !flood {
+        tracing::debug!(peer = %address, %error, "a connection ended early");
+        return;
+    }
+    metrics.http2_floods.add(1);
+    if let Some(suppressed) = FLOODED.allow(clock.instant()) {
+        let peer = address.ip();
+        tracing::warn!(%listener, %peer, %error, suppressed, "a connection cost more than it may");
+    }
+}
+
+/// Whether the length of a body is told once at most. `h2` refuses lengths that differ and bodies that have
+/// another; the same one told twice is refused here, as in HTTP/1.1.
+fn has_one_length(headers: &HeaderMap) -> bool {
+    headers.get_all(CONTENT_LENGTH).iter().count() < 2
+}
+
+/// The request with its host where HTTP/1.1 has it. One that tells it in both places keeps both, and is let
+/// in only if they agree.
+///
+/// RFC 9113, section 8.3.1
+fn named<B>(mut request: Request<B>) -> Request<B> {
+    let authority = request.uri().authority();
+    let host = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+    if let Some(host) = host.filter(|_| !request.headers().contains_key(HOST)) {
+        request.headers_mut().insert(HOST, host);
+    }
+    request
+}
+
+async fn respond<B>(served: Served, peer: Peer, request: Request<B>, framed: bool) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let Some((now, door)) = served.now() else {
+        return encode::unavailable();
+    };
+    let (gateway, old) = (Arc::clone(&now.gateway), served.old);
+    if !framed {
+        return encode::last_unless(false, gateway.turned_away(&door, &peer, &Failure::Framing));
+    }
+    let origin = door.origin(request.headers());
+    if request.method() == Method::OPTIONS && origin.is_some() {
+        let (head, _) = request.into_parts();
+        if door.admit(&head).is_ok() {
+            return preflight(origin, &head);
+        }
+        return encode::empty(StatusCode::FORBIDDEN);
+    }
+    let place = match gateway.enter(&peer) {
+        Ok(place) => place,
+        Err(failure) => {
+            return encode::last_unless(false, gateway.turned_away(&door, &peer, &failure));
+        }
+    };
+    let path = request.uri().path();
+    let described = path.starts_with(WELL_KNOWN) && request.method() == Method::GET;
+    let mut response = match Old::serves(&now.old, request.method(), path) {
+        _ if described => gateway.describe(&door, &peer, &request.into_parts().0),
+        // Apart: it is rare, and what it keeps is larger than what others do.
+        Some(served) => {
+            Box::pin(old.answer(&gateway, &door, &peer, request, (served, place))).await
+        }
+        // Apart as well: a connection keeps room for what it waits for as long as it lasts, and many last for hours
+        // as a stream whose head has long been sent.
+        None => Box::pin(gateway.exchange(door, peer, request, place)).await,
+    };
+    if let Some(origin) = origin {
+        let headers = response.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(
+            ACCESS_CONTROL_EXPOSE_HEADERS,
+            HeaderValue::from_static("mcp-session-id, www-authenticate, dpop-nonce, retry-after"),
+        );
+        headers.insert(VARY, HeaderValue::from_static("Origin"));
+    }
+    response
+}
+
+/// What a browser asks before it lets a page of a listed origin call.
+fn preflight(origin: Option<HeaderValue>, head: &Parts) -> Response<Body> {
+    let mut response = encode::empty(StatusCode::NO_CONTENT);
+    let headers = response.headers_mut();
+    headers.extend(origin.map(|origin| (ACCESS_CONTROL_ALLOW_ORIGIN, origin)));
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST, GET, DELETE"));
+    headers.insert(
+        ACCESS_CONTROL_ALLOW_HEADERS,
+        HeaderValue::from_static(
+            "authorization, content-type, dpop, last-event-id, mcp-method, mcp-name, mcp-protocol-version, \
+             mcp-session-id, x-api-key",
+        ),
+    );
+    // Which arguments are repeated in headers only the tools say.
+    let asked = head.headers.get_all(ACCESS_CONTROL_REQUEST_HEADERS).iter();
+    let asked = asked.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    for name in asked.map(str::trim).filter(|name| name.starts_with(header::PARAM)) {
+        if let Ok(name) = HeaderValue::from_str(name) {
+            headers.append(ACCESS_CONTROL_ALLOW_HEADERS, name);
+        }
+    }
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    headers.insert(VARY, HeaderValue::from_static("Origin"));
+    response
+}
+
+/// Tells every task to stop and waits for those that are at work.
+pub async fn drain(tasks: &Tasks, at_most: Duration) {
+    if !tasks.stop(at_most).await {
+        tracing::warn!("some requests were cut off");
+    }
+}

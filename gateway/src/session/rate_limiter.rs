@@ -1,0 +1,78 @@
+//! How often a caller may call a tool, where the registry says so.
+
+use std::time::{Duration, Instant};
+
+use policy::registry::Rate;
+
+use crate::base::bounded::Bounded;
+use crate::base::gcra::{Gcra, Pace};
+
+/// Whose calls of what.
+type Key = (Box<str>, Box<str>, Box<str>);
+
+/// The calls of callers.
+#[derive(Debug)]
+pub struct Rates {
+    calls: Bounded<Key, Gcra>,
+}
+
+impl Rates {
+    /// With room for so many callers and tools.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { calls: Bounded::new(limit) }
+    }
+
+    /// Counts a call; `Err` with how long to wait if it is one too many. With no room to count it
+    /// is one too many as well.
+    ///
+    /// # Errors
+    /// How long to wait.
+    pub fn take(&self, key: Key, rate: Rate, now: Instant) -> Result<(), Duration> {
+        let pace = Pace::new(rate.count, rate.per, rate.count);
+        if self.calls.insert(key.clone(), Gcra::new()).is_err() {
+            return Err(pace.each());
+        }
+        let mut taken = Ok(());
+        self.calls.update(key, |mut calls| {
+            taken = calls.take(pace, now);
+            calls
+        });
+        taken
+    }
+
+    /// Forgets those who have been even for a while.
+    pub fn sweep(&self, now: Instant) {
+        self.calls.retain(|_, calls| !calls.is_even(now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rates;
+    use crate::base::clock::{Clock as _, System};
+    use policy::registry::Rate;
+    use std::time::Duration;
+
+    #[test]
+    fn so_many_calls_pass_in_so_much_time() {
+        let (rates, start) = (Rates::new(100), System.instant());
+        let rate = Rate { count: 3, per: Duration::from_secs(60) };
+        let take = |who: &str, seconds| {
+            let key = (who.into(), "s".into(), "t".into());
+            rates.take(key, rate, start + Duration::from_secs(seconds))
+        };
+        for _ in 0..3 {
+            assert_eq!(take("ana", 0), Ok(()));
+        }
+        assert_eq!(take("ana", 0), Err(Duration::from_secs(20)));
+        assert_eq!(take("bob", 0), Ok(()));
+        assert_eq!(take("ana", 19), Err(Duration::from_secs(1)));
+        assert_eq!(take("ana", 20), Ok(()));
+        assert!(take("ana", 20).is_err());
+        for _ in 0..3 {
+            assert_eq!(take("ana", 600), Ok(()));
+        }
+        assert!(take("ana", 600).is_err());
+    }
+}

@@ -1,0 +1,250 @@
+//! Results that are too long for an answer, kept for the caller who got them (control C14).
+//!
+//! In memory, so many bytes of one caller and of all; the oldest of a caller make room for new ones.
+//! Nobody else can read them, and after a while nobody can. The call a result came of is kept with it, so
+//! that it is decided about again whenever it is read.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use policy::message::Use;
+use policy::principal::Principal;
+use policy::uri::ResourceUri;
+
+use crate::base::random;
+
+/// What the URI of a kept result begins with.
+pub const SCHEME: &str = "portcullis://results/";
+
+/// What stands behind [`SCHEME`] in the URI of a kept result; `None` for every other URI. It is told by the
+/// canonical form: the case of the scheme and the authority makes no difference (RFC 3986, section 6.2.2.1).
+#[must_use]
+pub fn name_in(uri: &str) -> Option<Box<str>> {
+    let uri = ResourceUri::parse(uri).ok()?;
+    let (head, name) = uri.as_str().split_at_checked(SCHEME.len())?;
+    head.eq_ignore_ascii_case(SCHEME).then(|| name.into())
+}
+
+/// A result, and whose it is.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// The result as it may be shown, as JSON: nothing of what it came in.
+    pub result: Bytes,
+    /// The call it came of.
+    pub call: Use,
+    /// How many bytes of a body that call holds.
+    pub held: usize,
+    /// The digest of the rules it was let out under.
+    pub rules: Option<[u8; 32]>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: [u8; 16],
+    /// Whose it is, with the credential it came with, and on which route.
+    key: Box<str>,
+    route: Box<str>,
+    kept: Kept,
+    until: Instant,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    bytes: usize,
+    /// By caller, whatever its credential and its route.
+    callers: BTreeMap<Box<str>, VecDeque<Entry>>,
+}
+
+/// The results that are kept.
+#[derive(Debug)]
+pub struct Results {
+    most: usize,
+    /// Of one caller.
+    each: usize,
+    time: Duration,
+    // No hot path: most results are short.
+    all: Mutex<All>,
+}
+
+impl Entry {
+    fn size(&self) -> usize {
+        self.kept.result.len() + self.kept.held
+    }
+}
+
+impl Results {
+    /// None yet: so many bytes of all callers and of one, each for so long.
+    #[must_use]
+    pub fn new(most: usize, each: usize, time: Duration) -> Self {
+        Self { most, each, time, all: Mutex::default() }
+    }
+
+    /// For how long.
+    #[must_use]
+    pub const fn time(&self) -> Duration {
+        self.time
+    }
+
+    /// Keeps a result for a caller on a route: under which URI. `None` if there is no room.
+    #[must_use]
+    pub fn keep(
+        &self,
+        caller: &Principal,
+        route: &str,
+        kept: Kept,
+        now: Instant,
+    ) -> Option<String> {
+        let (name, until) = (random::bytes().ok()?, now + self.time);
+        let (key, route) = (caller.key().into(), route.into());
+        let entry = Entry { name, key, route, kept, until };
+        let (size, share) = (entry.size(), self.each);
+        if size > share {
+            return None;
+        }
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.drop_until(now);
+        let All { bytes, callers } = &mut *all;
+        let id: Box<str> = caller.id.as_str().into();
+        let own = callers.entry(id.clone()).or_default();
+        let mut held: usize = own.iter().map(Entry::size).sum();
+        while held + size > share || *bytes + size > self.most {
+            let Some(oldest) = own.pop_front() else { break };
+            held -= oldest.size();
+            *bytes -= oldest.size();
+        }
+        let fits = *bytes + size <= self.most;
+        if fits {
+            *bytes += size;
+            own.push_back(entry);
+        }
+        if own.is_empty() {
+            callers.remove(&id);
+        }
+        fits.then(|| format!("{SCHEME}{}", crate::base::hex::encode(&name)))
+    }
+
+    /// The result under a URI, if it is one of this caller's on this route.
+    #[must_use]
+    pub fn find(&self, caller: &Principal, route: &str, uri: &str, now: Instant) -> Option<Kept> {
+        let name = crate::base::hex::decode(&name_in(uri)?)?;
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = all.callers.get(caller.id.as_str())?;
+        let is = |entry: &&Entry| {
+            entry.name[..] == *name
+                && *entry.key == *caller.key()
+                && *entry.route == *route
+                && entry.until > now
+        };
+        own.iter().find(is).map(|entry| entry.kept.clone())
+    }
+
+    /// Drops what nobody can read any more.
+    pub fn sweep(&self, now: Instant) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).drop_until(now);
+    }
+}
+
+impl All {
+    fn drop_until(&mut self, now: Instant) {
+        let Self { bytes, callers } = self;
+        callers.retain(|_, own| {
+            while let Some(first) = own.front().filter(|first| first.until <= now) {
+                *bytes -= first.size();
+                own.pop_front();
+            }
+            !own.is_empty()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use policy::message::{Use, Verb};
+    use policy::name::{ClientId, PrincipalId, ServerName};
+    use policy::principal::Principal;
+
+    use super::{Kept, Results, name_in};
+    use crate::base::clock::{Clock as _, System};
+
+    fn kept(bytes: usize) -> Kept {
+        let call = Use {
+            server: ServerName::parse("up").unwrap(),
+            verb: Verb::Call,
+            name: "work".into(),
+            arguments: None,
+            extra: Vec::new(),
+            meta: Vec::new(),
+        };
+        Kept { result: vec![b'1'; bytes].into(), call, held: 0, rules: None }
+    }
+
+    fn caller(id: &str) -> Principal {
+        Principal::new(PrincipalId::parse(id).unwrap(), BTreeSet::new())
+    }
+
+    #[test]
+    fn only_its_caller_reads_it_and_only_for_a_while() {
+        let (results, now) = (Results::new(4000, 1000, Duration::from_secs(60)), System.instant());
+        let uri = results.keep(&caller("ana"), "/mcp", kept(500), now).unwrap();
+        assert!(results.find(&caller("ana"), "/mcp", &uri, now).is_some());
+        assert!(results.find(&caller("bob"), "/mcp", &uri, now).is_none());
+        assert!(results.find(&caller("ana"), "/other", &uri, now).is_none());
+        assert!(results.find(&caller("ana"), "/mcp", "portcullis://results/00", now).is_none());
+        assert!(
+            results.find(&caller("ana"), "/mcp", &uri, now + Duration::from_secs(61)).is_none()
+        );
+        results.sweep(now + Duration::from_secs(61));
+        assert_eq!(results.all.lock().unwrap().bytes, 0);
+    }
+
+    #[test]
+    fn a_uri_is_known_in_every_spelling() {
+        for uri in ["portcullis://results/0a", "PORTCULLIS://results/0a", "Portcullis://Results/0a"]
+        {
+            assert_eq!(name_in(uri).as_deref(), Some("0a"), "{uri}");
+        }
+        for uri in ["portcullis://result/0a", "file:///portcullis://results/0a", "a", ""] {
+            assert_eq!(name_in(uri), None, "{uri}");
+        }
+    }
+
+    #[test]
+    fn the_same_person_with_another_client_or_key_does_not_read_it() {
+        let (results, now) = (Results::new(4000, 1000, Duration::from_secs(60)), System.instant());
+        let through = |client: Option<&str>, key: Option<&str>| {
+            let mut caller = caller("ana");
+            caller.claims.client = client.map(|client| ClientId::parse(client).unwrap());
+            caller.claims.thumbprint = key.map(Into::into);
+            caller.bound()
+        };
+        let uri = results.keep(&through(Some("app"), Some("k1")), "/mcp", kept(5), now).unwrap();
+        let reads = |caller| results.find(&caller, "/mcp", &uri, now).is_some();
+        assert!(reads(through(Some("app"), Some("k1"))));
+        for other in [(None, None), (Some("app"), None), (None, Some("k1"))] {
+            assert!(!reads(through(other.0, other.1)), "{other:?}");
+        }
+        assert!(!reads(through(Some("app"), Some("k2"))));
+        assert!(!reads(through(Some("other"), Some("k1"))));
+    }
+
+    #[test]
+    fn new_ones_take_the_place_of_old_ones_of_the_same_caller_alone() {
+        let (results, now) = (Results::new(4000, 1000, Duration::from_secs(60)), System.instant());
+        let first = results.keep(&caller("ana"), "/mcp", kept(600), now).unwrap();
+        let second = results.keep(&caller("ana"), "/mcp", kept(600), now).unwrap();
+        assert!(results.find(&caller("ana"), "/mcp", &first, now).is_none());
+        assert!(results.find(&caller("ana"), "/mcp", &second, now).is_some());
+        for name in ["b", "c", "d"] {
+            assert!(results.keep(&caller(name), "/mcp", kept(1000), now).is_some());
+        }
+        assert!(results.keep(&caller("e"), "/mcp", kept(1000), now).is_none());
+        assert!(results.keep(&caller("f"), "/mcp", kept(2000), now).is_none());
+        assert!(results.find(&caller("ana"), "/mcp", &second, now).is_some());
+        assert!(results.all.lock().unwrap().bytes <= 4000);
+    }
+}

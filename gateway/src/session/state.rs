@@ -1,0 +1,542 @@
+//! What is remembered of a legacy session while it is in use: its streams, the questions its client
+//! has not answered yet, and what it wants to be told.
+//!
+//! All of it can be lost without harm to anything but the convenience of one client: a session whose
+//! conversation is gone goes on with a new one. It is kept in memory; a store that replicas share
+//! would take the place of [`Conversations`] and [`Replay`].
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use policy::name::ServerName;
+use policy::offer::Kind;
+use policy::principal::Principal;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::base::bounded::Bounded;
+use crate::base::clock::Clock;
+use crate::base::random;
+use crate::base::share::{Ceiling, Holder, NoShare, Share, Shares};
+use crate::config::settings::Limits;
+use crate::mcp::protocol::Version;
+use crate::mcp::trace_context::Trace;
+use crate::mcp::wire::{Id, Outcome};
+use crate::session::SessionKey;
+use crate::stream::budget::{Budget, Room};
+use crate::stream::replay::Replay;
+
+/// Most resources a session can subscribe to.
+const SUBSCRIPTIONS: usize = 256;
+/// How long a stream is kept that was sent to its end.
+const STRETCH: Duration = Duration::from_secs(30);
+/// Most questions that wait for one client.
+const QUESTIONS: usize = 64;
+/// After how long a client that lost its connection is to come back.
+pub const RETRY: Duration = Duration::from_millis(500);
+
+/// The call that an answer is to, and how its client is told that it was revoked.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// Who has called.
+    pub caller: Arc<Principal>,
+    /// On which route.
+    pub route: Arc<str>,
+    /// Which server it is of.
+    pub server: ServerName,
+    /// What was used.
+    pub kind: Kind,
+    /// Its name, as its server knows it.
+    pub name: Box<str>,
+    /// Under which id the client waits for the response.
+    pub id: Id,
+    /// In which revision.
+    pub version: Version,
+    /// The method, as it is on record.
+    pub method: Option<Box<str>>,
+    /// What was asked for, as it is on record.
+    pub asked: Option<(Kind, Box<str>)>,
+    /// The trace that it belongs to.
+    pub trace: Option<Trace>,
+    /// What its record says.
+    pub receipt: Arc<Receipt>,
+}
+
+/// Whether the record of a call says that its client was answered. It is shared by those who close the record and those
+/// who cut the answer off, so that one of them records that it was not handed on.
+#[derive(Debug, Default)]
+pub struct Receipt(AtomicU8);
+
+impl Receipt {
+    /// Nothing has happened yet.
+    const OPEN: u8 = 0;
+    /// The record says that the client was answered.
+    const ANSWERED: u8 = 1;
+    /// The answer was cut off.
+    const CUT: u8 = 2;
+
+    /// The record is about to say that the client was answered. `false` when the answer was cut off before.
+    #[must_use]
+    pub fn answer(&self) -> bool {
+        let (open, answered) = (Self::OPEN, Self::ANSWERED);
+        self.0.compare_exchange(open, answered, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether the client was answered, or the answer was cut off.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Acquire) != Self::OPEN
+    }
+
+    /// The answer is cut off; whether the record says that the client was answered, which is told once.
+    #[must_use]
+    pub fn cut(&self) -> bool {
+        self.0.swap(Self::CUT, Ordering::AcqRel) == Self::ANSWERED
+    }
+}
+
+/// The conversations of sessions in use.
+#[derive(Debug)]
+pub struct Conversations {
+    /// Each holds a share, so there is room for all that have one.
+    table: Bounded<SessionKey, Arc<Conversation>>,
+    shares: Arc<Shares<Holder>>,
+    budget: Arc<Budget>,
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+}
+
+/// The place of a session among the conversations: taken before anything is done for which the session
+/// may need one, so that nothing is refused after it was done.
+#[derive(Debug)]
+pub struct Seat {
+    key: SessionKey,
+    taken: Seated,
+}
+
+#[derive(Debug)]
+enum Seated {
+    /// It has a conversation.
+    Kept(Arc<Conversation>),
+    /// It may have one.
+    Free(Share<Holder>, Holder),
+}
+
+/// The resources that a session subscribes to, by the place of their server, with the share that each takes.
+type Watched = BTreeMap<(usize, Box<str>), Share<Holder>>;
+
+/// What is remembered of one session.
+#[derive(Debug)]
+pub struct Conversation {
+    budget: Arc<Budget>,
+    /// Whose it is, and the share it takes.
+    holder: Holder,
+    _share: Share<Holder>,
+    streams: Mutex<Streams>,
+    questions: Mutex<BTreeMap<i64, oneshot::Sender<Outcome>>>,
+    next: AtomicI64,
+    /// The resources it subscribes to, by the place of their server, each with the bytes that it takes of the
+    /// share of its caller.
+    watched: Mutex<Watched>,
+    /// Tells whoever listens for the session that it wants to hear something else now.
+    rewatch: Notify,
+    /// Counts what it has wanted to hear.
+    wanted: AtomicU64,
+    /// What of that is listened for already, by the place of the server.
+    listened: watch::Sender<BTreeMap<usize, u64>>,
+    /// The least severe log message it wants, as JSON.
+    level: Mutex<Option<Box<str>>>,
+    /// The session has ended.
+    over: CancellationToken,
+    limits: Limits,
+}
+
+#[derive(Debug, Default)]
+struct Streams {
+    all: BTreeMap<u64, Kept>,
+    /// The one that carries what belongs to no call.
+    standing: Option<Arc<Replay>>,
+    used: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    stream: Arc<Replay>,
+    /// The call it is for, if it is for one.
+    about: Option<Arc<About>>,
+    since: Instant,
+}
+
+impl Conversations {
+    /// None yet. What waits on their streams takes of `ceiling` as well.
+    #[must_use]
+    pub fn new(limits: Limits, ceiling: &Arc<Ceiling>, clock: Arc<dyn Clock>) -> Self {
+        let table = Bounded::new(limits.sessions);
+        let shares = Shares::new(limits.sessions, limits.sessions_per_caller);
+        let each = limits.replay_memory_per_caller;
+        let budget = Budget::under(ceiling, limits.replay_memory, each);
+        Self { table, shares, budget, limits, clock }
+    }
+
+    /// What one stream of `holder` may keep.
+    #[must_use]
+    pub fn room(&self, holder: &Holder) -> Room {
+        room(&self.limits, &self.budget, holder)
+    }
+
+    /// The conversation of a session, if there is one.
+    pub fn find(&self, key: SessionKey) -> Option<Arc<Conversation>> {
+        self.table.get(&key)
+    }
+
+    /// A place for the conversation of a session of `holder`.
+    ///
+    /// # Errors
+    /// When there are too many, in all or of this holder.
+    pub fn seat(&self, key: SessionKey, holder: &Holder) -> Result<Seat, NoShare> {
+        if let Some(kept) = self.table.get(&key) {
+            return Ok(Seat { key, taken: Seated::Kept(kept) });
+        }
+        let share = self.shares.take(holder, 1)?;
+        Ok(Seat { key, taken: Seated::Free(share, holder.clone()) })
+    }
+
+    /// The conversation of the session whose place this is.
+    pub fn enter(&self, seat: Seat) -> Arc<Conversation> {
+        let now = self.clock.instant();
+        let conversation = match seat.taken {
+            Seated::Kept(kept) => kept,
+            Seated::Free(share, holder) => {
+                let budget = Arc::clone(&self.budget);
+                let new = Arc::new(Conversation::new(self.limits, budget, (share, holder)));
+                match self.table.insert(seat.key, Arc::clone(&new)) {
+                    // Another request of the session was earlier.
+                    Ok(Some(_)) => self.table.get(&seat.key).unwrap_or(new),
+                    Ok(None) | Err(_) => new,
+                }
+            }
+        };
+        conversation.streams().used = Some(now);
+        conversation
+    }
+
+    /// Forgets a session that has ended.
+    pub fn end(&self, key: SessionKey) {
+        if let Some(conversation) = self.table.remove(&key) {
+            conversation.end();
+        }
+    }
+
+    /// The streams that are kept of calls that have been answered, of those which `is` names.
+    pub fn answered(&self, is: impl Fn(&About) -> bool) -> Vec<(Arc<Replay>, Arc<About>)> {
+        let mut found = Vec::new();
+        self.table.retain(|_, conversation| {
+            for kept in conversation.streams().all.values() {
+                if let Some(about) = kept.about.as_ref().filter(|about| is(about))
+                    && kept.stream.is_over()
+                    && about.receipt.is_closed()
+                {
+                    found.push((Arc::clone(&kept.stream), Arc::clone(about)));
+                }
+            }
+            true
+        });
+        found
+    }
+
+    /// Forgets conversations that nobody has used for a while, and streams nobody came back for.
+    pub fn sweep(&self) {
+        let (now, age) = (self.clock.instant(), self.limits.replay_time);
+        self.table.retain(|_, conversation| {
+            let mut streams = conversation.streams();
+            streams.prune(now, age);
+            let used = streams.used.is_some_and(|used| now.saturating_duration_since(used) < age);
+            let keep = used || !streams.all.is_empty() || Arc::strong_count(conversation) > 1;
+            drop(streams);
+            if !keep {
+                conversation.end();
+            }
+            keep
+        });
+    }
+}
+
+/// What one stream of `holder` may keep.
+fn room(limits: &Limits, all: &Arc<Budget>, holder: &Holder) -> Room {
+    let (events, bytes) = (limits.replay_events, limits.replay_bytes);
+    Room { events, bytes, all: Arc::clone(all), holder: holder.clone() }
+}
+
+impl Streams {
+    /// Drops the streams that have ended and that nobody came back for.
+    fn prune(&mut self, now: Instant, age: Duration) {
+        self.all.retain(|_, kept| {
+            let wanted = kept.stream.is_attached() || !kept.stream.is_over();
+            if wanted {
+                kept.since = now;
+            }
+            // What was sent to its end is wanted again only by who lost it on the last stretch.
+            let age = if kept.stream.is_read() { age.min(STRETCH) } else { age };
+            wanted || now.saturating_duration_since(kept.since) < age
+        });
+    }
+}
+
+impl Conversation {
+    fn new(limits: Limits, budget: Arc<Budget>, (share, holder): (Share<Holder>, Holder)) -> Self {
+        Self {
+            budget,
+            holder,
+            _share: share,
+            streams: Mutex::default(),
+            questions: Mutex::default(),
+            next: AtomicI64::new(1),
+            watched: Mutex::default(),
+            rewatch: Notify::new(),
+            wanted: AtomicU64::new(0),
+            listened: watch::Sender::default(),
+            level: Mutex::default(),
+            over: CancellationToken::new(),
+            limits,
+        }
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        // No operation on any of these leaves them half changed.
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        self.over.cancel();
+        for kept in self.streams().all.values() {
+            kept.stream.end();
+        }
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Resolves when the session has ended.
+    pub async fn over(&self) {
+        self.over.cancelled().await;
+    }
+
+    /// A new stream, for a call or, without one, to stand; `None` when there are too many.
+    #[must_use]
+    pub fn stream(&self, about: Option<Arc<About>>, now: Instant) -> Option<Arc<Replay>> {
+        let id = u64::from_be_bytes(random::bytes().ok()?);
+        if !self.budget.has_room(&self.holder) {
+            return None;
+        }
+        let stream = Replay::new(id, room(&self.limits, &self.budget, &self.holder));
+        let mut streams = self.streams();
+        streams.prune(now, self.limits.replay_time);
+        if streams.all.len() >= self.limits.streams {
+            // What has ended and was read to its end is the first to go.
+            let done = streams
+                .all
+                .iter()
+                .filter(|(_, kept)| kept.stream.is_over() && !kept.stream.is_attached());
+            let oldest = done.min_by_key(|(_, kept)| kept.since).map(|(id, _)| *id)?;
+            streams.all.remove(&oldest);
+        }
+        let standing = about.is_none();
+        streams.all.insert(id, Kept { stream: Arc::clone(&stream), about, since: now });
+        if standing && let Some(before) = streams.standing.replace(Arc::clone(&stream)) {
+            before.supersede();
+        }
+        Some(stream)
+    }
+
+    /// Whether there is room for another stream.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let streams = self.streams();
+        let busy =
+            streams.all.values().filter(|kept| !kept.stream.is_over() || kept.stream.is_attached());
+        busy.count() < self.limits.streams && self.budget.has_room(&self.holder)
+    }
+
+    /// The stream with this id, if it is still kept, and the call it is for, if it is for one.
+    #[must_use]
+    pub fn find(&self, id: u64) -> Option<(Arc<Replay>, Option<Arc<About>>)> {
+        self.streams().all.get(&id).map(|kept| (Arc::clone(&kept.stream), kept.about.clone()))
+    }
+
+    /// A question to the client: its id, and where the answer comes; `None` when too many wait.
+    #[must_use]
+    pub fn ask(&self) -> Option<(Id, oneshot::Receiver<Outcome>)> {
+        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        questions.retain(|_, waiting| !waiting.is_closed());
+        if questions.len() >= QUESTIONS {
+            return None;
+        }
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        questions.insert(id, sender);
+        Some((Id::Number(id), receiver))
+    }
+
+    /// The client's answer; what was not asked is passed over.
+    pub fn answer(&self, id: &Id, outcome: Outcome) {
+        let Id::Number(id) = id else { return };
+        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waiting) = questions.remove(id) {
+            // Whoever asked may have given up.
+            drop(waiting.send(outcome));
+        }
+    }
+
+    /// The least severe log message the client wants, as JSON.
+    #[must_use]
+    pub fn level(&self) -> Option<Box<str>> {
+        self.level.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets it.
+    pub fn set_level(&self, level: Box<str>) {
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
+    }
+
+    /// Subscribes to a resource of the server at `place`, with the share of its bytes, or with none no longer;
+    /// says whether there was room.
+    #[must_use]
+    pub fn watch(&self, place: usize, uri: &str, wanted: Option<Share<Holder>>) -> bool {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (place, uri.into());
+        match wanted {
+            None => drop(watched.remove(&key)),
+            Some(_) if watched.len() >= SUBSCRIPTIONS && !watched.contains_key(&key) => {
+                return false;
+            }
+            Some(share) => drop(watched.insert(key, share)),
+        }
+        drop(watched);
+        self.wanted.fetch_add(1, Ordering::AcqRel);
+        self.rewatch.notify_waiters();
+        true
+    }
+
+    /// What is wanted now; whoever listens says so when it is listened for.
+    #[must_use]
+    pub fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::Acquire)
+    }
+
+    /// What was `wanted` is listened for at the server at `place`; with `None` nobody listens there
+    /// any more.
+    pub fn listened(&self, place: usize, wanted: Option<u64>) {
+        self.listened.send_modify(|listened| match wanted {
+            Some(wanted) => drop(listened.insert(place, wanted)),
+            None => drop(listened.remove(&place)),
+        });
+    }
+
+    /// Resolves when what is wanted now is listened for at the server at `place`, or nobody listens
+    /// there.
+    pub async fn settled(&self, place: usize) {
+        let wanted = self.wanted();
+        let mut listened = self.listened.subscribe();
+        let settled = |listened: &BTreeMap<usize, u64>| {
+            listened.get(&place).is_none_or(|listened| *listened >= wanted)
+        };
+        // The sender lives as long as this.
+        drop(listened.wait_for(settled).await);
+    }
+
+    /// The resources it subscribes to at the server at `place`.
+    #[must_use]
+    pub fn watched(&self, place: usize) -> Vec<Box<str>> {
+        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.keys().filter(|(at, _)| *at == place).map(|(_, uri)| uri.clone()).collect()
+    }
+
+    /// Resolves when the client subscribes to something else.
+    pub fn rewatched(&self) -> Notified<'_> {
+        self.rewatch.notified()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{About, Conversation, Conversations, Receipt};
+    use crate::base::clock::{Clock, System};
+    use crate::base::share::{Holder, NoShare};
+    use crate::config::settings::Limits;
+    use crate::mcp::protocol::Version;
+    use crate::mcp::wire::Id;
+    use policy::name::{PrincipalId, ServerName};
+    use policy::offer::Kind;
+    use policy::principal::Principal;
+    use std::sync::Arc;
+
+    fn holder(last: u8) -> Holder {
+        Holder::network([192, 0, 2, last].into())
+    }
+
+    fn entered(conversations: &Conversations, key: u8, who: u8) -> Arc<Conversation> {
+        conversations.enter(conversations.seat([key; 16], &holder(who)).unwrap())
+    }
+
+    fn call() -> Arc<About> {
+        Arc::new(About {
+            caller: Arc::new(Principal::new(PrincipalId::parse("ana").unwrap(), [].into())),
+            route: "/mcp".into(),
+            server: ServerName::parse("up").unwrap(),
+            kind: Kind::Tool,
+            name: "add".into(),
+            id: Id::Number(1),
+            version: Version::V2025November,
+            method: None,
+            asked: None,
+            trace: None,
+            receipt: Arc::new(Receipt::default()),
+        })
+    }
+
+    #[test]
+    fn streams_are_bounded_and_found_again() {
+        let limits = Limits { streams: 2, ..Limits::default() };
+        let ceiling = crate::base::share::Shares::new(1 << 30, 1 << 30);
+        let conversations = Conversations::new(limits, &ceiling, Arc::new(System));
+        let conversation = entered(&conversations, 7, 1);
+        let now = System.instant();
+        let first = conversation.stream(Some(call()), now).unwrap();
+        let second = conversation.stream(Some(call()), now).unwrap();
+        assert!(conversation.stream(Some(call()), now).is_none());
+        first.end();
+        assert!(conversation.stream(Some(call()), now).is_some());
+        assert!(conversation.find(first.id()).is_none());
+        assert!(conversation.find(second.id()).is_some());
+        conversations.end([7; 16]);
+        assert!(second.is_over());
+    }
+
+    #[test]
+    fn one_caller_leaves_conversations_to_others_and_gives_back_what_has_ended() {
+        let limits = Limits { sessions: 3, sessions_per_caller: 2, ..Limits::default() };
+        let ceiling = crate::base::share::Shares::new(1 << 30, 1 << 30);
+        let conversations = Conversations::new(limits, &ceiling, Arc::new(System));
+        drop((entered(&conversations, 1, 1), entered(&conversations, 2, 1)));
+        let none = conversations.seat([3; 16], &holder(1)).unwrap_err();
+        assert_eq!(none, NoShare::Holder { limit: 2 });
+        // One that it has goes on.
+        drop(entered(&conversations, 2, 1));
+        let kept = entered(&conversations, 4, 2);
+        assert!(Arc::ptr_eq(&kept, &conversations.find([4; 16]).unwrap()));
+        assert!(conversations.seat([5; 16], &holder(3)).is_err());
+        conversations.end([1; 16]);
+        // A place that is not used is given back too.
+        drop(conversations.seat([3; 16], &holder(1)).unwrap());
+        assert!(conversations.find([3; 16]).is_none());
+        drop(entered(&conversations, 3, 1));
+        // Two requests of one session take one.
+        conversations.end([2; 16]);
+        conversations.end([3; 16]);
+        let seats = [1, 1].map(|_| conversations.seat([6; 16], &holder(1)).unwrap());
+        let [one, two] = seats.map(|seat| conversations.enter(seat));
+        assert!(Arc::ptr_eq(&one, &two));
+        assert_eq!(conversations.shares.taken(), 2);
+    }
+}

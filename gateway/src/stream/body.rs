@@ -1,0 +1,462 @@
+//! Bodies: those that come, and those of our answers.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::base::intake::Received;
+use crate::stream::queue::{self, Progress};
+use crate::stream::replay::Reader;
+use crate::stream::sse;
+
+/// How long a stream says nothing before it says that it is alive. Proxies close what was silent
+/// for a minute.
+const QUIET: Duration = Duration::from_secs(15);
+
+/// Most bytes that are given to a connection at a time. It takes the next when it has written most of those before: what
+/// a client does not read stays here, where it is counted.
+pub(crate) const PIECE: usize = 64 * 1024;
+
+/// A body that comes in pieces, up to a limit. One that comes in one piece is not copied.
+#[derive(Debug)]
+pub struct Pieces {
+    first: Bytes,
+    more: BytesMut,
+    expected: usize,
+    limit: usize,
+}
+
+/// More than the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
+
+impl Pieces {
+    /// Nothing yet of a body that says it has `expected` bytes.
+    ///
+    /// # Errors
+    /// When that is more than `limit` already.
+    pub fn expecting(expected: u64, limit: usize) -> Result<Self, TooLong> {
+        let expected = usize::try_from(expected).map_err(|_more_than_memory| TooLong)?;
+        if expected > limit {
+            return Err(TooLong);
+        }
+        Ok(Self { first: Bytes::new(), more: BytesMut::new(), expected, limit })
+    }
+
+    /// Adds a piece.
+    ///
+    /// # Errors
+    /// When it is more than the limit with it.
+    pub fn push(&mut self, piece: Bytes) -> Result<(), TooLong> {
+        if self.first.len() + self.more.len() + piece.len() > self.limit {
+            return Err(TooLong);
+        }
+        if self.first.is_empty() && self.more.is_empty() {
+            self.first = piece;
+            return Ok(());
+        }
+        if self.more.is_empty() {
+            self.more.reserve(self.expected.max(self.first.len() + piece.len()));
+            self.more.extend_from_slice(&std::mem::take(&mut self.first));
+        }
+        self.more.extend_from_slice(&piece);
+        Ok(())
+    }
+
+    /// How much has come.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.first.len() + self.more.len()
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn whole(self) -> Bytes {
+        if self.more.is_empty() { self.first } else { self.more.freeze() }
+    }
+}
+
+/// The text of a message that is sent: parts, one after the other. What was not changed of what came in is a part of
+/// this as well, and not copied.
+#[derive(Clone, Debug, Default)]
+pub struct Segments(VecDeque<Bytes>);
+
+impl Segments {
+    /// `text`, into which these parts belong, each in front of the byte with the number that stands with it. The numbers
+    /// go up.
+    #[must_use]
+    pub fn woven(text: Vec<u8>, parts: Vec<(usize, Bytes)>) -> Self {
+        let mut rest = Bytes::from(text);
+        let (mut done, mut all) = (0, VecDeque::with_capacity(1 + 2 * parts.len()));
+        for (at, part) in parts {
+            all.push_back(rest.split_to(at.saturating_sub(done).min(rest.len())));
+            all.push_back(part);
+            done = at;
+        }
+        all.push_back(rest);
+        all.retain(|part| !part.is_empty());
+        Self(all)
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    /// The parts in their order; none of them is empty.
+    pub fn parts(&self) -> impl Iterator<Item = &Bytes> {
+        self.0.iter()
+    }
+
+    /// Takes the first part out.
+    pub fn first(&mut self) -> Option<Bytes> {
+        self.0.pop_front()
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Segments {
+    fn from(text: T) -> Self {
+        let text = text.into();
+        Self(if text.is_empty() { VecDeque::new() } else { [text].into() })
+    }
+}
+
+impl http_body::Body for Segments {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.get_mut().first().map(|part| Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.length() as u64)
+    }
+}
+
+/// A body: parts that are there already, or a stream of events.
+#[derive(Debug)]
+pub enum Body {
+    /// These parts, one after the other; they are not copied together.
+    Parts(VecDeque<Bytes>),
+    /// The same of a server's answer, which takes of the share of its caller until it is sent.
+    Counted(VecDeque<Bytes>, Received),
+    /// Events as they come, until the sender is gone.
+    Stream(queue::Receiver, Pulse),
+    /// Events of a stream that is kept.
+    Replay(Reader, Pulse),
+    /// One of these, until the right to it ends.
+    Leased(Box<Self>, Lease),
+}
+
+/// The right to an answer has ended before all of it was given to the connection, which cannot say so in band: it has to
+/// be closed, or the stream of HTTP/2 reset.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the right to the answer has ended")]
+pub struct CutOff {
+    /// The JSON-RPC error that takes the place of the answer where there is still a way to say it.
+    pub told: Option<Bytes>,
+}
+
+/// How an answer ends to which the right has ended.
+pub struct Termination {
+    /// The JSON-RPC message that takes the place of what was not read, if there is one.
+    pub told: Option<Bytes>,
+    /// What is done when something of the answer was not read. Nothing is done about one that was.
+    pub on_cut: Box<dyn FnOnce() + Send>,
+}
+
+impl std::fmt::Debug for Termination {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Termination").field("told", &self.told).finish_non_exhaustive()
+    }
+}
+
+/// Resolves when an answer has to end.
+pub struct Lease(Pin<Box<dyn Future<Output = Termination> + Send>>);
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lease(..)")
+    }
+}
+
+impl Lease {
+    /// A lease that ends with `over`.
+    #[must_use]
+    pub fn new(over: impl Future<Output = Termination> + Send + 'static) -> Self {
+        Self(Box::pin(over))
+    }
+}
+
+/// When to say that a stream is alive.
+#[derive(Debug)]
+pub struct Pulse(Pin<Box<Sleep>>);
+
+impl Pulse {
+    fn start() -> Self {
+        Self(Box::pin(sleep_until(Instant::now() + QUIET)))
+    }
+
+    /// Something was said.
+    fn restart(&mut self) {
+        self.0.as_mut().reset(Instant::now() + QUIET);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.0.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        self.restart();
+        Poll::Ready(Some(sse::ALIVE))
+    }
+}
+
+impl Body {
+    /// Nothing.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self::Parts(VecDeque::new())
+    }
+
+    /// Events as they come.
+    #[must_use]
+    pub fn stream(events: queue::Receiver) -> Self {
+        Self::Stream(events, Pulse::start())
+    }
+
+    /// Events of a stream that is kept.
+    #[must_use]
+    pub fn replay(reader: Reader) -> Self {
+        Self::Replay(reader, Pulse::start())
+    }
+
+    /// The same, which takes of a share until all of it was given to the connection. Streams have room of their own.
+    #[must_use]
+    pub fn counted(self, share: Option<Received>) -> Self {
+        match (self, share) {
+            (Self::Parts(parts), Some(share)) => Self::Counted(parts, share),
+            (body, _) => body,
+        }
+    }
+
+    /// Whether it is given to the connection at once, so that nothing of it can be taken back.
+    #[must_use]
+    pub fn is_one_piece(&self) -> bool {
+        matches!(self, Self::Parts(_) | Self::Counted(..)) && self.length() <= PIECE
+    }
+
+    /// Takes out what it takes of a share, for who holds that until all of it was sent.
+    #[must_use]
+    pub fn uncounted(&mut self) -> Option<Received> {
+        match std::mem::replace(self, Self::empty()) {
+            Self::Counted(parts, share) => {
+                *self = Self::Parts(parts);
+                Some(share)
+            }
+            Self::Leased(mut body, lease) => {
+                let share = body.uncounted();
+                *self = Self::Leased(body, lease);
+                share
+            }
+            body @ (Self::Parts(_) | Self::Stream(..) | Self::Replay(..)) => {
+                *self = body;
+                None
+            }
+        }
+    }
+
+    /// Whether it is a stream of events.
+    #[must_use]
+    pub fn is_stream(&self) -> bool {
+        match self {
+            Self::Stream(..) | Self::Replay(..) => true,
+            Self::Parts(_) | Self::Counted(..) => false,
+            Self::Leased(body, _) => body.is_stream(),
+        }
+    }
+
+    /// The same until `lease` ends, unless all of it was read before. A stream ends with what is told then, as an event;
+    /// every other body breaks off.
+    #[must_use]
+    pub fn leased(self, lease: Lease) -> Self {
+        Self::Leased(Box::new(self), lease)
+    }
+
+    /// What is left of a body that ends like this, whatever has come and was not read.
+    ///
+    /// # Errors
+    /// When it is no stream, and not all of it was read.
+    fn ended_with(&self, Termination { told, on_cut }: Termination) -> Result<Self, CutOff> {
+        let progress = match self {
+            Self::Stream(events, _) => events.progress(),
+            Self::Replay(reader, _) => reader.progress(),
+            Self::Parts(_) | Self::Counted(..) if http_body::Body::is_end_stream(self) => {
+                Progress::Finished
+            }
+            Self::Parts(_) | Self::Counted(..) => {
+                on_cut();
+                return Err(CutOff { told });
+            }
+            // INVARIANT: what is leased has no other lease.
+            Self::Leased(..) => Progress::Finished,
+        };
+        if progress == Progress::Finished {
+            return Ok(Self::empty());
+        }
+        on_cut();
+        Ok(match (progress, told.map(|told| sse::encode(&told))) {
+            (_, None) | (Progress::Finished, _) => Self::empty(),
+            (Progress::Between, Some(last)) => last.into(),
+            (Progress::Within, Some(last)) => Self::Parts([sse::BROKEN_OFF, last].into()),
+        })
+    }
+
+    /// How many bytes there are already.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        match self {
+            Self::Parts(parts) | Self::Counted(parts, _) => parts.iter().map(Bytes::len).sum(),
+            Self::Stream(..) | Self::Replay(..) => 0,
+            Self::Leased(body, _) => body.length(),
+        }
+    }
+}
+
+/// The next piece of these parts. Nothing is copied.
+fn piece(parts: &mut VecDeque<Bytes>) -> Option<Bytes> {
+    match parts.front_mut() {
+        Some(part) if part.len() > PIECE => Some(part.split_to(PIECE)),
+        Some(_) | None => parts.pop_front(),
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(part: T) -> Self {
+        Self::Parts(VecDeque::from([part.into()]))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = CutOff;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
+        let this = self.get_mut();
+        if let Self::Leased(body, lease) = this {
+            match lease.0.as_mut().poll(cx) {
+                Poll::Pending => return Pin::new(&mut **body).poll_frame(cx),
+                Poll::Ready(termination) => {
+                    let (rest, cut) = match body.ended_with(termination) {
+                        Ok(rest) => (rest, None),
+                        Err(cut) => (Self::empty(), Some(cut)),
+                    };
+                    *this = rest;
+                    if let Some(cut) = cut {
+                        return Poll::Ready(Some(Err(cut)));
+                    }
+                }
+            }
+        }
+        let (event, pulse) = match this {
+            Self::Parts(parts) | Self::Counted(parts, _) => {
+                return Poll::Ready(piece(parts).map(|part| Ok(Frame::data(part))));
+            }
+            // INVARIANT: what is left of one has no lease.
+            Self::Leased(..) => return Poll::Ready(None),
+            Self::Stream(events, pulse) => (events.poll_piece(cx, PIECE), pulse),
+            Self::Replay(reader, pulse) => (reader.poll_piece(cx, PIECE), pulse),
+        };
+        let event = match event {
+            Poll::Ready(event) => {
+                pulse.restart();
+                Poll::Ready(event)
+            }
+            Poll::Pending => pulse.poll(cx),
+        };
+        event.map(|event| event.map(|event| Ok(Frame::data(event))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Parts(parts) | Self::Counted(parts, _) => parts.is_empty(),
+            Self::Stream(..) | Self::Replay(..) => false,
+            Self::Leased(body, _) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Parts(_) | Self::Counted(..) => SizeHint::with_exact(self.length() as u64),
+            Self::Stream(..) | Self::Replay(..) => SizeHint::default(),
+            Self::Leased(body, _) => body.size_hint(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll, Waker};
+
+    use bytes::Bytes;
+    use http_body::Body as _;
+    use tokio::sync::oneshot;
+
+    use super::{Body, CutOff, Lease, PIECE, Termination};
+
+    fn frame(body: &mut Body) -> Option<Result<usize, CutOff>> {
+        match Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(frame) => {
+                frame.map(|frame| frame.map(|frame| frame.into_data().unwrap().len()))
+            }
+            Poll::Pending => panic!("there is more"),
+        }
+    }
+
+    #[test]
+    fn an_answer_breaks_off_when_the_right_to_it_ends_before_its_last_piece() {
+        for (read, is_cut) in [(1, true), (2, true), (3, false)] {
+            let cuts = Arc::new(AtomicUsize::new(0));
+            let (end, ended) = oneshot::channel::<()>();
+            let counted = Arc::clone(&cuts);
+            let lease = Lease::new(async move {
+                ended.await.unwrap_or_default();
+                let on_cut = Box::new(move || {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                });
+                Termination { told: Some(Bytes::from_static(b"{}")), on_cut }
+            });
+            let mut body = Body::from(vec![b'x'; 2 * PIECE + 1]).leased(lease);
+            assert_eq!(body.size_hint().exact(), Some(2 * PIECE as u64 + 1));
+            for _ in 0..read {
+                assert!(frame(&mut body).unwrap().is_ok());
+            }
+            drop(end);
+            let told = Some(Bytes::from_static(b"{}"));
+            assert_eq!(frame(&mut body), is_cut.then_some(Err(CutOff { told })));
+            assert_eq!(frame(&mut body), None);
+            assert_eq!(cuts.load(Ordering::Relaxed), usize::from(is_cut));
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! Events that wait for one client that is connected: bounded by their count, by their bytes, and by what
+//! the holder and all streams together may keep.
+//!
+//! A client that comes back for what it missed reads a [`crate::stream::replay::Replay`] instead.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use crate::stream::budget::{self, Room, Taken};
+
+/// The receiver has gone, or the queue was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nobody reads the events any more")]
+pub struct Gone;
+
+/// Why an event was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// Nobody will read it.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// There was no room for it, and nothing was read for as long as it may wait.
+    #[error("nothing was read for {} s", .0.as_secs())]
+    Unread(Duration),
+}
+
+/// For how long nothing was read while an event waits for room. What is read of a long event counts piece by piece.
+#[derive(Debug)]
+struct Standstill {
+    /// How long it may last.
+    patience: Duration,
+    /// How many pieces had been read when it began.
+    read: u64,
+    /// When it began.
+    since: Instant,
+}
+
+impl Standstill {
+    /// How long it may still last, at `now` and with `read` pieces read; zero when it has lasted too long.
+    fn left(&mut self, read: u64, now: Instant) -> Duration {
+        if self.read != read {
+            (self.read, self.since) = (read, now);
+        }
+        self.patience.saturating_sub(now.saturating_duration_since(self.since))
+    }
+}
+
+/// How far a stream of events was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// More may come, and what was read ends with a whole event.
+    Between,
+    /// The last event that was read is not whole.
+    Within,
+    /// All of it was read, and nothing more will come.
+    Finished,
+}
+
+#[derive(Debug)]
+struct Shared {
+    room: Room,
+    state: Mutex<State>,
+    /// Something was read, or the receiver has gone.
+    moved: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Each with the room that it takes, if it takes any.
+    events: VecDeque<(Bytes, Option<Taken>)>,
+    bytes: usize,
+    /// The whole of the first event, where pieces of it were read and not the last of them; nothing of one that was
+    /// dropped then. The memory is that of the event.
+    begun: Option<Bytes>,
+    /// How many pieces were read; an event that was read at once is one.
+    read: u64,
+    /// Nothing more will come.
+    over: bool,
+    /// Nobody reads any more.
+    gone: bool,
+    waker: Option<Waker>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No operation leaves the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn clear(&mut self) {
+        self.events.clear();
+        self.bytes = 0;
+        self.begun = self.begun.take().map(|_dropped| Bytes::new());
+    }
+
+    /// Whether an event of so many bytes may be added to those that are there. One that is alone may be longer than there
+    /// is room for.
+    ///
+    /// # Errors
+    /// When nobody will read it.
+    fn has_place(&self, bytes: usize, room: &Room) -> Result<bool, Gone> {
+        if self.gone || self.over {
+            return Err(Gone);
+        }
+        let is_long = !self.events.is_empty() && self.bytes + bytes > room.bytes;
+        Ok(!is_long && self.events.len() < room.events)
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// A queue with this room.
+#[must_use]
+pub fn queue(room: Room) -> (Sender, Receiver) {
+    let shared = Arc::new(Shared { room, state: Mutex::default(), moved: Notify::new() });
+    (Sender(Arc::clone(&shared)), Receiver(shared))
+}
+
+/// Where events go. When it is dropped, the receiver gets what is left and then the end.
+#[derive(Debug)]
+pub struct Sender(Arc<Shared>);
+
+impl Sender {
+    /// Adds an event when there is room for it.
+    ///
+    /// # Errors
+    /// When nobody will read it.
+    pub async fn send(&self, event: Bytes) -> Result<(), Gone> {
+        match self.wait(event, None, None).await {
+            // Nothing else happens to one that waits without end.
+            Ok(()) | Err(SendError::Unread(_)) => Ok(()),
+            Err(SendError::Gone(gone)) => Err(gone),
+        }
+    }
+
+    /// The same, unless nothing is read for `patience` while it waits.
+    ///
+    /// # Errors
+    /// When nobody will read it, or nothing was read for so long.
+    pub async fn send_within(&self, event: Bytes, patience: Duration) -> Result<(), SendError> {
+        self.wait(event, None, Some(patience)).await
+    }
+
+    /// The same for an event of about so many bytes, which is made when there is a place for it: until then it is in
+    /// memory only as what it is made of.
+    ///
+    /// # Errors
+    /// As [`Self::send_within`].
+    pub async fn send_made_within(
+        &self,
+        bytes: usize,
+        patience: Duration,
+        make: impl FnOnce() -> Bytes,
+    ) -> Result<(), SendError> {
+        let (read, since) = (self.read(), Instant::now());
+        let mut still = Standstill { patience, read, since };
+        loop {
+            let mut moved = std::pin::pin!(self.0.moved.notified());
+            moved.as_mut().enable();
+            if self.0.state().has_place(bytes, &self.0.room)? {
+                break;
+            }
+            let left = still.left(self.read(), Instant::now());
+            if left.is_zero() {
+                return Err(SendError::Unread(patience));
+            }
+            tokio::select! {
+                biased;
+                () = moved => {}
+                () = sleep(left) => {}
+            }
+        }
+        self.send_within(make(), patience).await
+    }
+
+    /// The same for one whose room is taken already: what waits to be added is bounded too.
+    ///
+    /// # Errors
+    /// When nobody will read it, or nothing was read for so long.
+    pub async fn send_taken_within(
+        &self,
+        event: Bytes,
+        taken: Taken,
+        patience: Duration,
+    ) -> Result<(), SendError> {
+        self.wait(event, Some(taken), Some(patience)).await
+    }
+
+    /// Room for an event of so many bytes, if the holder and all streams together have it now.
+    #[must_use]
+    pub fn take(&self, bytes: usize) -> Option<Taken> {
+        self.0.room.all.take(&self.0.room.holder, bytes).ok()
+    }
+
+    async fn wait(
+        &self,
+        event: Bytes,
+        mut taken: Option<Taken>,
+        patience: Option<Duration>,
+    ) -> Result<(), SendError> {
+        let (read, since) = (self.read(), Instant::now());
+        let mut standstill = patience.map(|patience| Standstill { patience, read, since });
+        loop {
+            let mut moved = std::pin::pin!(self.0.moved.notified());
+            let mut freed = std::pin::pin!(self.0.room.all.freed());
+            moved.as_mut().enable();
+            freed.as_mut().enable();
+            if self.add(&event, &mut taken)? {
+                return Ok(());
+            }
+            let left = standstill.as_mut().map(|still| still.left(self.read(), Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(SendError::Unread(patience.unwrap_or_default()));
+            }
+            tokio::select! {
+                biased;
+                () = moved => {}
+                () = freed => {}
+                () = budget::again() => {}
+                () = waited(left) => {}
+            }
+        }
+    }
+
+    /// How many pieces were read.
+    fn read(&self) -> u64 {
+        self.0.state().read
+    }
+
+    /// Adds an event if there is room for it; says whether there was.
+    ///
+    /// # Errors
+    /// When nobody will read it.
+    pub fn try_send(&self, event: &Bytes) -> Result<bool, Gone> {
+        self.add(event, &mut None)
+    }
+
+    fn add(&self, event: &Bytes, taken: &mut Option<Taken>) -> Result<bool, Gone> {
+        let room = &self.0.room;
+        let mut state = self.0.state();
+        if !state.has_place(event.len(), room)? {
+            return Ok(false);
+        }
+        let Some(taken) = taken.take().or_else(|| self.take(event.len())) else { return Ok(false) };
+        state.bytes += event.len();
+        state.events.push_back((event.clone(), Some(taken)));
+        state.wake();
+        Ok(true)
+    }
+
+    /// Whether everything was read.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.0.state().events.is_empty()
+    }
+
+    /// Resolves when nobody reads any more.
+    pub async fn closed(&self) {
+        loop {
+            let mut moved = std::pin::pin!(self.0.moved.notified());
+            moved.as_mut().enable();
+            if self.0.state().gone {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    /// Says that nothing more will come: what was not read yet still is.
+    pub fn end(&self) {
+        let mut state = self.0.state();
+        state.over = true;
+        state.wake();
+    }
+
+    /// Puts what `each` makes of an event in its place, for all that were not read to their end, or drops it. After one
+    /// of which pieces were read comes `broken_off` first. What `each` gives is short: it takes no room. What was put here
+    /// so before stays.
+    pub fn replace(&self, broken_off: Bytes, each: impl Fn(Bytes) -> Option<Bytes>) {
+        let mut guard = self.0.state();
+        let state = &mut *guard;
+        let mut events: Vec<_> = state.events.drain(..).collect();
+        state.bytes = 0;
+        if let Some((whole, (first, _taken))) = state.begun.take().zip(events.first_mut()) {
+            *first = whole;
+            state.bytes += broken_off.len();
+            state.events.push_back((broken_off, None));
+            state.wake();
+        }
+        // Who reads is not held up while long events are looked at.
+        drop(guard);
+        let replaced = |(event, taken): (Bytes, Option<Taken>)| match taken {
+            Some(_taken) => each(event),
+            None => Some(event),
+        };
+        let events: Vec<_> = events.into_iter().filter_map(replaced).collect();
+        let mut state = self.0.state();
+        let is_open = !state.gone && !state.over;
+        for event in events.into_iter().filter(|_| is_open) {
+            state.bytes += event.len();
+            state.events.push_back((event, None));
+        }
+        state.wake();
+        drop(state);
+        self.0.moved.notify_waiters();
+    }
+
+    /// Ends the queue now: what was not read yet is not read any more.
+    pub fn cut(&self) {
+        let mut state = self.0.state();
+        state.over = true;
+        state.clear();
+        state.wake();
+        drop(state);
+        self.0.moved.notify_waiters();
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Resolves after so long; never without a time.
+async fn waited(time: Option<Duration>) {
+    match time {
+        Some(time) => sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Where events come from.
+#[derive(Debug)]
+pub struct Receiver(Arc<Shared>);
+
+impl Receiver {
+    /// The next event; `None` when no more will come.
+    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Bytes>> {
+        let mut state = self.0.state();
+        if let Some((event, taken)) = state.events.pop_front() {
+            state.bytes -= event.len();
+            state.begun = None;
+            state.read += 1;
+            drop(state);
+            drop(taken);
+            self.0.moved.notify_waiters();
+            return Poll::Ready(Some(event));
+        }
+        if state.over {
+            return Poll::Ready(None);
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// The next piece of at most so many bytes of an event; `None` when no more will come. The room of an event is
+    /// taken until its last piece is read: what a connection takes for writing is little, and the rest of a long
+    /// event is here until the client reads.
+    pub fn poll_piece(&mut self, cx: &Context<'_>, most: usize) -> Poll<Option<Bytes>> {
+        let mut state = self.0.state();
+        if let Some((event, _taken)) = state.events.front_mut()
+            && event.len() > most
+        {
+            let whole = event.clone();
+            let piece = event.split_to(most);
+            state.bytes -= piece.len();
+            state.begun.get_or_insert(whole);
+            state.read += 1;
+            drop(state);
+            // Who waits for room sees that the client reads.
+            self.0.moved.notify_waiters();
+            return Poll::Ready(Some(piece));
+        }
+        drop(state);
+        self.poll(cx)
+    }
+
+    /// How far the stream was read.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let state = self.0.state();
+        match state.over && state.events.is_empty() {
+            _ if state.begun.is_some() => Progress::Within,
+            true => Progress::Finished,
+            false => Progress::Between,
+        }
+    }
+
+    /// The next piece of at most so many bytes of an event; `None` when no more will come.
+    pub async fn piece(&mut self, most: usize) -> Option<Bytes> {
+        std::future::poll_fn(|cx| self.poll_piece(cx, most)).await
+    }
+
+    /// The next event; `None` when no more will come.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.gone = true;
+        state.clear();
+        drop(state);
+        self.0.moved.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Gone, Progress, Receiver, Standstill, queue};
+    use crate::base::share::Holder;
+    use crate::stream::budget::{Budget, Room};
+    use bytes::Bytes;
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+    use tokio::time::Instant;
+
+    fn room(all: &Arc<Budget>) -> Room {
+        let holder = Holder::network([192, 0, 2, 1].into());
+        Room { events: 3, bytes: 100, all: Arc::clone(all), holder }
+    }
+
+    fn read(receiver: &mut Receiver) -> Option<usize> {
+        match receiver.poll(&Context::from_waker(Waker::noop())) {
+            Poll::Ready(event) => event.map(|event| event.len()),
+            Poll::Pending => Some(0),
+        }
+    }
+
+    #[test]
+    fn events_are_bounded_by_count_and_by_bytes() {
+        let budget = Budget::new(1000, 1000);
+        let event = |bytes: usize| Bytes::from(vec![b'x'; bytes]);
+        let (sender, mut receiver) = queue(room(&budget));
+        // A single event may be longer than the stream may keep.
+        assert_eq!(sender.try_send(&event(200)), Ok(true));
+        assert_eq!(sender.try_send(&event(1)), Ok(false));
+        assert_eq!((read(&mut receiver), read(&mut receiver)), (Some(200), Some(0)));
+        for _ in 0..3 {
+            assert_eq!(sender.try_send(&event(1)), Ok(true));
+        }
+        assert_eq!(sender.try_send(&event(1)), Ok(false));
+        drop(receiver);
+        assert_eq!(sender.try_send(&event(1)), Err(Gone));
+    }
+
+    #[tokio::test]
+    async fn what_is_read_of_a_long_event_makes_room_for_the_next_one() {
+        let budget = Budget::new(1000, 1000);
+        let (sender, mut receiver) = queue(room(&budget));
+        assert_eq!(sender.try_send(&Bytes::from_static(&[b'x'; 250])), Ok(true));
+        let mut next = pin!(sender.send(Bytes::from_static(&[b'y'; 50])));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(next.as_mut().poll(&mut cx).is_pending());
+        let mut piece = || match receiver.poll_piece(&cx, 100) {
+            Poll::Ready(piece) => piece.unwrap().len(),
+            Poll::Pending => 0,
+        };
+        assert_eq!((piece(), piece()), (100, 100));
+        // The rest of the first event is not read, and there is room for both.
+        assert!(next.as_mut().poll(&mut cx).is_ready());
+        assert_eq!(receiver.progress(), Progress::Within);
+        assert_eq!((read(&mut receiver), read(&mut receiver)), (Some(50), Some(50)));
+        assert_eq!(receiver.progress(), Progress::Between);
+        sender.end();
+        assert_eq!(receiver.progress(), Progress::Finished);
+    }
+
+    #[test]
+    fn who_reads_a_long_event_slowly_does_not_stand_still() {
+        let budget = Budget::new(1000, 1000);
+        let (sender, mut receiver) = queue(room(&budget));
+        assert_eq!(sender.try_send(&Bytes::from_static(&[b'x'; 900])), Ok(true));
+        let (patience, since) = (Duration::from_secs(30), Instant::now());
+        let mut still = Standstill { patience, read: sender.read(), since };
+        let mut now = since;
+        for _ in 0..8 {
+            now += Duration::from_secs(29);
+            assert_eq!(still.left(sender.read(), now), Duration::from_secs(1));
+            assert!(receiver.poll_piece(&Context::from_waker(Waker::noop()), 100).is_ready());
+            assert_eq!(still.left(sender.read(), now), patience);
+        }
+        now += patience;
+        assert_eq!(still.left(sender.read(), now), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_was_not_read_to_its_end_is_replaced() {
+        for begun in [false, true] {
+            let budget = Budget::new(1000, 1000);
+            let (sender, mut receiver) = queue(room(&budget));
+            assert_eq!(sender.try_send(&Bytes::from_static(&[b'x'; 90])), Ok(true));
+            assert_eq!(sender.try_send(&Bytes::from_static(b"drop")), Ok(true));
+            if begun {
+                assert!(receiver.poll_piece(&Context::from_waker(Waker::noop()), 50).is_ready());
+            }
+            let each = |event: Bytes| {
+                // All of an event is seen, whatever was read of it.
+                (event != "drop").then(|| Bytes::from(vec![b'n'; event.len() / 10]))
+            };
+            for _again in 0..2 {
+                sender.replace(Bytes::from_static(b"broken off"), each);
+            }
+            let expected = if begun { [Some(10), Some(9)] } else { [Some(9), Some(0)] };
+            assert_eq!([read(&mut receiver), read(&mut receiver)], expected);
+            sender.end();
+            assert_eq!((read(&mut receiver), receiver.progress()), (None, Progress::Finished));
+        }
+    }
+
+    #[test]
+    fn what_is_not_read_takes_from_the_budget_until_it_is() {
+        let budget = Budget::new(50, 50);
+        let event = Bytes::from_static(&[b'x'; 40]);
+        let (first, mut reading) = queue(room(&budget));
+        let (second, _waiting) = queue(room(&budget));
+        assert_eq!((first.try_send(&event), second.try_send(&event)), (Ok(true), Ok(false)));
+        assert_eq!(read(&mut reading), Some(40));
+        assert_eq!(second.try_send(&event), Ok(true));
+        second.cut();
+        assert_eq!((first.try_send(&event), second.try_send(&event)), (Ok(true), Err(Gone)));
+        drop(first);
+        assert_eq!((read(&mut reading), read(&mut reading)), (Some(40), None));
+    }
+}

@@ -1,0 +1,556 @@
+//! The events of one stream towards a legacy client, kept so that they can be sent again.
+//!
+//! A client that lost its connection comes back with the id of the last event it has and gets what
+//! it missed, once and in order (SPEC 2025-11-25 basic/transports#resumability-and-redelivery). What
+//! was not sent yet is never dropped: when there is no more room, whoever writes has to wait.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::stream::budget::{self, Room, Taken};
+use crate::stream::queue::Progress;
+use crate::stream::sse;
+
+/// What an event takes besides its message, in bytes: the id, the names of the fields, and the entry in
+/// the queue.
+const FRAME: usize = 96;
+
+/// One stream.
+#[derive(Debug)]
+pub struct Replay {
+    id: u64,
+    room: Room,
+    state: Mutex<State>,
+    /// Something was sent, so that there may be room.
+    sent: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: VecDeque<Held>,
+    bytes: usize,
+    /// The number of the next event.
+    next: u64,
+    /// The number of the next event to be sent.
+    at: u64,
+    /// How many bytes of that event the reader has.
+    begun: usize,
+    /// Which reader may read: a new one takes the place of the one before.
+    reader: u64,
+    attached: bool,
+    waker: Option<Waker>,
+    /// Nothing more will come.
+    over: bool,
+    /// Another stream carries from now on what this one did.
+    superseded: bool,
+    /// The connection is to be closed, though more will come.
+    resting: bool,
+    /// An error has taken the place of all that was kept.
+    withdrawn: bool,
+    /// The reader has a part of an event that is no longer kept.
+    torn: bool,
+}
+
+#[derive(Debug)]
+struct Held {
+    number: u64,
+    event: Bytes,
+    /// The room it takes; the first event of a stream, which says nothing, takes none.
+    _taken: Option<Taken>,
+}
+
+/// The id of an event, as a client gives it back: the stream, and the number of the event.
+#[must_use]
+pub fn read_id(text: &str) -> Option<(u64, u64)> {
+    let (stream, event) = text.split_once('-')?;
+    let canonical = stream.len() == 16 && (event == "0" || !event.starts_with('0'));
+    let stream = u64::from_str_radix(stream, 16).ok()?;
+    canonical.then_some((stream, event.parse().ok()?))
+}
+
+impl Replay {
+    /// A stream without events.
+    #[must_use]
+    pub fn new(id: u64, room: Room) -> Arc<Self> {
+        Arc::new(Self { id, room, state: Mutex::default(), sent: Notify::new() })
+    }
+
+    /// What tells it from the other streams of its session.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No operation leaves the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an event that has an id and nothing to say, so that the client can come back before
+    /// there is anything to tell; and says when to come back.
+    pub fn prime(&self, retry: Duration) {
+        let mut state = self.state();
+        let retry = format!("retry: {}\n", retry.as_millis());
+        let event = self.event(&state, &retry, b"");
+        Self::add(&mut state, event, None);
+    }
+
+    /// Adds a message, when there is room for it.
+    pub async fn push(&self, message: &[u8]) {
+        loop {
+            let mut sent = std::pin::pin!(self.sent.notified());
+            let mut freed = std::pin::pin!(self.room.all.freed());
+            sent.as_mut().enable();
+            freed.as_mut().enable();
+            if self.try_push(message) {
+                return;
+            }
+            tokio::select! {
+                () = sent => {}
+                () = freed => {}
+                () = budget::again() => {}
+            }
+        }
+    }
+
+    /// Adds a message if there is room for it.
+    #[must_use]
+    pub fn try_push(&self, message: &[u8]) -> bool {
+        let mut state = self.state();
+        if state.over {
+            return true;
+        }
+        let size = message.len() + FRAME;
+        loop {
+            let long = state.bytes + size > self.room.bytes;
+            let full = !state.held.is_empty() && (long || state.held.len() >= self.room.events);
+            if !full && let Ok(taken) = self.room.all.take(&self.room.holder, size) {
+                let event = self.event(&state, "", message);
+                Self::add(&mut state, event, Some(taken));
+                return true;
+            }
+            // What was sent makes room.
+            let at = state.at;
+            let Some(old) = state.held.pop_front_if(|held| held.number < at) else { return false };
+            state.bytes -= old.event.len();
+        }
+    }
+
+    /// The next event: a message, and what stands `before` its data.
+    fn event(&self, state: &State, before: &str, message: &[u8]) -> Bytes {
+        let number = state.next;
+        let mut head = String::with_capacity(before.len() + 64);
+        if !message.is_empty() {
+            head.push_str("event: message\n");
+        }
+        // Writing to a string does not fail.
+        write!(head, "id: {:016x}-{number}\n{before}data: ", self.id).unwrap_or_default();
+        sse::event(&head, message)
+    }
+
+    fn add(state: &mut State, event: Bytes, taken: Option<Taken>) {
+        let number = state.next;
+        state.bytes += event.len();
+        state.held.push_back(Held { number, event, _taken: taken });
+        state.next += 1;
+        wake(state);
+    }
+
+    /// Says that nothing more will come.
+    pub fn end(&self) {
+        let mut state = self.state();
+        state.over = true;
+        wake(&mut state);
+        self.sent.notify_waiters();
+    }
+
+    /// Puts `message` in the place of all that is kept, as the last event. Whatever a client has that comes back, it
+    /// gets that alone.
+    pub fn withdraw(&self, message: &[u8]) {
+        let mut state = self.state();
+        if state.withdrawn {
+            return;
+        }
+        state.torn = state.begun > 0;
+        state.begun = 0;
+        state.held.clear();
+        state.bytes = 0;
+        state.at = state.next;
+        // It is short, and there is one of each stream: it is added also where others have taken the room.
+        let taken = self.room.all.take(&self.room.holder, message.len() + FRAME).ok();
+        let event = self.event(&state, "", message);
+        Self::add(&mut state, event, taken);
+        state.over = true;
+        state.withdrawn = true;
+        drop(state);
+        self.sent.notify_waiters();
+    }
+
+    /// Closes the connection, if there is one; the client is to come back for more.
+    pub fn rest(&self) {
+        let mut state = self.state();
+        state.resting = state.attached;
+        wake(&mut state);
+    }
+
+    /// Says that another stream carries from now on what this one did. Who reads it may go on
+    /// reading; there is nothing more to read.
+    pub fn supersede(&self) {
+        self.state().superseded = true;
+        self.sent.notify_waiters();
+    }
+
+    /// Whether nothing more will come.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let state = self.state();
+        state.over || state.superseded && !state.attached
+    }
+
+    /// Resolves when nothing more will come.
+    pub async fn over(&self) {
+        loop {
+            let mut turn = std::pin::pin!(self.sent.notified());
+            turn.as_mut().enable();
+            if self.is_over() || self.state().superseded {
+                return;
+            }
+            turn.await;
+        }
+    }
+
+    /// Whether the event `last` is the last there is.
+    #[must_use]
+    pub fn ends_with(&self, last: u64) -> bool {
+        last.saturating_add(1) == self.state().next
+    }
+
+    /// Whether everything there is has been sent.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        let state = self.state();
+        state.at == state.next
+    }
+
+    /// Whether somebody reads.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.state().attached
+    }
+
+    /// Reads on after the event `last`; from the first with `None`. `None` is returned when what
+    /// comes after `last` is no longer held, or `last` was never sent.
+    #[must_use]
+    pub fn attach(self: &Arc<Self>, last: Option<u64>) -> Option<Reader> {
+        let mut state = self.state();
+        let at = last.map_or(0, |last| last.saturating_add(1));
+        let first = state.first();
+        if at < first && !state.withdrawn || at > state.next {
+            return None;
+        }
+        state.at = at.max(first);
+        state.begun = 0;
+        state.torn = false;
+        state.reader += 1;
+        state.attached = true;
+        state.resting = false;
+        // Whoever read before sees that it may not any more.
+        wake(&mut state);
+        Some(Reader { replay: Arc::clone(self), reader: state.reader })
+    }
+}
+
+impl State {
+    /// The number of the first event that is held.
+    fn first(&self) -> u64 {
+        self.held.front().map_or(self.next, |held| held.number)
+    }
+}
+
+fn wake(state: &mut State) {
+    if let Some(waker) = state.waker.take() {
+        waker.wake();
+    }
+}
+
+/// Whoever reads a stream.
+#[derive(Debug)]
+pub struct Reader {
+    replay: Arc<Replay>,
+    reader: u64,
+}
+
+impl Reader {
+    /// The next piece of at most so many bytes of an event; `None` when this reader gets no more. What a connection takes
+    /// for writing is little, and the rest of a long event is here until the client reads.
+    pub fn poll_piece(&mut self, cx: &Context<'_>, most: usize) -> Poll<Option<Bytes>> {
+        let mut state = self.replay.state();
+        if state.reader != self.reader {
+            return Poll::Ready(None);
+        }
+        if std::mem::take(&mut state.torn) {
+            return Poll::Ready(Some(sse::BROKEN_OFF));
+        }
+        let place = usize::try_from(state.at.saturating_sub(state.first())).unwrap_or(usize::MAX);
+        let held = state.held.get(place).map(|held| (held.number, held.event.clone()));
+        if let Some((number, mut event)) = held {
+            let mut left = event.split_off(state.begun);
+            if left.len() > most {
+                state.begun += most;
+                return Poll::Ready(Some(left.split_to(most)));
+            }
+            event = left;
+            state.begun = 0;
+            state.at = number + 1;
+            drop(state);
+            self.replay.sent.notify_waiters();
+            return Poll::Ready(Some(event));
+        }
+        if state.over || state.resting {
+            return Poll::Ready(None);
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Reader {
+    /// How far this reader has read.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let state = self.replay.state();
+        let is_read = state.over && state.at == state.next;
+        match state.reader != self.reader || is_read {
+            true => Progress::Finished,
+            false if state.begun > 0 || state.torn => Progress::Within,
+            false => Progress::Between,
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut state = self.replay.state();
+        if state.reader == self.reader {
+            state.attached = false;
+            state.begun = 0;
+            state.torn = false;
+            state.resting = false;
+            state.waker = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FRAME, Reader, Replay, read_id};
+    use crate::base::share::Holder;
+    use crate::stream::budget::{Budget, Room};
+    use crate::stream::queue::Progress;
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    fn holder(last: u8) -> Holder {
+        Holder::network([192, 0, 2, last].into())
+    }
+
+    fn room() -> Room {
+        Room { events: 4, bytes: 4096, all: Budget::new(1 << 20, 1 << 20), holder: holder(1) }
+    }
+
+    /// The next event, if there is one to read now.
+    fn next(reader: &mut Reader) -> Option<Bytes> {
+        match reader.poll_piece(&Context::from_waker(Waker::noop()), usize::MAX) {
+            Poll::Ready(event) => event,
+            Poll::Pending => None,
+        }
+    }
+
+    /// The ids and data of what there is to read now.
+    fn read(reader: &mut Reader) -> Vec<(u64, String)> {
+        let mut read = Vec::new();
+        while let Some(event) = next(reader) {
+            let text = String::from_utf8(event.to_vec()).unwrap();
+            let field = |name: &str| {
+                text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
+            };
+            read.push((read_id(&field("id:")).unwrap().1, field("data:")));
+        }
+        read
+    }
+
+    #[test]
+    fn a_client_that_comes_back_gets_what_it_missed() {
+        let stream = Replay::new(7, room());
+        stream.prime(Duration::from_secs(1));
+        assert!(stream.try_push(b"a") && stream.try_push(b"b"));
+        let mut first = stream.attach(None).unwrap();
+        assert_eq!(read(&mut first), [(0, String::new()), (1, "a".into()), (2, "b".into())]);
+        let mut second = stream.attach(Some(1)).unwrap();
+        assert!(is_over(&mut first));
+        assert_eq!(read(&mut second), [(2, "b".into())]);
+        assert!(stream.try_push(b"c"));
+        drop(second);
+        stream.end();
+        assert_eq!(read(&mut stream.attach(Some(2)).unwrap()), [(3, "c".into())]);
+        assert!(stream.attach(Some(9)).is_none());
+    }
+
+    /// Whether this reader gets no more.
+    fn is_over(reader: &mut Reader) -> bool {
+        let next = reader.poll_piece(&Context::from_waker(Waker::noop()), usize::MAX);
+        matches!(next, Poll::Ready(None))
+    }
+
+    #[test]
+    fn a_long_event_is_read_in_pieces_and_again_from_its_beginning() {
+        let stream = Replay::new(7, room());
+        assert!(stream.try_push(&[b'x'; 100]) && stream.try_push(b"y"));
+        stream.end();
+        let piece = |reader: &mut Reader, most: usize| match reader
+            .poll_piece(&Context::from_waker(Waker::noop()), most)
+        {
+            Poll::Ready(Some(piece)) => piece,
+            Poll::Ready(None) | Poll::Pending => panic!("there is more"),
+        };
+        let mut first = stream.attach(None).unwrap();
+        assert_eq!(first.progress(), Progress::Between);
+        let begun = piece(&mut first, 90);
+        assert_eq!((begun.len(), first.progress()), (90, Progress::Within));
+        let mut second = stream.attach(None).unwrap();
+        assert_eq!(second.progress(), Progress::Between);
+        let whole = [piece(&mut second, 90), piece(&mut second, 90)].concat();
+        assert!(whole.starts_with(&begun) && whole.ends_with(b"x\n\n"));
+        assert_eq!(second.progress(), Progress::Between);
+        assert!(piece(&mut second, 90).ends_with(b"y\n\n"));
+        assert_eq!(second.progress(), Progress::Finished);
+    }
+
+    #[test]
+    fn what_is_withdrawn_is_had_by_nobody() {
+        for begun in [false, true] {
+            let stream = Replay::new(7, room());
+            assert!(stream.try_push(b"a") && stream.try_push(&[b'x'; 100]));
+            stream.end();
+            let mut reader = stream.attach(None).unwrap();
+            assert!(next(&mut reader).is_some());
+            if begun {
+                let piece = reader.poll_piece(&Context::from_waker(Waker::noop()), 80);
+                assert!(piece.is_ready());
+            }
+            stream.withdraw(b"no");
+            stream.withdraw(b"again");
+            assert!(stream.is_over());
+            let mut rest = String::new();
+            while let Some(event) = next(&mut reader) {
+                rest.push_str(std::str::from_utf8(&event).unwrap());
+            }
+            assert_eq!(rest.starts_with("\nevent: broken-off\n\n"), begun, "{rest}");
+            assert!(rest.ends_with("-2\ndata: no\n\n") && !rest.contains('x'), "{rest}");
+            assert_eq!(reader.progress(), Progress::Finished);
+            for last in [None, Some(0), Some(1)] {
+                assert_eq!(read(&mut stream.attach(last).unwrap()), [(2, "no".into())]);
+            }
+            assert!(is_over(&mut stream.attach(Some(2)).unwrap()));
+            assert!(stream.attach(Some(3)).is_none());
+        }
+    }
+
+    #[test]
+    fn what_was_not_sent_is_not_dropped() {
+        let stream = Replay::new(7, room());
+        for message in [b"a", b"b", b"c", b"d"] {
+            assert!(stream.try_push(message));
+        }
+        assert!(!stream.try_push(b"e"));
+        let mut reader = stream.attach(None).unwrap();
+        assert_eq!(read(&mut reader).len(), 4);
+        assert!(stream.try_push(b"e"));
+        // The first event had to make room.
+        assert!(stream.attach(None).is_none());
+    }
+
+    #[test]
+    fn what_all_streams_keep_together_is_bounded_and_given_back() {
+        let event = 60 + FRAME;
+        let all = Budget::new(3 * event, 2 * event);
+        let room =
+            |who| Room { events: 100, bytes: 4096, all: Arc::clone(&all), holder: holder(who) };
+        let (one, two) = (Replay::new(1, room(1)), Replay::new(2, room(1)));
+        let message = [b'x'; 60];
+        assert!(one.try_push(&message) && two.try_push(&message));
+        assert!(!one.try_push(&message) && !all.has_room(&holder(1)), "it has taken its share");
+        let other = Replay::new(3, room(2));
+        assert!(other.try_push(&message) && !other.try_push(&message), "all is taken");
+        drop(two);
+        assert!(one.try_push(&message));
+    }
+
+    #[test]
+    fn a_stream_that_another_took_over_from_says_nothing_more() {
+        let stream = Replay::new(7, room());
+        let mut reader = stream.attach(None).unwrap();
+        stream.supersede();
+        assert!(next(&mut reader).is_none() && !is_over(&mut reader) && !stream.is_over());
+        drop(reader);
+        assert!(stream.is_over());
+    }
+
+    #[test]
+    fn an_id_has_one_spelling() {
+        assert_eq!(read_id("00000000000000ff-10"), Some((255, 10)));
+        for bad in ["ff-1", "00000000000000ff-01", "00000000000000ff-", "x", "00000000000000ff-1-2"]
+        {
+            assert_eq!(read_id(bad), None, "{bad}");
+        }
+    }
+
+    proptest! {
+        /// However often a client loses its connection and whatever it had read by then, it gets
+        /// every message once and in order.
+        #[test]
+        fn nothing_is_lost_and_nothing_repeated(
+            steps in prop::collection::vec((0..3usize, 0..4usize), 1..60),
+        ) {
+            let stream = Replay::new(1, room());
+            let (mut sent, mut got): (Vec<String>, Vec<(u64, String)>) = (Vec::new(), Vec::new());
+            let mut reader: Option<Reader> = stream.attach(None);
+            for (push, keep) in steps {
+                for _ in 0..push {
+                    let message = sent.len().to_string();
+                    if stream.try_push(message.as_bytes()) {
+                        sent.push(message);
+                    }
+                }
+                if let Some(mut reading) = reader.take() {
+                    // Of what was handed out, the client may have received only the first few.
+                    let handed = read(&mut reading);
+                    let lost = keep == 3;
+                    let kept = if lost { handed.len().min(1) } else { handed.len() };
+                    got.extend(handed.into_iter().take(kept));
+                    reader = if lost {
+                        drop(reading);
+                        let last = got.last().map(|(id, _)| *id);
+                        Some(Arc::clone(&stream).attach(last).unwrap())
+                    } else {
+                        Some(reading)
+                    };
+                }
+            }
+            stream.end();
+            let last = got.last().map(|(id, _)| *id);
+            got.extend(read(&mut stream.attach(last).unwrap()));
+            let got: Vec<_> = got.into_iter().map(|(_, data)| data).collect();
+            prop_assert_eq!(got, sent);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The log of the process as a person reads it on a terminal: the time in UTC, the level, and what is said, in a line.
+//! Nothing that somebody else chose begins a line or is acted on by the terminal.
+
+use std::fmt::{self, Write as _};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::audit::lines::Colours;
+use crate::base::clock::{Clock as _, System};
+use crate::base::printable::in_a_line;
+
+/// Writes events as lines.
+#[derive(Clone, Copy, Debug)]
+pub struct Human(pub Colours);
+
+/// What an event says, and its other fields.
+#[derive(Default)]
+struct Spoken {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Spoken {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, format_args!("{value:?}"));
+    }
+}
+
+impl Spoken {
+    fn put(&mut self, field: &Field, value: fmt::Arguments<'_>) {
+        // Writing to a text does not fail.
+        match field.name() {
+            "message" => write!(self.message, "{value}").unwrap_or_default(),
+            name => write!(self.fields, " {name}={value}").unwrap_or_default(),
+        }
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for Human
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _context: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut said = Spoken::default();
+        event.record(&mut said);
+        let time = humantime::format_rfc3339_seconds(System.now()).to_string();
+        let time = time.get(11..19).unwrap_or_default();
+        let (word, colour) = match *event.metadata().level() {
+            Level::ERROR => ("ERROR", "31"),
+            Level::WARN => ("WARN", "33"),
+            Level::INFO => ("INFO", "32"),
+            Level::DEBUG => ("DEBUG", "2"),
+            Level::TRACE => ("TRACE", "2"),
+        };
+        let Spoken { message, fields } = said;
+        let (message, fields) = (in_a_line(&message), in_a_line(&fields));
+        match self.0 {
+            Colours::Shown => {
+                writeln!(
+                    out,
+                    "\u{1b}[2m{time}\u{1b}[0m \u{1b}[{colour}m{word:<6}\u{1b}[0m {message}{fields}"
+                )
+            }
+            Colours::None => writeln!(out, "{time} {word:<6} {message}{fields}"),
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Channels to a server: one that everybody shares, and one for each session where the server is
+//! set up so. Of the latter one caller has a share; when it wants more, its longest unused one ends. When all are
+//! taken, the longest unused one of the caller that has the most ends.
+//! A channel that ends is opened again by the next request, after a pause that grows
+//! while it keeps ending.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex as Cell, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::channel::{Channel, Held};
+use super::demux::Serves;
+use super::error::UpstreamError;
+use super::http_sse::Old;
+use super::on_behalf_of::Party;
+use super::stdio::Starter;
+use crate::base::share::{NoShare, Shares};
+use crate::config::settings::ProcessSharing;
+
+/// The first pause before a channel is opened again, and the longest.
+const PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Ends are counted together that are closer than this.
+const STEADY: Duration = Duration::from_secs(10);
+/// How long is waited for a process to end that makes room for another of its caller; one that does not
+/// end when it is asked to has been killed by then.
+const ENDING: Duration = Duration::from_secs(6);
+
+/// How a channel is opened.
+#[derive(Debug)]
+pub(super) enum Opener {
+    /// A program is started.
+    Program(Box<Starter>),
+    /// A server of the old HTTP+SSE transport is connected to.
+    Old(Box<Old>),
+}
+
+/// The channels to one server.
+#[derive(Debug)]
+pub(super) struct Seats {
+    opener: Opener,
+    sharing: ProcessSharing,
+    shared: Mutex<State>,
+    sessions: Cell<BTreeMap<Box<str>, Seat>>,
+    /// The channels of sessions, by caller. A part is given back when the process has ended.
+    shares: Arc<Shares<Arc<str>>>,
+    generation: AtomicU64,
+}
+
+/// The channel of one session.
+#[derive(Debug)]
+struct Seat {
+    /// Whose it is, whatever client and key that caller uses.
+    holder: Arc<str>,
+    channel: Arc<Channel>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    channel: Option<Arc<Channel>>,
+    /// Ends in a row, each soon after the start.
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+impl Seats {
+    /// No channels yet. At most `limit` of sessions are kept, and `each` of one caller.
+    pub(super) fn new(opener: Opener, sharing: ProcessSharing, limit: usize, each: usize) -> Self {
+        let (sessions, generation) = (Cell::default(), AtomicU64::new(0));
+        let shares = Shares::new(limit, each);
+        Self { opener, sharing, shared: Mutex::default(), sessions, shares, generation }
+    }
+
+    /// Whether each session gets a channel of its own, and each caller without one.
+    pub(super) fn own(&self) -> bool {
+        self.sharing == ProcessSharing::PerSession
+    }
+
+    /// Whether a legacy session with a program that speaks both eras may have a process of its own: where the
+    /// client can be asked something (`asked`), or every session has one.
+    pub(super) fn may_be_own(&self, asked: bool) -> bool {
+        matches!(self.opener, Opener::Program(_))
+            && match self.sharing {
+                ProcessSharing::AsNeeded => asked,
+                ProcessSharing::Shared => false,
+                ProcessSharing::PerSession => true,
+            }
+    }
+
+    /// The channel of a session, or the one that is shared, opened if there is none.
+    pub(super) async fn channel(
+        &self,
+        session: Option<&str>,
+    ) -> Result<Arc<Channel>, UpstreamError> {
+        if let Some(session) = session {
+            let channel = self.sessions().get(session).map(|seat| Arc::clone(&seat.channel));
+            let alive = channel.filter(|channel| !channel.over.is_cancelled());
+            return alive.ok_or(UpstreamError::SessionGone);
+        }
+        let mut state = self.shared.lock().await;
+        if let Some(channel) = &state.channel {
+            if !channel.over.is_cancelled() {
+                return Ok(Arc::clone(channel));
+            }
+            // One that worked for a while may start again at once; one that keeps ending may not.
+            let steady = channel.started.elapsed() >= STEADY;
+            let answered = channel.answered.load(Ordering::Relaxed);
+            state.failures = if steady { 1 } else { state.failures + 1 };
+            let worked = answered && state.failures == 1;
+            let pause = PAUSE * 2_u32.saturating_pow(state.failures.min(16));
+            let pause = if worked { Duration::ZERO } else { pause.min(LONGEST_PAUSE) };
+            state.not_before = Some(Instant::now() + pause);
+            state.channel = None;
+        }
+        let left = state.not_before.map(|at| at.saturating_duration_since(Instant::now()));
+        if let Some(left) = left.filter(|left| !left.is_zero()) {
+            return Err(UpstreamError::Backoff(left));
+        }
+        let opened = self.start(Serves::Everybody, None).await.inspect_err(|_| {
+            state.failures += 1;
+            state.not_before = Some(Instant::now() + PAUSE);
+        })?;
+        state.channel = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Seat>> {
+        // No operation leaves the map half changed.
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a channel for one session of `party`, to be found under `session`.
+    pub(super) async fn open(
+        &self,
+        session: &str,
+        party: &Party,
+        serves: Serves,
+    ) -> Result<Arc<Channel>, UpstreamError> {
+        self.sessions().retain(|_, seat| !seat.channel.over.is_cancelled());
+        let holder: Arc<str> = party.caller().unwrap_or_default().into();
+        let held = self.room(&holder).await?;
+        let channel = self.start(serves, Some(held)).await?;
+        let seat = Seat { holder, channel: Arc::clone(&channel) };
+        self.sessions().insert(session.into(), seat);
+        Ok(channel)
+    }
+
+    /// A place for one more channel of a caller, in the place of an unused one if need be.
+    async fn room(&self, holder: &Arc<str>) -> Result<Held, UpstreamError> {
+        let refused = match self.shares.take(holder, 1) {
+            Ok(share) => return Ok(Held::new(share)),
+            Err(refused) => refused,
+        };
+        if let Some(gone) = self.evict(holder, refused)
+            && timeout(ENDING, gone.cancelled()).await.is_ok()
+            && let Ok(share) = self.shares.take(holder, 1)
+        {
+            return Ok(Held::new(share));
+        }
+        Err(UpstreamError::Processes(refused))
+    }
+
+    /// Ends a channel that nobody waits or listens on to make room for one of `holder`; what tells when it has
+    /// ended.
+    fn evict(&self, holder: &str, refused: NoShare) -> Option<CancellationToken> {
+        let mut sessions = self.sessions();
+        let idle = sessions.iter().filter(|(_, seat)| seat.channel.is_idle(Duration::ZERO));
+        let idle = idle.map(|(session, seat)| (session, &*seat.holder, seat.channel.last_used()));
+        let session = match refused {
+            NoShare::Holder { .. } => {
+                let own = idle.filter(|(_, whose, _)| *whose == holder);
+                own.min_by_key(|(_, _, used)| *used)?.0
+            }
+            NoShare::All { .. } => {
+                let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+                for seat in sessions.values() {
+                    *counts.entry(&seat.holder).or_default() += 1;
+                }
+                crowding(holder, &counts, idle)?
+            }
+        };
+        let session = session.clone();
+        let evicted = sessions.remove(&session)?;
+        evicted.channel.over.cancel();
+        evicted.channel.gone()
+    }
+
+    /// Whether somebody waits or listens on the channel of a session.
+    pub(super) fn is_busy(&self, session: &str) -> bool {
+        let sessions = self.sessions();
+        sessions.get(session).is_some_and(|seat| !seat.channel.is_idle(Duration::ZERO))
+    }
+
+    /// Ends the channels of sessions that nobody has used for `age`.
+    pub(super) fn sweep(&self, age: Duration) {
+        self.sessions().retain(|_, seat| {
+            let idle = seat.channel.is_idle(age);
+            if idle {
+                seat.channel.over.cancel();
+            }
+            !idle && !seat.channel.over.is_cancelled()
+        });
+    }
+
+    /// Ends the channel of a session.
+    pub(super) fn close(&self, session: &str) {
+        if let Some(seat) = self.sessions().remove(session) {
+            seat.channel.over.cancel();
+        }
+    }
+
+    /// Ends the channel of a session, and waits until its process has ended: then its part of the share can be
+    /// taken again.
+    pub(super) async fn closed(&self, session: &str) {
+        let seat = self.sessions().remove(session);
+        let Some(seat) = seat else { return };
+        seat.channel.over.cancel();
+        let gone = seat.channel.gone();
+        // The last one that holds the channel gives its part back.
+        drop(seat);
+        if let Some(gone) = gone
+            && timeout(ENDING, gone.cancelled()).await.is_err()
+        {
+            tracing::debug!("the process of a session has not ended yet");
+        }
+    }
+
+    async fn start(
+        &self,
+        serves: Serves,
+        held: Option<Held>,
+    ) -> Result<Arc<Channel>, UpstreamError> {
+        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        match &self.opener {
+            Opener::Program(starter) => {
+                starter.identify().await?;
+                starter.start(generation, serves, held)
+            }
+            Opener::Old(old) => old.connect(generation, serves, held).await,
+        }
+    }
+}
+
+/// Which of these unused channels makes room for `holder` where all are taken: the longest unused one of the
+/// caller that has the most. It is the holder's own, or of a caller that has more: nobody takes from a caller
+/// that has as few, so callers that compete end with as many each.
+fn crowding<'a, T, U: Ord + Copy>(
+    holder: &str,
+    counts: &BTreeMap<&str, usize>,
+    idle: impl Iterator<Item = (T, &'a str, U)>,
+) -> Option<T> {
+    let count = |whose: &str| counts.get(whose).copied().unwrap_or_default();
+    let own = count(holder);
+    let candidates = idle.filter(|(_, whose, _)| *whose == holder || count(whose) > own);
+    let first = candidates.min_by_key(|(_, whose, used)| (Reverse(count(whose)), *used));
+    first.map(|(channel, _, _)| channel)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::crowding;
+
+    #[test]
+    fn room_is_made_by_the_caller_that_has_the_most_and_never_by_one_that_has_fewer() {
+        let counts = BTreeMap::from([("ana", 3), ("bob", 2), ("eve", 3)]);
+        let all = [(1, "ana", 30), (2, "ana", 10), (3, "bob", 1), (4, "eve", 20)];
+        let chosen = |holder: &str, idle: &[u32]| {
+            crowding(holder, &counts, all.into_iter().filter(|(id, ..)| idle.contains(id)))
+        };
+        assert_eq!(chosen("dan", &[1, 2, 3, 4]), Some(2), "of those with the most, the oldest");
+        assert_eq!(chosen("dan", &[1, 3]), Some(1), "one that is used is not ended");
+        assert_eq!(chosen("dan", &[3]), Some(3));
+        assert_eq!(chosen("bob", &[1, 3]), Some(1));
+        assert_eq!(chosen("bob", &[3]), Some(3), "its own");
+        assert_eq!(chosen("ana", &[1, 4]), Some(1), "its own, and not of one that has as many");
+        assert_eq!(chosen("ana", &[3, 4]), None);
+        assert_eq!(chosen("dan", &[]), None);
+    }
+}

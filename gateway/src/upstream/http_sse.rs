@@ -1,0 +1,310 @@
+//! A server of the old HTTP+SSE transport (2024-11-05): one stream for everything it says, and a
+//! second endpoint for everything that is said to it.
+//!
+//! SPEC 2024-11-05 basic/transports#http-with-sse
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HOST};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use policy::name::ServerName;
+use tokio::time::{Instant, timeout};
+
+use super::Extra;
+use super::channel::{Channel, ChannelTerms, Held};
+use super::credential::Credentials;
+use super::demux::Serves;
+use super::error::UpstreamError;
+use super::message;
+use crate::base::fair::{Blanks, Fair};
+use crate::base::intake::Received;
+use crate::base::task::Tasks;
+use crate::config::settings::Limits;
+use crate::net::connection::{Answer, Link, Target};
+use crate::stream::body::Segments;
+use crate::stream::sse;
+
+/// How long room is waited for to read the rest of an event.
+const ROOM: Duration = Duration::from_secs(5);
+
+/// A server at a URL.
+#[derive(Debug)]
+pub(super) struct Old {
+    terms: ChannelTerms,
+    uri: Uri,
+    target: Target,
+    shown: Shown,
+    tasks: Tasks,
+}
+
+/// What the server is shown: the same for all callers, because they share a stream.
+type Shown = (Arc<Credentials>, Extra);
+
+/// The headers of a request to the server.
+async fn headers((credentials, extra): &Shown) -> Result<HeaderMap, UpstreamError> {
+    let mut map = extra.fixed.clone();
+    extra.write(&mut map)?;
+    if let Some((name, value)) = credentials.shown(None).await? {
+        map.insert(name, value);
+    }
+    Ok(map)
+}
+
+impl Old {
+    pub(super) fn new(
+        terms: ChannelTerms,
+        uri: &Uri,
+        target: Target,
+        shown: Shown,
+        tasks: Tasks,
+    ) -> Self {
+        Self { terms, uri: uri.clone(), target, shown, tasks }
+    }
+
+    /// Opens the stream and waits to be told where to send messages.
+    pub(super) async fn connect(
+        &self,
+        generation: u64,
+        serves: Serves,
+        held: Option<Held>,
+    ) -> Result<Arc<Channel>, UpstreamError> {
+        let ChannelTerms { name, limits, .. } = &self.terms;
+        let connected = timeout(limits.answer_time, self.open()).await;
+        let late = |_| UpstreamError::Timeout(limits.answer_time);
+        let (stream, endpoint) = connected.map_err(late)??;
+        let channel = Channel::new(generation, serves, &self.terms, held);
+        let sender = Sender {
+            name: name.clone(),
+            target: self.target.clone(),
+            host: host(&self.uri)?,
+            shown: self.shown.clone(),
+            endpoint,
+            limits: *limits,
+        };
+        // A stream that nobody ends lasts for ever, and what serves the work is waited for when it has ended.
+        let (tasks, over) = (self.tasks.clone(), channel.over.clone());
+        self.tasks.spawn_service(async move {
+            tokio::select! {
+                () = tasks.halting() => over.cancel(),
+                () = over.cancelled() => {}
+            }
+        });
+        self.tasks.spawn_service(sender.write(Arc::clone(&channel)));
+        self.tasks.spawn_service(read(stream, Arc::clone(&channel), name.clone()));
+        Ok(channel)
+    }
+
+    async fn open(&self) -> Result<(Stream, Uri), UpstreamError> {
+        let mut link = self.target.connect().await?;
+        let mut request = Request::new(Bytes::new());
+        let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
+        *request.uri_mut() = relative(path)?;
+        let map = request.headers_mut();
+        map.extend(headers(&self.shown).await?);
+        map.insert(HOST, host(&self.uri)?);
+        map.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let response = link.send(request).await?;
+        match response.status().as_u16() {
+            200 => {}
+            status @ (401 | 403) => {
+                self.shown.0.renew();
+                return Err(UpstreamError::Unauthorized(status));
+            }
+            _ => {
+                let (status, headers) = (response.status(), response.headers());
+                return Err(UpstreamError::status(status, headers, &self.uri));
+            }
+        }
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
+            return Err(UpstreamError::ContentType);
+        }
+        let ChannelTerms { name, limits, intake, .. } = &self.terms;
+        let decoder = sse::Decoder::new(limits.response_body);
+        let (waiting, limit) = (std::collections::VecDeque::new(), limits.response_body);
+        let body = response.into_body();
+        let (fair, blanks) = (Fair::new(), Blanks::new());
+        let received = intake.begin(&name.as_str().into(), None);
+        let mut stream = Stream { link, body, decoder, waiting, limit, fair, blanks, received };
+        let first = stream.next().await?.ok_or(UpstreamError::Incomplete)?;
+        if first.name.as_deref() != Some("endpoint") {
+            return Err(UpstreamError::Protocol("the stream does not begin with the endpoint"));
+        }
+        let endpoint = std::str::from_utf8(&first.data).ok().and_then(|text| self.endpoint(text));
+        let outside = UpstreamError::Protocol("the server names an endpoint of another server");
+        Ok((stream, endpoint.ok_or(outside)?))
+    }
+
+    /// The endpoint, if it is on the same server: messages, and what they carry, go nowhere else
+    /// because a server says so.
+    fn endpoint(&self, text: &str) -> Option<Uri> {
+        let uri: Uri = text.trim().parse().ok()?;
+        match uri.authority() {
+            None => text.trim().starts_with('/').then(|| relative(text.trim()).ok())?,
+            Some(authority) => {
+                let same =
+                    Some(authority) == self.uri.authority() && uri.scheme() == self.uri.scheme();
+                same.then(|| relative(uri.path_and_query()?.as_str()).ok())?
+            }
+        }
+    }
+}
+
+fn relative(path: &str) -> Result<Uri, UpstreamError> {
+    path.parse().map_err(|_unusable| UpstreamError::Protocol("the URL cannot be used"))
+}
+
+fn host(uri: &Uri) -> Result<HeaderValue, UpstreamError> {
+    let host = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+    HeaderValue::from_str(host)
+        .map_err(|_unusable| UpstreamError::Protocol("the host cannot be used"))
+}
+
+struct Stream {
+    link: Link,
+    body: Answer,
+    decoder: sse::Decoder,
+    waiting: std::collections::VecDeque<sse::Event>,
+    limit: usize,
+    fair: Fair,
+    blanks: Blanks,
+    /// What of the events is in memory. Callers share the stream, so it is the share of the server alone.
+    received: Received,
+}
+
+impl Stream {
+    /// Bytes of events that have come, whole or not, and were not handed on.
+    fn in_memory(&self) -> usize {
+        let waiting = self.waiting.iter().map(|event| event.data.len());
+        self.decoder.held() + waiting.sum::<usize>()
+    }
+
+    async fn next(&mut self) -> Result<Option<sse::Event>, UpstreamError> {
+        self.fair.turn().await;
+        self.received.waits(self.in_memory(), ROOM).await.map_err(UpstreamError::Memory)?;
+        while self.waiting.is_empty() {
+            let Some(frame) = self.link.frame(&mut self.body).await else { return Ok(None) };
+            let Ok(data) = frame?.into_data() else { continue };
+            let waiting = &mut self.waiting;
+            let fed = self.decoder.feed(&data, |event| {
+                if !event.data.is_empty() {
+                    waiting.push_back(event);
+                }
+            });
+            fed.map_err(|_long| UpstreamError::TooLong(self.limit))?;
+            self.received.waits(self.in_memory(), ROOM).await.map_err(UpstreamError::Memory)?;
+            if !self.waiting.is_empty() {
+                self.blanks.message();
+            }
+            let counted = self.blanks.count(self.decoder.take_blank(), Instant::now());
+            counted.map_err(|_blank| UpstreamError::BLANK)?;
+        }
+        let next = self.waiting.pop_front();
+        self.fair.took(next.as_ref().map_or(0, |event| event.data.len()));
+        Ok(next)
+    }
+}
+
+async fn read(mut stream: Stream, channel: Arc<Channel>, name: ServerName) {
+    loop {
+        let event = tokio::select! {
+            event = stream.next() => event,
+            () = channel.over.cancelled() => return,
+        };
+        let event = match event {
+            Ok(Some(event)) => event,
+            Ok(None) => break,
+            Err(error) => {
+                let error = crate::base::error_chain::Chain(&error);
+                tracing::warn!(server = %name, %error, "the stream was broken off");
+                break;
+            }
+        };
+        let received = &stream.received;
+        match message::read_patiently(event.data, name.as_str(), received, ROOM).await {
+            Ok(read) => channel.deliver(read.message, &name),
+            Err(error) => {
+                let error = crate::base::error_chain::Chain(&error);
+                tracing::warn!(server = %name, %error, "the server sent what is no message");
+                break;
+            }
+        }
+    }
+    tracing::info!(server = %name, "the stream ended");
+    channel.over.cancel();
+}
+
+/// Sends messages one after the other, over one connection while it lasts.
+struct Sender {
+    name: ServerName,
+    target: Target,
+    host: HeaderValue,
+    shown: Shown,
+    endpoint: Uri,
+    limits: Limits,
+}
+
+impl Sender {
+    async fn write(self, channel: Arc<Channel>) {
+        let mut kept = None;
+        while let Some(message) = channel.next_unsent().await {
+            let posting = self.post(message.body.clone(), &mut kept);
+            let posted = tokio::select! {
+                posted = timeout(self.limits.answer_time, posting) => posted,
+                () = channel.over.cancelled() => break,
+            };
+            match posted {
+                Ok(Ok(())) => channel.sent(message),
+                Ok(Err(_)) => {
+                    tracing::warn!(server = %self.name, "the server does not take messages");
+                    break;
+                }
+                Err(_) => {
+                    channel.has_stalled();
+                    break;
+                }
+            }
+            channel.moved();
+        }
+        channel.close();
+    }
+
+    async fn post(&self, line: Segments, kept: &mut Option<Link>) -> Result<(), UpstreamError> {
+        let mut link = match kept.take() {
+            Some(mut link) => {
+                if link.is_usable().await {
+                    link
+                } else {
+                    self.target.connect().await?
+                }
+            }
+            None => self.target.connect().await?,
+        };
+        let mut request = Request::new(line);
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.endpoint.clone();
+        let map = request.headers_mut();
+        map.extend(headers(&self.shown).await?);
+        map.insert(HOST, self.host.clone());
+        map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let response = link.send(request).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let mut body = response.into_body();
+        while let Some(frame) = link.frame(&mut body).await {
+            frame?;
+        }
+        if matches!(status.as_u16(), 401 | 403) {
+            // With something newer the stream is opened again.
+            self.shown.0.renew();
+            return Err(UpstreamError::unauthorized(status, &headers));
+        }
+        if !status.is_success() {
+            return Err(UpstreamError::Status(status.as_u16()));
+        }
+        link.rest();
+        *kept = Some(link);
+        Ok(())
+    }
+}

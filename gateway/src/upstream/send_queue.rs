@@ -1,0 +1,358 @@
+//! What waits to be sent on a channel: messages in the order in which they came, bounded in bytes, of all callers
+//! together and of each of them.
+//!
+//! A request that its caller has given up is taken out again, unless its writing has begun.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use crate::base::share::{Holder, NoShare, Share, Shares};
+use crate::metrics::OfServer;
+use crate::stream::body::Segments;
+
+/// Bytes that a message takes beside its text. They bound the number of short ones.
+const BESIDE: usize = 256;
+/// Bytes of what the gateway says by itself, which is not waited for: cancellations of requests that were sent, and
+/// answers to questions that cannot be asked. They wait beside the messages of callers, so these cannot keep them out.
+const BY_ITSELF: usize = 1024 * 1024;
+/// Messages for which the queue keeps its memory when it is empty.
+const SPARE: usize = 64;
+
+/// Who caused a message: the id of a caller, or the gateway itself.
+pub(super) type Author = Option<Arc<str>>;
+
+/// What is waited for after a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// Nothing.
+    Nothing,
+    /// The answer to the request with this id: the server works on it.
+    Answer(i64),
+    /// The end of the subscription with this id: a server that has nothing to say does nothing for it.
+    End(i64),
+}
+
+impl Awaited {
+    /// The request.
+    const fn request(self) -> Option<i64> {
+        match self {
+            Self::Nothing => None,
+            Self::Answer(id) | Self::End(id) => Some(id),
+        }
+    }
+}
+
+/// The messages that wait to be sent on one channel.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    /// Bytes of the messages of callers, those of the one that is being sent among them.
+    bytes: Arc<Shares<Author>>,
+    /// The same of what the gateway says by itself.
+    by_itself: Arc<Shares<Author>>,
+    queue: Mutex<Queue>,
+    added: Notify,
+    freed: Arc<Notify>,
+    counts: Arc<OfServer>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    messages: VecDeque<Unsent>,
+    /// The channel has ended: nothing is sent any more.
+    is_closed: bool,
+    /// A message was refused since the other side has last taken something.
+    has_refused: bool,
+}
+
+/// A message that is to be sent.
+#[derive(Debug)]
+pub(super) struct Draft {
+    /// Its text.
+    pub(super) body: Segments,
+    /// What is waited for after it.
+    pub(super) awaited: Awaited,
+    /// Who caused it.
+    pub(super) author: Author,
+    /// The part of its caller's share of bytes of requests that it takes, given back when it is sent.
+    pub(super) share: Option<Arc<Share<Holder>>>,
+}
+
+/// A message that waits to be sent, or is being sent. Its room is given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Unsent {
+    /// Its text.
+    pub(super) body: Segments,
+    /// What is waited for after it.
+    pub(super) awaited: Awaited,
+    _room: Room,
+    _share: Option<Arc<Share<Holder>>>,
+}
+
+/// The room of one message.
+struct Room {
+    share: Option<Share<Author>>,
+    /// Its bytes, as they are shown in the metrics.
+    bytes: u64,
+    freed: Arc<Notify>,
+    counts: Arc<OfServer>,
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Room").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // Given back before anybody who waits for it looks.
+        drop(self.share.take());
+        self.counts.sent(self.bytes);
+        self.freed.notify_waiters();
+    }
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotQueued {
+    /// The channel has ended.
+    #[error("the channel has ended")]
+    Closed,
+    /// There is no room for it.
+    #[error("too many bytes wait to be sent")]
+    Full(#[source] NoShare),
+}
+
+impl Outbox {
+    /// Room for `all` bytes, of which one caller may have `each`. A longer message takes the whole share of its caller: it
+    /// waits alone, because it could never pass otherwise. It is hardly longer, because a share is at least `requestBody`.
+    pub(super) fn new(all: usize, each: usize, counts: Arc<OfServer>) -> Self {
+        Self {
+            bytes: Shares::new(all, each),
+            by_itself: Shares::new(BY_ITSELF, BY_ITSELF),
+            queue: Mutex::default(),
+            added: Notify::new(),
+            freed: Arc::default(),
+            counts,
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // No operation leaves the queue half changed.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a message; room for it is waited for, `patience` at most. A message whose future is dropped before was not
+    /// added.
+    ///
+    /// # Errors
+    /// When the channel has ended, or there was no room in that time.
+    pub(super) async fn add(&self, draft: Draft, patience: Duration) -> Result<(), NotQueued> {
+        let (until, mut draft) = (Instant::now() + patience, draft);
+        loop {
+            let mut freed = std::pin::pin!(self.freed.notified());
+            freed.as_mut().enable();
+            let none = match self.push(&self.bytes, draft) {
+                Ok(()) => return Ok(()),
+                Err((NotQueued::Closed, _)) => return Err(NotQueued::Closed),
+                Err((NotQueued::Full(none), back)) => {
+                    draft = back;
+                    none
+                }
+            };
+            if timeout_at(until, freed).await.is_err() {
+                self.counts.not_queued();
+                return Err(NotQueued::Full(none));
+            }
+        }
+    }
+
+    /// Adds something that the gateway says by itself, if there is room for it right now.
+    ///
+    /// # Errors
+    /// When the channel has ended, or there is no room.
+    pub(super) fn add_by_itself(&self, body: Segments) -> Result<(), NotQueued> {
+        let draft = Draft { body, awaited: Awaited::Nothing, author: None, share: None };
+        self.push(&self.by_itself, draft).map_err(|(error, _)| error)
+    }
+
+    fn push(&self, shares: &Arc<Shares<Author>>, draft: Draft) -> Result<(), (NotQueued, Draft)> {
+        let mut queue = self.queue();
+        if queue.is_closed {
+            return Err((NotQueued::Closed, draft));
+        }
+        let length = draft.body.length().saturating_add(BESIDE);
+        let share = match shares.take(&draft.author, length.min(shares.limit_of(&draft.author))) {
+            Ok(share) => share,
+            Err(none) => {
+                queue.has_refused = true;
+                return Err((NotQueued::Full(none), draft));
+            }
+        };
+        let bytes = length as u64;
+        self.counts.queued(bytes);
+        let (freed, counts) = (Arc::clone(&self.freed), Arc::clone(&self.counts));
+        let room = Room { share: Some(share), bytes, freed, counts };
+        let Draft { body, awaited, share, .. } = draft;
+        queue.messages.push_back(Unsent { body, awaited, _room: room, _share: share });
+        drop(queue);
+        self.added.notify_one();
+        Ok(())
+    }
+
+    /// The next message to send, for the one task that sends. May be given up and called again.
+    pub(super) async fn next(&self) -> Unsent {
+        loop {
+            if let Some(next) = self.first() {
+                return next;
+            }
+            self.added.notified().await;
+        }
+    }
+
+    fn first(&self) -> Option<Unsent> {
+        let mut queue = self.queue();
+        let first = queue.messages.pop_front();
+        if queue.messages.is_empty() {
+            queue.messages.shrink_to(SPARE);
+        }
+        first
+    }
+
+    /// Takes out the request `id`, which is not sent any more; `None` where its sending has begun, or it was never added.
+    pub(super) fn withdraw(&self, id: i64) -> Option<Unsent> {
+        let mut queue = self.queue();
+        let at = queue.messages.iter().position(|unsent| unsent.awaited.request() == Some(id))?;
+        queue.messages.remove(at)
+    }
+
+    /// Notes that the other side has taken something.
+    pub(super) fn moved(&self) {
+        self.queue().has_refused = false;
+    }
+
+    /// Whether a message was refused since the other side has last taken something.
+    pub(super) fn has_refused(&self) -> bool {
+        self.queue().has_refused
+    }
+
+    /// Drops everything that waits, and takes nothing any more.
+    pub(super) fn close(&self) {
+        let mut queue = self.queue();
+        queue.is_closed = true;
+        let dropped = std::mem::take(&mut queue.messages);
+        drop(queue);
+        drop(dropped);
+        self.freed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use bytes::Bytes;
+
+    use super::{Awaited, BESIDE, BY_ITSELF, Draft, NotQueued, Outbox};
+    use crate::base::share::{Holder, NoShare, Shares};
+    use crate::metrics::Metrics;
+
+    const LENGTH: usize = 1000;
+    const EACH: usize = 2 * (LENGTH + BESIDE);
+
+    fn outbox() -> Outbox {
+        Outbox::new(2 * EACH, EACH, Metrics::new(SystemTime::UNIX_EPOCH).server("up"))
+    }
+
+    fn draft(author: &str, awaited: Awaited, length: usize) -> Draft {
+        let body = Bytes::from(vec![b'x'; length]).into();
+        Draft { body, awaited, author: Some(author.into()), share: None }
+    }
+
+    async fn add(outbox: &Outbox, author: &str, id: i64) -> Result<(), NotQueued> {
+        outbox.add(draft(author, Awaited::Answer(id), LENGTH), Duration::ZERO).await
+    }
+
+    #[tokio::test]
+    async fn one_caller_leaves_room_for_the_messages_of_others() {
+        let outbox = outbox();
+        for id in [1, 2] {
+            add(&outbox, "ana", id).await.unwrap();
+        }
+        let over = NotQueued::Full(NoShare::Holder { limit: EACH });
+        assert_eq!(add(&outbox, "ana", 3).await, Err(over));
+        assert!(outbox.has_refused());
+        for id in [4, 5] {
+            add(&outbox, "bob", id).await.unwrap();
+        }
+        let over = NotQueued::Full(NoShare::All { limit: 2 * EACH });
+        assert_eq!(add(&outbox, "eve", 6).await, Err(over));
+        // What is being sent still takes room.
+        let first = outbox.next().await;
+        assert_eq!(add(&outbox, "eve", 6).await, Err(over));
+        drop(first);
+        add(&outbox, "eve", 6).await.unwrap();
+        outbox.moved();
+        assert!(!outbox.has_refused());
+    }
+
+    #[tokio::test]
+    async fn a_request_is_withdrawn_until_its_sending_begins() {
+        let outbox = outbox();
+        let shares = Shares::new(10, 10);
+        let holder = Holder::network([192, 0, 2, 1].into());
+        let share = Some(Arc::new(shares.take(&holder, 10).unwrap()));
+        let counted = Draft { share, ..draft("ana", Awaited::Answer(2), LENGTH) };
+        add(&outbox, "ana", 1).await.unwrap();
+        outbox.add(counted, Duration::ZERO).await.unwrap();
+        let begun = outbox.next().await;
+        assert_eq!(begun.awaited, Awaited::Answer(1));
+        assert!(outbox.withdraw(1).is_none());
+        assert_eq!(shares.taken(), 10);
+        assert!(outbox.withdraw(2).is_some() && outbox.withdraw(2).is_none());
+        assert_eq!((shares.taken(), outbox.bytes.taken()), (0, LENGTH + BESIDE));
+        drop(begun);
+        assert_eq!(outbox.bytes.taken(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_longer_than_a_share_waits_alone() {
+        let outbox = outbox();
+        outbox.add(draft("ana", Awaited::Nothing, 3 * EACH), Duration::ZERO).await.unwrap();
+        assert!(add(&outbox, "ana", 1).await.is_err());
+        add(&outbox, "bob", 2).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn room_is_waited_for_until_it_is_there_or_the_channel_has_ended() {
+        let outbox = outbox();
+        for id in [1, 2] {
+            add(&outbox, "ana", id).await.unwrap();
+        }
+        let later =
+            |id| outbox.add(draft("ana", Awaited::Answer(id), LENGTH), Duration::from_secs(60));
+        // The first of the two is asked first, and finds no room.
+        let (added, ()) = tokio::join!(later(3), async { drop(outbox.next().await) });
+        assert_eq!(added, Ok(()));
+        let (added, ()) = tokio::join!(later(4), async { outbox.close() });
+        assert_eq!(added, Err(NotQueued::Closed));
+        assert_eq!(outbox.bytes.taken(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_the_gateway_says_by_itself_has_room_that_callers_cannot_take() {
+        let outbox = outbox();
+        for (author, id) in [("ana", 1), ("ana", 2), ("bob", 3), ("bob", 4)] {
+            add(&outbox, author, id).await.unwrap();
+        }
+        outbox.add_by_itself(Bytes::from_static(b"cancelled").into()).unwrap();
+        let long = Bytes::from(vec![b'x'; BY_ITSELF]).into();
+        assert!(matches!(outbox.add_by_itself(long), Err(NotQueued::Full(_))));
+    }
+}

@@ -1,0 +1,141 @@
+//! Who a server is: what an approval is bound to.
+//!
+//! For a URL it is where it leads and what its certificate has to prove; every connection is held to
+//! that. For a program it is the file that is started, and its digest; for one that runs what its arguments
+//! name, the digest of that as well (threats T1004 and T1207).
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest::{Context, SHA256};
+
+use crate::base::hex;
+use crate::config::settings::{Program, Reach, Server, UNREADABLE, Value};
+use crate::process::scripts::{self, CommandLine};
+
+/// Who the server is.
+#[must_use]
+pub fn of(server: &Server) -> String {
+    match &server.reach {
+        Reach::Stdio(program) => of_program(program, path_of(program).as_deref()),
+        Reach::Http(_) | Reach::Old(_) => of_url(server).unwrap_or_default(),
+    }
+}
+
+/// Why a program cannot be started: what is said of it after its name.
+#[derive(Debug, thiserror::Error)]
+pub enum Unstartable {
+    /// There is no such file.
+    #[error("cannot be started: there is no `{command}`{place}")]
+    Missing {
+        /// As it is written.
+        command: String,
+        /// Where it was looked for.
+        place: &'static str,
+    },
+    /// It may not be executed.
+    #[error(
+        "cannot be started: `{0}` is not executable; `chmod +x` it, or name what runs it in `command`"
+    )]
+    NotExecutable(String),
+}
+
+/// The file that is started for a server; `None` for one at a URL, and where only a secret says in which folders it is
+/// looked for.
+#[must_use]
+pub fn started(server: &Server) -> Option<Result<PathBuf, Unstartable>> {
+    let Reach::Stdio(program) = &server.reach else { return None };
+    let path = path_of(program);
+    let folder = program.directory.clone().unwrap_or_default();
+    let named = Path::new(&program.command).components().count() > 1;
+    let is_hidden =
+        |(name, value): &(String, Value)| name == "PATH" && matches!(value, Value::Secret(_));
+    if !named && program.env.iter().any(is_hidden) {
+        return None;
+    }
+    let place = match (program.command.contains(' '), named) {
+        (true, _) => "; write the program alone, and its arguments as a list in `args`",
+        (false, true) => "",
+        (false, false) => " in the folders of `PATH`; write its whole path",
+    };
+    let Ok(file) = scripts::look_up(&program.command, &folder, path.as_deref()) else {
+        return Some(Err(Unstartable::Missing { command: program.command.clone(), place }));
+    };
+    let may =
+        file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0);
+    let not = || Unstartable::NotExecutable(file.display().to_string());
+    Some(if may { Ok(file) } else { Err(not()) })
+}
+
+/// The `PATH` that the configuration gives a program.
+fn path_of(program: &Program) -> Option<OsString> {
+    let path = program.env.iter().find(|(name, _)| name == "PATH");
+    path.and_then(|(_, value)| match value {
+        Value::Literal(path) => Some(OsString::from(path)),
+        Value::Secret(_) => None,
+    })
+}
+
+/// Who the server at a URL is; `None` for a program.
+pub(super) fn of_url(server: &Server) -> Option<String> {
+    let (Reach::Http(uri) | Reach::Old(uri)) = &server.reach else { return None };
+    let mut identity = uri.to_string();
+    if let Some(spiffe) = &server.tls.spiffe {
+        identity.push_str(&format!(" {}", spiffe.as_str()));
+    }
+    for key in &server.tls.keys {
+        identity.push_str(&format!(" key:sha256:{}", hex::encode(key)));
+    }
+    Some(identity)
+}
+
+/// Who a program is that is looked for in `path`, or in our own. Reads all of it.
+pub(super) fn of_program(program: &Program, path: Option<&OsStr>) -> String {
+    let folder = program.directory.clone().unwrap_or_default();
+    let started = scripts::look_up(&program.command, &folder, path);
+    let known = started.and_then(|file| {
+        let (digest, run) = (hex::encode(&digest(&file)?), ran(program, path)?);
+        Ok(format!("program {} sha256:{digest}{run}", file.display()))
+    });
+    known.unwrap_or_else(|error| format!("{UNREADABLE} {}: {}", program.command, error.kind()))
+}
+
+/// What the program runs that its arguments name: how many files, and one digest of their paths and digests.
+fn ran(program: &Program, path: Option<&OsStr>) -> io::Result<String> {
+    let folder = program.directory.clone().unwrap_or_default();
+    let line =
+        CommandLine { command: &program.command, args: &program.args, folder: &folder, path };
+    let files = scripts::of(line)?;
+    if files.is_empty() {
+        return Ok(String::new());
+    }
+    let mut all = Context::new(&SHA256);
+    for file in &files {
+        let path = file.as_os_str().as_encoded_bytes();
+        all.update(&(path.len() as u64).to_be_bytes());
+        all.update(path);
+        all.update(&digest(file)?);
+    }
+    let all = hex::encode(all.finish().as_ref());
+    Ok(format!(" running {} sha256:{all}", files.len()))
+}
+
+fn digest(path: &Path) -> io::Result<Vec<u8>> {
+    // A pipe in its place would keep this thread.
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    let mut file = File::open(path)?;
+    let mut context = Context::new(&SHA256);
+    let mut buffer = vec![0; 256 * 1024];
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(context.finish().as_ref().to_vec());
+        }
+        context.update(buffer.get(..read).unwrap_or_default());
+    }
+}

@@ -1,0 +1,501 @@
+//! A server that is a program on this machine.
+//!
+//! A task writes its input, a task reads its output, a task logs its complaints, and a task watches
+//! it and stops it.
+
+use std::env;
+use std::ffi::OsString;
+use std::process::{ExitStatus, Stdio as Pipe};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use policy::name::ServerName;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::channel::{Channel, ChannelTerms, Held};
+use super::demux::Serves;
+use super::error::UpstreamError;
+use super::message;
+use super::send_queue::Unsent;
+use super::server_identity;
+use super::server_log::{self, Complaint, LastWords, Noise, Tail};
+use crate::base::fair::{Blanks, Fair};
+use crate::base::intake::Received;
+use crate::base::secret::Secret;
+use crate::base::task::Tasks;
+use crate::config::settings::{Program, UNREADABLE};
+use crate::mcp::wire::FromServerError;
+use crate::outbound::environment::WorldError;
+use crate::outbound::secrets::LiveSecret;
+use crate::pins::Keeper;
+use crate::process::sandbox::{self, Plan};
+
+/// Lines of output that are no messages before the process is given up: some programs greet.
+const GARBAGE: usize = 16;
+/// How long the error output of a program that has ended is read on, if something still holds it open.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+/// How long a process may take to end by itself, and again after it was asked to.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long room is waited for to read the rest of a line.
+const ROOM: Duration = Duration::from_secs(5);
+/// What every program gets of our environment.
+const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+
+/// Starts a program.
+#[derive(Debug)]
+pub(super) struct Starter {
+    terms: ChannelTerms,
+    program: Program,
+    secrets: Vec<(String, Arc<LiveSecret>)>,
+    tasks: Tasks,
+    keeper: Option<Arc<Keeper>>,
+}
+
+/// A variable of the environment of a process, and its value.
+type Variable = (String, Arc<Secret>);
+
+impl Starter {
+    pub(super) fn new(
+        terms: ChannelTerms,
+        program: Program,
+        secrets: Vec<(String, Arc<LiveSecret>)>,
+        tasks: Tasks,
+    ) -> Self {
+        Self { terms, program, secrets, tasks, keeper: None }
+    }
+
+    /// The same, telling `keeper` who is started.
+    pub(super) fn known_to(self, keeper: Arc<Keeper>) -> Self {
+        Self { keeper: Some(keeper), ..self }
+    }
+
+    /// Finds out what is about to be started, and whether it is what was approved. It takes a while
+    /// to read a large program.
+    pub(super) async fn identify(&self) -> Result<(), UpstreamError> {
+        let Some(keeper) = self.keeper.clone().filter(|keeper| keeper.acts()) else {
+            return Ok(());
+        };
+        let program = self.program.clone();
+        let path = self.secrets.iter().find(|(name, _)| name == "PATH");
+        let path = path.and_then(|(_, value)| value.now().ok());
+        let path = path.map(|value| OsString::from(value.expose()));
+        let identity = tokio::task::spawn_blocking(move || {
+            server_identity::of_program(&program, path.as_deref())
+        })
+        .await;
+        let identity = identity.unwrap_or_else(|_| UNREADABLE.to_owned());
+        if keeper.identified(&self.terms.name, &identity) {
+            Ok(())
+        } else {
+            Err(UpstreamError::Stranger)
+        }
+    }
+
+    /// The environment of a process that is started now.
+    fn secrets(&self) -> Result<Arc<[Variable]>, WorldError> {
+        let now = |(name, value): &(String, Arc<LiveSecret>)| Ok((name.clone(), value.now()?));
+        self.secrets.iter().map(now).collect()
+    }
+
+    /// Starts a process.
+    pub(super) fn start(
+        &self,
+        generation: u64,
+        serves: Serves,
+        held: Option<Held>,
+    ) -> Result<Arc<Channel>, UpstreamError> {
+        let secrets = self.secrets().map_err(UpstreamError::World)?;
+        let inherited = INHERITED.iter().filter_map(|name| Some((*name, env::var_os(name)?)));
+        if self.tasks.is_dismissed() {
+            return Err(UpstreamError::Exited);
+        }
+        let Program { command, args, sandbox, .. } = &self.program;
+        let command = sandbox::supervised(sandbox.as_ref(), command, args);
+        let mut command = Command::from(command.map_err(UpstreamError::Start)?);
+        command
+            .env_clear()
+            .envs(inherited)
+            .envs(secrets.iter().map(|(name, value)| (name, OsString::from(value.expose()))))
+            .stdin(Pipe::piped())
+            .stdout(Pipe::piped())
+            .stderr(Pipe::piped());
+        if let Some(directory) = &self.program.directory {
+            command.current_dir(directory);
+        }
+        let mut child = command.spawn().map_err(UpstreamError::Start)?;
+        let supervisor = Supervisor::of(&child);
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(UpstreamError::Exited);
+        };
+        let channel = Channel::new(generation, serves, &self.terms, held);
+        let ChannelTerms { name, limits, noise, intake, .. } = &self.terms;
+        tracing::info!(server = %name, pid = child.id(), "program started");
+        self.tasks.spawn_service(write(stdin, Arc::clone(&channel)));
+        let known_as: Arc<str> = name.as_str().into();
+        let reader = Reader {
+            channel: Arc::clone(&channel),
+            name: name.clone(),
+            noise: Arc::clone(noise),
+            limit: limits.response_body,
+            received: intake.begin(&known_as, None),
+        };
+        self.tasks.spawn_service(reader.read(BufReader::new(stdout)));
+        let gone = CancellationToken::new();
+        let said = complain(
+            BufReader::new(stderr),
+            gone.clone(),
+            (name.clone(), Arc::clone(noise)),
+            Arc::clone(&secrets),
+        );
+        let watched = (Arc::clone(&channel), Arc::clone(noise));
+        let child = (child, supervisor, gone);
+        let known = (name.clone(), self.program.sandbox.clone().map(Arc::new));
+        let watch = watch(child, said, watched, known, self.tasks.clone());
+        self.tasks.spawn_service(watch);
+        Ok(channel)
+    }
+}
+
+/// Writes what is to be sent until the channel is over, or the program does not take it.
+async fn write(mut stdin: ChildStdin, channel: Arc<Channel>) {
+    while let Some(message) = channel.next_unsent().await {
+        match feed_line(&mut stdin, &message, &channel).await {
+            Fed::Whole => channel.sent(message),
+            Fed::Over => {
+                channel.lose();
+                break;
+            }
+            Fed::Stalled => {
+                channel.lose();
+                channel.has_stalled();
+                break;
+            }
+        }
+    }
+    channel.close();
+}
+
+/// Most bytes of a message that are copied at a time, to be written.
+const AT_ONCE: usize = 64 * 1024;
+
+/// Writes a message as a line.
+async fn feed_line(stdin: &mut ChildStdin, message: &Unsent, channel: &Channel) -> Fed {
+    // A message has no line end inside; in JSON a space means the same.
+    let plain = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
+    let mut line = Vec::with_capacity(AT_ONCE.min(message.body.length()) + 1);
+    for part in message.body.parts().flat_map(|part| part.chunks(AT_ONCE)) {
+        if line.len() + part.len() > AT_ONCE {
+            match feed(stdin, &line, channel).await {
+                Fed::Whole => line.clear(),
+                fed => return fed,
+            }
+        }
+        line.extend(part.iter().map(plain));
+    }
+    line.push(b'\n');
+    feed(stdin, &line, channel).await
+}
+
+/// What became of a line that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fed {
+    /// The program has taken it.
+    Whole,
+    /// The channel is over, or the program has closed its input.
+    Over,
+    /// The program takes nothing, and is not waited for any longer.
+    Stalled,
+}
+
+/// Writes a line as the program takes it. A line that was begun is written to its end, or the program is ended.
+async fn feed(stdin: &mut ChildStdin, line: &[u8], channel: &Channel) -> Fed {
+    let mut rest = line;
+    while !rest.is_empty() {
+        let since = Instant::now();
+        let taken = tokio::select! {
+            biased;
+            () = channel.over.cancelled() => return Fed::Over,
+            taken = stdin.write(rest) => taken,
+            () = channel.stalls(since) => return Fed::Stalled,
+        };
+        match taken {
+            Ok(bytes @ 1..) => rest = rest.get(bytes..).unwrap_or_default(),
+            Ok(0) | Err(_) => return Fed::Over,
+        }
+        channel.moved();
+    }
+    Fed::Whole
+}
+
+/// Reads the output of a program.
+struct Reader {
+    channel: Arc<Channel>,
+    name: ServerName,
+    noise: Arc<Noise>,
+    /// Bytes of the longest message.
+    limit: usize,
+    /// What of a message is in memory. Callers share the program, so it is the share of the server alone.
+    received: Received,
+}
+
+impl Reader {
+    async fn read(self, mut stdout: impl AsyncBufRead + Unpin) {
+        let Self { channel, name, noise, limit, mut received } = self;
+        let mut garbage = 0;
+        let (mut fair, mut blanks) = (Fair::new(), Blanks::new());
+        loop {
+            fair.turn().await;
+            let line = tokio::select! {
+                line = line(&mut stdout, limit, &mut received) => line,
+                () = channel.over.cancelled() => return,
+            };
+            let text = match line {
+                Ok(text) => text,
+                Err(why) => {
+                    why.log(&name);
+                    channel.lose();
+                    return;
+                }
+            };
+            fair.took(text.len());
+            if text.iter().all(u8::is_ascii_whitespace) {
+                if let Err(error) = blanks.count(1, Instant::now()) {
+                    tracing::warn!(server = %name, %error, "the program is stopped");
+                    channel.lose();
+                    return;
+                }
+                continue;
+            }
+            match message::read_patiently(text, name.as_str(), &received, ROOM).await {
+                Ok(read) => {
+                    garbage = 0;
+                    blanks.message();
+                    channel.deliver(read.message, &name);
+                }
+                Err(error @ FromServerError::Memory { .. }) => {
+                    let error = crate::base::error_chain::Chain(&error);
+                    tracing::warn!(server = %name, %error, "the program is stopped");
+                    channel.lose();
+                    return;
+                }
+                Err(error) => {
+                    garbage += 1;
+                    let error = crate::base::error_chain::Chain(&error);
+                    // One message between two lines that are none begins the count anew.
+                    if let Some(suppressed) = noise.allow(Instant::now()) {
+                        tracing::warn!(server = %name, %error, suppressed, "the program wrote what is no message");
+                    }
+                    if garbage > GARBAGE {
+                        channel.lose();
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Why there is no further line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoLine {
+    /// The program has closed its output, as it does when it ends. What comes of that is told by the end of the program.
+    Closed,
+    /// It is longer than a message may be.
+    TooLong,
+    /// There is no room for it.
+    NoRoom,
+}
+
+impl NoLine {
+    fn log(self, name: &ServerName) {
+        match self {
+            Self::Closed => tracing::info!(server = %name, "the program closed its output"),
+            Self::TooLong => {
+                tracing::warn!(server = %name, "the program wrote a line that is longer than `limits.responseBody`");
+            }
+            Self::NoRoom => {
+                tracing::warn!(server = %name, "there was no room for a line that the program wrote");
+            }
+        }
+    }
+}
+
+/// One line without its end. The program is not read from while there is no room for it.
+async fn line(
+    input: &mut (impl AsyncBufRead + Unpin),
+    limit: usize,
+    received: &mut Received,
+) -> Result<Bytes, NoLine> {
+    let mut text = Vec::new();
+    loop {
+        let buffer = input.fill_buf().await.map_err(|_closed| NoLine::Closed)?;
+        if buffer.is_empty() {
+            return if text.is_empty() { Err(NoLine::Closed) } else { Ok(text.into()) };
+        }
+        let end = memchr::memchr(b'\n', buffer);
+        let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
+        if text.len() + part.len() > limit {
+            return Err(NoLine::TooLong);
+        }
+        let room = received.waits(text.len() + part.len(), ROOM).await;
+        room.map_err(|_full| NoLine::NoRoom)?;
+        text.extend_from_slice(part);
+        let used = part.len() + usize::from(end.is_some());
+        input.consume(used);
+        if end.is_some() {
+            return Ok(text.into());
+        }
+    }
+}
+
+/// Logs what the program says on its error output, so that nothing in it can pass for our log. What is not
+/// logged is read all the same: a program that waits for its error output to be read does not answer.
+/// Reads on until the program is gone, because it says at its end why; what it said last.
+async fn complain(
+    mut stderr: impl AsyncBufRead + Unpin,
+    gone: CancellationToken,
+    (name, noise): (ServerName, Arc<Noise>),
+    given: Arc<[(String, Arc<Secret>)]>,
+) -> Complaint {
+    let mut tail = Tail::default();
+    let read = async {
+        let mut fair = Fair::new();
+        while let Some(line) = server_log::beginning(&mut stderr).await {
+            fair.turn().await;
+            fair.took(line.len());
+            if let Some(suppressed) = noise.allow(Instant::now()) {
+                let text = server_log::shown(&line, &given);
+                tracing::info!(server = %name, text = %text, suppressed, "the program says");
+            }
+            tail.look(&line, &given);
+            tail.push(line);
+        }
+    };
+    let late = async {
+        gone.cancelled().await;
+        tokio::time::sleep(LAST_WORDS).await;
+    };
+    tokio::select! {
+        biased;
+        () = read => {}
+        () = late => {}
+    }
+    tail.shown(&given)
+}
+
+/// Waits until the process ends, or ends it, and lets it be known with `gone`; keeps what it `said` last.
+async fn watch(
+    (mut child, mut supervisor, gone): (Child, Supervisor, CancellationToken),
+    said: impl Future<Output = Complaint>,
+    (channel, noise): (Arc<Channel>, Arc<Noise>),
+    (name, sandbox): (ServerName, Option<Arc<Plan>>),
+    tasks: Tasks,
+) {
+    let waited = async {
+        let (ended, by) = tokio::select! {
+            status = child.wait() => (status.ok(), EndedBy::Itself),
+            () = channel.over.cancelled() => (None, if channel.is_lost() { EndedBy::Itself } else { EndedBy::Us }),
+            () = tasks.halting() => (None, EndedBy::Us),
+            () = tasks.dismissed() => (None, EndedBy::Us),
+        };
+        channel.over.cancel();
+        let status = match ended {
+            Some(status) => Some(status),
+            None => end(&mut child, &supervisor).await,
+        };
+        supervisor.has_ended();
+        gone.cancel();
+        (status, by)
+    };
+    let ((status, by), said) = tokio::join!(waited, said);
+    let closed = match (said.refused, sandbox) {
+        (Some(path), Some(plan)) => {
+            tokio::task::spawn_blocking(move || plan.closes(&path)).await.ok().flatten()
+        }
+        (None, _) | (_, None) => None,
+    };
+    let said = LastWords { lines: said.lines, closed };
+    log_end(&name, (status, by), &said);
+    noise.ended(said);
+}
+
+/// Why a process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndedBy {
+    /// It ended by itself, or closed its end of the channel, or was given up for what it did.
+    Itself,
+    /// The gateway needs it no longer.
+    Us,
+}
+
+/// Logs that a process has ended. One that ends by itself and well has nothing to explain, nor has one whose input was
+/// closed: what it makes of that is of no interest to anybody.
+fn log_end(name: &ServerName, (status, by): (Option<ExitStatus>, EndedBy), said: &LastWords) {
+    let ended = status.map(|status| status.to_string());
+    let last = said.lines.join(" | ");
+    match (status.is_some_and(|status| !status.success()), by, &said.closed) {
+        (true, EndedBy::Itself, Some(closed)) => {
+            let (why, mend) = (closed.said(), closed.mend());
+            tracing::warn!(server = %name, status = ended, why = %why, mend = %mend, last = %last, "program ended with an error");
+        }
+        (true, EndedBy::Itself, None) => {
+            tracing::warn!(server = %name, status = ended, last = %last, "program ended with an error");
+        }
+        (true, EndedBy::Us, _) => {
+            tracing::debug!(server = %name, status = ended, last = %last, "program ended with an error when it was closed");
+        }
+        (false, ..) => tracing::info!(server = %name, status = ended, "program ended"),
+    }
+}
+
+/// Its input is closed by now; then it is asked, then it is made to. Its status, if it ended by itself.
+///
+/// SPEC 2026-07-28 basic/transports/stdio#shutdown
+async fn end(child: &mut Child, supervisor: &Supervisor) -> Option<ExitStatus> {
+    if let Ok(status) = timeout(PATIENCE, child.wait()).await {
+        return status.ok();
+    }
+    for next in [Signal::TERM, Signal::QUIT] {
+        supervisor.signal(next);
+        if timeout(PATIENCE, child.wait()).await.is_ok() {
+            return None;
+        }
+    }
+    drop(child.wait().await);
+    None
+}
+
+/// The process that has started a program and stays with it. No process of the program outlives it, nor does any
+/// outlive the task that watches it: that one may be given up at any moment, when a command is interrupted.
+struct Supervisor(Option<Pid>);
+
+impl Supervisor {
+    fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
+    }
+
+    /// It has ended, and its number may be given to another process.
+    fn has_ended(&mut self) {
+        self.0 = None;
+    }
+
+    /// `SIGTERM` is for the program; `SIGQUIT` ends all of its processes.
+    fn signal(&self, signal: Signal) {
+        if let Some(Err(error)) = self.0.map(|process| kill_process(process, signal)) {
+            tracing::debug!(%error, "the program could not be signalled");
+        }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.signal(Signal::QUIT);
+    }
+}

@@ -1,0 +1,582 @@
+//! A server that speaks Streamable HTTP.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossbeam_queue::ArrayQueue;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Extra;
+use super::credential::Credentials;
+use super::error::UpstreamError;
+use super::message;
+use super::request::Outgoing;
+use crate::base::fair::{Blanks, Fair};
+use crate::base::intake::{Intake, Received};
+use crate::base::task;
+use crate::config::settings::Limits;
+use crate::mcp::protocol::{Era, header};
+use crate::mcp::wire::{FromServerError, Message, headers};
+use crate::net::connection::{Answer, Link, LinkError, Target};
+use crate::net::http2::client::{Seat, Shared};
+use crate::stream::body::{Pieces, Segments};
+use crate::stream::sse;
+
+/// Most connections to one server that each worker keeps without using them.
+const KEPT: usize = 256;
+/// Most connections to one server that requests of one worker share.
+const SHARED: usize = 64;
+
+/// After how long to come back to a server that does not say.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A server at a URL.
+#[derive(Debug)]
+pub(super) struct Http {
+    target: Target,
+    /// Where it is, as configured.
+    uri: Uri,
+    path: Uri,
+    /// Headers every request has.
+    base: HeaderMap,
+    extra: Extra,
+    credentials: Arc<Credentials>,
+    /// Connections that wait to be used again, by worker: a connection belongs to the scheduler it
+    /// was made under.
+    idle: Vec<Arc<ArrayQueue<Link>>>,
+    /// Connections of HTTP/2, by worker.
+    shared: Vec<Sharing>,
+    /// The last connection was one that requests share.
+    shares: AtomicBool,
+    limits: Limits,
+    /// The name of the server, and what its answers may hold.
+    name: Arc<str>,
+    intake: Arc<Intake>,
+}
+
+/// The connections that requests of one worker share. They are those of one entry of `servers`: what that
+/// shows to its server and believes of it is the same for all of them.
+#[derive(Debug)]
+struct Sharing {
+    connections: ArrayQueue<Shared>,
+    /// Held while one more is made, so that those who come meanwhile share it.
+    connecting: Mutex<()>,
+}
+
+impl Sharing {
+    fn new() -> Self {
+        Self { connections: ArrayQueue::new(SHARED), connecting: Mutex::default() }
+    }
+
+    /// A place on one of the connections.
+    fn seat(&self) -> Option<Seat> {
+        for _ in 0..self.connections.len() {
+            let shared = self.connections.pop()?;
+            let seat = shared.enter();
+            if shared.is_open() {
+                self.add(shared);
+            }
+            if seat.is_some() {
+                return seat;
+            }
+        }
+        None
+    }
+
+    /// With enough connections shared already, this one serves the request it was made for.
+    fn add(&self, shared: Shared) {
+        drop(self.connections.push(shared));
+    }
+}
+
+/// Which connection a request goes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// Any that there is.
+    Any,
+    /// A new one.
+    New,
+}
+
+/// What a server answers with, message by message.
+#[derive(Debug)]
+pub(super) struct HttpAnswer {
+    /// The name of the server.
+    server: Arc<str>,
+    link: Option<Link>,
+    idle: Arc<ArrayQueue<Link>>,
+    body: Answer,
+    content: Content,
+    limit: usize,
+    /// The session id in the head of the answer.
+    pub(super) session: Option<Box<str>>,
+    streamed: bool,
+    /// The id of the last event, where events have ids.
+    last: Option<Box<str>>,
+    /// After how long the server wants us back when the connection is lost.
+    retry: Duration,
+    /// What was handed on since other tasks last ran, and lines that carried nothing.
+    fair: Fair,
+    blanks: Blanks,
+    /// What of it is in memory.
+    received: Received,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// One message, as far as it has come.
+    Json(Pieces),
+    /// Events; those that have come and were not asked for yet wait here.
+    Events(sse::Decoder, VecDeque<Bytes>),
+    /// Read to its end.
+    Over,
+}
+
+impl Http {
+    pub(super) fn new(
+        uri: &Uri,
+        target: Target,
+        credentials: Arc<Credentials>,
+        extra: Extra,
+        limits: Limits,
+        (name, intake): (Arc<str>, Arc<Intake>),
+    ) -> Result<Self, UpstreamError> {
+        let invalid = UpstreamError::Protocol("the URL cannot be used");
+        let host = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+        let host = HeaderValue::from_str(host)
+            .map_err(|_unusable| UpstreamError::Protocol("the host cannot be used"))?;
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        let own = HeaderMap::from_iter([
+            (HOST, host),
+            (
+                USER_AGENT,
+                HeaderValue::from_static(concat!("portcullis/", env!("CARGO_PKG_VERSION"))),
+            ),
+            (CONTENT_TYPE, HeaderValue::from_static("application/json")),
+            (ACCEPT, HeaderValue::from_static("application/json, text/event-stream")),
+            // A compressed answer would have to be unpacked to be looked at.
+            (ACCEPT_ENCODING, HeaderValue::from_static("identity")),
+        ]);
+        // What was configured first, so that nothing of ours is replaced by it.
+        let mut base = extra.fixed.clone();
+        base.extend(own);
+        Ok(Self {
+            target,
+            uri: uri.clone(),
+            credentials,
+            path: path.parse().map_err(|_unusable| invalid)?,
+            base,
+            extra,
+            idle: (0..task::places()).map(|_| Arc::new(ArrayQueue::new(KEPT))).collect(),
+            shared: (0..task::places()).map(|_| Sharing::new()).collect(),
+            shares: AtomicBool::new(false),
+            limits,
+            name,
+            intake,
+        })
+    }
+
+    /// Sends a request and reads the head of the answer.
+    pub(super) async fn send(&self, outgoing: &Outgoing<'_>) -> Result<HttpAnswer, UpstreamError> {
+        let (link, response) = self.exchange(Method::POST, outgoing).await?;
+        self.answer(link, response, outgoing)
+    }
+
+    /// Opens the stream of what belongs to no request, or goes on with one that was lost after the
+    /// event `last`; `None` when the server has no such stream.
+    ///
+    /// SPEC 2025-11-25 basic/transports#listening-for-messages-from-the-server
+    pub(super) async fn open(
+        &self,
+        outgoing: &Outgoing<'_>,
+        last: Option<&str>,
+    ) -> Result<Option<HttpAnswer>, UpstreamError> {
+        let (link, response) = self.let_in(&Method::GET, outgoing, last).await?;
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            return Ok(None);
+        }
+        let mut answer = self.answer(link, response, outgoing)?;
+        answer.last = last.map(Into::into);
+        if answer.is_json() { Err(UpstreamError::ContentType) } else { Ok(Some(answer)) }
+    }
+
+    fn answer(
+        &self,
+        link: Link,
+        response: Response<Answer>,
+        outgoing: &Outgoing<'_>,
+    ) -> Result<HttpAnswer, UpstreamError> {
+        let (head, body) = response.into_parts();
+        let session = head.headers.get(header::SESSION).and_then(|id| id.to_str().ok());
+        let session = session.filter(|id| id.len() <= 1024).map(Into::into);
+        let content = self.content(&head.headers, &body)?;
+        let streamed = matches!(content, Some(Content::Events(..)));
+        let answer = |content| HttpAnswer {
+            server: Arc::clone(&self.name),
+            link: Some(link),
+            idle: self.idle(),
+            body,
+            content,
+            limit: self.limits.response_body,
+            session,
+            streamed,
+            last: None,
+            retry: RETRY,
+            fair: Fair::new(),
+            blanks: Blanks::new(),
+            received: self.intake.begin(&self.name, outgoing.caller),
+        };
+        match (head.status, content) {
+            (StatusCode::OK, Some(content)) => Ok(answer(content)),
+            (StatusCode::OK, None) => Err(UpstreamError::ContentType),
+            (StatusCode::NOT_FOUND, _) if outgoing.session.is_some() => {
+                Err(UpstreamError::SessionGone)
+            }
+            // A modern server gives errors a status of their own.
+            (StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND, Some(content @ Content::Json(_)))
+                if outgoing.version.era() == Era::Modern =>
+            {
+                Ok(answer(content))
+            }
+            (status, _) => Err(UpstreamError::status(status, &head.headers, &self.uri)),
+        }
+    }
+
+    /// Sends a notification.
+    pub(super) async fn notify(&self, outgoing: &Outgoing<'_>) -> Result<(), UpstreamError> {
+        let (mut link, response) = self.exchange(Method::POST, outgoing).await?;
+        let (head, mut body) = response.into_parts();
+        if body.is_over() || link.frame(&mut body).await.is_none() {
+            give_back(&self.idle(), link).await;
+        }
+        if head.status.is_success() {
+            Ok(())
+        } else {
+            Err(UpstreamError::status(head.status, &head.headers, &self.uri))
+        }
+    }
+
+    /// Ends a legacy session.
+    pub(super) async fn end(&self, outgoing: &Outgoing<'_>) -> Result<(), UpstreamError> {
+        self.exchange(Method::DELETE, outgoing).await.map(|_| ())
+    }
+
+    /// Has what the server is shown at hand, for a while.
+    pub(super) async fn ready(&self, outgoing: &Outgoing<'_>) -> Result<(), UpstreamError> {
+        self.credentials.shown(outgoing.subject).await.map(drop)
+    }
+
+    /// Forgets tokens that are of no use any more.
+    pub(super) fn sweep(&self) {
+        self.credentials.sweep();
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        outgoing: &Outgoing<'_>,
+    ) -> Result<(Link, Response<Answer>), UpstreamError> {
+        self.let_in(&method, outgoing, None).await
+    }
+
+    /// Sends a request with what the server wants to be shown; once more with something newer when
+    /// it does not take that. What it answers then is not passed on: where to get a token from it is
+    /// for us to know, not for the client (vector AV-51). Once more, too, where the server says that it
+    /// has not looked at the request, over a connection that it has not said to be ending.
+    async fn let_in(
+        &self,
+        method: &Method,
+        outgoing: &Outgoing<'_>,
+        last: Option<&str>,
+    ) -> Result<(Link, Response<Answer>), UpstreamError> {
+        let (mut again, mut over) = (self.credentials.are_renewable(), Over::Any);
+        loop {
+            let shown = self.credentials.shown(outgoing.subject).await?;
+            let mut request = self.request(method, outgoing);
+            let map = request.headers_mut();
+            self.extra.write(map)?;
+            if *method == Method::GET {
+                map.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+                map.remove(CONTENT_TYPE);
+                let last = last.and_then(|last| HeaderValue::from_str(last).ok());
+                if let Some(last) = last {
+                    map.insert(header::LAST_EVENT, last);
+                }
+            }
+            if let Some((name, value)) = &shown {
+                map.insert(name, value.clone());
+            }
+            let mut link = self.link(over).await?;
+            let response = match link.send(request).await {
+                Err(LinkError::Unprocessed(_)) if over == Over::Any => {
+                    over = Over::New;
+                    continue;
+                }
+                answered => answered?,
+            };
+            match (response.status(), shown) {
+                (StatusCode::UNAUTHORIZED, Some((_, value))) if again => {
+                    self.credentials.forget(outgoing.subject, &value);
+                    again = false;
+                }
+                (status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN), _) => {
+                    return Err(UpstreamError::unauthorized(status, response.headers()));
+                }
+                _ => return Ok((link, response)),
+            }
+        }
+    }
+
+    fn idle(&self) -> Arc<ArrayQueue<Link>> {
+        self.idle.get(task::place()).cloned().unwrap_or_else(|| Arc::new(ArrayQueue::new(1)))
+    }
+
+    async fn link(&self, over: Over) -> Result<Link, UpstreamError> {
+        let sharing = self.shared.get(task::place());
+        let (Some(sharing), Over::Any) = (sharing, over) else {
+            return Ok(self.target.connect().await?);
+        };
+        let idle = self.idle();
+        while let Some(mut link) = idle.pop() {
+            if link.is_usable().await {
+                return Ok(link);
+            }
+        }
+        if let Some(seat) = sharing.seat() {
+            return Ok(Link::Shared(seat));
+        }
+        // Where requests share a connection they wait for the one that is being made, and no longer than
+        // making one may take.
+        let _turn = if self.shares.load(Ordering::Relaxed) {
+            let turn = timeout(self.limits.connect_time, sharing.connecting.lock()).await;
+            let late = |_| LinkError::Connect(io::ErrorKind::TimedOut.into());
+            let turn = turn.map_err(late)?;
+            if let Some(seat) = sharing.seat() {
+                return Ok(Link::Shared(seat));
+            }
+            Some(turn)
+        } else {
+            None
+        };
+        let link = self.target.connect().await?;
+        if let Some(shared) = link.shared() {
+            sharing.add(shared.clone());
+        }
+        self.shares.store(link.shared().is_some(), Ordering::Relaxed);
+        Ok(link)
+    }
+
+    fn request(&self, method: &Method, outgoing: &Outgoing<'_>) -> Request<Segments> {
+        let body =
+            if *method == Method::POST { outgoing.body.clone() } else { Segments::default() };
+        let mut request = Request::new(body);
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = self.path.clone();
+        let map = request.headers_mut();
+        map.clone_from(&self.base);
+        if let Some(trace) = &outgoing.trace {
+            map.insert(crate::mcp::protocol::meta::TRACE_PARENT, trace.clone());
+        }
+        let version = HeaderValue::from_static(outgoing.version.as_str());
+        match outgoing.version.era() {
+            Era::Modern => {
+                map.insert(header::VERSION, version);
+                if let Ok(method) = HeaderValue::from_str(&outgoing.method) {
+                    map.insert(header::METHOD, method);
+                }
+                map.extend(outgoing.mirrored.iter().cloned());
+                if let Some(name) = outgoing.name {
+                    map.insert(header::NAME, headers::encode(name));
+                }
+            }
+            Era::Legacy => {
+                // The handshake itself has no version header: it is about to be agreed on.
+                if outgoing.method != crate::mcp::protocol::method::INITIALIZE {
+                    map.insert(header::VERSION, version);
+                }
+                let session = outgoing.session.and_then(|id| HeaderValue::from_str(id).ok());
+                if let Some(session) = session {
+                    map.insert(header::SESSION, session);
+                }
+            }
+        }
+        request
+    }
+
+    fn content(
+        &self,
+        headers: &HeaderMap,
+        body: &Answer,
+    ) -> Result<Option<Content>, UpstreamError> {
+        if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+            return Ok(None);
+        }
+        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+        if kind.eq_ignore_ascii_case("text/event-stream") {
+            let decoder = sse::Decoder::new(self.limits.response_body);
+            return Ok(Some(Content::Events(decoder, VecDeque::new())));
+        }
+        if !kind.eq_ignore_ascii_case("application/json") {
+            return Ok(None);
+        }
+        let limit = self.limits.response_body;
+        let pieces = Pieces::expecting(body.expected(), limit);
+        let pieces = pieces.map_err(|_long| UpstreamError::TooLong(limit))?;
+        Ok(Some(Content::Json(pieces)))
+    }
+}
+
+impl HttpAnswer {
+    /// The bytes of the next message; `None` when there is none left. The server may be silent for
+    /// `patience`; a comment that says it is alive will do. May be given up and called again.
+    pub(super) async fn next(
+        &mut self,
+        deadline: Instant,
+        patience: Duration,
+    ) -> Result<Option<Bytes>, UpstreamError> {
+        let soon = || deadline.min(Instant::now() + patience);
+        let late = |_| UpstreamError::Timeout(patience);
+        // A timer around a read that is ready at once does not fire.
+        let is_late = || Instant::now() >= deadline;
+        let Some(link) = &mut self.link else { return Ok(None) };
+        match &mut self.content {
+            Content::Over => Ok(None),
+            Content::Json(pieces) => {
+                let too_long = |_| UpstreamError::TooLong(self.limit);
+                loop {
+                    if is_late() {
+                        return Err(UpstreamError::Timeout(patience));
+                    }
+                    let frame = timeout_at(soon(), link.frame(&mut self.body)).await;
+                    let Some(frame) = frame.map_err(late)? else { break };
+                    if let Ok(piece) = frame?.into_data() {
+                        pieces.push(piece).map_err(too_long)?;
+                        self.received.holds(pieces.length()).map_err(UpstreamError::Memory)?;
+                    }
+                }
+                let none = Pieces::expecting(0, self.limit).map_err(too_long)?;
+                let text = std::mem::replace(pieces, none).whole();
+                self.content = Content::Over;
+                self.release().await;
+                Ok(Some(text))
+            }
+            Content::Events(decoder, waiting) => {
+                self.fair.turn().await;
+                // What was handed on is no longer asked about here.
+                self.received.holds(in_memory(decoder, waiting)).map_err(UpstreamError::Memory)?;
+                while waiting.is_empty() {
+                    if is_late() {
+                        return Err(UpstreamError::Timeout(patience));
+                    }
+                    let frame = timeout_at(soon(), link.frame(&mut self.body)).await;
+                    let Some(frame) = frame.map_err(late)? else {
+                        self.content = Content::Over;
+                        self.release().await;
+                        return Ok(None);
+                    };
+                    let Ok(data) = frame?.into_data() else { continue };
+                    let (last, retry) = (&mut self.last, &mut self.retry);
+                    let fed = decoder.feed(&data, |event| {
+                        if event.id.is_some() {
+                            *last = event.id;
+                        }
+                        if let Some(millis) = event.retry {
+                            *retry = Duration::from_millis(millis);
+                        }
+                        if !event.data.is_empty() {
+                            waiting.push_back(event.data);
+                        }
+                    });
+                    fed.map_err(|_long| UpstreamError::TooLong(self.limit))?;
+                    let bytes = in_memory(decoder, waiting);
+                    self.received.holds(bytes).map_err(UpstreamError::Memory)?;
+                    if !waiting.is_empty() {
+                        self.blanks.message();
+                    }
+                    let counted = self.blanks.count(decoder.take_blank(), Instant::now());
+                    counted.map_err(|_blank| UpstreamError::BLANK)?;
+                }
+                let next = waiting.pop_front();
+                self.fair.took(next.as_ref().map_or(0, Bytes::len));
+                Ok(next)
+            }
+        }
+    }
+
+    /// Waits for the stream to end, as it should after the answer, so that the connection can be
+    /// used again. A server that does not end it loses the connection.
+    pub(super) async fn finish(mut self) {
+        const SOON: Duration = Duration::from_secs(1);
+        let Some(link) = &mut self.link else { return };
+        let rest = timeout(SOON, link.frame(&mut self.body)).await;
+        if matches!(rest, Ok(None)) {
+            self.release().await;
+        }
+    }
+
+    /// How to go on with a stream that was lost: after which event, and when; `None` when its
+    /// events have no ids.
+    pub(super) fn lost(&self) -> Option<(Box<str>, Duration)> {
+        Some((self.last.clone()?, self.retry))
+    }
+
+    /// Reads one of its messages, the bytes of which have come. What the index over its values takes is in memory
+    /// as well.
+    pub(super) async fn read(&mut self, text: Bytes) -> Result<Message, UpstreamError> {
+        let read = message::read(text, &self.server, self.received.beside()).await;
+        let read = read.inspect_err(|error| {
+            if let FromServerError::Memory { .. } = error {
+                self.received.was_refused();
+            }
+        })?;
+        self.received.absorb(read.index);
+        Ok(read.message)
+    }
+
+    /// What of it is in memory, to be kept for as long as what was read is used.
+    pub(super) fn received(&mut self) -> Received {
+        self.received.split()
+    }
+
+    /// Whether it is one message that was not read yet.
+    pub(super) const fn is_json(&self) -> bool {
+        matches!(self.content, Content::Json(_))
+    }
+
+    /// Whether it came as a stream of events.
+    pub(super) const fn is_streamed(&self) -> bool {
+        self.streamed
+    }
+
+    /// Whether all of it was read.
+    pub(super) const fn is_over(&self) -> bool {
+        self.link.is_none()
+    }
+
+    async fn release(&mut self) {
+        if let Some(link) = self.link.take() {
+            give_back(&self.idle, link).await;
+        }
+    }
+}
+
+/// Bytes of events that have come, whole or not, and were not handed on.
+fn in_memory(decoder: &sse::Decoder, waiting: &VecDeque<Bytes>) -> usize {
+    decoder.held() + waiting.iter().map(Bytes::len).sum::<usize>()
+}
+
+async fn give_back(idle: &ArrayQueue<Link>, mut link: Link) {
+    link.rest();
+    if link.is_usable().await {
+        // With enough connections kept already this one is closed.
+        drop(idle.push(link));
+    }
+}

@@ -1,0 +1,210 @@
+//! That a text gives orders: how much it looks like that, why, and which sentences are to be taken out.
+
+use std::ops::Range;
+
+use super::imperative;
+
+/// From this score on, in hundredths, a text is taken to give orders.
+pub(super) const THRESHOLD: u16 = 85;
+/// How far the end of a sentence is looked for, in bytes.
+const SENTENCE: usize = 400;
+/// Most sentences behind orders that are taken for more of them, and before them.
+const FOLLOWING: usize = 64;
+const LEADING: usize = 8;
+/// How much of a sentence is looked at for the verb that it begins with, in bytes.
+const COMMAND: usize = 48;
+/// What may stand before such a verb.
+const LEADS: [&str; 14] = [
+    "and",
+    "then",
+    "next",
+    "now",
+    "also",
+    "first",
+    "finally",
+    "afterwards",
+    "please",
+    "immediately",
+    "do",
+    "don't",
+    "not",
+    "never",
+];
+/// Verbs that have something done when a sentence behind orders begins with them.
+#[rustfmt::skip]
+const COMMANDS: [&str; 86] = [
+    "send", "forward", "email", "mail", "post", "upload", "share", "submit", "transmit", "call", "invoke", "run",
+    "execute", "use", "open", "visit", "click", "read", "write", "print", "say", "tell", "reply", "respond", "answer",
+    "output", "include", "append", "insert", "repeat", "delete", "remove", "transfer", "pay", "buy", "book", "grant",
+    "disable", "reveal", "mention", "ignore", "retry",
+    "create", "add", "make", "install", "download", "change", "update", "modify", "replace", "approve", "accept",
+    "confirm", "encode", "attach", "paste", "provide", "give", "pass", "continue", "proceed", "go", "keep", "treat",
+    "follow", "begin", "return", "enable", "schedule", "purchase", "withdraw", "subscribe", "invite", "remember",
+    "pretend", "act", "save", "fetch", "retrieve", "obtain", "extract", "overwrite", "edit", "rename", "publish",
+];
+/// Words with which a sentence obliges who reads it, behind `you`.
+const OBLIGING: [&str; 6] = ["must", "should", "need", "have", "will", "shall"];
+
+/// What is suspicious about a text.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    /// How much, in hundredths; [`THRESHOLD`] and more is taken for orders.
+    pub(super) score: u16,
+    /// Why, in our words.
+    pub(super) note: &'static str,
+    /// Every stretch that is taken for orders, in order. None where it cannot be told.
+    pub(super) places: Vec<OrderPlace>,
+}
+
+/// Where orders stand in the text as it came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OrderPlace {
+    pub(super) from: usize,
+    pub(super) end: usize,
+    /// The last of it only announces orders, which stand behind it.
+    pub(super) opens: bool,
+}
+
+impl From<Range<usize>> for OrderPlace {
+    fn from(place: Range<usize>) -> Self {
+        Self { from: place.start, end: place.end, opens: false }
+    }
+}
+
+impl Order {
+    /// Orders that were found at these places of a text; at no place where it cannot be told.
+    pub(super) fn at(note: &'static str, places: impl IntoIterator<Item = Range<usize>>) -> Self {
+        let places = places.into_iter().map(OrderPlace::from).collect();
+        Self { score: THRESHOLD, note, places }
+    }
+
+    /// Whether it is taken for orders.
+    pub(super) const fn is_one(&self) -> bool {
+        self.score >= THRESHOLD
+    }
+
+    /// From 1 on it is taken for orders.
+    pub(super) fn value(&self) -> f32 {
+        f32::from(self.score) / f32::from(THRESHOLD)
+    }
+
+    /// Which parts of the text are to be taken out, in order; all of it where it cannot be told.
+    pub(super) fn places(&self, text: &str) -> Vec<Range<usize>> {
+        let mut all: Vec<Range<usize>> = Vec::new();
+        for order in &self.places {
+            // What is within the last part was gone through with it: each byte is read once.
+            let least = all.last().map_or(0, |last| last.end);
+            if order.end <= least {
+                continue;
+            }
+            let place = sentences(text, *order, least);
+            match all.last_mut().filter(|last| last.end >= place.start) {
+                Some(last) => last.end = last.end.max(place.end),
+                None => all.push(place),
+            }
+        }
+        if all.is_empty() { vec![Range { start: 0, end: text.len() }] } else { all }
+    }
+}
+
+/// The sentences of a text that are in a stretch, or begin or end there, and the orders that stand beside
+/// them; none before `least`.
+fn sentences(text: &str, order: OrderPlace, least: usize) -> Range<usize> {
+    let OrderPlace { from, end, opens } = order;
+    // A pattern over bytes may begin or end within a character.
+    let (from, end) = (text.floor_char_boundary(from), text.ceil_char_boundary(end));
+    let before = text.floor_char_boundary(from.saturating_sub(SENTENCE).max(least));
+    let from = leading(text, last_stop(text, before, from), least);
+    let mut end = next_stop(text, end);
+    let rest = text.get(end..).unwrap_or_default();
+    // What is ordered stands in the sentence behind.
+    if opens
+        && !rest.starts_with(['\n', '"'])
+        && !text.get(..end).is_some_and(|t| t.ends_with('\n'))
+    {
+        let next = next_stop(text, end + rest.len() - rest.trim_start_matches(' ').len());
+        // The stop itself separates what is left.
+        end = if text.get(end..next).is_some_and(|t| t.ends_with('\n')) { next - 1 } else { next };
+    }
+    // And so do further orders, each in a sentence or a line of its own.
+    for _ in 0..FOLLOWING {
+        let rest = text.get(end..).unwrap_or_default();
+        let order = rest.trim_start_matches(is_sign);
+        let between = rest.get(..rest.len() - order.len()).unwrap_or_default();
+        // A new paragraph is about something else.
+        if between.contains("\n\n") || !commands(order) {
+            break;
+        }
+        end = next_stop(text, end + between.len());
+    }
+    from..end
+}
+
+/// What stands before a list item or a quotation.
+fn is_sign(c: char) -> bool {
+    matches!(c, '-' | '*' | '>' | '\u{2022}') || c.is_whitespace()
+}
+
+/// Where the orders begin that end at a place, each in a sentence or a line of its own in the same paragraph.
+fn leading(text: &str, mut from: usize, least: usize) -> usize {
+    for _ in 0..LEADING {
+        let before = text.get(least..from).unwrap_or_default();
+        let said = before.trim_end();
+        // The last character of a sentence ends it.
+        let Some(last) = said.chars().next_back() else { break };
+        let (end, own) = (least + said.len(), least + said.len() - last.len_utf8());
+        let between = text.get(end..from).unwrap_or_default();
+        let most = text.floor_char_boundary(own.saturating_sub(SENTENCE).max(least));
+        let begins = last_stop(text, most, own);
+        let sentence = text.get(begins..end).unwrap_or_default().trim_start_matches(is_sign);
+        if between.contains("\n\n") || !commands(sentence) {
+            break;
+        }
+        from = begins;
+    }
+    from
+}
+
+/// Whether a sentence has something done: it begins with a verb that does, or obliges who reads it.
+fn commands(sentence: &str) -> bool {
+    let begins = sentence.get(..sentence.floor_char_boundary(COMMAND)).unwrap_or_default();
+    let words = begins.split(|c: char| !c.is_alphanumeric() && c != '\'').filter(|w| !w.is_empty());
+    let is =
+        |words: &[&str], word: &str| words.iter().any(|known| word.eq_ignore_ascii_case(known));
+    let mut words = words.skip_while(|word| is(&LEADS, word));
+    let Some(first) = words.next() else { return false };
+    let (second, third) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    is(&COMMANDS, first)
+        || is(&["you"], first) && is(&OBLIGING, second)
+        || is(&["be", "make"], first) && is(&["sure"], second)
+        || is(&["it", "this", "that"], first)
+            && is(&["is"], second)
+            && is(&imperative::NECESSARY, third)
+}
+
+/// Where the sentence ends that a place is in, its stop included.
+fn next_stop(text: &str, at: usize) -> usize {
+    let most = text.ceil_char_boundary((at + SENTENCE).min(text.len()));
+    let rest = text.get(at..most).unwrap_or_default();
+    let stop = rest.char_indices().find(|(n, c)| stops(text, at + n, *c));
+    stop.map_or(most, |(n, c)| at + n + c.len_utf8())
+}
+
+/// Where the sentence begins that ends at a place; not before `least`.
+fn last_stop(text: &str, least: usize, at: usize) -> usize {
+    let before = text.get(least..at).unwrap_or_default();
+    let stop = before.char_indices().rev().find(|(n, c)| stops(text, least + n, *c));
+    stop.map_or(least, |(n, c)| least + n + c.len_utf8())
+}
+
+/// Whether a sentence ends with a character: not with a dot within a name, a number or a link.
+fn stops(text: &str, at: usize, c: char) -> bool {
+    let next = || text.get(at + c.len_utf8()..).and_then(|rest| rest.chars().next());
+    match c {
+        '\n' | '"' => true,
+        '.' | '!' | '?' => next().is_none_or(|next| {
+            next.is_whitespace() || matches!(next, '"' | '\'' | ')' | ']' | '<' | '*' | '\\')
+        }),
+        _ => false,
+    }
+}
