@@ -200,10 +200,10 @@ fn a_log_level_is_one_of_the_protocols() {
     }
 }
 
-/// A guardrail that remembers what it was asked and denies what has `bad` in it.
+/// A guardrail that remembers what it was asked and denies what has `nasty` in it.
 fn guard() -> Server {
     Server::start(|call, stream| {
-        let bad = call.body.to_string().contains("bad");
+        let bad = call.body.to_string().contains("nasty");
         let verdict = if bad { "deny" } else { "allow" };
         let body = json!({ "verdict": verdict, "reason": "smells" }).to_string();
         stream.write_all(&answer("200 OK", "application/json", &body)).is_ok()
@@ -224,12 +224,12 @@ fn a_guardrail_is_asked_about_all_that_a_caller_chooses() {
         let (server, guard) = (quiet(era), guard());
         let gateway = guarded(Config::of(&server.url()), &guard);
         let ana = gateway.client(era, ANA);
-        for (place, method, params) in requests("bad-value") {
+        for (place, method, params) in requests("nasty-value") {
             if matches!(place, "baggage" | "reference's title") {
                 continue;
             }
             let answer = ana.ask(method, params);
-            assert!(!reached(&server, "bad-value"), "{era:?} {place} of {method}: {answer:?}");
+            assert!(!reached(&server, "nasty-value"), "{era:?} {place} of {method}: {answer:?}");
             assert_eq!(gateway.last()["reason"], "content", "{era:?} {place}: {}", gateway.last());
         }
         assert_eq!(ana.ask("resources/read", json!({ "uri": "file:///a" })).code(), 0);
@@ -244,7 +244,7 @@ fn what_a_client_says_of_itself_is_put_to_guardrails_before_any_server_is_told()
         let (server, guard) = (quiet(era), guard());
         let gateway = guarded(Config::of(&server.url()), &guard);
         let mut ana = gateway.client(era, ANA);
-        ana.capabilities = json!({ "experimental": { "x": { "y": "bad-value" } } });
+        ana.capabilities = json!({ "experimental": { "x": { "y": "nasty-value" } } });
         // A call reads the list of its server first, and that request says who the client is, too.
         let answers = match era {
             Era::Legacy => vec![ana.hello()],
@@ -257,7 +257,7 @@ fn what_a_client_says_of_itself_is_put_to_guardrails_before_any_server_is_told()
         for answer in answers {
             assert_eq!(answer.json()["error"]["data"]["reason"], "content", "{era:?}: {answer:?}");
         }
-        assert!(!reached(&server, "bad-value"));
+        assert!(!reached(&server, "nasty-value"));
         assert!(gateway.last()["found"].to_string().contains("guardrail"), "{}", gateway.last());
         let asked = guard.calls().into_iter().rfind(|call| call.body["part"] == "client").unwrap();
         let said = &asked.body["value"]["clientCapabilities"];
@@ -323,10 +323,10 @@ fn guardrails_are_asked_about_the_resources_that_a_client_wants_to_watch() {
     let (server, guard) = (quiet(Era::Modern), guard());
     let gateway = guarded(Config::of(&server.url()), &guard);
     let ana = gateway.client(Era::Modern, ANA);
-    let filter = json!({ "resourceSubscriptions": ["file:///bad-value"] });
+    let filter = json!({ "resourceSubscriptions": ["file:///nasty-value"] });
     let answer = ana.ask("subscriptions/listen", json!({ "notifications": filter }));
     assert_eq!(answer.json()["error"]["data"]["reason"], "content", "{answer:?}");
-    assert!(!reached(&server, "bad-value"));
+    assert!(!reached(&server, "nasty-value"));
 }
 
 #[test]
@@ -339,10 +339,10 @@ fn guardrails_are_asked_about_a_notification_that_only_the_two_ends_know() {
         let bytes = ana.bytes("vendor/told", None, &body.to_string());
         assert_eq!(e2e::client::raw(gateway.address, &bytes).status, 202);
     };
-    tell("bad-value");
+    tell("nasty-value");
     assert_eq!(gateway.last()["reason"], "content", "{}", gateway.last());
     tell("nice-value");
-    assert!(reached(&server, "nice-value") && !reached(&server, "bad-value"));
+    assert!(reached(&server, "nice-value") && !reached(&server, "nasty-value"));
 }
 
 type Script = Arc<Mutex<Value>>;
@@ -826,14 +826,14 @@ fn a_form_that_costs_more_to_judge_than_it_may_is_not_asked() {
             form(&json!({ "name": { "type": "string", "description": "ab1 ".repeat(words) } }))
         };
         let (answer, record) = called(&gateway, era, &script, said(15_000));
-        assert!(!answer.body.contains("ab1"), "{era:?}: {answer:?}");
+        assert!(!answer.body.contains("ab1 ab1"), "{era:?}: {answer:?}");
         // Whichever look is the one that does not come to its end.
         let found = record["found"].to_string();
         let withheld = ["ask-unjudged", "inspection-budget"].iter().any(|why| found.contains(why));
         assert!(withheld, "{era:?}: {record}");
         if era == Era::Modern {
             let (answer, _) = called(&gateway, era, &script, said(10));
-            assert!(answer.body.contains("ab1"), "{answer:?}");
+            assert!(answer.body.contains("ab1 ab1"), "{answer:?}");
         }
     }
 }
@@ -942,10 +942,10 @@ fn an_answer_of_a_client_is_put_to_guardrails_and_what_is_found_in_it_is_on_reco
         let params = json!({ "name": "work", "arguments": {}, "requestState": state, "inputResponses": inputs });
         ana.ask("tools/call", params)
     };
-    let answer = again("bad name");
+    let answer = again("nasty name");
     assert_eq!(answer.denial().unwrap()["reason"], "content", "{answer:?}");
     assert!(gateway.last()["found"].to_string().contains("guardrail"), "{}", gateway.last());
-    assert!(!reached(&server, "bad name"));
+    assert!(!reached(&server, "nasty name"));
     let asked = guard.calls();
     assert!(asked.iter().any(|call| call.body["part"] == "answers"));
     // What is only recorded is on record too.

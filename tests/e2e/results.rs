@@ -791,7 +791,7 @@ fn guardrails_have_the_last_word() {
         let told = Said::default();
         let server = server(era, &told);
         *told.lock().unwrap() = texts(&["fine"]);
-        // Denies what has `bad` in it, says nothing to `odd`, and hangs up on `gone`. To `failing` it says that
+        // Denies what has `nasty` in it, says nothing to `odd`, and hangs up on `gone`. To `failing` it says that
         // it may pass, in an answer whose status says that something went wrong.
         let guard = Server::start(|call, stream| {
             use std::io::Write as _;
@@ -799,7 +799,7 @@ fn guardrails_have_the_last_word() {
             let body = match () {
                 () if text.contains("gone") => return false,
                 () if text.contains("odd") => json!({ "verdict": "perhaps" }),
-                () if text.contains("bad") => json!({ "verdict": "deny", "reason": "smells" }),
+                () if text.contains("nasty") => json!({ "verdict": "deny", "reason": "smells" }),
                 () => json!({ "verdict": "allow" }),
             };
             let status = match text.split_once("failing-") {
@@ -834,7 +834,7 @@ fn guardrails_have_the_last_word() {
         );
         assert_eq!(asked["value"]["content"][0]["text"], "fine");
         let before = server.tool_calls().len();
-        assert!(call(&denies, "bad") && call(&allows, "bad"));
+        assert!(call(&denies, "nasty") && call(&allows, "nasty"));
         assert!(
             denies.last()["found"].to_string().contains("guardrail at ``: `guard` denies: smells"),
             "{}",
@@ -849,10 +849,10 @@ fn guardrails_have_the_last_word() {
         assert_eq!(denies.last()["reason"], "content");
         assert!(!call(&allows, "odd"));
         assert!(allows.last()["found"].to_string().contains("gave no answer"));
-        *told.lock().unwrap() = texts(&["bad result"]);
+        *told.lock().unwrap() = texts(&["nasty result"]);
         let answer = denies.client(era, ANA).call("work", &json!({})).json();
         assert!(
-            answer["result"]["isError"] == true && !answer.to_string().contains("bad result"),
+            answer["result"]["isError"] == true && !answer.to_string().contains("nasty result"),
             "{answer}"
         );
         // Who leaves the arguments out is asked about all the same.
