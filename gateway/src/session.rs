@@ -36,7 +36,7 @@ pub type SessionKey = [u8; 16];
 /// The content of a session id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// The random key.
+    /// Random bytes that identify the session.
     pub key: SessionKey,
     /// The protocol revision agreed on with the client.
     pub version: Version,

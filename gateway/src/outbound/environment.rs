@@ -46,9 +46,9 @@ pub enum WorldError {
          out of the secret, or write `prefix: ''`"
     )]
     Repeated {
-        /// The header.
+        /// The header that carries the secret.
         name: HeaderName,
-        /// The repeated prefix.
+        /// The prefix that the secret repeats.
         prefix: Box<str>,
     },
     /// The URL cannot be used.
@@ -59,11 +59,11 @@ pub enum WorldError {
 /// The environment that outgoing connections share.
 #[derive(Debug)]
 pub struct World {
-    /// The clock.
+    /// The source of the current time.
     pub clock: Arc<dyn Clock>,
     /// Spawns background tasks that end with the gateway.
     pub tasks: Tasks,
-    /// The metrics.
+    /// The metrics that outgoing requests update.
     pub metrics: Arc<Metrics>,
     /// The secrets in use.
     pub secrets: Arc<SecretStore>,

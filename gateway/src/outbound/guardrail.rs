@@ -24,7 +24,7 @@ const ANSWER: usize = 64 * 1024;
 /// The maximum length of a recorded reason, in characters.
 const REASON: usize = 200;
 
-/// An external guardrail.
+/// The client of one external guardrail.
 #[derive(Debug)]
 pub struct Guardrail {
     name: Box<str>,

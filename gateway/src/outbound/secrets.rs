@@ -47,7 +47,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 pub struct SecretError {
     /// The source, in words.
     pub place: String,
-    /// The cause.
+    /// The error from reading the source.
     #[source]
     pub cause: io::Error,
 }
@@ -213,7 +213,7 @@ pub struct SecretStore {
 }
 
 impl SecretStore {
-    /// An empty store.
+    /// A store without any secrets.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
         Self { known: Mutex::default(), clock, metrics }
@@ -520,7 +520,7 @@ mod tests {
         let long = Duration::from_secs(20);
         assert_eq!(of("/bin/sh", &["-c", &script], long), Err(ErrorKind::Other));
         let stat = format!("/proc/{}/stat", fs::read_to_string(&file).unwrap().trim());
-        // A process that nobody has reaped yet has ended as well.
+        // A process that was not reaped yet has ended as well.
         let runs = || fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
         let begun = System.instant();
         while runs() {

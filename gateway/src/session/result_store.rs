@@ -140,7 +140,7 @@ impl Results {
         own.iter().find(is).map(|entry| entry.kept.clone())
     }
 
-    /// Removes expired results.
+    /// Removes the results that have expired.
     pub fn sweep(&self, now: Instant) {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).drop_until(now);
     }

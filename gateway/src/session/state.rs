@@ -39,11 +39,11 @@ pub const RETRY: Duration = Duration::from_millis(500);
 /// The call that a stream answers, with the data needed to revoke the answer and record that.
 #[derive(Clone, Debug)]
 pub struct About {
-    /// The caller.
+    /// The principal that made the call.
     pub caller: Arc<Principal>,
     /// The route of the call.
     pub route: Arc<str>,
-    /// The upstream server.
+    /// The upstream server that was called.
     pub server: ServerName,
     /// The kind of definition that was used.
     pub kind: Kind,
@@ -69,7 +69,7 @@ pub struct About {
 pub struct Receipt(AtomicU8);
 
 impl Receipt {
-    /// Neither has happened.
+    /// Neither of the two has happened.
     const OPEN: u8 = 0;
     /// The audit record says that the client was answered.
     const ANSWERED: u8 = 1;

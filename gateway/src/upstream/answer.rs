@@ -113,7 +113,7 @@ pub enum Step {
     Asked(Asked),
     /// The server closed the connection and goes on after this time.
     Rests(Duration),
-    /// The response.
+    /// The response, which is the last step.
     Final(Outcome),
 }
 
@@ -143,7 +143,7 @@ pub struct Question {
     pub key: Box<str>,
     /// The JSON-RPC id to reply under; `None` for a modern server.
     pub id: Option<Id>,
-    /// The MCP method.
+    /// The MCP method of the request.
     pub method: Box<str>,
     /// The params of the request.
     pub params: Option<Fragment>,

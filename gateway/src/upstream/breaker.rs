@@ -47,7 +47,7 @@ pub(super) struct Pass {
 /// What an error says about the health of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
-    /// The server failed.
+    /// The server itself has failed.
     Failed,
     /// The server is alive.
     Answered,

@@ -141,7 +141,7 @@ impl Slot {
         held.as_ref().filter(since).map(|held| Arc::clone(&held.listing))
     }
 
-    /// Starts a reading.
+    /// Starts a reading and numbers it.
     fn begin(&self) -> Begun {
         let changes = self.changes.load(Ordering::Acquire);
         Begun { reading: self.begun.fetch_add(1, Ordering::Relaxed), changes, at: Instant::now() }

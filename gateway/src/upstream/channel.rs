@@ -316,7 +316,7 @@ impl Channel {
 }
 
 impl ChannelAnswer {
-    /// The next message.
+    /// The next message, up to and including the response.
     pub(super) async fn next(&mut self) -> Result<Message, UpstreamError> {
         tokio::select! {
             biased;
@@ -402,7 +402,7 @@ mod tests {
         let channel = channel(Duration::ZERO, HOUR);
         let ticket = channel.desk.wait(1, Takes::default(), Some("ana"));
         let message = begun(&channel, 1).await;
-        // Nobody works on what was not sent whole.
+        // The server cannot work on a message that was not sent completely.
         assert!(is_given_up(&channel).await);
         channel.sent(message);
         assert!(!is_given_up(&channel).await);

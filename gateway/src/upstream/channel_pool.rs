@@ -35,7 +35,7 @@ const ENDING: Duration = Duration::from_secs(6);
 /// How channels to a server are opened.
 #[derive(Debug)]
 pub(super) enum Opener {
-    /// Starts a program.
+    /// Starts a process of a program.
     Program(Box<Starter>),
     /// Connects to a server over the HTTP+SSE transport.
     Old(Box<Old>),

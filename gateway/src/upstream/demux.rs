@@ -200,7 +200,7 @@ enum Queued {
 /// A notification for the listeners.
 #[derive(Debug)]
 pub(super) struct Told {
-    /// The notification.
+    /// The notification to be delivered.
     pub(super) notification: Arc<Notification>,
     /// Released when every listener has received it.
     _room: Room,
@@ -211,7 +211,7 @@ pub(super) struct Told {
 pub(super) enum Named {
     /// The request with this token, which is its JSON-RPC id.
     Request(i64),
-    /// No token.
+    /// None: it has no token.
     Nothing,
     /// A token that the gateway never issues.
     Stranger,

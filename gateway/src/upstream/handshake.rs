@@ -43,7 +43,7 @@ pub struct Hello {
     pub instructions: Option<Fragment>,
     /// How long this information is valid, in milliseconds; 0 if the server does not say.
     pub ttl: u64,
-    /// The declared capabilities.
+    /// The capabilities that the server declares.
     pub capabilities: Option<Fragment>,
     /// All of these members as one object, which is the definition that is approved.
     pub said: Option<Fragment>,

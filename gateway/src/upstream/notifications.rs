@@ -26,7 +26,7 @@ use crate::session::Leg;
 /// A message that a server sent on its own initiative.
 #[derive(Debug)]
 pub enum Heard {
-    /// A notification.
+    /// A notification, which needs no answer.
     Told(Arc<Notification>),
     /// A request to the client; the reply goes to the replier.
     Asked(Question, Box<Replier>),

@@ -27,7 +27,7 @@ pub struct Party {
 /// The access token of a caller.
 #[derive(Debug)]
 pub struct Subject {
-    /// The token.
+    /// The token that the caller presented.
     pub token: Arc<Secret>,
     /// The id of the principal.
     pub caller: Arc<str>,

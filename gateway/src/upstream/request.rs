@@ -26,7 +26,7 @@ use crate::stream::body::Segments;
 pub(super) struct Outgoing<'a> {
     /// The JSON-RPC id; `None` for a notification or a response.
     pub(super) id: Option<i64>,
-    /// The MCP method.
+    /// The MCP method of the message.
     pub(super) method: Cow<'a, str>,
     /// The name or URI of the call, mirrored in a header for modern servers.
     pub(super) name: Option<&'a str>,
@@ -42,11 +42,11 @@ pub(super) struct Outgoing<'a> {
     pub(super) subject: Option<&'a Arc<Subject>>,
     /// The id of the caller that waits for the answer; `None` if the gateway itself does.
     pub(super) caller: Option<&'a str>,
-    /// The `traceparent` header.
+    /// The value of the `traceparent` header.
     pub(super) trace: Option<HeaderValue>,
     /// The part of the caller's share of request bytes that it takes until it is sent.
     pub(super) share: Option<Arc<Share<Holder>>>,
-    /// The JSON-RPC message.
+    /// The serialized JSON-RPC message.
     pub(super) body: Segments,
 }
 
@@ -133,7 +133,7 @@ pub struct Manner {
     pub asks: bool,
     /// The time limit of this call, if it is shorter than the general one.
     pub timeout: Option<Duration>,
-    /// The trace context.
+    /// The trace context to propagate.
     pub trace: Option<Box<Told>>,
     /// The part of the caller's share of request bytes that it takes until it is sent.
     pub share: Option<Arc<Share<Holder>>>,
@@ -151,7 +151,7 @@ impl Manner {
     }
 }
 
-/// Builds `server/discover`.
+/// Builds a `server/discover` request.
 pub(super) fn discover<'a>(id: i64, speaker: Speaker<'a>) -> Outgoing<'a> {
     message(Some(id), method::DISCOVER, speaker, |params| speaker.own_meta(params))
 }
@@ -173,7 +173,7 @@ pub(super) fn initialize<'a>(
     Outgoing { subject: party.subject.as_ref(), caller: party.caller(), ..outgoing }
 }
 
-/// Builds `notifications/initialized`.
+/// Builds the `notifications/initialized` message.
 pub(super) fn initialized<'a>(party: &'a Party, leg: &'a Leg) -> Outgoing<'a> {
     message(None, method::INITIALIZED, party.speaker(Some(leg)), |_| {})
 }
@@ -269,7 +269,7 @@ pub(super) fn call<'a>(
     Outgoing { name, mirrored, takes: manner.takes(), trace, share, ..outgoing }
 }
 
-/// Builds `subscriptions/listen`.
+/// Builds a `subscriptions/listen` request.
 pub(super) fn listen<'a>(id: i64, wants: &super::Wants, speaker: Speaker<'a>) -> Outgoing<'a> {
     message(Some(id), method::LISTEN, speaker, |params| {
         let mut filter = Object::open(params.key("notifications"));
@@ -359,7 +359,7 @@ impl Long {
         }
     }
 
-    /// Writes these members.
+    /// Writes all of these members.
     fn copy(&mut self, object: &mut Object<'_>, members: &[(Box<str>, Fragment)]) {
         for (key, value) in members {
             self.member(object, key, value);

@@ -72,7 +72,7 @@ struct Queue {
 /// A message to be queued.
 #[derive(Debug)]
 pub(super) struct Draft {
-    /// The JSON-RPC message.
+    /// The serialized JSON-RPC message.
     pub(super) body: Segments,
     /// What the gateway awaits after it was sent.
     pub(super) awaited: Awaited,
@@ -85,7 +85,7 @@ pub(super) struct Draft {
 /// A message that is queued or being sent. Its room is released on drop.
 #[derive(Debug)]
 pub(super) struct Unsent {
-    /// The JSON-RPC message.
+    /// The serialized JSON-RPC message.
     pub(super) body: Segments,
     /// What the gateway awaits after it was sent.
     pub(super) awaited: Awaited,

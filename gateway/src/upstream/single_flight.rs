@@ -14,7 +14,7 @@ use super::UpstreamError;
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     busy: Mutex<()>,
-    /// The last failure.
+    /// The failure of the last attempt.
     failed: Cell<Option<Failed>>,
 }
 

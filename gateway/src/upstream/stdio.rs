@@ -103,7 +103,7 @@ impl Starter {
         self.secrets.iter().map(now).collect()
     }
 
-    /// Starts a process.
+    /// Starts a process and the tasks that serve it.
     pub(super) fn start(
         &self,
         generation: u64,

@@ -42,7 +42,7 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Http {
     target: Target,
-    /// The configured URL.
+    /// The URL as it was configured.
     uri: Uri,
     path: Uri,
     /// The headers of every request.
@@ -101,7 +101,7 @@ impl Sharing {
 enum Over {
     /// An existing one, if there is one.
     Any,
-    /// A new one.
+    /// A new one for this request.
     New,
 }
 
@@ -249,7 +249,7 @@ impl Http {
         }
     }
 
-    /// Sends a notification.
+    /// Sends a notification or a response.
     pub(super) async fn notify(&self, outgoing: &Outgoing<'_>) -> Result<(), UpstreamError> {
         let (mut link, response) = self.exchange(Method::POST, outgoing).await?;
         let (head, mut body) = response.into_parts();
@@ -273,7 +273,7 @@ impl Http {
         self.credentials.shown(outgoing.subject).await.map(drop)
     }
 
-    /// Removes expired tokens.
+    /// Removes the tokens that have expired.
     pub(super) fn sweep(&self) {
         self.credentials.sweep();
     }
