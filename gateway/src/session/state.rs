@@ -417,7 +417,7 @@ impl Conversation {
         true
     }
 
-    /// The current version of the subscriptions, to be reported to [`Self::listened`] once it is in effect.
+    /// The current version of the subscriptions, to be reported to `listened()` once it is in effect.
     #[must_use]
     pub fn wanted(&self) -> u64 {
         self.wanted.load(Ordering::Acquire)

@@ -44,7 +44,7 @@ pub struct Answer {
     pub(super) id: i64,
     pub(super) call: Arc<Use>,
     pub(super) manner: Manner,
-    /// The caller for whom the call was made.
+    /// The caller that made the call.
     pub(super) party: Party,
     /// The session of the call, which a cancellation has to name.
     pub(super) leg: Option<Leg>,
