@@ -1,4 +1,4 @@
-//! Clients of services that are no MCP servers: secret stores, authorization servers and guardrails.
+//! Clients of services other than MCP servers: secret stores, authorization servers and guardrails.
 
 pub mod secrets;
 pub mod environment;

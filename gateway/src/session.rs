@@ -1,10 +1,9 @@
-//! Sessions of legacy clients, without a table of them.
+//! Sessions of legacy clients, which are stored in the session id itself instead of a table.
 //!
-//! The id a client holds is the session: sealed, so that nobody can read or make one, and bound to
-//! the principal and the route it was made for. Any replica with the key opens it. What has to be
-//! remembered is only which sessions were ended before their time. To end one always succeeds: a
-//! principal of which too many are remembered is remembered by the time instead, before which it has no
-//! session any more.
+//! The session id is encrypted and authenticated, and bound to a principal and a route, so it cannot be read or
+//! forged. Every replica with the key can open it. Only sessions that were ended early have to be remembered. Ending
+//! a session always succeeds: if too many ended sessions of a principal are remembered, a point in time is remembered
+//! instead, before which all sessions of that principal have ended.
 
 pub mod rate_limiter;
 pub mod result_store;
@@ -26,67 +25,67 @@ use crate::crypto::sealer::Sealer;
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::Version;
 
-/// Names the format to the cipher: an id of another format never opens.
+/// Additional data for the cipher: an id of another format version does not open.
 const FORMAT: &[u8] = b"portcullis session v2";
-/// Longest id, in characters; a header must hold it.
+/// The maximum length of an id in characters, so that it fits in a header.
 const LONGEST: usize = 6144;
 
-/// What tells one session from every other.
+/// The random key that identifies one session.
 pub type SessionKey = [u8; 16];
 
-/// A session.
+/// The content of a session id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Random.
+    /// Random bytes that identify the session.
     pub key: SessionKey,
-    /// The revision that was agreed on.
+    /// The protocol revision agreed on with the client.
     pub version: Version,
-    /// What the client said of itself.
+    /// The name and capabilities of the client.
     pub client: Arc<Client>,
-    /// What servers opened for it: the server's place in the route, and its leg.
+    /// The sessions that upstream servers opened for it, each with the index of the server in the route.
     pub legs: Vec<(u8, Leg)>,
-    /// When its time is over.
+    /// When the session expires.
     pub expires: SystemTime,
 }
 
-/// The part of a session that lies between the gateway and one legacy server.
+/// A session between the gateway and one upstream server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Leg {
-    /// The revision that was agreed on with the server.
+    /// The protocol revision agreed on with the server.
     pub version: Version,
-    /// The server's own session id, where it keeps sessions; for a program that serves this session
-    /// alone, our name for the process.
+    /// The server's session id, if it has sessions; for a program with a separate process for this session, the
+    /// gateway's name for that process.
     pub id: Option<Box<str>>,
 }
 
 /// Why a request has no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
-    /// It names none, and its method needs one.
+    /// The request names none, and its method needs one.
     #[error("no session id")]
     Missing,
-    /// Not ours, expired, ended, or another's: the caller is not told which.
+    /// The id is invalid, expired, ended or of another caller: the caller is not told which.
     #[error("not a session of this caller")]
     Unknown,
-    /// The machine could not make one.
+    /// No random bytes are available, or the id would be too long.
     #[error("could not seal a session")]
     Seal,
 }
 
-/// Seals and opens session ids.
+/// Seals and opens session ids, and remembers ended sessions.
 pub struct Sessions {
     sealer: Arc<Sealer>,
     lifetime: Duration,
     clock: Arc<dyn Clock>,
-    /// Sessions that have ended, until they would have expired.
+    /// Ended sessions that have not expired.
     ended: Bounded<SessionKey, Ended>,
-    /// Room for those, by principal.
+    /// Shares of `ended`, by principal.
     shares: Arc<Shares<Holder>>,
-    /// Principals whose sessions have all ended that would have expired by then.
+    /// By principal, a time: all sessions that would have expired by then have ended.
     before: Bounded<PrincipalId, Option<SystemTime>>,
 }
 
-/// A session that has ended.
+/// A session that was ended before it expired.
 struct Ended {
     principal: PrincipalId,
     /// When it would have expired.
@@ -101,7 +100,7 @@ impl fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// Sessions sealed by `sealer`.
+    /// Sessions with this `lifetime`, sealed by `sealer`.
     #[must_use]
     pub fn new(
         sealer: Arc<Sealer>,
@@ -117,7 +116,7 @@ impl Sessions {
     /// Seals a new session of `principal` on `route`.
     ///
     /// # Errors
-    /// When the machine gives no random bytes, or the id would be too long.
+    /// If no random bytes are available, or the id would be too long.
     pub fn seal(
         &self,
         principal: &Principal,
@@ -128,7 +127,7 @@ impl Sessions {
     ) -> Result<String, SessionError> {
         let key: SessionKey = random::bytes().map_err(|_opaque| SessionError::Seal)?;
         let expires = self.clock.now() + self.lifetime;
-        // One that is opened in the same second as others have ended together is none of them.
+        // A session opened in the same second in which others were ended together must not count as one of them.
         let after = self.ended_before(principal).map(|before| before + Duration::from_secs(1));
         let expires = after.map_or(expires, |after| expires.max(after));
         let mut plain = Vec::with_capacity(256);
@@ -138,7 +137,7 @@ impl Sessions {
         long(&mut plain, &client.text())?;
         for (server, leg) in legs {
             plain.extend_from_slice(&[*server, place(leg.version)?]);
-            // An id of no length is none: a header cannot be empty.
+            // An empty id stands for none: a header cannot be empty.
             long(&mut plain, leg.id.as_deref().unwrap_or_default())?;
         }
         let id = self.sealer.seal(&owner(principal.key(), route), plain);
@@ -146,10 +145,10 @@ impl Sessions {
         (id.len() <= LONGEST).then_some(id).ok_or(SessionError::Seal)
     }
 
-    /// Opens `id`, if it is a living session of `principal` on `route`.
+    /// Opens `id`, if it is a valid session of `principal` on `route`.
     ///
     /// # Errors
-    /// When it is anything else.
+    /// If it is not, for any reason.
     pub fn open(
         &self,
         id: &str,
@@ -172,26 +171,26 @@ impl Sessions {
         self.ended_before(principal).is_some_and(|before| session.expires <= before)
     }
 
-    /// The time by which all sessions of `principal` would have expired that have ended together.
+    /// The expiry time by which all sessions of `principal` were ended together; `None` if none were.
     fn ended_before(&self, principal: &Principal) -> Option<SystemTime> {
-        // Almost always nobody has ended so many.
+        // Avoids the lookup in the usual case.
         if self.before.length() == 0 { None } else { self.before.get(&principal.id).flatten() }
     }
 
-    /// How long ago a session was opened.
+    /// The age of a session.
     #[must_use]
     pub fn age(&self, session: &Session) -> Duration {
         let left = session.expires.duration_since(self.clock.now()).unwrap_or_default();
         self.lifetime.saturating_sub(left)
     }
 
-    /// Ends a session of `principal` before its time. Where no other can be remembered, the sessions end
-    /// with it that the principal opened before.
+    /// Ends a session of `principal` before it expires. If no further session can be remembered, older sessions of
+    /// the principal end with it.
     pub fn end(&self, session: &Session, principal: &Arc<Principal>) {
         if self.remember(session, principal) {
             return;
         }
-        // Half of those that are remembered are remembered as one, which makes room for as many.
+        // The older half of the remembered sessions is replaced by their latest expiry, which makes room for as many.
         let mut own = Vec::new();
         self.ended.retain(|_, ended| {
             own.extend((ended.principal == principal.id).then_some(ended.expires));
@@ -206,7 +205,7 @@ impl Sessions {
         }
     }
 
-    /// Remembers that a session has ended, if there is room for it.
+    /// Remembers that a session has ended. Returns whether there was room.
     fn remember(&self, session: &Session, principal: &Arc<Principal>) -> bool {
         let Ok(share) = self.shares.take(&Holder::Caller(Arc::clone(principal)), 1) else {
             return false;
@@ -222,7 +221,7 @@ impl Sessions {
         tracing::warn!(principal = %principal.id, "sessions ended together: too many to remember each");
     }
 
-    /// Forgets sessions that would have expired by now.
+    /// Forgets ended sessions that would have expired by now.
     pub fn sweep(&self) {
         let now = self.clock.now();
         self.ended.retain(|_, ended| ended.expires > now);
@@ -230,13 +229,14 @@ impl Sessions {
     }
 }
 
-/// What an id is bound to besides its key: it opens for this principal on this route alone.
+/// The additional data to which an id is bound: it opens only for this principal on this route.
 fn owner<'a>(principal: &'a str, route: &'a str) -> [&'a [u8]; 3] {
-    // Groups may change between two requests; the rights of a request come from its credential.
+    // Groups are left out, because they may change between requests; the rights of a request come from its
+    // credential.
     [FORMAT, route.as_bytes(), principal.as_bytes()]
 }
 
-/// A text with its length before it.
+/// Writes a text after its length.
 fn long(out: &mut Vec<u8>, text: &str) -> Result<(), SessionError> {
     let length = u16::try_from(text.len()).map_err(|_long| SessionError::Seal)?;
     out.extend_from_slice(&length.to_be_bytes());
@@ -244,7 +244,7 @@ fn long(out: &mut Vec<u8>, text: &str) -> Result<(), SessionError> {
     Ok(())
 }
 
-/// The text [`long`] wrote, and what comes after it.
+/// Reads a text that [`long`] wrote, and returns the bytes after it.
 fn text(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<2>()?;
     let (text, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;

@@ -1,8 +1,8 @@
-//! The servers behind the gateway. A call needs a permit and an open record; there is no other way
-//! to make one.
+//! The MCP servers behind the gateway: connections, sessions, catalogs and calls. The exchange calls this module; a
+//! call needs a permit from the policy and an open audit record, and there is no way to make one without them.
 //!
-//! What is sent is written for the era the server speaks, found out once and again when it no
-//! longer holds. Ids, progress tokens and sessions on this side are the gateway's own.
+//! A request is written for the protocol era that the server speaks. The era is detected once and again when it no
+//! longer holds. JSON-RPC ids, progress tokens and sessions towards upstream servers are the gateway's own.
 
 mod on_behalf_of;
 pub mod server_identity;
@@ -92,67 +92,68 @@ use stdio::Starter;
 use streamable_http::Http;
 pub use subscription::{RESOURCES, Wants, changed, flag, listening_bytes};
 
-/// The first id used towards a server. All have ten digits for a long time to come, so that two
-/// answers that say the same differ in those digits alone.
+/// The first JSON-RPC id used towards a server. All ids have ten digits for a long time to come, so two answers with
+/// the same content differ in those digits alone.
 const FIRST_ID: i64 = 1_000_000_000;
 
-/// A server.
+/// An upstream server: its transport, and what is known and cached of it.
 #[derive(Debug)]
 pub struct Upstream {
     name: ServerName,
     protocol: Protocol,
     transport: Transport,
-    /// What a program says that goes to the log.
+    /// Limits the log lines that a program writes to its error output; `None` for a server at a URL.
     noise: Option<Arc<Noise>>,
     limits: Limits,
-    /// Its name, and a digest of where it is: what belongs to one is nothing to another of that name.
+    /// The server's name and a digest of its address, so state of one server is never used for another server of the
+    /// same name.
     identity: Box<str>,
-    /// What it may ask of clients.
+    /// What the server may ask of clients: elicitation, sampling, roots.
     asks: Asks,
-    /// What callers are shown of its tools in place of its own words.
+    /// Tool definitions of the configuration, shown to callers in place of the server's own.
     overrides: Arc<Overrides>,
     counts: Arc<OfServer>,
-    /// How much is logged about what it says.
+    /// Limits the log lines that the gateway writes about the server.
     about: Noise,
     breaker: Option<Arc<Breaker>>,
-    /// Compares what it says with what was approved.
+    /// Compares the server's definitions with the approved ones.
     keeper: Arc<Keeper>,
     tasks: Tasks,
     next_id: AtomicI64,
     known: ArcSwapOption<Known>,
     probing: Turn,
-    /// The same of a server that speaks to callers alone, by caller.
+    /// `known` by caller, for a server that is reached with the credentials of callers only.
     known_by: Bounded<Key, KnownOfCaller>,
-    /// It can be spoken to in the name of a caller alone.
+    /// The server is reached with the credentials of callers only, never with the gateway's own.
     asks_callers: bool,
-    /// Which start of it was met last.
+    /// The generation of the channel for which the era was detected last.
     met: AtomicU64,
-    /// A server that speaks the modern era has refused a handshake.
+    /// A server that speaks the modern era has refused an `initialize` handshake.
     modern_alone: AtomicBool,
-    /// It was found to speak the legacy era alone: that is tried first, also after it was away.
+    /// The server was found to speak the legacy era only, which is therefore tried first, also after a failure.
     is_legacy: AtomicBool,
-    /// It begins streams with the first thing it says on them.
+    /// The server sends the headers of a stream only with the first message on it.
     begins_late: AtomicBool,
-    /// What it offers to all, and what it offers to one.
+    /// Catalogs that are the same for all callers (`shared`), and those of one session or caller (`shelves`).
     shared: Arc<Shelf>,
     shelves: Bounded<Whom, Arc<Shelf>>,
-    /// How many of those one caller may have.
+    /// How many entries of `shelves` one caller may have.
     places: Arc<Shares<Arc<str>>>,
-    /// Lists on them by their digest: one that several are shown is kept once.
+    /// Lists in `shelves` by digest: a list that several callers are shown is kept once.
     same: Bounded<[u8; 32], Weak<Listing>>,
-    /// Bytes of kept lists, of all servers.
+    /// Budget of bytes for the kept lists of all servers, by caller.
     lists: Arc<Shares<Arc<str>>>,
-    /// Bytes of the lists of this server that are kept once for all callers, by its name.
+    /// Budget of bytes for the lists of this server that are kept once for all callers, by server name.
     lists_for_all: Arc<Shares<Arc<str>>>,
-    /// Bytes of answers, of all servers.
+    /// Budget of bytes for the answers of all servers.
     answers: Arc<Intake>,
-    /// What it offers to clients that can be asked something.
+    /// Catalogs as shown to clients that can answer elicitation, sampling or roots requests.
     capable: CapableShelves,
-    /// Sessions the gateway keeps for callers who have none of their own.
+    /// Sessions that the gateway keeps for callers without a session of their own.
     standing: Bounded<Key, Arc<Standing>>,
-    /// The desks of sessions that clients have of their own.
+    /// The desks of sessions that belong to clients.
     desks: Bounded<(Key, Leg), OwnDesk>,
-    /// How many listen for a resource, by session.
+    /// The number of listeners for a resource, by session.
     watched: Bounded<(Option<Leg>, u64, Box<str>), usize>,
 }
 
@@ -163,10 +164,10 @@ enum Transport {
 }
 
 impl Upstream {
-    /// The server `server`, not yet spoken to.
+    /// Builds the upstream server that `server` configures. Nothing is sent to it yet.
     ///
     /// # Errors
-    /// When its URL cannot be used.
+    /// If its URL, its TLS settings, its credential or its headers cannot be used.
     pub fn new(
         server: &Server,
         env: Vec<(String, Arc<LiveSecret>)>,
@@ -261,59 +262,61 @@ impl Upstream {
         })
     }
 
-    /// Does what has to be done now and then.
+    /// Starts the background work: the circuit metric and the sweep of idle sessions.
     pub fn tend(self: &Arc<Self>) {
-        // That of another configuration is over.
+        // Replaces the state of the breaker of an earlier configuration.
         self.counts.circuit(self.breaker.as_ref().map(|breaker| breaker.until()));
         self.tasks.spawn_service(Arc::clone(self).sweep());
     }
 
-    /// Its name.
+    /// The configured name of the server.
     #[must_use]
     pub const fn name(&self) -> &ServerName {
         &self.name
     }
 
-    /// What it may ask of clients.
+    /// What the server may ask of clients.
     #[must_use]
     pub const fn asks(&self) -> &Asks {
         &self.asks
     }
 
-    /// What callers are shown of its tools in place of its own words.
+    /// Tool definitions of the configuration, shown to callers in place of the server's own.
     #[must_use]
     pub fn overrides(&self) -> &Overrides {
         &self.overrides
     }
 
-    /// Whether a line about what it says may be logged at `now`, and how many were not since the last one.
+    /// Whether a line about the server's messages may be logged at `now`. Returns the number of lines suppressed
+    /// since the last one, or `None` if the line must not be logged.
     #[must_use]
     pub fn may_log(&self, now: std::time::Instant) -> Option<u64> {
         self.about.allow(now.into())
     }
 
-    /// Whether it can be spoken to in the name of a caller alone, and not in our own.
+    /// Whether the server is reached with the credentials of callers only, and not with the gateway's own.
     #[must_use]
     pub const fn asks_callers(&self) -> bool {
         self.asks_callers
     }
 
-    /// What the last program of it that has ended said last on its error output, and what comes of that.
+    /// The last lines on the error output of the program that ended last, and the path its sandbox refused. Empty for
+    /// a server at a URL.
     #[must_use]
     pub fn last_words(&self) -> LastWords {
         self.noise.as_ref().map(|noise| noise.last()).unwrap_or_default()
     }
 
-    /// What it says of itself, in each era that it speaks; and whether it was heard in each, or has
-    /// clearly refused.
+    /// The server's information in each era that it speaks. The flag is false if an attempt in the legacy era failed
+    /// without a clear refusal, so that era is not known.
     ///
     /// # Errors
-    /// When it cannot be asked.
+    /// If the server cannot be reached.
     pub async fn hellos(&self, party: &Party) -> Result<(Vec<Arc<Hello>>, bool), UpstreamError> {
         let mut whole = true;
         let mut hellos = vec![self.hello(party).await?];
         if hellos.iter().all(|hello| hello.era == Era::Modern) {
-            // A legacy client is spoken for in its own era, where the server speaks that too.
+            // A legacy client is served in its own era where the server speaks it, so that era counts too.
             match self.legacy_session(party).await {
                 Ok(Some(opened)) => {
                     hellos.push(Arc::clone(&opened.hello));
@@ -328,48 +331,48 @@ impl Upstream {
         Ok((hellos, whole))
     }
 
-    /// Tells, once, that a definition of it is withheld from a caller because of what was found in it.
+    /// Reports, once, that a definition of this server is withheld from a caller because of `finding`.
     pub fn withheld(&self, offer: &Offer, finding: &Finding) {
         self.keeper.withheld(&self.name, offer, finding);
     }
 
-    /// The same of the instructions in what it says of itself, which has this digest.
+    /// Reports, once, that the server's instructions are withheld. `digest` is that of its server information.
     pub fn withheld_instructions(&self, digest: Option<Digest>, finding: &Finding) {
         self.keeper.withheld_instructions(&self.name, digest, finding);
     }
 
-    /// Has what it says of itself compared with what was approved.
+    /// Compares the server's information with the approved one.
     pub fn compare(&self, hello: &Hello) {
         if let Some(said) = &hello.said {
             self.keeper.note_server(&self.name, said, hello.digest);
         }
     }
 
-    /// Its name, and a digest of where it is.
+    /// The server's name and a digest of its address.
     #[must_use]
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// What is counted of it.
+    /// The metrics of this server.
     #[must_use]
     pub fn counts(&self) -> &OfServer {
         &self.counts
     }
 
-    /// What it says of itself.
+    /// The server's information: era, name, instructions and capabilities.
     ///
     /// # Errors
-    /// When it cannot be asked.
+    /// If the server cannot be reached.
     pub async fn hello(&self, party: &Party) -> Result<Arc<Hello>, UpstreamError> {
         Ok(Arc::clone(&self.known(party).await?.hello))
     }
 
-    /// Opens a session of its own for a legacy client. A server that speaks both eras is spoken to
-    /// in the client's: then nothing has to be translated.
+    /// Opens a session for a legacy client. A server that speaks both eras is spoken to in the client's, so nothing
+    /// has to be translated. Returns no session where the client has none of its own with this server.
     ///
     /// # Errors
-    /// When it cannot be asked.
+    /// If the server cannot be reached.
     pub async fn open(
         &self,
         version: Version,
@@ -381,8 +384,8 @@ impl Upstream {
                     Ok(opened) => return Ok((Arc::clone(&opened.hello), opened.leg)),
                     Err(error) if error.is_open() => return Err(error),
                     Err(error) => {
-                        // Either it has no handshake, or it cannot be reached: the question which
-                        // era it speaks tells the two apart.
+                        // Either the server has no `initialize`, or it cannot be reached: detecting its era tells the
+                        // two cases apart.
                         let known = self.known(party).await?;
                         if known.hello.era == Era::Legacy {
                             return Err(error);
@@ -406,7 +409,7 @@ impl Upstream {
         Ok((self.hello(party).await?, None))
     }
 
-    /// Ends a session that was opened for a client and has lasted `age`.
+    /// Ends a session that was opened for a client. `age` is how long it has lasted, for the metrics.
     pub async fn close(&self, party: &Party, leg: &Leg, age: Duration) {
         self.over(leg, age, true);
         self.shelves.remove(&Whom::Session(leg.clone()));
@@ -424,7 +427,8 @@ impl Upstream {
         }
     }
 
-    /// How to speak to the server for `party`: in which session, if in any.
+    /// The session in which requests for `party` are made, opened if necessary; `None` where the server has no
+    /// sessions.
     async fn reach(self: &Arc<Self>, party: &Party) -> Result<Option<Leg>, UpstreamError> {
         if let Some(leg) = &party.leg {
             return Ok(Some(leg.clone()));
@@ -436,7 +440,7 @@ impl Upstream {
         Ok(known.leg.clone())
     }
 
-    /// Forgets the session that [`Self::reach`] found, because the server has.
+    /// Forgets the session that [`Self::reach`] returned, because the server no longer knows it.
     fn lost(&self, party: &Party, leg: Option<&Leg>) {
         if let Some(leg) = leg {
             self.forget(party, leg);
@@ -452,17 +456,18 @@ impl Upstream {
         }
     }
 
-    /// Measures a session that was `ended`, or that the server has forgotten. The modern era has none.
+    /// Records the age of a session that the gateway `ended` or the server has forgotten. The modern era has no
+    /// sessions.
     fn over(&self, leg: &Leg, age: Duration, ended: bool) {
         if leg.version.era() == Era::Legacy {
             self.counts.session(age, ended);
         }
     }
 
-    /// A list, not older than its server says it may be.
+    /// Lists the server's definitions of one kind, not older than the server's own cache lifetime for them.
     ///
     /// # Errors
-    /// When it cannot be read, or the permit is for something else.
+    /// If the list cannot be read, or the permit is for another server or a call.
     pub async fn list(
         self: &Arc<Self>,
         permit: Permit,
@@ -479,10 +484,10 @@ impl Upstream {
         }
     }
 
-    /// Makes a permitted call that is on record.
+    /// Makes the call of `permit`. The audit record of it must be open.
     ///
     /// # Errors
-    /// When the server does not begin to answer.
+    /// If the server does not begin to answer, or the permit is for another server or a list.
     pub async fn call(
         self: &Arc<Self>,
         permit: Permit,
@@ -501,7 +506,7 @@ impl Upstream {
         }
         let (upstream, deadline) =
             (Arc::clone(self), Instant::now() + manner.patience(self.limits.total_time));
-        // From here on a call that is given up is cancelled, also before the server has begun.
+        // From here on, dropping the answer cancels the call, also before the server has begun to answer.
         let mut answer = Answer {
             upstream,
             messages: None,
@@ -527,7 +532,8 @@ impl Upstream {
         answer.aside = self.aside(&answer);
         match answer.start().await {
             Err(UpstreamError::SessionGone) if answer.party.leg.is_none() => {
-                // The server forgot our own session; the call was not accepted. Once more.
+                // The server forgot the gateway's own session and did not accept the call, so it is safe to repeat it
+                // once.
                 self.lost(&answer.party, answer.leg.as_ref());
                 answer.leg = self.reach(&answer.party).await?;
                 let (inputs, state) = (answer.manner.inputs.take(), answer.manner.state.take());
@@ -538,10 +544,11 @@ impl Upstream {
         Ok((due, answer))
     }
 
-    /// Passes on a permitted notification that is on record, and keeps its `share` of bytes of requests until it is sent.
+    /// Forwards the notification of `permit`. The audit record of it must be open. `share` is the part of the budget
+    /// for request bytes that the notification holds until it is sent.
     ///
     /// # Errors
-    /// When the server does not take it.
+    /// If the server does not take it, or the permit is for something else.
     pub async fn tell(
         self: &Arc<Self>,
         permit: Permit,
@@ -554,7 +561,7 @@ impl Upstream {
             Call::Use(Use { server, verb: Verb::Other, name, extra, meta, .. })
                 if server == self.name =>
             {
-                // A server that is left alone is told nothing either.
+                // No notification is sent while the circuit is open either.
                 if let Some(breaker) = &self.breaker {
                     breaker.look(Instant::now())?;
                 }
@@ -568,11 +575,11 @@ impl Upstream {
         }
     }
 
-    /// Tells a legacy server something of its session that the protocol itself defines and that
-    /// concerns nothing it offers, such as a log level; with an answer if `asks`.
+    /// Sends a legacy server a message about its session that the protocol defines and that concerns no definition,
+    /// such as a log level. Sent as a request, with an outcome, if `asks`; otherwise as a notification.
     ///
     /// # Errors
-    /// When the server does not take it.
+    /// If the server does not take it or does not answer.
     pub async fn arrange(
         &self,
         _on_record: &Entry,
@@ -591,7 +598,7 @@ impl Upstream {
         self.short(method, params, speaker).await.map(Some)
     }
 
-    /// A request with a short answer.
+    /// Sends a request with a short answer and waits for its outcome.
     async fn short(
         &self,
         method: &str,
@@ -611,8 +618,8 @@ impl Upstream {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Nothing is sent to a server at a URL that is not the one that was approved, credentials least
-    /// of all. A program is asked before it is started.
+    /// Checks that a server at a URL is the approved one, so that nothing, least of all a credential, is sent to
+    /// another. A program is checked before it is started.
     fn approved(&self) -> Result<(), UpstreamError> {
         match &self.transport {
             Transport::Http(_) if self.keeper.is_stranger(&self.name) => {
@@ -634,17 +641,17 @@ impl Upstream {
                 let sent = timeout_at(deadline, self.dispatch(outgoing)).await;
                 sent.unwrap_or(Err(UpstreamError::Timeout(self.limits.answer_time)))
             }
-            // Each step of it has a time of its own: a program may have to be started.
+            // Each step over a channel has a time limit of its own, because a program may have to be started first.
             Transport::Channel(_) => self.dispatch(outgoing).await,
         };
         let incoming = incoming.inspect_err(|error| pass.refused(error))?;
         Ok(Messages { incoming, pass })
     }
 
-    /// Leave to send a request, with what the server wants to be shown at hand.
+    /// Obtains permission from the circuit breaker to send a request, after the credential for it is ready.
     ///
     /// # Errors
-    /// When it is not the server that was approved, while it is left alone, or when there is no credential in time.
+    /// If the server is not the approved one, if its circuit is open, or if no credential is available in time.
     async fn admitted(
         &self,
         outgoing: &Outgoing<'_>,
@@ -652,8 +659,8 @@ impl Upstream {
     ) -> Result<Pass, UpstreamError> {
         self.approved()?;
         if let (Transport::Http(http), Some(breaker)) = (&self.transport, &self.breaker) {
-            // Who gives tokens is somebody else: neither is it waited for in the server's place, nor is
-            // its silence the server's.
+            // The authorization server is a different party: its silence must not count as a failure of the upstream
+            // server, and the breaker's slot is not held while the gateway waits for it.
             let now = Instant::now();
             breaker.look(now)?;
             let deadline = deadline.min(now + self.limits.answer_time);
@@ -663,10 +670,10 @@ impl Upstream {
         self.pass()
     }
 
-    /// Leave to ask the server something.
+    /// Obtains permission from the circuit breaker to send one request.
     ///
     /// # Errors
-    /// While it is left alone.
+    /// While the circuit is open.
     fn pass(&self) -> Result<Pass, UpstreamError> {
         match &self.breaker {
             Some(breaker) => breaker.admit(Instant::now()),
@@ -674,7 +681,7 @@ impl Upstream {
         }
     }
 
-    /// Sends a request, over HTTP until the headers of its response have come.
+    /// Sends a request. Over HTTP, returns when the headers of the response have arrived.
     async fn dispatch(&self, outgoing: &Outgoing<'_>) -> Result<Incoming, UpstreamError> {
         match &self.transport {
             Transport::Http(http) => Ok(Incoming::Http(Box::new(http.send(outgoing).await?), None)),
@@ -704,8 +711,8 @@ impl Upstream {
         }
     }
 
-    /// The channel a message belongs on, where its session has one of its own. A session on a channel that is
-    /// shared has no id.
+    /// The session whose own channel a message belongs on. `None` over HTTP and for a session on a shared channel,
+    /// which has no id.
     fn seat<'a>(&self, outgoing: &Outgoing<'a>) -> Option<&'a str> {
         match &self.transport {
             Transport::Channel(_) => outgoing.session,
@@ -713,7 +720,7 @@ impl Upstream {
         }
     }
 
-    /// Waits for the response and passes over what comes before it.
+    /// Waits for the response. Notifications before it are handled as outside of a call, and requests are refused.
     async fn wait(
         &self,
         messages: &mut Messages,
@@ -738,10 +745,10 @@ impl Upstream {
         }
     }
 
-    /// The outcome of the request `id`, if this is its response.
+    /// The outcome of the request `id`, if `message` is its response.
     fn outcome(&self, message: Message, id: i64) -> Result<Outcome, UpstreamError> {
         match message {
-            // A modern server may leave out the id of a request it could not read.
+            // A modern server may omit the id in the error for a request it could not read.
             Message::Response(response)
                 if response.id.is_none() && matches!(response.outcome, Outcome::Error(_)) =>
             {
@@ -767,22 +774,23 @@ impl Upstream {
         }
     }
 
-    /// Notes whether the server was reached, and forgets what no longer holds.
+    /// Records whether the server was reached, logs failures, and clears cached state that an error shows to be
+    /// outdated.
     fn noted<T>(&self, result: Result<T, UpstreamError>) -> Result<T, UpstreamError> {
         match &result {
             Ok(_) => self.counts.reached(true),
-            // It was told of where it was found out.
+            // Logged where it was detected.
             Err(error) if error.is_stranger() => self.counts.reached(false),
             Err(UpstreamError::SessionGone | UpstreamError::Refused) => {}
-            // It was not asked.
+            // The server was not asked.
             Err(UpstreamError::Crowded | UpstreamError::Processes(_) | UpstreamError::Full(_)) => {}
-            // It answers; there is no room for what it says.
+            // The server answers, but the budget has no room for the answer.
             Err(error @ UpstreamError::Memory(_)) => {
                 let error = crate::base::error_chain::Chain(error);
                 tracing::debug!(server = %self.name, %error, "an answer was not read to its end");
             }
             Err(error) if error.is_open() => {}
-            // It is there; what it was shown, or who was shown for, is the matter.
+            // The server is reachable and does not accept the credential.
             Err(
                 error @ (UpstreamError::Unauthorized(_)
                 | UpstreamError::WriteScopes(_)
@@ -796,8 +804,8 @@ impl Upstream {
                 if matches!(error, UpstreamError::Link(LinkError::Connect(_))) {
                     self.replaced();
                 }
-                // It may have been replaced by one that speaks otherwise. One that is merely slow,
-                // or answers one call badly, has not.
+                // The server may have been replaced by one that speaks another era. One that is slow, or answers a
+                // single call badly, has not.
                 if matches!(
                     error,
                     UpstreamError::Link(LinkError::Connect(_)) | UpstreamError::Status(400..500)
@@ -814,12 +822,12 @@ impl Upstream {
     }
 }
 
-/// The headers of every request that were configured.
+/// The configured headers that are added to every request.
 #[derive(Clone, Debug, Default)]
 struct Extra {
-    /// Those that are written in the configuration.
+    /// Headers whose values are written in the configuration.
     fixed: HeaderMap,
-    /// Those that are secrets.
+    /// Headers whose values are secrets, which may change while the gateway runs.
     live: Vec<(HeaderName, Arc<LiveSecret>)>,
 }
 
@@ -844,7 +852,7 @@ impl Extra {
         Ok(extra)
     }
 
-    /// Writes those that are secrets into `map`, as they are now.
+    /// Writes the headers whose values are secrets into `map`, with their current values.
     fn write(&self, map: &mut HeaderMap) -> Result<(), UpstreamError> {
         for (name, secret) in &self.live {
             let value = credential::header(name, "", secret).map_err(UpstreamError::World)?;
@@ -856,10 +864,10 @@ impl Extra {
 
 const MISDIRECTED: UpstreamError = UpstreamError::Protocol("the permit is for something else");
 
-/// Where and how connections to `uri` of a server are made.
+/// How connections to `uri` of a server are made.
 ///
 /// # Errors
-/// When its URL cannot be used, or what belongs to its TLS cannot be read.
+/// If the URL cannot be used, or a file of its TLS settings cannot be read.
 fn target_of(
     server: &Server,
     uri: &Uri,
@@ -872,10 +880,10 @@ fn target_of(
     Ok(Target::new(uri, server.egress.clone(), tls, connect_time)?)
 }
 
-/// When the certificate ends that a server shows now; `None` for a program, and where it is reached without TLS.
+/// When the certificate that the server presents now expires; `None` for a program and for a URL without TLS.
 ///
 /// # Errors
-/// When it is not reached, or shows none that is believed.
+/// If the server cannot be reached, or its certificate is not trusted.
 pub async fn certificate_end(
     server: &Server,
     connect_time: Duration,

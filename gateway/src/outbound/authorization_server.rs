@@ -1,5 +1,5 @@
-//! The gateway as a client of an authorization server: how it proves to be itself there, and what it
-//! makes of answers.
+//! Client of an authorization server: authenticates the gateway at an endpoint, such as the token endpoint, and reads
+//! the responses.
 //!
 //! RFC 6749 sections 2.3 and 5, RFC 7523 (`private_key_jwt`), RFC 8705 section 2.
 
@@ -24,30 +24,30 @@ use crate::net::http_client::{Endpoint, FetchError};
 use crate::outbound::environment::{World, WorldError};
 use crate::outbound::secrets::{LiveSecret, SecretError};
 
-/// How long an assertion of ours is good for, in seconds.
+/// The lifetime of a client assertion, in seconds.
 const ASSERTION: u64 = 60;
 
-/// Why an authorization server did not give what it was asked for.
+/// Why a request to an authorization server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OauthError {
-    /// It was not reached.
+    /// The server could not be reached, or answered with an unexpected status.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// It said no: its error code, if it is one of those that are defined.
+    /// The server refused, with one of the defined error codes.
     #[error("the authorization server refused: {0}")]
     Refused(&'static str),
-    /// It answered with something else.
+    /// The response is not a JSON object.
     #[error("the answer of the authorization server {0}")]
     Answer(&'static str),
-    /// Our own secret is not to be had any more.
+    /// The gateway's own client secret cannot be read.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// The machine could not sign.
+    /// The client assertion could not be signed, or the credential cannot be sent.
     #[error("could not sign")]
     Sign,
 }
 
-/// An endpoint of an authorization server, and who we are there.
+/// An endpoint of an authorization server, and the client identity of the gateway there.
 #[derive(Debug)]
 pub struct Authority {
     endpoint: Endpoint,
@@ -57,7 +57,7 @@ pub struct Authority {
 }
 
 enum Proof {
-    /// In `Authorization: Basic`, after the id.
+    /// Sent in `Authorization: Basic` with the client id.
     Header(Arc<LiveSecret>),
     Form(Arc<LiveSecret>),
     Signature {
@@ -74,11 +74,11 @@ impl std::fmt::Debug for Proof {
 }
 
 impl Authority {
-    /// The endpoint at `place`, as `client`; assertions are for `audience` where nothing else is
-    /// configured.
+    /// The endpoint at `place`, for the client `client`. Client assertions are issued for `audience`, unless the
+    /// configuration names another.
     ///
     /// # Errors
-    /// When a secret or a key is not to be had.
+    /// If a secret, a key or a certificate cannot be read.
     pub fn new(
         world: &World,
         place: &Place,
@@ -106,10 +106,10 @@ impl Authority {
         Ok(Self { endpoint, id: client.id.clone(), proof, clock: Arc::clone(&world.clock) })
     }
 
-    /// Sends a form, and reads the JSON object that answers it.
+    /// Sends a form, and parses the JSON object in the response.
     ///
     /// # Errors
-    /// When the answer is anything else, or an error.
+    /// If the server cannot be reached, refuses, or answers with anything else.
     pub async fn ask(&self, form: &[(&str, &str)]) -> Result<Document, OauthError> {
         let mut headers = HeaderMap::new();
         let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
@@ -148,7 +148,7 @@ impl Authority {
         }
     }
 
-    /// RFC 7523, section 3
+    /// Builds and signs a client assertion: RFC 7523, section 3.
     fn assertion(&self, signer: &Signer, audience: &str) -> Option<String> {
         let now = self.clock.now().duration_since(UNIX_EPOCH).ok()?.as_secs();
         let id = crate::base::hex::encode(&random::bytes::<16>().ok()?);
@@ -165,7 +165,7 @@ impl Authority {
     }
 }
 
-/// A client and its secret, as they stand in `Authorization` (RFC 6749, section 2.3.1).
+/// The `Authorization` value for a client and its secret (RFC 6749, section 2.3.1).
 fn basic(id: &str, secret: &Secret) -> Result<HeaderValue, OauthError> {
     let both = format!("{}:{}", encoded(id), encoded(secret.expose()));
     let value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(both)));
@@ -180,8 +180,8 @@ fn read(body: Bytes) -> Result<Document, OauthError> {
     if document.root().is_object() { Ok(document) } else { Err(OauthError::Answer("is no object")) }
 }
 
-/// What an authorization server says when it says no: one of the codes that are defined, because
-/// what it says goes into our log (RFC 6749 section 5.2, RFC 8693 section 2.2.2, RFC 8707 section 2).
+/// The error code of a refusal: only defined codes, because the text is logged (RFC 6749 section 5.2, RFC 8693
+/// section 2.2.2, RFC 8707 section 2).
 fn refusal(answer: Option<&Document>) -> &'static str {
     const CODES: [&str; 8] = [
         "invalid_client",
@@ -197,7 +197,7 @@ fn refusal(answer: Option<&Document>) -> &'static str {
     CODES.into_iter().find(|code| said.as_deref() == Some(*code)).unwrap_or("for another reason")
 }
 
-/// As forms encode text.
+/// Encodes text for `application/x-www-form-urlencoded`.
 fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

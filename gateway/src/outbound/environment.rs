@@ -1,5 +1,4 @@
-//! What everything that reaches out has in common: whom the machine believes, secrets and
-//! certificates of our own, and how long things may take.
+//! The shared environment of all outgoing connections: clock, tasks, metrics, secrets, trust anchors and time limits.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,57 +17,57 @@ use crate::net::http_client::Ways;
 use crate::net::server_verifier::{Own, Trust};
 use crate::outbound::secrets::{self, LiveSecret, ReadOnce, SecretError, SecretStore};
 
-/// Most bytes of an answer of an authorization server.
+/// The maximum size of a response from an authorization server, in bytes.
 const ANSWER: usize = 256 * 1024;
-/// How long an authorization server may take.
+/// The time limit for a request to an authorization server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why something outside cannot be used.
+/// Why a secret, a key or the TLS settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
-    /// A secret is not where it should be.
+    /// A secret cannot be read.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// A certificate or a key cannot be used.
+    /// A certificate or a key cannot be read.
     #[error(transparent)]
     Pem(#[from] PemError),
     /// TLS cannot be set up.
     #[error("could not set up TLS")]
     Tls(#[from] rustls::Error),
-    /// A key cannot sign.
+    /// The key in this file cannot sign.
     #[error("the key in `{0}` cannot sign")]
     Key(Box<str>),
-    /// A secret cannot be sent.
+    /// The secret from this source is not valid in a header.
     #[error("the secret from {0} cannot stand in a header")]
     Header(String),
-    /// A secret begins with what is put before it in a header.
+    /// A secret begins with the prefix that is configured for its header.
     #[error(
         "the secret for the header `{name}` begins with `{prefix}`, and `prefix` would put that before it once more: take it \
          out of the secret, or write `prefix: ''`"
     )]
     Repeated {
-        /// The header.
+        /// The header that carries the secret.
         name: HeaderName,
-        /// What it begins with.
+        /// The prefix that the secret repeats.
         prefix: Box<str>,
     },
-    /// A URL cannot be used.
+    /// The URL cannot be used.
     #[error("a URL cannot be used")]
     Url(#[from] crate::net::http_client::FetchError),
 }
 
-/// The world outside.
+/// The environment that outgoing connections share.
 #[derive(Debug)]
 pub struct World {
-    /// The time.
+    /// The source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// Who does what nobody waits for alone.
+    /// Spawns background tasks that end with the gateway.
     pub tasks: Tasks,
-    /// What is counted.
+    /// The metrics that outgoing requests update.
     pub metrics: Arc<Metrics>,
-    /// The secrets that are in use.
+    /// The secrets in use.
     pub secrets: Arc<SecretStore>,
-    /// What is shared, and how much of it one may take.
+    /// Shared budgets, and the share of each caller.
     pub quotas: Arc<Quotas>,
     read: ReadOnce,
     limits: Limits,
@@ -76,7 +75,7 @@ pub struct World {
 }
 
 impl World {
-    /// The world at the time of `clock`.
+    /// An environment with an empty secret store.
     #[must_use]
     pub fn new(
         clock: Arc<dyn Clock>,
@@ -90,32 +89,32 @@ impl World {
         Self { clock, limits, tasks, metrics, secrets, quotas, read, machine }
     }
 
-    /// The same world, with the secrets of `store`.
+    /// The same environment with the secret store `store`.
     #[must_use]
     pub fn with_secrets(self, store: &Arc<SecretStore>) -> Self {
         Self { secrets: Arc::clone(store), ..self }
     }
 
-    /// A secret that may become another while it is used.
+    /// A secret whose value may change while it is used.
     ///
     /// # Errors
-    /// When it is not there, or is empty.
+    /// If it cannot be read, or is empty.
     pub fn live(&self, reference: &SecretRef) -> Result<Arc<LiveSecret>, WorldError> {
         Ok(self.read.hold(&self.secrets, reference)?)
     }
 
-    /// A secret as it is now.
+    /// The current value of a secret.
     ///
     /// # Errors
-    /// When it is not there, or is empty.
+    /// If it cannot be read, or is empty.
     pub fn secret(&self, reference: &SecretRef) -> Result<Arc<Secret>, WorldError> {
         Ok(self.live(reference)?.now()?)
     }
 
-    /// A secret that can stand in `Authorization` (RFC 6750 section 2.1).
+    /// A secret that is valid as a bearer token in `Authorization` (RFC 6750 section 2.1).
     ///
     /// # Errors
-    /// When it is not there, or cannot stand in a header.
+    /// If it cannot be read, or is not valid in a header.
     pub fn bearer(&self, reference: &SecretRef) -> Result<Arc<LiveSecret>, WorldError> {
         let live = self.live(reference)?;
         let unusable = || WorldError::Header(secrets::place(reference));
@@ -123,10 +122,10 @@ impl World {
         Ok(live)
     }
 
-    /// How connections to a server are made.
+    /// The TLS configuration for connections to a server.
     ///
     /// # Errors
-    /// When a certificate or a key cannot be read.
+    /// If a certificate or a key cannot be read.
     pub fn tls(&self, settings: &ServerTls) -> Result<Arc<ClientConfig>, WorldError> {
         let trust = Trust {
             roots: settings.authorities.as_deref().map(pem::roots).transpose()?,
@@ -137,10 +136,11 @@ impl World {
         Ok(trust.config(&self.machine())?)
     }
 
-    /// How an authorization server is reached, with a certificate of our own if one is given.
+    /// The connection settings for an authorization server or a guardrail, with the client certificate `mine` if
+    /// there is one.
     ///
     /// # Errors
-    /// When a certificate or a key cannot be read.
+    /// If a certificate or a key cannot be read.
     pub fn ways(&self, way: &Way, mine: Option<&OwnCertificate>) -> Result<Ways, WorldError> {
         let authorities = way.authorities.clone();
         let tls = ServerTls { authorities, own: mine.cloned(), ..ServerTls::default() };
@@ -153,7 +153,7 @@ impl World {
         })
     }
 
-    /// The machine's authorities, read when they are first asked for.
+    /// The trust anchors of the operating system, loaded on first use.
     fn machine(&self) -> Arc<RootCertStore> {
         let read = || {
             let mut roots = RootCertStore::empty();

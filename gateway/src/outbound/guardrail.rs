@@ -1,8 +1,8 @@
-//! Somebody outside who is asked whether something may pass (control C13).
+//! Client of an external guardrail, which decides whether a message may pass (control C13).
 //!
-//! It is asked last: about what the policy permits, as it would be sent or shown. Its answer can only
-//! take away. What it does not answer in time is decided by what the configuration says; what is too
-//! long to be asked about does not pass, because a peer decides how long a message is.
+//! Guardrails are asked last, about messages that the policy permits, in the form in which they would be sent or
+//! shown. A guardrail can only deny. If it does not answer in time, the configuration decides; a message that is too
+//! long for it is denied, because a peer controls the length.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::net::http_client::{Endpoint, FetchError};
 use crate::outbound::environment::{World, WorldError};
 use crate::outbound::secrets::LiveSecret;
 
-/// Longest answer, in bytes.
+/// The maximum length of an answer, in bytes.
 const ANSWER: usize = 64 * 1024;
-/// Longest reason that is recorded, in characters.
+/// The maximum length of a recorded reason, in characters.
 const REASON: usize = 200;
 
-/// Somebody who is asked.
+/// The client of one external guardrail.
 #[derive(Debug)]
 pub struct Guardrail {
     name: Box<str>,
@@ -36,16 +36,16 @@ pub struct Guardrail {
     results: bool,
 }
 
-/// What sort of thing a guardrail is asked about.
+/// The kind of message that a guardrail is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What a client says of itself.
+    /// The name and capabilities of a client.
     Client,
-    /// What a client asks for.
+    /// The request of a client.
     Request,
-    /// What a client answers to what a server asked.
+    /// The responses of a client to a server's requests for input.
     Answers,
-    /// What a server answers.
+    /// The result of a server.
     Result,
 }
 
@@ -67,30 +67,30 @@ impl Part {
     }
 }
 
-/// What about.
+/// A message that a guardrail is asked about, with its context.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// What sort of thing it is.
+    /// The kind of message.
     pub part: Part,
-    /// The path.
+    /// The path of the route.
     pub route: &'a str,
-    /// The server.
+    /// The name of the upstream server.
     pub server: &'a str,
-    /// What is used of it, as it calls it.
+    /// The name of the tool, prompt or resource at its server.
     pub name: &'a str,
-    /// The caller.
+    /// The id of the principal.
     pub principal: &'a str,
-    /// What would be sent or shown.
+    /// The value that would be sent or shown.
     pub value: Value<'a>,
-    /// What else the caller chose, as the members of a JSON object without its braces; often nothing.
+    /// Further input of the caller, as the members of a JSON object without its braces; may be empty.
     pub beside: &'a str,
 }
 
 impl Guardrail {
-    /// One that can be asked.
+    /// A guardrail with these settings.
     ///
     /// # Errors
-    /// When its token or the authorities of its certificate cannot be read.
+    /// If its token or the authorities for its certificate cannot be read.
     pub fn new(settings: &Settings, world: &World) -> Result<Self, WorldError> {
         let mut ways = world.ways(&settings.place.way, None)?;
         (ways.time, ways.limit) = (settings.deadline, ANSWER);
@@ -108,7 +108,7 @@ impl Guardrail {
         })
     }
 
-    /// Whether it says something about this.
+    /// Whether this guardrail is asked about such messages.
     #[must_use]
     pub const fn judges(&self, part: Part) -> bool {
         match part {
@@ -117,10 +117,10 @@ impl Guardrail {
         }
     }
 
-    /// Asks. Nothing, or what is to be recorded although it may pass.
+    /// Asks about a message. Returns `None` if it may pass, or a finding to record although it may pass.
     ///
     /// # Errors
-    /// Why it may not pass.
+    /// The finding for which it must not pass.
     pub async fn ask(&self, question: Question<'_>) -> Result<Option<Finding>, Finding> {
         let length = question.value.raw().len() + question.beside.len();
         if length > self.most {
@@ -151,7 +151,7 @@ impl Guardrail {
         Finding { detector: Detector::Guardrail, at: String::new(), note }
     }
 
-    /// `None` where it says that it may pass, and otherwise why not.
+    /// Sends the question; `None` if the guardrail allows the message, and otherwise its reason.
     async fn verdict(&self, question: Question<'_>) -> Result<Option<String>, FetchError> {
         let value = question.value.raw();
         let mut body = Vec::with_capacity(value.len() + question.beside.len() + 256);

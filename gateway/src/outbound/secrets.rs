@@ -1,9 +1,9 @@
-//! Secrets as they are now: from the environment, from files and from programs, read again while the gateway runs.
+//! Secrets from environment variables, files and programs, which are read again while the gateway runs.
 //!
-//! A program is run without a shell and with next to no environment, its output is bounded and is nowhere but in the
-//! [`Secret`], and its error output is not read. A file is taken anew when it has said the same thing twice, so that one
-//! that is being written is left alone. What cannot be read again goes on being used: that of a program for `maxStale`,
-//! after which there is none, and whatever needs it fails.
+//! A program runs without a shell and with a minimal environment; its output is bounded and kept only in the
+//! [`Secret`], and its error output is discarded. A changed file takes effect after two equal readings, so that a
+//! file being written is not used. If a secret cannot be read again, its last value stays in use; that of a program
+//! only for `maxStale`, after which requests that need it fail.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -30,53 +30,53 @@ use crate::config::settings::{SECRET, SecretCommand, SecretRef};
 use crate::metrics::Metrics;
 use crate::process::sandbox;
 
-/// Longest output of a program, in bytes.
+/// The maximum output of a program, in bytes.
 const OUTPUT: usize = 64 * 1024;
-/// What a program gets of our environment.
+/// The variables that a program inherits from the gateway's environment.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
-/// How often it is looked whether a program that has closed its output has ended.
+/// Interval of checks whether a program that has closed its output has ended.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long the rest of a reading may take beyond the time of its program.
+/// How much longer than the `timeout` of its program a reading may take.
 const MARGIN: Duration = Duration::from_secs(5);
-/// How soon a program that failed is run again, at most as long as its `cacheTime`.
+/// The pause before a program that failed runs again, unless its `cacheTime` is shorter.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// A secret is not where it should be.
+/// A secret cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("could not read the secret from {place}")]
 pub struct SecretError {
-    /// Where.
+    /// The source, in words.
     pub place: String,
-    /// Why.
+    /// The error from reading the source.
     #[source]
     pub cause: io::Error,
 }
 
-/// A secret as it is now.
+/// A secret whose value may change.
 pub struct LiveSecret {
-    /// Where it comes from; one that is written in the configuration comes from nowhere.
+    /// The source; `None` for a value that never changes.
     source: Option<SecretRef>,
     kept: ArcSwap<KeptSecret>,
     state: Mutex<LastLook>,
-    /// One reading at a time.
+    /// Runs one reading at a time.
     aside: Aside,
     clock: Arc<dyn Clock>,
 }
 
-/// A value, and when the reading began that found it last.
+/// A value, and when the last reading that found it began.
 struct KeptSecret {
     secret: Arc<Secret>,
     read: Instant,
 }
 
-/// What is known of the readings.
+/// The state of the readings.
 #[derive(Debug)]
 struct LastLook {
-    /// When it was last tried.
+    /// When the last attempt ended.
     tried: Instant,
-    /// The last one failed.
+    /// The last attempt failed.
     is_failing: bool,
-    /// The digest of a value that was seen once and is not taken yet.
+    /// The digest of a changed value that was read once and has not taken effect.
     seen: Option<[u8; 32]>,
 }
 
@@ -98,16 +98,16 @@ impl LiveSecret {
         }
     }
 
-    /// One that never changes.
+    /// A secret that never changes.
     #[must_use]
     pub fn fixed(secret: Secret, clock: Arc<dyn Clock>) -> Self {
         Self::new(None, secret, clock)
     }
 
-    /// The value.
+    /// The current value.
     ///
     /// # Errors
-    /// When it could not be read again for longer than it may be relied on.
+    /// If it could not be read again for longer than `maxStale`.
     pub fn now(&self) -> Result<Arc<Secret>, SecretError> {
         let kept = self.kept.load();
         if self.is_too_old(&kept) {
@@ -117,8 +117,8 @@ impl LiveSecret {
         Ok(Arc::clone(&kept.secret))
     }
 
-    /// What stands in `Authorization` to show it (RFC 6750, section 2.1); `None` where there is none, or none that can
-    /// stand there.
+    /// The value as a bearer token for `Authorization` (RFC 6750, section 2.1); `None` if there is no current value
+    /// or it is not valid in a header.
     #[must_use]
     pub fn bearer(&self) -> Option<HeaderValue> {
         let secret = self.now().ok()?;
@@ -144,7 +144,7 @@ impl LiveSecret {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is time to look at it again.
+    /// Whether it is time to read the secret again.
     fn is_due(&self) -> bool {
         match &self.source {
             Some(SecretRef::File(_)) => true,
@@ -162,7 +162,7 @@ impl LiveSecret {
         }
     }
 
-    /// How long a reading may take.
+    /// The time limit of a reading.
     fn patience(&self) -> Duration {
         match &self.source {
             Some(SecretRef::Command(command)) => command.timeout + MARGIN,
@@ -170,14 +170,14 @@ impl LiveSecret {
         }
     }
 
-    /// Reads it again; whether it was read, and is another than before.
+    /// Reads the secret again. Returns whether a new value took effect.
     fn read_again(&self, why: Why) -> Result<bool, SecretError> {
         let Some(source) = &self.source else { return Ok(false) };
         let begun = self.clock.instant();
         let found = read(source, &*self.clock);
         let mut state = self.state();
         if self.kept.load().read > begun {
-            // Another reading has begun later and has ended before: what it found is newer.
+            // A reading that began later has already ended with a newer result.
             return Ok(false);
         }
         state.tried = self.clock.instant();
@@ -195,16 +195,16 @@ impl LiveSecret {
     }
 }
 
-/// Why a secret is read again.
+/// The reason for reading a secret again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    /// It is time.
+    /// The regular interval has passed.
     Time,
-    /// The configuration is read again, or somebody has asked for that.
+    /// The configuration is reloaded, or a reading was requested.
     Asked,
 }
 
-/// The secrets that are in use, each once.
+/// The secrets in use; one entry for each source.
 #[derive(Debug)]
 pub struct SecretStore {
     known: Mutex<BTreeMap<SecretRef, Weak<LiveSecret>>>,
@@ -213,7 +213,7 @@ pub struct SecretStore {
 }
 
 impl SecretStore {
-    /// None yet.
+    /// A store without any secrets.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
         Self { known: Mutex::default(), clock, metrics }
@@ -225,10 +225,10 @@ impl SecretStore {
         known.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// The secret at `source`, read now. One of a program that is in use already and cannot be read goes on being used.
+    /// The secret at `source`, read now. If a program that is already in use fails, its last value stays in use.
     ///
     /// # Errors
-    /// When it is not there, or is empty.
+    /// If it cannot be read, or is empty.
     pub fn hold(&self, source: &SecretRef) -> Result<Arc<LiveSecret>, SecretError> {
         let known = self.known().into_iter().find(|live| live.source.as_ref() == Some(source));
         if let Some(live) = known {
@@ -247,7 +247,7 @@ impl SecretStore {
         Ok(live)
     }
 
-    /// Reads a secret again, and tells what came of it. No more is said of the value than that it is another.
+    /// Reads a secret again, and logs and counts the outcome. The log says only that the value has changed.
     fn read_again(&self, live: &LiveSecret, why: Why) -> Result<(), SecretError> {
         let [good, bad] = &self.metrics.secrets;
         let done = live.read_again(why);
@@ -276,15 +276,15 @@ impl SecretStore {
         done.map(drop)
     }
 
-    /// Reads all of them again, whether or not it is time.
+    /// Reads all secrets again, regardless of their intervals.
     pub fn read_all(&self) {
         for live in self.known() {
-            // What came of it was told.
+            // The outcome was logged.
             drop(self.read_again(&live, Why::Asked));
         }
     }
 
-    /// Reads again what it is time to, for as long as the gateway runs. One that takes long keeps no other waiting.
+    /// Reads secrets again at their intervals, until the gateway stops. A slow reading does not delay others.
     pub async fn tend(self: Arc<Self>, tasks: Tasks) {
         let mut watch = Watch::new(tasks.clone());
         while watch.next().await.is_some() {
@@ -307,15 +307,15 @@ impl SecretStore {
     }
 }
 
-/// The secrets that one configuration is built with: each is read once for it.
+/// The secrets of one configuration, each read only once while it is built.
 #[derive(Debug, Default)]
 pub struct ReadOnce(Mutex<BTreeMap<SecretRef, Arc<LiveSecret>>>);
 
 impl ReadOnce {
-    /// The secret at `source`, out of `store` unless it was asked for before.
+    /// The secret at `source`, taken from `store` on first use.
     ///
     /// # Errors
-    /// When it is not there, or is empty.
+    /// If it cannot be read, or is empty.
     pub fn hold(
         &self,
         store: &SecretStore,
@@ -331,7 +331,7 @@ impl ReadOnce {
     }
 }
 
-/// Where a secret comes from, in words. The arguments of a program are left out.
+/// Describes the source of a secret for messages, without the arguments of a program.
 #[must_use]
 pub fn place(source: &SecretRef) -> String {
     match source {
@@ -344,7 +344,7 @@ pub fn place(source: &SecretRef) -> String {
 /// Reads a secret.
 ///
 /// # Errors
-/// When it is not there, or is empty.
+/// If it cannot be read, or is empty.
 pub fn read(source: &SecretRef, clock: &dyn Clock) -> Result<Secret, SecretError> {
     let text = match source {
         SecretRef::Env(name) => {
@@ -356,7 +356,7 @@ pub fn read(source: &SecretRef, clock: &dyn Clock) -> Result<Secret, SecretError
     };
     let failed = |cause| SecretError { place: place(source), cause };
     let text = text.map_err(failed)?;
-    // Files and programs end with a line end that is not part of the secret.
+    // Files and programs end their output with a line end that is not part of the secret.
     let text = text.trim_end_matches(['\n', '\r']);
     if text.is_empty() {
         return Err(failed(io::Error::new(io::ErrorKind::InvalidData, "it is empty")));
@@ -364,12 +364,12 @@ pub fn read(source: &SecretRef, clock: &dyn Clock) -> Result<Secret, SecretError
     Ok(Secret::new(text.into()))
 }
 
-/// What a program writes to its standard output.
+/// Runs a program and returns its standard output.
 fn run(command: &SecretCommand, clock: &dyn Clock) -> io::Result<String> {
     command.may_run()?;
     let end = clock.instant() + command.timeout;
     let inherited = INHERITED.iter().filter_map(|name| Some((*name, env::var_os(name)?)));
-    // Without the gateway's terminal, and in a group of its own: what the program starts is stopped with it.
+    // Without the gateway's terminal, and in a separate process group, so that child processes are stopped with it.
     let mut child = sandbox::detached(&command.program, &command.args)?
         .env_clear()
         .envs(inherited)
@@ -386,8 +386,8 @@ fn run(command: &SecretCommand, clock: &dyn Clock) -> io::Result<String> {
     String::from_utf8(out).map_err(invalid)
 }
 
-/// All that a program writes, until every process that has its output has closed it. It is read on this thread: one
-/// that reads for it would outlive the time limit for as long as such a process keeps the output open.
+/// Reads the output of a program until every process that holds it has closed it. On this thread, because a reader
+/// thread would outlive the time limit while such a process keeps the output open.
 fn output(child: &mut Child, end: Instant, clock: &dyn Clock) -> io::Result<Vec<u8>> {
     let mut stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
     let (mut out, mut part) = (Vec::new(), [0; 4096]);
@@ -407,7 +407,7 @@ fn output(child: &mut Child, end: Instant, clock: &dyn Clock) -> io::Result<Vec<
     }
 }
 
-/// Waits until `stdout` can be read without waiting: there is output, or its end.
+/// Waits until `stdout` is readable: it has output or has ended.
 fn await_output(stdout: &ChildStdout, end: Instant, clock: &dyn Clock) -> io::Result<()> {
     loop {
         let left = end.saturating_duration_since(clock.instant());
@@ -423,7 +423,7 @@ fn await_output(stdout: &ChildStdout, end: Instant, clock: &dyn Clock) -> io::Re
     }
 }
 
-/// Waits until a program has ended, and well. It is not reaped, so that its process group is still its own.
+/// Waits until a program has ended successfully. Does not reap it, so that its process group id stays valid.
 fn ended_well(child: &Child, end: Instant, clock: &dyn Clock) -> io::Result<()> {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     loop {
@@ -445,7 +445,7 @@ fn late() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "it did not end within its `timeout`")
 }
 
-/// Ends a program that was not reaped, and what it has started.
+/// Kills a program that was not reaped, with its process group.
 fn stop(child: &mut Child) {
     if let Err(error) = kill_process_group(Pid::from_child(child), Signal::KILL) {
         tracing::debug!(%error, "a program for a secret has no process group yet");
@@ -520,7 +520,7 @@ mod tests {
         let long = Duration::from_secs(20);
         assert_eq!(of("/bin/sh", &["-c", &script], long), Err(ErrorKind::Other));
         let stat = format!("/proc/{}/stat", fs::read_to_string(&file).unwrap().trim());
-        // A process that nobody has reaped yet has ended as well.
+        // A process that was not reaped yet has ended as well.
         let runs = || fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
         let begun = System.instant();
         while runs() {

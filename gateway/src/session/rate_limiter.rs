@@ -1,4 +1,4 @@
-//! How often a caller may call a tool, where the registry says so.
+//! Rate limits for calls of a tool by a caller, as set in the registry.
 
 use std::time::{Duration, Instant};
 
@@ -7,27 +7,26 @@ use policy::registry::Rate;
 use crate::base::bounded::Bounded;
 use crate::base::gcra::{Gcra, Pace};
 
-/// Whose calls of what.
+/// Identifies a rate limit: caller, server and tool.
 type Key = (Box<str>, Box<str>, Box<str>);
 
-/// The calls of callers.
+/// The rate limiters of all callers and tools.
 #[derive(Debug)]
 pub struct Rates {
     calls: Bounded<Key, Gcra>,
 }
 
 impl Rates {
-    /// With room for so many callers and tools.
+    /// Rate limiters for at most `limit` pairs of caller and tool.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { calls: Bounded::new(limit) }
     }
 
-    /// Counts a call; `Err` with how long to wait if it is one too many. With no room to count it
-    /// is one too many as well.
+    /// Counts a call. A call is refused too if there is no room for its counter.
     ///
     /// # Errors
-    /// How long to wait.
+    /// How long to wait, if the rate is exceeded.
     pub fn take(&self, key: Key, rate: Rate, now: Instant) -> Result<(), Duration> {
         let pace = Pace::new(rate.count, rate.per, rate.count);
         if self.calls.insert(key.clone(), Gcra::new()).is_err() {
@@ -41,7 +40,7 @@ impl Rates {
         taken
     }
 
-    /// Forgets those who have been even for a while.
+    /// Removes the counters that have recovered fully.
     pub fn sweep(&self, now: Instant) {
         self.calls.retain(|_, calls| !calls.is_even(now));
     }

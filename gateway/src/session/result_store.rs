@@ -1,8 +1,8 @@
-//! Results that are too long for an answer, kept for the caller who got them (control C14).
+//! Stores results that are too long for one response, for the caller that received them (control C14).
 //!
-//! In memory, so many bytes of one caller and of all; the oldest of a caller make room for new ones.
-//! Nobody else can read them, and after a while nobody can. The call a result came of is kept with it, so
-//! that it is decided about again whenever it is read.
+//! Results are kept in memory for a limited time, with a limit in bytes for each caller and for all; the oldest
+//! results of a caller make room for its new ones. No other caller can read them. A result is stored with its call,
+//! so that the policy decides again on each read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -15,11 +15,11 @@ use policy::uri::ResourceUri;
 
 use crate::base::random;
 
-/// What the URI of a kept result begins with.
+/// The prefix of the URI of a stored result.
 pub const SCHEME: &str = "portcullis://results/";
 
-/// What stands behind [`SCHEME`] in the URI of a kept result; `None` for every other URI. It is told by the
-/// canonical form: the case of the scheme and the authority makes no difference (RFC 3986, section 6.2.2.1).
+/// The part of a URI after [`SCHEME`]; `None` for any other URI. Compares the canonical form, in which the case of
+/// scheme and authority is ignored (RFC 3986, section 6.2.2.1).
 #[must_use]
 pub fn name_in(uri: &str) -> Option<Box<str>> {
     let uri = ResourceUri::parse(uri).ok()?;
@@ -27,23 +27,23 @@ pub fn name_in(uri: &str) -> Option<Box<str>> {
     head.eq_ignore_ascii_case(SCHEME).then(|| name.into())
 }
 
-/// A result, and whose it is.
+/// A stored result and its call.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// The result as it may be shown, as JSON: nothing of what it came in.
+    /// The result as JSON, in the form in which it may be shown, detached from the message it arrived in.
     pub result: Bytes,
-    /// The call it came of.
+    /// The call that produced it.
     pub call: Use,
-    /// How many bytes of a body that call holds.
+    /// The number of bytes of a request body that the call keeps in memory.
     pub held: usize,
-    /// The digest of the rules it was let out under.
+    /// The digest of the rules under which it was released.
     pub rules: Option<[u8; 32]>,
 }
 
 #[derive(Debug)]
 struct Entry {
     name: [u8; 16],
-    /// Whose it is, with the credential it came with, and on which route.
+    /// The key of the principal, which includes its client and key.
     key: Box<str>,
     route: Box<str>,
     kept: Kept,
@@ -53,18 +53,18 @@ struct Entry {
 #[derive(Debug, Default)]
 struct All {
     bytes: usize,
-    /// By caller, whatever its credential and its route.
+    /// By the id of the principal, for all its clients, keys and routes.
     callers: BTreeMap<Box<str>, VecDeque<Entry>>,
 }
 
-/// The results that are kept.
+/// The store of results.
 #[derive(Debug)]
 pub struct Results {
     most: usize,
-    /// Of one caller.
+    /// The maximum number of bytes of one caller.
     each: usize,
     time: Duration,
-    // No hot path: most results are short.
+    // Not on a hot path: most results are short.
     all: Mutex<All>,
 }
 
@@ -75,19 +75,19 @@ impl Entry {
 }
 
 impl Results {
-    /// None yet: so many bytes of all callers and of one, each for so long.
+    /// An empty store for `most` bytes in total and `each` bytes of one caller, which keeps a result for `time`.
     #[must_use]
     pub fn new(most: usize, each: usize, time: Duration) -> Self {
         Self { most, each, time, all: Mutex::default() }
     }
 
-    /// For how long.
+    /// How long a result is kept.
     #[must_use]
     pub const fn time(&self) -> Duration {
         self.time
     }
 
-    /// Keeps a result for a caller on a route: under which URI. `None` if there is no room.
+    /// Stores a result for a caller on a route and returns its URI; `None` if there is no room.
     #[must_use]
     pub fn keep(
         &self,
@@ -125,7 +125,7 @@ impl Results {
         fits.then(|| format!("{SCHEME}{}", crate::base::hex::encode(&name)))
     }
 
-    /// The result under a URI, if it is one of this caller's on this route.
+    /// The result with this URI, if it belongs to this caller on this route.
     #[must_use]
     pub fn find(&self, caller: &Principal, route: &str, uri: &str, now: Instant) -> Option<Kept> {
         let name = crate::base::hex::decode(&name_in(uri)?)?;
@@ -140,7 +140,7 @@ impl Results {
         own.iter().find(is).map(|entry| entry.kept.clone())
     }
 
-    /// Drops what nobody can read any more.
+    /// Removes the results that have expired.
     pub fn sweep(&self, now: Instant) {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).drop_until(now);
     }

@@ -1,9 +1,7 @@
-//! What is remembered of a legacy session while it is in use: its streams, the questions its client
-//! has not answered yet, and what it wants to be told.
+//! The state of legacy sessions in use: streams, requests that the client has not answered, and subscriptions.
 //!
-//! All of it can be lost without harm to anything but the convenience of one client: a session whose
-//! conversation is gone goes on with a new one. It is kept in memory; a store that replicas share
-//! would take the place of [`Conversations`] and [`Replay`].
+//! Losing it harms only the convenience of one client, because a session without state continues with a new one. It
+//! is kept in memory; a store shared by replicas would replace [`Conversations`] and [`Replay`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -29,79 +27,81 @@ use crate::session::SessionKey;
 use crate::stream::budget::{Budget, Room};
 use crate::stream::replay::Replay;
 
-/// Most resources a session can subscribe to.
+/// The maximum number of resources a session may subscribe to.
 const SUBSCRIPTIONS: usize = 256;
-/// How long a stream is kept that was sent to its end.
+/// How long a stream is kept after it was sent completely.
 const STRETCH: Duration = Duration::from_secs(30);
-/// Most questions that wait for one client.
+/// The maximum number of requests that wait for one client.
 const QUESTIONS: usize = 64;
-/// After how long a client that lost its connection is to come back.
+/// How long a client that lost its connection waits before it reconnects (SSE `retry`).
 pub const RETRY: Duration = Duration::from_millis(500);
 
-/// The call that an answer is to, and how its client is told that it was revoked.
+/// The call that a stream answers, with the data needed to revoke the answer and record that.
 #[derive(Clone, Debug)]
 pub struct About {
-    /// Who has called.
+    /// The principal that made the call.
     pub caller: Arc<Principal>,
-    /// On which route.
+    /// The route of the call.
     pub route: Arc<str>,
-    /// Which server it is of.
+    /// The upstream server that was called.
     pub server: ServerName,
-    /// What was used.
+    /// The kind of definition that was used.
     pub kind: Kind,
-    /// Its name, as its server knows it.
+    /// Its name at the upstream server.
     pub name: Box<str>,
-    /// Under which id the client waits for the response.
+    /// The JSON-RPC id under which the client awaits the response.
     pub id: Id,
-    /// In which revision.
+    /// The protocol revision of the client.
     pub version: Version,
-    /// The method, as it is on record.
+    /// The method as recorded in the audit record.
     pub method: Option<Box<str>>,
-    /// What was asked for, as it is on record.
+    /// The kind and name that the client requested, as recorded in the audit record.
     pub asked: Option<(Kind, Box<str>)>,
-    /// The trace that it belongs to.
+    /// The trace context of the call.
     pub trace: Option<Trace>,
-    /// What its record says.
+    /// Whether the audit record says that the client was answered.
     pub receipt: Arc<Receipt>,
 }
 
-/// Whether the record of a call says that its client was answered. It is shared by those who close the record and those
-/// who cut the answer off, so that one of them records that it was not handed on.
+/// Whether the audit record of a call says that its client was answered. Shared by the code that closes the record
+/// and the code that cuts the answer off, so that exactly one of them records a cut-off.
 #[derive(Debug, Default)]
 pub struct Receipt(AtomicU8);
 
 impl Receipt {
-    /// Nothing has happened yet.
+    /// Neither of the two has happened.
     const OPEN: u8 = 0;
-    /// The record says that the client was answered.
+    /// The audit record says that the client was answered.
     const ANSWERED: u8 = 1;
     /// The answer was cut off.
     const CUT: u8 = 2;
 
-    /// The record is about to say that the client was answered. `false` when the answer was cut off before.
+    /// Called before the audit record says that the client was answered. Returns `false` if the answer was cut off
+    /// before.
     #[must_use]
     pub fn answer(&self) -> bool {
         let (open, answered) = (Self::OPEN, Self::ANSWERED);
         self.0.compare_exchange(open, answered, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Whether the client was answered, or the answer was cut off.
+    /// Whether the client was answered or the answer was cut off.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0.load(Ordering::Acquire) != Self::OPEN
     }
 
-    /// The answer is cut off; whether the record says that the client was answered, which is told once.
+    /// Marks the answer as cut off. Returns `true` if the audit record says that the client was answered; only the
+    /// first call can.
     #[must_use]
     pub fn cut(&self) -> bool {
         self.0.swap(Self::CUT, Ordering::AcqRel) == Self::ANSWERED
     }
 }
 
-/// The conversations of sessions in use.
+/// The states of all sessions in use.
 #[derive(Debug)]
 pub struct Conversations {
-    /// Each holds a share, so there is room for all that have one.
+    /// Each entry holds a share, so the table has room for every holder of one.
     table: Bounded<SessionKey, Arc<Conversation>>,
     shares: Arc<Shares<Holder>>,
     budget: Arc<Budget>,
@@ -109,8 +109,8 @@ pub struct Conversations {
     clock: Arc<dyn Clock>,
 }
 
-/// The place of a session among the conversations: taken before anything is done for which the session
-/// may need one, so that nothing is refused after it was done.
+/// The right of a session to an entry among the conversations. Taken before any work that may need the entry, so that
+/// nothing is refused after it was done.
 #[derive(Debug)]
 pub struct Seat {
     key: SessionKey,
@@ -119,37 +119,36 @@ pub struct Seat {
 
 #[derive(Debug)]
 enum Seated {
-    /// It has a conversation.
+    /// The session has an entry.
     Kept(Arc<Conversation>),
-    /// It may have one.
+    /// The session may add an entry, with this share.
     Free(Share<Holder>, Holder),
 }
 
-/// The resources that a session subscribes to, by the place of their server, with the share that each takes.
+/// The resources that a session subscribes to, by server index and URI, with the share that each takes.
 type Watched = BTreeMap<(usize, Box<str>), Share<Holder>>;
 
-/// What is remembered of one session.
+/// The state of one session.
 #[derive(Debug)]
 pub struct Conversation {
     budget: Arc<Budget>,
-    /// Whose it is, and the share it takes.
+    /// The holder of the session's share.
     holder: Holder,
     _share: Share<Holder>,
     streams: Mutex<Streams>,
     questions: Mutex<BTreeMap<i64, oneshot::Sender<Outcome>>>,
     next: AtomicI64,
-    /// The resources it subscribes to, by the place of their server, each with the bytes that it takes of the
-    /// share of its caller.
+    /// Subscribed resources by server index, each with the bytes that it takes of the caller's share.
     watched: Mutex<Watched>,
-    /// Tells whoever listens for the session that it wants to hear something else now.
+    /// Notifies the listeners of the session that its subscriptions have changed.
     rewatch: Notify,
-    /// Counts what it has wanted to hear.
+    /// The version of the subscriptions, which grows with each change.
     wanted: AtomicU64,
-    /// What of that is listened for already, by the place of the server.
+    /// By server index, the version of the subscriptions that is in effect at the server.
     listened: watch::Sender<BTreeMap<usize, u64>>,
-    /// The least severe log message it wants, as JSON.
+    /// The least severe log level that the client wants, as JSON.
     level: Mutex<Option<Box<str>>>,
-    /// The session has ended.
+    /// Cancelled when the session has ended.
     over: CancellationToken,
     limits: Limits,
 }
@@ -157,7 +156,7 @@ pub struct Conversation {
 #[derive(Debug, Default)]
 struct Streams {
     all: BTreeMap<u64, Kept>,
-    /// The one that carries what belongs to no call.
+    /// The stream for messages that belong to no call.
     standing: Option<Arc<Replay>>,
     used: Option<Instant>,
 }
@@ -165,13 +164,13 @@ struct Streams {
 #[derive(Debug)]
 struct Kept {
     stream: Arc<Replay>,
-    /// The call it is for, if it is for one.
+    /// The call it answers; `None` for a stream that answers none.
     about: Option<Arc<About>>,
     since: Instant,
 }
 
 impl Conversations {
-    /// None yet. What waits on their streams takes of `ceiling` as well.
+    /// An empty table. Buffered events of its streams count against `ceiling` too.
     #[must_use]
     pub fn new(limits: Limits, ceiling: &Arc<Ceiling>, clock: Arc<dyn Clock>) -> Self {
         let table = Bounded::new(limits.sessions);
@@ -181,21 +180,21 @@ impl Conversations {
         Self { table, shares, budget, limits, clock }
     }
 
-    /// What one stream of `holder` may keep.
+    /// The buffer limits for one stream of `holder`.
     #[must_use]
     pub fn room(&self, holder: &Holder) -> Room {
         room(&self.limits, &self.budget, holder)
     }
 
-    /// The conversation of a session, if there is one.
+    /// The state of a session, if there is any.
     pub fn find(&self, key: SessionKey) -> Option<Arc<Conversation>> {
         self.table.get(&key)
     }
 
-    /// A place for the conversation of a session of `holder`.
+    /// Reserves an entry for a session of `holder`.
     ///
     /// # Errors
-    /// When there are too many, in all or of this holder.
+    /// If there are too many, in total or of this holder.
     pub fn seat(&self, key: SessionKey, holder: &Holder) -> Result<Seat, NoShare> {
         if let Some(kept) = self.table.get(&key) {
             return Ok(Seat { key, taken: Seated::Kept(kept) });
@@ -204,7 +203,7 @@ impl Conversations {
         Ok(Seat { key, taken: Seated::Free(share, holder.clone()) })
     }
 
-    /// The conversation of the session whose place this is.
+    /// The state of the session that holds `seat`, added if there is none.
     pub fn enter(&self, seat: Seat) -> Arc<Conversation> {
         let now = self.clock.instant();
         let conversation = match seat.taken {
@@ -213,7 +212,7 @@ impl Conversations {
                 let budget = Arc::clone(&self.budget);
                 let new = Arc::new(Conversation::new(self.limits, budget, (share, holder)));
                 match self.table.insert(seat.key, Arc::clone(&new)) {
-                    // Another request of the session was earlier.
+                    // A concurrent request of the session was faster.
                     Ok(Some(_)) => self.table.get(&seat.key).unwrap_or(new),
                     Ok(None) | Err(_) => new,
                 }
@@ -223,14 +222,14 @@ impl Conversations {
         conversation
     }
 
-    /// Forgets a session that has ended.
+    /// Removes the state of a session that has ended.
     pub fn end(&self, key: SessionKey) {
         if let Some(conversation) = self.table.remove(&key) {
             conversation.end();
         }
     }
 
-    /// The streams that are kept of calls that have been answered, of those which `is` names.
+    /// The kept streams of completed and recorded calls that `is` selects.
     pub fn answered(&self, is: impl Fn(&About) -> bool) -> Vec<(Arc<Replay>, Arc<About>)> {
         let mut found = Vec::new();
         self.table.retain(|_, conversation| {
@@ -247,7 +246,7 @@ impl Conversations {
         found
     }
 
-    /// Forgets conversations that nobody has used for a while, and streams nobody came back for.
+    /// Removes states that were not used for a while, and streams to which no client has returned.
     pub fn sweep(&self) {
         let (now, age) = (self.clock.instant(), self.limits.replay_time);
         self.table.retain(|_, conversation| {
@@ -264,21 +263,21 @@ impl Conversations {
     }
 }
 
-/// What one stream of `holder` may keep.
+/// The buffer limits for one stream of `holder`.
 fn room(limits: &Limits, all: &Arc<Budget>, holder: &Holder) -> Room {
     let (events, bytes) = (limits.replay_events, limits.replay_bytes);
     Room { events, bytes, all: Arc::clone(all), holder: holder.clone() }
 }
 
 impl Streams {
-    /// Drops the streams that have ended and that nobody came back for.
+    /// Removes ended streams to which no client has returned within `age`.
     fn prune(&mut self, now: Instant, age: Duration) {
         self.all.retain(|_, kept| {
             let wanted = kept.stream.is_attached() || !kept.stream.is_over();
             if wanted {
                 kept.since = now;
             }
-            // What was sent to its end is wanted again only by who lost it on the last stretch.
+            // A stream that was sent completely is needed only by a client that lost the last part of it.
             let age = if kept.stream.is_read() { age.min(STRETCH) } else { age };
             wanted || now.saturating_duration_since(kept.since) < age
         });
@@ -305,7 +304,7 @@ impl Conversation {
     }
 
     fn streams(&self) -> MutexGuard<'_, Streams> {
-        // No operation on any of these leaves them half changed.
+        // No operation on any of the locked fields leaves them half changed.
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -322,7 +321,7 @@ impl Conversation {
         self.over.cancelled().await;
     }
 
-    /// A new stream, for a call or, without one, to stand; `None` when there are too many.
+    /// Adds a stream for a call or, without one, for messages that belong to no call; `None` if there are too many.
     #[must_use]
     pub fn stream(&self, about: Option<Arc<About>>, now: Instant) -> Option<Arc<Replay>> {
         let id = u64::from_be_bytes(random::bytes().ok()?);
@@ -333,7 +332,7 @@ impl Conversation {
         let mut streams = self.streams();
         streams.prune(now, self.limits.replay_time);
         if streams.all.len() >= self.limits.streams {
-            // What has ended and was read to its end is the first to go.
+            // The stream that ended first makes room.
             let done = streams
                 .all
                 .iter()
@@ -358,13 +357,13 @@ impl Conversation {
         busy.count() < self.limits.streams && self.budget.has_room(&self.holder)
     }
 
-    /// The stream with this id, if it is still kept, and the call it is for, if it is for one.
+    /// The stream with this id, if it is still kept, and the call it answers, if any.
     #[must_use]
     pub fn find(&self, id: u64) -> Option<(Arc<Replay>, Option<Arc<About>>)> {
         self.streams().all.get(&id).map(|kept| (Arc::clone(&kept.stream), kept.about.clone()))
     }
 
-    /// A question to the client: its id, and where the answer comes; `None` when too many wait.
+    /// Registers a request to the client: its id, and the receiver of the response; `None` if too many wait.
     #[must_use]
     pub fn ask(&self) -> Option<(Id, oneshot::Receiver<Outcome>)> {
         let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -378,29 +377,29 @@ impl Conversation {
         Some((Id::Number(id), receiver))
     }
 
-    /// The client's answer; what was not asked is passed over.
+    /// Delivers the client's response to a request. Ignores a response to an unknown request.
     pub fn answer(&self, id: &Id, outcome: Outcome) {
         let Id::Number(id) = id else { return };
         let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(waiting) = questions.remove(id) {
-            // Whoever asked may have given up.
+            // The receiver may be gone.
             drop(waiting.send(outcome));
         }
     }
 
-    /// The least severe log message the client wants, as JSON.
+    /// The least severe log level that the client wants, as JSON.
     #[must_use]
     pub fn level(&self) -> Option<Box<str>> {
         self.level.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets it.
+    /// Sets the least severe log level that the client wants, as JSON.
     pub fn set_level(&self, level: Box<str>) {
         *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
     }
 
-    /// Subscribes to a resource of the server at `place`, with the share of its bytes, or with none no longer;
-    /// says whether there was room.
+    /// Subscribes to a resource of the server with the index `place`, with the share for its bytes; `None`
+    /// unsubscribes. Returns whether there was room.
     #[must_use]
     pub fn watch(&self, place: usize, uri: &str, wanted: Option<Share<Holder>>) -> bool {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -418,14 +417,14 @@ impl Conversation {
         true
     }
 
-    /// What is wanted now; whoever listens says so when it is listened for.
+    /// The current version of the subscriptions, to be reported to `listened()` once it is in effect.
     #[must_use]
     pub fn wanted(&self) -> u64 {
         self.wanted.load(Ordering::Acquire)
     }
 
-    /// What was `wanted` is listened for at the server at `place`; with `None` nobody listens there
-    /// any more.
+    /// Notes that the version `wanted` of the subscriptions is in effect at the server with the index `place`; `None`
+    /// notes that nothing listens to that server any more.
     pub fn listened(&self, place: usize, wanted: Option<u64>) {
         self.listened.send_modify(|listened| match wanted {
             Some(wanted) => drop(listened.insert(place, wanted)),
@@ -433,26 +432,26 @@ impl Conversation {
         });
     }
 
-    /// Resolves when what is wanted now is listened for at the server at `place`, or nobody listens
-    /// there.
+    /// Resolves when the current subscriptions are in effect at the server with the index `place`, or nothing listens
+    /// to that server.
     pub async fn settled(&self, place: usize) {
         let wanted = self.wanted();
         let mut listened = self.listened.subscribe();
         let settled = |listened: &BTreeMap<usize, u64>| {
             listened.get(&place).is_none_or(|listened| *listened >= wanted)
         };
-        // The sender lives as long as this.
+        // Cannot fail: the sender lives as long as `self`.
         drop(listened.wait_for(settled).await);
     }
 
-    /// The resources it subscribes to at the server at `place`.
+    /// The resources that the session subscribes to at the server with the index `place`.
     #[must_use]
     pub fn watched(&self, place: usize) -> Vec<Box<str>> {
         let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         watched.keys().filter(|(at, _)| *at == place).map(|(_, uri)| uri.clone()).collect()
     }
 
-    /// Resolves when the client subscribes to something else.
+    /// Resolves when the subscriptions change next.
     pub fn rewatched(&self) -> Notified<'_> {
         self.rewatch.notified()
     }

@@ -1,4 +1,5 @@
-//! The answer to a call, step by step.
+//! The answer of an upstream server to a call, read step by step by the exchange: notifications, elicitation and
+//! sampling requests, and the final outcome. Dropping an [`Answer`] that has not ended cancels the call.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,58 +26,59 @@ use crate::mcp::protocol::{Era, method};
 use crate::mcp::wire::{self, Id, Message, Notification, Outcome};
 use crate::session::Leg;
 
-/// How often in a row a lost stream is asked for before it is given up.
+/// How many times in a row a lost stream is resumed before the call fails.
 const ATTEMPTS: u32 = 5;
-/// How often a server may ask in mid-answer whether somebody is there: once in each second, after so many at once.
+/// Rate of pings that a server may send during an answer: one per second, after a burst of 64.
 const PINGS: Pace = Pace::new(1, Duration::from_secs(1), 64);
-/// How long is waited for log lines of a call that has been answered on another connection.
+/// How long the gateway waits for log lines and progress on the session's stream after the response has arrived
+/// elsewhere.
 const TRAILING: Duration = Duration::from_millis(25);
 
-/// The answer to a call, step by step.
+/// The answer to a call, read step by step.
 #[derive(Debug)]
 pub struct Answer {
     pub(super) upstream: Arc<Upstream>,
     pub(super) messages: Option<Messages>,
-    /// There is nothing left to cancel.
+    /// The call needs no cancellation: it has ended, or it was never accepted.
     pub(super) over: bool,
     pub(super) id: i64,
     pub(super) call: Arc<Use>,
     pub(super) manner: Manner,
-    /// For whom it was asked.
+    /// The caller that made the call.
     pub(super) party: Party,
-    /// How it was asked: what a cancellation has to say again.
+    /// The session of the call, which a cancellation has to name.
     pub(super) leg: Option<Leg>,
     pub(super) deadline: Instant,
-    /// The stream was lost: after which event it goes on, and when.
+    /// The stream was lost: the id of its last event, and the time to wait before resuming after it.
     pub(super) lost: Option<(Box<str>, Duration)>,
-    /// Who is told of the answer, while the stream is lost.
+    /// Reports the outcome to the circuit breaker while the stream is lost.
     pub(super) pass: Pass,
-    /// How often in a row it was lost without a message in between.
+    /// How many times in a row the stream was lost without a message in between.
     pub(super) attempts: u32,
-    /// How often the server asked whether somebody is there.
+    /// The rate of the server's pings.
     pub(super) pings: Gcra,
-    /// What the server says elsewhere in the session, and means for this call.
+    /// Messages for this call on the stream of the session.
     pub(super) aside: Option<Ticket>,
-    /// How many of the messages that wait there come before what comes in answer.
+    /// How many of the messages in `aside` precede the next message on the connection of the request.
     pub(super) ahead: usize,
-    /// The server has reported progress in the answer itself.
+    /// The server has sent progress on the connection of the request.
     pub(super) reports: bool,
-    /// The response, while what the server said before it elsewhere was not read, and until when that may still be on its
-    /// way, if it may.
+    /// The response, held back while earlier messages on the session's stream are unread, and until when such
+    /// messages may still arrive, if they may.
     pub(super) last: Option<(Message, Option<Instant>)>,
-    /// What of the server's answer is in memory when it has been read to its end.
+    /// The memory budget of the answer, once it was read to its end.
     pub(super) received: Option<Received>,
-    /// The request, while the headers of its response have not come.
+    /// The request, until the headers of its response arrive.
     pub(super) pending: Option<PendingHeaders>,
-    /// What the server has said elsewhere in the session before the headers of the response.
+    /// A message on the session's stream that arrived before the headers of the response.
     pub(super) interim: Option<Message>,
 }
 
-/// A request that was sent and whose response has no headers yet.
+/// A request that was sent and whose response headers have not arrived.
 pub(super) struct PendingHeaders {
-    /// The lock is never taken: it makes the future one that several threads may refer to.
+    /// Never locked: the mutex makes the future `Sync`.
     response: Mutex<BoxFuture<'static, Result<Incoming, UpstreamError>>>,
-    /// Is told whether the server has answered.
+    /// Reports the outcome to the circuit breaker.
     pass: Pass,
 }
 
@@ -86,48 +88,47 @@ impl fmt::Debug for PendingHeaders {
     }
 }
 
-/// What comes in answer to a request.
+/// The incoming messages that answer a request.
 #[derive(Debug)]
 pub(super) struct Messages {
     pub(super) incoming: Incoming,
-    /// Is told whether the server has answered.
+    /// Reports the outcome to the circuit breaker.
     pub(super) pass: Pass,
 }
 
-/// On which way it comes.
+/// The transport of the incoming messages.
 #[derive(Debug)]
 pub(super) enum Incoming {
-    /// The answer, and what of it has come and was not read yet.
+    /// The HTTP answer, and text of it that has arrived and was not parsed yet.
     Http(Box<HttpAnswer>, Option<Bytes>),
     Channel(ChannelAnswer),
 }
 
-/// A step of an answer.
+/// One step of an answer.
 #[derive(Debug)]
 pub enum Step {
-    /// Something said on the way: progress under our own token, a line of the log, or something
-    /// else.
+    /// A notification before the response: progress under the gateway's own token, a log message or another.
     Told(Notification),
-    /// Something the client has to answer first.
+    /// The server needs input from the client before it goes on.
     Asked(Asked),
-    /// The server closed the connection and goes on later.
+    /// The server closed the connection and goes on after this time.
     Rests(Duration),
-    /// The end.
+    /// The response, which is the last step.
     Final(Outcome),
 }
 
-/// What a client has to answer.
+/// A server's requests for input from the client.
 #[derive(Debug)]
 pub struct Asked {
-    /// The questions; there may be none, when the call is to be made once more.
+    /// The requests. Empty if the server only wants the call to be repeated.
     pub questions: Vec<Question>,
-    /// The whole result of a modern server, which has ended its answer with it; `None` when a
-    /// legacy server waits.
+    /// The whole result of a modern server, which ended its answer; `None` for a legacy server, which waits for a
+    /// reply.
     pub result: Option<Fragment>,
 }
 
 impl Asked {
-    /// What the server wants to be reminded of.
+    /// The server's opaque `requestState`, which is sent back when the call is repeated.
     #[must_use]
     pub fn state(&self) -> Option<Box<str>> {
         let state = self.result.as_ref()?.value().get("requestState")?;
@@ -135,20 +136,20 @@ impl Asked {
     }
 }
 
-/// A question of a server.
+/// An elicitation, sampling or roots request of a server to a client.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// What the server calls it.
+    /// The name by which the server identifies the request.
     pub key: Box<str>,
-    /// The id to answer a legacy server under.
+    /// The JSON-RPC id to reply under; `None` for a modern server.
     pub id: Option<Id>,
-    /// What is asked.
+    /// The MCP method of the request.
     pub method: Box<str>,
-    /// With what.
+    /// The params of the request.
     pub params: Option<Fragment>,
 }
 
-/// Answers the questions of a legacy server that waits.
+/// Sends replies to the requests of a legacy server that waits for them.
 #[derive(Clone, Debug)]
 pub struct Replier {
     upstream: Arc<Upstream>,
@@ -161,7 +162,7 @@ impl Replier {
         Self { upstream, party, leg }
     }
 
-    /// Sends the answer, a whole JSON-RPC response.
+    /// Sends `body`, a complete JSON-RPC response. A failure is logged.
     pub async fn reply(&self, body: Vec<u8>) {
         let speaker = self.party.speaker(self.leg.as_ref());
         let deadline = Instant::now() + self.upstream.limits.answer_time;
@@ -174,7 +175,7 @@ impl Replier {
 }
 
 impl Messages {
-    /// The whole answer as text, where it is one message and not yet read.
+    /// The text of the whole answer, if it is a single JSON message that was not read yet.
     pub(super) async fn text(
         &mut self,
         deadline: Instant,
@@ -192,7 +193,7 @@ impl Messages {
         text
     }
 
-    /// Reads what [`Self::text`] gave.
+    /// Parses the text that [`Self::text`] returned.
     pub(super) async fn read(&mut self, text: Bytes) -> Result<Message, UpstreamError> {
         match &mut self.incoming {
             Incoming::Http(answer, _) => answer.read(text).await,
@@ -200,13 +201,12 @@ impl Messages {
         }
     }
 
-    /// Whether it is a stream of events.
+    /// Whether the answer is an SSE stream.
     pub(super) const fn is_streamed(&self) -> bool {
         matches!(&self.incoming, Incoming::Http(answer, _) if answer.is_streamed())
     }
 
-    /// The next message; `None` when the server closed the connection before the end. May be given
-    /// up and called again.
+    /// The next message; `None` if the server closed the connection before the response. Cancel-safe.
     pub(super) async fn next(
         &mut self,
         deadline: Instant,
@@ -217,7 +217,7 @@ impl Messages {
         next
     }
 
-    /// What of it is in memory, to be kept for as long as what was read is used.
+    /// Takes the memory budget of the answer, to be kept for as long as its content is used.
     pub(super) fn received(&mut self) -> Option<Received> {
         match &mut self.incoming {
             Incoming::Http(answer, _) => Some(answer.received()),
@@ -225,7 +225,7 @@ impl Messages {
         }
     }
 
-    /// Notes that there is no end to it, and says so.
+    /// Reports an answer without a response to the breaker, and returns the error for it.
     pub(super) fn broken_off(&mut self) -> UpstreamError {
         self.pass.refused(&UpstreamError::Incomplete);
         UpstreamError::Incomplete
@@ -238,7 +238,7 @@ impl Incoming {
         deadline: Instant,
         patience: Duration,
     ) -> Result<Option<Message>, UpstreamError> {
-        // A server that always has more to say would never let a timer fire.
+        // A server that sends without pause would never let the timeout below fire.
         if Instant::now() >= deadline {
             return Err(UpstreamError::Timeout(patience));
         }
@@ -262,10 +262,10 @@ impl Incoming {
 }
 
 impl Answer {
-    /// The next step. The server may be silent for `patience`.
+    /// Returns the next step. The server may be silent for `patience`.
     ///
     /// # Errors
-    /// When there is none in time, or it is none: then there is no further step.
+    /// If no valid message arrives in time; there is no further step then.
     pub async fn next(&mut self, patience: Duration) -> Result<Step, UpstreamError> {
         loop {
             if let Some(step) = self.trailing_step().await {
@@ -293,7 +293,7 @@ impl Answer {
                             next
                         }
                         Some(message) = aside(&mut self.aside) => {
-                            // What is said elsewhere in the session is said all the same.
+                            // A message on the session's stream counts as a sign of life too.
                             let next = Ok(Some(message));
                             messages.pass.heard(&next);
                             next
@@ -332,7 +332,8 @@ impl Answer {
         }
     }
 
-    /// Once the response has come: what was said before it on another connection, and then the response; `None` before.
+    /// After the response has arrived: earlier messages on the session's stream, and then the response. `None` before
+    /// that.
     async fn trailing_step(&mut self) -> Option<Result<Step, UpstreamError>> {
         let until = self.last.as_ref().map(|(_, until)| *until)?;
         while let Some(said) = self.said_before() {
@@ -350,8 +351,8 @@ impl Answer {
         Some(self.end(last))
     }
 
-    /// What the server has said elsewhere and comes first, as long as there is any of it. A response there for which there
-    /// is no room is passed over.
+    /// The next message on the session's stream that precedes the connection's own. A response there that found no
+    /// room is skipped.
     fn said_before(&mut self) -> Option<Message> {
         while self.ahead > 0 {
             self.ahead -= 1;
@@ -362,14 +363,14 @@ impl Answer {
         None
     }
 
-    /// Goes on with a call that has waited for its client. What the server has said meanwhile elsewhere comes first: it was
-    /// said before the client's answer, and what the server says after that can bring the call to its end.
+    /// Resumes a call that waited for its client. Messages that arrived on the session's stream meanwhile come first,
+    /// because the server sent them before the client's answer, and messages after that answer can end the call.
     pub fn resume(&mut self) {
         self.renew();
         self.ahead = self.aside.as_ref().map_or(0, Ticket::waiting);
     }
 
-    /// Answers a ping beside the answer: a server that does not take the reply does not delay what comes next.
+    /// Replies to a ping in the background, so a server that does not take the reply does not delay the next message.
     fn reply_to_ping(&mut self, ping: &wire::Request) -> Result<(), UpstreamError> {
         if self.pings.take(PINGS, Instant::now().into_std()).is_err() {
             let error = UpstreamError::Protocol("the server sends too many pings");
@@ -381,8 +382,8 @@ impl Answer {
         Ok(())
     }
 
-    /// Sends the request, and waits for the headers of the response or, where the server may say something about the
-    /// call on another connection of its session, for the first such message. Not noted: see [`Upstream::noted`].
+    /// Sends the request. Waits for the headers of the response or, where the server may send messages of the call on
+    /// the session's stream, for the first such message. The result is not passed through [`Upstream::noted`].
     pub(super) async fn start(&mut self) -> Result<(), UpstreamError> {
         let speaker = self.party.speaker(self.leg.as_ref());
         let outgoing = request::call(self.id, &self.call, &self.manner, speaker);
@@ -399,7 +400,7 @@ impl Answer {
         started
     }
 
-    /// The same for a request whose headers are waited for beside what the server says elsewhere.
+    /// Like [`Self::start`], while messages on the session's stream are read at the same time.
     async fn start_pending(&mut self, pass: Pass) -> Result<(), UpstreamError> {
         let (upstream, id) = (Arc::clone(&self.upstream), self.id);
         let (call, manner) = (Arc::clone(&self.call), self.manner.clone());
@@ -413,8 +414,8 @@ impl Answer {
         Ok(())
     }
 
-    /// What the server says elsewhere before the headers of the response; `None` once these have come. The server
-    /// may be silent for `patience`. May be given up and called again.
+    /// A message on the session's stream that arrives before the headers of the response; `None` once these have
+    /// arrived. The server may be silent for `patience`. Cancel-safe.
     async fn interim_message(
         &mut self,
         patience: Duration,
@@ -430,13 +431,13 @@ impl Answer {
             self.over = is_final(&next);
         }
         if matches!(next, Err(UpstreamError::SessionGone)) && self.party.leg.is_none() {
-            // The next call gets a new session. This one is not made again: the server has spoken about it.
+            // The next call gets a new session. This call is not repeated: the server has begun to process it.
             self.upstream.lost(&self.party, self.leg.as_ref());
         }
         self.upstream.noted(next)
     }
 
-    /// Waits for the headers of the response, which is `None`, or for what the server says elsewhere before them.
+    /// Waits for the headers of the response (`None`) or for an earlier message on the session's stream.
     async fn headers_or_message(
         &mut self,
         patience: Duration,
@@ -462,15 +463,16 @@ impl Answer {
         Ok(None)
     }
 
-    /// Whether what the server said elsewhere before the response may still be on its way.
+    /// Whether messages on the session's stream that the server sent before the response may still arrive.
     fn trails(&self) -> bool {
         let Some(aside) = &self.aside else { return false };
-        // A client with a session of its own has the log of it on its own stream.
+        // A client with a session of its own gets log messages on its own stream.
         let logs = self.manner.level.is_some() && self.party.leg.is_none();
         logs || self.manner.progress && !self.reports && aside.may_trail()
     }
 
-    /// Gives progress that names another request of the session to that one; whether there is one, and it had room.
+    /// Forwards progress that names another request of the session to that request. Returns whether there is such a
+    /// request and it had room.
     #[must_use]
     pub fn passes_on(&self, told: &Notification) -> bool {
         if !matches!(Named::of(told), Named::Request(id) if id != self.id) {
@@ -480,16 +482,17 @@ impl Answer {
         self.upstream.progress_elsewhere(self, told)
     }
 
-    /// What the answer takes until a client has read so many bytes of it; `None` of one that has not come yet.
+    /// Takes the memory budget of the answer, to be held until a client has read `bytes` of it; `None` before the
+    /// answer has arrived.
     pub fn unsent(&mut self, bytes: usize) -> Option<Received> {
         self.received.take().map(|received| received.unsent(bytes))
     }
 
-    /// The response has come.
+    /// Turns the response into the last step.
     fn end(&mut self, message: Message) -> Result<Step, UpstreamError> {
         let outcome = self.upstream.outcome(message, self.id);
         self.over = true;
-        // What is said elsewhere from now on belongs to those that go on.
+        // Later messages on the session's stream belong to other calls.
         self.received = self.aside.take().and_then(|mut aside| aside.received());
         if let Some(mut messages) = self.messages.take() {
             self.received = self.received.take().or_else(|| messages.received());
@@ -504,14 +507,14 @@ impl Answer {
         }
     }
 
-    /// SPEC 2026-07-28 basic/patterns/mrtr#supported-requests
+    /// Whether the result asks the client for input: SPEC 2026-07-28 basic/patterns/mrtr#supported-requests.
     fn is_asking(&self, result: &Fragment) -> bool {
         let kind = result.value().get("resultType").and_then(Value::as_str);
         matches!(self.call.verb, Verb::Call | Verb::Get | Verb::Read)
             && kind.as_deref() == Some("input_required")
     }
 
-    /// The connection is closed and the end has not come: a legacy server may go on later.
+    /// Handles a connection that closed before the response: a legacy server may resume its stream.
     fn lose(&mut self) -> Result<Step, UpstreamError> {
         let legacy = self.era() == Era::Legacy;
         let Some(mut messages) = self.messages.take() else {
@@ -531,7 +534,7 @@ impl Answer {
         Ok(Step::Rests(rests))
     }
 
-    /// Goes on with a lost stream.
+    /// Resumes a lost stream after its last event.
     ///
     /// SPEC 2025-11-25 basic/transports#resumability-and-redelivery
     async fn find(&mut self) -> Result<(), UpstreamError> {
@@ -553,18 +556,18 @@ impl Answer {
         Ok(())
     }
 
-    /// Answers the questions of a legacy server, also while the next step is waited for.
+    /// A handle to reply to the requests of a legacy server, usable while the next step is awaited.
     #[must_use]
     pub fn replier(&self) -> Replier {
         Replier::new(Arc::clone(&self.upstream), self.party.clone(), self.leg.clone())
     }
 
-    /// Makes the call once more, with the client's answers to what a modern server asked.
+    /// Repeats the call with the client's input that a modern server requested.
     ///
     /// SPEC 2026-07-28 basic/patterns/mrtr#basic-workflow
     ///
     /// # Errors
-    /// When the server does not begin to answer.
+    /// If the server does not begin to answer.
     pub async fn again(
         &mut self,
         inputs: Option<Fragment>,
@@ -590,13 +593,13 @@ impl Answer {
         self.leg.as_ref().map_or(Era::Modern, |leg| leg.version.era())
     }
 
-    /// Starts the time anew that the whole answer may take.
+    /// Restarts the time limit of the whole answer.
     pub fn renew(&mut self) {
         self.deadline = Instant::now() + self.manner.patience(self.upstream.limits.total_time);
     }
 
-    /// Drops the arguments of the call and the client's answers. A legacy server has them and is not sent them again:
-    /// it waits for an answer to its question.
+    /// Drops the arguments of the call and the client's input to free their memory. A legacy server has them already
+    /// and is not sent them again.
     pub fn forget_sent(&mut self) {
         let call = &self.call;
         let (server, verb, name) = (call.server.clone(), call.verb, call.name.clone());
@@ -606,36 +609,36 @@ impl Answer {
         self.manner.share = None;
     }
 
-    /// Counts what is sent from now on as a part of the body of this request.
+    /// Counts further request bytes against `share`.
     pub fn takes_of(&mut self, share: Option<Arc<Share<Holder>>>) {
         self.manner.share = share;
     }
 
-    /// Puts back the call with its arguments: the result is judged by them.
+    /// Restores the call with its arguments, against which the result is judged.
     pub fn remember_sent(&mut self, call: Use) {
         self.call = Arc::new(call);
     }
 
-    /// The call.
+    /// The call that is answered.
     #[must_use]
     pub fn call(&self) -> &Use {
         &self.call
     }
 
-    /// What was asked.
+    /// The kind of request.
     #[must_use]
     pub fn verb(&self) -> Verb {
         self.call.verb
     }
 }
 
-/// Whether there is nothing left to cancel at the server after this: a request that took too long may be under way.
+/// Whether `result` leaves nothing to cancel at the server. A request that timed out may still be in progress there.
 fn is_final<T>(result: &Result<T, UpstreamError>) -> bool {
     matches!(result, Err(error) if !matches!(error, UpstreamError::Timeout(_)))
 }
 
-/// What the server says elsewhere; for ever nothing where there is no such place. A response there for which there is no
-/// room is passed over: it belongs on the connection of the request.
+/// The next message on the session's stream; pending forever without a `ticket`. A response there that found no room
+/// yields `None`, because the response belongs on the connection of the request.
 async fn aside(ticket: &mut Option<Ticket>) -> Option<Message> {
     match ticket {
         Some(ticket) => ticket.next().await?.ok(),
@@ -643,7 +646,7 @@ async fn aside(ticket: &mut Option<Ticket>) -> Option<Message> {
     }
 }
 
-/// The questions in a result.
+/// Parses the requests for input in a result.
 fn questions(result: &Fragment) -> Result<Vec<Question>, UpstreamError> {
     let value = result.value();
     let wrong = |what| Err(UpstreamError::Protocol(what));
@@ -672,8 +675,8 @@ fn questions(result: &Fragment) -> Result<Vec<Question>, UpstreamError> {
     Ok(questions)
 }
 
-/// Whether a notification that came in answer to the request `id`, or was given to it, is progress of it: one
-/// without a token is.
+/// Whether a notification that arrived in answer to the request `id`, or was delivered to it, is progress of that
+/// request. One without a token is.
 #[must_use]
 pub fn is_progress(told: &Notification, id: i64) -> bool {
     let named = || match Named::of(told) {
@@ -685,8 +688,8 @@ pub fn is_progress(told: &Notification, id: i64) -> bool {
 }
 
 impl Drop for Answer {
-    /// An answer that is no longer wanted is cancelled: a modern server over HTTP sees the
-    /// connection close, every other is told.
+    /// Cancels a call whose answer is no longer wanted. A modern server over HTTP sees the connection close; any
+    /// other server is sent a cancellation.
     fn drop(&mut self) {
         if self.over {
             return;

@@ -1,12 +1,12 @@
-//! A server that keeps failing is left alone for a while, so that it can recover and nobody waits for
-//! it (control C16, threat ASI08).
+//! Circuit breaker of an upstream server: a server that keeps failing gets no requests for a while, so that it can
+//! recover and callers do not wait for it (control C16, threat ASI08).
 //!
-//! After so many failures in a row the circuit opens: nothing is asked of the server. After a pause one
-//! request goes and sees; an answer closes the circuit, a failure is followed by another pause. Off
-//! unless configured: whoever can make a server fail can keep others from it.
+//! After a configured number of failures in a row the circuit opens, and requests fail at once. After a pause one
+//! request probes the server: an answer closes the circuit, a failure starts another pause. Off unless configured,
+//! because a caller that can make a server fail could deny it to others.
 //!
-//! Whoever asks holds a [`Pass`], which is told once what became of the request. One that is dropped
-//! untold makes room for the next, so nobody can keep others from going by giving up.
+//! A request holds a [`Pass`], to which its outcome is reported once. A pass that is dropped without an outcome frees
+//! the probe slot, so a caller cannot keep the circuit open by giving up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -21,37 +21,37 @@ use crate::mcp::wire::Message;
 use crate::metrics::OfServer;
 use crate::net::connection::LinkError;
 
-/// How far a server is trusted to answer.
+/// The circuit breaker of one server.
 #[derive(Debug)]
 pub(super) struct Breaker {
     bounds: CircuitBreaker,
     born: Instant,
-    /// Failures in a row.
+    /// Number of failures in a row.
     failures: AtomicU32,
-    /// Until when nobody may go, in microseconds after [`Self::born`]; zero while the circuit is closed.
+    /// When the pause ends, in microseconds after [`Self::born`]; zero while the circuit is closed.
     until: Arc<AtomicU64>,
     counts: Arc<OfServer>,
 }
 
-/// One request, and what became of it.
+/// Permission to send one request, and the handle to report its outcome.
 #[derive(Debug, Default)]
 pub(super) struct Pass {
-    /// Nobody, where nobody wants to know, or knows already.
+    /// `None` without a configured breaker, and after the outcome was reported.
     breaker: Option<Arc<Breaker>>,
-    /// Until when others wait for it, if it goes to see.
+    /// If this request is the probe: the end of the pause during which other requests fail.
     slot: Option<u64>,
-    /// To be silent is an answer to what is asked.
+    /// A timeout is no failure, because the server may legitimately leave the request unanswered.
     excused: bool,
 }
 
-/// What an error says of a server.
+/// What an error says about the health of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
-    /// It has failed.
+    /// The server itself has failed.
     Failed,
-    /// It is there.
+    /// The server is alive.
     Answered,
-    /// Nothing: it was not asked.
+    /// Nothing: the server was not asked.
     Nothing,
 }
 
@@ -60,24 +60,25 @@ impl Breaker {
         Self { bounds, born: now, failures: AtomicU32::new(0), until: Arc::default(), counts }
     }
 
-    /// Until when nobody may go, for whoever shows it; zero while the circuit is closed.
+    /// When the pause ends, for the metrics: the value of the field `until`, shared.
     pub(super) fn until(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.until)
     }
 
-    /// Whether somebody may ask at `now`, who has something to do first.
+    /// Checks that the circuit lets a request through at `now`, without taking the probe slot. For callers that have
+    /// other work to do before they send.
     ///
     /// # Errors
-    /// [`UpstreamError::Open`] while the circuit is, with the time until it is worth another try.
+    /// [`UpstreamError::Open`] during a pause, with the time that is left of it.
     pub(super) fn look(&self, now: Instant) -> Result<(), UpstreamError> {
         let left = self.until.load(Ordering::Acquire).saturating_sub(self.micros(now));
         if left > 0 { Err(UpstreamError::Open(Duration::from_micros(left))) } else { Ok(()) }
     }
 
-    /// Lets somebody ask at `now`.
+    /// Admits a request at `now`, as the probe if a pause has ended.
     ///
     /// # Errors
-    /// As [`Self::look`], and where somebody else has just gone.
+    /// Those of [`Self::look`], and [`UpstreamError::Open`] if another request has just become the probe.
     pub(super) fn admit(self: &Arc<Self>, now: Instant) -> Result<Pass, UpstreamError> {
         let until = self.until.load(Ordering::Acquire);
         let pass = |slot| Pass { breaker: Some(Arc::clone(self)), slot, excused: false };
@@ -85,7 +86,7 @@ impl Breaker {
             return Ok(pass(None));
         }
         self.look(now)?;
-        // One goes and sees. The others wait for it; for another, if it stays away for so long.
+        // This request is the probe. Others fail until it ends, or until a pause has passed without an outcome.
         let slot = self.pause(now);
         match self.until.compare_exchange(until, slot, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(pass(Some(slot))),
@@ -93,7 +94,7 @@ impl Breaker {
         }
     }
 
-    /// The server has failed whoever had this slot, if it had one.
+    /// Records a failure of the request that held `slot`, if it was the probe.
     fn failed(&self, slot: Option<u64>, now: Instant) {
         let next = self.pause(now);
         let pause = |before| {
@@ -102,8 +103,8 @@ impl Breaker {
         let more = |failures: u32| Some(failures.saturating_add(1));
         let before = self.failures.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         let failures = before.unwrap_or_else(|same| same).saturating_add(1);
-        // Whoever went to see is waited for no longer. Those that were on their way when it opened do
-        // not keep it open.
+        // A failed probe starts the next pause. Requests that were in flight when the circuit opened do not extend
+        // it.
         let seen = slot.is_some_and(pause);
         if !seen && failures >= self.bounds.failures.get() && pause(0) {
             self.counts.opened();
@@ -112,9 +113,9 @@ impl Breaker {
         }
     }
 
-    /// The server has answered whoever had this slot, if it had one.
+    /// Records an answer to the request that held `slot`, if it was the probe.
     fn answered(&self, slot: Option<u64>) {
-        // What was asked before it opened says nothing about now.
+        // A request from before the circuit opened says nothing about the server's health now.
         let open = self.until.load(Ordering::Acquire) > 0;
         if open && slot.is_none() {
             return;
@@ -128,10 +129,10 @@ impl Breaker {
         }
     }
 
-    /// Whoever had this slot has learned nothing: the next may go.
+    /// Frees the probe slot of a request that ended without an outcome.
     fn released(&self, slot: u64, now: Instant) {
         let at = self.micros(now).max(1);
-        // Where somebody else has it by now it is theirs.
+        // Fails if another request has the slot by now, which then keeps it.
         let _theirs = self.until.compare_exchange(slot, at, Ordering::AcqRel, Ordering::Acquire);
     }
 
@@ -149,20 +150,19 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl Pass {
-    /// To be silent is an answer to what is asked: SPEC 2026-07-28
-    /// basic/transports/stdio#backward-compatibility.
+    /// Marks a timeout of this request as no failure: SPEC 2026-07-28 basic/transports/stdio#backward-compatibility.
     pub(super) fn excuse(&mut self) {
         self.excused = true;
     }
 
-    /// The server has answered.
+    /// Reports that the server has answered.
     pub(super) fn answered(&mut self) {
         if let Some(breaker) = self.breaker.take() {
             breaker.answered(self.slot);
         }
     }
 
-    /// Notes what an error says of the server.
+    /// Reports an error, unless it says nothing about the server's health.
     pub(super) fn refused(&mut self, error: &UpstreamError) {
         match error.says() {
             Says::Failed if self.excused && matches!(error, UpstreamError::Timeout(_)) => {}
@@ -176,11 +176,11 @@ impl Pass {
         }
     }
 
-    /// Notes what came of waiting for the next message.
+    /// Reports the outcome of waiting for the next message.
     pub(super) fn heard(&mut self, next: &Result<Option<Message>, UpstreamError>) {
         match next {
             Ok(Some(Message::Response(_))) => self.answered(),
-            // Who asks is there, and waits for the client from then on.
+            // A server that sends a request is alive, and waits for the client from then on.
             Ok(Some(Message::Request(asked))) if &*asked.method != method::PING => self.answered(),
             Ok(Some(Message::Request(_) | Message::Notification(_)) | None) => {}
             Err(error) => self.refused(error),
@@ -197,7 +197,7 @@ impl Drop for Pass {
 }
 
 impl UpstreamError {
-    /// Whether it is the server that failed, and not what was asked, who asked, or what it is shown.
+    /// Whether the server itself failed, as opposed to the request, the caller or the credential.
     const fn says(&self) -> Says {
         match self {
             Self::Link(
@@ -218,7 +218,7 @@ impl UpstreamError {
             | Self::Message(_)
             | Self::Protocol(_)
             | Self::Refused => Says::Answered,
-            // A session can be gone without anybody having been asked.
+            // A session can be gone without the server having been asked.
             Self::SessionGone
             | Self::Shared(_)
             | Self::Open(_)
@@ -266,7 +266,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same as a model that says in words what is promised.
+        /// Compares the breaker with a simple model of its promises.
         #[test]
         fn nobody_is_let_through_an_open_circuit_but_one_at_a_time(
             bound in 1_u32..5,
@@ -280,7 +280,7 @@ mod tests {
         ) {
             let mut now = Instant::now();
             let breaker = breaker(bound, now);
-            // Who has asked, and the time until which others wait for them, if they do.
+            // The requests in flight, and the end of the pause of each that is a probe.
             let mut asking: Vec<(Option<u64>, Option<Instant>)> = Vec::new();
             let (mut failures, mut closed_until) = (0, None::<Instant>);
             for event in events {

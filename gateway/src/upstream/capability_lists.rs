@@ -1,9 +1,9 @@
-//! What a server offers to clients that can be asked something: some offer tools to those alone that offer
-//! elicitation, sampling or roots.
+//! Catalogs that an upstream server shows only to clients that can answer its requests: some servers offer certain
+//! tools only to clients with elicitation, sampling or roots.
 //!
-//! The gateway asks for it in its own name, saying that it can be asked whatever the server may ask
-//! (`serverRequests`), so that such tools can be approved and their changes are seen. A caller is never shown
-//! these lists: it gets those that the server has for its own client.
+//! The gateway reads these catalogs in its own name, with all capabilities that `serverRequests` of the server
+//! allows, so that such tools can be approved and changes of them are noticed. A caller is never shown these lists;
+//! it gets the lists that the server returns for its own client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,30 +21,30 @@ use super::{Transport, Upstream, UpstreamError};
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, Version};
 
-/// What is known of what a server offers to clients that can be asked something.
+/// The catalogs of a server for clients that can answer all requests it may send, one for each era.
 #[derive(Debug)]
 pub(super) struct CapableShelves {
     modern: Shelf,
     legacy: Shelf,
-    /// When it was last read: 0 never, otherwise one more than the generation of the server's channel.
+    /// When they were last read: 0 for never, otherwise the generation of the server's channel plus one.
     read: AtomicU64,
-    /// The server may ask something, so it may have such lists.
+    /// The server may send requests to clients, so such lists may exist.
     exists: bool,
 }
 
 impl CapableShelves {
-    /// Nothing is known yet of a server that may ask this.
+    /// Empty catalogs of a server that may send clients the requests in `asks`.
     pub(super) fn new(asks: &Asks) -> Self {
         let (modern, legacy) = (Shelf::default(), Shelf::default());
         Self { modern, legacy, read: AtomicU64::new(0), exists: !asks.is_nothing() }
     }
 
-    /// Whether there may be such lists that were not read yet.
+    /// Whether such lists may exist that were not read yet.
     pub(super) fn is_pending(&self) -> bool {
         self.exists && self.read.load(Ordering::Acquire) == 0
     }
 
-    /// In which era the list of `slot` is shown, where it is one of these.
+    /// The era in which the list in `slot` is shown, if `slot` is one of these.
     pub(super) fn era_of(&self, slot: &Slot, kind: Kind) -> Option<Era> {
         let is = |shelf: &Shelf| std::ptr::eq(shelf.slot(kind), slot);
         match (is(&self.modern), is(&self.legacy)) {
@@ -62,22 +62,22 @@ impl CapableShelves {
     }
 }
 
-/// What a server says and offers to clients that can be asked whatever it may ask, in each era in which it is
-/// spoken to.
+/// The information and the lists of a server, as a client that can answer all its requests gets them in each era.
 #[derive(Debug, Default)]
 pub struct Offered {
-    /// What it says of itself.
+    /// The server's information in each era.
     pub hellos: Vec<Arc<Hello>>,
-    /// Its lists.
+    /// The server's lists in each era.
     pub listings: Vec<Arc<Listing>>,
 }
 
 impl Upstream {
-    /// Asks what the server offers to clients that can be asked whatever it may ask. Nothing where it may ask
-    /// nothing, and where all clients share one legacy conversation, in which it sees the gateway alone.
+    /// Reads what the server offers to clients that can answer all requests it may send. Empty if it may send none.
+    /// Skips a legacy server with which all clients share one session, because it sees the capabilities of the
+    /// gateway alone.
     ///
     /// # Errors
-    /// When it cannot be asked.
+    /// If the server cannot be reached or a list cannot be read.
     pub async fn offered_to_capable(self: &Arc<Self>) -> Result<Offered, UpstreamError> {
         let mut offered = Offered::default();
         if self.asks.is_nothing() {
@@ -105,8 +105,8 @@ impl Upstream {
         Ok(offered)
     }
 
-    /// The same for the background. A program offers the same until it is started again, so it is asked once
-    /// for each start.
+    /// Like [`Self::offered_to_capable`], for the periodic recheck. Returns nothing for a program whose lists were
+    /// read since its last start, because they stay the same until it is started again.
     pub(super) async fn capable_again(self: &Arc<Self>) -> Result<Offered, UpstreamError> {
         if let Transport::Channel(_) = &self.transport
             && !self.asks.is_nothing()
@@ -119,7 +119,7 @@ impl Upstream {
         self.offered_to_capable().await
     }
 
-    /// A session with a legacy server in the name of a client that can be asked something, where clients get
+    /// Opens a session with a legacy server as a client with these capabilities; `None` where clients have no
     /// sessions of their own.
     async fn capable_session(&self, party: &Party) -> Result<Option<Known>, UpstreamError> {
         let own = match &self.transport {

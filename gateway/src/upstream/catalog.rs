@@ -1,7 +1,8 @@
-//! What a server offers: when it is read, and from where it is had meanwhile.
+//! Catalogs of upstream servers: reads the lists of definitions, caches them and compares them with the lockfile
+//! before they are used. The exchange asks for them here.
 //!
-//! What a server shows to one caller is kept for that caller, unless the server says that it is the
-//! same for all (SPEC 2026-07-28 server/utilities/caching, control C27).
+//! A list that a server returned to one caller is cached for that caller only, unless the server declares it the same
+//! for all (SPEC 2026-07-28 server/utilities/caching, control C27).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,36 +27,36 @@ use crate::mcp::wire::Outcome;
 use crate::pins::Audience;
 use crate::session::Leg;
 
-/// Most lists of a caller that make room for one.
+/// At most this many lists of a caller are evicted to make room for one.
 const FORGOTTEN: usize = 16;
 
-/// The lists of a server, one for each kind.
+/// The cached lists of a server, one for each kind.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     slots: [Slot; 4],
-    /// Whose it is, and its place among those of the caller; `None` where it is of everybody.
+    /// The caller it belongs to, and its part of that caller's share; `None` for the catalog that all callers share.
     place: Option<Place>,
 }
 
-/// The place of a shelf among those of its caller.
+/// The part of a caller's share that one of its shelves takes.
 #[derive(Debug)]
 struct Place {
     caller: Arc<str>,
     _share: Share<Arc<str>>,
 }
 
-/// One list.
+/// The cache entry of one list.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     held: ArcSwapOption<Held>,
-    /// Counts the readings that were begun.
+    /// Number of readings started so far.
     begun: AtomicU64,
-    /// Counts how often the server said that it has changed.
+    /// Number of list-changed notifications so far.
     changes: AtomicU64,
     reading: Turn,
 }
 
-/// The reading of a list: which one it is, and how often the server had said before that the list has changed.
+/// One reading of a list: its number, the number of list-changed notifications before it, and when it began.
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     reading: u64,
@@ -63,7 +64,7 @@ struct Begun {
     at: Instant,
 }
 
-/// A listing, when it was read, and which reading it was.
+/// A cached list, when it was read, and by which reading.
 #[derive(Debug)]
 struct Held {
     listing: Arc<Listing>,
@@ -71,7 +72,7 @@ struct Held {
     reading: u64,
     /// When that reading began.
     began: Instant,
-    /// The server said that it has changed.
+    /// The server has announced a change since.
     stale: AtomicBool,
 }
 
@@ -86,7 +87,7 @@ impl Shelf {
         }
     }
 
-    /// The lists of `kind` have changed.
+    /// Marks the lists of `kind` as changed. Templates change with resources.
     pub(super) fn changed(&self, kind: Kind) {
         self.slot(kind).changes.fetch_add(1, Ordering::AcqRel);
         if let Some(held) = &*self.slot(kind).held.load() {
@@ -97,8 +98,8 @@ impl Shelf {
         }
     }
 
-    /// Whether nothing in it is relied on any more: read within `age`, or within the time that its server
-    /// says it lasts, which counts up to `most`.
+    /// Whether every list in it has expired: each was read at least `age` ago, and the server's own cache lifetime,
+    /// capped at `most`, has passed.
     pub(super) fn is_spent(&self, age: Duration, most: Duration) -> bool {
         let spent = |held: &Arc<Held>| {
             let lasts = Duration::from_millis(held.listing.ttl()).min(most);
@@ -107,7 +108,7 @@ impl Shelf {
         self.slots.iter().all(|slot| slot.held.load().as_ref().is_none_or(spent))
     }
 
-    /// When one of its lists was last read; `None` when there is none.
+    /// When one of its lists was last read; `None` if it has none.
     fn last_read(&self) -> Option<Instant> {
         self.slots.iter().filter_map(|slot| Some(slot.held.load().as_ref()?.at)).max()
     }
@@ -122,8 +123,8 @@ impl Shelf {
 }
 
 impl Slot {
-    /// The listing, if it was read less than `age` ago, or is younger than its server says it
-    /// lasts.
+    /// The list, if it is younger than `age` or than the server's cache lifetime, and the server has announced no
+    /// change.
     fn fresh(&self, age: Duration) -> Option<Arc<Listing>> {
         let held = self.held.load();
         let young = |held: &&Arc<Held>| {
@@ -133,21 +134,21 @@ impl Slot {
         held.as_ref().filter(young).map(|held| Arc::clone(&held.listing))
     }
 
-    /// The listing, if the reading that found it began after `came`, and it has not changed since.
+    /// The list, if the reading that found it began after `came` and the server has announced no change since.
     fn read_since(&self, came: Instant) -> Option<Arc<Listing>> {
         let held = self.held.load();
         let since = |held: &&Arc<Held>| !held.stale.load(Ordering::Relaxed) && held.began >= came;
         held.as_ref().filter(since).map(|held| Arc::clone(&held.listing))
     }
 
-    /// A reading begins.
+    /// Starts a reading and numbers it.
     fn begin(&self) -> Begun {
         let changes = self.changes.load(Ordering::Acquire);
         Begun { reading: self.begun.fetch_add(1, Ordering::Relaxed), changes, at: Instant::now() }
     }
 
-    /// Keeps what a reading found, unless one that began later has found something already.
-    /// One that was read while it changed is not relied on.
+    /// Stores the result of a reading, unless a later reading has stored one. A result is stale at once if the server
+    /// announced a change during the reading.
     fn keep(&self, listing: &Arc<Listing>, Begun { reading, changes, at: began }: Begun) {
         let at = Instant::now();
         let listing = Arc::clone(listing);
@@ -161,10 +162,10 @@ impl Slot {
 }
 
 impl Upstream {
-    /// What it offers as it was last read, or read now if that was too long ago.
+    /// The definitions of one kind, from the cache or read now if the cached list is older than the configured age.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the list cannot be read.
     pub async fn catalog(
         self: &Arc<Self>,
         party: &Party,
@@ -173,10 +174,10 @@ impl Upstream {
         self.catalog_within(party, kind, self.limits.answer_time).await
     }
 
-    /// The same, with a server that is silent for longer taken for one that does not answer.
+    /// Like [`Self::catalog`], with `patience` as the time limit for the server's answer.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the list cannot be read.
     pub async fn catalog_within(
         self: &Arc<Self>,
         party: &Party,
@@ -186,10 +187,10 @@ impl Upstream {
         self.listing(party, kind, self.limits.catalog_age, patience).await
     }
 
-    /// What it offers, not older than `age` or than the server says it lasts.
+    /// The definitions of one kind, not older than `age` or than the server's own cache lifetime.
     ///
-    /// One reading of a list goes on at a time: a list that is read takes memory. Of those who wait for it the first
-    /// reads again, and the others get what that reading finds, because it began after they had come.
+    /// Each list has one reading at a time, because reading takes memory. With an `age` of zero the first waiter
+    /// reads again, and the other waiters get its result, because that reading began after they arrived.
     pub(super) async fn listing(
         self: &Arc<Self>,
         party: &Party,
@@ -220,10 +221,10 @@ impl Upstream {
         slot.reading.take(patience, || known(slot).or_else(public), read).await
     }
 
-    /// Where the lists for a caller are kept.
+    /// The shelf with the cached lists for `party`, added if there is none.
     async fn shelf(&self, party: &Party) -> Result<Arc<Shelf>, UpstreamError> {
         let whom = match &party.leg {
-            // A server without session ids does not tell its sessions apart; we do.
+            // A server without session ids cannot tell its sessions apart, so its lists are cached by caller.
             Some(leg) if leg.id.is_some() => Whom::Session(leg.clone()),
             Some(_) => Whom::Caller(party.asker()),
             None => {
@@ -243,7 +244,7 @@ impl Upstream {
         let Some(caller) = party.caller() else { return Ok(Arc::default()) };
         let caller: Arc<str> = caller.into();
         let share = self.places.take(&caller, 1).or_else(|_none| {
-            // Clients that leave without a word leave their lists behind.
+            // Clients that disappear without closing their session leave their lists behind.
             self.forget_oldest(&caller, None);
             self.places.take(&caller, 1)
         });
@@ -254,14 +255,15 @@ impl Upstream {
             return Ok(self.shelves.get(&whom).unwrap_or(shelf));
         }
         self.shelves.retain(|_, shelf| !shelf.is_spent(self.limits.catalog_age, Duration::ZERO));
-        // With no room to keep it the list is read for every request: slower, not wrong.
+        // Without room in the cache, the list is read for every request: slower, not wrong.
         if let Err(full) = self.shelves.insert(whom, Arc::clone(&shelf)) {
             tracing::debug!(server = %self.name, %full, "the lists of a session are not kept");
         }
         Ok(shelf)
     }
 
-    /// Forgets the lists of a caller that were read longest ago, all but `slot`. Says whether there were any.
+    /// Evicts the least recently read shelf of a caller, except the one that holds `slot`. Returns whether there was
+    /// one.
     fn forget_oldest(&self, caller: &str, slot: Option<&Slot>) -> bool {
         let mut oldest: Option<(Option<Instant>, Whom)> = None;
         self.shelves.retain(|whom, shelf| {
@@ -276,8 +278,8 @@ impl Upstream {
         oldest.is_some_and(|(_, whom)| self.shelves.remove(&whom).is_some())
     }
 
-    /// Whether there is room for a list in the share of its caller. Its older lists make room; what finds none
-    /// is read for every request: slower, not wrong.
+    /// Reserves room for a list in the share of its caller, and evicts older lists of that caller if necessary. A
+    /// list without room is read for every request.
     fn has_room(&self, slot: &Slot, listing: &Listing, caller: Option<&str>) -> bool {
         let Some(caller) = caller else { return true };
         if listing.share().get().is_some() {
@@ -286,7 +288,7 @@ impl Upstream {
         let (caller, weight) = (Arc::<str>::from(caller), listing.weight());
         let mut share = self.lists.take(&caller, weight);
         if share.is_err() {
-            // It takes the place of what was read before.
+            // The list replaces the previous one in the slot.
             slot.held.store(None);
             share = self.lists.take(&caller, weight);
         }
@@ -300,7 +302,7 @@ impl Upstream {
             share = self.lists.take(&caller, weight);
         }
         match share {
-            // One who was earlier has given a share of its own for the same list.
+            // A concurrent reader of the same list may have set a share first; this one is then dropped.
             Ok(share) => drop(listing.share().set(share)),
             Err(none) => {
                 tracing::debug!(server = %self.name, %none, "a list is not kept");
@@ -310,8 +312,8 @@ impl Upstream {
         true
     }
 
-    /// Whether there is room for a list that is kept in `slot` for all callers; what was read there before makes room.
-    /// What finds none is read for every request.
+    /// Reserves room for a list that is kept in `slot` for all callers; the previous list in the slot makes room. A
+    /// list without room is read for every request.
     fn has_room_for_all(&self, slot: &Slot, listing: &Listing) -> bool {
         if listing.share().get().is_some() {
             return true;
@@ -322,7 +324,7 @@ impl Upstream {
             self.lists_for_all.take(&server, weight)
         });
         match share {
-            // One who was earlier has given a share of its own for the same list.
+            // A concurrent reader of the same list may have set a share first; this one is then dropped.
             Ok(share) => drop(listing.share().set(share)),
             Err(none) => {
                 tracing::warn!(server = %self.name, kind = listing.kind().as_str(), %none, "a list is not kept: it is read for every request");
@@ -332,7 +334,7 @@ impl Upstream {
         true
     }
 
-    /// The same list, if it is kept for somebody already: what is the same for many takes memory once.
+    /// Deduplicates a list: returns the cached one with the same digest, if any caller has it.
     fn same(&self, listing: Listing) -> Arc<Listing> {
         let known = self.same.get(listing.digest());
         if let Some(known) = known.and_then(|known| known.upgrade()) {
@@ -346,8 +348,8 @@ impl Upstream {
         listing
     }
 
-    /// Whether it offers something of this name, as it was last read without a caller; `None` where that is not known,
-    /// and for resources, of which templates may have any.
+    /// Whether the server has a tool or prompt called `name`, as last read without a caller. `None` if that is not
+    /// known, and for a URI, which any resource template may match.
     #[must_use]
     pub fn lists(&self, name: &str) -> Option<bool> {
         if name.contains(':') {
@@ -361,8 +363,7 @@ impl Upstream {
         Some(tools || lists(Kind::Prompt).unwrap_or_default())
     }
 
-    /// Whether everybody speaks to the server through one conversation: then it cannot tell its
-    /// callers apart.
+    /// Whether all callers share one session with the server, which then cannot tell them apart.
     #[must_use]
     pub fn is_shared(&self, era: Era) -> bool {
         match &self.transport {
@@ -371,7 +372,7 @@ impl Upstream {
         }
     }
 
-    /// Whether it keeps a session for each caller: then the gateway does.
+    /// Whether the server keeps state for each session, so the gateway opens one for each caller without its own.
     pub(super) fn keeps_sessions(&self, era: Era) -> bool {
         match &self.transport {
             Transport::Http(_) => era == Era::Legacy,
@@ -379,7 +380,7 @@ impl Upstream {
         }
     }
 
-    /// The server says that what it offers has changed.
+    /// Handles a list-changed notification: no cached list of `kind` is fresh any more.
     pub(super) fn changed(&self, kind: Kind) {
         self.shared.changed(kind);
         self.shelves.retain(|_, shelf| {
@@ -388,15 +389,15 @@ impl Upstream {
         });
     }
 
-    /// Reads everything it offers again, whatever it says about how long that lasts.
+    /// Reads all lists of the server again, regardless of their cache lifetime, and compares them with the lockfile.
     pub async fn recheck(self: &Arc<Self>) {
         let ourselves = Party::gateway();
-        // Whatever it promised, callers are shown nothing older than this either.
+        // Callers get no list that is older than this recheck, regardless of the server's cache lifetime.
         self.replaced();
-        // What cannot be asked was told of where it was tried.
+        // A failure was logged where the request was made.
         let Ok(hello) = self.ask_again(&ourselves).await else { return };
         self.compare(&hello);
-        // First what is shown to some clients: what is missing from the list for all may stand there.
+        // Lists for capable clients come first: they may contain definitions that the list for all lacks.
         match self.capable_again().await {
             Ok(found) => found.hellos.iter().for_each(|hello| self.compare(hello)),
             Err(error) => {
@@ -409,7 +410,7 @@ impl Upstream {
         }
     }
 
-    /// What it says of itself now. A program is asked once, when it is started.
+    /// Asks for the server's information again. A program is asked once, when it is started.
     async fn ask_again(&self, party: &Party) -> Result<Arc<Hello>, UpstreamError> {
         let known = self.known(party).await?;
         match (&self.transport, known.hello.era) {
@@ -435,12 +436,12 @@ impl Upstream {
         }
     }
 
-    /// It may be another than before: nothing it listed then is relied on.
+    /// Marks all lists as stale, because the server may have been replaced by another.
     pub(super) fn replaced(&self) {
         Kind::LISTED.into_iter().for_each(|kind| self.changed(kind));
     }
 
-    /// Reads every page of the list.
+    /// Reads every page of a list. Opens a new session and repeats this once if the gateway's own was forgotten.
     pub(super) async fn read(
         self: &Arc<Self>,
         slot: &Slot,
@@ -479,7 +480,7 @@ impl Upstream {
         let former = held.as_ref().map(|held| Arc::clone(held.catalog()));
         let mut pages = Pages::new(self.name.clone(), kind, &self.limits, former);
         let mut cursor = None;
-        // What the pages take is counted until the list is kept, or nobody uses it any more.
+        // The budget of the pages is held until the list is cached or no longer used.
         let mut counted = self.counts_pages(party);
         loop {
             let id = self.id();
@@ -505,7 +506,7 @@ impl Upstream {
             let result = match outcome {
                 Outcome::Result(result) => result,
                 Outcome::Error(error) if cursor.is_none() && is_unknown(&error) => {
-                    // A server without the method offers nothing of the kind.
+                    // A server without the method has no definitions of the kind.
                     let listing = Arc::new(pages.finish(None, false));
                     self.noted_list(slot, &listing, begun).await?;
                     self.keep(keeping, &listing);
@@ -518,11 +519,11 @@ impl Upstream {
             };
             (pages, cursor) =
                 pages.take(result.clone(), self.tasks.offload(), &self.limits).await?;
-            // From here on the page is counted with those before it.
+            // From here on `counted` covers this page with those before it.
             drop(received);
             counted.holds(pages.memory()).map_err(UpstreamError::Memory)?;
             if cursor.is_none() {
-                // The text that was read: without what was taken out of what came.
+                // The parsed text: members that only the gateway may set were removed from the received one.
                 let source = text.and_then(|_| {
                     let document = result.document();
                     Some((document.text().clone(), document.root().get("id")?.span()))
@@ -530,7 +531,7 @@ impl Upstream {
                 let listing = pages.finish(source, streamed);
                 counted.holds(listing.weight()).map_err(UpstreamError::Memory)?;
                 listing.is_counted_in(counted);
-                // What was compared with what was approved for one of its callers was so for the others.
+                // Comparing the list for one caller covers the other callers who get the same list.
                 let listing = match self.audience(slot, &listing) {
                     Audience::Caller => self.same(listing),
                     Audience::All | Audience::Plain | Audience::Capable(_) => Arc::new(listing),
@@ -542,8 +543,8 @@ impl Upstream {
         }
     }
 
-    /// What counts the pages of a list that is read for `party`. On a connection that callers share it is the share of
-    /// the caller alone: what a caller has read must not keep the connection from being read for others.
+    /// The memory budget for the pages of a list that is read for `party`. On a channel that callers share it counts
+    /// against the caller only, so that one caller's lists do not block the channel for others.
     fn counts_pages(&self, party: &Party) -> Received {
         let server: Arc<str> = self.name.as_str().into();
         match (&self.transport, party.caller()) {
@@ -556,7 +557,7 @@ impl Upstream {
         }
     }
 
-    /// To whom the server shows a list.
+    /// The audience to which the server shows a list.
     fn audience(&self, slot: &Slot, listing: &Listing) -> Audience {
         if let Some(era) = self.capable.era_of(slot, listing.kind()) {
             return Audience::Capable(era);
@@ -568,8 +569,10 @@ impl Upstream {
         }
     }
 
-    /// Has a list compared with what was approved, before anybody can see it, beside the threads that
-    /// serve clients. One that could not be compared is not used.
+    /// Compares a list with the lockfile on a blocking thread, before any caller sees it.
+    ///
+    /// # Errors
+    /// If the comparison did not finish; the list must not be used then.
     async fn noted_list(
         &self,
         slot: &Slot,
@@ -584,8 +587,8 @@ impl Upstream {
         noted.await.map_err(|_ended| UpstreamError::Protocol(what))
     }
 
-    /// Keeps a list: one that is the same for all once for all, any other where it was asked for, if there is
-    /// room for it.
+    /// Caches a list if there is room: once for all if the server declares it public, otherwise in the slot it was
+    /// read for.
     fn keep(&self, keeping: Keeping<'_>, listing: &Arc<Listing>) {
         let Keeping { slot, own, shared: begun, caller } = keeping;
         let shared = self.shared.slot(listing.kind());
@@ -611,14 +614,14 @@ impl Upstream {
     }
 }
 
-/// Where a list is kept that is being read.
+/// The slot in which a list will be cached once it is read.
 #[derive(Clone, Copy, Debug)]
 struct Keeping<'a> {
     slot: &'a Slot,
-    /// The reading as it is counted there, and as it is counted among the lists that are for all.
+    /// The reading as numbered in `slot` and in the slot shared by all callers.
     own: Begun,
     shared: Begun,
-    /// For whom it is read; `None` where it is the gateway.
+    /// The caller it is read for; `None` for the gateway.
     caller: Option<&'a str>,
 }
 

@@ -1,5 +1,5 @@
-//! A connection on which both sides say what they like, message after message: a program's input
-//! and output, or the old HTTP+SSE transport.
+//! A bidirectional connection to an upstream server, on which both sides send JSON-RPC messages at any time: the
+//! standard input and output of a program, or the legacy HTTP+SSE transport.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,32 +22,32 @@ use crate::mcp::wire::Message;
 use crate::metrics::OfServer;
 use crate::stream::body::Segments;
 
-/// Fewest requests that may wait for their answers on one channel, and how many there may be for each request that the
-/// gateway works on.
+/// The minimum number of requests that may wait for their answers on one channel, and that number for each request
+/// that the gateway has in progress.
 const REQUESTS: usize = 64;
 const REQUESTS_OF_EACH: usize = 4;
-/// How often it is looked whether a channel that does not move is to be given up.
+/// Interval of checks whether a stalled channel must be given up.
 const LOOK: Duration = Duration::from_millis(250);
-/// Characters of the name of a method that are logged.
+/// The maximum number of characters of a method name that are logged.
 const NAME: usize = 64;
 
-/// What all channels to one server have in common.
+/// The parameters that all channels to one server share.
 #[derive(Clone, Debug)]
 pub(super) struct ChannelTerms {
-    /// The server.
+    /// The name of the server.
     pub(super) name: ServerName,
     pub(super) limits: Limits,
     pub(super) noise: Arc<Noise>,
-    /// What is counted of the server.
+    /// The metrics of the server.
     pub(super) counts: Arc<OfServer>,
-    /// Bytes of messages that are being read, and of answers.
+    /// Memory budget for messages that are being read, and for answers.
     pub(super) intake: Arc<Intake>,
 }
 
-/// A channel.
+/// A channel to a server.
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// Which one this is of those that were opened one after the other.
+    /// The number of this channel among those opened one after the other.
     pub(super) generation: u64,
     outbox: Outbox,
     limits: Limits,
@@ -56,19 +56,19 @@ pub(super) struct Channel {
     noise: Arc<Noise>,
     /// The part of its caller's share that it takes until its process has ended.
     held: Option<Held>,
-    /// The channel is to end, or has ended.
+    /// Cancelled when the channel is to end or has ended.
     pub(super) over: CancellationToken,
-    /// It has ended because of the other side.
+    /// The server ended the channel, or caused its end.
     lost: AtomicBool,
     pub(super) answered: AtomicBool,
     pub(super) started: Instant,
-    /// When it was last used, in seconds after it was started.
+    /// When it was last used, in seconds after `started`.
     used: AtomicU64,
-    /// When the other side has last said something, in milliseconds after the channel was started.
+    /// When the server last sent a message, in milliseconds after `started`.
     heard: AtomicU64,
 }
 
-/// The setting of a server that lets it ask this of clients, whoever can be asked.
+/// The server setting that allows the request `asked`, for the log. The client must be able to answer it too.
 fn allowed_by(asked: &str) -> Option<&'static str> {
     match asked {
         method::ROOTS => Some("`serverRequests: {roots: {}}` of the server"),
@@ -78,8 +78,8 @@ fn allowed_by(asked: &str) -> Option<&'static str> {
     }
 }
 
-/// The part of a share that a channel takes. It is given back when the last task of the channel ends:
-/// the one that watches the process does so after it.
+/// The part of a share that a channel takes. It is released when the last task of the channel ends, which is the one
+/// that waits for the exit of the process.
 #[derive(Debug)]
 pub(super) struct Held {
     share: Option<Share<Arc<str>>>,
@@ -94,23 +94,23 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Given back first: who is told may take it.
+        // Released before `gone` is cancelled: a waiter takes the share then.
         drop(self.share.take());
         self.gone.cancel();
     }
 }
 
-/// The answer to one request, message by message.
+/// The incoming messages that answer one request.
 #[derive(Debug)]
 pub(super) struct ChannelAnswer {
     channel: Arc<Channel>,
-    /// The id of the request.
+    /// The JSON-RPC id of the request.
     id: i64,
     ticket: Ticket,
 }
 
 impl Channel {
-    /// A channel on these terms, for whom it `serves`.
+    /// A channel that `serves` these clients.
     pub(super) fn new(
         generation: u64,
         serves: Serves,
@@ -137,7 +137,7 @@ impl Channel {
         })
     }
 
-    /// Sends a request.
+    /// Sends a request. Waits at most `at_most` for room in the send queue.
     pub(super) async fn send(
         self: &Arc<Self>,
         outgoing: &Outgoing<'_>,
@@ -152,7 +152,7 @@ impl Channel {
         Ok(ChannelAnswer { channel: Arc::clone(self), id, ticket })
     }
 
-    /// Sends what wants no answer.
+    /// Sends a notification or a response. Waits at most `at_most` for room in the send queue.
     pub(super) async fn notify(
         &self,
         outgoing: &Outgoing<'_>,
@@ -179,7 +179,7 @@ impl Channel {
         }
     }
 
-    /// The next message to send; `None` when the channel is over. May be given up and called again.
+    /// The next message to send; `None` when the channel has ended. Cancel-safe.
     pub(super) async fn next_unsent(&self) -> Option<Unsent> {
         tokio::select! {
             biased;
@@ -188,12 +188,12 @@ impl Channel {
         }
     }
 
-    /// Notes that the other side has taken something of what is sent to it.
+    /// Notes that the server has read some of the bytes sent to it.
     pub(super) fn moved(&self) {
         self.outbox.moved();
     }
 
-    /// Notes that all of a message was sent, and gives its room back.
+    /// Notes that a message was sent completely, and releases its room.
     pub(super) fn sent(&self, message: Unsent) {
         if let Awaited::Answer(id) = message.awaited {
             self.desk.sent(id);
@@ -201,14 +201,14 @@ impl Channel {
         drop(message);
     }
 
-    /// Ends the channel: what waits to be sent is dropped.
+    /// Ends the channel; queued messages are dropped.
     pub(super) fn close(&self) {
         self.over.cancel();
         self.outbox.close();
     }
 
-    /// Ends the channel because of the other side: it has closed its end, or is given up for what it did. Where the
-    /// channel has ended before, that stays the reason.
+    /// Ends the channel because of the server, which closed its end or is given up for its behaviour. If the channel
+    /// has ended before, the earlier reason stays.
     pub(super) fn lose(&self) {
         if !self.over.is_cancelled() {
             self.lost.store(true, Ordering::Relaxed);
@@ -216,15 +216,15 @@ impl Channel {
         }
     }
 
-    /// Whether it has ended because of the other side.
+    /// Whether the server ended the channel or caused its end.
     pub(super) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Resolves when the other side, which has taken nothing since `since` of what is being sent to it, is given up.
-    /// One that does one thing at a time does not read while it is at work. So it is given up when it was silent for
-    /// `answerTime` and no call that it has got is still waited for; or when messages are refused because of it, and
-    /// every call that it has got has had its `totalTime`.
+    /// Resolves when a server that has read nothing since `since` must be given up. A server that does one thing at a
+    /// time does not read while it works, so it is given up in two cases: it was silent for `answerTime` and no call
+    /// that it received is waiting; or messages are refused because of it, and every call that it received has had
+    /// its `totalTime`.
     pub(super) async fn stalls(&self, since: Instant) {
         let longest = self.limits.total_time.max(self.limits.answer_time);
         loop {
@@ -237,7 +237,7 @@ impl Channel {
         }
     }
 
-    /// Counts and logs that the other side takes nothing of what is sent to it.
+    /// Counts and logs that the server does not read what is sent to it.
     pub(super) fn has_stalled(&self) {
         self.counts.stalled();
         let server = self.counts.name();
@@ -256,18 +256,18 @@ impl Channel {
         self.started + Duration::from_secs(self.used.load(Ordering::Relaxed))
     }
 
-    /// What tells when it has given its part of a share back, which is when its process has ended.
+    /// Cancelled when its part of a share is released, which is when its process has ended.
     pub(super) fn gone(&self) -> Option<CancellationToken> {
         self.held.as_ref().map(|held| held.gone.clone())
     }
 
-    /// Whether nobody has used it for `age`, and nobody waits or listens.
+    /// Whether it was not used for `age`, and no request waits and no listener is subscribed.
     pub(super) fn is_idle(&self, age: Duration) -> bool {
         let used = Duration::from_secs(self.used.load(Ordering::Relaxed));
         self.started.elapsed().saturating_sub(used) >= age && !self.desk.is_busy()
     }
 
-    /// Sends what the gateway says by itself, if there is room for it right now.
+    /// Queues a message of the gateway itself, if there is room for it right now.
     fn try_notify(&self, body: Segments) {
         match self.outbox.add_by_itself(body) {
             Ok(()) | Err(NotQueued::Closed) => {}
@@ -281,7 +281,7 @@ impl Channel {
         }
     }
 
-    /// Gives a message to whom it belongs.
+    /// Delivers a message to the request it belongs to, and refuses a server's request that belongs to none.
     pub(super) fn deliver(&self, message: Message, name: &ServerName) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.heard.store(now, Ordering::Relaxed);
@@ -316,7 +316,7 @@ impl Channel {
 }
 
 impl ChannelAnswer {
-    /// The next message.
+    /// The next message, up to and including the response.
     pub(super) async fn next(&mut self) -> Result<Message, UpstreamError> {
         tokio::select! {
             biased;
@@ -327,12 +327,12 @@ impl ChannelAnswer {
         }
     }
 
-    /// What of the response is in memory, to be kept for as long as it is used.
+    /// Takes the memory budget of the response, to be kept for as long as its content is used.
     pub(super) const fn received(&mut self) -> Option<Received> {
         self.ticket.received()
     }
 
-    /// Gives the request up: one that is not being sent yet is not sent any more, any other is `cancelled`.
+    /// Abandons the request: withdraws it if sending has not begun, and otherwise sends the notification `cancelled`.
     pub(super) fn cancel(&self, cancelled: Segments) {
         if self.channel.outbox.withdraw(self.id).is_none() {
             self.channel.try_notify(cancelled);
@@ -341,7 +341,7 @@ impl ChannelAnswer {
 }
 
 impl Drop for ChannelAnswer {
-    /// What nobody waits for is not sent.
+    /// Withdraws a request that no caller waits for.
     fn drop(&mut self) {
         drop(self.channel.outbox.withdraw(self.id));
     }
@@ -402,7 +402,7 @@ mod tests {
         let channel = channel(Duration::ZERO, HOUR);
         let ticket = channel.desk.wait(1, Takes::default(), Some("ana"));
         let message = begun(&channel, 1).await;
-        // Nobody works on what was not sent whole.
+        // The server cannot work on a message that was not sent completely.
         assert!(is_given_up(&channel).await);
         channel.sent(message);
         assert!(!is_given_up(&channel).await);

@@ -1,8 +1,8 @@
-//! Channels to a server: one that everybody shares, and one for each session where the server is
-//! set up so. Of the latter one caller has a share; when it wants more, its longest unused one ends. When all are
-//! taken, the longest unused one of the caller that has the most ends.
-//! A channel that ends is opened again by the next request, after a pause that grows
-//! while it keeps ending.
+//! Pool of channels to one upstream server: one that all callers share, or one for each session, as configured.
+//!
+//! Each caller has a share of the session channels. A caller that exceeds it loses its own least recently used idle
+//! channel; when all channels are taken, the caller with the most channels loses one. A shared channel that ended is
+//! opened again by the next request, after a pause that grows while channels keep ending.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,21 +23,21 @@ use super::stdio::Starter;
 use crate::base::share::{NoShare, Shares};
 use crate::config::settings::ProcessSharing;
 
-/// The first pause before a channel is opened again, and the longest.
+/// The first and the longest pause before a channel is opened again.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Ends are counted together that are closer than this.
+/// A channel that is replaced later than this after its start begins a new count of failures.
 const STEADY: Duration = Duration::from_secs(10);
-/// How long is waited for a process to end that makes room for another of its caller; one that does not
-/// end when it is asked to has been killed by then.
+/// How long to wait for a process to end so that another can start. A process that does not end when asked to has
+/// been killed by then.
 const ENDING: Duration = Duration::from_secs(6);
 
-/// How a channel is opened.
+/// How channels to a server are opened.
 #[derive(Debug)]
 pub(super) enum Opener {
-    /// A program is started.
+    /// Starts a process of a program.
     Program(Box<Starter>),
-    /// A server of the old HTTP+SSE transport is connected to.
+    /// Connects to a server over the HTTP+SSE transport.
     Old(Box<Old>),
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Seats {
     sharing: ProcessSharing,
     shared: Mutex<State>,
     sessions: Cell<BTreeMap<Box<str>, Seat>>,
-    /// The channels of sessions, by caller. A part is given back when the process has ended.
+    /// Shares of session channels, by caller. A part is released when the process has ended.
     shares: Arc<Shares<Arc<str>>>,
     generation: AtomicU64,
 }
@@ -56,7 +56,7 @@ pub(super) struct Seats {
 /// The channel of one session.
 #[derive(Debug)]
 struct Seat {
-    /// Whose it is, whatever client and key that caller uses.
+    /// The id of the principal, without its client and key.
     holder: Arc<str>,
     channel: Arc<Channel>,
 }
@@ -64,26 +64,26 @@ struct Seat {
 #[derive(Debug, Default)]
 struct State {
     channel: Option<Arc<Channel>>,
-    /// Ends in a row, each soon after the start.
+    /// The number of channels in a row that ended soon after their start.
     failures: u32,
     not_before: Option<Instant>,
 }
 
 impl Seats {
-    /// No channels yet. At most `limit` of sessions are kept, and `each` of one caller.
+    /// An empty pool for at most `limit` session channels, and at most `each` of them of one caller.
     pub(super) fn new(opener: Opener, sharing: ProcessSharing, limit: usize, each: usize) -> Self {
         let (sessions, generation) = (Cell::default(), AtomicU64::new(0));
         let shares = Shares::new(limit, each);
         Self { opener, sharing, shared: Mutex::default(), sessions, shares, generation }
     }
 
-    /// Whether each session gets a channel of its own, and each caller without one.
+    /// Whether each session gets a channel of its own, including the sessions that the gateway keeps for callers.
     pub(super) fn own(&self) -> bool {
         self.sharing == ProcessSharing::PerSession
     }
 
-    /// Whether a legacy session with a program that speaks both eras may have a process of its own: where the
-    /// client can be asked something (`asked`), or every session has one.
+    /// Whether a legacy session with a program that speaks both eras gets a separate process: if every session does,
+    /// or, as needed, if the client can answer requests (`asked`).
     pub(super) fn may_be_own(&self, asked: bool) -> bool {
         matches!(self.opener, Opener::Program(_))
             && match self.sharing {
@@ -93,7 +93,7 @@ impl Seats {
             }
     }
 
-    /// The channel of a session, or the one that is shared, opened if there is none.
+    /// The channel of `session`, or without one the shared channel, opened if necessary.
     pub(super) async fn channel(
         &self,
         session: Option<&str>,
@@ -108,7 +108,7 @@ impl Seats {
             if !channel.over.is_cancelled() {
                 return Ok(Arc::clone(channel));
             }
-            // One that worked for a while may start again at once; one that keeps ending may not.
+            // A channel that worked may be opened again at once; one that keeps ending may not.
             let steady = channel.started.elapsed() >= STEADY;
             let answered = channel.answered.load(Ordering::Relaxed);
             state.failures = if steady { 1 } else { state.failures + 1 };
@@ -135,7 +135,7 @@ impl Seats {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a channel for one session of `party`, to be found under `session`.
+    /// Opens a channel for the session `session` of `party`.
     pub(super) async fn open(
         &self,
         session: &str,
@@ -151,7 +151,7 @@ impl Seats {
         Ok(channel)
     }
 
-    /// A place for one more channel of a caller, in the place of an unused one if need be.
+    /// Reserves a session channel for a caller, evicting an idle one if necessary.
     async fn room(&self, holder: &Arc<str>) -> Result<Held, UpstreamError> {
         let refused = match self.shares.take(holder, 1) {
             Ok(share) => return Ok(Held::new(share)),
@@ -166,8 +166,8 @@ impl Seats {
         Err(UpstreamError::Processes(refused))
     }
 
-    /// Ends a channel that nobody waits or listens on to make room for one of `holder`; what tells when it has
-    /// ended.
+    /// Ends an idle channel to make room for one of `holder`. The returned token is cancelled when its process has
+    /// ended; `None` if no channel may be evicted.
     fn evict(&self, holder: &str, refused: NoShare) -> Option<CancellationToken> {
         let mut sessions = self.sessions();
         let idle = sessions.iter().filter(|(_, seat)| seat.channel.is_idle(Duration::ZERO));
@@ -191,13 +191,13 @@ impl Seats {
         evicted.channel.gone()
     }
 
-    /// Whether somebody waits or listens on the channel of a session.
+    /// Whether a request waits or a listener is subscribed on the channel of a session.
     pub(super) fn is_busy(&self, session: &str) -> bool {
         let sessions = self.sessions();
         sessions.get(session).is_some_and(|seat| !seat.channel.is_idle(Duration::ZERO))
     }
 
-    /// Ends the channels of sessions that nobody has used for `age`.
+    /// Ends session channels that were not used for `age`.
     pub(super) fn sweep(&self, age: Duration) {
         self.sessions().retain(|_, seat| {
             let idle = seat.channel.is_idle(age);
@@ -215,14 +215,13 @@ impl Seats {
         }
     }
 
-    /// Ends the channel of a session, and waits until its process has ended: then its part of the share can be
-    /// taken again.
+    /// Ends the channel of a session, and waits until its process has ended and its part of the share is free.
     pub(super) async fn closed(&self, session: &str) {
         let seat = self.sessions().remove(session);
         let Some(seat) = seat else { return };
         seat.channel.over.cancel();
         let gone = seat.channel.gone();
-        // The last one that holds the channel gives its part back.
+        // The share is released with the last reference to the channel.
         drop(seat);
         if let Some(gone) = gone
             && timeout(ENDING, gone.cancelled()).await.is_err()
@@ -247,9 +246,9 @@ impl Seats {
     }
 }
 
-/// Which of these unused channels makes room for `holder` where all are taken: the longest unused one of the
-/// caller that has the most. It is the holder's own, or of a caller that has more: nobody takes from a caller
-/// that has as few, so callers that compete end with as many each.
+/// Selects the idle channel that is evicted for `holder` when all are taken: the least recently used one of the
+/// caller with the most channels. Only `holder` itself and callers with more channels than `holder` are candidates,
+/// so competing callers end up with equal numbers.
 fn crowding<'a, T, U: Ord + Copy>(
     holder: &str,
     counts: &BTreeMap<&str, usize>,

@@ -1,9 +1,10 @@
-//! What a server is shown so that it lets us in: a secret, a token of our own, or a token for each
-//! caller that is got for the one it came with. What a caller sent itself is never passed on.
+//! The credentials that the gateway presents to an upstream server: a configured secret, a token of the gateway's
+//! own, or a token for each caller, obtained in exchange for the caller's token. The caller's token itself is never
+//! passed on.
 //!
-//! RFC 8693 (token exchange), RFC 7523 and the MCP extension for enterprise-managed authorization;
-//! controls C03 and C04, vectors AV-46 to AV-54. A token for a caller is kept under the digest of the
-//! token it was got for, so that nobody is given another's.
+//! RFC 8693 (token exchange), RFC 7523 and the MCP extension for enterprise-managed authorization; controls C03 and
+//! C04, vectors AV-46 to AV-54. A token for a caller is cached under the digest of the token it was exchanged for, so
+//! no caller gets another's.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -27,41 +28,41 @@ use crate::outbound::authorization_server::{Authority, OauthError};
 use crate::outbound::environment::{World, WorldError};
 use crate::outbound::secrets::LiveSecret;
 
-/// Bytes that a token takes which was got for a caller, beside its text.
+/// Overhead in bytes of a cached token of a caller, beside its text.
 const ENTRY: usize = 512;
-/// How long before its end a token is no longer used.
+/// How many seconds before its expiry a token is no longer used.
 const MARGIN: u64 = 30;
-/// How long a token is used whose end nobody told.
+/// The lifetime in seconds of a token without `expires_in`.
 const UNTOLD: u64 = 60;
-/// The longest a token is used, whatever is said of it.
+/// The maximum lifetime in seconds of a token.
 const LONGEST_LIFE: u64 = 24 * 3600;
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 
-/// Why there is nothing to show a server.
+/// Why there is no credential for a server.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
-    /// The caller came without a token to get another for.
+    /// The caller has no token that could be exchanged.
     #[error("the caller came without a token to get another for")]
     Subject,
-    /// The authorization server did not give one.
+    /// The authorization server did not issue a token.
     #[error(transparent)]
     Oauth(#[from] OauthError),
-    /// What it gave is not what was asked for.
+    /// The issued token is not the one that was requested.
     #[error("the authorization server gave {0}")]
     Given(&'static str),
 }
 
-/// What one server is shown.
+/// The credentials for one server.
 pub(super) struct Credentials {
     kind: Kind,
-    /// The token of each caller; or, under zeros, our own.
+    /// Cached tokens by digest of the caller's token; the gateway's own token is under zeros.
     tokens: Bounded<[u8; 32], Arc<Slot>>,
-    /// The bytes of tokens that were got for callers, for whichever server.
+    /// Budget of bytes for cached tokens of callers, for all servers.
     shares: Arc<Shares<Arc<str>>>,
-    /// Assertions that were used, and until when they could be used again.
+    /// Assertions that were used, by digest of their `jti`, and when they expire.
     used: Bounded<[u8; 32], SystemTime>,
     clock: Arc<dyn Clock>,
 }
@@ -74,7 +75,7 @@ enum Kind {
     Assertion { provider: Box<Asker>, issuer: Box<str>, server: Box<Asker> },
 }
 
-/// Who asks for a token, and for what.
+/// A token request: the client that sends it and the requested scopes and audience.
 struct Asker {
     metrics: Arc<Metrics>,
     authority: Authority,
@@ -87,7 +88,7 @@ struct Asker {
 
 #[derive(Default)]
 struct Slot {
-    /// One asks, the others wait.
+    /// Held while a token is requested; other requests wait.
     turn: Turn<()>,
     held: Mutex<Option<Held>>,
 }
@@ -95,7 +96,7 @@ struct Slot {
 struct Held {
     value: HeaderValue,
     until: SystemTime,
-    /// The part of the share of its caller that it takes; `None` of our own.
+    /// Its part of the caller's share; `None` for the gateway's own token.
     _room: Option<Share<Arc<str>>>,
 }
 
@@ -118,7 +119,7 @@ impl Asker {
         }))
     }
 
-    /// What is asked for: the scopes, and whom the token is for.
+    /// The form parameters for the requested scopes, resource and audience.
     fn wanted(&self) -> Vec<(&'static str, String)> {
         let mut form = Vec::new();
         if !self.scopes.is_empty() {
@@ -148,10 +149,10 @@ impl Asker {
     }
 }
 
-/// A secret as it stands in a header now.
+/// The value of a header that carries a secret, as the secret is now.
 ///
 /// # Errors
-/// When there is none any more, or it cannot stand there.
+/// If the secret cannot be read, or is not valid in a header.
 pub(super) fn header(
     name: &HeaderName,
     prefix: &str,
@@ -198,17 +199,18 @@ impl Credentials {
         })
     }
 
-    /// Whether a server that refuses us can be shown something newer.
+    /// Whether a new credential can be obtained after the server has rejected one.
     pub(super) const fn are_renewable(&self) -> bool {
         matches!(self.kind, Kind::Client(_) | Kind::Exchange(_) | Kind::Assertion { .. })
     }
 
-    /// Whether each caller has its own, so that the gateway itself has none.
+    /// Whether each caller has its own credential and the gateway itself has none.
     pub(super) const fn are_of_callers(&self) -> bool {
         matches!(self.kind, Kind::Exchange(_) | Kind::Assertion { .. })
     }
 
-    /// What the server is shown for whoever came with `subject`.
+    /// The header to present to the server for a caller with the token `subject`; `None` if no credential is
+    /// configured.
     pub(super) async fn shown(
         &self,
         subject: Option<&Arc<Subject>>,
@@ -235,7 +237,7 @@ impl Credentials {
         token.map(|value| Some((AUTHORIZATION, value))).map_err(UpstreamError::Credential)
     }
 
-    /// The server does not take `shown` any more: it is not shown again.
+    /// Drops the cached token that the server has rejected, so that it is not used again.
     pub(super) fn forget(&self, subject: Option<&Arc<Subject>>, shown: &HeaderValue) {
         let name = if self.are_of_callers() { subject.map(name) } else { Some([0; 32]) };
         let Some(slot) = name.and_then(|name| self.tokens.get(&name)) else { return };
@@ -245,20 +247,20 @@ impl Credentials {
         }
     }
 
-    /// Our own token is not shown again.
+    /// Drops the gateway's own cached token, so that a new one is requested.
     pub(super) fn renew(&self) {
         drop(self.tokens.remove(&[0; 32]));
     }
 
-    /// Forgets tokens that are not good any more and that nobody waits for.
+    /// Removes expired tokens that no request waits for, and expired assertions.
     pub(super) fn sweep(&self) {
         let now = self.clock.now();
         self.tokens.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.good(now).is_some());
         self.used.retain(|_, until| *until > now);
     }
 
-    /// The token for `subject`, or our own, got with `ask` if there is none that is good; never good for longer
-    /// than the one it was got for.
+    /// The cached token for `subject`, or the gateway's own, requested with `ask` if there is none. Never valid for
+    /// longer than the token it was exchanged for.
     async fn held<F>(
         &self,
         subject: Option<&Arc<Subject>>,
@@ -276,7 +278,7 @@ impl Credentials {
                 if self.tokens.insert(name, Arc::clone(&slot)).is_err() {
                     let now = self.clock.now();
                     self.tokens.retain(|_, slot| slot.good(now).is_some());
-                    // With no room it is asked for each time: slower, not wrong.
+                    // Without room in the cache the token is requested every time: slower, not wrong.
                     drop(self.tokens.insert(name, Arc::clone(&slot)));
                 }
                 self.tokens.get(&name).unwrap_or(slot)
@@ -285,7 +287,7 @@ impl Credentials {
         if let Some(value) = slot.good(self.clock.now()) {
             return Ok(value);
         }
-        // For a token that has ended nothing is got any more.
+        // An expired token is not exchanged.
         if most.is_some_and(|most| most <= self.clock.now()) {
             return Err(CredentialError::Subject);
         }
@@ -301,7 +303,7 @@ impl Credentials {
         let until = self.clock.now() + lifetime;
         let until = most.map_or(until, |most| until.min(most));
         let take = |subject: &Arc<Subject>| self.shares.take(&subject.caller, value.len() + ENTRY);
-        // With no room it is got each time: slower, not wrong.
+        // Without room in the caller's share the token is requested every time: slower, not wrong.
         if let Ok(room) = subject.map(take).transpose() {
             let held = Held { value: value.clone(), until, _room: room };
             *slot.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
@@ -309,14 +311,14 @@ impl Credentials {
         Ok(value)
     }
 
-    /// A token for ourselves (RFC 6749, section 4.4).
+    /// Requests a token for the gateway itself (RFC 6749, section 4.4).
     async fn own(&self, asker: &Asker) -> Result<(String, u64), CredentialError> {
         let wanted = asker.wanted();
         let answer = asker.ask(&[("grant_type", "client_credentials")], &wanted).await?;
         self.given(asker, &answer, None)
     }
 
-    /// A token for the caller, for its token (RFC 8693, section 2).
+    /// Exchanges the caller's token for one for the server (RFC 8693, section 2).
     async fn exchange(
         &self,
         asker: &Asker,
@@ -342,10 +344,9 @@ impl Credentials {
         self.given(asker, &answer, Some(ACCESS_TOKEN))
     }
 
-    /// A token for the caller, for an assertion of its identity provider.
+    /// Obtains a token for the caller with an assertion of its identity provider.
     ///
-    /// MCP extension `enterprise-managed-authorization`, sections «Token Exchange» and «Access Token
-    /// Request»
+    /// MCP extension `enterprise-managed-authorization`, sections «Token Exchange» and «Access Token Request»
     async fn assertion(
         &self,
         provider: &Asker,
@@ -378,8 +379,8 @@ impl Credentials {
         self.given(server, &answer, None)
     }
 
-    /// Whether an assertion says what was asked for. Whether it is true is for the one to say whom
-    /// it is for; but one that is for somebody else is not handed on at all (vector AV-53).
+    /// Checks that an assertion is the requested one and was not used before. Its signature is for its audience to
+    /// verify, but an assertion for another audience is not forwarded at all (vector AV-53).
     fn asserts(
         &self,
         assertion: &str,
@@ -411,8 +412,7 @@ impl Credentials {
         }
     }
 
-    /// The token in an answer and for how many seconds it is good, if it is what was asked for
-    /// (vector AV-48).
+    /// The token in a response and its lifetime in seconds, if it is the requested one (vector AV-48).
     fn given(
         &self,
         asker: &Asker,
@@ -448,8 +448,8 @@ impl Credentials {
         Ok((token.into_owned(), left.map_or(told, |left| left.min(told))))
     }
 
-    /// Whether a token that says something is for the server and has not ended; and how many seconds
-    /// it says that it has left. Whether it is true is for the server to find out.
+    /// Checks that a token in JWT form is for the server and has not expired, and returns its remaining lifetime in
+    /// seconds; `None` for an opaque token. Its signature is for the server to verify.
     fn fits(&self, asker: &Asker, token: &str) -> Result<Option<u64>, CredentialError> {
         let Some(said) = jose::said(token) else { return Ok(None) };
         let claims = said.root();
@@ -477,7 +477,7 @@ impl Slot {
     }
 }
 
-/// Under what the token for a caller is kept.
+/// The cache key of the token for a caller.
 fn name(subject: &Arc<Subject>) -> [u8; 32] {
     sha256(subject.token.expose().as_bytes())
 }

@@ -1,9 +1,10 @@
-//! Who gets what a server says on a connection that serves more than one request.
+//! Demultiplexes the messages of an upstream server on a connection that serves more than one request.
 //!
-//! Each answer goes to the one request it belongs to, and so does a question or a log line that names
-//! the progress token of a call. What names no request goes to a call where it is clear to whom that
-//! is: see [`Serves`]. A question that belongs to no one call is refused. Progress goes to the request whose
-//! token it has; without a token to the only request that wants progress, if there is one; and to nobody else.
+//! A response goes to the request with its id. An elicitation or sampling request, or a log message, that names the
+//! progress token of a call goes to that call. A message that names no request goes to a call only where it is
+//! certain which call is meant: see [`Serves`]. A server's request that belongs to no single call is refused.
+//! Progress goes to the request whose token it names; without a token it goes to the only request that wants
+//! progress, if there is exactly one, and otherwise to none.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,41 +21,41 @@ use crate::mcp::protocol::{meta, method};
 use crate::mcp::wire::{Id, Message, Notification, Outcome, Request, Response};
 use crate::metrics::OfServer;
 
-/// Messages that wait for one request. The last place is for its response; of progress the latest waits.
+/// Capacity in messages of the queue of one request. The last place is reserved for its response; of progress, the
+/// latest is kept.
 const WAITING: usize = 64;
-/// Messages that wait for one listener; a slower one misses the oldest.
+/// Capacity in messages of the queue of one listener; a slower listener misses the oldest.
 const HEARD: usize = 256;
-/// Bytes of a message that are not counted among those that wait on one connection. Among those of its caller every
-/// byte is: see [`Backlog`].
+/// Messages up to this many bytes do not count against the budget of the connection. Every byte counts against the
+/// budget of the caller: see [`Backlog`].
 const FREE: usize = 16 * 1024;
-/// Bytes that a message takes while it waits, beside its text and the index over its values.
+/// Overhead in bytes of a queued message, beside its text and the index over its values.
 const OVERHEAD: usize = 256;
-/// Bytes of messages that wait on one connection, beside responses, and those of one request, or of all listeners
-/// together. A longer message waits alone.
+/// Budgets in bytes for queued messages of one connection, without responses, and for those of one request or of all
+/// listeners together. A single longer message is accepted.
 const BYTES: usize = 16 * 1024 * 1024;
 const BYTES_OF_ONE: usize = 4 * 1024 * 1024;
 
-/// Requests given up whose answers may still come; the oldest are forgotten first.
+/// The number of abandoned requests whose responses may still arrive; the oldest are forgotten first.
 const GIVEN_UP: usize = 1024;
-/// How often in a row an answer is kept back for progress that may follow on the stream of the session, where
-/// none does.
+/// How many times in a row a response is held back for progress on the session's stream if none arrives.
 const FRUITLESS: u32 = 4;
 
-/// Whom a connection serves. It decides what becomes of a message that names no request.
+/// The clients that a connection serves, which decides how to treat a message that names no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Serves {
-    /// Everybody: nobody could say whom such a message is for, so it is for nobody.
+    /// All callers: a message without a name could be for any of them, so it is delivered to none.
     Everybody,
-    /// One caller, without sessions that could be told apart. Several people may stand behind one
-    /// credential, so such a message is for a call only while that call is the only one.
+    /// One caller, without distinguishable sessions. Several people may use one credential, so a message without a
+    /// name is delivered to a call only if that call is the only one.
     Caller,
-    /// The session of one legacy client. The protocol gives it to that client, whichever call it is
-    /// about, so the latest call carries it.
+    /// The session of one legacy client. The protocol delivers messages to that client for any of its calls, so the
+    /// latest call carries them.
     Session,
 }
 
 impl Serves {
-    /// Why a question that belongs to no one call is refused, and what lets it be asked.
+    /// The reason why a request that belongs to no single call is refused, and what would allow it.
     pub(super) const fn refuses(self) -> &'static str {
         match self {
             Self::Everybody => {
@@ -69,55 +70,55 @@ impl Serves {
     }
 }
 
-/// The requests that wait on one connection, and those who listen to it.
+/// Distributes the messages of one connection to the requests that wait on it and to its listeners.
 #[derive(Debug)]
 pub(super) struct Desk {
     serves: Serves,
     limit: usize,
     waiting: Mutex<BTreeMap<i64, Waiting>>,
-    /// Requests that were given up before they were answered. A late answer is no sign of a fault: a
-    /// program that is slow to start answers the first question after we stopped waiting for it.
+    /// Requests that were given up before they were answered. A late response is no fault: a program that starts
+    /// slowly answers its first request after the gateway stopped waiting.
     given_up: Mutex<BTreeSet<i64>>,
-    /// What belongs to no request.
+    /// Sends notifications that belong to no request to the listeners.
     heard: broadcast::Sender<Arc<Told>>,
-    /// Bytes of long messages that wait, beside responses.
+    /// Budget of bytes for long queued messages, without responses.
     queued: Arc<Shares<Recipient>>,
-    /// What waits for those who listen.
+    /// The queued messages of the listeners.
     overheard: Arc<Backlog>,
-    /// The name of the server, and what responses to its callers hold, with the messages that wait for them.
+    /// The name of the server, and the memory budget for responses and queued messages of its callers.
     server: Arc<str>,
     answers: Arc<Intake>,
-    /// What is counted of the server.
+    /// The metrics of the server.
     counts: Arc<OfServer>,
     /// The stream of the session is read.
     read: AtomicBool,
-    /// How often in a row progress was waited for and none came on the stream.
+    /// How many times in a row a response was held back for progress and none arrived on the stream.
     fruitless: AtomicU32,
 }
 
-/// A request that waits.
+/// A request that waits for its response.
 #[derive(Clone, Debug)]
 struct Waiting {
     id: i64,
     messages: mpsc::Sender<Queued>,
-    /// The progress that waits.
+    /// The progress that is queued.
     progress: Arc<Mutex<Reported>>,
-    /// What the client behind the request takes.
+    /// The kinds of messages that the client of the request accepts.
     takes: Takes,
-    /// The id of the caller behind it.
+    /// The id of the caller.
     caller: Option<Arc<str>>,
-    /// What of it waits beside the response.
+    /// The budget of its queued messages, without the response.
     backlog: Arc<Backlog>,
-    /// All of it was written, so the server may be at work on it.
+    /// All of it was written, so the server may be working on it.
     is_sent: bool,
 }
 
-/// The messages that wait for one recipient, beside the response: all their bytes take of the share of its caller, apart
-/// from the first few that an [`Intake`] does not count.
+/// The queued messages of one recipient, without the response. All their bytes count against the share of the caller,
+/// apart from the first few that an [`Intake`] does not count.
 #[derive(Debug)]
 struct Backlog(Mutex<Unread>);
 
-/// How much a [`Backlog`] is.
+/// The content of a [`Backlog`]: bytes that are queued, and their reservation.
 #[derive(Debug)]
 struct Unread {
     bytes: usize,
@@ -134,7 +135,7 @@ impl Backlog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for another message of `bytes`.
+    /// Reserves room for another message of `bytes`.
     fn add(self: &Arc<Self>, bytes: usize) -> Result<Queueing, NoShare> {
         let mut unread = self.unread();
         let all = unread.bytes.saturating_add(bytes);
@@ -145,7 +146,7 @@ impl Backlog {
     }
 }
 
-/// A message among those of a [`Backlog`]; its room is given back when this is dropped.
+/// One message of a [`Backlog`], whose room is released on drop.
 #[derive(Debug)]
 struct Queueing {
     backlog: Arc<Backlog>,
@@ -161,62 +162,63 @@ impl Drop for Queueing {
     }
 }
 
-/// For whom messages wait.
+/// The recipient of queued messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Recipient {
     /// The request with this id.
     Request(i64),
-    /// Those who listen to what belongs to no request.
+    /// The listeners for messages that belong to no request.
     Listeners,
 }
 
-/// Room for a message that waits.
+/// The reserved room of a queued message.
 #[derive(Debug)]
 struct Room {
-    /// On its connection; `None` where it is too short to be counted there.
+    /// Room on the connection; `None` for a message too short to be counted there.
     _of_connection: Option<Share<Recipient>>,
-    /// Of the share of its caller.
+    /// Room in the share of the caller.
     _of_caller: Queueing,
 }
 
-/// Progress that waits for one request, the oldest first. At least as many [`Queued::Progress`] wait as there is of it.
+/// Queued progress of one request, the oldest first. The queue of the request holds at least as many
+/// [`Queued::Progress`].
 type Reported = VecDeque<(Notification, Room)>;
 
-/// What waits for one request.
+/// An entry in the queue of one request.
 #[derive(Debug)]
 enum Queued {
-    /// Something on the way to the response.
+    /// A message before the response.
     Interim(Message, Room),
-    /// The oldest progress that waits, if there is any left: some may have made room for what came later.
+    /// Stands for the oldest queued progress, if any is left: some may have been dropped for later progress.
     Progress,
     /// The response, and the part of its caller's share that it takes.
     Response(Response, Option<Received>),
-    /// There was a response, and no room for it.
+    /// The response was dropped because there was no room for it.
     NoRoom(NoShare),
 }
 
-/// A notification that waits for listeners.
+/// A notification for the listeners.
 #[derive(Debug)]
 pub(super) struct Told {
-    /// The notification.
+    /// The notification to be delivered.
     pub(super) notification: Arc<Notification>,
-    /// Given back when every listener has it.
+    /// Released when every listener has received it.
     _room: Room,
 }
 
-/// Which request a progress notification names.
+/// The request that a progress notification names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Named {
-    /// One with this token, which is the id of a request.
+    /// The request with this token, which is its JSON-RPC id.
     Request(i64),
     /// None: it has no token.
     Nothing,
-    /// None of ours: no token of the gateway looks like this.
+    /// A token that the gateway never issues.
     Stranger,
 }
 
 impl Named {
-    /// Which request a progress notification names.
+    /// Reads the token of a progress notification.
     pub(super) fn of(told: &Notification) -> Self {
         let token =
             told.params.as_ref().and_then(|params| params.value().get(meta::PROGRESS_TOKEN));
@@ -227,21 +229,21 @@ impl Named {
     }
 }
 
-/// The place of one request.
+/// The registration of one request that waits at a [`Desk`].
 #[derive(Debug)]
 pub(super) struct Ticket {
     desk: Arc<Desk>,
     id: i64,
     messages: mpsc::Receiver<Queued>,
-    /// The progress that waits.
+    /// The progress that is queued.
     progress: Arc<Mutex<Reported>>,
-    /// What the response takes.
+    /// The memory budget that the response holds.
     received: Option<Received>,
 }
 
 impl Desk {
-    /// A desk at which at most `limit` requests to `server` wait. Its responses, and the messages that wait for its
-    /// callers, are counted among `answers`.
+    /// A desk for at most `limit` requests to `server` at a time. Responses, and the queued messages of its callers,
+    /// count against `answers`.
     pub(super) fn new(
         serves: Serves,
         limit: usize,
@@ -266,7 +268,7 @@ impl Desk {
         })
     }
 
-    /// Whom it serves.
+    /// The clients that the connection serves.
     pub(super) const fn serves(&self) -> Serves {
         self.serves
     }
@@ -276,7 +278,7 @@ impl Desk {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the request `id` of a caller, if it is of one; `None` when all are taken.
+    /// Registers the request `id`, which may belong to a caller; `None` if there are `limit` requests already.
     pub(super) fn wait(
         self: &Arc<Self>,
         id: i64,
@@ -304,7 +306,7 @@ impl Desk {
         Some(Ticket { desk: Arc::clone(self), id, messages, progress, received: None })
     }
 
-    /// Room for a message of `bytes` that is to wait.
+    /// Reserves room for a message of `bytes` in both budgets.
     fn room(
         &self,
         recipient: Recipient,
@@ -317,8 +319,8 @@ impl Desk {
         Ok(Room { _of_connection: of_connection, _of_caller: of_caller })
     }
 
-    /// Room among the messages that wait for a request. The last place is for the response: what is said on the way may
-    /// be lost, an answer may not.
+    /// Reserves room in the queue of a request. The last place is for the response, because an interim message may be
+    /// lost and a response must not be.
     fn room_at(&self, request: &Waiting, params: Option<&Fragment>) -> Option<Room> {
         if request.messages.capacity() <= 1 {
             return None;
@@ -326,7 +328,7 @@ impl Desk {
         self.room(Recipient::Request(request.id), &request.backlog, size(params)).ok()
     }
 
-    /// Gives a notification to a request, or drops and counts it where there is no room for it.
+    /// Queues a notification for a request. Drops and counts it if there is no room.
     fn notify(&self, request: &Waiting, told: Notification) {
         match self.room_at(request, told.params.as_ref()) {
             Some(room) => hand(request, Queued::Interim(Message::Notification(told), room)),
@@ -334,7 +336,7 @@ impl Desk {
         }
     }
 
-    /// The response to a request, if there is room for it.
+    /// Queues the response to a request, or a marker if there is no room for it.
     fn respond(&self, request: &Waiting, response: Response) {
         let (Outcome::Result(said) | Outcome::Error(said)) = &response.outcome;
         let bytes = size(Some(said));
@@ -346,12 +348,12 @@ impl Desk {
         hand(request, queued);
     }
 
-    /// What comes from now on and belongs to no request.
+    /// Subscribes to the messages from now on that belong to no request.
     pub(super) fn listen(&self) -> broadcast::Receiver<Arc<Told>> {
         self.heard.subscribe()
     }
 
-    /// Whether somebody waits or listens here.
+    /// Whether a request waits or a listener is subscribed.
     pub(super) fn is_busy(&self) -> bool {
         !self.waiting().is_empty() || self.heard.receiver_count() > 0
     }
@@ -363,13 +365,13 @@ impl Desk {
         }
     }
 
-    /// Whether somebody waits for the answer to a request that was written: then the server may be at work, and a
-    /// program that does one thing at a time does not read meanwhile.
+    /// Whether a written request waits for its response. The server may then be working on it, and a program that
+    /// does one thing at a time does not read its input meanwhile.
     pub(super) fn is_at_work(&self) -> bool {
         self.waiting().values().any(|request| request.is_sent)
     }
 
-    /// Gives a message to the request it belongs to, and says what is left to do.
+    /// Delivers a message to the request it belongs to, and returns what is left to do.
     pub(super) fn deliver(&self, message: Message) -> Delivered {
         match message {
             Message::Response(response) => {
@@ -413,10 +415,10 @@ impl Desk {
         self.read.store(true, Ordering::Relaxed);
     }
 
-    /// Gives a progress notification to the request it belongs to; whether there is one, and nothing was dropped for it.
+    /// Delivers progress to the request it belongs to. Returns whether there is one and nothing was dropped.
     ///
-    /// THREAT: how far the call of one person is must not be told to another. One that names a request which
-    /// is over, or is not of this session, is nobody's.
+    /// THREAT: the progress of one person's call must not be disclosed to another. Progress that names a request
+    /// which has ended, or is not of this session, is delivered to no request.
     pub(super) fn progress(&self, told: Notification) -> bool {
         let request = match Named::of(&told) {
             Named::Request(id) => {
@@ -431,8 +433,8 @@ impl Desk {
         self.report(&request, told)
     }
 
-    /// Puts progress among what waits for a request: in the place of the oldest progress there, where no other is free
-    /// or the caller has no share left. Whether nothing was dropped.
+    /// Queues progress for a request. Without a free place or room in the caller's share, it replaces the oldest
+    /// queued progress. Returns whether nothing was dropped.
     fn report(&self, request: &Waiting, told: Notification) -> bool {
         let (recipient, bytes) = (Recipient::Request(request.id), size(told.params.as_ref()));
         let room = || self.room(recipient, &request.backlog, bytes).ok();
@@ -446,7 +448,7 @@ impl Desk {
             }
             return is_queued;
         }
-        // Its room is given back before room is taken for what came later.
+        // The room of the oldest is released before room for the new one is reserved.
         let has_made_room = reported.pop_front().map(drop).is_some();
         if has_made_room && let Some(room) = room() {
             reported.push_back((told, room));
@@ -454,7 +456,7 @@ impl Desk {
         false
     }
 
-    /// The only request that wants progress. Of those of several callers none is.
+    /// The only request that wants progress; `None` if there are several, or if several callers share the connection.
     fn only(&self) -> Option<Waiting> {
         if self.serves == Serves::Everybody {
             return None;
@@ -465,8 +467,8 @@ impl Desk {
         only.filter(|_| requests.next().is_none())
     }
 
-    /// Subscriptions name their request. Log lines name none: where it is not clear
-    /// whose they are, nobody gets them.
+    /// Delivers a notification other than progress. Those of subscriptions name their request. Log messages name
+    /// none, and are delivered to no client where it is unclear whose they are.
     fn tell(&self, notification: Notification) {
         let named = notification.params.as_ref().and_then(|params| {
             let params = params.value();
@@ -494,7 +496,7 @@ impl Desk {
             None => match self.room(Recipient::Listeners, &self.overheard, bytes) {
                 Ok(room) => {
                     let told = Told { notification: Arc::new(notification), _room: room };
-                    // With nobody listening there is nobody to tell.
+                    // An error means that there are no listeners.
                     drop(self.heard.send(Arc::new(told)));
                 }
                 Err(none) => tracing::debug!(%none, "a notification was not taken"),
@@ -502,9 +504,9 @@ impl Desk {
         }
     }
 
-    /// A question goes to the call it belongs to, or it is given back and refused.
+    /// Delivers a server's request to the call it belongs to. Returns the request if it must be refused.
     ///
-    /// THREAT: the answer of one person must not become the result of another's call.
+    /// THREAT: the answer of one person must not become the result of another person's call.
     fn question(&self, request: Request) -> Option<Request> {
         if self.serves == Serves::Everybody || &*request.method == method::PING {
             return Some(request);
@@ -532,15 +534,15 @@ impl Desk {
         None
     }
 
-    /// The call that a message without a name is for: of those whose client may be asked something, if
-    /// it is a question. The gateway's own requests, such as for a list, are no calls.
+    /// The call to which a message without a name belongs; with `asks`, only among calls whose client accepts
+    /// requests. The gateway's own requests, such as for a list, are no calls.
     fn call(&self, asks: bool) -> Found {
         let waiting = self.waiting();
         let mut calls = waiting.values().rev().filter(|request| request.takes.questions);
         match (self.serves, calls.next(), calls.next()) {
             (Serves::Everybody | Serves::Caller, Some(_), Some(_)) => Found::Several,
             (_, Some(call), _) => Found::One(call.clone()),
-            // A log line of a request that cannot be asked anything is still that request's.
+            // A log message belongs to a request even if its client accepts no requests.
             (Serves::Session, None, _) if !asks => match waiting.values().next_back() {
                 Some(request) => Found::One(request.clone()),
                 None => Found::None,
@@ -550,39 +552,39 @@ impl Desk {
     }
 }
 
-/// What is left to do with a message.
+/// What is left to do after a message was delivered.
 #[derive(Debug)]
 pub(super) enum Delivered {
-    /// Nothing: it was given to the request it belongs to, or nobody is to have it.
+    /// Nothing: it was delivered, or it is for no recipient.
     Done,
-    /// Nothing: it was progress that belongs to no request that wants it, or there was no room for all progress of its
-    /// request, and some was dropped.
+    /// Nothing, but progress was dropped: it belongs to no request that wants it, or the queue of its request had no
+    /// room.
     Unclaimed,
-    /// A question that belongs to no one call: the server is told that it cannot be asked.
+    /// A server's request that belongs to no single call and must be refused.
     Refused(Request),
-    /// A response to nothing that was asked.
+    /// A response that belongs to no request.
     Stray,
 }
 
-/// Which call a message without a name is for.
+/// The result of the search for the call that a message without a name belongs to.
 enum Found {
     One(Waiting),
     None,
     Several,
 }
 
-/// Bytes that the message takes that something was read from: its text, and the index over its values.
+/// Memory in bytes of the message of which `part` is a part: its text, and the index over its values.
 fn size(part: Option<&Fragment>) -> usize {
     part.map_or(0, |part| part.document().memory())
 }
 
-/// The progress that waits for a request.
+/// Locks the queued progress of a request.
 fn reported(progress: &Mutex<Reported>) -> MutexGuard<'_, Reported> {
     // No operation leaves the queue half changed.
     progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A request that does not read what it asked for is given up rather than waited for.
+/// Queues an entry without waiting, so a request that does not read its messages loses them.
 fn hand(request: &Waiting, queued: Queued) {
     if let Err(error) = request.messages.try_send(queued) {
         tracing::debug!(%error, "a message was not taken");
@@ -590,10 +592,10 @@ fn hand(request: &Waiting, queued: Queued) {
 }
 
 impl Ticket {
-    /// The next message; `None` when there can be none any more. May be given up and called again.
+    /// The next message; `None` if there will be none. Cancel-safe.
     ///
     /// # Errors
-    /// When there is no room for the response.
+    /// If there was no room for the response.
     pub(super) async fn next(&mut self) -> Option<Result<Message, NoShare>> {
         loop {
             let queued = self.messages.recv().await?;
@@ -603,21 +605,21 @@ impl Ticket {
         }
     }
 
-    /// How many messages wait now, at most.
+    /// The number of queued messages, an upper bound.
     pub(super) fn waiting(&self) -> usize {
         self.messages.len()
     }
 
-    /// The next message, if one waits; `None` also in the place of progress that has made room for later progress.
+    /// The next message if one is queued; `None` also for progress that was dropped for later progress.
     ///
     /// # Errors
-    /// When there is no room for the response.
+    /// If there was no room for the response.
     pub(super) fn try_next(&mut self) -> Option<Result<Message, NoShare>> {
         let queued = self.messages.try_recv().ok()?;
         self.taken(queued)
     }
 
-    /// The message that has waited; `None` where it was progress that has made room for later progress.
+    /// Takes the message of a queue entry; `None` for progress that was dropped for later progress.
     fn taken(&mut self, queued: Queued) -> Option<Result<Message, NoShare>> {
         match queued {
             Queued::Interim(message, room) => {
@@ -637,13 +639,13 @@ impl Ticket {
         }
     }
 
-    /// What of the response is in memory, to be kept for as long as it is used.
+    /// Takes the memory budget of the response, to be kept for as long as its content is used.
     pub(super) const fn received(&mut self) -> Option<Received> {
         self.received.take()
     }
 
-    /// Whether progress may still be on its way on the stream of the session when the answer has come. Not
-    /// where none has come there in the last calls.
+    /// Whether progress may still arrive on the stream of the session after the response. False if none arrived there
+    /// during the last few calls.
     pub(super) fn may_trail(&self) -> bool {
         let Desk { read, fruitless, .. } = &*self.desk;
         read.load(Ordering::Relaxed) && fruitless.fetch_add(1, Ordering::Relaxed) < FRUITLESS

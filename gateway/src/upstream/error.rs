@@ -1,4 +1,4 @@
-//! Why a server did not answer.
+//! The reasons why a request to an upstream server fails.
 
 use std::borrow::Cow;
 use std::io;
@@ -17,34 +17,34 @@ use crate::mcp::wire::{DecodeError, FromServerError};
 use crate::net::connection::LinkError;
 use crate::outbound::environment::WorldError;
 
-/// Longest URL of a redirect that is shown whole, in bytes.
+/// The longest URL of a redirect that is shown whole, in bytes.
 const SHOWN: usize = 256;
 
-/// Why a server did not answer.
+/// Why a request to an upstream server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// It failed for somebody else who asked for the same at the same time, with this code.
+    /// A concurrent request for the same purpose failed with this code.
     #[error("the server failed for another request a moment ago")]
     Shared(&'static str),
-    /// It has failed too often in a row; it is asked again later.
+    /// The circuit breaker is open after too many failures in a row; the server is tried again after this time.
     #[error("the server keeps failing; it is asked again in {0:?}")]
     Open(Duration),
-    /// It is not the one that was approved.
+    /// The server is not the one that was approved.
     #[error("the server is not the one that was approved")]
     Stranger,
-    /// No connection, or none any more.
+    /// The connection could not be made or was lost.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// What it should be shown is not to be had.
+    /// A secret or file that the request needs cannot be read.
     #[error(transparent)]
     World(WorldError),
-    /// There is nothing to show the server that it would let in.
+    /// No credential for the server could be obtained.
     #[error("there is no credential for the server")]
     Credential(#[source] CredentialError),
-    /// The server does not let in whom we speak for.
+    /// The server does not accept the credential, with this HTTP status.
     #[error("the server does not accept our credential: HTTP status {0}")]
     Unauthorized(u16),
-    /// The same, and it wants a credential with scopes that let something be changed.
+    /// Like [`Self::Unauthorized`], and the server requests scopes that permit writing.
     #[error("the server wants a credential with scopes that write: HTTP status {0}")]
     WriteScopes(u16),
     /// The program could not be started.
@@ -53,54 +53,55 @@ pub enum UpstreamError {
     /// The program has ended.
     #[error("the program has ended")]
     Exited,
-    /// The program has ended too often; it is started again later.
+    /// The program keeps ending soon after its start; it may be started again after this time.
     #[error("the program keeps ending; it is started again in {0:?}")]
     Backoff(Duration),
-    /// The program does not read what it is sent.
+    /// The program does not read its input.
     #[error("the program does not take requests")]
     Stalled,
-    /// Too many bytes wait to be sent to it: of this caller, or of all.
+    /// Too many bytes wait to be sent to the server: of this caller, or in total.
     #[error("too many bytes wait to be sent to the server")]
     Full(#[source] NoShare),
-    /// It took too long.
+    /// The server did not answer within this time.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
     /// The answer ended before it was complete.
     #[error("the answer ended early")]
     Incomplete,
-    /// An HTTP status that carries no answer.
+    /// The HTTP status of a response without an MCP message.
     #[error("HTTP status {0}")]
     Status(u16),
-    /// A redirect. It is not followed: what is sent, and what the server is shown, is for the URL that is configured.
+    /// A redirect, with its status and target. Not followed, because the request and its credential are meant for the
+    /// configured URL.
     #[error(
         "HTTP status {0}: a redirect to `{1}`, which is not followed; if that is right, set `url` to it"
     )]
     Redirect(u16, Box<str>),
-    /// An answer that is neither JSON nor a stream of events.
+    /// The answer is neither JSON nor an SSE stream, or is compressed.
     #[error("the answer has an unexpected content type or encoding")]
     ContentType,
-    /// More than is read.
+    /// The answer is longer than this many bytes.
     #[error("the answer is longer than {0} bytes")]
     TooLong(usize),
-    /// Not a message.
+    /// The answer is not a valid JSON-RPC message.
     #[error("the answer is not a message")]
     Message(#[source] DecodeError),
-    /// A message that has no place here.
+    /// The message violates the protocol.
     #[error("{0}")]
     Protocol(&'static str),
-    /// Too many bytes of answers are in memory: of this server, of this caller, or of all.
+    /// Too many bytes of answers are in memory: of this server, of this caller, or in total.
     #[error("too many bytes of answers are being read")]
     Memory(#[source] NoShare),
-    /// There is no process left for this caller.
+    /// No process of the server is free for this caller.
     #[error("no process of the server is free for this caller")]
     Processes(#[source] NoShare),
-    /// There are more sessions with it than are kept.
+    /// There are too many sessions with the server.
     #[error("more sessions than are kept")]
     Crowded,
-    /// The server does not want the handshake.
+    /// The server refused `initialize` or `subscriptions/listen`.
     #[error("the server refused the handshake")]
     Refused,
-    /// The server's session is gone.
+    /// The server no longer knows the session.
     #[error("the session with the server is gone")]
     SessionGone,
 }
@@ -115,14 +116,14 @@ impl From<FromServerError> for UpstreamError {
 }
 
 impl UpstreamError {
-    /// The code of [`Self::Open`], also where that was found out for somebody else.
+    /// The code of [`Self::Open`], which [`Self::Shared`] may also carry.
     const CIRCUIT_OPEN: &'static str = "circuit-open";
-    /// The server goes on sending lines that carry nothing.
+    /// The server keeps sending lines without a message.
     pub(super) const BLANK: Self =
         Self::Protocol("the server sends too many lines that carry no message");
 
-    /// What a server means that does not let us in, with a status and these headers. Nothing that it asks for
-    /// is asked for at an authorization server: which scopes a credential has is configured.
+    /// The error for a status 401 or 403 with these headers. The scopes that the server requests are never requested
+    /// from an authorization server, because the scopes of a credential are configured.
     pub(super) fn unauthorized(status: StatusCode, headers: &HeaderMap) -> Self {
         let challenges = headers.get_all(WWW_AUTHENTICATE).iter();
         let mut scopes =
@@ -134,7 +135,8 @@ impl UpstreamError {
         }
     }
 
-    /// Why what the server wants is not asked for in the call of a tool that says this of itself.
+    /// The refusal if the server requests write scopes for a call of a tool with this read-only hint; otherwise
+    /// `None`.
     #[must_use]
     pub const fn wanted_of(&self, hint: ReadOnlyHint) -> Option<Refusal> {
         match (self, hint) {
@@ -145,26 +147,26 @@ impl UpstreamError {
         }
     }
 
-    /// An HTTP status that carries no answer, of a server at `base`; of a redirect also to where.
+    /// The error for an HTTP status without an MCP message, of a server at `base`, with the target of a redirect.
     pub(super) fn status(status: StatusCode, headers: &HeaderMap, base: &Uri) -> Self {
         let to = headers.get(LOCATION).filter(|_| status.is_redirection());
         let to = to.and_then(|to| target(to.to_str().ok()?, base));
         to.map_or(Self::Status(status.as_u16()), |to| Self::Redirect(status.as_u16(), to))
     }
 
-    /// Whether it is that the server is left alone.
+    /// Whether the circuit breaker of the server is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.code() == Self::CIRCUIT_OPEN
     }
 
-    /// Whether it is that the server is not the one that was approved.
+    /// Whether the server is not the one that was approved.
     #[must_use]
     pub fn is_stranger(&self) -> bool {
         self.code() == Self::Stranger.code()
     }
 
-    /// The stable code for records: `docs/reasons.md` says what to do.
+    /// The stable code for audit records; `docs/reasons.md` describes each.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -194,9 +196,9 @@ impl UpstreamError {
     }
 }
 
-/// The URL that a redirect of a server at `base` leads to, as an operator may see it: without a name or password, and
-/// without a query, which may hold a secret. Of one that is long, that is not written plainly, or has a secret in its
-/// path, the origin alone; `None` where there is none or where its name is a secret.
+/// The target of a redirect of a server at `base`, as an operator may see it: without user name, password and query,
+/// which may hold secrets. The origin only, if the URL is long, has unusual characters or has a secret in its path;
+/// `None` without a host or if the host looks like a secret.
 fn target(location: &str, base: &Uri) -> Option<Box<str>> {
     let to: Uri = location.trim().parse().ok()?;
     let (scheme, authority) = match (to.scheme_str(), to.authority()) {

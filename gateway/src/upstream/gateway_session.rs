@@ -1,8 +1,8 @@
-//! Sessions with a server that the gateway keeps for callers who have none of their own: a modern
-//! client in front of a legacy server, or of a program that serves each session alone.
+//! Sessions with an upstream server that the gateway keeps for callers without a session of their own: for modern
+//! clients in front of a legacy server, or of a program that runs one process for each session.
 //!
-//! Each caller gets its own on each route, and so does each client of a caller that is another or can
-//! do other things: what the server keeps for one is never another's.
+//! Each caller gets its own session on each route, and a separate one for each client with another name or other
+//! capabilities, so that the state a server keeps for one caller is never used for another.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -27,28 +27,28 @@ use crate::session::Leg;
 
 /// How long a session is kept without being used.
 const IDLE: Duration = Duration::from_secs(600);
-/// How long is waited for the stream of a session to begin.
+/// How long to wait for the stream of a session to begin.
 const OPENING: Duration = Duration::from_secs(2);
-/// Most calls that wait in one session.
+/// The maximum number of calls that wait in one session.
 const WAITING: usize = 256;
 /// How long the process of a session is kept without being used.
 const IDLE_PROCESS: Duration = Duration::from_secs(1800);
-/// Most standing sessions of one caller with one server.
+/// The maximum number of standing sessions of one caller with one server.
 const OF_ONE: usize = 16;
-/// How long it is relied on what a server has said of itself to one caller.
+/// How long the information that a server returned to one caller is relied on.
 const KNOWN: Duration = Duration::from_secs(3600);
-/// How often it is looked at.
+/// Interval of the sweep of idle sessions and expired caches.
 const SWEEP: Duration = Duration::from_secs(60);
 
 impl Party {
-    /// What tells its standing session from others.
+    /// The key of this caller's standing session.
     pub(super) fn key(&self) -> Key {
         let principal = self.principal.as_ref().map(|principal| principal.key().into());
         Key { principal, route: self.route.clone(), client: self.client.text().into() }
     }
 
-    /// For whom lists are kept where the server keeps no session: what a client calls itself makes no
-    /// difference, and what it says it can do may.
+    /// The cache key for lists where the server keeps no session. It covers the capabilities of the client, which a
+    /// server may make its lists depend on, and not the client's name.
     pub(super) fn asker(&self) -> Asker {
         let principal = self.principal.as_ref().map(|principal| principal.key().into());
         let can = sha256(self.client.capabilities().as_bytes());
@@ -56,43 +56,43 @@ impl Party {
     }
 }
 
-/// For whom a server's lists are kept.
+/// The owner of cached lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Whom {
-    /// The clients of one session.
+    /// The session of one client.
     Session(Leg),
     /// The standing session of one caller.
     Standing(Key),
-    /// One caller, with clients that say that they can do the same.
+    /// One caller, with clients of the same capabilities.
     Caller(Asker),
 }
 
-/// A caller, by what of it a server may make its lists depend on.
+/// The attributes of a caller on which a server may make its lists depend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Asker {
     principal: Option<Box<str>>,
     route: Option<Arc<str>>,
-    /// The digest of what its client says it can do.
+    /// The digest of the client's capabilities.
     can: [u8; 32],
 }
 
-/// Whose standing session it is.
+/// The owner of a standing session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     principal: Option<Box<str>>,
-    /// The route it came by: rules of one route do not judge what a server keeps for another.
+    /// The route of the caller: rules of one route do not apply to what a server keeps for another.
     route: Option<Arc<str>>,
-    /// What its client can do, and what it calls itself: several may use one credential.
+    /// The client's name and capabilities, because several clients may share one credential.
     client: Box<str>,
 }
 
 impl Key {
-    /// The caller, whatever client it uses and with whatever key.
+    /// The id of the principal, without its client and key.
     fn caller(&self) -> Option<&str> {
         self.principal.as_deref().and_then(|key| key.split('\0').next())
     }
 
-    /// Whether it is of somebody who was revoked, or whose client was.
+    /// Whether the principal or its client was revoked.
     fn is_revoked(&self, revoked: &Revoked) -> bool {
         let mut parts = self.principal.as_deref().unwrap_or_default().split('\0');
         let (id, client) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -100,7 +100,7 @@ impl Key {
     }
 }
 
-/// The desk of a client's own session, for as long as a call waits at it or its stream is read.
+/// The desk of a client's own session. Alive only while a call waits at it or its stream is read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnDesk(Weak<Desk>);
 
@@ -110,25 +110,25 @@ impl PartialEq for OwnDesk {
     }
 }
 
-/// A standing session.
+/// A standing session of one caller with a server.
 #[derive(Debug)]
 pub(super) struct Standing {
     leg: ArcSwapOption<Leg>,
-    /// Who gets what the server says on the stream of the session.
+    /// Distributes the messages on the stream of the session.
     desk: Arc<Desk>,
     over: CancellationToken,
-    /// The place among the levels of the least severe log message asked for so far.
+    /// The index in `LEVELS` of the least severe log level requested so far.
     level: AtomicUsize,
     opening: Turn,
     born: Instant,
-    /// When the server has opened it.
+    /// When the server opened it.
     opened: OnceLock<Instant>,
-    /// When it was last used, in seconds after it was born.
+    /// When it was last used, in seconds after `born`.
     used: AtomicU64,
 }
 
 impl Standing {
-    /// One that is not opened yet, with the desk of its calls.
+    /// A session that is not opened yet; its calls wait at `desk`.
     fn new(desk: Arc<Desk>) -> Self {
         Self {
             leg: ArcSwapOption::empty(),
@@ -151,7 +151,7 @@ impl Standing {
         self.used.store(self.born.elapsed().as_secs(), Ordering::Relaxed);
     }
 
-    /// What is to be ended, and how long it has lasted.
+    /// The session at the server and its age; `None` if it was not opened yet.
     fn ended(&self) -> Option<(Arc<Leg>, Duration)> {
         Some((self.leg.load_full()?, self.opened.get()?.elapsed()))
     }
@@ -195,8 +195,11 @@ impl Upstream {
         standing.opening.take(self.limits.answer_time, held, open).await
     }
 
-    /// One caller does not take the place of others, whatever its clients say they are and can do: when
-    /// it wants more sessions than are kept for one, its longest unused one ends.
+    /// Makes room for one more session. A caller that would exceed its maximum loses its least recently used idle
+    /// session, so it cannot displace the sessions of others by varying its client's name and capabilities.
+    ///
+    /// # Errors
+    /// [`UpstreamError::Crowded`] if all sessions of the caller are in use.
     fn make_room(self: &Arc<Self>, key: &Key) -> Result<(), UpstreamError> {
         let mut mine = Vec::new();
         self.standing.retain(|other, standing| {
@@ -223,7 +226,7 @@ impl Upstream {
         Ok(())
     }
 
-    /// Whether a call waits or somebody listens in a standing session, or it is being opened.
+    /// Whether a call waits or a listener reads in a standing session, or it is being opened.
     fn is_used(&self, standing: &Standing) -> bool {
         let Some(leg) = standing.leg.load_full() else { return true };
         let process = match (&self.transport, &leg.id) {
@@ -233,7 +236,7 @@ impl Upstream {
         process || standing.desk.is_busy()
     }
 
-    /// Forgets a standing session that the server no longer knows, unless there is a new one by now.
+    /// Forgets a standing session that the server no longer knows, unless a new one has replaced it.
     pub(super) fn forget(&self, party: &Party, gone: &Leg) {
         let key = party.key();
         let is_gone = |standing: &Arc<Standing>| standing.leg.load().as_deref() == Some(gone);
@@ -248,8 +251,8 @@ impl Upstream {
         }
     }
 
-    /// Waits until a stream has begun: what a server says where nobody listens yet is lost. Some
-    /// servers begin a stream with the first thing they say on it; those are waited for once.
+    /// Waits until a stream has begun, because messages sent before that are lost. A server that sends the headers of
+    /// a stream only with its first message delays this once; later streams of it are not waited for.
     pub async fn begun(&self, opened: &CancellationToken) {
         if self.begins_late.load(Ordering::Relaxed) {
             return;
@@ -259,7 +262,8 @@ impl Upstream {
         }
     }
 
-    /// Reads the stream of a standing session, for as long as it is kept.
+    /// Starts the task that reads the stream of a standing session while it is kept. The returned token is cancelled
+    /// when the stream has begun; `None` if there is no stream.
     fn attend(
         self: &Arc<Self>,
         party: &Party,
@@ -288,7 +292,7 @@ impl Upstream {
                         stream.replier().reply(request::unasked(&question, why)).await;
                     }
                     Delivered::Unclaimed => upstream.progress_dropped(),
-                    // An answer on this stream that nobody waits for here is waited for elsewhere.
+                    // A response without a waiter on this stream is awaited on the connection of its request.
                     Delivered::Done | Delivered::Stray => {}
                 }
             }
@@ -296,8 +300,8 @@ impl Upstream {
         Some(opened)
     }
 
-    /// Has a legacy server log from `level` on, a level as JSON, if it does not already. What is less
-    /// severe than a single call wants is left out of its answer.
+    /// Sets the log level of a legacy server to `level`, a JSON string, unless it logs that much already. Messages
+    /// less severe than a single call wants are filtered from its answer.
     pub(super) async fn lower(&self, party: &Party, leg: &Leg, level: &str) {
         let Some(standing) = self.standing.get(&party.key()) else { return };
         let place = LEVELS.iter().position(|known| *known == level.trim_matches('"'));
@@ -322,8 +326,8 @@ impl Upstream {
         Desk::new(serves, WAITING, &self.name, &self.answers, &self.counts)
     }
 
-    /// The desk of a client's own session, at which its calls wait for progress that comes on the stream of
-    /// the session; one for all who ask for it while any of them keeps it.
+    /// The desk of a client's own session, where its calls wait for progress on the stream of the session. Shared
+    /// while any user keeps it; `None` without a session id or if there are too many.
     pub(super) fn desk(&self, party: &Party, leg: &Leg) -> Option<Arc<Desk>> {
         leg.id.as_ref()?;
         let key = (party.key(), leg.clone());
@@ -339,8 +343,8 @@ impl Upstream {
         entry.0.upgrade()
     }
 
-    /// Gives progress that came in answer to another request of the session to the one it names; whether
-    /// there is such a request.
+    /// Forwards progress that arrived in answer to another request of the session to the request it names. Returns
+    /// whether there is such a request and it had room.
     pub(super) fn progress_elsewhere(&self, answer: &Answer, told: Notification) -> bool {
         let Some(leg) = &answer.leg else { return false };
         let desk = match &answer.party.leg {
@@ -359,14 +363,15 @@ impl Upstream {
         self.about.progress_dropped(&self.name);
     }
 
-    /// What the server says in the session behind `answer` elsewhere, and means for that call.
+    /// Registers a call for the messages that its server sends on the stream of the session; `None` where there is no
+    /// such stream.
     pub(super) fn aside(&self, answer: &Answer) -> Option<Ticket> {
         let leg = answer.leg.as_ref().filter(|leg| leg.version.era() == Era::Legacy)?;
         if !matches!(self.transport, Transport::Http(_)) {
             return None;
         }
         if answer.party.leg.is_some() {
-            // Whatever else is said on the stream of a client's own session belongs to no call.
+            // Other messages on the stream of a client's own session belong to no call.
             let desk = answer.manner.progress.then(|| self.desk(&answer.party, leg)).flatten();
             return desk?.wait(answer.id, answer.manner.takes(), answer.party.caller());
         }
@@ -374,12 +379,12 @@ impl Upstream {
         standing.desk.wait(answer.id, answer.manner.takes(), answer.party.caller())
     }
 
-    /// What the server says in a standing session and means for no call.
+    /// Subscribes to the messages on the stream of a standing session that belong to no call.
     pub(super) fn overheard(&self, party: &Party) -> Option<broadcast::Receiver<Arc<Told>>> {
         self.standing.get(&party.key()).map(|standing| standing.desk.listen())
     }
 
-    /// Ends the sessions of those who were revoked; all of them if this server was.
+    /// Ends the sessions of revoked principals and clients, or all sessions if this server was revoked.
     pub fn cut(self: &Arc<Self>, revoked: &Revoked) {
         let all = revoked.has_server(&self.name);
         let (mut over, mut gone) = (Vec::new(), Vec::new());
@@ -399,14 +404,14 @@ impl Upstream {
         }
     }
 
-    /// Forgets the lists of standing sessions that have ended.
+    /// Removes the cached lists of standing sessions that have ended.
     fn without_lists(&self, gone: Vec<Key>) {
         for key in gone {
             self.shelves.remove(&Whom::Standing(key));
         }
     }
 
-    /// Ends the sessions that nobody has used for a while.
+    /// Ends idle sessions and removes expired cache entries, until the gateway stops.
     pub(super) async fn sweep(self: Arc<Self>) {
         let mut turn = tokio::time::interval(SWEEP);
         loop {
@@ -432,10 +437,10 @@ impl Upstream {
                 Transport::Channel(seats) => seats.sweep(IDLE_PROCESS),
                 Transport::Http(http) => http.sweep(),
             }
-            // Who has gone must not take the room of who comes: those who are still there ask once more.
+            // Entries of callers that are gone must not fill the cache; the remaining callers cost one more request.
             self.known_by.retain(|_, known| known.known.since.elapsed() < KNOWN);
             self.desks.retain(|_, known| known.0.strong_count() > 0);
-            // The lists of a session are large, and most clients leave without a word.
+            // The lists of a session are large, and most clients disappear without closing their session.
             self.shelves.retain(|_, shelf| !shelf.is_spent(self.limits.catalog_age, IDLE));
             self.same.retain(|_, listing| listing.strong_count() > 0);
         }

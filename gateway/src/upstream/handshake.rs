@@ -1,4 +1,5 @@
-//! Which era a server speaks, and what it says of itself.
+//! Detects the protocol era of an upstream server, opens sessions with it, and reads its server information. Called
+//! before the first request to a server and after its era may have changed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,58 +23,57 @@ use crate::mcp::protocol::{Era, Version, code, meta};
 use crate::mcp::wire::{Object, Outcome};
 use crate::session::Leg;
 
-/// How long a program may take to answer the question which era it speaks, where that is not known. A legacy program may
-/// never answer it.
+/// How long a program of unknown era may take to answer `server/discover`. A legacy program may never answer it.
 ///
 /// SPEC 2026-07-28 basic/transports/stdio#backward-compatibility
 const PROBE: Duration = Duration::from_secs(3);
 
-/// Bytes that an entry takes of what a server says of itself to one caller, beside what it says: the key with what the
-/// client can do and calls itself, and what the allocator adds.
+/// Estimated overhead in bytes of a `known_by` entry: the key with the name and capabilities of the client, and the
+/// allocator's.
 const KEPT: usize = 4096;
 
-/// What a server said of itself.
+/// The information of a server: era, name, capabilities and instructions.
 #[derive(Clone, Debug)]
 pub struct Hello {
-    /// Which era it speaks.
+    /// The era of the answer.
     pub era: Era,
-    /// Its name and version, as it gives them.
+    /// `serverInfo`: the server's name and version.
     pub info: Option<Fragment>,
-    /// What it wants a model to know. Inspected before it is shown.
+    /// `instructions` for a model. Must be inspected before they are shown.
     pub instructions: Option<Fragment>,
-    /// For how long that is good, in milliseconds.
+    /// How long this information is valid, in milliseconds; 0 if the server does not say.
     pub ttl: u64,
-    /// What it can do, as it says.
+    /// The capabilities that the server declares.
     pub capabilities: Option<Fragment>,
-    /// All of that, as it is approved.
+    /// All of these members as one object, which is the definition that is approved.
     pub said: Option<Fragment>,
-    /// Its digest; `None` when a number in it does not survive canonical form.
+    /// The digest of `said`; `None` if a number in it has no canonical form.
     pub digest: Option<Digest>,
-    /// The digest of each part.
+    /// The digest of each member of `said`.
     pub fields: Vec<(Box<str>, Digest)>,
 }
 
-/// What is known of a server until it is started again.
+/// The era and information of a server, valid until it is started again.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) hello: Arc<Hello>,
     pub(super) generation: u64,
     /// The gateway's own session with a legacy server.
     pub(super) leg: Option<Leg>,
-    /// Since when.
+    /// When this was found out.
     pub(super) since: Instant,
 }
 
-/// What is known of a server that is asked with the rights of one caller, for that caller.
+/// The cached information of a server that is reached with the credentials of callers, for one caller.
 #[derive(Clone, Debug)]
 pub(super) struct KnownOfCaller {
     pub(super) known: Arc<Known>,
-    /// The part of the share of the caller among the lists that it takes; `None` for the gateway itself.
+    /// The room it takes in the share of its caller; `None` for the gateway itself.
     _room: Option<Arc<Share<Arc<str>>>>,
 }
 
 impl Hello {
-    /// Bytes that it takes: the answers that it was read from, which it keeps, and the names of its parts.
+    /// Memory in bytes: the documents it was parsed from, which it keeps alive, and the names of its members.
     fn memory(&self) -> usize {
         let mut documents: Vec<Arc<Document>> = Vec::new();
         let parts = [&self.info, &self.instructions, &self.capabilities, &self.said];
@@ -89,25 +89,25 @@ impl Hello {
 }
 
 impl Upstream {
-    /// What is known of the server, found out first if need be.
+    /// The era and information of the server, from the cache or requested first.
     pub(super) async fn known(&self, party: &Party) -> Result<Arc<Known>, UpstreamError> {
         let generation = match &self.transport {
             Transport::Http(_) => 0,
             Transport::Channel(seats) => {
-                // Nothing is started that would not be asked.
+                // No program is started for a request that the breaker would refuse.
                 let mut pass = self.pass()?;
                 let channel = seats.channel(None).await;
                 channel.inspect_err(|error| pass.refused(error))?.generation
             }
         };
         if self.asks_callers {
-            // What it says to one caller is not another's, and neither is a refusal.
+            // The answer to one caller, or its refusal, says nothing about another's.
             let key = party.key();
             if let Some(known) = self.known_by.get(&key) {
                 return Ok(known.known);
             }
             let known = self.meet(party, generation).await?;
-            // With no room to remember it, it is asked again: slower, not wrong.
+            // Without room in the cache it is requested again: slower, not wrong.
             let bytes = known.hello.memory() + KEPT;
             let room = party.caller().map(|caller| self.lists.take(&caller.into(), bytes));
             if let Ok(room) = room.transpose() {
@@ -123,9 +123,9 @@ impl Upstream {
         self.probing.take(self.limits.answer_time, current, || self.meet(party, generation)).await
     }
 
-    /// Finds out what is to be known.
+    /// Detects the era of the server and reads its information.
     async fn meet(&self, party: &Party, generation: u64) -> Result<Arc<Known>, UpstreamError> {
-        // A legacy server logs an error, or several, for a question it does not know.
+        // A legacy server may log errors for a method it does not know, so a known legacy era is tried first.
         let remembered = self.protocol == Protocol::Auto && self.is_legacy.load(Ordering::Relaxed);
         let found = match self.protocol {
             Protocol::Auto if remembered => Ok(None),
@@ -138,22 +138,21 @@ impl Upstream {
                 Err(UpstreamError::Protocol("the server does not speak 2026-07-28"))
             }
             Ok(None) => {
-                // In our own name, whoever is the first to ask.
+                // In the gateway's own name, independent of which client is the first.
                 let client = Arc::clone(Client::gateway());
                 let ours = Party { client, ..party.clone() };
                 let opened = self.initialize(Version::LAST_LEGACY, &ours, None, generation).await;
                 if opened.is_err() {
-                    // Whatever it is by now, it is asked for its era the next time.
+                    // The server may have been replaced, so its era is detected anew next time.
                     self.is_legacy.store(false, Ordering::Relaxed);
                 }
                 match opened {
-                    // One that is remembered has been replaced since.
+                    // A server whose era was remembered has been replaced since.
                     Err(error) if remembered && speaks_otherwise(&error) => {
                         let found = self.discover(party, generation, None).await;
                         found.and_then(|found| found.ok_or(error))
                     }
-                    // A program that was slow to start has taken our first question for the
-                    // beginning of the modern era after all.
+                    // A slow modern program received `server/discover` after all and has settled on the modern era.
                     Err(UpstreamError::Refused) if self.protocol == Protocol::Auto => {
                         let found = self.discover(party, generation, None).await;
                         found.and_then(|found| found.ok_or(UpstreamError::Refused))
@@ -170,7 +169,7 @@ impl Upstream {
         if !self.asks_callers {
             self.known.store(Some(Arc::clone(&known)));
             if self.met.swap(generation, Ordering::Relaxed) != generation {
-                // It may be another than before.
+                // The server may have been replaced by another.
                 self.modern_alone.store(self.protocol == Protocol::Modern, Ordering::Relaxed);
                 self.replaced();
             }
@@ -178,7 +177,7 @@ impl Upstream {
         Ok(known)
     }
 
-    /// Asks a modern server what it is; `None` when it is not one.
+    /// Sends `server/discover`; `None` if the server does not speak the modern era.
     ///
     /// SPEC 2026-07-28 basic/versioning#backward-compatibility-with-initialization-based-versions
     pub(super) async fn discover(
@@ -188,7 +187,7 @@ impl Upstream {
         leg: Option<&Leg>,
     ) -> Result<Option<Known>, UpstreamError> {
         let stdio = matches!(self.transport, Transport::Channel(_));
-        // A legacy program may never answer; one of which more is known has to.
+        // A legacy program may never answer. A program whose era is known, and a server at a URL, must.
         let may_be_silent = stdio && self.protocol == Protocol::Auto && leg.is_none();
         let patience = if may_be_silent { PROBE } else { self.limits.answer_time };
         let id = self.id();
@@ -199,8 +198,8 @@ impl Upstream {
         if let Ok((Outcome::Error(error), _)) = &asked
             && supports_ours(error)
         {
-            // SPEC 2026-07-28 basic/versioning#protocol-version-negotiation: it says that it speaks
-            // our revision after all.
+            // SPEC 2026-07-28 basic/versioning#protocol-version-negotiation: the error lists our revision as
+            // supported, so the request is repeated once.
             let id = self.id();
             asked = self.ask(&request::discover(id, speaker), id, deadline, may_be_silent).await;
         }
@@ -228,14 +227,14 @@ impl Upstream {
         }
     }
 
-    /// Takes over which era `former` was found to speak, the same server under another configuration.
+    /// Inherits the era found by `former`, the same server under the previous configuration.
     pub(crate) fn succeed(&self, former: &Self) {
         let legacy = former.is_legacy.load(Ordering::Relaxed);
         self.is_legacy.store(legacy, Ordering::Relaxed);
     }
 
-    /// Opens a session with a legacy server, in the name of `client`; `channel` is the channel of
-    /// the session where it has one of its own.
+    /// Opens a session with a legacy server in the name of `party`'s client. `channel` names the session's own
+    /// channel, where it has one.
     ///
     /// SPEC 2025-11-25 basic/lifecycle#initialization
     pub(super) async fn initialize(
@@ -271,8 +270,8 @@ impl Upstream {
         opened.leg.ok_or(UpstreamError::SessionGone)
     }
 
-    /// Opens a session of its own for a client: that of a legacy client in its era where the server speaks it,
-    /// any other in the era of the server.
+    /// Opens a session for one client: in the legacy era for a legacy client where the server speaks it, otherwise in
+    /// the era of the server.
     pub(super) async fn session(
         &self,
         version: Version,
@@ -287,7 +286,7 @@ impl Upstream {
             let opened = self.initialize(version, party, Some(&name), 0).await;
             return opened.inspect_err(|_| seats.close(&name));
         }
-        // The session of a legacy client is in its own era, where the program speaks that too.
+        // A legacy client gets a session in its own era where the program speaks it too.
         if serves == Serves::Session
             && let Some(opened) = self.handshaken(seats, version, party).await?
         {
@@ -301,7 +300,7 @@ impl Upstream {
         opened.inspect_err(|_| seats.close(&name))
     }
 
-    /// Opens a channel of its own for a session of `party`; its name.
+    /// Opens a channel for a session of `party`, and returns its random name.
     async fn seat_for(
         &self,
         seats: &Seats,
@@ -315,8 +314,8 @@ impl Upstream {
         Ok(name)
     }
 
-    /// Opens a session in the legacy era with a program that speaks the modern one, in a process of its own: on
-    /// one connection a program speaks one era. `None` where it speaks the modern era alone.
+    /// Opens a legacy session with a program that speaks the modern era, in a separate process because a program
+    /// speaks one era on each connection. `None` if it speaks the modern era only.
     async fn handshaken(
         &self,
         seats: &Seats,
@@ -346,8 +345,8 @@ impl Upstream {
         }
     }
 
-    /// Opens a session in a legacy client's own era with a program that callers share otherwise. `None` where
-    /// there is none to be had: then the client is spoken for in the conversation that all share.
+    /// Opens a legacy session in a separate process of a program that callers otherwise share. `None` if that fails
+    /// or the program speaks only one era; the client then uses the shared process.
     pub(super) async fn own_era(
         &self,
         seats: &Seats,
@@ -371,8 +370,8 @@ impl Upstream {
         })
     }
 
-    /// Opens a session in the legacy era with a server that speaks the modern one, as legacy clients get it.
-    /// `None` where they get none: it speaks the modern era alone, or they share one conversation with it.
+    /// Opens a legacy session with a server that speaks the modern era, as a legacy client would get it. `None` if
+    /// the server speaks the modern era only, or if legacy clients share one session with it.
     pub(super) async fn legacy_session(
         &self,
         party: &Party,
@@ -391,7 +390,8 @@ impl Upstream {
         }
     }
 
-    /// One question, one answer; from a legacy program perhaps none.
+    /// Sends a request and waits for its outcome. Also returns the session id of the response. A legacy program may
+    /// not answer, which is no failure if `may_be_silent`.
     async fn ask(
         &self,
         outgoing: &Outgoing<'_>,
@@ -407,7 +407,7 @@ impl Upstream {
             Incoming::Http(answer, _) => answer.session.take(),
             Incoming::Channel(_) => None,
         };
-        // Before the era is known nothing that is asked can be answered in it.
+        // Before the era is known, a request of the server cannot be answered in it.
         let outcome = self
             .wait(
                 &mut messages,
@@ -421,7 +421,7 @@ impl Upstream {
     }
 }
 
-/// Whether a server that was asked in one era may speak the other.
+/// Whether this error to a request in one era may mean that the server speaks the other era.
 const fn speaks_otherwise(error: &UpstreamError) -> bool {
     matches!(
         error,
@@ -433,7 +433,7 @@ const fn speaks_otherwise(error: &UpstreamError) -> bool {
     )
 }
 
-/// Whether a server that does not accept the revision of a request says that it speaks ours.
+/// Whether the error of a server that rejects the revision of a request lists ours as supported.
 fn supports_ours(error: &Fragment) -> bool {
     let code = error.value().get("code").and_then(Value::as_i64);
     let supported = error.value().get("data").and_then(|data| data.get("supported"));
@@ -455,7 +455,7 @@ impl Hello {
         let info = info.filter(object);
         let instructions = value.get("instructions").filter(|text| text.as_str().is_some());
         let capabilities = value.get("capabilities").filter(object);
-        // One definition, the same in both eras.
+        // The definition has the same form in both eras.
         let said = object_of([
             ("capabilities", capabilities),
             ("instructions", instructions),
@@ -479,7 +479,7 @@ impl Hello {
         }
     }
 
-    /// The capabilities without which nothing could be used, and no others.
+    /// The capabilities that clients need to use what the policy controls, and no others.
     #[must_use]
     pub fn usual_capabilities(&self) -> Option<Fragment> {
         let all = self.capabilities.as_ref()?.value();
@@ -496,7 +496,7 @@ impl Hello {
         Some(Fragment::whole(Arc::new(document)))
     }
 
-    /// Whether it says that it offers any of a kind.
+    /// Whether the server declares the capability for a kind.
     #[must_use]
     pub fn has(&self, kind: Kind) -> bool {
         let member = match kind {
@@ -508,20 +508,20 @@ impl Hello {
         capabilities.is_some_and(|capabilities| capabilities.get(member).is_some())
     }
 
-    /// The digest of one part.
+    /// The digest of the member `name`.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<Digest> {
         self.fields.iter().find(|(known, _)| **known == *name).map(|(_, digest)| *digest)
     }
 }
 
-/// The capabilities behind which stands something that is decided for itself.
+/// The capabilities whose use is subject to a policy decision of its own.
 const USUAL: [&str; 4] = ["tools", "prompts", "resources", "completions"];
 
-/// What they say of how they are offered.
+/// The boolean members that are kept of these capabilities.
 const FLAGS: [&str; 2] = ["listChanged", "subscribe"];
 
-/// These members as one object.
+/// Joins these members into one object.
 fn object_of<const N: usize>(parts: [(&str, Option<Value<'_>>); N]) -> Option<Fragment> {
     let mut out = Vec::new();
     let mut object = Object::open(&mut out);

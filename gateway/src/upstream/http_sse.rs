@@ -1,5 +1,5 @@
-//! A server of the old HTTP+SSE transport (2024-11-05): one stream for everything it says, and a
-//! second endpoint for everything that is said to it.
+//! Client of the legacy HTTP+SSE transport (2024-11-05): one SSE stream for all messages of the server, and a second
+//! endpoint to which messages are posted.
 //!
 //! SPEC 2024-11-05 basic/transports#http-with-sse
 
@@ -26,10 +26,10 @@ use crate::net::connection::{Answer, Link, Target};
 use crate::stream::body::Segments;
 use crate::stream::sse;
 
-/// How long room is waited for to read the rest of an event.
+/// How long to wait for room to read the rest of an event.
 const ROOM: Duration = Duration::from_secs(5);
 
-/// A server at a URL.
+/// An upstream server of the HTTP+SSE transport.
 #[derive(Debug)]
 pub(super) struct Old {
     terms: ChannelTerms,
@@ -39,10 +39,10 @@ pub(super) struct Old {
     tasks: Tasks,
 }
 
-/// What the server is shown: the same for all callers, because they share a stream.
+/// The credential and configured headers; the same for all callers, because they share a stream.
 type Shown = (Arc<Credentials>, Extra);
 
-/// The headers of a request to the server.
+/// The headers that authenticate a request to the server.
 async fn headers((credentials, extra): &Shown) -> Result<HeaderMap, UpstreamError> {
     let mut map = extra.fixed.clone();
     extra.write(&mut map)?;
@@ -63,7 +63,7 @@ impl Old {
         Self { terms, uri: uri.clone(), target, shown, tasks }
     }
 
-    /// Opens the stream and waits to be told where to send messages.
+    /// Opens the stream and waits for the endpoint for messages.
     pub(super) async fn connect(
         &self,
         generation: u64,
@@ -83,7 +83,7 @@ impl Old {
             endpoint,
             limits: *limits,
         };
-        // A stream that nobody ends lasts for ever, and what serves the work is waited for when it has ended.
+        // The stream never ends by itself, so it must be ended when the gateway stops.
         let (tasks, over) = (self.tasks.clone(), channel.over.clone());
         self.tasks.spawn_service(async move {
             tokio::select! {
@@ -137,8 +137,8 @@ impl Old {
         Ok((stream, endpoint.ok_or(outside)?))
     }
 
-    /// The endpoint, if it is on the same server: messages, and what they carry, go nowhere else
-    /// because a server says so.
+    /// The path of the endpoint, if it is on the same server: messages and the credential must not be sent to another
+    /// host because the server names one.
     fn endpoint(&self, text: &str) -> Option<Uri> {
         let uri: Uri = text.trim().parse().ok()?;
         match uri.authority() {
@@ -170,12 +170,12 @@ struct Stream {
     limit: usize,
     fair: Fair,
     blanks: Blanks,
-    /// What of the events is in memory. Callers share the stream, so it is the share of the server alone.
+    /// The memory budget of the events. Callers share the stream, so only the server's share is used.
     received: Received,
 }
 
 impl Stream {
-    /// Bytes of events that have come, whole or not, and were not handed on.
+    /// Bytes of complete and incomplete events that were not returned yet.
     fn in_memory(&self) -> usize {
         let waiting = self.waiting.iter().map(|event| event.data.len());
         self.decoder.held() + waiting.sum::<usize>()
@@ -236,7 +236,7 @@ async fn read(mut stream: Stream, channel: Arc<Channel>, name: ServerName) {
     channel.over.cancel();
 }
 
-/// Sends messages one after the other, over one connection while it lasts.
+/// Posts messages one after the other, over one connection while it lasts.
 struct Sender {
     name: ServerName,
     target: Target,
@@ -296,7 +296,7 @@ impl Sender {
             frame?;
         }
         if matches!(status.as_u16(), 401 | 403) {
-            // With something newer the stream is opened again.
+            // With a new token the stream is opened again.
             self.shown.0.renew();
             return Err(UpstreamError::unauthorized(status, &headers));
         }

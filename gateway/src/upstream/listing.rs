@@ -1,4 +1,5 @@
-//! What a server offers, read to its last page, and how it is shown again.
+//! The definitions of one kind that an upstream server offers, collected from all pages of its list, and their
+//! rendered views for clients.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -24,15 +25,15 @@ use crate::config::settings::Limits;
 use crate::mcp::tool_naming::Naming;
 use crate::mcp::wire;
 
-/// Most views of one listing that are kept written out.
+/// The maximum number of rendered views that one listing keeps.
 const VIEWS: usize = 64;
-/// Most bytes of them, besides the one that was asked for last.
+/// The maximum size of these views in bytes, beside the latest one.
 const VIEWED: usize = 4 * 1024 * 1024;
-/// How often the text of a list is in memory, about, beside what was read of its pages.
+/// Estimated number of copies of the list's text in memory, beside the parsed pages.
 const COPIES: usize = 2;
-/// Bytes that each definition takes beside its text, about.
+/// Estimated overhead in bytes of a definition, beside its text.
 const BESIDE: usize = 512;
-/// Members of a result that are ours to write.
+/// Members of a result that the gateway writes itself.
 const OWN: [&str; 4] = ["nextCursor", "resultType", "ttlMs", "cacheScope"];
 
 /// Members of a definition that clients read.
@@ -51,126 +52,126 @@ const DEFINITION: [&str; 12] = [
     "_meta",
 ];
 
-/// What a server offers of one kind.
+/// The definitions of one kind that a server offers.
 #[derive(Debug)]
 pub struct Listing {
     catalog: Arc<Catalog>,
-    /// Members of the result that we do not know, of the first page.
+    /// Unknown members of the first page's result, which are passed on.
     extra: Vec<(Box<str>, Fragment)>,
-    /// For how long the server says the list is fresh, in milliseconds.
+    /// The server's cache lifetime for the list, in milliseconds.
     ttl: u64,
-    /// The server says that it is the same for all.
+    /// The server declares the list the same for all callers.
     public: bool,
-    /// It came as a stream of events.
+    /// The list arrived as an SSE stream.
     streamed: bool,
-    /// The one page it was read from, and where our id stands in it.
+    /// The text of the answer and the range of the request id in it, if the list has a single page.
     source: Option<(Bytes, Range<usize>)>,
-    /// When it was last compared with what was approved.
+    /// The epoch of the lockfile comparison that this list passed last.
     epoch: AtomicU64,
-    /// What tells it from others of its server: every page, as it came.
+    /// The digest of all pages as received, which identifies the list among those of its server.
     digest: [u8; 32],
     /// Bytes of the texts of all pages.
     bytes: usize,
-    /// Bytes that all pages take: see [`Document::memory`].
+    /// Memory in bytes of all parsed pages: see [`Document::memory`].
     memory: usize,
-    /// What counts it until it is kept.
+    /// The memory budget that it counts against until it is cached.
     counted: Mutex<Option<Received>>,
-    /// The share of the caller that it was read for first, for as long as somebody keeps it.
+    /// Its part of the share of the caller for which it was read first, while it is cached.
     share: OnceLock<Share<Arc<str>>>,
-    /// Written out for those who have asked.
+    /// Rendered views, the oldest first.
     views: ArcSwap<Vec<Arc<Written>>>,
 }
 
-/// A view, written out.
+/// A rendered view of a listing.
 #[derive(Debug)]
 pub struct Written {
-    /// What is shown.
+    /// The view that was rendered.
     pub view: Arc<View>,
     naming: Naming,
-    /// The definitions with commas between them.
+    /// The definitions as JSON, separated by commas.
     pub offers: Bytes,
-    /// Arguments for which there are words of the operator and which tools do not have: the name of the tool,
-    /// and a JSON Pointer.
+    /// Argument descriptions in the configuration for arguments that the tool does not have: the name of the tool and
+    /// a JSON Pointer.
     pub unused: Vec<String>,
 }
 
 impl Listing {
-    /// What is in it.
+    /// The catalog of definitions.
     #[must_use]
     pub const fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
     }
 
-    /// When it was last compared with what was approved.
+    /// The epoch of the lockfile comparison that this list passed last.
     pub(super) const fn epoch(&self) -> &AtomicU64 {
         &self.epoch
     }
 
-    /// What tells it from others of its server.
+    /// The digest that identifies the list among those of its server.
     pub(super) const fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
 
-    /// About how many bytes it takes: what was read of its pages, the same again of definitions from which something
-    /// is taken out, a view, and what is worked out of it.
+    /// Estimated memory in bytes: the parsed pages, cleaned copies of definitions with findings, a rendered view, and
+    /// derived data.
     pub(super) fn weight(&self) -> usize {
         let is_found = |offer: &&Offer| !offer.findings().is_empty();
         let found = self.catalog.offers().iter().filter(is_found);
         let found: usize = found.map(|offer| offer.definition().span().len()).sum();
-        // As dense as the pages are on average.
+        // At the average density of the pages.
         let cleaned = self.memory.saturating_mul(found) / self.bytes.max(1);
         self.memory + cleaned + COPIES * self.bytes + BESIDE * self.catalog.offers().len()
     }
 
-    /// It is counted in `counted` until it is kept, or nobody uses it any more.
+    /// Counts the list against `counted` until it is cached or dropped.
     pub(super) fn is_counted_in(&self, counted: Received) {
         *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted);
     }
 
-    /// It is kept, and counted where it is.
+    /// Releases the budget of [`Self::is_counted_in`]: the list is cached and counts against the cache's budget.
     pub(super) fn is_kept(&self) {
         drop(self.counted.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// The share that it takes of what is kept.
+    /// The part of a cache share that it takes.
     pub(super) const fn share(&self) -> &OnceLock<Share<Arc<str>>> {
         &self.share
     }
 
-    /// Of what kind.
+    /// The kind of its definitions.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.catalog.kind()
     }
 
-    /// Whether the server says that it is the same for all.
+    /// Whether the server declares the list the same for all callers.
     #[must_use]
     pub const fn is_public(&self) -> bool {
         self.public
     }
 
-    /// Whether the server sent it as a stream of events.
+    /// Whether the list arrived as an SSE stream.
     #[must_use]
     pub const fn is_streamed(&self) -> bool {
         self.streamed
     }
 
-    /// Members of the result that we do not know.
+    /// Unknown members of the result, which are passed on.
     #[must_use]
     pub fn extra(&self) -> &[(Box<str>, Fragment)] {
         &self.extra
     }
 
-    /// For how long the server says the list is fresh, in milliseconds.
+    /// The server's cache lifetime for the list, in milliseconds.
     #[must_use]
     pub const fn ttl(&self) -> u64 {
         self.ttl
     }
 
-    /// Whether `text`, an answer to the request `id`, says the same as the one this was read from:
-    /// byte for byte, but for the id.
+    /// Whether `text`, an answer to the request `id`, equals the one this list was read from, byte for byte except
+    /// for the id.
     ///
-    /// What was read strictly once need not be read again when it comes again.
+    /// An answer that was parsed strictly once need not be parsed again.
     pub(super) fn is_repeated_by(&self, text: &[u8], id: i64) -> bool {
         let Some((source, place)) = &self.source else { return false };
         let same = |range: Range<usize>| text.get(range.clone()) == source.get(range);
@@ -180,7 +181,7 @@ impl Listing {
             && text.get(place.clone()) == Some(itoa::Buffer::new().format(id).as_bytes())
     }
 
-    /// A view that was written out before and fits `fits`.
+    /// A rendered view with this naming for which `fits` holds.
     #[must_use]
     pub fn written(&self, naming: &Naming, fits: impl Fn(&View) -> bool) -> Option<Arc<Written>> {
         let views = self.views.load();
@@ -188,13 +189,13 @@ impl Listing {
         found.cloned()
     }
 
-    /// Writes a view out and keeps it. A listing is of one configuration, and so are its overrides.
+    /// Renders a view and caches it. A listing belongs to one configuration, so `overrides` are always the same.
     #[must_use]
     pub fn write(&self, view: Arc<View>, naming: Naming, overrides: &Overrides) -> Arc<Written> {
         let (offers, unused) = write(&view, self.catalog.server(), &naming, overrides);
         let written = Arc::new(Written { view, naming, offers, unused });
         self.views.rcu(|views| {
-            // Oldest first out: a view is a cache, it can be made again.
+            // The oldest views are dropped first; they can be rendered again.
             let mut bytes = written.offers.len();
             let fits = |known: &&Arc<Written>| {
                 bytes += known.offers.len();
@@ -208,10 +209,11 @@ impl Listing {
     }
 }
 
-/// The visible definitions as they came, or under the names they have on the route and with the words that
-/// the operator has put in place of the server's.
+/// Renders the visible definitions, with their names on the route and the operator's descriptions in place of the
+/// server's.
 ///
-/// Gives the arguments, each after the name of its tool, that have words and are not there as well.
+/// Also returns the arguments, each after the name of its tool, for which there is a description and which the tool
+/// does not have.
 fn write(
     view: &View,
     server: &ServerName,
@@ -245,11 +247,11 @@ fn write(
     (out.into(), unused)
 }
 
-/// The bounds of all pages of a list together. What they take in memory is bounded by the shares of answers.
+/// Limits for all pages of a list together. Their memory is limited by the budget of answers.
 #[derive(Clone, Copy, Debug)]
 struct Most {
     pages: usize,
-    /// Definitions.
+    /// The number of definitions.
     things: usize,
 }
 
@@ -259,16 +261,16 @@ pub(super) struct Pages {
     server: ServerName,
     kind: Kind,
     most: Most,
-    /// What was listed before.
+    /// The catalog of the previous reading.
     former: Option<Arc<Catalog>>,
     offers: Vec<Offer>,
     extra: Vec<(Box<str>, Fragment)>,
     ttl: Option<u64>,
-    /// Every page so far says that it is the same for all.
+    /// Every page so far declares the list the same for all callers.
     public: bool,
     cursors: BTreeSet<String>,
     count: usize,
-    /// Bytes of the texts of the pages, bytes that the pages take, and the digest of each.
+    /// Bytes of the texts of the pages, memory of the parsed pages, and the digests of all pages.
     bytes: usize,
     memory: usize,
     digests: Vec<u8>,
@@ -283,7 +285,7 @@ impl Pages {
     ) -> Self {
         let (offers, extra, cursors) = (Vec::new(), Vec::new(), BTreeSet::new());
         let (ttl, public, count) = (None, true, 0);
-        // What the self-test offers is ours, and few.
+        // The tools of the self-test belong to the gateway and are few.
         let tools = if server.is_reserved() { usize::MAX } else { limits.tools };
         let most = Most { pages: limits.pages, things: tools };
         let (bytes, memory, digests) = (0, 0, Vec::new());
@@ -304,13 +306,13 @@ impl Pages {
         }
     }
 
-    /// Bytes that the pages take which were read so far, with their definitions.
+    /// Memory in bytes of the pages read so far, with their definitions.
     pub(super) fn memory(&self) -> usize {
         self.memory + BESIDE * self.offers.len()
     }
 
-    /// Takes a page; says where the next one is. Looking at every string of a large page takes
-    /// its time, so that is done on another thread.
+    /// Adds a page and returns the cursor of the next one. A large page is inspected on another thread, because that
+    /// takes a while.
     pub(super) async fn take(
         mut self,
         result: Fragment,
@@ -392,7 +394,8 @@ impl Pages {
         Ok(Some(cursor.into_owned()))
     }
 
-    /// The listing of all pages; `source` is the answer, if there was but one.
+    /// The listing of all pages. `source` is the text of the answer and the range of its id, if there was only one
+    /// page.
     pub(super) fn finish(self, source: Option<(Bytes, Range<usize>)>, streamed: bool) -> Listing {
         let mut digests = self.digests;
         digests.extend([u8::from(streamed), u8::from(source.is_some())]);
@@ -404,7 +407,7 @@ impl Pages {
             share: OnceLock::new(),
             catalog: Arc::new(Catalog::new(self.server, self.kind, self.offers)),
             extra: self.extra,
-            // Not longer than a day: a promise for ever could not be taken back.
+            // At most a day: a list that never expires could not be withdrawn.
             ttl: self.ttl.unwrap_or(0).min(24 * 3600 * 1000),
             public: self.public && self.count > 0,
             streamed,

@@ -1,4 +1,4 @@
-//! Reads the messages of servers, of every transport.
+//! Parses the messages of upstream servers, for all transports.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::base::intake::Received;
 use crate::base::log_limit::LogLimit;
 use crate::mcp::wire::{self, FromServer, FromServerError};
 
-/// Log lines about marks of the gateway, of all servers: a server sends as many as it likes.
+/// Limits the log lines about reserved keys, for all servers together: a server may send any number of them.
 static MARKED: LogLimit = LogLimit::new(1, 5);
 
-/// Reads a message of `server`, without keys of `_meta` that only the gateway sets: a client would take them for
-/// what the gateway says. What the index over its values takes is counted in `index`.
+/// Parses a message of `server`, and removes members of `_meta` that only the gateway may set, because a client would
+/// attribute them to the gateway. The memory of the index over its values counts against `index`.
 ///
 /// # Errors
-/// When it is not one acceptable message, or there is no room for it.
+/// If it is not one valid message, or there is no room for it.
 pub(super) async fn read(
     text: Bytes,
     server: &str,
@@ -35,10 +35,10 @@ pub(super) async fn read(
     Ok(read)
 }
 
-/// The same for a message on a connection that callers share: room for its values is waited for, `patience` at most.
+/// Like [`read`], for a connection that callers share: waits at most `patience` for room.
 ///
 /// # Errors
-/// As [`read`].
+/// Those of [`read`].
 pub(super) async fn read_patiently(
     text: Bytes,
     server: &str,

@@ -1,7 +1,8 @@
-//! What a server says without having been asked: that its lists have changed, that a resource has.
+//! Messages that an upstream server sends on its own initiative, such as list-changed and resource-updated
+//! notifications.
 //!
-//! A legacy server says it on the GET stream of a session, a modern one in answer to
-//! `subscriptions/listen`, a program wherever it likes. Here it is one thing.
+//! A legacy server sends them on the GET stream of a session, a modern one in answer to `subscriptions/listen`, a
+//! program on its output at any time. A [`Feed`] hides the difference from the exchange.
 
 use std::sync::Arc;
 
@@ -22,16 +23,16 @@ use crate::mcp::protocol::{Era, method};
 use crate::mcp::wire::{Message, Notification};
 use crate::session::Leg;
 
-/// Something a server says.
+/// A message that a server sent on its own initiative.
 #[derive(Debug)]
 pub enum Heard {
-    /// It tells.
+    /// A notification, which needs no answer.
     Told(Arc<Notification>),
-    /// It asks; the answer is given to the replier.
+    /// A request to the client; the reply goes to the replier.
     Asked(Question, Box<Replier>),
 }
 
-/// What one server says.
+/// The messages of one server for one listener.
 #[derive(Debug)]
 pub struct Feed {
     upstream: Arc<Upstream>,
@@ -39,32 +40,32 @@ pub struct Feed {
     leg: Option<Leg>,
     wants: Wants,
     source: Source,
-    /// Where calls of the session wait for progress.
+    /// Distributes progress to the calls of the session.
     desk: Option<Arc<Desk>>,
-    /// The resources this one is counted for, and on which channel.
+    /// The resources that are counted in `watched` for this feed. With `generation`, the channel they belong to.
     counted: Vec<Box<str>>,
     generation: u64,
-    /// How often in a row the stream was lost.
+    /// How many times in a row the stream was lost.
     attempts: u32,
 }
 
 #[derive(Debug)]
 enum Source {
-    /// The stream of a legacy session.
+    /// The GET stream of a legacy session.
     Session(Box<Stream>),
-    /// The answer to `subscriptions/listen`, and its id.
+    /// The answer to `subscriptions/listen`, and the id of that request.
     Listen(Option<Box<Messages>>, i64),
-    /// A channel.
+    /// The notifications of a channel or of a standing session.
     Channel(broadcast::Receiver<Arc<Told>>),
-    /// A server that says nothing by itself.
+    /// A server that sends nothing on its own initiative.
     Silent,
 }
 
 impl Upstream {
-    /// Listens to the server for `party`, for as long as the feed is kept.
+    /// Listens to the server for `party`, until the feed is dropped.
     ///
     /// # Errors
-    /// When the server cannot be reached.
+    /// If the server cannot be reached.
     pub async fn listen(
         self: &Arc<Self>,
         mut wants: Wants,
@@ -92,7 +93,7 @@ impl Upstream {
                 } else {
                     match self.ask_to_listen(&mut wants, &party, leg.as_ref()).await {
                         Ok((messages, id)) => Source::Listen(Some(Box::new(messages)), id),
-                        // A server that tells nothing has nothing to tell.
+                        // The server does not offer subscriptions.
                         Err(UpstreamError::Refused) => {
                             wants = Wants::new(wants.everything);
                             Source::Silent
@@ -121,7 +122,8 @@ impl Upstream {
         Ok(feed)
     }
 
-    /// SPEC 2026-07-28 basic/patterns/subscriptions#opening-a-stream
+    /// Sends `subscriptions/listen` and limits `wants` to what the server acknowledges: SPEC 2026-07-28
+    /// basic/patterns/subscriptions#opening-a-stream.
     async fn ask_to_listen(
         self: &Arc<Self>,
         wants: &mut Wants,
@@ -152,7 +154,7 @@ impl Upstream {
         }
     }
 
-    /// Takes note of what a server says, whoever it is told to.
+    /// Marks cached lists as stale after a list-changed notification, for any recipient.
     pub fn heard(&self, told: &Notification) {
         if let Some(kind) = changed(&told.method) {
             self.changed(kind);
@@ -161,13 +163,13 @@ impl Upstream {
 }
 
 impl Feed {
-    /// What the server agreed to.
+    /// The notifications that the server agreed to send.
     #[must_use]
     pub const fn wants(&self) -> &Wants {
         &self.wants
     }
 
-    /// Resolves when nothing the server says from now on is missed.
+    /// Cancelled once no further message of the server can be missed.
     #[must_use]
     pub fn opened(&self) -> CancellationToken {
         match &self.source {
@@ -180,17 +182,16 @@ impl Feed {
         }
     }
 
-    /// The server.
+    /// The server of this feed.
     #[must_use]
     pub const fn upstream(&self) -> &Arc<Upstream> {
         &self.upstream
     }
 
-    /// The next thing the server says. A stream that is lost is opened again. Never ends by itself,
-    /// unless the session is gone.
+    /// The next message of the server. A lost stream is opened again, so this waits until there is one.
     ///
     /// # Errors
-    /// When the server does not know the session any more.
+    /// If the server no longer knows the session.
     pub async fn next(&mut self) -> Result<Heard, UpstreamError> {
         loop {
             let deadline = Instant::now() + SILENCE;
@@ -240,13 +241,13 @@ impl Feed {
                     let question = Question { key, id: Some(request.id), method, params };
                     return Ok(Heard::Asked(question, Box::new(replier)));
                 }
-                // The end of a subscription, which we open again.
+                // The subscription ended, or its connection was lost.
                 Some(Message::Response(_)) | None => self.again().await,
             }
         }
     }
 
-    /// Opens a lost stream again, after a pause that grows.
+    /// Waits for a pause that grows with each attempt, and opens a lost subscription again.
     async fn again(&mut self) {
         sleep(pause(self.attempts)).await;
         self.attempts += 1;
@@ -258,7 +259,7 @@ impl Feed {
                 let asked = upstream.ask_to_listen(&mut wants, &self.party, self.leg.as_ref());
                 if let Ok((opened, new)) = asked.await {
                     (*messages, *id) = (Some(Box::new(opened)), new);
-                    // What was missed meanwhile cannot be known, so all of it may have changed.
+                    // Notifications may have been missed meanwhile, so all lists count as changed.
                     for kind in [Kind::Tool, Kind::Prompt, Kind::Resource] {
                         upstream.changed(kind);
                     }
@@ -268,7 +269,7 @@ impl Feed {
         }
     }
 
-    /// Asks a legacy server to tell when a resource changes, if nobody did yet.
+    /// Subscribes to a resource at a legacy server, unless another feed of the session has done so.
     async fn watch(&mut self, uri: &str) -> Result<(), UpstreamError> {
         let key = (self.leg.clone(), self.generation, Box::from(uri));
         self.counted.push(uri.into());

@@ -1,4 +1,4 @@
-//! For whom a server is spoken to.
+//! The party on whose behalf the gateway sends a request to an upstream server: a caller or the gateway itself.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,40 +9,40 @@ use crate::base::secret::Secret;
 use crate::mcp::client_info::Client;
 use crate::session::Leg;
 
-/// For whom the gateway speaks to a server.
+/// The party on whose behalf a request is sent.
 #[derive(Clone, Debug)]
 pub struct Party {
-    /// The caller; `None` for the gateway itself.
+    /// The principal of the caller; `None` for the gateway itself.
     pub principal: Option<Arc<Principal>>,
-    /// The route the caller came by; `None` for the gateway itself.
+    /// The route of the caller; `None` for the gateway itself.
     pub route: Option<Arc<str>>,
-    /// What its client said of itself.
+    /// The name and capabilities of its client.
     pub client: Arc<Client>,
-    /// Its own session with the server, where there is one.
+    /// The client's own session with the server, if it has one.
     pub leg: Option<Leg>,
-    /// The token it came with, to get others for.
+    /// The caller's access token, to be exchanged for others.
     pub subject: Option<Arc<Subject>>,
 }
 
-/// The token a caller came with.
+/// The access token of a caller.
 #[derive(Debug)]
 pub struct Subject {
-    /// The token.
+    /// The token that the caller presented.
     pub token: Arc<Secret>,
-    /// The id of the caller.
+    /// The id of the principal.
     pub caller: Arc<str>,
-    /// When it ends.
+    /// When the token expires, if known.
     pub until: Option<SystemTime>,
 }
 
 impl Party {
-    /// The caller, whatever client it uses and with whatever key; `None` for the gateway itself.
+    /// The id of the principal, without its client and key; `None` for the gateway itself.
     #[must_use]
     pub fn caller(&self) -> Option<&str> {
         self.principal.as_ref().map(|principal| principal.id.as_str())
     }
 
-    /// The gateway itself.
+    /// The gateway itself, as a party.
     #[must_use]
     pub fn gateway() -> Self {
         let client = Arc::clone(Client::gateway());

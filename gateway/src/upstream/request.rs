@@ -1,4 +1,4 @@
-//! What is sent to a server: one inner form, written for the era the server speaks.
+//! Builds the messages that are sent to an upstream server, in the form of the era that the server speaks.
 
 use std::time::Duration;
 
@@ -21,59 +21,59 @@ use crate::mcp::wire::{self, Id, Object, headers};
 use crate::session::Leg;
 use crate::stream::body::Segments;
 
-/// A message on its way to a server.
+/// A message to an upstream server.
 #[derive(Debug)]
 pub(super) struct Outgoing<'a> {
-    /// Its id; `None` for a notification.
+    /// The JSON-RPC id; `None` for a notification or a response.
     pub(super) id: Option<i64>,
-    /// What it asks for.
+    /// The MCP method of the message.
     pub(super) method: Cow<'a, str>,
-    /// What it is about, mirrored in a header for modern servers.
+    /// The name or URI of the call, mirrored in a header for modern servers.
     pub(super) name: Option<&'a str>,
-    /// Arguments, mirrored likewise.
+    /// Arguments that are mirrored in headers for modern servers.
     pub(super) mirrored: Vec<(HeaderName, HeaderValue)>,
-    /// The revision it is in.
+    /// The protocol revision of the message.
     pub(super) version: Version,
-    /// The session it belongs to.
+    /// The id of the session it belongs to.
     pub(super) session: Option<&'a str>,
-    /// What the client behind it takes beside the answer.
+    /// The messages before the response that its client accepts.
     pub(super) takes: Takes,
-    /// The token of the caller behind it.
+    /// The access token of the caller.
     pub(super) subject: Option<&'a Arc<Subject>>,
-    /// The id of the caller who waits for the answer; `None` where it is the gateway.
+    /// The id of the caller that waits for the answer; `None` if the gateway itself does.
     pub(super) caller: Option<&'a str>,
-    /// The trace it belongs to.
+    /// The value of the `traceparent` header.
     pub(super) trace: Option<HeaderValue>,
-    /// The part of its caller's share of bytes of requests that it takes as long as it waits to be sent.
+    /// The part of the caller's share of request bytes that it takes until it is sent.
     pub(super) share: Option<Arc<Share<Holder>>>,
-    /// The message.
+    /// The serialized JSON-RPC message.
     pub(super) body: Segments,
 }
 
-/// What the client behind a request takes beside the answer.
+/// The messages before the response that the client of a request accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Takes {
-    /// It may be asked something.
+    /// It accepts elicitation, sampling and roots requests.
     pub(super) questions: bool,
-    /// It wants to be told how far the request is.
+    /// It wants progress notifications.
     pub(super) progress: bool,
 }
 
-/// Who speaks, and in which era.
+/// The sender of a message: client, session and caller. The session determines the era.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Speaker<'a> {
-    /// What the client behind us says of itself; a legacy server knows it already.
+    /// The name and capabilities of the client. A legacy server knows them already.
     pub(super) client: &'a Client,
-    /// The session; without one everything is in the message.
+    /// The session; `None` for a modern server, where each message is self-contained.
     pub(super) leg: Option<&'a Leg>,
-    /// The token of the caller we speak for.
+    /// The access token of the caller.
     pub(super) subject: Option<&'a Arc<Subject>>,
-    /// The id of the caller we speak for.
+    /// The id of the caller.
     pub(super) caller: Option<&'a str>,
 }
 
 impl Party {
-    /// The party as it speaks in the session `leg`.
+    /// The sender of a message of this party in the session `leg`.
     pub(super) fn speaker<'a>(&'a self, leg: Option<&'a Leg>) -> Speaker<'a> {
         let (subject, caller) = (self.subject.as_ref(), self.caller());
         Speaker { client: &self.client, leg, subject, caller }
@@ -81,7 +81,7 @@ impl Party {
 }
 
 impl<'a> Speaker<'a> {
-    /// The gateway itself, to a server it knows nothing of.
+    /// The gateway itself, towards a server of unknown era.
     pub(super) fn stranger() -> Self {
         Self { client: Client::gateway(), leg: None, subject: None, caller: None }
     }
@@ -116,47 +116,47 @@ impl<'a> Speaker<'a> {
     }
 }
 
-/// How a call is made, besides what is called.
+/// Options of a call, besides what is called.
 #[derive(Clone, Debug, Default)]
 pub struct Manner {
-    /// The server may tell how far it is.
+    /// The server may send progress notifications.
     pub progress: bool,
-    /// The least severe log message that is wanted, as JSON.
+    /// The least severe log level that is wanted, as JSON.
     pub level: Option<Box<str>>,
-    /// The client's answers to what the server asked.
+    /// The client's responses to the requests of a modern server.
     pub inputs: Option<Fragment>,
-    /// What the server wants to be reminded of.
+    /// The opaque `requestState` that a modern server wants back.
     pub state: Option<Box<str>>,
-    /// The arguments that are repeated in headers.
+    /// The arguments that are mirrored in headers.
     pub mirrored: Vec<Mirrored>,
-    /// The client can be asked something while it waits.
+    /// The client accepts elicitation, sampling and roots requests during the call.
     pub asks: bool,
-    /// How long it may take, if less than any may.
+    /// The time limit of this call, if it is shorter than the general one.
     pub timeout: Option<Duration>,
-    /// The trace it belongs to.
+    /// The trace context to propagate.
     pub trace: Option<Box<Told>>,
-    /// The part of its caller's share of bytes of requests that it takes, kept as long as it waits to be sent.
+    /// The part of the caller's share of request bytes that it takes until it is sent.
     pub share: Option<Arc<Share<Holder>>>,
 }
 
 impl Manner {
-    /// What the client takes beside the answer.
+    /// The messages before the response that the client accepts.
     pub(super) const fn takes(&self) -> Takes {
         Takes { questions: self.asks, progress: self.progress }
     }
 
-    /// How long it may take where any may take `total`.
+    /// The time limit of this call, at most `total`.
     pub(super) fn patience(&self, total: Duration) -> Duration {
         self.timeout.map_or(total, |timeout| timeout.min(total))
     }
 }
 
-/// `server/discover`
+/// Builds a `server/discover` request.
 pub(super) fn discover<'a>(id: i64, speaker: Speaker<'a>) -> Outgoing<'a> {
     message(Some(id), method::DISCOVER, speaker, |params| speaker.own_meta(params))
 }
 
-/// `initialize`, asking for `version`.
+/// Builds `initialize` with `version`.
 pub(super) fn initialize<'a>(
     id: i64,
     version: Version,
@@ -173,12 +173,12 @@ pub(super) fn initialize<'a>(
     Outgoing { subject: party.subject.as_ref(), caller: party.caller(), ..outgoing }
 }
 
-/// `notifications/initialized`
+/// Builds the `notifications/initialized` message.
 pub(super) fn initialized<'a>(party: &'a Party, leg: &'a Leg) -> Outgoing<'a> {
     message(None, method::INITIALIZED, party.speaker(Some(leg)), |_| {})
 }
 
-/// `notifications/cancelled` for the request `id`.
+/// Builds `notifications/cancelled` for the request `id`.
 pub(super) fn cancelled<'a>(id: i64, speaker: Speaker<'a>) -> Outgoing<'a> {
     message(None, method::CANCELLED, speaker, |params| {
         Id::Number(id).write(params.key("requestId"));
@@ -186,7 +186,7 @@ pub(super) fn cancelled<'a>(id: i64, speaker: Speaker<'a>) -> Outgoing<'a> {
     })
 }
 
-/// One page of a list.
+/// Builds the request for one page of a list.
 pub(super) fn list<'a>(
     id: i64,
     kind: Kind,
@@ -201,7 +201,7 @@ pub(super) fn list<'a>(
     })
 }
 
-/// A call. The progress token is the id.
+/// Builds a call. The progress token equals the id.
 pub(super) fn call<'a>(
     id: i64,
     call: &'a Use,
@@ -269,7 +269,7 @@ pub(super) fn call<'a>(
     Outgoing { name, mirrored, takes: manner.takes(), trace, share, ..outgoing }
 }
 
-/// `subscriptions/listen`
+/// Builds a `subscriptions/listen` request.
 pub(super) fn listen<'a>(id: i64, wants: &super::Wants, speaker: Speaker<'a>) -> Outgoing<'a> {
     message(Some(id), method::LISTEN, speaker, |params| {
         let mut filter = Object::open(params.key("notifications"));
@@ -279,7 +279,7 @@ pub(super) fn listen<'a>(id: i64, wants: &super::Wants, speaker: Speaker<'a>) ->
     })
 }
 
-/// Something with the params of the peer, under whatever method; with an `id` a request.
+/// Builds a message of any method with the client's params; a request if it has an `id`.
 pub(super) fn other<'a>(
     id: Option<i64>,
     method: &'a str,
@@ -299,14 +299,14 @@ pub(super) fn other<'a>(
     })
 }
 
-/// The answer to a request of a server.
+/// Wraps `body`, the response to a request of a server.
 pub(super) fn reply<'a>(body: Vec<u8>, speaker: Speaker<'a>) -> Outgoing<'a> {
     let outgoing = outgoing(None, method::PING, speaker.version(), speaker.session(), body.into());
     Outgoing { subject: speaker.subject, caller: speaker.caller, ..outgoing }
 }
 
-/// What a server that asks something of its client is told where there is no client to ask, and `why`: `ping`
-/// is answered, nothing else is offered.
+/// The response to a server's request that no client can answer: a result for `ping`, and for all other methods an
+/// error with the message `why`.
 pub(super) fn unasked(request: &wire::Request, why: &'static str) -> Vec<u8> {
     if request.method.as_ref() == method::PING {
         let mut out = wire::head(Some(&request.id), 16);
@@ -330,7 +330,7 @@ const fn reference(verb: Verb) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// SPEC 2026-07-28 basic/transports/streamable-http#client-behavior
+/// The headers that mirror arguments: SPEC 2026-07-28 basic/transports/streamable-http#client-behavior.
 fn mirrored(call: &Use, which: &[Mirrored]) -> Vec<(HeaderName, HeaderValue)> {
     let arguments = call.arguments.as_ref().map(Fragment::value);
     let header = |mirrored: &Mirrored| {
@@ -341,15 +341,15 @@ fn mirrored(call: &Use, which: &[Mirrored]) -> Vec<(HeaderName, HeaderValue)> {
     which.iter().filter_map(header).collect()
 }
 
-/// Bytes from which on a value is sent as the part of the text in which it came, and not copied.
+/// A value of at least this many bytes is sent as a slice of the text in which it arrived, and not copied.
 const LONG: usize = 16 * 1024;
 
-/// Values of a message that are long, each with the place in its text where it belongs.
+/// Long values of a message, each with its offset in the text.
 #[derive(Debug, Default)]
 struct Long(Vec<(usize, Bytes)>);
 
 impl Long {
-    /// Writes a member; of a value that is long only its place.
+    /// Writes a member; a long value is only recorded with its offset.
     fn member(&mut self, object: &mut Object<'_>, key: &str, value: &Fragment) {
         let (value, out) = (value.value(), object.key(key));
         if value.span().len() < LONG {
@@ -359,7 +359,7 @@ impl Long {
         }
     }
 
-    /// Writes these members.
+    /// Writes all of these members.
     fn copy(&mut self, object: &mut Object<'_>, members: &[(Box<str>, Fragment)]) {
         for (key, value) in members {
             self.member(object, key, value);
@@ -376,7 +376,7 @@ fn message<'a>(
     woven(id, method, speaker, |object, _long| params(object))
 }
 
-/// The same with parts that are long: they are not copied.
+/// Like [`message`], with long values that are not copied.
 fn woven<'a>(
     id: Option<i64>,
     method: &'a str,

@@ -1,7 +1,7 @@
-//! What waits to be sent on a channel: messages in the order in which they came, bounded in bytes, of all callers
-//! together and of each of them.
+//! Queue of the messages to send on a channel, in order of arrival. Bounded in bytes, for each caller and for all
+//! callers together.
 //!
-//! A request that its caller has given up is taken out again, unless its writing has begun.
+//! A request that its caller has given up is withdrawn, unless sending has begun.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,30 +15,30 @@ use crate::base::share::{Holder, NoShare, Share, Shares};
 use crate::metrics::OfServer;
 use crate::stream::body::Segments;
 
-/// Bytes that a message takes beside its text. They bound the number of short ones.
+/// Overhead in bytes of a queued message. It bounds the number of short messages.
 const BESIDE: usize = 256;
-/// Bytes of what the gateway says by itself, which is not waited for: cancellations of requests that were sent, and
-/// answers to questions that cannot be asked. They wait beside the messages of callers, so these cannot keep them out.
+/// Budget in bytes for messages of the gateway itself, which do not wait for room: cancellations, and refusals of
+/// server requests. Separate from the budget of callers, so that callers cannot exhaust it.
 const BY_ITSELF: usize = 1024 * 1024;
-/// Messages for which the queue keeps its memory when it is empty.
+/// The number of messages for which an empty queue keeps its memory.
 const SPARE: usize = 64;
 
-/// Who caused a message: the id of a caller, or the gateway itself.
+/// The author of a message: the id of a caller, or `None` for the gateway itself.
 pub(super) type Author = Option<Arc<str>>;
 
-/// What is waited for after a message.
+/// What the gateway awaits after a message was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
-    /// Nothing.
+    /// Nothing: it is a notification or a response.
     Nothing,
-    /// The answer to the request with this id: the server works on it.
+    /// The response to the request with this id; the server is at work meanwhile.
     Answer(i64),
-    /// The end of the subscription with this id: a server that has nothing to say does nothing for it.
+    /// The end of the subscription with this id; the server is not at work meanwhile.
     End(i64),
 }
 
 impl Awaited {
-    /// The request.
+    /// The id of the request, if the message is one.
     const fn request(self) -> Option<i64> {
         match self {
             Self::Nothing => None,
@@ -50,9 +50,9 @@ impl Awaited {
 /// The messages that wait to be sent on one channel.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// Bytes of the messages of callers, those of the one that is being sent among them.
+    /// Budget for the messages of callers, including the one that is being sent.
     bytes: Arc<Shares<Author>>,
-    /// The same of what the gateway says by itself.
+    /// Budget for the messages of the gateway itself.
     by_itself: Arc<Shares<Author>>,
     queue: Mutex<Queue>,
     added: Notify,
@@ -63,40 +63,40 @@ pub(super) struct Outbox {
 #[derive(Debug, Default)]
 struct Queue {
     messages: VecDeque<Unsent>,
-    /// The channel has ended: nothing is sent any more.
+    /// The channel has ended and sends nothing more.
     is_closed: bool,
-    /// A message was refused since the other side has last taken something.
+    /// A message was refused since the server last read something.
     has_refused: bool,
 }
 
-/// A message that is to be sent.
+/// A message to be queued.
 #[derive(Debug)]
 pub(super) struct Draft {
-    /// Its text.
+    /// The serialized JSON-RPC message.
     pub(super) body: Segments,
-    /// What is waited for after it.
+    /// What the gateway awaits after it was sent.
     pub(super) awaited: Awaited,
-    /// Who caused it.
+    /// The caller that caused it.
     pub(super) author: Author,
-    /// The part of its caller's share of bytes of requests that it takes, given back when it is sent.
+    /// The part of the caller's share of request bytes that it takes until it is sent.
     pub(super) share: Option<Arc<Share<Holder>>>,
 }
 
-/// A message that waits to be sent, or is being sent. Its room is given back when it is dropped.
+/// A message that is queued or being sent. Its room is released on drop.
 #[derive(Debug)]
 pub(super) struct Unsent {
-    /// Its text.
+    /// The serialized JSON-RPC message.
     pub(super) body: Segments,
-    /// What is waited for after it.
+    /// What the gateway awaits after it was sent.
     pub(super) awaited: Awaited,
     _room: Room,
     _share: Option<Arc<Share<Holder>>>,
 }
 
-/// The room of one message.
+/// The room that one message takes in the queue.
 struct Room {
     share: Option<Share<Author>>,
-    /// Its bytes, as they are shown in the metrics.
+    /// Bytes, as counted in the metrics.
     bytes: u64,
     freed: Arc<Notify>,
     counts: Arc<OfServer>,
@@ -110,27 +110,28 @@ impl fmt::Debug for Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        // Given back before anybody who waits for it looks.
+        // Released before waiting tasks are notified, so that they find the room.
         drop(self.share.take());
         self.counts.sent(self.bytes);
         self.freed.notify_waiters();
     }
 }
 
-/// Why a message was not taken.
+/// Why a message was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotQueued {
     /// The channel has ended.
     #[error("the channel has ended")]
     Closed,
-    /// There is no room for it.
+    /// The budget has no room for it.
     #[error("too many bytes wait to be sent")]
     Full(#[source] NoShare),
 }
 
 impl Outbox {
-    /// Room for `all` bytes, of which one caller may have `each`. A longer message takes the whole share of its caller: it
-    /// waits alone, because it could never pass otherwise. It is hardly longer, because a share is at least `requestBody`.
+    /// A queue with room for `all` bytes, of which one caller may use `each`. A longer message takes the whole share
+    /// of its caller, because it would never fit otherwise. It exceeds the share only slightly, because a share is at
+    /// least `requestBody`.
     pub(super) fn new(all: usize, each: usize, counts: Arc<OfServer>) -> Self {
         Self {
             bytes: Shares::new(all, each),
@@ -147,11 +148,11 @@ impl Outbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a message; room for it is waited for, `patience` at most. A message whose future is dropped before was not
-    /// added.
+    /// Queues a message, and waits at most `patience` for room. The message is not queued if the future is dropped
+    /// before.
     ///
     /// # Errors
-    /// When the channel has ended, or there was no room in that time.
+    /// If the channel has ended, or there was no room in time.
     pub(super) async fn add(&self, draft: Draft, patience: Duration) -> Result<(), NotQueued> {
         let (until, mut draft) = (Instant::now() + patience, draft);
         loop {
@@ -172,10 +173,10 @@ impl Outbox {
         }
     }
 
-    /// Adds something that the gateway says by itself, if there is room for it right now.
+    /// Queues a message of the gateway itself, if there is room right now.
     ///
     /// # Errors
-    /// When the channel has ended, or there is no room.
+    /// If the channel has ended, or there is no room.
     pub(super) fn add_by_itself(&self, body: Segments) -> Result<(), NotQueued> {
         let draft = Draft { body, awaited: Awaited::Nothing, author: None, share: None };
         self.push(&self.by_itself, draft).map_err(|(error, _)| error)
@@ -205,7 +206,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// The next message to send, for the one task that sends. May be given up and called again.
+    /// The next message to send, for the single task that sends. Cancel-safe.
     pub(super) async fn next(&self) -> Unsent {
         loop {
             if let Some(next) = self.first() {
@@ -224,24 +225,24 @@ impl Outbox {
         first
     }
 
-    /// Takes out the request `id`, which is not sent any more; `None` where its sending has begun, or it was never added.
+    /// Removes the request `id` from the queue; `None` if its sending has begun or it was never queued.
     pub(super) fn withdraw(&self, id: i64) -> Option<Unsent> {
         let mut queue = self.queue();
         let at = queue.messages.iter().position(|unsent| unsent.awaited.request() == Some(id))?;
         queue.messages.remove(at)
     }
 
-    /// Notes that the other side has taken something.
+    /// Notes that the server has read something.
     pub(super) fn moved(&self) {
         self.queue().has_refused = false;
     }
 
-    /// Whether a message was refused since the other side has last taken something.
+    /// Whether a message was refused since the server last read something.
     pub(super) fn has_refused(&self) -> bool {
         self.queue().has_refused
     }
 
-    /// Drops everything that waits, and takes nothing any more.
+    /// Drops all queued messages and refuses further ones.
     pub(super) fn close(&self) {
         let mut queue = self.queue();
         queue.is_closed = true;

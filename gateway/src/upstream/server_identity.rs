@@ -1,8 +1,8 @@
-//! Who a server is: what an approval is bound to.
+//! The identity of an upstream server, to which approvals are bound.
 //!
-//! For a URL it is where it leads and what its certificate has to prove; every connection is held to
-//! that. For a program it is the file that is started, and its digest; for one that runs what its arguments
-//! name, the digest of that as well (threats T1004 and T1207).
+//! For a URL it is the URL and what the certificate must prove, which every connection enforces. For a program it is
+//! the path and digest of the executable and, for an interpreter, the digest of the files that its arguments name
+//! (threats T1004 and T1207).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::base::hex;
 use crate::config::settings::{Program, Reach, Server, UNREADABLE, Value};
 use crate::process::scripts::{self, CommandLine};
 
-/// Who the server is.
+/// The identity of a server.
 #[must_use]
 pub fn of(server: &Server) -> String {
     match &server.reach {
@@ -25,26 +25,25 @@ pub fn of(server: &Server) -> String {
     }
 }
 
-/// Why a program cannot be started: what is said of it after its name.
+/// Why a program cannot be started. The message continues a sentence that begins with the server's name.
 #[derive(Debug, thiserror::Error)]
 pub enum Unstartable {
     /// There is no such file.
     #[error("cannot be started: there is no `{command}`{place}")]
     Missing {
-        /// As it is written.
+        /// The command as configured.
         command: String,
-        /// Where it was looked for.
+        /// Where it was looked for, and what to do, for the message.
         place: &'static str,
     },
-    /// It may not be executed.
+    /// The file is not executable.
     #[error(
         "cannot be started: `{0}` is not executable; `chmod +x` it, or name what runs it in `command`"
     )]
     NotExecutable(String),
 }
 
-/// The file that is started for a server; `None` for one at a URL, and where only a secret says in which folders it is
-/// looked for.
+/// The executable of a server; `None` for a server at a URL, and if the search path is in a secret.
 #[must_use]
 pub fn started(server: &Server) -> Option<Result<PathBuf, Unstartable>> {
     let Reach::Stdio(program) = &server.reach else { return None };
@@ -79,7 +78,7 @@ fn path_of(program: &Program) -> Option<OsString> {
     })
 }
 
-/// Who the server at a URL is; `None` for a program.
+/// The identity of a server at a URL; `None` for a program.
 pub(super) fn of_url(server: &Server) -> Option<String> {
     let (Reach::Http(uri) | Reach::Old(uri)) = &server.reach else { return None };
     let mut identity = uri.to_string();
@@ -92,7 +91,8 @@ pub(super) fn of_url(server: &Server) -> Option<String> {
     Some(identity)
 }
 
-/// Who a program is that is looked for in `path`, or in our own. Reads all of it.
+/// The identity of a program that is searched for in `path`, or in the gateway's own search path. Reads the whole
+/// file.
 pub(super) fn of_program(program: &Program, path: Option<&OsStr>) -> String {
     let folder = program.directory.clone().unwrap_or_default();
     let started = scripts::look_up(&program.command, &folder, path);
@@ -103,7 +103,8 @@ pub(super) fn of_program(program: &Program, path: Option<&OsStr>) -> String {
     known.unwrap_or_else(|error| format!("{UNREADABLE} {}: {}", program.command, error.kind()))
 }
 
-/// What the program runs that its arguments name: how many files, and one digest of their paths and digests.
+/// The files that a program runs because its arguments name them: their number, and one digest over their paths and
+/// digests.
 fn ran(program: &Program, path: Option<&OsStr>) -> io::Result<String> {
     let folder = program.directory.clone().unwrap_or_default();
     let line =
@@ -124,7 +125,7 @@ fn ran(program: &Program, path: Option<&OsStr>) -> io::Result<String> {
 }
 
 fn digest(path: &Path) -> io::Result<Vec<u8>> {
-    // A pipe in its place would keep this thread.
+    // Reading from a pipe would block this thread.
     if !path.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }

@@ -1,8 +1,8 @@
-//! What a server says that goes to the log: bounded in number and in length, without control characters
-//! and without secrets.
+//! Log lines of and about an upstream server: limited in rate and length, without control characters and without
+//! secrets.
 //!
-//! A program writes its error output for itself, not for our log: it may write what it was given, what a
-//! caller sent, or as much as it can.
+//! A program writes its error output for itself, not for the gateway's log: it may write its secrets, the data of a
+//! caller, or any amount of text.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -20,65 +20,65 @@ use crate::base::secret::Secret;
 use crate::metrics::OfServer;
 use crate::process::sandbox::{Closed, Refused};
 
-/// Lines a second of one server that are logged, after a burst. A server that starts says some dozens.
+/// Lines per second of one server that are logged, after a burst. A server writes some dozens when it starts.
 const PER_SECOND: u32 = 20;
 const BURST: u32 = 200;
-/// Lines a second about what one server says or asks outside of calls, after a burst.
+/// Lines per second that are logged about messages of one server outside of calls, after a burst.
 const ABOUT_PER_SECOND: u32 = 1;
 const ABOUT_BURST: u32 = 20;
-/// The time in which one line is logged about questions of a server that are refused.
+/// Period in which one line is logged about refused requests of a server.
 const QUESTION: Duration = Duration::from_mins(1);
-/// Characters of one line that are logged.
+/// The maximum number of characters of one logged line.
 const LONGEST: usize = 4096;
-/// Bytes of a line that are looked at: a secret that is cut off at the end of what is shown is still found.
+/// The number of bytes of a line that are examined, so that a secret cut off at the end of the shown part is found.
 const READ: usize = 2 * LONGEST;
-/// Shorter values of variables are words, not secrets.
+/// Values of variables with fewer bytes are taken for words, not for secrets.
 const SECRET: usize = 8;
-/// What stands in the log in the place of a secret that the program was given.
+/// Replaces a secret from the program's environment in the log.
 const GIVEN: &str = "[REDACTED:given]";
 
-/// Lines that are kept of what a program said last, and characters of each.
+/// The number of last lines of a program that are kept, and the number of characters of each.
 const LAST: usize = 8;
 const KEPT: usize = 500;
 
-/// A bound on what one server puts into the log.
+/// Limits the log lines of one server.
 #[derive(Debug)]
 pub(super) struct Noise {
     limit: LogLimit,
     counts: Arc<OfServer>,
-    /// The same for questions that are refused: a server asks the same ones again and again.
+    /// The limit for lines about refused requests: a server repeats the same ones.
     questions: LogLimit,
-    /// What the last program that has ended left behind.
+    /// The last words of the program that ended last.
     last: Mutex<LastWords>,
 }
 
-/// What a program that has ended said last, and what comes of it.
+/// The last output of a program that has ended, and a likely cause.
 #[derive(Clone, Debug, Default)]
 pub struct LastWords {
-    /// The last lines of its error output, as they may be shown.
+    /// The last lines of its error output, masked for display.
     pub lines: Vec<String>,
-    /// The path that it was refused, where its sandbox closes that.
+    /// The path that it reports as refused, if its sandbox denies access to that path.
     pub closed: Option<Closed>,
 }
 
-/// The last lines of one program, as it wrote them, and the path that it says it was refused.
+/// The last lines of one program as it wrote them, and the path that it reports as refused.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
     lines: VecDeque<Vec<u8>>,
     refused: Refused,
 }
 
-/// What a program said last on its error output.
+/// The last error output of one program.
 #[derive(Debug, Default)]
 pub(super) struct Complaint {
-    /// The last lines, as they may be shown.
+    /// The last lines, masked for display.
     pub(super) lines: Vec<String>,
-    /// The path that it says it was refused.
+    /// The path that it reports as refused.
     pub(super) refused: Option<PathBuf>,
 }
 
 impl Tail {
-    /// Takes one more, and lets go of the first where there are enough.
+    /// Adds a line and drops the oldest if there are too many.
     pub(super) fn push(&mut self, line: Vec<u8>) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
@@ -89,14 +89,14 @@ impl Tail {
         self.lines.push_back(line);
     }
 
-    /// Looks at a line for a path that was refused. A trace may follow it that is longer than what is kept.
+    /// Searches a line for a refused path at once, because a stack trace after it may be longer than the kept lines.
     pub(super) fn look(&mut self, line: &[u8], given: &[(String, Arc<Secret>)]) {
         if self.refused.concerns(&String::from_utf8_lossy(line)) {
             self.refused.read(&shown(line, given));
         }
     }
 
-    /// Them as they may be shown: see [`shown`].
+    /// The lines, masked for display by [`shown`].
     pub(super) fn shown(self, given: &[(String, Arc<Secret>)]) -> Complaint {
         let short = |line: &Vec<u8>| shown(line, given).chars().take(KEPT).collect();
         let lines = self.lines.iter().map(short).collect();
@@ -110,24 +110,24 @@ impl Noise {
         Arc::new(Self { limit, counts, questions: LogLimit::every(QUESTION), last })
     }
 
-    /// Keeps what a program said last.
+    /// Stores the last words of a program that has ended.
     pub(super) fn ended(&self, said: LastWords) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = said;
     }
 
-    /// What the last program that has ended said last.
+    /// The last words of the program that ended last.
     pub(super) fn last(&self) -> LastWords {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The same for lines about what it says, which it must not hide behind its own.
+    /// A limit for lines about a server, separate so that the server cannot suppress them with its own lines.
     pub(super) fn about(counts: Arc<OfServer>) -> Self {
         let (limit, last) = (LogLimit::new(ABOUT_PER_SECOND, ABOUT_BURST), Mutex::default());
         Self { limit, counts, questions: LogLimit::every(QUESTION), last }
     }
 
-    /// Counts progress of `server` that belongs to no request of its session, or finds no room. The first is logged; a server
-    /// that reports in this way does so all the time.
+    /// Counts progress of `server` that belongs to no request of its session or finds no room. Only the first is
+    /// logged, because a server that reports progress in this way does so all the time.
     pub(super) fn progress_dropped(&self, server: &ServerName) {
         if self.counts.progress_dropped() {
             tracing::warn!(
@@ -138,12 +138,13 @@ impl Noise {
         }
     }
 
-    /// Whether a line may be logged, and how many were not since the last one; counted if it may not.
+    /// Whether a line may be logged. Returns the number of lines suppressed since the last one; `None`, and counts
+    /// the line as suppressed, if it must not be logged.
     pub(super) fn allow(&self, now: Instant) -> Option<u64> {
         self.within(&self.limit, now)
     }
 
-    /// The same for a line about a question of the server that is refused.
+    /// Like [`Self::allow`], for a line about a refused request of the server.
     pub(super) fn allow_question(&self, now: Instant) -> Option<u64> {
         self.within(&self.questions, now)
     }
@@ -157,7 +158,7 @@ impl Noise {
     }
 }
 
-/// The beginning of the next line of `input`, however long it is; `None` at its end.
+/// The first bytes of the next line of `input`, which is read to its end; `None` at the end of the input.
 pub(super) async fn beginning(input: &mut (impl AsyncBufRead + Unpin)) -> Option<Vec<u8>> {
     let (mut text, mut any) = (Vec::new(), false);
     loop {
@@ -178,8 +179,7 @@ pub(super) async fn beginning(input: &mut (impl AsyncBufRead + Unpin)) -> Option
     }
 }
 
-/// A line as it may stand in the log. What the program was given in its environment is a secret, whatever
-/// it looks like.
+/// Masks a line for the log. All values from the program's environment are treated as secrets.
 pub(super) fn shown(line: &[u8], given: &[(String, Arc<Secret>)]) -> String {
     let mut text = String::from_utf8_lossy(line).into_owned();
     for (_, secret) in given.iter().filter(|(_, secret)| secret.expose().len() >= SECRET) {

@@ -1,4 +1,4 @@
-//! One at a time, and one failure for all who waited.
+//! Single-flight: concurrent callers share one attempt and its error.
 
 use std::future::Future;
 use std::sync::Mutex as Cell;
@@ -10,20 +10,20 @@ use tokio::time::{Instant, timeout};
 
 use super::UpstreamError;
 
-/// A thing that many want done and that is done once.
+/// Work that many callers may need at the same time and that only one of them does.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     busy: Mutex<()>,
-    /// How it last failed.
+    /// The failure of the last attempt.
     failed: Cell<Option<Failed>>,
 }
 
-/// A failure that is told to all who waited.
+/// A failure that all waiting callers get.
 #[derive(Clone, Copy, Debug)]
 struct Failed {
     when: Instant,
     code: &'static str,
-    /// Until when the server is left alone, if it is.
+    /// When the pause of the circuit breaker ends, if the circuit was open.
     alone: Option<Instant>,
 }
 
@@ -37,7 +37,7 @@ impl Failed {
         Self { when, code: error.code(), alone }
     }
 
-    /// The same for another.
+    /// The error for another caller.
     fn again(self) -> UpstreamError {
         match self.alone {
             Some(until) => UpstreamError::Open(until.saturating_duration_since(Instant::now())),
@@ -47,9 +47,12 @@ impl Failed {
 }
 
 impl Turn {
-    /// Waits for whoever is at it, at most `patience`; then looks whether it is `done`, and if not
-    /// does the `work`. Who waited while it failed does not try again: a silent server would take
-    /// the time of each of them in turn.
+    /// Waits at most `patience` for a running attempt. Then returns the result of `done` if there is one, and
+    /// otherwise does the `work`. A caller that waited while an attempt failed gets its error and does not try again,
+    /// because callers would otherwise wait for a silent server one after the other.
+    ///
+    /// # Errors
+    /// That of the attempt; [`UpstreamError::Timeout`] after `patience`.
     pub(super) async fn take<T, F>(
         &self,
         patience: Duration,
@@ -71,7 +74,7 @@ impl Turn {
             return Err(failed.again());
         }
         work().await.inspect_err(|error| {
-            // There was no room for one of them; another has a share of its own.
+            // This caller's share of memory is exhausted; another caller has a share of its own.
             if let UpstreamError::Memory(_) | UpstreamError::Full(_) = error {
                 return;
             }

@@ -1,7 +1,7 @@
-//! A server that is a program on this machine.
+//! Upstream servers that are programs on this machine, reached over standard input and output.
 //!
-//! A task writes its input, a task reads its output, a task logs its complaints, and a task watches
-//! it and stops it.
+//! Each process has four tasks: one writes its input, one reads its output, one logs its error output, and one waits
+//! for its end or stops it.
 
 use std::env;
 use std::ffi::OsString;
@@ -35,18 +35,19 @@ use crate::outbound::secrets::LiveSecret;
 use crate::pins::Keeper;
 use crate::process::sandbox::{self, Plan};
 
-/// Lines of output that are no messages before the process is given up: some programs greet.
+/// The maximum number of consecutive output lines that are no messages before the process is given up: some programs
+/// print a greeting.
 const GARBAGE: usize = 16;
-/// How long the error output of a program that has ended is read on, if something still holds it open.
+/// How long the error output of a program that has ended is read on, if another process still holds it open.
 const LAST_WORDS: Duration = Duration::from_millis(250);
-/// How long a process may take to end by itself, and again after it was asked to.
+/// How long a process may take to end after its input was closed, and again after each signal.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long room is waited for to read the rest of a line.
+/// How long to wait for room to read the rest of a line.
 const ROOM: Duration = Duration::from_secs(5);
-/// What every program gets of our environment.
+/// The variables that every program inherits from the gateway's environment.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
-/// Starts a program.
+/// Starts the processes of one program.
 #[derive(Debug)]
 pub(super) struct Starter {
     terms: ChannelTerms,
@@ -56,7 +57,7 @@ pub(super) struct Starter {
     keeper: Option<Arc<Keeper>>,
 }
 
-/// A variable of the environment of a process, and its value.
+/// The name and value of an environment variable of a process.
 type Variable = (String, Arc<Secret>);
 
 impl Starter {
@@ -69,13 +70,13 @@ impl Starter {
         Self { terms, program, secrets, tasks, keeper: None }
     }
 
-    /// The same, telling `keeper` who is started.
+    /// Reports the identity of started programs to `keeper`.
     pub(super) fn known_to(self, keeper: Arc<Keeper>) -> Self {
         Self { keeper: Some(keeper), ..self }
     }
 
-    /// Finds out what is about to be started, and whether it is what was approved. It takes a while
-    /// to read a large program.
+    /// Determines the identity of the program before it is started, and checks that it is the approved one. Reading a
+    /// large program takes a while.
     pub(super) async fn identify(&self) -> Result<(), UpstreamError> {
         let Some(keeper) = self.keeper.clone().filter(|keeper| keeper.acts()) else {
             return Ok(());
@@ -102,7 +103,7 @@ impl Starter {
         self.secrets.iter().map(now).collect()
     }
 
-    /// Starts a process.
+    /// Starts a process and the tasks that serve it.
     pub(super) fn start(
         &self,
         generation: u64,
@@ -163,7 +164,7 @@ impl Starter {
     }
 }
 
-/// Writes what is to be sent until the channel is over, or the program does not take it.
+/// Writes queued messages until the channel ends or the program stops reading.
 async fn write(mut stdin: ChildStdin, channel: Arc<Channel>) {
     while let Some(message) = channel.next_unsent().await {
         match feed_line(&mut stdin, &message, &channel).await {
@@ -182,12 +183,13 @@ async fn write(mut stdin: ChildStdin, channel: Arc<Channel>) {
     channel.close();
 }
 
-/// Most bytes of a message that are copied at a time, to be written.
+/// The maximum number of bytes of a message that are copied at a time for writing.
 const AT_ONCE: usize = 64 * 1024;
 
 /// Writes a message as a line.
 async fn feed_line(stdin: &mut ChildStdin, message: &Unsent, channel: &Channel) -> Fed {
-    // A message has no line end inside; in JSON a space means the same.
+    // A message must not contain line ends. Outside of JSON strings a space is equivalent, and inside they cannot
+    // occur.
     let plain = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
     let mut line = Vec::with_capacity(AT_ONCE.min(message.body.length()) + 1);
     for part in message.body.parts().flat_map(|part| part.chunks(AT_ONCE)) {
@@ -203,18 +205,18 @@ async fn feed_line(stdin: &mut ChildStdin, message: &Unsent, channel: &Channel) 
     feed(stdin, &line, channel).await
 }
 
-/// What became of a line that was written.
+/// The outcome of writing a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fed {
-    /// The program has taken it.
+    /// The program has read it.
     Whole,
-    /// The channel is over, or the program has closed its input.
+    /// The channel has ended, or the program has closed its input.
     Over,
-    /// The program takes nothing, and is not waited for any longer.
+    /// The program reads nothing and is given up.
     Stalled,
 }
 
-/// Writes a line as the program takes it. A line that was begun is written to its end, or the program is ended.
+/// Writes a line at the pace at which the program reads. A line that was begun is completed, or the program is ended.
 async fn feed(stdin: &mut ChildStdin, line: &[u8], channel: &Channel) -> Fed {
     let mut rest = line;
     while !rest.is_empty() {
@@ -239,9 +241,9 @@ struct Reader {
     channel: Arc<Channel>,
     name: ServerName,
     noise: Arc<Noise>,
-    /// Bytes of the longest message.
+    /// The maximum length of a message in bytes.
     limit: usize,
-    /// What of a message is in memory. Callers share the program, so it is the share of the server alone.
+    /// The memory budget of a message. Callers share the program, so only the server's share is used.
     received: Received,
 }
 
@@ -288,7 +290,7 @@ impl Reader {
                 Err(error) => {
                     garbage += 1;
                     let error = crate::base::error_chain::Chain(&error);
-                    // One message between two lines that are none begins the count anew.
+                    // A valid message in between resets the count.
                     if let Some(suppressed) = noise.allow(Instant::now()) {
                         tracing::warn!(server = %name, %error, suppressed, "the program wrote what is no message");
                     }
@@ -302,14 +304,15 @@ impl Reader {
     }
 }
 
-/// Why there is no further line.
+/// Why no further line can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoLine {
-    /// The program has closed its output, as it does when it ends. What comes of that is told by the end of the program.
+    /// The program has closed its output, as it does when it ends. The task that waits for its end reports the
+    /// consequences.
     Closed,
-    /// It is longer than a message may be.
+    /// The line is longer than a message may be.
     TooLong,
-    /// There is no room for it.
+    /// The memory budget has no room for the line.
     NoRoom,
 }
 
@@ -327,7 +330,7 @@ impl NoLine {
     }
 }
 
-/// One line without its end. The program is not read from while there is no room for it.
+/// One line without its end. Nothing is read from the program while there is no room for it.
 async fn line(
     input: &mut (impl AsyncBufRead + Unpin),
     limit: usize,
@@ -355,9 +358,9 @@ async fn line(
     }
 }
 
-/// Logs what the program says on its error output, so that nothing in it can pass for our log. What is not
-/// logged is read all the same: a program that waits for its error output to be read does not answer.
-/// Reads on until the program is gone, because it says at its end why; what it said last.
+/// Logs the error output of a program, masked so that it cannot imitate the gateway's own log lines. Lines beyond the
+/// rate limit are read too, because a program blocks when its error output is not read. Reads until the process has
+/// ended, since a program reports the reason for its end last, and returns its last lines.
 async fn complain(
     mut stderr: impl AsyncBufRead + Unpin,
     gone: CancellationToken,
@@ -390,7 +393,7 @@ async fn complain(
     tail.shown(&given)
 }
 
-/// Waits until the process ends, or ends it, and lets it be known with `gone`; keeps what it `said` last.
+/// Waits until the process ends, or ends it, and cancels `gone` then. Stores its last words.
 async fn watch(
     (mut child, mut supervisor, gone): (Child, Supervisor, CancellationToken),
     said: impl Future<Output = Complaint>,
@@ -429,14 +432,14 @@ async fn watch(
 /// Why a process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndedBy {
-    /// It ended by itself, or closed its end of the channel, or was given up for what it did.
+    /// It ended by itself, closed its end of the channel, or was given up for its behaviour.
     Itself,
-    /// The gateway needs it no longer.
+    /// The gateway no longer needs it.
     Us,
 }
 
-/// Logs that a process has ended. One that ends by itself and well has nothing to explain, nor has one whose input was
-/// closed: what it makes of that is of no interest to anybody.
+/// Logs the end of a process. Only an error status of a process that ended by itself is a warning; after the gateway
+/// has closed its input the status does not matter.
 fn log_end(name: &ServerName, (status, by): (Option<ExitStatus>, EndedBy), said: &LastWords) {
     let ended = status.map(|status| status.to_string());
     let last = said.lines.join(" | ");
@@ -455,7 +458,8 @@ fn log_end(name: &ServerName, (status, by): (Option<ExitStatus>, EndedBy), said:
     }
 }
 
-/// Its input is closed by now; then it is asked, then it is made to. Its status, if it ended by itself.
+/// Ends a process whose input was closed: waits, then signals it to stop, then kills it. Returns its status if it
+/// ended by itself.
 ///
 /// SPEC 2026-07-28 basic/transports/stdio#shutdown
 async fn end(child: &mut Child, supervisor: &Supervisor) -> Option<ExitStatus> {
@@ -472,8 +476,8 @@ async fn end(child: &mut Child, supervisor: &Supervisor) -> Option<ExitStatus> {
     None
 }
 
-/// The process that has started a program and stays with it. No process of the program outlives it, nor does any
-/// outlive the task that watches it: that one may be given up at any moment, when a command is interrupted.
+/// The supervisor process that has started a program. No process of the program outlives the supervisor, and none
+/// outlives the task that waits for it, which may be aborted at any time when a command is interrupted.
 struct Supervisor(Option<Pid>);
 
 impl Supervisor {
@@ -481,12 +485,12 @@ impl Supervisor {
         Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
     }
 
-    /// It has ended, and its number may be given to another process.
+    /// Notes that it has ended, since its process id may be reused.
     fn has_ended(&mut self) {
         self.0 = None;
     }
 
-    /// `SIGTERM` is for the program; `SIGQUIT` ends all of its processes.
+    /// Sends a signal: `SIGTERM` is passed to the program, `SIGQUIT` ends all of its processes.
     fn signal(&self, signal: Signal) {
         if let Some(Err(error)) = self.0.map(|process| kill_process(process, signal)) {
             tracing::debug!(%error, "the program could not be signalled");

@@ -1,4 +1,4 @@
-//! The stream of a legacy session: what its server says that belongs to no call.
+//! The GET stream of a legacy session, on which an upstream server sends messages that belong to no call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,25 +13,25 @@ use crate::mcp::protocol::Era;
 use crate::mcp::wire::Message;
 use crate::session::Leg;
 
-/// The pause before a lost stream is opened again, and the longest.
+/// The pause before a lost stream is opened again, and the longest such pause.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The least time between two openings of a stream, also of one that had something to say.
+/// The minimum time between two openings of a stream, even if messages arrived on it.
 const SPACING: Duration = Duration::from_millis(250);
-/// Most events in a row that are no messages, before a stream is broken off.
+/// The maximum number of consecutive events that are no messages, before a stream is abandoned.
 const GARBAGE: u32 = 256;
-/// How long a stream may be without a word or a sign of life.
+/// How long a stream may be without an event or a comment.
 pub(super) const SILENCE: Duration = Duration::from_secs(24 * 3600);
-/// Log lines about events that are no messages, of all servers: a server sends as many as it likes.
+/// Limits the log lines about events that are no messages, for all servers together: a server may send any number.
 static UNREAD: LogLimit = LogLimit::new(1, 5);
 
-/// How long to wait before a stream that was lost `attempts` times in a row is opened again.
+/// The pause before a stream that was lost `attempts` times in a row is opened again.
 pub(super) fn pause(attempts: u32) -> Duration {
     (PAUSE * 2_u32.saturating_pow(attempts.min(10))).min(LONGEST_PAUSE)
 }
 
-/// The stream of a legacy session over HTTP. A server may take its time to begin it, so it is
-/// opened when something is wanted of it.
+/// The GET stream of a legacy session over HTTP. Opened by the first [`Self::next`], because a server may take long
+/// to begin it.
 ///
 /// SPEC 2025-11-25 basic/transports#listening-for-messages-from-the-server
 #[derive(Debug)]
@@ -40,24 +40,24 @@ pub(super) struct Stream {
     party: Party,
     leg: Leg,
     answer: Option<Box<HttpAnswer>>,
-    /// The last event that came.
+    /// The id of the last event received.
     last: Option<Box<str>>,
-    /// What has come and was not read yet.
+    /// Text of an event that was not parsed yet.
     unread: Option<bytes::Bytes>,
-    /// How often in a row it was lost without a word.
+    /// How many times in a row it was lost without a message.
     attempts: u32,
     /// When it was last opened.
     begun: Option<Instant>,
-    /// How many events in a row were no messages.
+    /// The number of consecutive events that were no messages.
     garbage: u32,
-    /// The server has no such stream.
+    /// The server offers no such stream.
     silent: bool,
-    /// It was opened, or will not be.
+    /// Cancelled once it was opened or is known not to exist.
     opened: CancellationToken,
 }
 
 impl Stream {
-    /// The stream of `leg`; `None` where sessions have no id, and so no stream.
+    /// The stream of `leg`; `None` without a session id, since a server offers no stream then.
     pub(super) fn new(upstream: &Arc<Upstream>, party: &Party, leg: &Leg) -> Option<Self> {
         let http = matches!(upstream.transport, Transport::Http(_));
         let legacy = leg.version.era() == Era::Legacy;
@@ -76,11 +76,10 @@ impl Stream {
         })
     }
 
-    /// The next message. A stream that is lost is opened again and goes on where it was lost. May
-    /// be given up and called again.
+    /// The next message. A lost stream is opened again and resumes after its last event. Cancel-safe.
     ///
     /// # Errors
-    /// When the server does not know the session any more.
+    /// If the server no longer knows the session.
     pub(super) async fn next(&mut self) -> Result<Message, UpstreamError> {
         loop {
             if self.silent {
@@ -159,7 +158,7 @@ impl Stream {
         self.opened.cancel();
         match opened {
             Ok(Some(answer)) => self.answer = Some(Box::new(answer)),
-            // SPEC: 405 says that there is no such stream. 400 is what servers without it say.
+            // SPEC: 405 means that there is no such stream. Servers without it also answer 400.
             Ok(None) | Err(UpstreamError::Status(400 | 404)) => self.silent = true,
             Err(UpstreamError::SessionGone) => return Err(UpstreamError::SessionGone),
             Err(error) => {
@@ -170,7 +169,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Resolves when the stream was opened, or will not be.
+    /// Cancelled once the stream was opened or is known not to exist.
     pub(super) fn opened(&self) -> CancellationToken {
         self.opened.clone()
     }

@@ -1,4 +1,5 @@
-//! A server that speaks Streamable HTTP.
+//! Client of the Streamable HTTP transport: sends messages to an upstream server at a URL, with its credential, and
+//! reads the answers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,44 +30,43 @@ use crate::net::http2::client::{Seat, Shared};
 use crate::stream::body::{Pieces, Segments};
 use crate::stream::sse;
 
-/// Most connections to one server that each worker keeps without using them.
+/// The maximum number of idle connections to one server that each worker keeps.
 const KEPT: usize = 256;
-/// Most connections to one server that requests of one worker share.
+/// The maximum number of HTTP/2 connections to one server that the requests of one worker share.
 const SHARED: usize = 64;
 
-/// After how long to come back to a server that does not say.
+/// The pause before a lost stream is resumed, if the server names none.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A server at a URL.
+/// An upstream server at a URL.
 #[derive(Debug)]
 pub(super) struct Http {
     target: Target,
-    /// Where it is, as configured.
+    /// The URL as it was configured.
     uri: Uri,
     path: Uri,
-    /// Headers every request has.
+    /// The headers of every request.
     base: HeaderMap,
     extra: Extra,
     credentials: Arc<Credentials>,
-    /// Connections that wait to be used again, by worker: a connection belongs to the scheduler it
-    /// was made under.
+    /// Idle connections, by worker: a connection belongs to the scheduler under which it was made.
     idle: Vec<Arc<ArrayQueue<Link>>>,
-    /// Connections of HTTP/2, by worker.
+    /// HTTP/2 connections, by worker.
     shared: Vec<Sharing>,
-    /// The last connection was one that requests share.
+    /// The last connection made was HTTP/2, which requests share.
     shares: AtomicBool,
     limits: Limits,
-    /// The name of the server, and what its answers may hold.
+    /// The name of the server, and the memory budget for its answers.
     name: Arc<str>,
     intake: Arc<Intake>,
 }
 
-/// The connections that requests of one worker share. They are those of one entry of `servers`: what that
-/// shows to its server and believes of it is the same for all of them.
+/// The connections that requests of one worker share. They belong to one entry of `servers`, so credentials and TLS
+/// settings are the same for all of them.
 #[derive(Debug)]
 struct Sharing {
     connections: ArrayQueue<Shared>,
-    /// Held while one more is made, so that those who come meanwhile share it.
+    /// Held while a connection is made, so that requests that arrive meanwhile share it.
     connecting: Mutex<()>,
 }
 
@@ -75,7 +75,7 @@ impl Sharing {
         Self { connections: ArrayQueue::new(SHARED), connecting: Mutex::default() }
     }
 
-    /// A place on one of the connections.
+    /// A free place on one of the connections.
     fn seat(&self) -> Option<Seat> {
         for _ in 0..self.connections.len() {
             let shared = self.connections.pop()?;
@@ -90,22 +90,22 @@ impl Sharing {
         None
     }
 
-    /// With enough connections shared already, this one serves the request it was made for.
+    /// Adds a connection. If there are enough already, it serves only the request for which it was made.
     fn add(&self, shared: Shared) {
         drop(self.connections.push(shared));
     }
 }
 
-/// Which connection a request goes over.
+/// The connection that a request uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
-    /// Any that there is.
+    /// An existing one, if there is one.
     Any,
-    /// A new one.
+    /// A new one for this request.
     New,
 }
 
-/// What a server answers with, message by message.
+/// The HTTP response to a request, read message by message.
 #[derive(Debug)]
 pub(super) struct HttpAnswer {
     /// The name of the server.
@@ -115,27 +115,27 @@ pub(super) struct HttpAnswer {
     body: Answer,
     content: Content,
     limit: usize,
-    /// The session id in the head of the answer.
+    /// The session id in the headers of the response.
     pub(super) session: Option<Box<str>>,
     streamed: bool,
-    /// The id of the last event, where events have ids.
+    /// The id of the last event, if events have ids.
     last: Option<Box<str>>,
-    /// After how long the server wants us back when the connection is lost.
+    /// The pause that the server wants before a lost stream is resumed.
     retry: Duration,
-    /// What was handed on since other tasks last ran, and lines that carried nothing.
+    /// Yields to other tasks after enough bytes (`fair`), and limits lines without a message (`blanks`).
     fair: Fair,
     blanks: Blanks,
-    /// What of it is in memory.
+    /// The memory budget of the answer.
     received: Received,
 }
 
 #[derive(Debug)]
 enum Content {
-    /// One message, as far as it has come.
+    /// A single message, as far as it has arrived.
     Json(Pieces),
-    /// Events; those that have come and were not asked for yet wait here.
+    /// An SSE stream, with the events that have arrived and were not returned yet.
     Events(sse::Decoder, VecDeque<Bytes>),
-    /// Read to its end.
+    /// The response was read to its end.
     Over,
 }
 
@@ -161,10 +161,10 @@ impl Http {
             ),
             (CONTENT_TYPE, HeaderValue::from_static("application/json")),
             (ACCEPT, HeaderValue::from_static("application/json, text/event-stream")),
-            // A compressed answer would have to be unpacked to be looked at.
+            // A compressed answer would have to be decompressed before inspection.
             (ACCEPT_ENCODING, HeaderValue::from_static("identity")),
         ]);
-        // What was configured first, so that nothing of ours is replaced by it.
+        // Configured headers come first, so that they cannot replace the gateway's own.
         let mut base = extra.fixed.clone();
         base.extend(own);
         Ok(Self {
@@ -183,14 +183,14 @@ impl Http {
         })
     }
 
-    /// Sends a request and reads the head of the answer.
+    /// Sends a request and reads the headers of the response.
     pub(super) async fn send(&self, outgoing: &Outgoing<'_>) -> Result<HttpAnswer, UpstreamError> {
         let (link, response) = self.exchange(Method::POST, outgoing).await?;
         self.answer(link, response, outgoing)
     }
 
-    /// Opens the stream of what belongs to no request, or goes on with one that was lost after the
-    /// event `last`; `None` when the server has no such stream.
+    /// Opens the GET stream of a session, or resumes one after the event `last`; `None` if the server has no such
+    /// stream.
     ///
     /// SPEC 2025-11-25 basic/transports#listening-for-messages-from-the-server
     pub(super) async fn open(
@@ -239,7 +239,7 @@ impl Http {
             (StatusCode::NOT_FOUND, _) if outgoing.session.is_some() => {
                 Err(UpstreamError::SessionGone)
             }
-            // A modern server gives errors a status of their own.
+            // A modern server sends JSON-RPC errors with an error status.
             (StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND, Some(content @ Content::Json(_)))
                 if outgoing.version.era() == Era::Modern =>
             {
@@ -249,7 +249,7 @@ impl Http {
         }
     }
 
-    /// Sends a notification.
+    /// Sends a notification or a response.
     pub(super) async fn notify(&self, outgoing: &Outgoing<'_>) -> Result<(), UpstreamError> {
         let (mut link, response) = self.exchange(Method::POST, outgoing).await?;
         let (head, mut body) = response.into_parts();
@@ -263,17 +263,17 @@ impl Http {
         }
     }
 
-    /// Ends a legacy session.
+    /// Ends a legacy session with `DELETE`.
     pub(super) async fn end(&self, outgoing: &Outgoing<'_>) -> Result<(), UpstreamError> {
         self.exchange(Method::DELETE, outgoing).await.map(|_| ())
     }
 
-    /// Has what the server is shown at hand, for a while.
+    /// Obtains and caches the credential for a request.
     pub(super) async fn ready(&self, outgoing: &Outgoing<'_>) -> Result<(), UpstreamError> {
         self.credentials.shown(outgoing.subject).await.map(drop)
     }
 
-    /// Forgets tokens that are of no use any more.
+    /// Removes the tokens that have expired.
     pub(super) fn sweep(&self) {
         self.credentials.sweep();
     }
@@ -286,10 +286,9 @@ impl Http {
         self.let_in(&method, outgoing, None).await
     }
 
-    /// Sends a request with what the server wants to be shown; once more with something newer when
-    /// it does not take that. What it answers then is not passed on: where to get a token from it is
-    /// for us to know, not for the client (vector AV-51). Once more, too, where the server says that it
-    /// has not looked at the request, over a connection that it has not said to be ending.
+    /// Sends a request with the credential. Retries once with a new token if the server rejects the cached one, and
+    /// once over a new connection if the server reports the request as unprocessed. The server's challenge is not
+    /// passed on, because obtaining tokens is up to the gateway and not to the client (vector AV-51).
     async fn let_in(
         &self,
         method: &Method,
@@ -352,8 +351,8 @@ impl Http {
         if let Some(seat) = sharing.seat() {
             return Ok(Link::Shared(seat));
         }
-        // Where requests share a connection they wait for the one that is being made, and no longer than
-        // making one may take.
+        // Requests wait for the connection that is being made if they will share it, but no longer than making one
+        // may take.
         let _turn = if self.shares.load(Ordering::Relaxed) {
             let turn = timeout(self.limits.connect_time, sharing.connecting.lock()).await;
             let late = |_| LinkError::Connect(io::ErrorKind::TimedOut.into());
@@ -397,7 +396,7 @@ impl Http {
                 }
             }
             Era::Legacy => {
-                // The handshake itself has no version header: it is about to be agreed on.
+                // `initialize` has no version header, because the version is not agreed on yet.
                 if outgoing.method != crate::mcp::protocol::method::INITIALIZE {
                     map.insert(header::VERSION, version);
                 }
@@ -435,8 +434,8 @@ impl Http {
 }
 
 impl HttpAnswer {
-    /// The bytes of the next message; `None` when there is none left. The server may be silent for
-    /// `patience`; a comment that says it is alive will do. May be given up and called again.
+    /// The text of the next message; `None` at the end. The server may be silent for `patience`; an SSE comment
+    /// counts as a sign of life. Cancel-safe.
     pub(super) async fn next(
         &mut self,
         deadline: Instant,
@@ -444,7 +443,7 @@ impl HttpAnswer {
     ) -> Result<Option<Bytes>, UpstreamError> {
         let soon = || deadline.min(Instant::now() + patience);
         let late = |_| UpstreamError::Timeout(patience);
-        // A timer around a read that is ready at once does not fire.
+        // A timeout does not fire around a read that is always ready.
         let is_late = || Instant::now() >= deadline;
         let Some(link) = &mut self.link else { return Ok(None) };
         match &mut self.content {
@@ -470,7 +469,7 @@ impl HttpAnswer {
             }
             Content::Events(decoder, waiting) => {
                 self.fair.turn().await;
-                // What was handed on is no longer asked about here.
+                // Messages that were returned are counted by their reader.
                 self.received.holds(in_memory(decoder, waiting)).map_err(UpstreamError::Memory)?;
                 while waiting.is_empty() {
                     if is_late() {
@@ -511,8 +510,8 @@ impl HttpAnswer {
         }
     }
 
-    /// Waits for the stream to end, as it should after the answer, so that the connection can be
-    /// used again. A server that does not end it loses the connection.
+    /// Waits for the end of the stream, which should follow the response, so that the connection can be reused.
+    /// Otherwise the connection is closed.
     pub(super) async fn finish(mut self) {
         const SOON: Duration = Duration::from_secs(1);
         let Some(link) = &mut self.link else { return };
@@ -522,14 +521,12 @@ impl HttpAnswer {
         }
     }
 
-    /// How to go on with a stream that was lost: after which event, and when; `None` when its
-    /// events have no ids.
+    /// How to resume a lost stream: after which event, and after which pause; `None` if its events have no ids.
     pub(super) fn lost(&self) -> Option<(Box<str>, Duration)> {
         Some((self.last.clone()?, self.retry))
     }
 
-    /// Reads one of its messages, the bytes of which have come. What the index over its values takes is in memory
-    /// as well.
+    /// Parses the text of a message. The memory of the index over its values counts against the budget of the answer.
     pub(super) async fn read(&mut self, text: Bytes) -> Result<Message, UpstreamError> {
         let read = message::read(text, &self.server, self.received.beside()).await;
         let read = read.inspect_err(|error| {
@@ -541,22 +538,22 @@ impl HttpAnswer {
         Ok(read.message)
     }
 
-    /// What of it is in memory, to be kept for as long as what was read is used.
+    /// Takes the memory budget of the answer, to be kept for as long as its content is used.
     pub(super) fn received(&mut self) -> Received {
         self.received.split()
     }
 
-    /// Whether it is one message that was not read yet.
+    /// Whether it is a single message that was not read yet.
     pub(super) const fn is_json(&self) -> bool {
         matches!(self.content, Content::Json(_))
     }
 
-    /// Whether it came as a stream of events.
+    /// Whether it arrived as an SSE stream.
     pub(super) const fn is_streamed(&self) -> bool {
         self.streamed
     }
 
-    /// Whether all of it was read.
+    /// Whether it was read to its end.
     pub(super) const fn is_over(&self) -> bool {
         self.link.is_none()
     }
@@ -568,7 +565,7 @@ impl HttpAnswer {
     }
 }
 
-/// Bytes of events that have come, whole or not, and were not handed on.
+/// Bytes of complete and incomplete events that were not returned yet.
 fn in_memory(decoder: &sse::Decoder, waiting: &VecDeque<Bytes>) -> usize {
     decoder.held() + waiting.iter().map(Bytes::len).sum::<usize>()
 }
@@ -576,7 +573,7 @@ fn in_memory(decoder: &sse::Decoder, waiting: &VecDeque<Bytes>) -> usize {
 async fn give_back(idle: &ArrayQueue<Link>, mut link: Link) {
     link.rest();
     if link.is_usable().await {
-        // With enough connections kept already this one is closed.
+        // If enough idle connections are kept, this one is closed.
         drop(idle.push(link));
     }
 }

@@ -1,4 +1,4 @@
-//! What somebody wants to be told of a server without asking each time.
+//! The notifications of one upstream server that a listener is permitted to receive.
 
 use policy::json::Value;
 use policy::message::{Call, Use, Verb};
@@ -8,39 +8,38 @@ use policy::pipeline::Permit;
 use crate::mcp::protocol::method;
 use crate::mcp::wire::{Notification, Object};
 
-/// Most resources one listener waits for, and may name.
+/// The maximum number of resources one listener may subscribe to.
 pub const RESOURCES: usize = 256;
 
-/// In how many places a URI is kept that a client listens for: for the client, for its server, and in what is
-/// listened for.
+/// The number of copies kept of a subscribed URI: for the client, for its server, and in the filter.
 const PLACES: usize = 3;
-/// Bytes that each of them takes beside the text.
+/// Overhead in bytes of each copy.
 const BESIDE: usize = 128;
 
-/// How many bytes it takes to listen for a resource.
+/// Memory in bytes that the subscription to a resource takes.
 #[must_use]
 pub const fn listening_bytes(uri: &str) -> usize {
     PLACES * (uri.len() + BESIDE)
 }
 
-/// What somebody wants to be told of one server. Made of permits alone.
+/// The notifications of one server that a listener wants. Built from permits only.
 #[derive(Clone, Debug, Default)]
 pub struct Wants {
     pub(super) kinds: Vec<Kind>,
     pub(super) resources: Vec<Box<str>>,
-    /// Everything the server says to a session, questions among it: what a legacy client gets.
+    /// All messages of a session, including requests of the server: what a legacy client gets.
     pub(super) everything: bool,
 }
 
 impl Wants {
-    /// Nothing yet, or everything a server says to a session.
+    /// A filter for no notifications yet, or for everything a server sends in a session.
     #[must_use]
     pub fn new(everything: bool) -> Self {
         Self { everything, ..Self::default() }
     }
 
-    /// Adds what `permit` is for: a list stands for its changes, a subscription for the resource.
-    /// Says whether there was room for it.
+    /// Adds what `permit` allows: a list permit stands for its list-changed notifications, a subscription permit for
+    /// its resource. Returns whether it was added.
     pub fn add(&mut self, permit: Permit) -> bool {
         match permit.spend().0 {
             Call::List { kind, .. } => {
@@ -64,31 +63,31 @@ impl Wants {
         self.kinds.is_empty() && self.resources.is_empty() && !self.everything
     }
 
-    /// How many bytes it takes to listen for the resources that it names.
+    /// Memory in bytes that the subscriptions to its resources take.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.resources.iter().map(|uri| listening_bytes(uri)).sum()
     }
 
-    /// Whether it names resources, in words of whoever wants it.
+    /// Whether it names resources, whose URIs were chosen by the client.
     #[must_use]
     pub const fn names_resources(&self) -> bool {
         !self.resources.is_empty()
     }
 
-    /// Whether everything a server says to the session is wanted.
+    /// Whether it covers everything a server sends in a session.
     #[must_use]
     pub const fn everything(&self) -> bool {
         self.everything
     }
 
-    /// Whether changes of the lists of `kind` are wanted.
+    /// Whether it covers list-changed notifications of `kind`.
     #[must_use]
     pub fn wants(&self, kind: Kind) -> bool {
         self.kinds.contains(&kind)
     }
 
-    /// Takes back what a modern server does not agree to.
+    /// Removes what a modern server did not agree to.
     pub(super) fn limit(&mut self, agreed: Value<'_>) {
         let says = |kind: Kind| {
             flag(kind).and_then(|flag| agreed.get(flag)).and_then(Value::as_bool) == Some(true)
@@ -103,7 +102,7 @@ impl Wants {
         self.resources.retain(|uri| has(uri));
     }
 
-    /// Adds what `other` wants, with every URI as `shown` makes it.
+    /// Adds what `other` covers, with every URI converted by `shown`.
     pub fn merge(&mut self, other: &Self, shown: impl Fn(&str) -> String) {
         self.kinds.extend(
             other
@@ -116,7 +115,7 @@ impl Wants {
         self.resources.extend(other.resources.iter().map(|uri| shown(uri).into()));
     }
 
-    /// The members of a filter.
+    /// Writes the members of a `notifications` filter.
     pub fn show(&self, filter: &mut Object<'_>) {
         for kind in [Kind::Tool, Kind::Prompt, Kind::Resource] {
             if let Some(flag) = flag(kind).filter(|_| self.wants(kind)) {
@@ -136,7 +135,7 @@ impl Wants {
         }
     }
 
-    /// Whether a notification is wanted.
+    /// Whether a notification is covered.
     #[must_use]
     pub fn admits(&self, told: &Notification) -> bool {
         match &*told.method {
@@ -150,7 +149,7 @@ impl Wants {
     }
 }
 
-/// The member of a filter that stands for the changes of a list.
+/// The filter member for list-changed notifications of `kind`; `None` for kinds that have none.
 #[must_use]
 pub const fn flag(kind: Kind) -> Option<&'static str> {
     match kind {
@@ -161,7 +160,7 @@ pub const fn flag(kind: Kind) -> Option<&'static str> {
     }
 }
 
-/// The kind whose list a notification says has changed.
+/// The kind of list that a list-changed notification is about; `None` for other notifications.
 #[must_use]
 pub fn changed(name: &str) -> Option<Kind> {
     match name {
