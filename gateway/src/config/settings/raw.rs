@@ -521,8 +521,8 @@ pub(super) struct RawSessions {
 pub(super) struct RawLimits {
     /// Maximum size of a request body. Default `4MiB`.
     pub(super) request_body: Option<String>,
-    /// Maximum size of one answer of a server, of one event of a stream and of one line of a program. Default
-    /// `16MiB`.
+    /// Maximum size of one answer of a server, of one event of a stream and of one line of a program.
+    /// Default `16MiB`.
     pub(super) response_body: Option<String>,
     /// Messages from this size on are inspected on separate threads, a few at a time, and not on those that serve
     /// clients. It applies to arguments and final answers. Default `4KiB`.
@@ -585,8 +585,8 @@ pub(super) struct RawLimits {
     /// Maximum bytes of the resource URIs that clients subscribe to or listen for. Each is kept in up to three
     /// places and counted as often, with 128 bytes more. Default `64MiB`.
     pub(super) subscriptions: Option<String>,
-    /// The part of `subscriptions` that one caller may take. Further subscriptions are refused with 429. Default
-    /// half of `subscriptions`.
+    /// The part of `subscriptions` that one caller may take. Further subscriptions are refused with 429.
+    /// Default half of `subscriptions`.
     pub(super) subscriptions_per_caller: Option<String>,
     /// Maximum bytes of messages that wait to be sent on one channel: to one process of a `command`, or on one
     /// stream of an `httpSse` server. Each counts 256 bytes more than its text. Default `16MiB`, or four times
@@ -609,8 +609,8 @@ pub(super) struct RawLimits {
     pub(super) tools: Option<usize>,
     /// Maximum pages of one list. Default 100.
     pub(super) pages: Option<usize>,
-    /// Maximum sessions that have streams, subscriptions or a log level, or calls that can be cancelled. Default
-    /// 10000.
+    /// Maximum sessions that have streams, subscriptions or a log level, or calls that can be cancelled.
+    /// Default 10000.
     pub(super) sessions: Option<usize>,
     /// Maximum such sessions of one caller. Default half of `sessions`.
     pub(super) sessions_per_caller: Option<usize>,
@@ -619,8 +619,8 @@ pub(super) struct RawLimits {
     pub(super) ended_sessions: Option<usize>,
     /// The part of `endedSessions` that one caller may take. Default half of `endedSessions`.
     pub(super) ended_sessions_per_caller: Option<usize>,
-    /// Time limit for the servers of a route to list what they offer; those that are late are left out. Default
-    /// `10s`.
+    /// Time limit for the servers of a route to list what they offer; those that are late are left out.
+    /// Default `10s`.
     pub(super) list_time: Option<String>,
     /// Time limit for a client to answer an elicitation or sampling request of a server. Default `10m`.
     pub(super) input_time: Option<String>,
@@ -666,8 +666,7 @@ pub(super) struct RawLimits {
     pub(super) tokens: Option<usize>,
     /// Maximum bytes of the verified tokens in the cache with the names in them, by estimate; the tokens that were
     /// obtained for callers have a second limit of the same size. Tokens beyond it are verified, introspected or
-    /// obtained again for each request. Default
-    /// `32MiB`.
+    /// obtained again for each request. Default `32MiB`.
     pub(super) token_memory: Option<String>,
     /// The part of `tokenMemory` that one caller may take. Default a quarter of `tokenMemory`.
     pub(super) token_memory_per_caller: Option<String>,
@@ -727,8 +726,7 @@ pub(super) struct RawHttp2 {
     /// connection; 16 KiB before. Default `256KiB`.
     pub(super) window: Option<String>,
     /// Flow-control window of a client connection in bytes, after it has sent an authenticated request; 64 KiB
-    /// before.
-    /// Default `1MiB`.
+    /// before. Default `1MiB`.
     pub(super) connection_window: Option<String>,
     /// Maximum bytes of one body that wait to be written. Default `256KiB`.
     pub(super) send_buffer: Option<String>,
