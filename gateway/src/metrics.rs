@@ -37,7 +37,7 @@ pub const OTHER: &str = "_OTHER";
 /// Maximum number of tool and prompt names that become label values because they are approved in the lockfile.
 const PINNED: usize = 500;
 
-/// A monotonic counter.
+/// A counter that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -99,7 +99,7 @@ impl Histogram {
         Self::new(&OPERATION)
     }
 
-    /// Records one duration.
+    /// Adds one duration to its bucket.
     pub fn observe(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let bucket = self.bounds.partition_point(|bound| *bound < micros);
@@ -122,7 +122,7 @@ impl Histogram {
 /// A value of one metric at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A monotonic sum.
+    /// A sum that only grows.
     Sum(u64),
     /// A value that can rise and fall.
     Gauge(u64),
@@ -288,9 +288,9 @@ pub struct Metrics {
     servers: RwLock<Vec<Weak<OfServer>>>,
     /// The tool and prompt names that are allowed as label values.
     names: Labelled,
-    /// Requests in flight.
+    /// Requests that are in flight.
     pub in_flight: AtomicU64,
-    /// Open client connections.
+    /// Client connections that are open.
     pub connections: AtomicU64,
     /// Connections that were refused because the limit on all connections, or on those of one address, was reached.
     pub connections_refused: Counter,
@@ -371,9 +371,9 @@ pub struct Metrics {
 /// The number of definitions of one server in one lockfile state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pinned {
-    /// The server's name.
+    /// The name of the server.
     pub server: Box<str>,
-    /// The lockfile state.
+    /// The state of the definitions in the lockfile.
     pub state: State,
     /// The number of definitions.
     pub count: u64,
@@ -454,7 +454,7 @@ impl Metrics {
         }
     }
 
-    /// When counting began.
+    /// When counting began, which is the start time in OTLP.
     #[must_use]
     pub fn started(&self) -> SystemTime {
         self.started

@@ -59,7 +59,7 @@ impl fmt::Debug for Telemetry {
 pub struct Collector {
     /// The endpoints for traces and for metrics; the same one twice for gRPC.
     pub endpoints: [Endpoint; 2],
-    /// The OTLP transport.
+    /// The transport of OTLP.
     pub protocol: OtlpProtocol,
     /// The bearer token, if the collector requires one.
     pub token: Option<Arc<LiveSecret>>,

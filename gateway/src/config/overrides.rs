@@ -12,9 +12,9 @@ use policy::pointer::unescaped;
 /// The title and description for one tool or argument. `None` leaves the server's own text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Words {
-    /// The title.
+    /// The title, or `None`.
     pub title: Option<Box<str>>,
-    /// The description.
+    /// The description, or `None`.
     pub description: Option<Box<str>>,
 }
 

@@ -19,13 +19,13 @@ use crate::config::settings::{CallerLimits, Limits};
 pub enum Quota {
     /// Requests of one address whose sender is not authenticated yet.
     Unauthenticated,
-    /// Requests in flight.
+    /// Requests that are in flight.
     InFlight,
     /// Bytes of request bodies.
     Bodies,
     /// Calls that wait for their client to answer an elicitation or sampling request.
     Parked,
-    /// Sessions in use.
+    /// Sessions that are in use.
     Sessions,
     /// Event streams that belong to no call.
     Streams,
@@ -54,7 +54,7 @@ impl Quota {
 pub struct Quotas {
     /// Bytes of bodies, answers, lists, subscriptions and replay buffers together, by caller.
     pub ceiling: Arc<Ceiling>,
-    /// Connections, by network.
+    /// Client connections, by network.
     pub connections: Arc<Shares<Holder>>,
     /// Requests whose sender is not authenticated yet, by network.
     pub unauthenticated: Arc<Shares<Holder>>,

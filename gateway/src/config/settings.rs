@@ -93,7 +93,7 @@ pub struct Settings {
     pub servers: Vec<Server>,
     /// The routes; never empty.
     pub routes: Vec<Route>,
-    /// The compiled policy.
+    /// The compiled access rules and content controls.
     pub policy: Policy,
     /// SHA-256 of each section of the file after substitution, by section name.
     pub sections: BTreeMap<Box<str>, [u8; 32]>,
@@ -234,7 +234,7 @@ pub struct Log {
 /// Which program uses the terminal that the gateway was started at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terminal {
-    /// The gateway alone.
+    /// Only the gateway writes to it.
     Ours,
     /// Also a program that the gateway was started for: a log line for each request would disturb its output.
     Shared,
@@ -251,7 +251,7 @@ impl Log {
     }
 }
 
-/// The operator's listener.
+/// The listener for operators: health checks, metrics and the admin API.
 #[derive(Clone, Debug)]
 pub struct Ops {
     /// The address and port.
@@ -263,7 +263,7 @@ pub struct Ops {
     pub token: Option<SecretRef>,
 }
 
-/// An upstream server.
+/// An upstream MCP server.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// The name of the server.
@@ -299,7 +299,7 @@ pub enum ProcessSharing {
     /// a request that the server may send.
     #[default]
     AsNeeded,
-    /// One for all.
+    /// All callers share one.
     Shared,
     /// One for each session, and one for each caller without a session.
     PerSession,
@@ -317,7 +317,7 @@ pub struct CircuitBreaker {
 /// The transport and address of a server.
 #[derive(Clone, Debug)]
 pub enum Reach {
-    /// Streamable HTTP.
+    /// Streamable HTTP at this URL.
     Http(Uri),
     /// The HTTP+SSE transport of 2024-11-05.
     Old(Uri),
@@ -330,7 +330,7 @@ pub enum Reach {
 pub struct Program {
     /// The program, as a path or a name that is looked up in `PATH`.
     pub command: String,
-    /// The command-line arguments.
+    /// The command-line arguments of the program.
     pub args: Vec<String>,
     /// The environment, besides the few variables that every program gets.
     pub env: Vec<(String, Value)>,
@@ -354,7 +354,7 @@ pub enum Value {
 pub enum SecretRef {
     /// In an environment variable.
     Env(String),
-    /// In a file.
+    /// In a file at this path.
     File(PathBuf),
     /// A program prints it.
     Command(Box<SecretCommand>),
@@ -412,9 +412,9 @@ impl SecretCommand {
 pub enum Protocol {
     /// Probed when the server is used.
     Auto,
-    /// 2026-07-28 and later.
+    /// Revision 2026-07-28 and later.
     Modern,
-    /// 2025-11-25 and earlier.
+    /// Revision 2025-11-25 and earlier.
     Legacy,
 }
 
@@ -440,7 +440,7 @@ pub struct Route {
 pub struct RouteOauth {
     /// The resource that tokens are issued for; if `None`, the public URL of the listener followed by the path.
     pub resource: Option<Box<str>>,
-    /// Other accepted audiences.
+    /// Other audiences that are accepted.
     pub audiences: Vec<Box<str>>,
     /// Audiences that a token may have in addition to an accepted one.
     pub besides: Vec<Box<str>>,
@@ -537,7 +537,7 @@ pub struct Limits {
 pub struct CallerLimits {
     /// The callers, by their principals.
     pub principals: Vec<PrincipalId>,
-    /// Requests in flight.
+    /// Maximum requests in flight.
     pub in_flight: Option<usize>,
     /// Bytes of request bodies.
     pub request_bodies: Option<usize>,

@@ -26,7 +26,7 @@ pub enum Detail {
     Signature,
     /// `exp`, `nbf`, `iat` or `jti` is of the wrong type.
     ClaimType,
-    /// `exp` is missing.
+    /// `exp` is missing from the token.
     ExpMissing,
     /// `iat` is missing although it is required.
     IatMissing,

@@ -11,7 +11,7 @@ pub struct Ending {
     pub reason: Option<&'static str>,
     /// The check that the credential failed, if it failed one. For audit records only.
     pub detail: Option<Detail>,
-    /// The HTTP status.
+    /// The HTTP status of the response.
     pub status: u16,
     /// The JSON-RPC error code, if the response was an error.
     pub code: Option<i32>,

@@ -107,7 +107,7 @@ impl Sides {
     }
 }
 
-/// Histograms by operation.
+/// The histograms of all operations.
 #[derive(Debug, Default)]
 pub(super) struct Series(ArcSwap<Known<'static>>);
 

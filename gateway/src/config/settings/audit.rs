@@ -97,7 +97,7 @@ impl Sink {
 pub enum SinkTarget {
     /// To a file that is rotated.
     File(PathBuf, Rotation),
-    /// To standard output.
+    /// To the standard output.
     Stdout,
     /// To an HTTP endpoint by POST, with this bearer token.
     Http(Place, Option<SecretRef>),

@@ -20,11 +20,11 @@ use super::{Problems, Settings, shape, yaml};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawCases {
-    /// The test cases.
+    /// The test cases, in order.
     tests: Vec<RawCase>,
 }
 
-/// A test case.
+/// A test case for a policy.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawCase {
@@ -46,7 +46,7 @@ struct RawCase {
     client: Option<String>,
     /// How the caller has proved possession of its credential.
     proof: Option<RawProof>,
-    /// The server.
+    /// The server that is called.
     server: String,
     /// The tool that is called, by the server's own name for it. Exactly one of `tool`, `prompt`, `resource` and
     /// `method` is given.
@@ -57,9 +57,9 @@ struct RawCase {
     resource: Option<String>,
     /// The method, if it is one that the gateway does not know.
     method: Option<String>,
-    /// The arguments.
+    /// The arguments of the tool or prompt.
     arguments: Option<serde_json::Map<String, serde_json::Value>>,
-    /// The expected decision.
+    /// The decision that the case expects.
     expect: Expected,
     /// The rule that is expected to decide.
     rule: Option<String>,
@@ -92,9 +92,9 @@ pub enum Expected {
 /// The request of a test case.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The principal.
+    /// The principal that calls.
     pub principal: Principal,
-    /// The server.
+    /// The server that is called.
     pub server: ServerName,
     /// The kind of the item.
     pub kind: Kind,
@@ -104,14 +104,14 @@ pub struct Question {
     pub arguments: Option<Fragment>,
 }
 
-/// A test case.
+/// A valid test case.
 #[derive(Debug)]
 pub struct Case {
-    /// The description.
+    /// The description, for the report.
     pub name: String,
-    /// The request.
+    /// The request to decide on.
     pub question: Question,
-    /// The expected decision.
+    /// The decision that the case expects.
     pub expect: Expected,
     /// The rule that is expected to decide, if given.
     pub rule: Option<String>,
@@ -126,13 +126,13 @@ pub struct Case {
 pub struct Described {
     /// The id of the principal.
     pub id: String,
-    /// The groups.
+    /// The groups; empty leaves those of the configuration.
     pub groups: Vec<String>,
-    /// The roles.
+    /// The roles; empty leaves those of the configuration.
     pub roles: Vec<String>,
     /// The scopes; implied ones are added.
     pub scopes: Vec<String>,
-    /// The client id.
+    /// The client id, if there is one.
     pub client: Option<String>,
     /// How the caller has proved possession of its credential.
     pub proof: Proof,

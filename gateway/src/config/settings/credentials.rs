@@ -60,7 +60,7 @@ pub enum Credential {
         name: HeaderName,
         /// The text before the secret.
         prefix: Box<str>,
-        /// The secret.
+        /// The secret after the prefix.
         secret: SecretRef,
     },
     /// An access token of the gateway itself.
@@ -81,11 +81,11 @@ pub enum Credential {
 /// How an access token is requested from an authorization server.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// The token endpoint.
+    /// The token endpoint of the authorization server.
     pub place: Place,
     /// The client that the gateway is at the authorization server.
     pub client: Client,
-    /// The requested scopes.
+    /// The scopes to request.
     pub scopes: Vec<Scope>,
     /// The resource that the token is for, if it is requested for one.
     pub resource: Option<Box<str>>,

@@ -189,7 +189,7 @@ impl Compiler<'_> {
 /// Which machines can connect to the listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exposure {
-    /// This machine only.
+    /// Only this machine can connect.
     Loopback,
     /// Other machines as well.
     Network,

@@ -24,7 +24,7 @@ pub const KEY: &str = "pcl_";
 /// How callers are authenticated.
 #[derive(Debug, Default)]
 pub struct Identity {
-    /// The API keys.
+    /// The API keys of callers.
     pub api_keys: Vec<ApiKey>,
     /// The principal of callers without a credential; `None` if they are not accepted.
     pub anonymous: Option<Principal>,
@@ -94,24 +94,24 @@ pub struct Issuer {
 pub enum KeySource {
     /// At the URL in the metadata of the issuer, which is this URI.
     Discovered(Uri),
-    /// At this URL.
+    /// At a configured URL.
     Url(Uri),
-    /// In this file.
+    /// In a configured file.
     File(PathBuf),
 }
 
 /// Where the claims are in a token. `None` means the default claim; for groups and roles, none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimPaths {
-    /// The subject.
+    /// The subject; `/sub` if `None`.
     pub subject: Option<ClaimPath>,
-    /// The groups.
+    /// The groups of the caller.
     pub groups: Option<ClaimPath>,
-    /// The roles.
+    /// The roles of the caller.
     pub roles: Option<ClaimPath>,
-    /// The scopes.
+    /// The scopes; `/scope` or else `/scp` if `None`.
     pub scopes: Option<ClaimPath>,
-    /// The client id.
+    /// The client id; `/client_id` or else `/azp` if `None`.
     pub client: Option<ClaimPath>,
 }
 

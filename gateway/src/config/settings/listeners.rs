@@ -39,14 +39,14 @@ pub struct Listener {
     pub forwarded: Option<Forwarded>,
 }
 
-/// An authentication scheme.
+/// A way in which callers authenticate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// An access token.
+    /// With an OAuth access token.
     Oauth,
-    /// A client certificate.
+    /// With a client certificate.
     Certificate,
-    /// An API key.
+    /// With an API key.
     ApiKey,
     /// No credential; only on a loopback listener.
     Anonymous,

@@ -17,7 +17,7 @@ pub struct Operator {
     pub address: Option<String>,
     /// Where the operator's token is stored.
     pub token: Option<SecretRef>,
-    /// The revocation file.
+    /// The path of the revocation file.
     pub revocations: Option<PathBuf>,
 }
 

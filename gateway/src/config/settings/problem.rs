@@ -30,7 +30,7 @@ pub(super) struct Problem {
 enum About {
     /// One or several values.
     Value,
-    /// An unknown key.
+    /// A key that the schema does not have.
     UnknownKey {
         /// The mapping that contains the key, in bytes of the file.
         mapping: Range<usize>,

@@ -120,12 +120,12 @@ impl Default for RawSelftest {
 /// A version of the configuration format.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) enum ApiVersion {
-    /// The first version.
+    /// The first version of the format.
     #[serde(rename = "portcullis.dev/v1")]
     V1,
 }
 
-/// The operator's listener.
+/// The listener for operators: health checks, metrics and the admin API.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawOps {
@@ -423,14 +423,14 @@ pub(super) struct RawSecret {
     pub(super) max_stale: Option<String>,
 }
 
-/// A protocol era.
+/// An era of the MCP protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RawProtocol {
     /// The gateway probes which eras the server speaks.
     #[default]
     Auto,
-    /// 2026-07-28 and later.
+    /// Revision 2026-07-28 and later.
     Modern,
     /// 2025-11-25 and earlier, which begin with `initialize`.
     Legacy,

@@ -37,7 +37,7 @@ pub struct Way {
 /// The gateway as a client of an authorization server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// The client id.
+    /// The client id at the authorization server.
     pub id: Box<str>,
     /// How the client authenticates.
     pub proof: ClientProof,
@@ -54,7 +54,7 @@ pub enum ClientProof {
     Key {
         /// The file with the private key.
         file: PathBuf,
-        /// The key id.
+        /// The key id at the authorization server.
         kid: Option<Box<str>>,
         /// The signature algorithm, if the key supports more than one.
         algorithm: Option<Algorithm>,

@@ -7,9 +7,9 @@ use crate::mcp::tool_naming::NameForm;
 /// A note or warning about a valid configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remark {
-    /// Information.
+    /// Information that needs no action.
     Note(String),
-    /// A probable mistake.
+    /// A probable mistake in the configuration.
     Warning(String),
 }
 

@@ -38,7 +38,7 @@ pub enum RevokedError {
 pub enum Said {
     /// The file is empty or has comments only. This also happens while it is being written.
     Nothing,
-    /// These revocations.
+    /// The revocations in the file.
     Lists(Revoked),
 }
 

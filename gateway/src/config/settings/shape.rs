@@ -51,7 +51,7 @@ pub(super) struct Checked {
     /// The JSON without its invalid parts. Missing keys have a placeholder unless their absence is waived, so that
     /// the rest can be checked; a configuration with placeholders is never served.
     pub(super) json: Value,
-    /// All schema violations.
+    /// The violations of the schema that were not waived.
     pub(super) problems: Vec<Problem>,
     /// The violations that were waived.
     pub(super) waived: Vec<Problem>,

@@ -24,7 +24,7 @@ pub struct Telemetry {
     pub resource: Vec<(Box<str>, Box<str>)>,
 }
 
-/// An OTLP collector.
+/// A collector that accepts OTLP.
 #[derive(Clone, Debug)]
 pub struct Otlp {
     /// The URL, and how the gateway connects to it.

@@ -61,7 +61,7 @@ pub(super) struct Scalar {
     pub(super) substituted: bool,
 }
 
-/// Parses `text`.
+/// Parses a file that an operator has written.
 pub(super) fn parse(text: &str) -> Result<Node, Vec<Problem>> {
     parse_within(text, BYTES)
 }

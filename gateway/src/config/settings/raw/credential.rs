@@ -70,7 +70,7 @@ pub(in crate::config::settings) struct RawGrant {
     pub(in crate::config::settings) token_url: String,
     /// The client that the gateway is at the authorization server.
     pub(in crate::config::settings) client: RawClient,
-    /// The requested scopes.
+    /// The scopes to request.
     #[serde(default)]
     pub(in crate::config::settings) scopes: Vec<String>,
     /// The resource that the token is for (RFC 8707). If not given, the URL of the server.

@@ -28,7 +28,7 @@ pub(in crate::config::settings) struct RawIdentity {
     pub(in crate::config::settings) scopes: BTreeMap<String, Vec<String>>,
 }
 
-/// An API key.
+/// An API key of a caller.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawApiKey {
@@ -36,7 +36,7 @@ pub(in crate::config::settings) struct RawApiKey {
     pub(in crate::config::settings) name: String,
     /// The principal that the key authenticates.
     pub(in crate::config::settings) principal: String,
-    /// The principal's groups.
+    /// The groups of the principal.
     #[serde(default)]
     pub(in crate::config::settings) groups: Vec<String>,
     /// The scopes that the key grants.
@@ -166,7 +166,7 @@ pub(in crate::config::settings) struct RawIntrospection {
 pub(in crate::config::settings) struct RawClient {
     /// The client id at the authorization server.
     pub(in crate::config::settings) id: String,
-    /// The client secret.
+    /// The secret that authenticates the client.
     pub(in crate::config::settings) secret: Option<RawSecret>,
     /// How the client secret is sent.
     #[serde(default)]
@@ -181,7 +181,7 @@ pub(in crate::config::settings) struct RawClient {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::config::settings) enum RawSecretIn {
-    /// In `Authorization: Basic`.
+    /// In the `Authorization: Basic` header.
     #[default]
     Header,
     /// In the request body.

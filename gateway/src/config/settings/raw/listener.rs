@@ -33,7 +33,7 @@ fn default_address() -> String {
     "127.0.0.1:8080".to_owned()
 }
 
-/// An authentication scheme.
+/// A way in which callers authenticate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::config::settings) enum RawScheme {
@@ -64,7 +64,7 @@ pub(in crate::config::settings) struct RawTls {
     pub(in crate::config::settings) http2: Option<bool>,
 }
 
-/// A TLS version.
+/// A minimum TLS version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub(in crate::config::settings) enum RawTlsVersion {
     /// TLS 1.2.

@@ -41,7 +41,7 @@ pub(in crate::config::settings) struct RawVolatile {
     pub(in crate::config::settings) members: Vec<String>,
 }
 
-/// An approver.
+/// An approver and its public key.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawPinKey {
@@ -81,7 +81,7 @@ pub(in crate::config::settings) struct RawDrift {
     pub(in crate::config::settings) other: Action,
     /// The input schema admits more than before: a type, a value, an argument that became optional.
     pub(in crate::config::settings) widening: Action,
-    /// A new argument.
+    /// A new argument of a tool or prompt.
     pub(in crate::config::settings) parameter: Action,
     /// A server announces a new capability.
     pub(in crate::config::settings) capability: Action,

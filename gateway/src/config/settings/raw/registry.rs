@@ -10,7 +10,7 @@ use serde::Deserialize;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(in crate::config::settings) struct RawRegistry {
-    /// The tools.
+    /// The tools that the facts are about.
     pub(in crate::config::settings) tools: Vec<RawRegistered>,
     /// A directory with more of them, relative to the directory of this file. Each tool has a file
     /// `NAME.policy.yaml` in the form of an item of `tools`, and may have `NAME.schema.json` with the input schema

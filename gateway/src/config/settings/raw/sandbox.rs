@@ -67,6 +67,6 @@ pub(in crate::config::settings) enum RawFiles {
 pub(in crate::config::settings) enum RawReachable {
     /// No sockets except connected pairs; with `ports`, also TCP to these ports and Unix sockets.
     None,
-    /// Everything.
+    /// Everything that its user may.
     Any,
 }

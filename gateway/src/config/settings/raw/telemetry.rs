@@ -22,7 +22,7 @@ pub(in crate::config::settings) struct RawTelemetry {
     pub(in crate::config::settings) resource: BTreeMap<String, String>,
 }
 
-/// An OTLP collector.
+/// A collector that accepts OTLP.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawOtlp {
@@ -43,7 +43,7 @@ pub(in crate::config::settings) struct RawOtlp {
 /// A transport of OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum OtlpProtocol {
-    /// Protobuf over HTTP/1.1.
+    /// Protobuf messages over HTTP/1.1.
     #[default]
     #[serde(rename = "http")]
     Http,
