@@ -1,4 +1,5 @@
-//! The configuration: YAML in, compiled settings out.
+//! The configuration: YAML text is parsed, checked against its JSON Schema and compiled into
+//! [`settings::Settings`], on which the gateway runs.
 
 pub mod selftest_fixtures;
 pub mod overrides;

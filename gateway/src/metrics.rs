@@ -1,8 +1,9 @@
-//! What is counted and measured, in one place: read by Prometheus and sent by OTLP alike.
+//! The one declared table of counters, gauges and histograms. Every module of the gateway adds to it; the
+//! operator's listener renders it for Prometheus and `telemetry` exports it over OTLP.
 //!
-//! Labels are names from the configuration and from this code, never anything a peer sent: what a
-//! peer names that is not configured is `_OTHER`. The names of MCP are those of the OpenTelemetry
-//! semantic conventions (in development; this is the only place that has them), the others are ours.
+//! Label values are names from the configuration and from this code, never text that a peer sent: a name that is
+//! not configured becomes `_OTHER`. The MCP metric names are those of the OpenTelemetry semantic conventions (in
+//! development; only this module has them), all other names are Portcullis's own.
 
 pub mod credential_check;
 pub mod outcome;
@@ -30,18 +31,18 @@ use crate::metrics::outcome::Outcome;
 use evaluations::Evaluations;
 use series::{Labelled, Series};
 
-/// The value of a label that stands for what is not configured.
+/// The label value that replaces every name that is not configured.
 pub const OTHER: &str = "_OTHER";
 
-/// Most names of tools and prompts that labels have because they were approved.
+/// Maximum number of tool and prompt names that become label values because they are approved in the lockfile.
 const PINNED: usize = 500;
 
-/// A number that only grows.
+/// A counter that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds to it.
+    /// Adds `more` to the counter.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
@@ -51,13 +52,13 @@ impl Counter {
     }
 }
 
-/// Upper bounds of the buckets for what is quick, in microseconds.
+/// Upper bounds of the buckets for short durations, in microseconds.
 const QUICK: [u64; 14] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000,
     10_000_000,
 ];
 
-/// Those that the semantic conventions of MCP name.
+/// Upper bounds of the buckets that the MCP semantic conventions recommend, in microseconds.
 const OPERATION: [u64; 14] = [
     10_000,
     20_000,
@@ -75,7 +76,7 @@ const OPERATION: [u64; 14] = [
     300_000_000,
 ];
 
-/// Durations, counted by size.
+/// A histogram of durations with fixed buckets.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64; 14],
@@ -92,13 +93,13 @@ impl Histogram {
         }
     }
 
-    /// For operations of MCP.
+    /// An empty histogram with the buckets of the MCP semantic conventions.
     #[must_use]
     pub const fn operation() -> Self {
         Self::new(&OPERATION)
     }
 
-    /// Counts one.
+    /// Adds one duration to its bucket.
     pub fn observe(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let bucket = self.bounds.partition_point(|bound| *bound < micros);
@@ -118,90 +119,92 @@ impl Histogram {
     }
 }
 
-/// A value at one moment.
+/// A value of one metric at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// One that only grows.
+    /// A sum that only grows.
     Sum(u64),
-    /// One that goes up and down.
+    /// A value that can rise and fall.
     Gauge(u64),
-    /// Durations: the upper bounds in microseconds, how many in each bucket, one more than bounds, and
-    /// all of them together.
+    /// A distribution of durations.
     Histogram {
-        /// The upper bounds.
+        /// The upper bounds of the buckets, in microseconds.
         bounds: &'static [u64],
-        /// How many in each bucket.
+        /// The number of durations in each bucket: one element more than `bounds`, for everything above the last
+        /// one.
         counts: Vec<u64>,
-        /// The sum.
+        /// The sum of all durations, in microseconds.
         micros: u64,
     },
 }
 
-/// Names and values of labels.
+/// Label keys and their values.
 pub type Labels = Vec<(&'static str, Box<str>)>;
 
-/// All values of one name at one moment.
+/// A metric with all of its data points at one moment.
 #[derive(Clone, Debug)]
 pub struct Family {
-    /// Its name, as OpenTelemetry writes it.
+    /// The name of the metric in OpenTelemetry's spelling.
     pub name: &'static str,
-    /// Its unit, as UCUM writes it; empty where there is none.
+    /// The unit in UCUM notation; empty for a plain number.
     pub unit: &'static str,
-    /// What it is.
+    /// The description of the metric.
     pub help: &'static str,
-    /// The values.
+    /// The data points, with the labels of each.
     pub points: Vec<(Labels, Value)>,
 }
 
-/// What is counted of one server.
+/// The metrics of one upstream server.
 #[derive(Debug)]
 pub struct OfServer {
     name: Box<str>,
     calls: Histogram,
     up: AtomicU64,
-    /// The circuit of the configuration in force.
+    /// The circuit breaker of the configuration in force; `None` if none is configured.
     circuit: ArcSwapOption<AtomicU64>,
     opened: Counter,
-    /// Lines of the log that it caused and that were not written.
+    /// Log lines about the server that the log rate limit suppressed.
     suppressed: Counter,
-    /// Progress notifications that belonged to no request, or for which there was no room.
+    /// Progress notifications that matched no request in flight, or that did not fit in the queue.
     progress_dropped: Counter,
-    /// Notifications for a call that were dropped because there was no room for them, or the call waits for its client.
+    /// Notifications for a call that were dropped because the queue was full or the call was waiting for its
+    /// client.
     notifications_dropped: Counter,
-    /// Bytes that wait to be sent to it on channels.
+    /// Bytes that wait in the channels to the server.
     unsent: AtomicU64,
-    /// Messages that were refused because too many bytes waited.
+    /// Messages that were refused because too many bytes were queued.
     not_queued: Counter,
-    /// Channels that were ended because it took nothing of what was sent to it.
+    /// Channels that were closed because the server stopped reading from them.
     stalls: Counter,
-    /// How long sessions with it lasted: those the gateway has ended, and those it has lost.
+    /// Durations of legacy sessions: first those that the gateway ended, then those that it lost.
     sessions: [Histogram; 2],
 }
 
 impl OfServer {
-    /// Counts what it took for one answer.
+    /// Records the time that the server took for one answer.
     pub fn answered(&self, time: Duration) {
         self.calls.observe(time);
     }
 
-    /// Notes whether it could be reached when it was last tried.
+    /// Notes whether the last attempt to reach the server succeeded.
     pub fn reached(&self, up: bool) {
         self.up.store(u64::from(up), Ordering::Relaxed);
     }
 
-    /// Measures a legacy session with it that the gateway has `ended`, or that it has lost.
+    /// Records the duration of a legacy session, which the gateway `ended` or else lost.
     pub fn session(&self, time: Duration, ended: bool) {
         let [by_us, lost] = &self.sessions;
         if ended { by_us } else { lost }.observe(time);
     }
 
-    /// Its name.
+    /// The name of the server.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Shows this circuit from now on, which is open while the number is not zero; or none.
+    /// Reports the state of this circuit breaker from now on: it is open while the number is not zero. `None`
+    /// reports a closed one.
     pub fn circuit(&self, until: Option<Arc<AtomicU64>>) {
         self.circuit.store(until);
     }
@@ -210,50 +213,51 @@ impl OfServer {
         self.circuit.load().as_ref().is_some_and(|until| until.load(Ordering::Relaxed) > 0)
     }
 
-    /// Counts a line of the log that it caused and that was not written.
+    /// Counts a suppressed log line.
     pub fn suppressed(&self) {
         self.suppressed.add(1);
     }
 
-    /// Counts a progress notification that belonged to no request, or for which there was no room; whether it was the first.
+    /// Counts a progress notification that matched no request or did not fit in the queue. Returns whether it was
+    /// the first.
     pub fn progress_dropped(&self) -> bool {
         self.progress_dropped.0.fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// Counts a notification for a call that was dropped because there was no room for it, or because the call waits for
-    /// its client.
+    /// Counts a notification for a call that was dropped because the queue was full or the call was waiting for its
+    /// client.
     pub fn notification_dropped(&self) {
         self.notifications_dropped.add(1);
     }
 
-    /// Notes that so many bytes more wait to be sent to it.
+    /// Adds `bytes` to the bytes that are queued for the server.
     pub fn queued(&self, bytes: u64) {
         self.unsent.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Notes that so many bytes do not wait to be sent to it any more.
+    /// Subtracts `bytes` from the bytes that are queued for the server.
     pub fn sent(&self, bytes: u64) {
         self.unsent.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Counts a message that was refused because too many bytes waited to be sent to it.
+    /// Counts a message that was refused because too many bytes were queued.
     pub fn not_queued(&self) {
         self.not_queued.add(1);
     }
 
-    /// Counts a channel that was ended because it took nothing of what was sent to it.
+    /// Counts a channel that was closed because the server stopped reading from it.
     pub fn stalled(&self) {
         self.stalls.add(1);
     }
 
-    /// Counts that its circuit has opened.
+    /// Counts one opening of the circuit breaker.
     pub fn opened(&self) {
         self.opened.add(1);
     }
 }
 
 impl OfServer {
-    /// Its sessions, by how they ended, as far as there were any.
+    /// The session durations by how the sessions ended; a histogram without any observation is left out.
     fn sessions(&self) -> Vec<(Labels, Value)> {
         let ends = [None, Some(("error.type", Box::from("upstream-session")))];
         let all = ends.into_iter().zip(&self.sessions);
@@ -265,135 +269,135 @@ impl OfServer {
     }
 }
 
-/// Everything that is counted.
+/// All metrics of the process.
 #[derive(Debug)]
 pub struct Metrics {
     started: SystemTime,
     outcomes: [Counter; Outcome::ALL.len()],
     denials: [Counter; policy::decision::Reason::CODES.len()],
     findings: [Counter; Detector::CONTENT.len()],
-    /// Credentials that were refused, by the check they did not pass.
+    /// Refused credentials, by the check that failed.
     credentials: [Counter; Detail::ALL.len()],
     evaluations: Evaluations,
     overhead: Histogram,
-    /// Operations as clients see them, and as servers do.
+    /// MCP operations, as clients see them and as upstream servers answer them.
     operations: Series,
-    /// How long sessions lasted.
+    /// Durations of legacy sessions with clients.
     sessions: Histogram,
-    /// What is counted of servers, for as long as somebody has them.
+    /// The metrics of each upstream server, for as long as another part of the gateway holds them.
     servers: RwLock<Vec<Weak<OfServer>>>,
-    /// The names of tools and prompts that labels have.
+    /// The tool and prompt names that are allowed as label values.
     names: Labelled,
-    /// Requests being worked on.
+    /// Requests that are in flight.
     pub in_flight: AtomicU64,
-    /// Connections of clients.
+    /// Client connections that are open.
     pub connections: AtomicU64,
-    /// Connections that were refused because all of them, or those of one address, were taken.
+    /// Connections that were refused because the limit on all connections, or on those of one address, was reached.
     pub connections_refused: Counter,
-    /// Connections on which no TLS could be agreed on.
+    /// Connections whose TLS handshake failed.
     pub handshakes_failed: Counter,
-    /// Connections of HTTP/2 that were ended because they cost more than they may.
+    /// HTTP/2 connections that were closed because the client exceeded the flood limits.
     pub http2_floods: Counter,
-    /// Streams that were cut because the right to them had ended.
+    /// Streams that were closed because the caller's authorization had ended.
     pub streams_cut: Counter,
     /// Connections to the operator's listener that were closed because there were too many.
     pub ops_refused: Counter,
-    /// Workers that serve nobody because something holds them.
+    /// Serving threads that are blocked at the moment.
     pub workers_stalled: AtomicU64,
-    /// How often one has come to that.
+    /// How often a serving thread became blocked.
     pub worker_stalls: Counter,
-    /// 1 while the process can have no more files or threads.
+    /// 1 while the process cannot open a file or start a thread, else 0.
     pub resources_lacking: AtomicU64,
-    /// Files of revocations that could not be read.
+    /// Failed attempts to read the revocation file.
     pub revocations_unread: Counter,
-    /// Changes of definitions that were told of.
+    /// Definition changes that were reported.
     pub definition_changes: Counter,
-    /// Lockfiles that could not be used.
+    /// Failed attempts to read the lockfile.
     pub lockfile_unread: Counter,
-    /// Whether the lockfile can be used.
+    /// 1 if the lockfile is usable, else 0.
     pub lockfile_usable: AtomicU64,
-    /// How many definitions of each server are in which state.
+    /// The number of definitions of each server in each lockfile state.
     pins: ArcSwap<Vec<Pinned>>,
-    /// Whether the configuration can be read, and only by its owner and group be written.
+    /// 1 if the configuration is readable and not writable by anyone but its owner and group, else 0.
     pub config_usable: AtomicU64,
-    /// Whether the file of revocations can be read.
+    /// 1 if the revocation file is readable, else 0.
     pub revocations_usable: AtomicU64,
-    /// Whether everything is revoked.
+    /// 1 while everything is revoked, else 0.
     pub everything_revoked: AtomicU64,
-    /// When the certificate of each listener ends, in seconds since 1970.
+    /// When the certificate of each listener expires, in seconds since 1970.
     certificates: Vec<(Box<str>, AtomicU64)>,
-    /// Messages that are inspected beside the threads that serve clients.
+    /// Counts of the messages that the inspection threads process.
     inspections: Arc<Counts>,
-    /// Bytes of servers' answers.
+    /// Bytes of upstream answers that are held in memory.
     answers: Arc<Intake>,
-    /// Bytes of the lists of servers that are kept for callers.
+    /// Bytes of upstream lists that are cached for callers.
     lists: Arc<Shares<Arc<str>>>,
-    /// Bytes that callers make the process hold.
+    /// Bytes that callers make the process hold, which `limits.memory` bounds.
     ceiling: Arc<Ceiling>,
-    /// Schemas that are kept compiled.
+    /// The cache of compiled schemas.
     schemas: Arc<Compiled>,
-    /// Lists that lacked the part of some server.
+    /// Lists that lacked the part of at least one server.
     pub partial_lists: Counter,
-    /// Records that were taken.
+    /// Audit records that a sink accepted.
     pub audit_records: Counter,
-    /// Records that were not.
+    /// Audit records that could not be written.
     pub audit_failures: Counter,
-    /// Requests of callers that are not known which were recorded together.
+    /// Requests of unauthenticated callers that were recorded in a summary.
     pub audit_summarised: Counter,
-    /// Files of records that were removed, replaced or cut while they were written to.
+    /// Audit files that were removed, replaced or truncated while in use.
     pub audit_files_lost: Counter,
-    /// How often somebody else was found to have appended to files of records.
+    /// How often another process was found to have appended to an audit file.
     pub audit_foreign: Counter,
-    /// Bytes of records that are not delivered yet.
+    /// Bytes of audit records that are not delivered yet.
     pub audit_held: AtomicU64,
-    /// Bytes of checkpoints that should be in their file by now and are not.
+    /// Bytes of checkpoints whose write to the checkpoint file is overdue.
     pub checkpoints_late: AtomicU64,
-    /// Tokens that were got for servers, and those that were not.
+    /// Tokens that were obtained for upstream servers, and failed attempts.
     pub tokens: [Counter; 2],
-    /// Secrets that were read again while the gateway runs, and those that could not be.
+    /// Secrets that were read again at run time, and failed attempts.
     pub secrets: [Counter; 2],
-    /// How many secrets are used although they could not be read again.
+    /// The number of secrets in use whose last re-read failed.
     pub secrets_stale: AtomicU64,
-    /// Spans that were sent, and those that were lost.
+    /// Spans that were exported, and spans that were lost.
     pub spans: [Counter; 2],
-    /// Times that OTLP was taken, and times that it was not.
+    /// OTLP exports that succeeded, and exports that failed.
     pub exports: [Counter; 2],
-    /// Whether the last change of the configuration was applied, and when one was.
+    /// Whether the last configuration reload succeeded, and when one last did.
     reload: [AtomicU64; 2],
-    /// Whether the last self-test has passed, and when it was.
+    /// Whether the last self-test passed, and when it ran.
     selftest: [AtomicU64; 2],
 }
 
-/// How many definitions of one server are in one state of the lockfile.
+/// The number of definitions of one server in one lockfile state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pinned {
-    /// Which server.
+    /// The name of the server.
     pub server: Box<str>,
-    /// The state.
+    /// The state of the definitions in the lockfile.
     pub state: State,
-    /// How many.
+    /// The number of definitions.
     pub count: u64,
 }
 
-/// How an operation of MCP ended, for its labels.
+/// An MCP operation that ended, as the labels of its metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct Operated<'a> {
-    /// The method, as the peer named it.
+    /// The method as the peer sent it; `None` if there was none to read.
     pub method: Option<&'a str>,
-    /// The tool or prompt, as its server calls it; [`OTHER`] where that is not known.
+    /// The tool or prompt by the name that its server gives it; [`OTHER`] if that is not known.
     pub name: Option<&'a str>,
-    /// The server.
+    /// The upstream server, if the operation had one.
     pub server: Option<&'a str>,
-    /// The revision.
+    /// The protocol revision, if known.
     pub version: Option<&'static str>,
-    /// What went wrong.
+    /// The `error.type`; `None` on success.
     pub error: Option<&'static str>,
-    /// The code of the JSON-RPC error.
+    /// The code of the JSON-RPC error, if the answer was one.
     pub code: Option<i32>,
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// Metrics with every counter at zero; `started` is the start time that OTLP reports.
     #[must_use]
     pub fn new(started: SystemTime) -> Self {
         Self {
@@ -450,13 +454,14 @@ impl Metrics {
         }
     }
 
-    /// When it began to count.
+    /// When counting began, which is the start time in OTLP.
     #[must_use]
     pub fn started(&self) -> SystemTime {
         self.started
     }
 
-    /// What is counted of the server `name`, from now on or since it was first asked for.
+    /// The metrics of the upstream server `name`, which are shared by all who hold them and begin anew once all are
+    /// dropped.
     #[must_use]
     pub fn server(&self, name: &str) -> Arc<OfServer> {
         let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
@@ -484,18 +489,18 @@ impl Metrics {
         server
     }
 
-    /// Those servers that somebody has.
+    /// The servers whose metrics are still held somewhere.
     fn servers(&self) -> Vec<Arc<OfServer>> {
         let servers = self.servers.read().unwrap_or_else(PoisonError::into_inner);
         servers.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Shows these definitions.
+    /// Replaces the reported lockfile states.
     pub fn pinned(&self, pins: Vec<Pinned>) {
         self.pins.store(Arc::new(pins));
     }
 
-    /// Notes what came of a self-test at `now`.
+    /// Notes the result of a self-test that ran at `now`.
     pub fn tested(&self, passed: bool, now: SystemTime) {
         let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let [last, time] = &self.selftest;
@@ -503,23 +508,23 @@ impl Metrics {
         time.store(seconds, Ordering::Relaxed);
     }
 
-    /// Counts the controls that were asked.
+    /// Counts one evaluation of each control in `ran`.
     pub fn ran(&self, ran: Ran) {
         self.evaluations.count(ran);
     }
 
-    /// Shows these names of tools and prompts, which the configuration has, and those that are approved.
+    /// Replaces the tool and prompt names from the configuration that are allowed as label values.
     pub fn configured(&self, names: BTreeSet<Arc<str>>) {
         self.names.configured.store(Arc::new(names.into_iter().collect()));
     }
 
-    /// Shows these names of tools and prompts, which somebody has approved, and those of the configuration:
-    /// the first `PINNED` in the order of the alphabet.
+    /// Replaces the approved tool and prompt names that are allowed as label values: the first `PINNED` in
+    /// alphabetical order.
     pub fn approved(&self, names: &BTreeSet<Arc<str>>) {
         self.names.pinned.store(Arc::new(names.iter().take(PINNED).cloned().collect()));
     }
 
-    /// Notes that a change of the configuration was applied at `now`, or was not.
+    /// Notes that a configuration reload at `now` succeeded or failed.
     pub fn reloaded(&self, good: bool, now: SystemTime) {
         let [successful, when] = &self.reload;
         successful.store(u64::from(good), Ordering::Relaxed);
@@ -529,7 +534,7 @@ impl Metrics {
         }
     }
 
-    /// Counts an exchange that has ended, the code of its denial, and the time it took in here.
+    /// Counts an exchange that ended, the reason code if it was denied, and the time that it spent in the gateway.
     pub fn exchange(&self, outcome: Outcome, denial: Option<&str>, gateway: Duration) {
         if let Some(counter) = self.outcomes.get(outcome as usize) {
             counter.add(1);
@@ -542,17 +547,18 @@ impl Metrics {
         self.overhead.observe(gateway);
     }
 
-    /// Measures an operation as its client sees it, and as its server does where one was asked.
+    /// Records the duration of an operation as its client sees it, and as its upstream server does if one was
+    /// called.
     pub fn operation(&self, what: &Operated<'_>, time: Duration, upstream: Option<Duration>) {
         self.operations.observe(what, &self.names, time, upstream);
     }
 
-    /// Measures a legacy session that has ended.
+    /// Records the duration of a client's legacy session that ended.
     pub fn session(&self, time: Duration) {
         self.sessions.observe(time);
     }
 
-    /// Counts what was found in what is said and sent.
+    /// Counts the findings of the content detectors.
     pub fn content<'a>(&self, findings: impl IntoIterator<Item = &'a Finding>) {
         for finding in findings {
             let at = Detector::CONTENT.iter().position(|known| *known == finding.detector);
@@ -562,44 +568,44 @@ impl Metrics {
         }
     }
 
-    /// The same, with these listeners that have certificates.
+    /// Reports the certificates of these listeners.
     #[must_use]
     pub fn with_certificates<'a>(self, listeners: impl IntoIterator<Item = &'a str>) -> Self {
         let listener = |name: &str| (name.into(), AtomicU64::new(0));
         Self { certificates: listeners.into_iter().map(listener).collect(), ..self }
     }
 
-    /// The same, with these counts of what is inspected beside the threads that serve clients.
+    /// Reports these counts of the inspection threads.
     #[must_use]
     pub fn with_inspections(self, inspections: Arc<Counts>) -> Self {
         Self { inspections, ..self }
     }
 
-    /// The same, with this count of the bytes of servers' answers.
+    /// Reports these counts of the bytes of upstream answers.
     #[must_use]
     pub fn with_answers(self, answers: Arc<Intake>) -> Self {
         Self { answers, ..self }
     }
 
-    /// The same, with this count of the bytes of kept lists.
+    /// Reports these counts of the bytes of cached lists.
     #[must_use]
     pub fn with_lists(self, lists: Arc<Shares<Arc<str>>>) -> Self {
         Self { lists, ..self }
     }
 
-    /// The same, with this count of bytes that callers make the process hold.
+    /// Reports the bytes that this ceiling counts as held for callers.
     #[must_use]
     pub fn with_ceiling(self, ceiling: Arc<Ceiling>) -> Self {
         Self { ceiling, ..self }
     }
 
-    /// The same, with this count of schemas that are kept compiled.
+    /// Reports the size of this cache of compiled schemas.
     #[must_use]
     pub fn with_schemas(self, schemas: Arc<Compiled>) -> Self {
         Self { schemas, ..self }
     }
 
-    /// Notes when the certificate of a listener ends, in seconds since 1970.
+    /// Notes when the certificate of a listener expires, in seconds since 1970.
     pub fn certificate(&self, listener: &str, ends: u64) {
         let found = self.certificates.iter().find(|(name, _)| **name == *listener);
         if let Some((_, known)) = found {
@@ -607,7 +613,7 @@ impl Metrics {
         }
     }
 
-    /// Which servers could not be reached when they were last tried.
+    /// The servers that could not be reached at the last attempt.
     #[must_use]
     pub fn unreached(&self) -> Vec<Box<str>> {
         let servers = self.servers();
@@ -615,14 +621,14 @@ impl Metrics {
         down.map(|server| server.name.clone()).collect()
     }
 
-    /// Counts a credential that did not pass a check.
+    /// Counts a credential that failed a check.
     pub fn credential_refused(&self, detail: Detail) {
         if let Some(counter) = self.credentials.get(detail as usize) {
             counter.add(1);
         }
     }
 
-    /// All of it, as it is now.
+    /// All metrics with their values at this moment.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Family> {
         let gauge = |value: &AtomicU64| Value::Gauge(value.load(Ordering::Relaxed));
@@ -1036,7 +1042,7 @@ impl Metrics {
         families
     }
 
-    /// All of it, as Prometheus reads it.
+    /// All metrics in the Prometheus text format.
     ///
     /// <https://prometheus.io/docs/instrumenting/exposition_formats/>
     #[must_use]
@@ -1050,7 +1056,7 @@ impl Metrics {
 }
 
 impl Family {
-    /// Its name, as Prometheus writes it.
+    /// The name of the metric in Prometheus's spelling, with the suffix of its unit and type.
     #[must_use]
     pub fn prometheus_name(&self) -> String {
         let mut name = self.name.replace('.', "_");
@@ -1109,7 +1115,7 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Micro- to whole seconds without a detour through floating point.
+/// Formats microseconds as seconds, without the rounding of floating point.
 fn seconds(micros: u64) -> String {
     format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }

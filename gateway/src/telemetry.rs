@@ -1,8 +1,8 @@
-//! Traces and metrics on their way to a collector, from the same records and counts as the audit log
-//! and Prometheus (control C24).
+//! Exports traces and metrics over OTLP, from the same records and counters as the audit log and Prometheus
+//! (control C24). `control` starts it; the journal hands it every exchange that ended.
 //!
-//! A request only leaves its span in a queue that is bounded; a thread that serves no client writes it
-//! down and sends it. A collector that is down costs spans, which are counted, and nothing else.
+//! A request only pushes its span into a bounded queue; a thread that serves no clients encodes and sends the
+//! spans. A collector that is down costs spans, which are counted, and must never delay or fail a request.
 
 pub mod terminal;
 mod span;
@@ -31,15 +31,15 @@ use crate::outbound::secrets::LiveSecret;
 use send::Sender;
 use span::Span;
 
-/// Most spans that wait.
+/// Maximum number of spans in the queue; further ones are dropped and counted.
 const WAITING: usize = 8192;
-/// How long the last of them may take.
+/// How long the last export may take at shutdown.
 const LAST: Duration = Duration::from_secs(3);
-/// What of a trace id decides whether it is recorded: its last 56 bits, which are random in every id that
-/// keeps to W3C Trace Context Level 2.
+/// The random part of a trace id, on which sampling decides: its last 56 bits, as W3C Trace Context Level 2
+/// defines.
 const RANDOM: u128 = (1 << 56) - 1;
 
-/// Which exchanges leave spans, and where those go.
+/// Decides which exchanges are sampled, and queues their spans for export.
 pub struct Telemetry {
     below: u64,
     restarts: bool,
@@ -54,24 +54,24 @@ impl fmt::Debug for Telemetry {
     }
 }
 
-/// Who takes OTLP.
+/// The collector that spans and metrics are exported to.
 #[derive(Debug)]
 pub struct Collector {
-    /// Where it is asked for traces and for metrics; one place for both where it speaks gRPC.
+    /// The endpoints for traces and for metrics; the same one twice for gRPC.
     pub endpoints: [Endpoint; 2],
-    /// How it is spoken to.
+    /// The transport of OTLP.
     pub protocol: OtlpProtocol,
-    /// What it is shown.
+    /// The bearer token, if the collector requires one.
     pub token: Option<Arc<LiveSecret>>,
-    /// How often metrics are sent.
+    /// The interval between exports of metrics.
     pub interval: Duration,
 }
 
 impl Telemetry {
-    /// Begins to send to `collector`, if there is one.
+    /// Starts the export thread if there is a `collector`.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// If the runtime or the thread cannot be created.
     pub fn start(
         settings: &Settings,
         collector: Option<Collector>,
@@ -99,7 +99,7 @@ impl Telemetry {
         Ok(Self { below, restarts, metrics: Arc::clone(metrics), spans, last })
     }
 
-    /// The trace of an exchange with this id, until it is known what it belongs to.
+    /// A new trace for the exchange `id`, which is used until the trace context of the client is known.
     #[must_use]
     pub fn begin(&self, id: u128) -> Trace {
         let mut trace = Trace::new(id);
@@ -107,7 +107,8 @@ impl Telemetry {
         trace
     }
 
-    /// Makes it a part of what its client does, or links it to that.
+    /// Makes the exchange part of the client's trace, or links it to that trace. If the configuration says
+    /// `restart`, it is always a link.
     pub fn join(&self, trace: &mut Trace, parent: Option<Parent>, link: Option<Parent>) {
         match self.restarts {
             true => trace.join(None, parent.or(link)),
@@ -120,7 +121,7 @@ impl Telemetry {
         self.spans.is_some() && trace.id & RANDOM < u128::from(self.below)
     }
 
-    /// Sends what is left.
+    /// Exports what is queued, and waits for that up to `LAST`.
     pub async fn stop(&self) {
         let Some(last) = &self.last else { return };
         let (done, is_done) = oneshot::channel();

@@ -1,8 +1,7 @@
-//! What callers are shown of tools in place of the words of their servers: titles and descriptions that the
-//! operator has written.
+//! Titles and descriptions that the operator has written and that callers see in place of the server's own.
 //!
-//! What is approved, compared and inspected stays the server's own definition: these words are put in when a
-//! list is written out for a caller who may see the tool, and nowhere else.
+//! Approval, comparison and inspection always use the server's own definition: the overrides are applied only when
+//! a list is written for a caller who may see the tool.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,38 +9,38 @@ use std::ops::Range;
 use policy::json::{Value, write_string};
 use policy::pointer::unescaped;
 
-/// The words for one tool or one argument. What is `None` stays as the server says it.
+/// The title and description for one tool or argument. `None` leaves the server's own text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Words {
-    /// The title.
+    /// The title, or `None`.
     pub title: Option<Box<str>>,
-    /// The description.
+    /// The description, or `None`.
     pub description: Option<Box<str>>,
 }
 
 impl Words {
-    /// The members that they replace.
+    /// The members of the definition that are replaced, with their new texts.
     fn members(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all = [("title", &self.title), ("description", &self.description)];
         all.into_iter().filter_map(|(key, text)| Some((key, text.as_deref()?)))
     }
 }
 
-/// The words for one tool and its arguments.
+/// The overrides for one tool and its arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolWords {
-    /// For the tool.
+    /// The texts for the tool itself.
     pub tool: Words,
-    /// For its arguments, by JSON Pointer into the arguments.
+    /// The texts for its arguments, by JSON Pointer into the arguments.
     pub arguments: BTreeMap<Box<str>, Words>,
 }
 
 impl ToolWords {
-    /// Adds to `edits` what it takes to put these words into `definition`; gives the arguments that the
-    /// definition does not have.
+    /// Adds the changes of `definition` to `edits`. Returns the pointers of arguments that the definition does not
+    /// have.
     pub fn edit<'a>(&'a self, definition: Value<'_>, edits: &mut Edits) -> Vec<&'a str> {
         edits.members(definition, &self.tool);
-        // Clients of 2025-03-26 show the title that stands among the annotations.
+        // Clients of 2025-03-26 show the title in the annotations.
         let annotations = definition.get("annotations");
         if let (Some(title), Some(old)) =
             (&self.tool.title, annotations.and_then(|one| one.get("title")))
@@ -59,8 +58,8 @@ impl ToolWords {
     }
 }
 
-/// The schema of the argument at `pointer`, if `schema` describes it: through `properties`, and through
-/// `items` of lists.
+/// The schema of the argument at `pointer`, found through `properties` and the `items` of lists. `None` if `schema`
+/// does not describe it.
 fn argument<'a>(schema: Value<'a>, pointer: &str) -> Option<Value<'a>> {
     let mut at = schema;
     for part in pointer.split('/').skip(1) {
@@ -75,47 +74,47 @@ fn argument<'a>(schema: Value<'a>, pointer: &str) -> Option<Value<'a>> {
     at.is_object().then_some(at)
 }
 
-/// The words for tools of one server, by the names that the server gives them.
+/// The overrides for the tools of one server, by the server's own tool names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     tools: BTreeMap<Box<str>, ToolWords>,
-    /// What the detectors see in the words, in words for the operator.
+    /// What the detectors find in the texts, for the operator.
     warnings: Vec<Box<str>>,
 }
 
 impl Overrides {
-    /// These words, in which the detectors see what `warnings` says.
+    /// Overrides for `tools`, in whose texts the detectors found `warnings`.
     #[must_use]
     pub const fn new(tools: BTreeMap<Box<str>, ToolWords>, warnings: Vec<Box<str>>) -> Self {
         Self { tools, warnings }
     }
 
-    /// The words for a tool.
+    /// The overrides for `tool`, if there are any.
     #[must_use]
     pub fn of(&self, tool: &str) -> Option<&ToolWords> {
         self.tools.get(tool)
     }
 
-    /// What the detectors see in the words, in words for the operator.
+    /// What the detectors find in the texts, for the operator.
     #[must_use]
     pub fn warnings(&self) -> &[Box<str>] {
         &self.warnings
     }
 }
 
-/// Changes of a definition that leave every other byte of it as it came.
+/// Changes to the text of a definition. Every byte outside of them stays as the server sent it.
 #[derive(Debug, Default)]
 pub struct Edits(Vec<(Range<usize>, Vec<u8>)>);
 
 impl Edits {
-    /// Puts a string in the place of `old`.
+    /// Replaces the value `old` by a string.
     pub fn text(&mut self, old: Value<'_>, text: &str) {
         let mut new = Vec::new();
         write_string(&mut new, text);
         self.0.push((old.span(), new));
     }
 
-    /// Gives the object `within` these members, in place of those it has.
+    /// Sets these members of the object `within`, replacing those that exist.
     fn members(&mut self, within: Value<'_>, words: &Words) {
         let mut added = Vec::new();
         for (key, text) in words.members() {
@@ -140,8 +139,7 @@ impl Edits {
         self.0.push((start..start, added));
     }
 
-    /// Writes `definition` with the changes. INVARIANT: they are of parts of it, and none is of a part of
-    /// another.
+    /// Writes `definition` with the changes. INVARIANT: every change lies within `definition`, and no two overlap.
     pub fn write(mut self, definition: Value<'_>, out: &mut Vec<u8>) {
         let (raw, start) = (definition.raw().as_bytes(), definition.span().start);
         self.0.sort_by_key(|(range, _)| range.start);

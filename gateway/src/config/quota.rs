@@ -1,8 +1,7 @@
-//! What callers compete for, and how much of it one of them may take.
+//! The resources that callers compete for, and the share of each that one caller may hold.
 //!
-//! [`Quotas`] holds the shares of everything that is taken by requests and connections, for the life of
-//! the process: a change of the configuration gives nobody a second share. `docs/limits.md` has the table
-//! of all of them.
+//! [`Quotas`] holds the shares of everything that requests and connections take. It lives as long as the process,
+//! so a configuration reload gives no caller a second share. `docs/limits.md` lists them all.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,27 +14,27 @@ use crate::base::intake::Intake;
 use crate::base::share::{Ceiling, Holder, Portions, Shares};
 use crate::config::settings::{CallerLimits, Limits};
 
-/// Something of which one holder gets no more than a share.
+/// A resource of which one holder gets at most a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// Requests whose sender is not authenticated yet, of one address.
+    /// Requests of one address whose sender is not authenticated yet.
     Unauthenticated,
-    /// Requests that are worked on.
+    /// Requests that are in flight.
     InFlight,
-    /// Bytes of the bodies of requests.
+    /// Bytes of request bodies.
     Bodies,
-    /// Calls that wait for their client to answer.
+    /// Calls that wait for their client to answer an elicitation or sampling request.
     Parked,
-    /// Sessions in use.
+    /// Sessions that are in use.
     Sessions,
     /// Event streams that belong to no call.
     Streams,
-    /// Bytes of the URIs that are listened for.
+    /// Bytes of the URIs that clients subscribe to.
     Subscriptions,
 }
 
 impl Quota {
-    /// The setting that bounds the share.
+    /// The configuration key that bounds the share.
     #[must_use]
     pub const fn setting(self) -> &'static str {
         match self {
@@ -50,37 +49,37 @@ impl Quota {
     }
 }
 
-/// The shares of the process.
+/// The shares of all resources in the process.
 #[derive(Debug)]
 pub struct Quotas {
-    /// The bytes of the bodies, the answers, the lists, the subscriptions and the streams together, by caller.
+    /// Bytes of bodies, answers, lists, subscriptions and replay buffers together, by caller.
     pub ceiling: Arc<Ceiling>,
-    /// Connections, by network.
+    /// Client connections, by network.
     pub connections: Arc<Shares<Holder>>,
     /// Requests whose sender is not authenticated yet, by network.
     pub unauthenticated: Arc<Shares<Holder>>,
-    /// Requests that are worked on, by caller.
+    /// Requests in flight, by caller.
     pub in_flight: Arc<Shares<Holder>>,
-    /// Bytes of the bodies of requests, by caller.
+    /// Bytes of request bodies, by caller.
     pub bodies: Arc<Shares<Holder>>,
     /// Calls that wait for their client to answer, by caller.
     pub parked: Arc<Shares<Holder>>,
     /// Event streams that belong to no call, by caller.
     pub streams: Arc<Shares<Holder>>,
-    /// Bytes of the URIs that are listened for, by caller.
+    /// Bytes of the URIs that clients subscribe to, by caller.
     pub subscriptions: Arc<Shares<Holder>>,
-    /// Bytes of kept lists, by the id of the caller that they were read for.
+    /// Bytes of cached lists, by the id of the caller that they were read for.
     pub lists: Arc<Shares<Arc<str>>>,
-    /// Bytes of answers of servers.
+    /// Bytes of upstream answers.
     pub answers: Arc<Intake>,
-    /// Bytes of tokens that were verified, by the id of the caller that they are of.
+    /// Bytes of verified tokens, by the id of their caller.
     pub tokens: Arc<Shares<Arc<str>>>,
-    /// Bytes of tokens that were got for callers, by the id of the caller.
+    /// Bytes of tokens that were obtained for callers, by the id of the caller.
     pub exchanged: Arc<Shares<Arc<str>>>,
 }
 
 impl Quotas {
-    /// Nothing taken yet.
+    /// The shares that `limits` and `callers` set, with nothing taken yet.
     #[must_use]
     pub fn new(limits: &Limits, callers: &[CallerLimits]) -> Self {
         let by_holder =
@@ -93,7 +92,7 @@ impl Quotas {
             Shares::with_others(all, each, others(callers, by_id, other))
         };
         let (all, each) = (limits.memory, limits.memory_per_caller);
-        // A share of a caller's own can be taken whole.
+        // A caller with a share of its own must be able to take all of it.
         let own = others(callers, by_id, CallerLimits::most_bytes);
         let own = own.into_iter().map(|(id, most)| (id, most.max(each).min(all))).collect();
         let ceiling = Shares::with_others(all, each, own);
@@ -137,14 +136,14 @@ impl Quotas {
     }
 }
 
-/// Bytes of a body, with what its values take, that take nothing of the ceiling: most are shorter, and how many there
-/// are is bounded.
+/// Bodies up to this many bytes, with the memory of their parsed values, do not count against the ceiling: most
+/// bodies are shorter, and the number of requests is bounded.
 const LIGHT: usize = 16 * 1024;
 
-/// How much of something some callers may have, where that is another share than that of everybody.
+/// Selects one share from a caller's limits; `None` if that caller has the common one.
 type ShareOf = fn(&CallerLimits) -> Option<usize>;
 
-/// The callers whose share is another than that of everybody, and how much it is.
+/// The callers with a share of their own, and its size.
 fn others<K: Eq + Hash>(
     callers: &[CallerLimits],
     holder: impl Fn(&PrincipalId) -> K,

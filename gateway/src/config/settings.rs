@@ -1,7 +1,7 @@
-//! The configuration: read, compared with its schema, compiled.
+//! The configuration: parses YAML, checks it against its JSON Schema and compiles it.
 //!
-//! [`Settings`] is what the gateway runs on: every name resolved, every number a number, every
-//! secret still a reference. [`load`] yields one, or every problem in the file with its place.
+//! [`Settings`] is what the gateway runs on: every name is resolved and every number parsed, but secrets are still
+//! references. [`load`] returns one, or every problem in the file with its place.
 
 mod effective;
 mod problem;
@@ -80,60 +80,62 @@ pub use telemetry::{Otlp, Telemetry};
 use unserved::Unserved;
 use yaml::Node;
 
-/// A configuration that was found good.
+/// A valid configuration, compiled.
 #[derive(Debug)]
 pub struct Settings {
-    /// Where clients connect; never empty.
+    /// The sockets that clients connect to; never empty.
     pub listeners: Vec<Listener>,
-    /// The operator's listener.
+    /// The operator's listener; `None` if there is none.
     pub ops: Option<Ops>,
-    /// How callers are known.
+    /// How callers are authenticated.
     pub identity: Identity,
-    /// The servers; never empty.
+    /// The upstream servers; never empty.
     pub servers: Vec<Server>,
     /// The routes; never empty.
     pub routes: Vec<Route>,
-    /// The policy.
+    /// The compiled access rules and content controls.
     pub policy: Policy,
-    /// The digest of each section of the file after substitution.
+    /// SHA-256 of each section of the file after substitution, by section name.
     pub sections: BTreeMap<Box<str>, [u8; 32]>,
-    /// SHA-256 of the file after substitution, in hexadecimal: it names the policy in records.
+    /// SHA-256 of the file after substitution and of the files that belong to it, in hexadecimal. It identifies the
+    /// policy in audit records.
     pub digest: String,
-    /// How definitions are held to what was approved.
+    /// How definitions are checked against the approved ones.
     pub pins: Pinning,
-    /// The file with what is no longer to be used.
+    /// The revocation file, if one is configured.
     pub revocations: Option<PathBuf>,
-    /// What is recorded where.
+    /// The sinks, checkpoints and contents of the audit log.
     pub audit: Audit,
-    /// What is told to an observability stack.
+    /// The export of traces and metrics.
     pub telemetry: Telemetry,
-    /// How the process logs.
+    /// The format of the process log.
     pub log: Log,
-    /// The names of tools and prompts that stand in the file.
+    /// The tool and prompt names in the file, which metrics may use as label values.
     pub names: BTreeSet<Arc<str>>,
-    /// The keys session ids are sealed with.
+    /// The keys that session ids are encrypted with; the first encrypts, all decrypt.
     pub session_keys: Vec<SecretRef>,
-    /// How long a session lives.
+    /// How long a session is valid.
     pub session_lifetime: Duration,
-    /// What the gateway itself uses of the machine.
+    /// The files and variables of the gateway itself, which are kept from the programs that it starts.
     pub own: Own,
-    /// How the gateway attacks itself, if it does.
+    /// When the self-test runs; `None` if it does not.
     pub selftest: Option<selftest::Selftest>,
-    /// The bounds.
+    /// Limits on sizes, counts and times.
     pub limits: Limits,
-    /// Callers whose shares are others than those of everybody.
+    /// Callers with shares of their own.
     pub callers: Vec<CallerLimits>,
-    /// Of secrets that seem to stand in the file: where, and what to do. None of them is in it.
+    /// Warnings about probable plaintext secrets in the file: the place of each, and how to fix it. The secrets are
+    /// not included.
     pub in_clear: Vec<Box<str>>,
 }
 
-/// It is not clear which route is meant.
+/// The route for a single client cannot be determined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.told())]
 pub struct NoRoute {
-    /// The route that was asked for.
+    /// The path that was given, if any.
     pub asked: Option<Box<str>>,
-    /// The routes that there are.
+    /// The paths of all routes.
     pub known: Vec<Box<str>>,
 }
 
@@ -151,11 +153,11 @@ impl NoRoute {
 }
 
 impl Settings {
-    /// Keeps the route at `path`, or the only one there is, and the servers that it leads to: a process that serves
-    /// one client starts nothing else.
+    /// Keeps the route at `path`, or the only one there is, and the servers that it leads to, because a process
+    /// that serves one client must not start other servers.
     ///
     /// # Errors
-    /// When there is no such route, or more than one.
+    /// If no route has this path, or none was given and there are several.
     fn keep_route(&mut self, path: Option<&str>) -> Result<(), NoRoute> {
         let paths = self.routes.iter().map(|route| &*route.path);
         let path: Box<str> = chosen(path, paths)?.into();
@@ -174,10 +176,10 @@ impl Settings {
     }
 }
 
-/// Which of the routes at `known` is meant by `asked`: that one, or the only one there is.
+/// Selects the path `asked` among `known`, or the only one there is.
 ///
 /// # Errors
-/// When there is no such route, or more than one.
+/// If no route has this path, or none was given and there are several.
 pub fn chosen<'a>(
     asked: Option<&str>,
     known: impl Iterator<Item = &'a str>,
@@ -196,20 +198,20 @@ pub fn chosen<'a>(
     found.ok_or_else(refused)
 }
 
-/// What the gateway itself uses of the machine: it is kept from the programs that it starts.
+/// The files and variables of the gateway itself, which are kept from the programs that it starts.
 #[derive(Clone, Debug, Default)]
 pub struct Own {
-    /// Files and folders that are nobody else's: the configuration, what is approved and revoked, records,
-    /// secrets and private keys.
+    /// Files and directories that no program may read or write: the configuration, the lockfile, revocations, audit
+    /// records, secrets and private keys.
     pub files: Vec<PathBuf>,
-    /// Files that others may read and must not change: certificates, and keys that are believed.
+    /// Files that programs may read but not change: certificates, trusted keys, and programs that print secrets.
     pub believed: Vec<PathBuf>,
-    /// The variables of the environment that the configuration names.
+    /// The environment variables that the configuration refers to.
     pub variables: BTreeSet<String>,
 }
 
 impl Own {
-    /// The same, wherever somebody else stands who reads the paths.
+    /// Makes the paths absolute, for processes with another working directory.
     fn absolute(mut self) -> Self {
         for path in self.files.iter_mut().chain(&mut self.believed) {
             if let Ok(absolute) = std::path::absolute(&*path) {
@@ -220,26 +222,26 @@ impl Own {
     }
 }
 
-/// How the process logs.
+/// The format of the process log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// How lines are written; by where they go if not given.
+    /// The format of log lines; if `None`, it depends on whether the output is a terminal.
     pub format: Option<LogFormat>,
-    /// Who has the terminal, if there is one.
+    /// Which program uses the terminal that the gateway writes to.
     pub terminal: Terminal,
 }
 
-/// Who writes to the terminal that the gateway was started at.
+/// Which program uses the terminal that the gateway was started at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terminal {
-    /// The gateway.
+    /// Only the gateway writes to it.
     Ours,
-    /// A program that the gateway runs beside: a line for each request would be in its way.
+    /// Also a program that the gateway was started for: a log line for each request would disturb its output.
     Shared,
 }
 
 impl Log {
-    /// Whether what goes to a stream, which is a terminal or not, is for people.
+    /// Whether lines are formatted for people on an output that `is_terminal` or is not.
     #[must_use]
     pub fn is_human(&self, is_terminal: bool) -> bool {
         match self.format {
@@ -249,138 +251,139 @@ impl Log {
     }
 }
 
-/// The operator's listener.
+/// The listener for operators: health checks, metrics and the admin API.
 #[derive(Clone, Debug)]
 pub struct Ops {
-    /// Where.
+    /// The address and port.
     pub address: SocketAddr,
-    /// Names it answers to besides those of this machine and addresses, in lower case.
+    /// The host names accepted in `Host`, in lower case; names of this machine and IP addresses are always
+    /// accepted.
     pub hosts: BTreeSet<Box<str>>,
-    /// What an operator shows to change something; without it nothing can be changed.
+    /// The bearer token for changes through the admin API; without it there are none.
     pub token: Option<SecretRef>,
 }
 
-/// An MCP server.
+/// An upstream MCP server.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// Its name.
+    /// The name of the server.
     pub name: ServerName,
-    /// How to reach it.
+    /// The transport and address of the server.
     pub reach: Reach,
-    /// Which era it speaks.
+    /// The protocol era that the server speaks.
     pub protocol: Protocol,
-    /// Whether callers share its process or its connection.
+    /// Whether callers share the process or connection of the server.
     pub sharing: ProcessSharing,
-    /// Where connections to its URL may go.
+    /// The networks that connections to its URL may go to.
     pub egress: Egress,
-    /// Who it has to be.
+    /// How the server is verified, and the gateway's client certificate.
     pub tls: ServerTls,
-    /// What it is shown.
+    /// How the gateway authenticates to the server; `None` for no credential.
     pub credential: Option<Credential>,
-    /// Headers of every request to it.
+    /// Additional headers of every request.
     pub headers: Vec<(HeaderName, Value)>,
-    /// When it is left alone because it keeps failing.
+    /// When requests to the failing server are rejected at once; `None` for never.
     pub circuit_breaker: Option<CircuitBreaker>,
-    /// What it may ask of clients.
+    /// Which requests the server may send to clients.
     pub asks: Asks,
-    /// Which of its resources may be used that nobody has approved one by one.
+    /// Which of its resources may be read without an approval of their own.
     pub resources: ResourcePins,
-    /// What callers are shown of its tools in place of its own words.
+    /// The titles and descriptions that callers see in place of the server's own.
     pub overrides: Arc<Overrides>,
 }
 
-/// Whether callers share the process of a program, or the connection to a server of HTTP+SSE.
+/// Whether callers share the process of a stdio server, or the stream of an HTTP+SSE server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProcessSharing {
-    /// All share one. A program that speaks both eras is started once more for each legacy session whose
-    /// client can be asked what the program may ask.
+    /// One for all. A program that speaks both eras is started again for each legacy session whose client supports
+    /// a request that the server may send.
     #[default]
     AsNeeded,
-    /// All share one.
+    /// All callers share one.
     Shared,
-    /// Each session has one, and so has each caller without a session.
+    /// One for each session, and one for each caller without a session.
     PerSession,
 }
 
-/// When a server that keeps failing is left alone.
+/// When requests to a failing server are rejected at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CircuitBreaker {
-    /// After so many failures in a row.
+    /// The number of consecutive failures that opens the circuit.
     pub failures: NonZeroU32,
-    /// For so long.
+    /// The pause before the next request is let through.
     pub open_for: Duration,
 }
 
-/// How a server is reached.
+/// The transport and address of a server.
 #[derive(Clone, Debug)]
 pub enum Reach {
-    /// Streamable HTTP.
+    /// Streamable HTTP at this URL.
     Http(Uri),
-    /// The old HTTP+SSE.
+    /// The HTTP+SSE transport of 2024-11-05.
     Old(Uri),
-    /// A program on this machine.
+    /// A program on this machine that speaks stdio.
     Stdio(Program),
 }
 
-/// A program to be started.
+/// A program of a stdio server.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// What to start.
+    /// The program, as a path or a name that is looked up in `PATH`.
     pub command: String,
-    /// Its arguments.
+    /// The command-line arguments of the program.
     pub args: Vec<String>,
-    /// Its environment, besides the few variables every program gets.
+    /// The environment, besides the few variables that every program gets.
     pub env: Vec<(String, Value)>,
-    /// Where to start it.
+    /// The working directory; the gateway's own if `None`.
     pub directory: Option<PathBuf>,
-    /// What it may do; whatever we may if there is none.
+    /// The sandbox; without one the program may access what the gateway may.
     pub sandbox: Option<Plan>,
 }
 
-/// The value of a variable.
+/// The value of an environment variable or header.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// Written in the file.
+    /// The text in the file.
     Literal(String),
-    /// Somewhere else.
+    /// A reference to a secret.
     Secret(SecretRef),
 }
 
-/// Where a secret is kept.
+/// Where a secret is stored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SecretRef {
-    /// In the environment.
+    /// In an environment variable.
     Env(String),
-    /// In a file.
+    /// In a file at this path.
     File(PathBuf),
-    /// A program says it.
+    /// A program prints it.
     Command(Box<SecretCommand>),
 }
 
-/// A program that says a secret on its standard output.
+/// A program that prints a secret on its standard output.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SecretCommand {
-    /// Its absolute path.
+    /// The absolute path of the program.
     pub program: PathBuf,
-    /// Its arguments, which no shell reads.
+    /// The arguments, which no shell interprets.
     pub args: Vec<String>,
-    /// After how long it is run again.
+    /// How long the output is used before the program runs again.
     pub cache_time: Duration,
-    /// How long it may take.
+    /// How long the program may run.
     pub timeout: Duration,
-    /// How long after that its last answer is used when it fails.
+    /// How long after `cache_time` the last output is still used if the program fails.
     pub max_stale: Duration,
 }
 
 impl SecretCommand {
-    /// The folder that it is run in.
+    /// The working directory of the program.
     pub const FOLDER: &str = "/";
 
-    /// What decides about what it says besides the program: the code that its arguments name, and other files whose
-    /// paths stand in them.
+    /// The files besides the program that determine its output: the code that its arguments name, and other files
+    /// whose paths are in them.
     ///
     /// # Errors
-    /// When that cannot be looked at, or is more than can be.
+    /// If the files cannot be inspected, or are too many.
     pub fn named(&self) -> io::Result<Vec<PathBuf>> {
         let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "its path is not UTF-8");
         let command = self.program.to_str().ok_or_else(invalid)?;
@@ -388,11 +391,10 @@ impl SecretCommand {
         scripts::named(CommandLine { command, args: &self.args, folder, path: None })
     }
 
-    /// Whether it may be run: its program can be, and nobody else can put something in the place of that or of what
-    /// its arguments name.
+    /// Checks that the program can be run, and that no other user can replace it or a file that its arguments name.
     ///
     /// # Errors
-    /// When it may not, in words.
+    /// If one of them fails, with the reason for the operator.
     pub fn may_run(&self) -> io::Result<()> {
         file::may_run(&self.program)?;
         self.named()?.iter().try_for_each(|path| {
@@ -405,63 +407,63 @@ impl SecretCommand {
     }
 }
 
-/// Which era a server speaks.
+/// The protocol era that a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// To be found out.
+    /// Probed when the server is used.
     Auto,
-    /// 2026-07-28.
+    /// Revision 2026-07-28 and later.
     Modern,
-    /// 2025-11-25 and earlier.
+    /// Revision 2025-11-25 and earlier.
     Legacy,
 }
 
 /// A path and the servers behind it.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// The path.
+    /// The path, which is compared byte for byte.
     pub path: Box<str>,
     /// Indices into [`Settings::servers`]; never empty.
     pub servers: Vec<usize>,
-    /// When tools carry the name of their server.
+    /// When tool and prompt names get the name of their server as a prefix.
     pub prefix: Prefix,
-    /// Whether clients of the old HTTP+SSE transport are served.
+    /// Whether clients of the deprecated HTTP+SSE transport are served.
     pub old: bool,
-    /// What access tokens have to be like.
+    /// The requirements on access tokens.
     pub oauth: RouteOauth,
-    /// Who is asked about arguments and results.
+    /// The guardrails that judge arguments and results, in order.
     pub guardrails: Vec<Guardrail>,
 }
 
-/// What access tokens have to be like on a route.
+/// The requirements on access tokens on a route.
 #[derive(Clone, Debug, Default)]
 pub struct RouteOauth {
-    /// The resource they are for; the public URL of the listener and the path if not given.
+    /// The resource that tokens are issued for; if `None`, the public URL of the listener followed by the path.
     pub resource: Option<Box<str>>,
-    /// Other audiences that will do.
+    /// Other audiences that are accepted.
     pub audiences: Vec<Box<str>>,
-    /// Audiences that a token may have beside one that will do.
+    /// Audiences that a token may have in addition to an accepted one.
     pub besides: Vec<Box<str>>,
-    /// Indices of the issuers that are believed.
+    /// Indices of the accepted issuers in [`Identity::issuers`].
     pub issuers: Vec<usize>,
-    /// The scopes that clients are told to ask for first.
+    /// The scopes that clients are told to request first.
     pub scopes: Vec<Scope>,
-    /// The proof they must come with.
+    /// The proof of possession that tokens must come with.
     pub proof: Option<Wanted>,
-    /// Whether proofs by DPoP must have a nonce of ours in them.
+    /// Whether DPoP proofs must contain a nonce of the gateway.
     pub nonce: bool,
 }
 
-/// Longest configuration that is read while the gateway runs, in bytes.
+/// Maximum size of a configuration that is read at run time, in bytes.
 pub const LONGEST: u64 = 16 * 1024 * 1024;
 
-/// Longest file with a secret in it that is read, in bytes.
+/// Maximum size of a file that holds a secret, in bytes.
 pub const SECRET: u64 = 1024 * 1024;
 
-/// How the identity of a program begins that cannot be read: it is nobody's.
+/// The prefix of the identity of a program that cannot be read; no approval can match it.
 pub const UNREADABLE: &str = "unreadable program";
 
-/// The bounds; each is described with its key in the schema.
+/// Limits on sizes, counts and times. The keys of the configuration file document each.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "described once, on the keys of the file")]
 pub struct Limits {
@@ -530,29 +532,29 @@ pub struct Limits {
     pub http2: http2::Bounds,
 }
 
-/// Callers who have other shares than everybody. What is not given is as for everybody.
+/// The shares of some callers. `None` leaves the common share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallerLimits {
-    /// Who, by the name in records.
+    /// The callers, by their principals.
     pub principals: Vec<PrincipalId>,
-    /// Requests that are worked on.
+    /// Maximum requests in flight.
     pub in_flight: Option<usize>,
-    /// Bytes of the bodies of requests.
+    /// Bytes of request bodies.
     pub request_bodies: Option<usize>,
-    /// Calls that wait for their client to answer.
+    /// Calls that wait for their client to answer an elicitation or sampling request.
     pub parked: Option<usize>,
     /// Event streams that belong to no call.
     pub event_streams: Option<usize>,
-    /// Bytes of the URIs that are listened for.
+    /// Bytes of the URIs that clients subscribe to.
     pub subscriptions: Option<usize>,
-    /// Bytes of kept lists.
+    /// Bytes of cached lists.
     pub lists: Option<usize>,
-    /// Bytes of answers of servers.
+    /// Bytes of upstream answers.
     pub answers: Option<usize>,
 }
 
 impl CallerLimits {
-    /// The largest of their shares that are in bytes, if they have any.
+    /// The largest share that is in bytes; `None` if all of them are the common ones.
     #[must_use]
     pub fn most_bytes(&self) -> Option<usize> {
         [self.request_bodies, self.subscriptions, self.lists, self.answers].into_iter().max()?
@@ -560,7 +562,7 @@ impl CallerLimits {
 }
 
 impl Limits {
-    /// The bounds of a connection of a client that speaks HTTP/2.
+    /// The limits of an HTTP/2 connection with a client.
     #[must_use]
     pub fn http2_of_clients(&self) -> http2::Terms {
         http2::Terms {
@@ -571,7 +573,7 @@ impl Limits {
         }
     }
 
-    /// The bounds of a connection to a server that speaks HTTP/2.
+    /// The limits of an HTTP/2 connection with an upstream server.
     #[must_use]
     pub fn http2_of_servers(&self) -> http2::Terms {
         http2::Terms {
@@ -582,10 +584,10 @@ impl Limits {
     }
 }
 
-/// Compiles the configuration `text`; `file` is its name in messages.
+/// Compiles the configuration `text`, which messages call `file`.
 ///
 /// # Errors
-/// Every problem there is, if there is any; then nothing was compiled.
+/// Every problem in the file; nothing is compiled then.
 pub fn load(
     file: &str,
     text: &str,
@@ -594,22 +596,21 @@ pub fn load(
     load_for(Purpose::Reading, file, text, variables)
 }
 
-/// What a configuration is read for.
+/// What a configuration is read for, which determines what is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To see what it says, wherever it is to be served.
+    /// To inspect it; it may be meant for another machine.
     Reading,
-    /// To say whether it could be served here: with secrets and files that are there.
+    /// To check whether it can be served on this machine, where its secrets and files must exist.
     Checking,
-    /// To serve clients: with what the self-test needs.
+    /// To serve clients, including the self-test.
     Serving,
-    /// To serve the one client that started the process, as the process with this number: it has an audit log of its
-    /// own.
+    /// To serve the one client that started this process over stdio. The process has this number and an audit log
+    /// of its own.
     Stdio(u8),
 }
 
-/// The file that a process that serves one client over standard input and output has beside `path`, as the process with
-/// this number.
+/// The file beside `path` that the stdio process with this number uses in its place.
 #[must_use]
 pub fn file_of_process(path: &Path, number: u8) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -617,7 +618,7 @@ pub fn file_of_process(path: &Path, number: u8) -> PathBuf {
     name.into()
 }
 
-/// The same as [`load`], for a purpose.
+/// Compiles the configuration `text` for a purpose, as [`load`] does.
 ///
 /// # Errors
 /// As [`load`].
@@ -632,20 +633,21 @@ pub fn load_for(
         .map(|(settings, _)| settings)
 }
 
-/// Why a configuration cannot serve the one client of a route.
+/// Why a configuration cannot serve the one client of a stdio process.
 #[derive(Debug)]
 pub enum RouteError {
-    /// It is not valid.
+    /// The configuration is invalid.
     Invalid(Problems),
-    /// It is not clear which route is meant.
+    /// The route cannot be determined.
     Route(NoRoute),
 }
 
-/// Compiles the configuration `text` for the process with this number, which serves one client on the route `asked`, or
-/// on the only one there is: with its servers and no others. Variables and secrets of the others do not have to be there.
+/// Compiles the configuration `text` for the stdio process with this number, which serves one client on the route
+/// `asked`, or on the only one there is, and starts only its servers. Variables and secrets of other servers may be
+/// missing.
 ///
 /// # Errors
-/// Every problem there is with what is left, or that it is not clear which route is meant.
+/// Every remaining problem in the file, or that the route cannot be determined.
 pub fn load_for_route(
     (number, asked): (u8, Option<&str>),
     file: &str,
@@ -660,14 +662,15 @@ pub fn load_for_route(
     let names: Vec<Box<str>> =
         settings.servers.iter().map(|server| server.name.as_str().into()).collect();
     settings.keep_route(asked).map_err(RouteError::Route)?;
-    // INVARIANT: none is, by what has decided which are not needed; were one, it would not be started.
+    // INVARIANT: `Unserved` only waives servers that this route does not use. If it were wrong, the server would
+    // not start.
     if unserved.is_kept(&names, &settings) {
         return Err(RouteError::Invalid(Problems::new(file, text, unserved.waived)));
     }
     Ok(settings)
 }
 
-/// The YAML of a configuration.
+/// Parses the YAML of a configuration, and recognizes the configuration file of an MCP client.
 fn parsed(file: &str, text: &str) -> Result<Node, Problems> {
     let wrong = |found| Problems::new(file, text, found);
     let root =
@@ -678,7 +681,7 @@ fn parsed(file: &str, text: &str) -> Result<Node, Problems> {
     }
 }
 
-/// Compiles what was parsed, without what is wrong with servers that are not needed because a variable is not set.
+/// Compiles a parsed configuration. Problems of servers that are not needed go into the returned `Unserved`.
 fn compiled(
     (purpose, mut unserved): (Purpose, Unserved),
     (file, text): (&str, &str),
@@ -703,7 +706,7 @@ fn compiled(
         && json.get("selftest").is_some_and(|section| !section.is_null());
     let key = wanted.then(|| selftest::add(&mut json)).flatten();
     let Ok(raw) = serde_json::from_value(json) else {
-        // What was not reported may be why.
+        // A waived problem may be the cause, so that they are reported after all.
         problems.append(&mut unserved.waived);
         return Err(wrong(problems));
     };

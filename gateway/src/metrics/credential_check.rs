@@ -1,91 +1,91 @@
-//! Which check a credential did not pass: for the operator, in records, metrics and the log at `debug`. The caller is
-//! told none of it, because that would say which part of a forged credential to mend.
+//! Which check a credential failed. Operators see it in audit records, metrics and the log at `debug`; the caller
+//! must never see it, because it says which part of a forged credential to fix.
 
-/// The check that a credential did not pass. Its code is stable and stands in `docs/reasons.md`.
+/// The check that a credential failed. `docs/reasons.md` lists the codes, which are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// It is not written as a token is: three parts of Base64 with a JSON object each.
+    /// The token is not in the JWS compact form: three Base64 parts, of which two are JSON objects.
     Form,
-    /// Its header has a member that it must not have, or one of the wrong type.
+    /// The token's header has a member that is not allowed, or one of the wrong type.
     Header,
-    /// It is signed in a way that is not accepted, at all or of this issuer.
+    /// The signature algorithm is not accepted, either in general or for this issuer.
     Algorithm,
-    /// Its `iss` is missing, or is no configured issuer.
+    /// `iss` is missing or names no configured issuer.
     Issuer,
-    /// Its issuer is configured, but the route does not believe it.
+    /// The issuer is configured, but the route does not accept it.
     IssuerOfRoute,
-    /// It is not of the type that access tokens are of.
+    /// The `typ` is not that of an access token.
     Typ,
-    /// It has members that only ID tokens have.
+    /// The token has claims that only ID tokens have.
     IdToken,
-    /// It says of itself, or its issuer of it, that it is a token of another sort.
+    /// The token, or its issuer at introspection, says that it is not an access token.
     TokenUse,
-    /// Its issuer publishes no such key.
+    /// The issuer publishes no key with this id.
     KeyUnknown,
-    /// The signature does not fit.
+    /// The signature is invalid.
     Signature,
     /// `exp`, `nbf`, `iat` or `jti` is of the wrong type.
     ClaimType,
-    /// It has no `exp`.
+    /// `exp` is missing from the token.
     ExpMissing,
-    /// It has no `iat`, where that has to be there.
+    /// `iat` is missing although it is required.
     IatMissing,
-    /// It has no `jti`, where that has to be there.
+    /// `jti` is missing although it is required.
     JtiMissing,
-    /// It has ended.
+    /// The token has expired.
     Expired,
-    /// It has not begun.
+    /// The token is not valid yet.
     NotYetValid,
-    /// It is good for longer than `maxLifetime`.
+    /// The token is valid for longer than `maxLifetime`.
     Lifetime,
-    /// Its `cnf` is not understood, or is missing where its type wants one.
+    /// `cnf` is not understood, or is missing although the token type requires it.
     Cnf,
-    /// It names nobody that it is about.
+    /// The claim that names the subject is missing.
     SubMissing,
-    /// It names no client.
+    /// The claim that names the client is missing.
     ClientIdMissing,
-    /// What says whether it is of a client that acts for itself is of the wrong type.
+    /// The claim that marks tokens of clients acting for themselves has the wrong type.
     Service,
-    /// Its groups are of the wrong type, are too many, or one is no name.
+    /// The groups have the wrong type, are too many, or contain an invalid name.
     Groups,
-    /// Its groups are not in it: it says that they are to be had elsewhere.
+    /// The groups are not in the token: it refers to another place that has them.
     GroupsElsewhere,
-    /// Its roles are of the wrong type, are too many, or one is no name.
+    /// The roles have the wrong type, are too many, or contain an invalid name.
     Roles,
-    /// Its `act` is of the wrong type, or too long.
+    /// `act` has the wrong type or is too long.
     Act,
-    /// Its scopes are of the wrong type, are too many, or one is none.
+    /// The scopes have the wrong type, are too many, or contain an invalid scope.
     Scopes,
-    /// It is for another resource, for another one as well, or says not for which.
+    /// The token names no audience, another audience, or an additional one that is not allowed.
     Audience,
-    /// Its issuer says that it is not active.
+    /// The issuer reports the token as inactive.
     Inactive,
-    /// It is bound to another certificate than that of the connection.
+    /// The token is bound to a certificate other than that of the connection.
     Certificate,
-    /// It is bound to a key and came without a proof, or the other way around.
+    /// The token is bound to a key and came without a proof, or came with a proof and is not bound.
     Proof,
-    /// The proof by DPoP is none.
+    /// The DPoP proof is malformed.
     DpopForm,
-    /// The proof by DPoP is of another request, token or key.
+    /// The DPoP proof is for another request, token or key.
     DpopOther,
-    /// The proof by DPoP was made at another time.
+    /// The DPoP proof was made too long ago or lies in the future.
     DpopTime,
-    /// The proof by DPoP was used before.
+    /// The DPoP proof was used before.
     DpopUsed,
-    /// The proof by DPoP has no nonce of ours.
+    /// The DPoP proof has no valid nonce of the gateway.
     DpopNonce,
-    /// It is bound to nothing, and the route wants tokens that are.
+    /// The token is not sender-constrained although the route requires that.
     Unbound,
-    /// The body is another than the one that was signed.
+    /// The body does not match the signed one.
     Body,
-    /// Its issuer cannot be asked, or its keys are not known.
+    /// The issuer cannot be reached, or its keys are not available.
     Unavailable,
-    /// No more proofs can be remembered.
+    /// The cache of used proofs is full.
     Busy,
 }
 
 impl Detail {
-    /// Every check.
+    /// Every variant, in declaration order.
     pub const ALL: [Self; 39] = [
         Self::Form,
         Self::Header,
@@ -128,7 +128,7 @@ impl Detail {
         Self::Busy,
     ];
 
-    /// Its code.
+    /// The stable code of the check.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
-//! How often each control was asked. An exchange asks many, and nearly always the same ones: it is
-//! counted once, under the set of them, and the sets are taken apart when somebody reads.
+//! Counts how often each control was evaluated. An exchange evaluates many controls and nearly always the same set
+//! of them, so it increments one counter for the whole set; reading the metrics splits the sets into controls.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,17 +7,17 @@ use policy::control::{Control, Ran};
 
 use super::Counter;
 
-/// Most sets that are counted as such.
+/// Maximum number of sets with a counter of their own.
 const SETS: usize = 32;
-/// No set: nothing is counted of what has asked nothing.
+/// Marks an unused entry. The empty set has no counter, so its bits are free for this.
 const FREE: u32 = 0;
 
-/// Counters of controls.
+/// Evaluation counters, by set of controls.
 #[derive(Debug)]
 pub(super) struct Evaluations {
-    /// Sets of controls in the order in which they came up, so that what is usual is found first.
+    /// The sets in the order of their first use, so that a scan finds the common ones first.
     sets: [(AtomicU32, Counter); SETS],
-    /// What came after the last of these.
+    /// Evaluations by control, for sets that came after all `SETS` entries were in use.
     others: [Counter; Control::ALL.len()],
 }
 
@@ -31,7 +31,7 @@ impl Default for Evaluations {
 }
 
 impl Evaluations {
-    /// Counts each of these once.
+    /// Counts one evaluation of each control in `ran`.
     pub(super) fn count(&self, ran: Ran) {
         let set = ran.bits();
         if set == FREE {
@@ -46,7 +46,7 @@ impl Evaluations {
         }
     }
 
-    /// How often each was asked.
+    /// How often each control was evaluated.
     pub(super) fn read(&self) -> impl Iterator<Item = (Control, u64)> {
         let sets: Vec<_> = self
             .sets
@@ -60,11 +60,12 @@ impl Evaluations {
     }
 }
 
-/// Whether a place is that of `set`, from now on if it was free.
+/// Whether this entry belongs to `set`. An unused entry is claimed for it.
 fn takes(known: &AtomicU32, set: u32) -> bool {
     let mut found = known.load(Ordering::Relaxed);
     if found == FREE {
-        // Whoever comes first has it; a set never goes again, so the counters only grow.
+        // Only the first exchange with a new set claims the entry, and entries are never released, so the counters
+        // only grow.
         let taken = known.compare_exchange(FREE, set, Ordering::Relaxed, Ordering::Relaxed);
         found = taken.map_or_else(|now| now, |_| set);
     }

@@ -1,43 +1,43 @@
-//! How an exchange ended, in the words of the audit log and the metrics.
+//! How an exchange ended, with the values that audit records, metrics and spans share.
 
 use crate::metrics::credential_check::Detail;
 
 /// How an exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// In a word.
+    /// The kind of ending.
     pub outcome: Outcome,
-    /// Where it stopped, when it did: a code of `docs/reasons.md`.
+    /// Why it stopped early: a code of `docs/reasons.md`. `None` if it did not.
     pub reason: Option<&'static str>,
-    /// Which check the credential did not pass, when it did not: for records alone.
+    /// The check that the credential failed, if it failed one. For audit records only.
     pub detail: Option<Detail>,
-    /// The HTTP status.
+    /// The HTTP status of the response.
     pub status: u16,
-    /// The JSON-RPC code, when the answer was an error.
+    /// The JSON-RPC error code, if the response was an error.
     pub code: Option<i32>,
 }
 
-/// In a word.
+/// The kind of ending of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// The client has its answer.
+    /// The client got a result.
     Answered,
-    /// The answer was that the tool failed.
+    /// The client got a result that reports a failure of the tool.
     ToolError,
-    /// The answer was an error of the server.
+    /// The client got a JSON-RPC error of the upstream server.
     ServerError,
-    /// The policy said no.
+    /// The policy denied the request.
     Denied,
-    /// The request was not acceptable.
+    /// The request was invalid or not acceptable.
     Refused,
-    /// The gateway or the server failed.
+    /// The gateway or the upstream server failed.
     Failed,
-    /// The client went, or said that it no longer wants it.
+    /// The client disconnected or cancelled the request.
     Cancelled,
 }
 
 impl Outcome {
-    /// Every outcome.
+    /// Every variant, in declaration order.
     pub const ALL: [Self; 7] = [
         Self::Answered,
         Self::ToolError,
@@ -48,7 +48,7 @@ impl Outcome {
         Self::Cancelled,
     ];
 
-    /// Its name.
+    /// The name in records and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -64,27 +64,27 @@ impl Outcome {
 }
 
 impl Ending {
-    /// The client has its answer.
+    /// The client got a result.
     #[must_use]
     pub const fn answered() -> Self {
         let (reason, detail, code) = (None, None, None);
         Self { outcome: Outcome::Answered, reason, detail, status: 200, code }
     }
 
-    /// What wants no answer was taken.
+    /// A message that needs no answer was accepted.
     #[must_use]
     pub const fn accepted() -> Self {
         Self { status: 202, ..Self::answered() }
     }
 
-    /// The client went. The status is the one that nginx made known for this.
+    /// The client disconnected. The status is nginx's 499, client closed request.
     #[must_use]
     pub const fn cancelled() -> Self {
         let (outcome, reason) = (Outcome::Cancelled, Some("cancelled"));
         Self { outcome, reason, status: 499, ..Self::answered() }
     }
 
-    /// The `error.type` of OpenTelemetry; `None` when all went well.
+    /// OpenTelemetry's `error.type`: `reason` if given, else the outcome; `None` on success.
     #[must_use]
     pub fn error_type(&self, reason: Option<&'static str>) -> Option<&'static str> {
         match self.outcome {

@@ -1,5 +1,5 @@
-//! Histograms by what was done: made when they are first needed, found without a lock, and never more
-//! than was promised.
+//! Operation histograms by label set. Entries are created on first use and found without a lock, and their number
+//! is bounded: label sets beyond the bound share one overflow entry.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -12,9 +12,9 @@ use arc_swap::ArcSwap;
 use super::{Histogram, Labels, OTHER, Operated, Value};
 use crate::mcp::protocol::method;
 
-/// Most histograms of one name: what comes after that is counted together.
+/// Maximum number of label sets; later ones share the overflow entry.
 const MOST: usize = 1000;
-/// Codes that mean something everywhere: a server chooses its own.
+/// JSON-RPC codes with a meaning of their own. Other codes are the server's choice and are left out.
 const CODES: [i32; 9] =
     [-32_700, -32_600, -32_601, -32_602, -32_603, -32_000, -32_002, -32_020, -32_042];
 
@@ -31,7 +31,8 @@ struct Operation<'a> {
 }
 
 impl<'a> Operation<'a> {
-    /// With the method as the peer named it, and of the names of servers' things those that are configured.
+    /// The labels of `what`, with the method as the peer sent it and every name that is not allowed replaced by
+    /// `_OTHER`.
     fn named(what: &Operated<'a>, names: &Labelled) -> Self {
         let method = what.method.unwrap_or(OTHER);
         let is_named = matches!(method, method::TOOLS_CALL | method::PROMPTS_GET);
@@ -47,7 +48,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// With a method that we know.
+    /// The same labels with a method that the peer made up replaced.
     fn clamped(self) -> Operation<'static> {
         let owned = |text: Cow<'_, str>| text.into_owned().into();
         Operation {
@@ -90,7 +91,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// One operation on its two sides.
+/// The histograms of one operation: as clients see it (`server`), and as upstream servers answer it (`client`).
 #[derive(Debug)]
 struct Sides {
     server: Histogram,
@@ -106,22 +107,22 @@ impl Sides {
     }
 }
 
-/// Histograms by operation.
+/// The histograms of all operations.
 #[derive(Debug, Default)]
 pub(super) struct Series(ArcSwap<Known<'static>>);
 
-/// What is known by operation.
+/// The entries, by labels.
 type Known<'a> = HashMap<Operation<'a>, Arc<Sides>, BuildHasherDefault<Quick>>;
 
-/// Names of tools and prompts.
+/// Tool and prompt names.
 pub(super) type Names = HashSet<Arc<str>, BuildHasherDefault<Quick>>;
 
-/// The names of tools and prompts that labels have.
+/// The tool and prompt names that are allowed as label values.
 #[derive(Debug, Default)]
 pub(super) struct Labelled {
-    /// Those of the configuration.
+    /// The names from the configuration.
     pub(super) configured: ArcSwap<Names>,
-    /// Those that somebody has approved, at most `PINNED`.
+    /// Approved names, at most `PINNED`.
     pub(super) pinned: ArcSwap<Names>,
 }
 
@@ -131,7 +132,7 @@ impl Labelled {
     }
 }
 
-/// FNV-1a. A peer can choose what is looked for, but nothing that it chose is ever kept.
+/// An FNV-1a hasher. Peers can choose the keys of lookups, but no key that they chose is ever inserted.
 #[derive(Debug)]
 pub(super) struct Quick(u64);
 
@@ -143,7 +144,7 @@ impl Default for Quick {
 
 impl Hasher for Quick {
     fn write(&mut self, bytes: &[u8]) {
-        // Eight at a time, which is enough to tell a few hundred operations apart.
+        // Eight bytes per step: enough to tell a few hundred operations apart, and faster than one by one.
         let (words, rest) = bytes.as_chunks::<8>();
         words.iter().for_each(|word| self.write_u64(u64::from_le_bytes(*word)));
         if !rest.is_empty() {
@@ -169,7 +170,7 @@ impl Hasher for Quick {
 }
 
 impl Series {
-    /// Counts one that took `time`, and its server `upstream`.
+    /// Records an operation that took `time`, of which its upstream server took `upstream`.
     pub(super) fn observe(
         &self,
         what: &Operated<'_>,
@@ -180,7 +181,7 @@ impl Series {
         let known = self.0.load();
         let known: &Known<'_> = &known;
         let operation = Operation::named(what, names);
-        // What is known by the very word of the peer was found to be a word of ours before.
+        // A hit on the peer's own spelling is safe: only known methods are ever inserted.
         if let Some(sides) = known.get(&operation) {
             return sides.count(time, upstream);
         }
@@ -191,14 +192,14 @@ impl Series {
         }
     }
 
-    /// What is not there yet.
+    /// The new entry for `operation`, or the overflow entry.
     fn made(&self, mut operation: Operation<'static>) -> Arc<Sides> {
         if self.0.load().len() >= MOST {
             operation = Operation { is_overflow: true, ..Operation::default() };
         }
         let sides = Sides { server: Histogram::operation(), client: Histogram::operation() };
         let made = Arc::new(sides);
-        // It is copied when something new comes, which is rare, and only read otherwise.
+        // Copy on write: new label sets are rare, and readers take no lock.
         self.0.rcu(|known| {
             let mut known = Known::clone(known);
             known.entry(operation.clone()).or_insert_with(|| Arc::clone(&made));
@@ -207,7 +208,7 @@ impl Series {
         self.0.load().get(&operation).cloned().unwrap_or(made)
     }
 
-    /// What clients saw, and what servers did.
+    /// The data points as clients see the operations, and as upstream servers answer them.
     pub(super) fn read(&self) -> [Vec<(Labels, Value)>; 2] {
         let known = self.0.load();
         let read = |side: &dyn Fn(&Sides) -> &Histogram| {

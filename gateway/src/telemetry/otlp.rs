@@ -1,4 +1,4 @@
-//! Spans and counts as messages of OTLP 1.
+//! Encodes spans and metrics as OTLP 1 messages, for `send`.
 
 use std::iter;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,23 +23,23 @@ use super::span::{Attributes, Span, Value};
 use crate::mcp::trace_context::Parent;
 use crate::metrics::{Family, Value as Measured};
 
-/// The version of the semantic conventions that the names are of.
+/// The version of the semantic conventions that the names follow.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.40.0";
 
-/// What the gateway says of itself.
+/// The configured resource attributes.
 type Named = [(Box<str>, Box<str>)];
 
-/// The fields of OTLP whose values are built apart here: the number, and wire type 2.
+/// Tags of the protobuf fields that are encoded by hand here: the field number and wire type 2.
 ///
 /// <https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/trace/v1/trace.proto>
 const SPANS: u8 = 2 << 3 | 2;
 const SCOPE_SPANS: u8 = 2 << 3 | 2;
 const RESOURCE_SPANS: u8 = 1 << 3 | 2;
 
-/// The spans as one `ExportTraceServiceRequest`.
+/// Encodes the spans as one `ExportTraceServiceRequest`.
 ///
-/// They are written down one by one, and none is kept as a message: a batch of them would be megabytes,
-/// on a thread that shares its caches with those that serve.
+/// Each span is encoded and dropped before the next: a whole batch as message structs would take megabytes, on a
+/// thread that shares its caches with the serving threads.
 pub(super) fn traces(resource: &Named, spans: &[Box<Span>]) -> Vec<u8> {
     let (scope, schema_url) = (Some(scope()), SCHEMA.to_owned());
     let mut scope = ScopeSpans { scope, schema_url, ..ScopeSpans::default() }.encode_to_vec();
@@ -55,15 +55,15 @@ pub(super) fn traces(resource: &Named, spans: &[Box<Span>]) -> Vec<u8> {
     request
 }
 
-/// Appends a message as the value of a field.
+/// Appends `message` as the value of a length-delimited field.
 fn inside(out: &mut Vec<u8>, field: u8, message: &[u8]) {
     out.push(field);
-    // There is room in a vector.
+    // Writing to a vector does not fail.
     prost::encode_length_delimiter(message.len(), out).unwrap_or_default();
     out.extend_from_slice(message);
 }
 
-/// The span of the exchange, and that of what was asked of a server.
+/// The server span of the exchange, and the client span of its upstream call if there was one.
 fn both(span: &Span) -> impl Iterator<Item = Wire> {
     let trace = &span.trace;
     let trace_id = trace.id.to_be_bytes().to_vec();
@@ -114,7 +114,7 @@ fn link(to: &Parent) -> Link {
     }
 }
 
-/// The counts as one request.
+/// The metrics as one `ExportMetricsServiceRequest`.
 pub(super) fn metrics(
     resource: &Named,
     families: Vec<Family>,

@@ -1,4 +1,4 @@
-//! The thread that sends.
+//! The export thread: takes spans from the queue and a snapshot of the metrics, and sends both to the collector.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::config::settings::OtlpProtocol;
 use crate::metrics::Metrics;
 use crate::net::http_client::FetchError;
 
-/// How often spans are sent.
+/// The interval between exports of spans, and between attempts.
 const TURN: Duration = Duration::from_millis(500);
-/// Most spans of one request.
+/// Maximum number of spans in one request.
 const BATCH: usize = 1024;
-/// How often a request is made again that was not taken.
+/// How many times a request is sent before its spans are given up.
 const TRIES: u32 = 3;
 
-/// What is sent.
+/// The kind of telemetry in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {
     Traces,
@@ -57,7 +57,7 @@ impl Sender {
                     let Some(asked) = asked else { return };
                     self.traces().await;
                     self.counts().await;
-                    // Whoever asked may no longer wait.
+                    // The task that stops the gateway may have stopped waiting.
                     asked.send(()).unwrap_or_default();
                 }
             }
@@ -88,7 +88,7 @@ impl Sender {
     async fn counts(&self) {
         let (families, started) = (self.metrics.snapshot(), self.metrics.started());
         let request = otlp::metrics(&self.resource, families, started, self.clock.now());
-        // They only grow: what was not taken now is in what is sent next.
+        // No retry: the values are cumulative, so the next export has everything that a failed one had.
         drop(self.send(Signal::Metrics, &request.encode_to_vec().into()).await);
     }
 

@@ -1,7 +1,7 @@
-//! What spans say of an exchange, in the words of the semantic conventions for MCP and GenAI.
+//! The attributes of an exchange's spans, named by the OpenTelemetry semantic conventions for MCP and GenAI.
 //!
-//! <https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/> (in development). Arguments, results and
-//! credentials are never among it.
+//! <https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/> (in development). Arguments, results and credentials
+//! must never become attributes.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -16,18 +16,18 @@ use crate::mcp::trace_context::Trace;
 use crate::mcp::wire::Id;
 use crate::metrics::outcome::{Ending, Outcome};
 
-/// An exchange that has ended.
+/// An exchange that ended, with what its spans report.
 #[derive(Debug)]
 pub(super) struct Span {
     pub(super) trace: Trace,
     pub(super) start: SystemTime,
     pub(super) took: Duration,
-    /// When something was sent to a server, and how long that took.
+    /// When the request to the upstream server was sent, from the start of the exchange, and how long it took.
     pub(super) upstream: Option<(Duration, Duration)>,
     pub(super) ending: Ending,
     method: &'static str,
     item: Option<(Kind, Box<str>)>,
-    /// The name is one that was approved, or at least offered.
+    /// Whether the definition of the item is known, which bounds the number of span names.
     known: bool,
     version: Option<Version>,
     rpc_id: Option<Id>,
@@ -72,7 +72,8 @@ impl Span {
         }
     }
 
-    /// `tools/call add`: the method, and what it is about where that is one of few.
+    /// The span name: the method, followed by the tool or prompt if its definition is known, as in `tools/call
+    /// add`.
     pub(super) fn name(&self) -> String {
         match &self.item {
             Some((Kind::Tool | Kind::Prompt, name)) if self.known => {
@@ -82,7 +83,7 @@ impl Span {
         }
     }
 
-    /// Whether it is an error of this side, and not of the caller.
+    /// Whether the error is one of the gateway or the upstream server, and not of the caller.
     pub(super) fn failed(&self) -> bool {
         matches!(self.ending.outcome, Outcome::ToolError | Outcome::ServerError | Outcome::Failed)
     }
@@ -91,7 +92,7 @@ impl Span {
         self.ending.error_type(self.reason)
     }
 
-    /// What is the same on both sides.
+    /// The attributes of both spans.
     fn common(&self) -> Attributes<'_> {
         let mut found: Attributes<'_> = vec![("mcp.method.name", text(self.method))];
         match &self.item {
@@ -122,7 +123,7 @@ impl Span {
         found
     }
 
-    /// What there is to say of the side of the client.
+    /// The attributes of the server span, which describes the exchange with the client.
     pub(super) fn server_side(&self) -> Attributes<'_> {
         let mut found = self.common();
         if let Some(id) = &self.rpc_id {
@@ -149,7 +150,7 @@ impl Span {
         found
     }
 
-    /// What there is to say of the side of the server.
+    /// The attributes of the client span, which describes the call to the upstream server.
     pub(super) fn client_side(&self) -> Attributes<'_> {
         self.common()
     }

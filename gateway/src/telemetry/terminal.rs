@@ -1,5 +1,5 @@
-//! The log of the process as a person reads it on a terminal: the time in UTC, the level, and what is said, in a line.
-//! Nothing that somebody else chose begins a line or is acted on by the terminal.
+//! Formats log events for a terminal: the time in UTC, the level, the message and the fields, on one line. Control
+//! characters are escaped, so that text from peers can neither begin a line nor control the terminal.
 
 use std::fmt::{self, Write as _};
 
@@ -13,11 +13,11 @@ use crate::audit::lines::Colours;
 use crate::base::clock::{Clock as _, System};
 use crate::base::printable::in_a_line;
 
-/// Writes events as lines.
+/// Formats each log event as one line of text.
 #[derive(Clone, Copy, Debug)]
 pub struct Human(pub Colours);
 
-/// What an event says, and its other fields.
+/// The message of an event, and its other fields.
 #[derive(Default)]
 struct Spoken {
     message: String,
@@ -36,7 +36,7 @@ impl Visit for Spoken {
 
 impl Spoken {
     fn put(&mut self, field: &Field, value: fmt::Arguments<'_>) {
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         match field.name() {
             "message" => write!(self.message, "{value}").unwrap_or_default(),
             name => write!(self.fields, " {name}={value}").unwrap_or_default(),

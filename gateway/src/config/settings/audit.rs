@@ -1,4 +1,4 @@
-//! Where records go, and who signs them.
+//! Compiles the `audit` section: sinks, checkpoints, refusals and capture.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -13,42 +13,43 @@ use super::raw::{
 use super::{Place, SecretRef};
 
 const MIB: usize = 1024 * 1024;
-/// Most bytes of arguments, and of a result, unless said otherwise.
+/// The default size of captured arguments, and of a captured result, in bytes.
 const USUAL_CAPTURE: usize = 2 * 1024;
-/// And the most that can be asked for.
+/// The maximum size that can be configured for each, in bytes.
 const MOST_CAPTURED: usize = 8 * 1024;
-/// Longest time for which refusals are counted before they are recorded.
+/// The maximum interval at which counted refusals are recorded.
 const LONGEST_COUNT: Duration = Duration::from_secs(3600);
-/// Most pairs of an address and a reason that can be told apart.
+/// The maximum number of pairs of an address and a reason that can be tracked.
 const MOST_TRACKED: usize = 65_536;
-/// What the records of a call take beside that, and what belongs to them.
+/// Bytes of the records of a call without captured contents, and of the records that belong to them.
 const RECORDS: usize = 12 * 1024;
 
-/// What is recorded where.
+/// The sinks, checkpoints and contents of the audit log.
 #[derive(Clone, Debug, Default)]
 pub struct Audit {
-    /// Where records go; never empty.
+    /// The destinations of records; never empty.
     pub sinks: Vec<Sink>,
-    /// The key of argument digests.
+    /// The HMAC key of argument digests; `None` for a new one at every start.
     pub digest_key: Option<SecretRef>,
-    /// Who signs the head of the log.
+    /// When the log is signed, and with which key.
     pub checkpoints: Checkpoints,
-    /// How requests of callers that are not known are recorded.
+    /// How requests of unauthenticated callers are recorded.
     pub refusals: Refusals,
-    /// What of contents is recorded; nothing if not given.
+    /// Which contents are recorded; `None` for none.
     pub capture: Option<Capture>,
-    /// A new log is begun where one is missing: for one start, from the command line.
+    /// Whether a missing log is started anew. Set for one start, by the command line.
     pub anew: bool,
 }
 
-/// How requests of callers that are not known are recorded.
+/// How requests of unauthenticated callers are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusals {
-    /// How many of one address with one outcome and reason have a record each before they are counted.
+    /// How many requests of one address with one outcome and reason get a record each before further ones are
+    /// counted.
     pub each: u64,
-    /// How often those that were counted are recorded.
+    /// The interval at which the counts are recorded.
     pub interval: Duration,
-    /// How many pairs of an address and a reason are told apart at once.
+    /// The maximum number of pairs of an address and a reason that are counted separately.
     pub tracked: usize,
 }
 
@@ -58,34 +59,34 @@ impl Default for Refusals {
     }
 }
 
-/// What of contents is recorded, redacted.
+/// Which contents are recorded, redacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capture {
-    /// Arguments of calls.
+    /// Whether arguments of calls are recorded.
     pub arguments: bool,
-    /// Their results.
+    /// Whether results of calls are recorded.
     pub results: bool,
-    /// Most bytes of each, as they are written.
+    /// Maximum size of each as written in a record, in bytes.
     pub size: usize,
 }
 
-/// A place for records.
+/// A destination of records.
 #[derive(Clone, Debug)]
 pub struct Sink {
-    /// Its name.
+    /// The name of the sink.
     pub name: Box<str>,
-    /// Where.
+    /// Where the sink writes.
     pub to: SinkTarget,
-    /// How a record is written there.
+    /// The format of its records.
     pub format: Format,
-    /// Bytes that may wait.
+    /// Maximum bytes that wait to be written.
     pub spool: usize,
-    /// What becomes of a call when it has no room.
+    /// What happens to a call if the sink has no room for its record.
     pub full: Full,
 }
 
 impl Sink {
-    /// Whether its lines wait in a spool.
+    /// Whether records wait in a spool.
     const fn spools(&self) -> bool {
         !matches!(self.to, SinkTarget::File(..))
     }
@@ -94,56 +95,56 @@ impl Sink {
 /// Where a sink writes.
 #[derive(Clone, Debug)]
 pub enum SinkTarget {
-    /// To a file.
+    /// To a file that is rotated.
     File(PathBuf, Rotation),
-    /// To standard output.
+    /// To the standard output.
     Stdout,
-    /// To whoever takes a POST, and what it is shown.
+    /// To an HTTP endpoint by POST, with this bearer token.
     Http(Place, Option<SecretRef>),
-    /// To a collector of OTLP, and what it is shown.
+    /// To an OTLP collector, with this bearer token.
     Otlp(Place, Option<SecretRef>),
-    /// To a syslog, with this facility.
+    /// To a syslog server, with this facility.
     Syslog(Syslog, u8),
 }
 
-/// Where a syslog is.
+/// The address of a syslog server.
 #[derive(Clone, Debug)]
 pub enum Syslog {
-    /// By UDP.
+    /// UDP to this address.
     Udp(SocketAddr),
-    /// By TCP.
+    /// TCP to this address.
     Tcp(SocketAddr),
-    /// On this machine.
+    /// A Unix socket on this machine.
     Unix(PathBuf),
 }
 
-/// When a file is begun anew, and for how long full ones are kept.
+/// When a new file is started, and how long full files are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Rotation {
-    /// After so many bytes.
+    /// The size after which a new file is started, in bytes.
     pub size: u64,
-    /// After so long.
+    /// The age after which a new file is started; `None` for never.
     pub age: Option<Duration>,
-    /// How many full ones are kept.
+    /// How many full files are kept; `None` for all.
     pub keep: Option<usize>,
-    /// For how long full ones are kept.
+    /// How long full files are kept; `None` for ever.
     pub keep_for: Option<Duration>,
 }
 
-/// Who signs the head of the log, and how often.
+/// When the log is signed, and with which key.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
-    /// The key.
+    /// The signing key; `None` for a new one at every start.
     pub key: Option<SecretRef>,
-    /// The public halves of keys that were used before.
+    /// The public keys that were used before.
     pub former: Vec<Box<str>>,
-    /// The name.
+    /// The name of the gateway in checkpoints.
     pub origin: Box<str>,
-    /// After so many records.
+    /// The number of records after which a checkpoint is signed.
     pub records: u64,
-    /// After so long.
+    /// The time after which a checkpoint is signed if there are new records.
     pub interval: Duration,
-    /// A file of checkpoints alone.
+    /// A file that checkpoints are also appended to.
     pub file: Option<PathBuf>,
 }
 
@@ -314,7 +315,7 @@ impl Compiler<'_> {
         Some(Sink { name: raw.name.into(), to, format, spool, full })
     }
 
-    /// Where a collector is, and what it is shown.
+    /// The URL of a collector and how the gateway connects to it, with its bearer token.
     fn collector_of(&mut self, at: &str, raw: RawHttpSink) -> Option<(Place, Option<SecretRef>)> {
         let url = self.guarded_url(&format!("{at}/url"), &raw.url);
         let way = self.way(&format!("{at}/connection"), &raw.connection);

@@ -1,4 +1,4 @@
-//! Numbers with units, and the bounds that are made of them.
+//! Parses sizes and times with their units, and compiles the `limits` section.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::net::http2;
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
-/// Half of it, and never nothing: the share of one caller where none is given.
+/// Half, rounded up so that it is never zero: the default share of one caller.
 const fn half(all: usize) -> usize {
     all.div_ceil(2)
 }
 
-/// Three quarters of it: the share of one address, which may be a proxy with all clients behind it.
+/// Three quarters: the default share of one address, which may be a proxy for all clients.
 const fn most_of(all: usize) -> usize {
     all.saturating_sub(all / 4)
 }
 
-/// A quarter of it, and never nothing.
+/// A quarter, rounded up so that it is never zero.
 const fn quarter(all: usize) -> usize {
     all.div_ceil(4)
 }
@@ -158,7 +158,7 @@ impl Compiler<'_> {
         let of_caller = &raw.token_memory_per_caller;
         let token_memory_per_caller =
             size("tokenMemoryPerCaller", of_caller, quarter(token_memory));
-        // Whoever raises a share means it to be taken.
+        // An operator who raises a share expects that it can be used, so the common limit grows with it.
         let memory = usual.memory.max(request_bodies).max(answers).max(replay_memory);
         let memory = size("memory", &raw.memory, memory);
         let most = request_bodies_per_caller.max(answers_per_caller).max(replay_memory_per_caller);
@@ -325,7 +325,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Other shares for some callers, each of whom is named once and is no more than all together.
+    /// Compiles the shares of some callers. Each caller may be listed once, and no share may exceed the common
+    /// limit.
     pub(super) fn callers(
         &mut self,
         raw: &[RawCallerLimits],
@@ -413,7 +414,7 @@ impl Compiler<'_> {
         let mut size = |key: &str, text: &Option<String>, usual| {
             self.size(&at(key), text.as_deref()).unwrap_or(usual)
         };
-        // No size is more than 1 GiB. What RFC 9113 starts with is the least.
+        // No size is above 1 GiB, so that it fits. The initial window of RFC 9113 is the minimum.
         let window = |bytes: usize| u32::try_from(bytes).unwrap_or(http2::WINDOW).max(65_535);
         let usual_bytes = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
         let stream = size("window", &raw.window, usual_bytes(usual.window));
@@ -479,17 +480,17 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// What a number with a unit says.
+/// The kind of a number with a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// How long, such as `30s`.
+    /// A duration, such as `30s`.
     Time,
-    /// How many bytes, such as `64KiB`.
+    /// A number of bytes, such as `64KiB`.
     Size,
 }
 
 impl Unit {
-    /// What a key takes, by the examples in its description: "such as `1h`".
+    /// The kind of value that a key takes, by the first example with a unit in its description: "such as `1h`".
     pub(super) fn of_examples(description: &str) -> Option<Self> {
         description.split('`').skip(1).step_by(2).find_map(|example| {
             let unit = example.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -501,7 +502,7 @@ impl Unit {
         })
     }
 
-    /// What is wrong with a `number` that stands alone, and what to write.
+    /// The message and help for a `number` without a unit.
     pub(super) fn missing(self, number: &str) -> (String, String) {
         match self {
             Self::Time => (

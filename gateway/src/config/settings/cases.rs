@@ -1,4 +1,4 @@
-//! Cases that a policy is tested with: who does what, and what has to become of it.
+//! Reads the test cases of a policy: a request and its expected decision. `policy test` runs them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,132 +16,133 @@ use super::shape::Checked;
 use super::yaml::Node;
 use super::{Problems, Settings, shape, yaml};
 
-/// Cases that a policy is tested with.
+/// Test cases for a policy.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawCases {
-    /// The cases.
+    /// The test cases, in order.
     tests: Vec<RawCase>,
 }
 
-/// One case.
+/// A test case for a policy.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawCase {
-    /// What it is about, in words.
+    /// A description of the case.
     name: String,
-    /// Who calls. One that the configuration knows has the groups and scopes it has there, unless they
+    /// The principal that calls. One that the configuration lists has the groups and scopes from there, unless they
     /// are given here.
     principal: String,
-    /// Its groups.
+    /// The groups of the principal.
     #[serde(default)]
     groups: Vec<String>,
-    /// Its roles.
+    /// The roles of the principal.
     #[serde(default)]
     roles: Vec<String>,
-    /// Its scopes, with all that they imply.
+    /// The scopes of the principal; implied ones are added.
     #[serde(default)]
     scopes: Vec<String>,
-    /// The client it uses.
+    /// The client that the principal uses.
     client: Option<String>,
-    /// How it has proved that its credential is its own.
+    /// How the caller has proved possession of its credential.
     proof: Option<RawProof>,
-    /// The server.
+    /// The server that is called.
     server: String,
-    /// The tool it calls, by the name its server gives it; or one of the next three.
+    /// The tool that is called, by the server's own name for it. Exactly one of `tool`, `prompt`, `resource` and
+    /// `method` is given.
     tool: Option<String>,
-    /// The prompt it gets.
+    /// The prompt that is requested.
     prompt: Option<String>,
-    /// The URI of the resource it reads.
+    /// The URI of the resource that is read.
     resource: Option<String>,
-    /// The method that this gateway does not know.
+    /// The method, if it is one that the gateway does not know.
     method: Option<String>,
-    /// The arguments.
+    /// The arguments of the tool or prompt.
     arguments: Option<serde_json::Map<String, serde_json::Value>>,
-    /// What has to become of it.
+    /// The decision that the case expects.
     expect: Expected,
-    /// The rule that has to decide.
+    /// The rule that is expected to decide.
     rule: Option<String>,
-    /// The code of the denial.
+    /// The expected reason code of the denial.
     reason: Option<String>,
-    /// Whether it has to stand in the list that the caller is shown.
+    /// Whether the item is expected in the list that the caller gets.
     listed: Option<bool>,
 }
 
-/// How a caller has proved that its credential is its own.
+/// How a caller has proved possession of its credential.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 enum RawProof {
-    /// By the certificate of its connection.
+    /// With the certificate of its connection.
     Certificate,
-    /// By a signature for each request.
+    /// With a DPoP proof for each request.
     Dpop,
 }
 
-/// What has to become of a call.
+/// The expected decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Expected {
-    /// It is let through.
+    /// The request is allowed.
     Allow,
-    /// It is not.
+    /// The request is denied.
     Deny,
 }
 
-/// Who does what.
+/// The request of a test case.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// Who.
+    /// The principal that calls.
     pub principal: Principal,
-    /// Of which server.
+    /// The server that is called.
     pub server: ServerName,
-    /// Of what sort.
+    /// The kind of the item.
     pub kind: Kind,
-    /// Which.
+    /// The name or URI of the item.
     pub name: Box<str>,
-    /// With which arguments.
+    /// The arguments, if there are any.
     pub arguments: Option<Fragment>,
 }
 
-/// One case.
+/// A valid test case.
 #[derive(Debug)]
 pub struct Case {
-    /// What it is about.
+    /// The description, for the report.
     pub name: String,
-    /// Who does what.
+    /// The request to decide on.
     pub question: Question,
-    /// What has to become of it.
+    /// The decision that the case expects.
     pub expect: Expected,
-    /// The rule that has to decide.
+    /// The rule that is expected to decide, if given.
     pub rule: Option<String>,
-    /// The code of the denial.
+    /// The expected reason code of the denial, if given.
     pub reason: Option<String>,
-    /// Whether it has to stand in the list.
+    /// Whether the item is expected in the list that the caller gets, if given.
     pub listed: Option<bool>,
 }
 
-/// What is known of a caller by hand: what a credential would say of it.
+/// A caller as the operator describes it, in place of a credential.
 #[derive(Clone, Debug, Default)]
 pub struct Described {
-    /// Its id.
+    /// The id of the principal.
     pub id: String,
-    /// Its groups.
+    /// The groups; empty leaves those of the configuration.
     pub groups: Vec<String>,
-    /// Its roles.
+    /// The roles; empty leaves those of the configuration.
     pub roles: Vec<String>,
-    /// Its scopes.
+    /// The scopes; implied ones are added.
     pub scopes: Vec<String>,
-    /// Its client.
+    /// The client id, if there is one.
     pub client: Option<String>,
-    /// How it has proved that its credential is its own.
+    /// How the caller has proved possession of its credential.
     pub proof: Proof,
 }
 
 impl Described {
-    /// The caller as `settings` know it, with what is given here in place of what they say.
+    /// The principal as `settings` list it, with the values given here in place of theirs.
     ///
     /// # Errors
-    /// What is no name.
+    /// If a name is invalid.
     pub fn principal(&self, settings: &Settings) -> Result<Principal, NameError> {
         let id = PrincipalId::parse(&self.id)?;
         let known = settings.identity.principals().into_iter().find(|known| known.id == id);
@@ -169,16 +170,16 @@ impl Described {
     }
 }
 
-/// The JSON Schema of a file of cases.
+/// The JSON Schema of a file of test cases.
 #[must_use]
 pub fn schema() -> serde_json::Value {
     shape::schema_of::<RawCases>("Portcullis policy tests")
 }
 
-/// The cases in `text`; `file` is its name in messages.
+/// Reads the test cases in `text`, which messages call `file`.
 ///
 /// # Errors
-/// Every problem there is.
+/// Every problem in the file.
 pub fn read(file: &str, text: &str, settings: &Settings) -> Result<Vec<Case>, Problems> {
     let wrong = |found| Problems::new(file, text, found);
     let mut root = yaml::parse(text).map_err(wrong)?;

@@ -1,5 +1,5 @@
-//! Files that the configuration names for two purposes, one of which writes to them: each would destroy what
-//! the other needs.
+//! Detects files that the configuration uses for two purposes of which one writes: each would destroy the data of
+//! the other.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,28 +9,28 @@ use super::compiler::Compiler;
 use super::{Audit, Listener, Ops, Pinning, SecretRef, SinkTarget, lockfile};
 use crate::base::file;
 
-/// What is done with a file.
+/// How the gateway uses a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Read,
     Written,
 }
 
-/// A file and what it is for.
+/// A file and its purpose.
 struct Named {
-    /// The key that names it.
+    /// The JSON Pointer of the key that names the file.
     at: String,
     what: String,
     path: PathBuf,
     used: Use,
 }
 
-/// Which file a path leads to.
+/// The identity of a file, to recognize it under several paths.
 #[derive(PartialEq, Eq)]
 enum Place {
-    /// One that is there, by device and inode.
+    /// An existing file, by device and inode.
     There(u64, u64),
-    /// One that is not, by its folder's canonical name.
+    /// A missing file, by its path in the canonical directory.
     Missing(PathBuf),
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Files<'a> {
 }
 
 impl Compiler<'_> {
-    /// Reports each file that stands for two things of which one is written.
+    /// Reports each file that has two purposes of which one writes.
     pub(super) fn clashes(&mut self, files: &Files<'_>) {
         let mut seen: Vec<(Named, Place)> = Vec::new();
         for named in files.named() {
@@ -119,7 +119,7 @@ impl Files<'_> {
     }
 }
 
-/// Which file this is; `None` for a pipe or a device, which several may write to.
+/// The identity of the file at `path`; `None` for a pipe or device, which several writers can share.
 fn place(path: &Path) -> Option<Place> {
     match fs::metadata(path) {
         Ok(data) if data.is_file() => Some(Place::There(data.dev(), data.ino())),

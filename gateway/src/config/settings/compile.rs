@@ -1,4 +1,4 @@
-//! From what is written to what is meant: names resolved, numbers read, contradictions reported.
+//! Compiles the raw configuration into `Settings`: resolves names, parses numbers and reports contradictions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,7 +22,7 @@ use super::variables::Lookup;
 use super::yaml::Node;
 use super::{Log, Ops, Program, Purpose, Reach, Route, Server, Settings, Terminal, revoked};
 
-/// Sessions live this long unless the file says otherwise.
+/// How long a session is valid if the configuration does not say.
 const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 
 pub(super) fn settings(
@@ -65,7 +65,7 @@ pub(super) fn settings(
     if let Some(file) = &revocations
         && let Err(error) = revoked::read(file)
     {
-        // A missing file is not taken for an empty one: a restart would lift what it revoked.
+        // A missing file must not count as an empty one: a restart would lift all revocations.
         let help = match &error {
             RevokedError::Read(_, cause) if cause.kind() == io::ErrorKind::NotFound => {
                 "before the first start write `{}` into it, which revokes nothing; one that was lost has to be put back, \
@@ -107,7 +107,7 @@ pub(super) fn settings(
             plan.keep_back(&own.files, &own.believed);
         }
     }
-    // One that has no name stands no longer where it is written.
+    // A server without a valid name was dropped, so that the indices no longer match the file.
     if servers.len() == written {
         compiler.listed(&servers, here.is_some());
     }
@@ -150,7 +150,7 @@ pub(super) fn settings(
     }
 }
 
-/// Which servers are offered to one client together.
+/// Which servers share a route.
 fn shared(routes: &[Route], servers: &[Server]) -> SharedRoutes {
     let names = |route: &Route| -> Vec<ServerName> {
         route.servers.iter().filter_map(|at| servers.get(*at)).map(|s| s.name.clone()).collect()
@@ -158,7 +158,7 @@ fn shared(routes: &[Route], servers: &[Server]) -> SharedRoutes {
     SharedRoutes::of(routes.iter().map(names))
 }
 
-/// The digest of each section, to tell what has changed.
+/// SHA-256 of each section, to detect which of them changed.
 fn sections(root: &serde_json::Value) -> BTreeMap<Box<str>, [u8; 32]> {
     let section = |(name, value): (&String, &serde_json::Value)| {
         (name.as_str().into(), crate::base::sha256::sha256(value.to_string().as_bytes()))
@@ -166,7 +166,7 @@ fn sections(root: &serde_json::Value) -> BTreeMap<Box<str>, [u8; 32]> {
     root.as_object().into_iter().flatten().map(section).collect()
 }
 
-/// The names of tools and prompts that rules and the registry name: what metrics may be labelled with.
+/// The tool and prompt names in rules and the registry, which metrics may use as label values.
 fn labels(root: &serde_json::Value) -> BTreeSet<Arc<str>> {
     let mut found = BTreeSet::new();
     let rules = root.pointer("/policy/rules").and_then(|rules| rules.as_array());

@@ -1,5 +1,5 @@
-//! What every part of the configuration is compiled with: the problems that were found, where paths lead, and what the
-//! gateway itself uses.
+//! The state that all parts of the configuration are compiled with: the problems so far, the base directory of
+//! paths, and the files, variables and secrets that the gateway uses.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,17 +12,17 @@ use super::yaml::Node;
 use super::{Own, Purpose, SecretRef};
 use crate::base::clock::{Clock as _, System};
 
-/// A section that others refer to.
+/// A section that defines names for others to refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Defining {
-    /// `identity`, by the names and groups of callers, and by those who vouch for them.
+    /// `identity`, which defines the principals, groups and issuers.
     Callers,
-    /// `servers`, by their names.
+    /// `servers`, which defines the server names.
     Servers,
 }
 
 impl Defining {
-    /// Its JSON Pointer.
+    /// The JSON Pointer of the section.
     const fn section(self) -> &'static str {
         match self {
             Self::Callers => "/identity",
@@ -31,13 +31,13 @@ impl Defining {
     }
 }
 
-/// A secret that is to be found when something is served.
+/// A secret that must exist when the configuration is served.
 pub(super) struct SoughtSecret {
-    /// The place in the file that says where it is.
+    /// The JSON Pointer of the key that refers to the secret.
     pub(super) at: String,
-    /// Where it is.
+    /// Where the secret is stored.
     pub(super) secret: SecretRef,
-    /// What is put before it in a header: `Bearer `; nothing for most.
+    /// The text before the secret in a header, such as `Bearer `; empty for most.
     pub(super) prefix: Box<str>,
 }
 
@@ -47,29 +47,29 @@ impl SoughtSecret {
     }
 }
 
-/// Reads the parts and keeps what is wrong with them.
+/// Compiles the sections and collects their problems.
 pub(super) struct Compiler<'a> {
     root: &'a Node,
-    /// The folder of the configuration: paths in it are from there.
+    /// The directory of the configuration, which relative paths start at.
     folder: &'a Path,
-    /// What it is read for.
+    /// What the configuration is read for.
     purpose: Purpose,
-    /// The servers that are not needed for that.
+    /// The servers that this purpose does not need.
     pub(super) unserved: &'a Unserved,
-    /// With those of the schema, which were found first.
+    /// All problems so far, beginning with those of the schema.
     pub(super) problems: Vec<Problem>,
-    /// The digests of files beside the configuration that are part of it, in the order they were read.
+    /// SHA-256 of further files that belong to the configuration, in the order in which they were read.
     pub(super) beside: Vec<[u8; 32]>,
-    /// What the gateway itself uses.
+    /// The files and variables of the gateway itself.
     pub(super) uses: Own,
-    /// The secrets that are to be found.
+    /// The secrets that must exist.
     pub(super) secrets: Vec<SoughtSecret>,
-    /// What certificates must not have ended at.
+    /// The time that certificates must not have expired at.
     pub(super) now: SystemTime,
 }
 
 impl<'a> Compiler<'a> {
-    /// For one configuration, with the problems that its schema has found.
+    /// A compiler for one configuration, with the problems that the schema check found.
     pub(super) fn new(
         root: &'a Node,
         folder: &'a Path,
@@ -97,15 +97,16 @@ impl Compiler<'_> {
             return;
         }
         let problem = Problem::new(self.root.place(at), message, help);
-        // What a mapping lacks because of an unknown key in it is not said beside that key, and of a key that is missing
-        // nothing else is said.
+        // The problem would repeat the cause if the mapping lacks something because of an unknown key in it, or if
+        // a key above `at` is missing.
         let is_cause = |cause: &Problem| problem.follows(cause) || cause.is_of_missing(at);
         if !self.problems.iter().any(is_cause) {
             self.problems.push(problem);
         }
     }
 
-    /// Reports a reference to something that a section does not define, unless what is wrong with that section may be why.
+    /// Reports a reference to a name that a section does not define, unless a problem in that section may be the
+    /// reason.
     pub(super) fn report_reference(
         &mut self,
         defining: Defining,
@@ -118,13 +119,13 @@ impl Compiler<'_> {
         }
     }
 
-    /// Whether something is wrong with a section, so that it may define more than what was understood of it.
+    /// Whether a problem affects a section, so that it may define more names than were understood.
     pub(super) fn is_doubtful(&self, defining: Defining) -> bool {
         let section = defining.section();
         let found = self.root.node(section);
         let places: Vec<_> = match defining {
             Defining::Callers => found.map(|node| node.span.clone()).into_iter().collect(),
-            // A server stands by its name, whatever else is wrong with it.
+            // The name of a server is valid even if other keys of the server are not.
             Defining::Servers => {
                 let name = |n| self.root.node(&format!("{section}/{n}/name"));
                 (0..).map_while(name).map(|node| node.span.clone()).collect()
@@ -138,7 +139,7 @@ impl Compiler<'_> {
         self.problems.iter().any(misplaced)
     }
 
-    /// Whether a section is missing, or a key in it that has to be there: it may be meant to say more than it does.
+    /// Whether a section, or a required key in it, is missing, so that it may be meant to say more than it does.
     pub(super) fn is_incomplete(&self, section: &str) -> bool {
         let is_within = |key: &str| {
             key.strip_prefix(section).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -146,7 +147,7 @@ impl Compiler<'_> {
         self.problems.iter().filter_map(Problem::missing_key).any(is_within)
     }
 
-    /// The same, without showing what is written there: it may be a secret.
+    /// Reports a problem and masks the value at `at`, which may be a secret.
     pub(super) fn report_hiding(
         &mut self,
         at: &str,
@@ -160,14 +161,14 @@ impl Compiler<'_> {
         self.problems.push(problem.hiding(self.root.scalars(at)));
     }
 
-    /// Where a path in the configuration leads: one that is not absolute is from the folder of the file, whatever
-    /// folder the process was started in.
+    /// Resolves a path in the configuration: a relative one starts at the directory of the file, independent of the
+    /// working directory.
     pub(super) fn path(&self, text: &str) -> PathBuf {
         self.folder.join(text)
     }
 
-    /// The same for a file of records, which only one process can write to: a process that serves one client over
-    /// standard input and output has one of its own beside it, `FILE.stdio-N`. Pipes and devices take several writers.
+    /// Resolves the path of an audit file, which only one process can write to. A stdio process gets a file of its
+    /// own, `FILE.stdio-N`. Pipes and devices take several writers and are shared.
     pub(super) fn of_process(&self, text: &str) -> PathBuf {
         let path = self.path(text);
         let Purpose::Stdio(number) = self.purpose else { return path };
@@ -177,14 +178,14 @@ impl Compiler<'_> {
         super::file_of_process(&path, number)
     }
 
-    /// Reports a list with nothing in it.
+    /// Reports an empty list.
     pub(super) fn filled<T>(&mut self, at: &str, list: &[T], help: &str) {
         if list.is_empty() {
             self.report(at, "the list is empty", help);
         }
     }
 
-    /// Reports a name used before.
+    /// Reports a name that is already in `seen`.
     pub(super) fn unique(&mut self, at: &str, name: &str, seen: &mut BTreeSet<String>) {
         if !seen.insert(name.to_owned()) {
             let message = format!("`{}` is used twice", name.escape_debug());

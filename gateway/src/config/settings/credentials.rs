@@ -1,4 +1,5 @@
-//! Who servers have to be, and what they are shown.
+//! Compiles how upstream servers are verified and how the gateway authenticates to them, and the token requirements
+//! of routes.
 
 use std::path::PathBuf;
 
@@ -15,7 +16,7 @@ use super::reach::{Client, OwnCertificate, Place};
 use super::{Identity, Listener, RouteOauth, Scheme, SecretRef, Server, Value};
 use crate::crypto::x509::SpiffeId;
 
-/// Headers that the protocol or the connection needs, and those that only a credential sets.
+/// Headers that the protocol or the connection uses, and those that only a credential may set.
 const TAKEN: [&str; 16] = [
     "accept",
     "accept-encoding",
@@ -35,75 +36,75 @@ const TAKEN: [&str; 16] = [
     "user-agent",
 ];
 
-/// Who a server has to be.
+/// How an upstream server is verified, and the gateway's client certificate.
 #[derive(Clone, Debug, Default)]
 pub struct ServerTls {
-    /// The authorities that are believed; the machine's if not given.
+    /// The file with the trusted certificate authorities; those of the system if `None`.
     pub authorities: Option<PathBuf>,
-    /// SHA-256 of the keys it may have; any if there are none.
+    /// SHA-256 hashes of the allowed public keys; empty allows any.
     pub keys: Vec<[u8; 32]>,
-    /// The SPIFFE ID it has to have.
+    /// The SPIFFE ID that the server must have, which replaces the check of its name.
     pub spiffe: Option<SpiffeId>,
-    /// The certificate it is shown.
+    /// The client certificate that the gateway presents.
     pub own: Option<OwnCertificate>,
-    /// HTTP/2 is not offered to it.
+    /// Whether HTTP/2 is not offered to the server.
     pub http1_alone: bool,
 }
 
-/// What a server is shown so that it lets us in.
+/// How the gateway authenticates to a server.
 #[derive(Clone, Debug)]
 pub enum Credential {
     /// A secret in a header.
     Header {
-        /// Which.
+        /// The name of the header.
         name: HeaderName,
-        /// What stands before the secret.
+        /// The text before the secret.
         prefix: Box<str>,
-        /// The secret.
+        /// The secret after the prefix.
         secret: SecretRef,
     },
-    /// A token for the gateway itself.
+    /// An access token of the gateway itself.
     Client(Box<Grant>),
-    /// A token for each caller, got for its own.
+    /// An access token for each caller, exchanged for the caller's token.
     Exchange(Box<Grant>),
-    /// A token for each caller, got for an assertion of its identity provider.
+    /// An access token for each caller, obtained with an assertion of the caller's identity provider.
     Assertion {
-        /// Who gives the assertion.
+        /// The request to the identity provider for the assertion.
         provider: Box<Grant>,
-        /// Whom it is for.
+        /// The issuer identifier of the authorization server, which is the audience of the assertion.
         issuer: Box<str>,
-        /// Who gives the token.
+        /// The request to the authorization server for the token.
         server: Box<Grant>,
     },
 }
 
-/// A token of an authorization server.
+/// How an access token is requested from an authorization server.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// The token endpoint.
+    /// The token endpoint of the authorization server.
     pub place: Place,
-    /// As whom it is asked.
+    /// The client that the gateway is at the authorization server.
     pub client: Client,
-    /// The scopes that are asked for.
+    /// The scopes to request.
     pub scopes: Vec<Scope>,
-    /// The resource the token is for.
+    /// The resource that the token is for, if it is requested for one.
     pub resource: Option<Box<str>>,
-    /// The audience it is for.
+    /// The audience that the token is for, if it is requested for one.
     pub audience: Option<Box<str>>,
-    /// Whether the gateway says that it acts for the caller.
+    /// Whether the gateway sends an actor token to state that it acts for the caller.
     pub actor: bool,
 }
 
 impl Credential {
-    /// Whether each caller has its own, got for the token it came with.
+    /// Whether each caller has a token of its own, obtained for the token that it sent.
     #[must_use]
     pub const fn is_of_caller(&self) -> bool {
         matches!(self, Self::Exchange(_) | Self::Assertion { .. })
     }
 }
 
-/// Whether `secret` begins with the authentication scheme in `prefix` already (RFC 9110, section 11.4), so that a server
-/// would be shown it twice: `Bearer Bearer x`.
+/// Whether `secret` already begins with the authentication scheme in `prefix` (RFC 9110, section 11.4), so that the
+/// header would contain it twice: `Bearer Bearer x`.
 #[must_use]
 pub fn repeats_scheme(prefix: &str, secret: &str) -> bool {
     let is_scheme = prefix.ends_with(' ') && !prefix.trim().is_empty();
@@ -112,7 +113,7 @@ pub fn repeats_scheme(prefix: &str, secret: &str) -> bool {
 }
 
 impl Compiler<'_> {
-    /// What a server has to be and is shown; only one at a URL can be shown anything.
+    /// Compiles the TLS, credential and headers of a server, which only a server at a URL can have.
     pub(super) fn shown(
         &mut self,
         at: &str,
@@ -380,7 +381,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// What a route asks of tokens must be something that can be shown to it.
+    /// Reports requirements on tokens of a route that no client can meet.
     pub(super) fn provable(
         &mut self,
         at: &str,
@@ -412,8 +413,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// A server that is shown a token got for the caller's can be called only with a token, of the
-    /// issuer whose tokens are taken there.
+    /// Reports servers that need a token per caller on routes where callers have no token, or where tokens of
+    /// several issuers could be exchanged.
     pub(super) fn exchanged(
         &mut self,
         at: &str,

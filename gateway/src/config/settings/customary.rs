@@ -1,5 +1,5 @@
-//! Mistakes that are made often enough to be told by name: the file of a client in place of the configuration, names of
-//! tools as clients see them, words in place of keys, and two listeners on one port.
+//! Reports common mistakes with a message of their own: the configuration file of an MCP client in place of the
+//! gateway's, tool names with a server prefix, guessable secrets, and two listeners on one port.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::base::hex;
 use crate::base::sha256::sha256;
 use crate::mcp::tool_naming::BETWEEN;
 
-/// Words that stand in examples, and that are tried first by those who guess, in lower case.
+/// Placeholders and words that attackers try first, in lower case.
 const WELL_KNOWN: [&str; 28] = [
     "",
     "0000",
@@ -48,22 +48,22 @@ const WELL_KNOWN: [&str; 28] = [
     "your-api-key",
 ];
 
-/// Keys of the files of clients that have their servers below them, and that no configuration has.
+/// Keys of MCP client configurations that contain the servers; no configuration of the gateway has them.
 const OF_CLIENTS: [&str; 2] = ["mcpServers", "mcp_servers"];
 
-/// Whether a secret is a word that everybody knows.
+/// Whether a secret is a placeholder or an easily guessed word.
 pub(super) fn is_well_known(secret: &str) -> bool {
     WELL_KNOWN.contains(&&*secret.trim().to_ascii_lowercase())
 }
 
-/// What is wrong with a file that a client has its servers in; `None` for any other. No value of it is shown: such
-/// files have keys in them.
+/// The problem if the file is the configuration of an MCP client, else `None`. All values are masked, because such
+/// files contain API keys.
 pub(super) fn of_client(file: &str, text: &str, root: &Node) -> Option<Problem> {
     let Kind::Mapping(members) = &root.kind else { return None };
     if members.iter().any(|(key, _)| key.text == "apiVersion") {
         return None;
     }
-    // A comment before a key of JSON is a part of the key in YAML.
+    // In YAML, a comment before a key of JSON becomes part of the key.
     let is_list = |(key, value): &&(Key, Node)| {
         let named = ["servers", "mcp"].contains(&&*key.text);
         named && matches!(value.kind, Kind::Mapping(_))
@@ -74,17 +74,17 @@ pub(super) fn of_client(file: &str, text: &str, root: &Node) -> Option<Problem> 
     Some(told(file, span).hiding(root.scalars("")))
 }
 
-/// Where the first key of a client stands.
+/// The place of the first key that only client configurations have.
 fn own_key(text: &str) -> Option<Range<usize>> {
     OF_CLIENTS.iter().find_map(|key| text.find(key).map(|at| at..at + key.len()))
 }
 
-/// What was `found` in a text that is no YAML, or that it is the file of a client: those may have comments in their
-/// JSON, or be TOML.
+/// Replaces the problems that were `found` in a file that is not YAML if it is the configuration of an MCP client,
+/// which may be JSON with comments, or TOML.
 pub(super) fn or_of_client(file: &str, text: &str, found: Vec<Problem>) -> Vec<Problem> {
     match own_key(text) {
         Some(span) if !text.contains("apiVersion") => {
-            // Where it ends is not known of what cannot be read: nothing but the key is shown.
+            // The extent of the value is unknown if the file cannot be parsed, so that only the key is shown.
             let hidden = [0..span.start, span.end..text.len()];
             vec![told(file, span).hiding(hidden)]
         }
@@ -99,8 +99,8 @@ fn told(file: &str, span: Range<usize>) -> Problem {
 }
 
 impl Compiler<'_> {
-    /// Reports rules and constraints that name a tool as clients see it: policy knows it by its server and by the name
-    /// that the server gives it, so that such a rule applies to nothing.
+    /// Reports rules and constraints that name a tool as clients see it. The policy matches the server's own tool
+    /// names, so that such a rule would never apply.
     pub(super) fn prefixed_names(&mut self, policy: &Value, at: &str, servers: &[ServerName]) {
         match policy {
             Value::Array(items) => {
@@ -140,8 +140,8 @@ impl Compiler<'_> {
         self.report(at, message, help);
     }
 
-    /// Reports addresses that two listeners cannot have at once.
-    /// There are `written` listeners in the file.
+    /// Reports addresses that two listeners cannot bind at the same time; `written` is the number of listeners in
+    /// the file.
     pub(super) fn ports_differ(
         &mut self,
         listeners: &[Listener],
@@ -149,7 +149,7 @@ impl Compiler<'_> {
         written: usize,
     ) {
         let mut all: Vec<(String, String, SocketAddr)> = Vec::new();
-        // One that has no address stands no longer where it is written.
+        // A listener without a valid address was dropped, so that the indices no longer match the file.
         if listeners.len() == written {
             for (n, listener) in listeners.iter().enumerate() {
                 let name = format!("the listener `{}`", listener.name.escape_debug());
@@ -167,7 +167,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Reports API keys that are words everybody knows, where others than this machine can connect.
+    /// Reports API keys that are easy to guess, if other machines can connect.
     pub(super) fn keys_are_secret(&mut self, hashes: &[String], listeners: &[Listener]) {
         let takes_keys = |one: &&Listener| one.schemes.contains(&Scheme::ApiKey) && is_exposed(one);
         let Some(listener) = listeners.iter().find(takes_keys) else { return };
@@ -186,12 +186,12 @@ impl Compiler<'_> {
     }
 }
 
-/// Who can connect to the listeners.
+/// Which machines can connect to the listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exposure {
-    /// This machine alone.
+    /// Only this machine can connect.
     Loopback,
-    /// Others too.
+    /// Other machines as well.
     Network,
 }
 
@@ -205,13 +205,13 @@ fn is_exposed(listener: &Listener) -> bool {
     !listener.address.ip().is_loopback()
 }
 
-/// Whether two sockets cannot be bound to these at once.
+/// Whether two sockets with these addresses conflict.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let any = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() != 0 && one.port() == other.port() && (any || one.ip() == other.ip())
 }
 
-/// The server that a name begins with, and the rest of the name.
+/// The server whose name and separator a tool name begins with, and the rest of the name.
 fn of_server<'a>(name: &'a str, servers: &'a [ServerName]) -> Option<(&'a ServerName, &'a str)> {
     let rest = |server: &'a ServerName| {
         let rest = name.strip_prefix(server.as_str())?.strip_prefix(BETWEEN)?;
@@ -220,7 +220,7 @@ fn of_server<'a>(name: &'a str, servers: &'a [ServerName]) -> Option<(&'a Server
     servers.iter().find_map(rest)
 }
 
-/// Whether an entry that names these servers, or none, is about `server`.
+/// Whether the `servers` of an entry, or their absence, include `server`.
 fn covers(named: Option<&Value>, server: &ServerName) -> bool {
     let Some(named) = named.and_then(Value::as_array) else { return true };
     let mut named = named.iter().filter_map(Value::as_str);

@@ -1,5 +1,5 @@
-//! What counts where a configuration says nothing, by the JSON Pointer of the member that is not written. Most of it
-//! the schema says; what is derived from other members, and what depends on where it stands, is here.
+//! The values in force for keys that a configuration leaves out, by JSON Pointer, for `shown`. The schema has most
+//! defaults; this module has those that derive from other keys or depend on their place.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,12 +13,12 @@ use crate::process::sandbox::{Files, Network, Plan};
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
-/// What counts, as it would be written.
+/// Values in force, formatted as in the file, by JSON Pointer.
 #[derive(Debug, Default)]
 pub(super) struct Effective(BTreeMap<String, String>);
 
 impl Effective {
-    /// What is in force with these settings.
+    /// The values in force with these settings.
     pub(super) fn of(settings: &Settings) -> Self {
         let mut all = Self::default();
         all.limits(&settings.limits);
@@ -50,12 +50,12 @@ impl Effective {
         all
     }
 
-    /// The value of the member at `at`, if it is known here.
+    /// The value of the key at `at`; `None` if the schema has it.
     pub(super) fn at(&self, at: &str) -> Option<&str> {
         self.0.get(at).map(String::as_str)
     }
 
-    /// The members of the sandbox of the server `name`, which has none written.
+    /// The keys and values of the sandbox of the server `name`, for which none is written.
     pub(super) fn sandbox_of(&self, name: &str) -> impl Iterator<Item = (&str, &str)> {
         let prefix = format!("sandbox {name} ");
         self.0.iter().filter_map(move |(at, text)| Some((at.strip_prefix(&prefix)?, &**text)))
@@ -155,7 +155,7 @@ impl Effective {
             ("http2/pingTime", l.http2.ping_time),
             ("http2/pingTimeout", l.http2.ping_timeout),
         ] {
-            // No time at all is what counts without the member, and cannot be written.
+            // Zero is the value of an absent key and cannot be written.
             if time > Duration::ZERO {
                 self.put(&format!("/limits/{key}"), &humantime::format_duration(time));
             }
@@ -186,13 +186,12 @@ impl Effective {
     }
 }
 
-/// What is done about what is found, where an entry of `content` or all of it is not written: the members of
-/// `results` and of `arguments`.
+/// The default actions of the content detectors for one direction, as `results` and `arguments` have them.
 pub(super) fn content(direction: Direction) -> impl Iterator<Item = (&'static str, &'static str)> {
     Handlings::usual_of(direction)
 }
 
-/// A number of bytes as it is written.
+/// Formats a number of bytes as in the file.
 fn size(bytes: usize) -> String {
     if bytes.is_multiple_of(MIB) {
         format!("{}MiB", bytes / MIB)

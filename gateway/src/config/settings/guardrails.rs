@@ -1,4 +1,4 @@
-//! Somebody outside who is asked about arguments and results, route by route.
+//! Compiles the `guardrails` of a route: external services that judge arguments and results.
 
 use std::time::Duration;
 
@@ -8,30 +8,30 @@ use super::compiler::Compiler;
 use super::raw::{Failing, RawGuardrail};
 use super::{Place, SecretRef};
 
-/// How long an answer may take if nothing is said, and at most.
+/// The default and the maximum time limit of a guardrail.
 const DEADLINE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
-/// Hosts that are this machine.
+/// Host names of this machine.
 const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Somebody who is asked.
+/// An external service that judges arguments and results.
 #[derive(Clone, Debug)]
 pub struct Guardrail {
-    /// Its name on record.
+    /// The name of the guardrail in records.
     pub name: Box<str>,
-    /// Where, and how it is reached.
+    /// The URL, and how the gateway connects to it.
     pub place: Place,
-    /// What it is shown so that it answers.
+    /// The bearer token, if it requires one.
     pub token: Option<SecretRef>,
-    /// It is asked about arguments.
+    /// Whether arguments of tools are sent to it.
     pub arguments: bool,
-    /// It is asked about results.
+    /// Whether results of calls are sent to it.
     pub results: bool,
     /// How long it may take.
     pub deadline: Duration,
-    /// What becomes of a message about which it gives no answer.
+    /// What happens to a message if it gives no valid answer in time.
     pub on_failure: Failing,
-    /// Most bytes that it is sent.
+    /// Maximum size of a message that is sent to it, in bytes; longer ones are denied.
     pub most: usize,
 }
 
@@ -68,7 +68,7 @@ impl Compiler<'_> {
         found
     }
 
-    /// A URL of `https`, or one of this machine.
+    /// Parses an `https` URL, or an `http` URL of this machine.
     pub(super) fn guarded_url(&mut self, at: &str, text: &str) -> Option<Uri> {
         let local = text.parse::<Uri>().ok().filter(|uri| {
             uri.scheme_str() == Some("http")

@@ -1,4 +1,4 @@
-//! Who is known, and who vouches for others.
+//! Compiles the `identity` section: API keys, issuers, certificates and scopes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -18,133 +18,133 @@ use super::reach::{Client, Place, Way};
 use crate::crypto::jose::Algorithm;
 use crate::crypto::pem;
 
-/// How the API keys begin that `portcullis keygen` makes.
+/// The prefix of the API keys that `portcullis keygen` generates.
 pub const KEY: &str = "pcl_";
 
-/// How callers are known.
+/// How callers are authenticated.
 #[derive(Debug, Default)]
 pub struct Identity {
-    /// Callers by key.
+    /// The API keys of callers.
     pub api_keys: Vec<ApiKey>,
-    /// The caller without a credential.
+    /// The principal of callers without a credential; `None` if they are not accepted.
     pub anonymous: Option<Principal>,
-    /// Those who vouch for callers.
+    /// The authorization servers whose tokens are accepted.
     pub issuers: Vec<Issuer>,
-    /// Callers by certificate.
+    /// Callers that are authenticated by their certificate.
     pub certificates: Vec<KnownCertificate>,
-    /// What scopes imply.
+    /// The scopes that other scopes imply.
     pub implied: Implied,
 }
 
-/// A caller's key.
+/// An API key, by its hash.
 #[derive(Clone, Debug)]
 pub struct ApiKey {
     /// SHA-256 of the key.
     pub sha256: [u8; 32],
-    /// Whose it is.
+    /// The principal that the key authenticates.
     pub principal: Principal,
 }
 
-/// Callers with a certificate.
+/// Callers that are authenticated by their certificate.
 #[derive(Clone, Debug)]
 pub struct KnownCertificate {
-    /// The names that are meant.
+    /// Patterns over the names in the certificate.
     pub names: Vec<Pattern>,
-    /// Their groups.
+    /// The groups of these callers.
     pub groups: BTreeSet<GroupName>,
-    /// Their scopes, with what they imply.
+    /// The scopes of these callers, including implied ones.
     pub scopes: BTreeSet<Scope>,
 }
 
-/// An authorization server whose tokens are believed.
+/// An authorization server whose tokens are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issuer {
-    /// Its name here.
+    /// The name of the issuer in principals, logs and metrics.
     pub name: Box<str>,
-    /// Its identifier, as in `iss`.
+    /// The issuer identifier, as in `iss`.
     pub issuer: Box<str>,
-    /// Where its keys are.
+    /// Where the key set is.
     pub keys: KeySource,
-    /// How it may sign; never empty.
+    /// The accepted signature algorithms; never empty.
     pub algorithms: Vec<Algorithm>,
-    /// Whether tokens need not say that they are access tokens.
+    /// Whether tokens of an unspecified type are accepted as access tokens.
     pub untyped: bool,
-    /// How far its clock may differ.
+    /// The tolerated difference between the issuer's clock and the gateway's.
     pub clock_skew: Duration,
-    /// The longest a token may be good for.
+    /// Maximum lifetime of a token.
     pub max_lifetime: Duration,
-    /// How old its keys may be before they are read again.
+    /// The age after which the keys are fetched again.
     pub refresh: Duration,
-    /// How long its keys are not read for another unknown one.
+    /// After a fetch for an unknown key id, the time before another one causes a fetch.
     pub cooldown: Duration,
-    /// How long its keys are relied on when they cannot be read again.
+    /// How long the keys are used if they cannot be fetched again.
     pub max_stale: Duration,
-    /// Where in a token things stand.
+    /// Where the claims are in a token.
     pub claims: ClaimPaths,
-    /// How it says that a client acts for itself.
+    /// How tokens of clients that act for themselves are marked, if not by RFC 9068.
     pub service: Option<ServiceClaim>,
-    /// How it is asked about tokens.
+    /// How the issuer is asked about tokens that are not JWTs; `None` if it is not.
     pub introspection: Option<Introspection>,
-    /// How it is reached.
+    /// How the gateway connects to the issuer.
     pub way: Way,
 }
 
-/// Where the keys of an issuer are.
+/// Where the key set of an issuer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// Where its metadata says.
+    /// At the URL in the metadata of the issuer, which is this URI.
     Discovered(Uri),
-    /// There.
+    /// At a configured URL.
     Url(Uri),
-    /// In a file.
+    /// In a configured file.
     File(PathBuf),
 }
 
-/// Where in a token things stand, as JSON Pointers in parts.
+/// Where the claims are in a token. `None` means the default claim; for groups and roles, none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimPaths {
-    /// Who it is about.
+    /// The subject; `/sub` if `None`.
     pub subject: Option<ClaimPath>,
-    /// The groups.
+    /// The groups of the caller.
     pub groups: Option<ClaimPath>,
-    /// The roles.
+    /// The roles of the caller.
     pub roles: Option<ClaimPath>,
-    /// The scopes.
+    /// The scopes; `/scope` or else `/scp` if `None`.
     pub scopes: Option<ClaimPath>,
-    /// The client.
+    /// The client id; `/client_id` or else `/azp` if `None`.
     pub client: Option<ClaimPath>,
 }
 
-/// What an issuer says in a token of a client that acts for itself.
+/// The claim that marks tokens of clients that act for themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceClaim {
-    /// Where.
+    /// The place of the claim.
     pub claim: ClaimPath,
-    /// The text that stands there.
+    /// The value of the claim.
     pub is: Box<str>,
 }
 
-/// A JSON Pointer (RFC 6901), in parts.
+/// A JSON Pointer (RFC 6901), as its unescaped segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimPath(pub Vec<Box<str>>);
 
-/// How an issuer is asked about tokens.
+/// The introspection endpoint of an issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introspection {
-    /// Where.
+    /// The URL of the endpoint.
     pub place: Place,
-    /// As whom.
+    /// The client that the gateway is at the issuer.
     pub client: Client,
-    /// How long an answer is relied on.
+    /// How long a response is cached.
     pub cache_time: Duration,
 }
 
-/// What scopes imply.
+/// The scopes that other scopes imply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Implied(BTreeMap<Scope, Vec<Scope>>);
 
 impl Implied {
-    /// These scopes and all that they imply.
+    /// `scopes` and all that they imply.
     #[must_use]
     pub fn closure(&self, scopes: impl IntoIterator<Item = Scope>) -> BTreeSet<Scope> {
         let mut all = BTreeSet::new();
@@ -159,13 +159,14 @@ impl Implied {
 }
 
 impl Identity {
-    /// Whether there can be callers who are not known by name: others vouch for them.
+    /// Whether there can be principals that the configuration does not list, because issuers or certificates name
+    /// them.
     #[must_use]
     pub fn has_others(&self) -> bool {
         !self.issuers.is_empty() || !self.certificates.is_empty()
     }
 
-    /// Every principal that is known by name.
+    /// The principals that the configuration lists.
     #[must_use]
     pub fn principals(&self) -> Vec<Principal> {
         let keys = self.api_keys.iter().map(|key| key.principal.clone());
@@ -173,7 +174,7 @@ impl Identity {
     }
 }
 
-/// The groups of a principal, when every name is one.
+/// Parses group names; the error has the index of the first invalid one.
 fn groups(names: &[String]) -> Result<BTreeSet<GroupName>, (usize, policy::name::NameError)> {
     names.iter().enumerate().map(|(n, name)| GroupName::parse(name).map_err(|e| (n, e))).collect()
 }
@@ -377,7 +378,7 @@ impl Compiler<'_> {
             let mut principal = self.principal(&at, &raw.principal, &raw.groups)?;
             let scopes = self.scopes(&format!("{at}/scopes"), &raw.scopes);
             principal.claims.scopes = implied.closure(scopes);
-            // The caller stands even where its hash is wrong: what refers to it is not.
+            // The principal stays defined even if the hash is invalid, so that references to it are not reported.
             Some(ApiKey { sha256: sha256.unwrap_or_default(), principal })
         };
         raws.iter().enumerate().filter_map(key).collect()

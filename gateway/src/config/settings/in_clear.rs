@@ -1,7 +1,7 @@
-//! Secrets that seem to stand in a configuration as they are. They are warned of and nothing is refused: that a value is
-//! secret is a guess, by its form, by where it stands and by what it is called.
+//! Warns about values that look like plaintext secrets in a configuration. They are only warnings: whether a value
+//! is secret is a guess from its form, its place and its name.
 //!
-//! Looked at is what is written, before variables are put in.
+//! The text is examined before variables are substituted.
 
 use policy::content;
 use policy::pointer::escaped;
@@ -11,15 +11,15 @@ use super::variables::replaced;
 use super::yaml::{Kind, Node};
 use crate::base::masking;
 
-/// Sections with patterns, and with values that are there to be found: they show nobody anything.
+/// Sections with patterns and sample values, which are not used as credentials.
 const SKIPPED: [&str; 2] = ["/policy", "/registry"];
-/// Members with digests, and with words for callers.
+/// Keys of digests and of texts for callers.
 const PUBLIC: [&str; 3] = ["sha256", "keys", "overrides"];
-/// Last words of names that are also the last words of much that is no secret.
+/// Last words of secret names that are also the last words of many other names.
 const VAGUE: [&str; 6] = ["auth", "key", "otp", "pat", "sas", "sig"];
-/// Shortest value of something so named that is taken for a secret, in bytes.
+/// Minimum size of a value under such a name that counts as a secret, in bytes.
 const DRAWN: usize = 12;
-/// Longest number that is taken for an amount, in digits.
+/// Maximum digits of a number that counts as an amount.
 const AMOUNT: usize = 6;
 /// Values that switch something on or off.
 const SWITCHES: [&str; 12] = [
@@ -27,18 +27,18 @@ const SWITCHES: [&str; 12] = [
     "disabled",
 ];
 
-/// What to do about a literal of a variable or a header.
+/// The help for a literal value of a variable or a header.
 const VALUE: &str =
     "write `fromEnv: VARIABLE`, `fromFile: PATH` or `fromCommand: [...]` in the place of `value`";
-/// The same of an argument.
+/// The help for an argument of a program.
 const ARGUMENT: &str = "every user of the machine can see the arguments of a program: give it to the program under `env`, with \
                         `fromEnv`, `fromFile` or `fromCommand`; or write `${VARIABLE}` here";
-/// The same of a URL.
+/// The help for a URL.
 const URL: &str = "show it in `credential` or `headers`, with `fromEnv`, `fromFile` or `fromCommand`; or write `${VARIABLE}` here";
-/// The same wherever else.
+/// The help for other places.
 const ELSEWHERE: &str = "write `${VARIABLE}` here, and set the variable";
 
-/// A warning for each secret that seems to stand in the file, with its place and what to do; the secret is not shown.
+/// A warning for each probable plaintext secret, with its place and help; the secret is masked.
 pub(super) fn warnings(file: &str, text: &str, root: &Node) -> Vec<Box<str>> {
     let mut found = Vec::new();
     look(root, "", &mut found);
@@ -46,7 +46,7 @@ pub(super) fn warnings(file: &str, text: &str, root: &Node) -> Vec<Box<str>> {
     told.map(|(said, help)| format!("{said}; {help}").into()).collect()
 }
 
-/// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+/// INVARIANT: the parser limits the nesting, so the recursion is limited too.
 fn look(node: &Node, at: &str, found: &mut Vec<Problem>) {
     if SKIPPED.contains(&at) {
         return;
@@ -84,7 +84,7 @@ fn look(node: &Node, at: &str, found: &mut Vec<Problem>) {
     }
 }
 
-/// Looks at the arguments of a program.
+/// Examines the arguments of a program.
 fn arguments(items: &[Node], found: &mut Vec<Problem>) {
     let mut before = String::new();
     for item in items {
@@ -113,17 +113,17 @@ fn scalar(node: &Node) -> Option<&str> {
     }
 }
 
-/// What of a text stands in the file: without references to variables, and with what stands for those that are not set.
+/// The part of a text that is written in the file: without references to variables, but with their default values.
 fn written(text: &str) -> String {
     replaced(text, |inner| inner.split_once(":-").map_or("", |(_, otherwise)| otherwise).to_owned())
 }
 
-/// Whether a text has the form of a secret.
+/// Whether a text has the form of a known kind of secret.
 fn has_form(text: &str) -> bool {
     content::without_secrets(text) != text
 }
 
-/// Whether a secret stands in a URL: a password, or a parameter that is called like one. The name of a user alone is
+/// Whether a URL contains a secret: a password, or a parameter with the name of a secret. A user name alone is
 /// none.
 fn has_secret_in_url(text: &str) -> bool {
     let mut plain = String::with_capacity(text.len());
@@ -134,7 +134,7 @@ fn has_secret_in_url(text: &str) -> bool {
         let end = after.find(['/', '?', '#']).unwrap_or(after.len());
         let (authority, path) = after.split_at_checked(end).unwrap_or((after, ""));
         let user = authority.rsplit_once('@').map(|(user, _)| user);
-        // What a variable stands for is not written.
+        // The value of a variable is not written in the file.
         let is_name =
             |user: &str| user.split_once(':').is_none_or(|(_, password)| password.is_empty());
         match user.filter(|user| is_name(user)) {
@@ -147,14 +147,14 @@ fn has_secret_in_url(text: &str) -> bool {
     text.contains("://") && masking::uris(&plain) != plain
 }
 
-/// Whether `value` seems to be the secret that belongs under `name`: a variable, a header or a flag.
+/// Whether `value` is probably a secret, as the value of the variable, header or flag `name`.
 fn is_secret(name: &str, value: &str) -> bool {
     if has_form(value) || has_secret_in_url(value) {
         return true;
     }
     let name = name.trim_start_matches('-').to_ascii_lowercase();
     let last = name.rsplit(['_', '-', '.', ' ']).next().unwrap_or_default();
-    // `x-api-key` says more than `key`.
+    // `x-api-key` is more specific than `key`.
     let is_clear = masking::is_secret(&name) && !VAGUE.contains(&&*name);
     if !is_clear && !VAGUE.contains(&last) || is_harmless(value) {
         return false;
@@ -162,8 +162,8 @@ fn is_secret(name: &str, value: &str) -> bool {
     is_clear || value.len() >= DRAWN && value.bytes().any(|byte| byte.is_ascii_digit())
 }
 
-/// Whether a value opens nothing, whatever it is called: a switch, an amount, a path, or a URL, whose secrets are found
-/// by themselves.
+/// Whether a value is no secret under any name: a switch, an amount, a path, or a URL, which is examined
+/// separately.
 fn is_harmless(value: &str) -> bool {
     let lower = value.to_ascii_lowercase();
     let amount = value.len() <= AMOUNT && value.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! Listeners: where clients connect, and what they have to show.
+//! Compiles the `listeners` section: sockets, authentication schemes, TLS and forwarded certificates.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -20,76 +20,76 @@ use crate::crypto::x509;
 /// A socket that clients connect to.
 #[derive(Clone, Debug)]
 pub struct Listener {
-    /// Its name.
+    /// The name of the listener.
     pub name: Box<str>,
-    /// Where.
+    /// The address and port.
     pub address: SocketAddr,
-    /// The ways to authenticate, in order; never empty.
+    /// The accepted authentication schemes, in the order in which they are tried; never empty.
     pub schemes: Vec<Scheme>,
-    /// Names it answers to, in lower case, without a port.
+    /// The host names accepted in `Host`, in lower case, without a port.
     pub hosts: BTreeSet<Box<str>>,
-    /// Origins whose pages may call it.
+    /// The web origins whose pages may call the listener.
     pub origins: BTreeSet<Box<str>>,
-    /// What clients put before the path of a route, without a slash at the end; of a loopback
-    /// listener its address, if not given.
+    /// The public URL in front of the path of a route, without a slash at the end. If `None`, a loopback listener
+    /// uses its address.
     pub public: Option<Box<str>>,
-    /// TLS.
+    /// The TLS of the listener; `None` for plain HTTP.
     pub tls: Option<ListenerTls>,
-    /// Who may tell certificates of clients.
+    /// The proxies that may forward client certificates.
     pub forwarded: Option<Forwarded>,
 }
 
-/// A way to authenticate.
+/// A way in which callers authenticate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// By an access token.
+    /// With an OAuth access token.
     Oauth,
-    /// By certificate.
+    /// With a client certificate.
     Certificate,
-    /// By key.
+    /// With an API key.
     ApiKey,
-    /// Without a credential; only on a loopback listener.
+    /// No credential; only on a loopback listener.
     Anonymous,
 }
 
-/// TLS of a listener.
+/// The TLS of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerTls {
-    /// What clients are shown.
+    /// The certificate of the listener.
     pub own: OwnCertificate,
-    /// Whether TLS 1.2 is spoken as well.
+    /// Whether TLS 1.2 is accepted as well.
     pub old: bool,
-    /// What clients show.
+    /// How client certificates are verified; `None` if none is requested.
     pub clients: Option<Clients>,
-    /// Whether clients may choose HTTP/2.
+    /// Whether clients may negotiate HTTP/2.
     pub http2: bool,
 }
 
-/// Certificates of clients.
+/// How client certificates are verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clients {
-    /// Whether nobody connects without one.
+    /// Whether a client without a certificate is refused.
     pub required: bool,
-    /// The authorities that are believed.
+    /// The file with the trusted certificate authorities.
     pub authorities: Option<PathBuf>,
-    /// The authorities of trust domains.
+    /// The SPIFFE trust domains, and the file with the certificate authorities of each.
     pub domains: Vec<(Box<str>, PathBuf)>,
-    /// Names one of which a certificate must have.
+    /// Patterns of which a name in the certificate must match one; `None` allows any name.
     pub names: Option<Vec<Pattern>>,
 }
 
-/// Proxies that tell certificates of their clients.
+/// The proxies that may forward client certificates.
 #[derive(Clone, Debug)]
 pub struct Forwarded {
-    /// In which header.
+    /// The header that carries the certificate.
     pub header: ForwardedHeader,
-    /// Where they are; anywhere if there is none.
+    /// The networks of the proxies; empty allows any.
     pub addresses: Vec<IpNet>,
-    /// The names in their own certificates; any if there is none.
+    /// Patterns over the names in the proxies' own certificates; empty allows any.
     pub names: Vec<Pattern>,
 }
 
-/// A header with a certificate in it.
+/// A header that carries a client certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardedHeader {
     /// `Client-Cert` (RFC 9440).
@@ -203,7 +203,7 @@ impl Compiler<'_> {
         hosts
     }
 
-    /// Names for `Host` as they are compared, in lower case.
+    /// Validates host names and converts them to lower case, as `Host` is compared.
     pub(super) fn host_names(&mut self, at: &str, raws: &[String]) -> BTreeSet<Box<str>> {
         let mut hosts: BTreeSet<Box<str>> = BTreeSet::new();
         for (n, host) in raws.iter().enumerate() {
@@ -253,7 +253,7 @@ impl Compiler<'_> {
                 && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
                 && !text.contains('#')
                 && !text.ends_with('/');
-            // One URL has one spelling: tokens are compared with it byte by byte.
+            // Tokens are compared with the URL byte by byte, so that only one spelling of it is valid.
             let port = match uri.scheme_str() {
                 Some("https") => 443,
                 _ => 80,
@@ -318,8 +318,8 @@ impl Compiler<'_> {
         Clients { required, authorities, domains, names }
     }
 
-    /// Reports names that no certificate on this listener can have: a trust domain vouches for its
-    /// SPIFFE IDs alone.
+    /// Reports names that no certificate on this listener can have, because trust domains only vouch for SPIFFE
+    /// IDs.
     fn vouchable(&mut self, at: &str, names: &[String], clients: &RawClients) {
         if clients.authorities.is_some() || clients.spiffe.is_empty() {
             return;

@@ -1,8 +1,8 @@
-//! The lockfile: what was approved, as a file that people review and Git keeps.
+//! Reads and writes the lockfile: the approved definitions, in a file that people review and keep in Git.
 //!
-//! YAML in a stable order, so that a change of one definition is a small change of the file. A
-//! definition stands in it as JSON, in canonical order, one member a line, with every character
-//! that is not shown escaped. What is read back must have the digest that stands beside it.
+//! It is YAML in a stable order, so that a change of one definition is a small change of the file. A definition is
+//! written as JSON in canonical order, one member per line, with every character outside ASCII escaped. When the
+//! file is read, each definition must match the digest beside it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,57 +25,57 @@ use super::pins::Approvers;
 use super::problem::{Problem, Problems};
 use super::yaml;
 
-/// Longest lockfile, in bytes.
+/// Maximum size of a lockfile, in bytes.
 const LONGEST: u64 = 64 * 1024 * 1024;
-/// Longest reason for an approval or an exception, in bytes.
+/// Maximum size of the reason for an approval or an exception, in bytes.
 pub const LONGEST_REASON: usize = 1024;
-/// Longest file of signatures, in bytes.
+/// Maximum size of a signature file, in bytes.
 const SIGNATURES: u64 = 64 * 1024;
-/// Longest key that is written without a mark, in bytes; the most that YAML has is 1024 characters.
+/// Maximum size of a key without an explicit key indicator (`?`), in bytes; YAML allows 1024 characters.
 const SHORT: usize = 900;
-/// What is said of a file that is no lockfile.
+/// The help for a file that is no lockfile.
 const WRITER: &str = "only `portcullis pin` writes this file";
-/// What a signature is of: this, and the bytes of the file.
+/// The prefix of the signed message, which the content of the file follows.
 const SIGNED: &[u8] = b"portcullis.lock/v1\n";
 
 /// Why a lockfile cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// There is none.
+    /// The file does not exist.
     #[error(
         "there is no lockfile `{0}`: run `portcullis pin` to propose one, then `portcullis pin approve`"
     )]
     Missing(Box<str>),
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("could not read `{0}`")]
     Read(Box<str>, #[source] io::Error),
-    /// It is longer than is read.
+    /// The file is larger than the limit.
     #[error("`{0}` is longer than {LONGEST} bytes")]
     Long(Box<str>),
-    /// It is not written as it should be.
+    /// The content is not a valid lockfile.
     #[error(
         "`{file}` cannot be used:\n{shown}run `git restore {file}`, or remove it and run `portcullis pin`"
     )]
     Shape {
-        /// Which file.
+        /// The name of the file.
         file: Box<str>,
-        /// What is wrong, with places.
+        /// The problems with their places, for people.
         shown: String,
-        /// The same for programs: a JSON array, as [`Problems::json`] has it.
+        /// The problems for programs: a JSON array, as [`Problems::json`] returns it.
         json: String,
     },
-    /// It is not signed by whom it has to be.
+    /// Too few approvers have signed the file.
     #[error(
         "`{file}` is signed by {found} of the {needed} approvers it takes ({why}): run `portcullis pin sign`"
     )]
     Unsigned {
-        /// Which file.
+        /// The name of the file.
         file: Box<str>,
-        /// How many good signatures there are.
+        /// The number of valid signatures.
         found: usize,
-        /// How many it takes.
+        /// The required number of signatures.
         needed: usize,
-        /// What is the matter with others.
+        /// The reason why other signatures do not count.
         why: &'static str,
     },
 }
@@ -127,10 +127,10 @@ struct RawException {
     reason: Box<str>,
 }
 
-/// Reads the lockfile, with its signatures if any are asked for.
+/// Reads the lockfile, and verifies its signatures if there are `approvers`.
 ///
 /// # Errors
-/// When it is not there, was altered, or is not signed by whom it has to be.
+/// If the file does not exist, is invalid, or lacks signatures.
 pub fn read(file: &Path, approvers: &Approvers) -> Result<(Lock, Vec<u8>), LockError> {
     let name = || Box::from(file.display().to_string());
     let text = bytes(file, LONGEST)?;
@@ -157,10 +157,10 @@ fn bytes(file: &Path, longest: u64) -> Result<Vec<u8>, LockError> {
     crate::base::file::read(file, longest).map_err(failed)
 }
 
-/// Whether a text reads back as what it was written from.
+/// Checks that `text`, which was written for `lock`, reads back as the same.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The difference, as a message.
 pub fn check(text: &str, lock: &Lock) -> Result<(), String> {
     let read = parse(text).map_err(|problems| {
         let first = problems.first().map(|problem| problem.message.clone());
@@ -176,7 +176,7 @@ pub fn check(text: &str, lock: &Lock) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the text of a lockfile.
+/// Parses the text of a lockfile.
 fn parse(text: &str) -> Result<Lock, Vec<Problem>> {
     let root = yaml::parse_large(text)?;
     let wrong = |at: &str, message: String, help: &str| {
@@ -187,7 +187,7 @@ fn parse(text: &str) -> Result<Lock, Vec<Problem>> {
         let message = "this is not a lockfile: it has no `version: 1`".to_owned();
         return Err(wrong("", message, WRITER));
     }
-    // Server by server, so that what is wrong has a place.
+    // Each server is deserialized separately, so that an error has a place.
     let servers = json.get("servers").and_then(serde_json::Value::as_object);
     for (name, server) in servers.into_iter().flatten() {
         let at = format!("/servers/{}", escaped(name));
@@ -235,7 +235,7 @@ fn parse(text: &str) -> Result<Lock, Vec<Problem>> {
     Ok(lock)
 }
 
-/// What a reader of JSON says, without the names of our own types.
+/// The message of a deserialization error, without the names of Rust types.
 fn unnamed(error: &serde_json::Error) -> String {
     let words = error.to_string();
     match words.split_once(", expected struct ") {
@@ -264,8 +264,8 @@ fn version(raw: RawVersion, subject: Subject, name: Option<&str>) -> Result<Vers
     Ok(Version { by, at, reason, exceptions, ..version })
 }
 
-/// What was accepted in one definition. What nobody may accept, and what this gateway does not know, is refused:
-/// a line that has no effect would be taken for one that has.
+/// Parses the exceptions of one definition. A finding that is unknown or that nobody may accept is refused: a line
+/// without effect would look like one that has an effect.
 fn exceptions(state: State, raw: Vec<RawException>) -> Result<Vec<Exception>, &'static str> {
     if state != State::Approved && !raw.is_empty() {
         return Err("it has exceptions and is not approved");
@@ -316,7 +316,7 @@ pub fn write(lock: &Lock) -> String {
                 writeln!(out, "    {member}:").unwrap_or_default();
             }
             for ((_, name), versions) in of_kind {
-                // YAML wants a longer key to be marked as one.
+                // YAML requires an explicit indicator for longer keys.
                 let key = scalar(name);
                 if key.len() > SHORT {
                     writeln!(out, "      ? {key}\n      :").unwrap_or_default();
@@ -359,7 +359,7 @@ fn entry(out: &mut String, indent: &str, version: &Version) {
     }
 }
 
-/// A definition as the lockfile shows it: JSON with one member a line, all of it in ASCII.
+/// Formats a definition as in the lockfile: JSON in ASCII, with one member per line.
 #[must_use]
 pub fn in_lines(value: Value<'_>) -> String {
     let mut out = String::new();
@@ -367,7 +367,7 @@ pub fn in_lines(value: Value<'_>) -> String {
     out
 }
 
-/// JSON with one member a line, members in canonical order, and nothing that is not ASCII.
+/// Appends JSON in ASCII with one member per line, in canonical order.
 fn pretty(out: &mut String, value: Value<'_>, depth: usize) {
     let indent = |out: &mut String, depth: usize| {
         out.push('\n');
@@ -410,7 +410,7 @@ fn pretty(out: &mut String, value: Value<'_>, depth: usize) {
     }
 }
 
-/// A string of YAML in double quotes: as in JSON, but for what lies beyond 16 bits.
+/// Quotes a YAML string: as in JSON, except for characters beyond 16 bits.
 fn scalar(text: &str) -> String {
     let mut out = String::from("\"");
     let mut units = [0; 4];
@@ -420,7 +420,7 @@ fn scalar(text: &str) -> String {
         } else {
             out.push_str(quoted(c.encode_utf8(&mut units)).trim_matches('"'));
         }
-        // A quotation mark is trimmed with the quotes around it.
+        // The trim above also removes a quotation mark that belongs to the text.
         if c == '"' {
             out.push('"');
         }
@@ -429,14 +429,14 @@ fn scalar(text: &str) -> String {
     out
 }
 
-/// A string of JSON in ASCII alone.
+/// Quotes a JSON string in ASCII.
 fn quoted(text: &str) -> String {
     let mut out = Vec::new();
     write_ascii(&mut out, text);
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Where the signatures of a lockfile are.
+/// The path of the signature file of a lockfile.
 #[must_use]
 pub fn signatures(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
@@ -444,20 +444,20 @@ pub fn signatures(file: &Path) -> PathBuf {
     name.into()
 }
 
-/// What is signed.
+/// The message that approvers sign for the lockfile `text`.
 #[must_use]
 pub fn message(text: &[u8]) -> Vec<u8> {
     [SIGNED, text].concat()
 }
 
-/// Whether the owner of `key` has signed `message`.
+/// Whether `signature` is a valid signature of `message` by `key`.
 #[must_use]
 pub fn is_signed(key: &[u8; 32], message: &[u8], signature: &[u8]) -> bool {
     UnparsedPublicKey::new(&ED25519, key).verify(message, signature).is_ok()
 }
 
-/// Whether enough of the approvers have signed `text`: one line each, the name and the signature
-/// in base64.
+/// Checks that enough approvers have signed `text`. The signature file has a line for each: the name, and the
+/// signature in base64.
 fn signed(file: &Path, text: &[u8], approvers: &Approvers) -> Result<(), LockError> {
     let lines = match bytes(&signatures(file), SIGNATURES) {
         Ok(lines) => String::from_utf8_lossy(&lines).into_owned(),

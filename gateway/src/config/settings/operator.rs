@@ -1,8 +1,8 @@
-//! What a verb needs that asks a running gateway: its operator's listener, the token for it, and the file of
-//! revocations.
+//! Reads what commands need to reach a running gateway: the operator's listener, its token, and the revocation
+//! file.
 //!
-//! An operator must be able to revoke something while the configuration on disk is being mended and the gateway runs
-//! on the one before it. So these three are also read from a configuration that is not valid.
+//! An operator must be able to revoke while the configuration on disk is invalid and the gateway still runs on the
+//! previous one. These three are therefore read from an invalid configuration as well.
 
 use std::path::{Path, PathBuf};
 
@@ -10,19 +10,19 @@ use serde_json::Value;
 
 use super::{SecretRef, Settings, variables, yaml};
 
-/// How a running gateway is asked.
+/// How a command reaches a running gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operator {
-    /// The address of its operator's listener.
+    /// The address of the operator's listener.
     pub address: Option<String>,
-    /// Where the token is that an operator shows.
+    /// Where the operator's token is stored.
     pub token: Option<SecretRef>,
-    /// The file of revocations.
+    /// The path of the revocation file.
     pub revocations: Option<PathBuf>,
 }
 
 impl Operator {
-    /// As a valid configuration has it.
+    /// From a valid configuration.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
         let ops = settings.ops.as_ref();
@@ -33,11 +33,11 @@ impl Operator {
         }
     }
 
-    /// As the configuration `text` of `file` has it, whatever else is wrong with it; `None` if it is not YAML.
+    /// From the configuration `text` of `file`, which may be invalid otherwise; `None` if it is not YAML.
     #[must_use]
     pub fn read(file: &Path, text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
         let mut root = yaml::parse(text).ok()?;
-        // A variable that is missing elsewhere does not matter here.
+        // Unset variables elsewhere in the file do not matter here.
         variables::substitute(&mut root, lookup, &mut variables::Unsubstituted::default());
         let json = root.json();
         let text = |at: &str| json.pointer(at).and_then(Value::as_str).map(str::to_owned);

@@ -1,4 +1,4 @@
-//! The words that callers are shown of tools in place of those of their servers.
+//! Compiles the `overrides` of a server: the titles and descriptions that callers see in place of the server's own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use super::compiler::Compiler;
 use super::raw::{RawArgumentOverride, RawToolOverride};
 use crate::config::overrides::{Overrides, ToolWords, Words};
 
-/// Longest text of an override, in bytes.
+/// Maximum size of a text, in bytes.
 const LONGEST: usize = 16 * 1024;
-/// Most tools of one server, and most arguments of one tool, that have overrides.
+/// Maximum number of overridden tools of one server, and of arguments of one tool.
 const MOST: usize = 1024;
 
 impl Compiler<'_> {
-    /// The overrides of one server.
+    /// Compiles the overrides of one server.
     pub(super) fn overrides(&mut self, at: &str, raws: Vec<RawToolOverride>) -> Overrides {
         self.few(at, raws.len());
         let (mut tools, mut warnings, mut seen) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
@@ -80,7 +80,7 @@ impl Compiler<'_> {
     }
 }
 
-/// What the detectors see in the words for one tool: they are inspected like the definition of a server.
+/// What the detectors find in the texts for one tool, which are inspected like the definition of a server.
 fn findings(tool: &str, words: &ToolWords) -> Vec<Box<str>> {
     let text = |words: &Words| {
         let all = [("title", &words.title), ("description", &words.description)];

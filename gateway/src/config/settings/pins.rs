@@ -1,4 +1,4 @@
-//! Which definitions were approved, and what is done about others.
+//! Compiles the `pins` section: how definitions are checked against the lockfile, and what happens to changed ones.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,75 +19,75 @@ use super::compiler::Compiler;
 pub use super::raw::Action;
 use super::raw::{RawDrift, RawPinKey, RawPins, RawVolatile};
 
-/// The lockfile, unless another is named.
+/// The default name of the lockfile.
 const FILE: &str = "portcullis.lock";
-/// Most volatile values of one definition: who names more has approved little.
+/// Maximum volatile values of one definition: more would leave little of it approved.
 const VOLATILE: usize = 16;
-/// How often lists are read in the background, unless something else is said.
+/// The default interval between background fetches of lists.
 const RECHECK: Duration = Duration::from_secs(300);
 
-/// How definitions are held to what was approved.
+/// How definitions are checked against the approved ones.
 #[derive(Clone, Debug)]
 pub struct Pinning {
-    /// Whether it acts.
+    /// Whether definitions that are not approved are withheld, only recorded, or allowed.
     pub mode: Mode,
-    /// The lockfile.
+    /// The path of the lockfile.
     pub file: PathBuf,
-    /// Whatever is said first is approved, until the gateway stops.
+    /// Whether the first definition that a server sends is approved, until the gateway stops.
     pub trust_on_first_use: bool,
-    /// How often lists are read in the background.
+    /// The interval between background fetches of lists.
     pub recheck: Duration,
-    /// Who may approve.
+    /// The approvers whose signatures the lockfile needs.
     pub approvers: Approvers,
-    /// Which resources may be used that nobody has approved one by one, by server.
+    /// By server, which resources may be read without an approval of their own.
     pub resources: Arc<BTreeMap<Box<str>, ResourcePins>>,
-    /// Values that may be another in every list.
+    /// Values that may differ in every list.
     pub volatile: Arc<Volatile>,
-    /// Whether a verb such as `pin approve` can be told of the configuration.
+    /// Whether commands such as `pin approve` can read this configuration.
     pub verbs: Verbs,
     drift: RawDrift,
 }
 
-/// Whether the verbs can read a configuration.
+/// Whether commands can read the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verbs {
-    /// It is in a file.
+    /// The configuration is a file.
     CanRead,
-    /// It is built in: what a verb would change of it is nowhere.
+    /// The configuration is built in, so that commands have nothing to change.
     CannotRead,
 }
 
-/// Who may approve, and how many of them it takes.
+/// The approvers, and how many of them must have signed the lockfile.
 #[derive(Clone, Debug, Default)]
 pub struct Approvers {
-    /// Names and Ed25519 public keys. Empty: the lockfile needs no signature.
+    /// Names and Ed25519 public keys. If empty, the lockfile needs no signature.
     pub keys: Vec<(Box<str>, [u8; 32])>,
-    /// How many of them must have signed.
+    /// The required number of signatures.
     pub needed: usize,
 }
 
 impl Pinning {
-    /// What `lock` approves under these settings. The mode is left to its caller.
+    /// The pins for the policy that `lock` gives under these settings. The caller sets the mode.
     #[must_use]
     pub fn approving(&self, lock: Arc<Lock>) -> Pins {
         let (resources, volatile) = (Arc::clone(&self.resources), Arc::clone(&self.volatile));
         Pins { lock, resources, volatile, ..Pins::default() }
     }
 
-    /// The same for these servers.
+    /// Adds the `resources` setting of each server.
     #[must_use]
     pub(super) fn of(self, servers: &[Server]) -> Self {
         let of = |server: &Server| (server.name.as_str().into(), server.resources);
         Self { resources: Arc::new(servers.iter().map(of).collect()), ..self }
     }
 
-    /// The same, approving everything.
+    /// A copy that approves everything.
     #[must_use]
     pub fn off(&self) -> Self {
         Self { mode: Mode::Off, ..self.clone() }
     }
 
-    /// What is done about a change of this class.
+    /// What happens to a change of this class.
     #[must_use]
     pub const fn action(&self, risk: Risk) -> Action {
         let drift = &self.drift;
@@ -105,13 +105,13 @@ impl Pinning {
         }
     }
 
-    /// What is done about a definition that nobody has proposed.
+    /// What happens to a definition that was never proposed.
     #[must_use]
     pub const fn on_new(&self) -> Action {
         self.drift.new
     }
 
-    /// What is done about a definition that comes back after it was another.
+    /// What happens to a definition that alternates between versions.
     #[must_use]
     pub const fn on_inconsistent(&self) -> Action {
         self.drift.inconsistent
@@ -161,7 +161,7 @@ impl Compiler<'_> {
                 let message = format!("{} members are named", members.len());
                 self.report(&format!("{at}/members"), &message, "name 1 to 16 of them");
             }
-            // Where a server has a problem of its own, its name may be missing here.
+            // A server with a problem of its own may be missing here.
             if !servers.is_empty() && !servers.iter().any(|known| known.name.as_str() == server) {
                 let help = "name one of `servers`";
                 self.report(&format!("{at}/server"), "there is no such server", help);
@@ -196,7 +196,7 @@ impl Compiler<'_> {
     }
 }
 
-/// What is wrong with a pointer to a volatile value.
+/// The problem with a pointer to a volatile value; `None` if it is valid.
 fn wrong_pointer(pointer: &str) -> Option<&'static str> {
     if !pointer.starts_with('/') {
         return Some("this is no JSON Pointer to a member");

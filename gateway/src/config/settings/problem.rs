@@ -1,4 +1,5 @@
-//! What is wrong with a configuration, where, and what to do about it.
+//! Problems of a configuration: what is wrong, where it is, and how to fix it; and their output for people and
+//! programs. Secrets in the file must never appear in either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,44 +10,44 @@ use serde::Serialize;
 
 use crate::base::masking;
 
-/// Most problems that are shown to a person: who mends these reads the file again.
+/// Maximum number of problems that are printed for a person, who checks the file again after fixing them.
 const SHOWN: usize = 100;
 
-/// One thing wrong with a configuration file.
+/// A problem of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// Bytes of the file.
+    /// The place, in bytes of the file.
     span: Range<usize>,
     pub(super) message: String,
     help: String,
-    /// Bytes of the file that are not shown: a secret may stand there.
+    /// Parts of the file, in bytes, that may contain a secret and are masked.
     hidden: Vec<Range<usize>>,
     about: About,
 }
 
-/// What a problem is about, as far as others can follow from it.
+/// What a problem is about, as far as other problems can follow from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum About {
-    /// A value, or several.
+    /// One or several values.
     Value,
-    /// A key that there is not.
+    /// A key that the schema does not have.
     UnknownKey {
-        /// Bytes of the file: the mapping that it stands in.
+        /// The mapping that contains the key, in bytes of the file.
         mapping: Range<usize>,
         /// The JSON Pointer of the key that was probably meant.
         meant: Option<String>,
     },
-    /// A key that is missing, with its JSON Pointer.
+    /// A missing key, by JSON Pointer.
     MissingKey(String),
     /// A variable that is not set.
     UnsetVariable,
 }
 
-/// Every problem of one file, ready to be shown. Secrets that were written into the file are in none of them.
+/// All problems of one file, ready for output. Secrets in the file are masked.
 #[derive(Clone, Debug)]
 pub struct Problems {
     file: String,
-    /// The file with `*` in the place of what is not shown, so that places are those of the file.
+    /// The text of the file with `*` in place of each masked byte, so that positions stay the same.
     text: String,
     found: Vec<Problem>,
 }
@@ -54,9 +55,9 @@ pub struct Problems {
 #[derive(Serialize)]
 struct Entry<'a> {
     file: &'a str,
-    /// 1-based.
+    /// The line, from 1.
     line: usize,
-    /// 1-based, in characters.
+    /// The column in characters, from 1.
     column: usize,
     message: &'a str,
     help: &'a str,
@@ -72,31 +73,31 @@ impl Problem {
         Self { span, message, help, hidden: Vec::new(), about: About::Value }
     }
 
-    /// The same, about a key that there is not in this `mapping`, where that with the JSON Pointer `meant` was probably
+    /// Marks the problem as an unknown key in this `mapping`; the key at the JSON Pointer `meant` was probably
     /// meant.
     pub(super) fn of_unknown_key(mut self, mapping: Range<usize>, meant: Option<String>) -> Self {
         self.about = About::UnknownKey { mapping, meant };
         self
     }
 
-    /// The same, about a key that is missing, with its JSON Pointer.
+    /// Marks the problem as a missing key, by JSON Pointer.
     pub(super) fn of_missing_key(mut self, pointer: String) -> Self {
         self.about = About::MissingKey(pointer);
         self
     }
 
-    /// The same, about a variable that is not set.
+    /// Marks the problem as a variable that is not set.
     pub(super) fn of_unset_variable(mut self) -> Self {
         self.about = About::UnsetVariable;
         self
     }
 
-    /// Whether an unknown key was probably to be the one with this JSON Pointer.
+    /// Whether the problem is an unknown key that was probably meant as this one.
     pub(super) fn is_meant_as(&self, pointer: &str) -> bool {
         matches!(&self.about, About::UnknownKey { meant: Some(meant), .. } if meant == pointer)
     }
 
-    /// The JSON Pointer of the key that is missing, if that is what it says.
+    /// The JSON Pointer of the missing key, if the problem is one.
     pub(super) fn missing_key(&self) -> Option<&str> {
         match &self.about {
             About::MissingKey(pointer) => Some(pointer),
@@ -104,19 +105,19 @@ impl Problem {
         }
     }
 
-    /// Whether it says that the key with this JSON Pointer, or one around it, is missing.
+    /// Whether the key at this JSON Pointer, or a key above it, is reported as missing.
     pub(super) fn is_of_missing(&self, pointer: &str) -> bool {
         let rest = self.missing_key().and_then(|missing| pointer.strip_prefix(missing));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// Whether it stands in these bytes of the file.
+    /// Whether the problem begins within these bytes of the file.
     pub(super) const fn is_within(&self, bytes: &Range<usize>) -> bool {
         bytes.start <= self.span.start && self.span.start < bytes.end
     }
 
-    /// Whether this is said of a whole mapping that `cause` is an unknown key of: what that key should have said is what is
-    /// missed here. A key that has to be there follows only where the unknown one was probably meant for it.
+    /// Whether the problem follows from `cause`: it is about the mapping that `cause` is an unknown key of, and
+    /// that key may hold what is missed. A missing key follows only if the unknown key was probably meant for it.
     pub(super) fn follows(&self, cause: &Self) -> bool {
         let About::UnknownKey { mapping, .. } = &cause.about else { return false };
         match &self.about {
@@ -130,7 +131,7 @@ impl Problem {
         matches!(self.about, About::UnknownKey { .. })
     }
 
-    /// The same, without showing what stands in these bytes of the file.
+    /// Masks these bytes of the file in the output.
     pub(super) fn hiding(mut self, secrets: impl IntoIterator<Item = Range<usize>>) -> Self {
         self.hidden.extend(secrets);
         self
@@ -139,7 +140,7 @@ impl Problem {
 
 impl Problems {
     pub(super) fn new(file: &str, text: &str, mut found: Vec<Problem>) -> Self {
-        // What is said first of a place is the cause; what is said later of it follows.
+        // The first problem of a place is the cause, later ones follow from it.
         let (mut places, mut missing) = (BTreeSet::new(), BTreeSet::new());
         found.retain(|problem| {
             let new = places.insert((problem.span.start, problem.span.end));
@@ -147,7 +148,7 @@ impl Problems {
             let other = problem.missing_key().is_some_and(|key| missing.insert(key.to_owned()));
             problem.span.is_empty() || new || other
         });
-        // Of what is said of one mapping, an unknown key comes first: it may be why another is missed.
+        // Within one mapping an unknown key comes first: it may be the reason why another is missing.
         let unknown = |problem: &Problem| match &problem.about {
             About::UnknownKey { mapping, .. } => Some((mapping.start, problem.span.start)),
             About::Value | About::MissingKey(_) | About::UnsetVariable => None,
@@ -169,19 +170,19 @@ impl Problems {
         Self { file: file.to_owned(), text: masked(text, hidden), found }
     }
 
-    /// How many there are.
+    /// The number of problems.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.found.len()
     }
 
-    /// Whether the file lacks nothing but variables that are not set.
+    /// Whether all problems are variables that are not set.
     #[must_use]
     pub fn are_unset_variables(&self) -> bool {
         self.found.iter().all(|problem| problem.about == About::UnsetVariable)
     }
 
-    /// Each in words, the message and what to do: `FILE:LINE:COLUMN: MESSAGE`, and the help.
+    /// The message, as `FILE:LINE:COLUMN: MESSAGE`, and the help of each problem, up to `SHOWN` of them.
     #[must_use]
     pub fn each(&self) -> Vec<(String, String)> {
         let told = |problem: &Problem| {
@@ -192,8 +193,8 @@ impl Problems {
         self.found.iter().take(SHOWN).map(told).collect()
     }
 
-    /// One of them, in words: `FILE:LINE:COLUMN: MESSAGE; HELP`, and how many more there are. It is the first unknown key,
-    /// from which others may follow, or else the first of all.
+    /// One problem as `FILE:LINE:COLUMN: MESSAGE; HELP`, and the number of others. It is the first unknown key,
+    /// from which others may follow, or else the first problem; empty if there are none.
     #[must_use]
     pub fn first(&self) -> String {
         let unknown = self.found.iter().find(|problem| problem.is_unknown_key());
@@ -208,7 +209,7 @@ impl Problems {
         said
     }
 
-    /// For a person: a snippet of the file for each, and what to do.
+    /// The problems for a person: the line of each with a marker, the message and the help.
     #[must_use]
     pub fn human(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
@@ -229,7 +230,7 @@ impl Problems {
                 .element(Level::HELP.message(&problem.help))];
             let rendered = renderer.render(&report);
             let place = format!("{}:{line}:{column}", self.file);
-            // The place stands in the snippet's first line, except where there is no line to show.
+            // The renderer prints the place above the snippet, except if there is no line to show.
             if rendered.contains(&place) {
                 writeln!(out, "{rendered}\n").unwrap_or_default();
             } else {
@@ -242,7 +243,7 @@ impl Problems {
         out
     }
 
-    /// For a program: a JSON array.
+    /// The problems for a program: a JSON array.
     #[must_use]
     pub fn json(&self) -> String {
         let starts = self.text.match_indices('\n').map(|(end, _)| end + 1);
@@ -266,7 +267,7 @@ impl Problems {
     }
 }
 
-/// The bytes of the line that has this byte in it, without the line end.
+/// The line that contains the byte, without its line end.
 fn line_at(text: &str, byte: usize) -> Option<Range<usize>> {
     let byte = byte.min(text.len());
     let start = text.get(..byte)?.rfind('\n').map_or(0, |end| end + 1);
@@ -274,8 +275,7 @@ fn line_at(text: &str, byte: usize) -> Option<Range<usize>> {
     Some(start..end)
 }
 
-/// What of a line is not shown because it has the form of a secret: from the first byte of what would be replaced to
-/// the last.
+/// The part of a line that looks like a secret: from the first byte that masking would replace to the last.
 fn secret_in(text: &str, line: &Range<usize>) -> Option<Range<usize>> {
     let whole = text.get(line.clone())?;
     let without = masking::secrets(whole);
@@ -292,7 +292,7 @@ fn secret_in(text: &str, line: &Range<usize>) -> Option<Range<usize>> {
     Some(line.start + before..line.end - after)
 }
 
-/// The text with `*` in the place of each byte of these ranges but line ends: everything stays where it was.
+/// Replaces each byte in these ranges by `*`, except line ends, so that positions stay the same.
 fn masked(text: &str, mut hidden: Vec<Range<usize>>) -> String {
     hidden.sort_by_key(|range| range.start);
     let (mut out, mut done) = (String::with_capacity(text.len()), 0);

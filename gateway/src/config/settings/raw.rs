@@ -1,6 +1,9 @@
-//! The configuration as written. Nothing here is trusted yet.
+//! The configuration as written, read by serde and handed to `compile`. Nothing here is validated beyond the JSON
+//! Schema.
 //!
-//! The comments on these types are the descriptions in the JSON Schema, which editors show.
+//! The comments on these types become the descriptions in the JSON Schema, which editors show. Two modules also
+//! parse them: `shown` takes the value behind the first capitalized "Default", and `bounds` takes the unit of a key
+//! from the first example in backticks.
 
 mod audit;
 mod guardrail;
@@ -49,61 +52,62 @@ pub(super) use telemetry::{Clients as Restart, RawOtlp, RawTelemetry};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawSettings {
-    /// The version of this format.
+    /// The version of the configuration format.
     #[expect(dead_code, reason = "the schema checks it; there is one version")]
     pub(super) api_version: ApiVersion,
-    /// Where clients connect.
+    /// The sockets that MCP clients connect to.
     pub(super) listeners: Vec<RawListener>,
-    /// Health and metrics, for the operator. Without it there is no such listener.
+    /// The operator's listener, with health checks, metrics and the admin API. Without it there is no such
+    /// listener.
     pub(super) ops: Option<RawOps>,
-    /// How callers are known.
+    /// How callers are authenticated.
     #[serde(default)]
     pub(super) identity: RawIdentity,
-    /// The MCP servers behind the gateway.
+    /// The MCP servers behind the gateway (upstream servers).
     pub(super) servers: Vec<RawServer>,
-    /// Which path leads to which servers.
+    /// The paths that clients call, and the servers behind each.
     pub(super) routes: Vec<RawRoute>,
-    /// Who may call what. Without it nobody may call anything.
+    /// The access rules and content controls. Without it every call is denied.
     #[serde(default)]
     pub(super) policy: RawPolicy,
-    /// Traces and metrics.
+    /// The export of traces and metrics over OTLP.
     #[serde(default)]
     pub(super) telemetry: RawTelemetry,
-    /// What we know about tools ourselves.
+    /// The operator's own facts about tools.
     #[serde(default)]
     pub(super) registry: RawRegistry,
-    /// Which definitions were approved.
+    /// How tool, prompt and resource definitions are checked against the approved ones.
     #[serde(default)]
     pub(super) pins: RawPins,
-    /// What is no longer to be used.
+    /// Callers, clients, servers, tools and tokens that are denied at once.
     #[serde(default)]
     pub(super) revocations: RawRevocations,
     /// Where every exchange is recorded.
     pub(super) audit: RawAudit,
-    /// How the process logs to standard error.
+    /// The process log, which goes to standard error.
     #[serde(default)]
     pub(super) log: RawLog,
-    /// Sessions of clients that speak a revision before 2026-07-28.
+    /// Sessions of clients that use a protocol revision before 2026-07-28.
     #[serde(default)]
     pub(super) sessions: RawSessions,
-    /// The gateway attacks itself, and says whether everything holds. Without it, it does not.
+    /// The self-test: the gateway attacks itself and reports which controls hold. Without it no self-test runs.
     pub(super) selftest: Option<RawSelftest>,
-    /// Bounds on everything.
+    /// Limits on sizes, counts and times.
     #[serde(default)]
     pub(super) limits: RawLimits,
 }
 
-/// How the gateway attacks itself: at the start, after each change of the configuration, and when an
-/// operator asks.
+/// When the gateway attacks itself to test its controls: at startup, after each change of the configuration, and
+/// when an operator asks for it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawSelftest {
-    /// Not ready (`/readyz`) before everything holds. Default `true`.
+    /// Whether `/readyz` reports not ready until every control has passed. Default `true`.
     pub(super) ready: bool,
-    /// Controls that need not hold, because they are configured so; or single attacks, as the report names
-    /// them: `results/contacts`.
+    /// Controls that may fail because the configuration turns them off, or single attacks as the report names them,
+    /// such as `results/contacts`.
     pub(super) except: Vec<String>,
-    /// After how long it is repeated, such as `1h`. Without it, it is not.
+    /// The interval between repetitions, such as `1h`. Without it the self-test is not repeated on a timer.
     pub(super) every: Option<String>,
 }
 
@@ -113,286 +117,289 @@ impl Default for RawSelftest {
     }
 }
 
-/// A version of the format.
+/// A version of the configuration format.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) enum ApiVersion {
-    /// The first.
+    /// The first version of the format.
     #[serde(rename = "portcullis.dev/v1")]
     V1,
 }
 
-/// The operator's listener.
+/// The listener for operators: health checks, metrics and the admin API.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawOps {
-    /// Address and port; port 0 takes a free one.
+    /// The address and port; port 0 takes a free port.
     pub(super) address: String,
-    /// Names that it is called by in `Host`, such as `gateway` where Prometheus is told a name. It answers to
-    /// `localhost` and to addresses anyway.
+    /// Host names that are accepted in `Host`, such as `gateway` if Prometheus uses that name. `localhost` and IP
+    /// addresses are always accepted.
     #[serde(default)]
     pub(super) hosts: Vec<String>,
-    /// The token with which an operator may revoke. Without it nothing can be changed there.
+    /// The bearer token of operators who revoke through the admin API. Without it nothing can be changed through
+    /// that API.
     pub(super) token: Option<RawSecret>,
 }
 
-/// What is no longer to be used, whatever the rules say.
+/// What is denied at once, no matter what the rules allow.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawRevocations {
-    /// A YAML file with the lists `principals`, `clients`, `servers`, `tools` (`SERVER/NAME`) and
-    /// `tokens` (by `jti`), or `everything: true`. Read again when it changes, and on SIGHUP. From the
-    /// folder of this file. `FILE.lock` beside it is locked by those who change it.
+    /// A YAML file with the lists `principals`, `clients`, `servers`, `tools` (`SERVER/NAME`) and `tokens` (by
+    /// `jti`), or `everything: true`. Relative paths start at the directory of this file. The gateway reads it
+    /// again when it changes and on SIGHUP. Processes that change it lock `FILE.lock` beside it.
     pub(super) file: Option<String>,
 }
 
-/// An MCP server: by `url` or by `command`.
+/// An MCP server, reached by `url` or started by `command`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawServer {
-    /// Its name in rules, logs and metrics, and before its tools where a route has several servers.
+    /// The name of the server in rules, logs and metrics, and in front of its tool names where a route has several
+    /// servers.
     pub(super) name: String,
-    /// The endpoint of a server that speaks Streamable HTTP.
+    /// The MCP endpoint of a server that speaks Streamable HTTP.
     pub(super) url: Option<String>,
-    /// Speak to another machine over plain `http`, although everybody on the way reads and changes what is
-    /// said: only where something else protects the connection, such as a service mesh.
+    /// Allow plain `http` to another machine, where everyone on the network path can read and change the messages.
+    /// Use it only where something else protects the connection, such as a service mesh.
     #[serde(default)]
     pub(super) insecure: bool,
-    /// The program of a server that speaks over stdio: a name that is looked up in `PATH`, or a path, from
-    /// `workingDirectory` or else from the folder of this file. It is started with these arguments, and
-    /// with no environment but `PATH`, `HOME`, `LANG`, `TMPDIR` and what `env` gives it.
+    /// The program of a server that speaks stdio: a name that is looked up in `PATH`, or a path, relative to
+    /// `workingDirectory` or else to the directory of this file. Its environment has only `PATH`, `HOME`, `LANG`,
+    /// `TMPDIR` and the variables in `env`.
     pub(super) command: Option<String>,
-    /// The arguments of the program.
+    /// The command-line arguments of the program.
     #[serde(default)]
     pub(super) args: Vec<String>,
-    /// The environment of the program.
+    /// The environment variables of the program.
     #[serde(default)]
     pub(super) env: Vec<RawVariable>,
-    /// Where the program is started, from the folder of this file; the gateway's own directory if not given.
+    /// The working directory of the program, relative to the directory of this file; the gateway's own if not
+    /// given.
     pub(super) working_directory: Option<String>,
-    /// What the program may do. Without it, `{mode: preferred, files: any, network: any}`: whatever the user
-    /// may, but the gateway's own files, other processes, and what changes the machine.
+    /// What the program may access. Without it, `{mode: preferred, files: any, network: any}`: everything that its
+    /// user may, except the gateway's own files, other processes, and changes to the system.
     pub(super) sandbox: Option<RawSandbox>,
-    /// Which era of the protocol the server speaks.
+    /// The protocol era that the server speaks.
     #[serde(default)]
     pub(super) protocol: RawProtocol,
-    /// How the server at `url` is spoken to.
+    /// The HTTP transport of the server at `url`.
     #[serde(default)]
     pub(super) transport: RawTransport,
-    /// Whether sessions share the process of a `command`, or the stream of an `httpSse` server. If not given
-    /// they share one, and a `command` that speaks both eras (`protocol: auto`) is started once more for each
-    /// legacy session whose client can be asked what `serverRequests` allows.
+    /// Whether sessions share the process of a `command`, or the stream of an `httpSse` server. If not given they
+    /// share one, but a `command` that speaks both eras (`protocol: auto`) is started again for each legacy session
+    /// whose client supports a request that `serverRequests` allows.
     pub(super) sharing: Option<RawSharing>,
-    /// Where connections to `url` may go: `public`, `private` (RFC 1918, RFC 4193, RFC 6598),
-    /// `loopback`, or prefixes such as `10.1.0.0/16`. A name that stands for any other address is not
-    /// connected to. If not given: the address in the URL, `loopback` for `localhost`, and
-    /// `public` and `private` for other names. Link-local, multicast and metadata addresses never.
+    /// The networks that connections to `url` may go to: `public`, `private` (RFC 1918, RFC 4193, RFC 6598),
+    /// `loopback`, or prefixes such as `10.1.0.0/16`. The gateway does not connect to a name that resolves to any
+    /// other address. If not given: the address in the URL, `loopback` for `localhost`, and `public` and `private`
+    /// for other names. Link-local, multicast and metadata addresses are never allowed.
     pub(super) egress: Option<Vec<String>>,
-    /// Who the server at an `https` URL has to be, and what it is shown.
+    /// How the server at an `https` URL is verified, and the client certificate that it gets.
     pub(super) tls: Option<RawServerTls>,
-    /// What the server at `url` is shown so that it lets us in. Nothing if not given: no credential
-    /// of a caller is ever passed on.
+    /// How the gateway authenticates to the server at `url`. If not given, without a credential: a caller's
+    /// credential is never forwarded.
     pub(super) credential: Option<RawCredential>,
-    /// Headers of every request to `url`, besides those of the protocol. No header of a client is
-    /// ever passed on.
+    /// Additional headers of every request to `url`, besides those of the protocol. Headers of clients are never
+    /// forwarded.
     #[serde(default)]
     pub(super) headers: Vec<RawVariable>,
-    /// The server is left alone while it keeps failing. Without it, every request is tried. Whoever can
-    /// make the server fail with what they ask of it can then keep others from it.
+    /// When calls to the server are rejected because it keeps failing. Without it every request is tried. A caller
+    /// that can make the server fail by its requests can then also block it for other callers.
     pub(super) circuit_breaker: Option<RawCircuitBreaker>,
-    /// What the server may ask of clients: of their users, their models and for their folders. Nothing
-    /// if not given: its requests are refused.
+    /// Which requests the server may send to clients: elicitation, sampling and roots. If not given, all of them
+    /// are refused.
     #[serde(default)]
     pub(super) server_requests: RawServerRequests,
-    /// Which resources may be used that nobody has approved one by one, because the server makes them at run
-    /// time: none (`pinned`), those of approved templates and of links in results (`byTemplate`), or all
-    /// (`dynamic`). Default `byTemplate`.
+    /// Which resources may be read without an approval of their own, because the server creates them at run time:
+    /// none (`pinned`), those of approved templates and of links in results (`byTemplate`), or all (`dynamic`).
+    /// Default `byTemplate`.
     #[serde(default)]
     pub(super) resources: ResourcePins,
-    /// What callers are shown of some tools in place of the words of the server. What is approved stays the
+    /// Titles and descriptions that callers see in place of the server's own. Approval still applies to the
     /// server's own definition.
     #[serde(default)]
     pub(super) overrides: Vec<RawToolOverride>,
 }
 
-/// What callers are shown of one tool in place of the words of its server.
+/// The title and descriptions that callers see for one tool, in place of the server's own.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawToolOverride {
-    /// The tool, by the name that the server gives it.
+    /// The tool, by the server's own name for it.
     pub(super) tool: String,
-    /// Its title.
+    /// The title of the tool; the server's own if not given.
     pub(super) title: Option<String>,
-    /// Its description.
+    /// The description of the tool; the server's own if not given.
     pub(super) description: Option<String>,
-    /// The same of its arguments.
+    /// The same for its arguments.
     #[serde(default)]
     pub(super) arguments: Vec<RawArgumentOverride>,
 }
 
-/// What callers are shown of one argument in place of the words of its server.
+/// The title and description that callers see for one argument, in place of the server's own.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawArgumentOverride {
-    /// Which argument: a JSON Pointer into the arguments, such as `/path` or `/options/depth`. What is in
-    /// the items of a list is named without a number: `/edits/oldText`.
+    /// The argument, as a JSON Pointer into the arguments, such as `/path` or `/options/depth`. For items of a list
+    /// leave the index out: `/edits/oldText`.
     pub(super) argument: String,
-    /// Its title.
+    /// The title of the argument; the server's own if not given.
     pub(super) title: Option<String>,
-    /// Its description.
+    /// The description of the argument; the server's own if not given.
     pub(super) description: Option<String>,
 }
 
-/// What a server may ask of clients. What is left out is refused.
+/// Which requests a server may send to clients. What is left out is refused.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawServerRequests {
-    /// Forms for the user (`elicitation/create` in `form` mode). `{}` allows forms that ask for no
-    /// secrets.
+    /// Forms for the user (`elicitation/create` in `form` mode). `{}` allows forms that ask for no secrets.
     pub(super) forms: Option<RawForms>,
-    /// Pages for the user to open (`elicitation/create` in `url` mode).
+    /// Web pages for the user to open (`elicitation/create` in `url` mode).
     pub(super) urls: Option<RawUrls>,
-    /// Messages for the client's model (`sampling/createMessage`).
+    /// Requests to the client's model (`sampling/createMessage`).
     pub(super) sampling: Option<RawSampling>,
-    /// The client's folders (`roots/list`). `{}` allows it.
+    /// Requests for the client's roots (`roots/list`). `{}` allows them.
     pub(super) roots: Option<RawRoots>,
 }
 
-/// Forms for the user.
+/// Elicitation forms for the user.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawForms {
-    /// What is done about a form with a field for a password, a token, a card number or another secret,
-    /// by what its fields are called. Default `refuse`: the protocol forbids such forms.
+    /// What happens to a form with a field that, by its name, asks for a password, a token, a card number or
+    /// another secret. Default `refuse`: the protocol forbids such forms.
     pub(super) secrets: RawFormSecrets,
-    /// What is done about a form that asks for a standing grant: one for everything, or for all later calls
-    /// (`always allow`, `do not ask again`, scopes such as `Mail.Read.All`). Default `refuse`.
+    /// What happens to a form that asks for a standing grant, which covers everything or all later calls (`always
+    /// allow`, `do not ask again`, scopes such as `Mail.Read.All`). Default `refuse`.
     pub(super) standing_grants: RawStandingGrants,
 }
 
-/// What is done about a question that asks for a standing grant.
+/// What happens to an elicitation request that asks for a standing grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RawStandingGrants {
-    /// It is not asked.
+    /// The request is refused.
     #[default]
     Refuse,
-    /// It is asked.
+    /// The request is passed on.
     Allow,
 }
 
-/// What is done about a form that asks for a secret.
+/// What happens to a form that asks for a secret.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RawFormSecrets {
-    /// It is not asked.
+    /// The form is refused.
     #[default]
     Refuse,
-    /// It is asked.
+    /// The form is passed on.
     Allow,
 }
 
-/// Pages for the user to open.
+/// Web pages for the user to open.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawUrls {
-    /// Their hosts, such as `login.example.com` or `*.example.com`, with `:PORT` where it is not 443.
-    /// Pages of other hosts, and those not over `https`, are refused. An address or a name inside a
-    /// network has to be written as it is.
+    /// The allowed hosts, such as `login.example.com` or `*.example.com`, with `:PORT` if it is not 443. Pages of
+    /// other hosts and pages without `https` are refused. IP addresses and names inside a network must be given
+    /// exactly; patterns do not match them.
     pub(super) hosts: Vec<String>,
-    /// What is done about a page that asks for a standing grant: a URL with a scope such as `Files.Read.All`,
+    /// What happens to a page that asks for a standing grant: a URL with a scope such as `Files.Read.All`,
     /// `offline_access` or `.default`, or a message as in `forms`. Default `refuse`.
     #[serde(default)]
     pub(super) standing_grants: RawStandingGrants,
 }
 
-/// Messages for the client's model.
+/// Requests to the client's model.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawSampling {
-    /// Most tokens of the model's answer (`maxTokens`). Default 4096.
+    /// Maximum tokens that a request may ask the model for (`maxTokens`). Default 4096.
     #[schemars(range(min = 1))]
     pub(super) max_tokens: Option<u32>,
-    /// Most messages in one request. Default 32.
+    /// Maximum messages in one request. Default 32.
     #[schemars(range(min = 1))]
     pub(super) messages: Option<usize>,
-    /// Most bytes of one request, such as `64KiB`, the default.
+    /// Maximum size of one request, such as `64KiB`, the default.
     pub(super) size: Option<String>,
-    /// What is done about a request for more tokens, or with an `includeContext` other than `none`.
-    /// Default `refuse`.
+    /// What happens to a request for more tokens, or with an `includeContext` other than `none`. Default `refuse`.
     pub(super) over: RawSamplingOver,
 }
 
-/// What is done about a request for more than there may be.
+/// What happens to a sampling request that exceeds a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RawSamplingOver {
-    /// It is refused.
+    /// The request is refused.
     #[default]
     Refuse,
-    /// It is passed on with the limit, and without the context.
+    /// The request is passed on with `maxTokens` reduced to the limit, and without the context.
     Cut,
 }
 
-/// The client's folders.
+/// Requests for the client's roots.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawRoots {}
 
-/// When a server that keeps failing is left alone: what is asked of it is refused at once, but for one
-/// request after each pause. Connections that fail or break, programs that end, time that runs out and
-/// HTTP statuses from 500 are failures; what an answer says is none.
+/// When requests to a failing server are rejected at once. While the circuit is open, one request is let through
+/// after each pause. Failed and broken connections, programs that exit, timeouts and HTTP statuses from 500 count
+/// as failures; the content of an answer does not.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawCircuitBreaker {
-    /// After so many failures without an answer in between. Default 5.
+    /// Number of consecutive failures that opens the circuit. Default 5.
     #[schemars(range(min = 1))]
     pub(super) failures: Option<u32>,
-    /// The pause, such as `10s`. Default `30s`.
+    /// The pause before the next request is let through, such as `10s`. Default `30s`.
     pub(super) open_for: Option<String>,
 }
 
-/// How a server at a URL is spoken to.
+/// The HTTP transport of a server at a URL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RawTransport {
     /// Streamable HTTP, of 2025-03-26 and later.
     #[default]
     StreamableHttp,
-    /// The HTTP+SSE transport of 2024-11-05, long deprecated.
+    /// HTTP+SSE of 2024-11-05, which is deprecated.
     HttpSse,
 }
 
-/// Whether sessions share a process.
+/// Whether sessions share a process or a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RawSharing {
-    /// One for all. A legacy server cannot ask its clients anything then, because nobody could say
-    /// whom it means.
+    /// One for all sessions. A legacy server cannot send requests to clients then, because the gateway could not
+    /// tell which client a request is for.
     Shared,
-    /// One for each session, or each caller that has none.
+    /// One for each session, and one for each caller without a session.
     PerSession,
 }
 
-/// A variable in the environment of a program, or a header: exactly one of `value`, `fromEnv`, `fromFile` and
+/// An environment variable of a program, or an HTTP header: exactly one of `value`, `fromEnv`, `fromFile` and
 /// `fromCommand`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawVariable {
-    /// Its name.
+    /// The name of the variable or header.
     pub(super) name: String,
-    /// Its value, when it is no secret.
+    /// The value, if it is not a secret.
     pub(super) value: Option<String>,
-    /// The variable of the gateway's environment that holds it.
+    /// The environment variable of the gateway that holds the value.
     pub(super) from_env: Option<String>,
-    /// The file that holds it.
+    /// The file that holds the value.
     pub(super) from_file: Option<String>,
-    /// A program that says it on its standard output: its absolute path and its arguments. No shell reads them.
+    /// A program that prints the value on its standard output: its absolute path and its arguments. No shell is
+    /// involved.
     pub(super) from_command: Option<Vec<String>>,
-    /// After how long the program is run again. If not given, `5m`; at most `24h`.
+    /// How long the output is used before the program runs again. If not given, `5m`; at most `24h`.
     pub(super) cache_time: Option<String>,
-    /// How long the program may take. If not given, `10s`; at most `1m`.
+    /// How long the program may run. If not given, `10s`; at most `1m`.
     pub(super) timeout: Option<String>,
-    /// How long after `cacheTime` its last answer is used when the program fails. If not given, `1h`; at most `24h`.
+    /// How long after `cacheTime` the last output is still used if the program fails. If not given, `1h`; at most
+    /// `24h`.
     pub(super) max_stale: Option<String>,
 }
 
@@ -400,30 +407,32 @@ pub(super) struct RawVariable {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawSecret {
-    /// The environment variable that holds it.
+    /// The environment variable that holds the secret.
     pub(super) from_env: Option<String>,
-    /// The file that holds it.
+    /// The file that holds the secret.
     pub(super) from_file: Option<String>,
-    /// A program that says it on its standard output: its absolute path and its arguments. No shell reads them.
+    /// A program that prints the secret on its standard output: its absolute path and its arguments. No shell is
+    /// involved.
     pub(super) from_command: Option<Vec<String>>,
-    /// After how long the program is run again. If not given, `5m`; at most `24h`.
+    /// How long the output is used before the program runs again. If not given, `5m`; at most `24h`.
     pub(super) cache_time: Option<String>,
-    /// How long the program may take. If not given, `10s`; at most `1m`.
+    /// How long the program may run. If not given, `10s`; at most `1m`.
     pub(super) timeout: Option<String>,
-    /// How long after `cacheTime` its last answer is used when the program fails. If not given, `1h`; at most `24h`.
+    /// How long after `cacheTime` the last output is still used if the program fails. If not given, `1h`; at most
+    /// `24h`.
     pub(super) max_stale: Option<String>,
 }
 
-/// An era of the protocol.
+/// An era of the MCP protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RawProtocol {
-    /// Found out by asking the server.
+    /// The gateway probes which eras the server speaks.
     #[default]
     Auto,
-    /// 2026-07-28.
+    /// Revision 2026-07-28 and later.
     Modern,
-    /// 2025-11-25 and earlier: with `initialize`.
+    /// 2025-11-25 and earlier, which begin with `initialize`.
     Legacy,
 }
 
@@ -431,301 +440,303 @@ pub(super) enum RawProtocol {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawRoute {
-    /// The path, compared byte for byte.
+    /// The path, which is compared byte for byte.
     pub(super) path: String,
-    /// The servers. The first keeps the names of its tools; a tool of each other is called `SERVER__TOOL`,
+    /// The servers. The first keeps the names of its tools; a tool of every other server is called `SERVER__TOOL`,
     /// unless `prefix` says otherwise.
     pub(super) servers: Vec<String>,
-    /// When tools and prompts carry the name of their server.
+    /// When tool and prompt names get the name of their server as a prefix.
     #[serde(default)]
     pub(super) prefix: RawPrefix,
-    /// Serve clients of the old HTTP+SSE transport as well: at the path followed by `/sse`.
+    /// Also serve clients of the deprecated HTTP+SSE transport, at the path followed by `/sse`.
     #[serde(default)]
     pub(super) http_sse: bool,
-    /// What access tokens have to be like here.
+    /// The requirements on access tokens.
     #[serde(default)]
     pub(super) oauth: RawRouteOauth,
-    /// Who is asked about arguments and results here, in this order.
+    /// The guardrails that arguments and results are sent to, in this order.
     #[serde(default)]
     pub(super) guardrails: Vec<RawGuardrail>,
 }
 
-/// What access tokens have to be like on a route.
+/// The requirements on access tokens on a route.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawRouteOauth {
-    /// The resource tokens are for (RFC 8707); exactly this must be in `aud`. If not given, the
-    /// `publicUrl` of the listener and the path.
+    /// The resource that tokens are issued for (RFC 8707), which `aud` must contain exactly. If not given, the
+    /// `publicUrl` of the listener followed by the path.
     pub(super) resource: Option<String>,
-    /// Other audiences that will do. A token that is good for more than one route can be taken from
-    /// one server to another.
+    /// Other accepted audiences. A token that is valid on more than one route can be replayed by a server of one
+    /// against a server of another.
     #[serde(default)]
     pub(super) audiences: Vec<String>,
-    /// Audiences that a token may have beside one that will do, such as the user information of its issuer. A token
-    /// for these alone is refused.
+    /// Audiences that a token may have in addition to an accepted one, such as the userinfo endpoint of its issuer.
+    /// A token for these alone is refused.
     #[serde(default)]
     pub(super) besides: Vec<String>,
-    /// The issuers that are believed here; all if not given.
+    /// The accepted issuers, by name; all if not given.
     pub(super) issuers: Option<Vec<String>>,
-    /// The scopes that clients are told to ask for first. A token without them is accepted: what is required stands in
-    /// `scopes` of the rules.
+    /// The scopes that clients are told to request first. A token without them is accepted: the rules require
+    /// scopes by `scopes`.
     #[serde(default)]
     pub(super) scopes: Vec<String>,
-    /// The proof that every token here must come with.
+    /// The proof of possession that every token must come with.
     pub(super) proof: Option<Wanted>,
-    /// Proofs of possession by DPoP must have a nonce of the gateway in them (RFC 9449, section 9):
-    /// then none can be made in advance, and replicas with the same `sessions.keys` agree on them.
+    /// Whether DPoP proofs must contain a nonce of the gateway (RFC 9449, section 9). This keeps clients from
+    /// preparing proofs in advance; replicas with the same `sessions.keys` accept each other's nonces.
     #[serde(default)]
     pub(super) dpop_nonce: bool,
 }
 
-/// When tools carry the name of their server.
+/// When tool and prompt names get the name of their server as a prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RawPrefix {
-    /// Those of every server but the first: one that is added behind it renames nothing.
+    /// For every server except the first of the route, so that appending a server renames nothing.
     #[default]
     Auto,
-    /// Always, with one server too.
+    /// For every server, even if it is the only one.
     Always,
     /// Where two servers offer the same name.
     OnConflict,
-    /// Never: what two servers offer under the same name is left out.
+    /// Never; a name that two servers offer is left out.
     Never,
 }
 
-/// Sessions of clients that speak a revision before 2026-07-28.
+/// Sessions of clients that use a protocol revision before 2026-07-28.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawSessions {
-    /// The keys session ids are sealed with, 32 bytes in hexadecimal each. The first seals, all
-    /// open. Without any a new one is made at every start, which ends all sessions.
+    /// The keys that session ids are encrypted with, 32 bytes in hexadecimal each. The first encrypts, all of them
+    /// decrypt. Without any, a new key is generated at every start, which ends all sessions.
     #[serde(default)]
     pub(super) keys: Vec<RawSecret>,
-    /// How long a session lives, such as `12h`.
+    /// How long a session is valid, such as `12h`.
     pub(super) lifetime: Option<String>,
 }
 
-/// Bounds. Sizes are written `512B`, `64KiB` or `4MiB`, times `500ms`, `30s` or `10m`.
+/// Limits. Sizes are written `512B`, `64KiB` or `4MiB`, times `500ms`, `30s` or `10m`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawLimits {
-    /// The body of one request. Default `4MiB`.
+    /// Maximum size of a request body. Default `4MiB`.
     pub(super) request_body: Option<String>,
-    /// One answer of a server, one event of a stream and one line of a program. Default `16MiB`.
+    /// Maximum size of one answer of a server, of one event of a stream and of one line of a program.
+    /// Default `16MiB`.
     pub(super) response_body: Option<String>,
-    /// From so many bytes on final answers and arguments are inspected beside the threads that serve
-    /// clients, a few at a time. Default `4KiB`.
+    /// Messages from this size on are inspected on separate threads, a few at a time, and not on those that serve
+    /// clients. It applies to arguments and final answers. Default `4KiB`.
     pub(super) inspected_inline: Option<String>,
-    /// What the inspection of one message may cost, in units of one byte that one detector looks at: 2
-    /// million and 256 for each byte of the message, and no more than this. A message that costs more is
-    /// withheld. Default 1073741824, which is about one second of a processor. For messages below about 4
-    /// MB `inspectionWorkPerByte` is what bounds the work.
+    /// Maximum cost of inspecting one message, in units of one byte that one detector examines. The budget of a
+    /// message is 2 million units plus 256 for each of its bytes, up to this maximum. A message that costs more is
+    /// withheld. Default 1073741824, which is about one second of processor time. For messages below about 4 MB
+    /// `inspectionWorkPerByte` is what limits the work.
     pub(super) inspection_work: Option<u64>,
-    /// What each byte of a message adds to what inspecting it may cost, instead of 256 units. Raise it where
-    /// good messages are withheld with a finding of `inspection-budget`. Default 256.
+    /// Units that each byte of a message adds to its inspection budget. Raise it if legitimate messages are
+    /// withheld with the finding `inspection-budget`. Default 256.
     pub(super) inspection_work_per_byte: Option<u64>,
-    /// The parameters of one notification, or of one question, of a server. Default `1MiB`.
+    /// Maximum size of the parameters of one notification or request that a server sends. Default `1MiB`.
     pub(super) notification: Option<String>,
-    /// The head of one request. Default `16KiB`.
+    /// Maximum size of a request head. Default `16KiB`.
     pub(super) request_head: Option<String>,
-    /// Connections of clients to all listeners. Default 4096.
+    /// Maximum client connections on all listeners together. Default 4096.
     pub(super) connections: Option<usize>,
-    /// Connections of one IPv4 address or one IPv6 /64. Behind a reverse proxy every client has the
-    /// address of the proxy: then give it as many as there are. Default three quarters of `connections`.
+    /// Maximum connections of one IPv4 address or one IPv6 /64. Behind a reverse proxy all clients have the address
+    /// of the proxy: set it to the value of `connections` there. Default three quarters of `connections`.
     pub(super) connections_per_address: Option<usize>,
-    /// Requests that are being worked on. More are refused with 503. Default 1024.
+    /// Maximum requests in flight. Further ones are refused with 503. Default 1024.
     pub(super) in_flight: Option<usize>,
-    /// Requests of one caller that are being worked on. More are refused with 429. Default half of
-    /// `inFlight`.
+    /// Maximum requests in flight of one caller. Further ones are refused with 429. Default half of `inFlight`.
     pub(super) in_flight_per_caller: Option<usize>,
-    /// Requests of one IPv4 address or one IPv6 /64 whose sender is not authenticated yet. More are
+    /// Maximum requests of one IPv4 address or one IPv6 /64 whose sender is not authenticated yet. Further ones are
     /// refused with 429. Default half of `inFlight`.
     pub(super) unauthenticated_per_address: Option<usize>,
-    /// Bytes of `requestBodies`, `answers`, `lists`, `subscriptions` and `replayMemory` together: each of them has a bound
-    /// of its own, and all of them have this one. Default `192MiB`, and no less than the largest of `requestBodies`,
-    /// `answers` and `replayMemory`.
+    /// Maximum bytes of `requestBodies`, `answers`, `lists`, `subscriptions` and `replayMemory` together, in
+    /// addition to the limit of each. Default `192MiB`, and no less than the largest of `requestBodies`, `answers`
+    /// and `replayMemory`.
     pub(super) memory: Option<String>,
-    /// Those of one caller. Default half of `memory`, and no less than the largest share that one caller has of
-    /// `requestBodies`, `answers` or `replayMemory`.
+    /// The part of `memory` that one caller may hold. Default half of `memory`, and no less than the largest share
+    /// of one caller in `requestBodies`, `answers` or `replayMemory`.
     pub(super) memory_per_caller: Option<String>,
-    /// Bytes of the bodies of all requests that are being worked on. Default `192MiB`, and no less than
-    /// four times `requestBody`.
+    /// Maximum bytes of the bodies of all requests in flight. Default `192MiB`, and no less than four times
+    /// `requestBody`.
     pub(super) request_bodies: Option<String>,
-    /// Those of one caller. Default half of `requestBodies`.
+    /// The part of `requestBodies` that one caller may hold. Default half of `requestBodies`.
     pub(super) request_bodies_per_caller: Option<String>,
-    /// Bytes of answers of servers that are being read, or are looked at after they were read, with what their
-    /// values take in memory. Of each, up to 16 KiB are not counted. Default `192MiB`, and no less than eight
-    /// times `responseBody`.
+    /// Maximum bytes of answers of servers that are being read or inspected, with the memory of their parsed
+    /// values. The first 16 KiB of each are not counted. Default `192MiB`, and no less than eight times
+    /// `responseBody`.
     pub(super) answers: Option<String>,
-    /// Those that one caller waits for. Default half of `answers`.
+    /// The part of `answers` that one caller may wait for. Default half of `answers`.
     pub(super) answers_per_caller: Option<String>,
-    /// Those of one server; also of all its lists that are kept for all callers. Default a quarter of `answers`.
+    /// The part of `answers` that one server may take; also the limit on all its lists that are cached for all
+    /// callers. Default a quarter of `answers`.
     pub(super) answers_per_server: Option<String>,
-    /// Bytes of the lists that are kept of what servers offer to one caller or in one session. A list that
-    /// several are shown is kept once. What is over it is read again when it is needed. Default `64MiB`.
+    /// Maximum bytes of cached lists of what servers offer to one caller or in one session. A list that several
+    /// callers get is cached once. Lists beyond it are read again when needed. Default `64MiB`.
     pub(super) lists: Option<String>,
-    /// Those that were read for one caller. Default half of `lists`.
+    /// The part of `lists` that was read for one caller. Default half of `lists`.
     pub(super) lists_per_caller: Option<String>,
-    /// Bytes of compiled schemas of tools, as they are estimated. What is over it is compiled again when it
-    /// is needed. Default `64MiB`.
+    /// Maximum bytes of compiled tool schemas, by estimate. Schemas beyond it are compiled again when needed.
+    /// Default `64MiB`.
     pub(super) schemas: Option<String>,
-    /// Those of one server. Default half of `schemas`.
+    /// The part of `schemas` that one server may take. Default half of `schemas`.
     pub(super) schemas_per_server: Option<String>,
-    /// Bytes of the URIs that clients listen for or subscribe to. Each is kept in up to three places and
-    /// counted as often, with 128 bytes more. Default `64MiB`.
+    /// Maximum bytes of the resource URIs that clients subscribe to or listen for. Each is kept in up to three
+    /// places and counted as often, with 128 bytes more. Default `64MiB`.
     pub(super) subscriptions: Option<String>,
-    /// Those of one caller. More are refused with 429. Default half of `subscriptions`.
+    /// The part of `subscriptions` that one caller may take. Further subscriptions are refused with 429.
+    /// Default half of `subscriptions`.
     pub(super) subscriptions_per_caller: Option<String>,
-    /// Bytes of messages that wait to be sent on one channel: to one process of a `command`, or on one stream of an
-    /// `httpSse` server. Each counts 256 bytes more than its text. Default `16MiB`, or four times
+    /// Maximum bytes of messages that wait to be sent on one channel: to one process of a `command`, or on one
+    /// stream of an `httpSse` server. Each counts 256 bytes more than its text. Default `16MiB`, or four times
     /// `requestBody` where that is more.
     pub(super) send_queue: Option<String>,
-    /// Those of one caller, at least `requestBody`. One that finds no room within `connectTime` is refused with
-    /// 503. Default half of `sendQueue`.
+    /// The part of `sendQueue` that one caller may take, at least `requestBody`. A request that finds no room
+    /// within `connectTime` is refused with 503. Default half of `sendQueue`.
     pub(super) send_queue_per_caller: Option<String>,
-    /// Until the head of a request has come, and again until its body has. Default `10s`.
+    /// Time limit for receiving the head of a request, and again for its body. Default `10s`.
     pub(super) request_time: Option<String>,
-    /// Until a server has taken a connection. Default `5s`.
+    /// Time limit for connecting to a server. Default `5s`.
     pub(super) connect_time: Option<String>,
-    /// Until a server answers, and between two events of its answer. Default `60s`.
+    /// Time limit for a server to begin its answer, and between two events of the answer. Default `60s`.
     pub(super) answer_time: Option<String>,
-    /// Until a server's answer is complete, progress or not. Default `10m`.
+    /// Time limit for the complete answer of a server, regardless of progress notifications. Default `10m`.
     pub(super) total_time: Option<String>,
-    /// How long a server's list is relied on for calls before it is read again. Default `60s`.
+    /// How long calls rely on the cached list of a server before it is read again. Default `60s`.
     pub(super) catalog_age: Option<String>,
-    /// Tools of one server, and prompts, resources and templates. Default 2000.
+    /// Maximum tools of one server; also prompts, resources and templates. Default 2000.
     pub(super) tools: Option<usize>,
-    /// Pages of one list. Default 100.
+    /// Maximum pages of one list. Default 100.
     pub(super) pages: Option<usize>,
-    /// Sessions in use that have streams, subscriptions or a log level, and calls of sessions that can
-    /// be cancelled. Default 10000.
+    /// Maximum sessions that have streams, subscriptions or a log level, or calls that can be cancelled.
+    /// Default 10000.
     pub(super) sessions: Option<usize>,
-    /// Sessions of one caller that have them. Default half of `sessions`.
+    /// Maximum such sessions of one caller. Default half of `sessions`.
     pub(super) sessions_per_caller: Option<usize>,
-    /// Sessions that are remembered to have ended before their time. A caller who ends more ends those
-    /// that it opened before. Default 100000.
+    /// Maximum sessions that are remembered as ended before their lifetime is over. When a caller ends more, all
+    /// its earlier sessions end as well. Default 100000.
     pub(super) ended_sessions: Option<usize>,
-    /// Those of one caller. Default half of `endedSessions`.
+    /// The part of `endedSessions` that one caller may take. Default half of `endedSessions`.
     pub(super) ended_sessions_per_caller: Option<usize>,
-    /// Until every server of a route has listed what it offers; those that are late are left out.
+    /// Time limit for the servers of a route to list what they offer; those that are late are left out.
     /// Default `10s`.
     pub(super) list_time: Option<String>,
-    /// Until a client has answered what a server asks it. Default `10m`.
+    /// Time limit for a client to answer an elicitation or sampling request of a server. Default `10m`.
     pub(super) input_time: Option<String>,
-    /// Calls of modern clients that wait for such an answer. Default 1000.
+    /// Maximum calls of modern clients that wait for such an answer. Default 1000.
     pub(super) parked: Option<usize>,
-    /// Those of one caller. Default half of `parked`.
+    /// Maximum waiting calls of one caller. Default half of `parked`.
     pub(super) parked_per_caller: Option<usize>,
-    /// Streams of one legacy session. Default 32.
+    /// Maximum streams of one legacy session. Default 32.
     pub(super) streams: Option<usize>,
-    /// Event streams that are open and belong to no call: the stream of a session, `subscriptions/listen`,
+    /// Maximum open event streams that belong to no call: the stream of a session, `subscriptions/listen`,
     /// HTTP+SSE. Default 4096.
     pub(super) event_streams: Option<usize>,
-    /// Those of one caller. More are refused with 429. Default half of `eventStreams`.
+    /// Maximum such streams of one caller. Further ones are refused with 429. Default half of `eventStreams`.
     pub(super) event_streams_per_caller: Option<usize>,
-    /// Events of one stream that are kept for a client that comes back. Default 256.
+    /// Maximum events of one stream that are kept for a client that reconnects. Default 256.
     pub(super) replay_events: Option<usize>,
-    /// Bytes of one stream that wait to be read, or are kept for a client that comes back. A single event
+    /// Maximum bytes of one stream that wait to be read or are kept for a client that reconnects. A single event
     /// may be longer. Default `1MiB`.
     pub(super) replay_bytes: Option<String>,
-    /// Bytes that all streams keep together. Default `192MiB`.
+    /// Maximum bytes that all streams keep together. Default `192MiB`.
     pub(super) replay_memory: Option<String>,
-    /// Bytes that all streams of one caller keep together. Default half of `replayMemory`.
+    /// The part of `replayMemory` that the streams of one caller may take. Default half of `replayMemory`.
     pub(super) replay_memory_per_caller: Option<String>,
-    /// How long they are kept when the client does not come back. Default `5m`.
+    /// How long events are kept for a client that does not reconnect. Default `5m`.
     pub(super) replay_time: Option<String>,
-    /// Bytes of results that are kept because they are too long for an answer (`size` with `over:
-    /// offload` in the policy). Default `64MiB`.
+    /// Maximum bytes of stored results, which are too long for an answer (`size` with `over: offload` in the
+    /// policy). Default `64MiB`.
     pub(super) kept_results: Option<String>,
-    /// Those of one caller. Default a quarter of `keptResults`.
+    /// The part of `keptResults` that one caller may take. Default a quarter of `keptResults`.
     pub(super) kept_results_per_caller: Option<String>,
-    /// How long they are kept. Default `10m`.
+    /// How long results are stored. Default `10m`.
     pub(super) kept_time: Option<String>,
-    /// How long a client may take nothing of what is written to it. Default `30s`.
+    /// Time limit for a client that reads nothing of what is written to it. Default `30s`.
     pub(super) write_time: Option<String>,
-    /// Messages of one batch, of a client that speaks 2025-03-26. Default 50.
+    /// Maximum messages of one batch, from a client that uses 2025-03-26. Default 50.
     pub(super) batch: Option<usize>,
-    /// Processes of one server that serve one session each. Default 64.
+    /// Maximum processes of one server that serve one session each. Default 64.
     pub(super) processes: Option<usize>,
-    /// How many of them one caller may have. One that wants more loses the one it has not used for
-    /// longest; if all are in use, it is refused. Default 16.
+    /// Maximum such processes of one caller. To start another, the least recently used one is stopped; if all are
+    /// in use, the request is refused. Default 16.
     pub(super) processes_per_caller: Option<usize>,
-    /// Verified tokens that are remembered. Default 10000.
+    /// Maximum verified tokens in the cache. Default 10000.
     pub(super) tokens: Option<usize>,
-    /// Bytes of the tokens that are remembered with the names in them, as they are estimated; as many again of the
-    /// tokens that were got for callers. What is over it is verified, asked about or got again for each request. Default
-    /// `32MiB`.
+    /// Maximum bytes of the verified tokens in the cache with the names in them, by estimate; the tokens that were
+    /// obtained for callers have a second limit of the same size. Tokens beyond it are verified, introspected or
+    /// obtained again for each request. Default `32MiB`.
     pub(super) token_memory: Option<String>,
-    /// Those of one caller. Default a quarter of `tokenMemory`.
+    /// The part of `tokenMemory` that one caller may take. Default a quarter of `tokenMemory`.
     pub(super) token_memory_per_caller: Option<String>,
-    /// Proofs of possession that are remembered so that none is used twice. Default 100000.
+    /// Maximum proofs of possession that are remembered so that none is used twice. Default 100000.
     pub(super) proofs: Option<usize>,
-    /// Callers whose shares are others than those of everybody: an account that stands for many people.
+    /// Other shares for some callers, such as an account that stands for many people.
     #[serde(default)]
     pub(super) callers: Vec<RawCallerLimits>,
-    /// Connections that speak HTTP/2, with clients and with servers.
+    /// Limits on HTTP/2 connections with clients and servers.
     #[serde(default)]
     pub(super) http2: RawHttp2,
-    /// How long in-flight requests may take to end when the gateway is stopped. Default `10s`.
+    /// Time limit for requests in flight to finish when the gateway stops. Default `10s`.
     pub(super) drain_time: Option<String>,
-    /// How long the gateway goes on as before when it is told to stop, no longer ready: until those who
-    /// send it clients have noticed. Without it, it does not.
+    /// How long the gateway keeps serving, but reports not ready, after it is told to stop, so that load balancers
+    /// notice. Without it the gateway stops accepting at once.
     pub(super) lame_duck_time: Option<String>,
 }
 
-/// Other shares for some callers. What is not given is as for everybody.
+/// Other shares for some callers. A share that is not given stays the common one.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawCallerLimits {
-    /// Who, by the name that records have in `principal`: `ana`, `ISSUER/SUBJECT`, `service:ISSUER/CLIENT`.
+    /// The callers, as named in `principal` of audit records: `ana`, `ISSUER/SUBJECT`, `service:ISSUER/CLIENT`.
     pub(super) principals: Vec<String>,
-    /// Requests of each of them that are being worked on.
+    /// Maximum requests in flight of each of these callers.
     pub(super) in_flight_per_caller: Option<usize>,
-    /// Bytes of the bodies of the requests of each of them.
+    /// Maximum bytes of request bodies of each of these callers.
     pub(super) request_bodies_per_caller: Option<String>,
-    /// Calls of each of them that wait for an answer of their client.
+    /// Maximum calls of each of these callers that wait for an answer of the client.
     pub(super) parked_per_caller: Option<usize>,
-    /// Event streams of each of them that belong to no call.
+    /// Maximum event streams of each of these callers that belong to no call.
     pub(super) event_streams_per_caller: Option<usize>,
-    /// Bytes of the URIs that each of them listens for.
+    /// Maximum bytes of the URIs that each of these callers subscribes to.
     pub(super) subscriptions_per_caller: Option<String>,
-    /// Bytes of kept lists of servers that were read for each of them.
+    /// Maximum bytes of cached lists that were read for each of these callers.
     pub(super) lists_per_caller: Option<String>,
-    /// Bytes of the answers of servers that each of them waits for.
+    /// Maximum bytes of answers of servers that each of these callers waits for.
     pub(super) answers_per_caller: Option<String>,
 }
 
-/// The bounds of one connection that speaks HTTP/2.
+/// Limits on one HTTP/2 connection.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawHttp2 {
-    /// Requests that are under way on one connection. A client is refused the next stream; to a server
-    /// another connection is made. Default 100.
+    /// Maximum concurrent requests on one connection. A client is refused the next stream; to a server another
+    /// connection is opened. Default 100.
     pub(super) streams: Option<usize>,
-    /// Streams that a client may reset beyond those that were answered, and streams that are reset for
-    /// what it sends on them. As many again are allowed within ten seconds. A client that resets more
-    /// loses the connection. Default 200.
+    /// Maximum streams that a client resets before they are answered, and streams that are reset because of what
+    /// the client sends on them. The budget refills within ten seconds. A client that exceeds it loses the
+    /// connection. Default 200.
     pub(super) resets: Option<usize>,
-    /// Frames that carry nothing: pings, settings, priorities, window updates, empty data, frames that go
-    /// on with a list of headers. As many again are allowed within ten seconds, and ten for each frame
-    /// that the peer is sent. A peer that sends more loses the connection. Default 1000.
+    /// Maximum frames without payload: pings, settings, priorities, window updates, empty data, continuation
+    /// frames. The budget refills within ten seconds, and by ten for each data or header frame that the peer is
+    /// sent. A peer that exceeds it loses the connection. Default 1000.
     pub(super) control: Option<usize>,
-    /// Bytes of one body that a peer may send before they are read: a client that has sent an authenticated request on
-    /// the connection, and 16 KiB before. Default `256KiB`.
+    /// Flow-control window of one stream in bytes, after the client has sent an authenticated request on the
+    /// connection; 16 KiB before. Default `256KiB`.
     pub(super) window: Option<String>,
-    /// Those of all bodies of one client's connection, where it has sent an authenticated request; 64 KiB before.
-    /// Default `1MiB`.
+    /// Flow-control window of a client connection in bytes, after it has sent an authenticated request; 64 KiB
+    /// before. Default `1MiB`.
     pub(super) connection_window: Option<String>,
-    /// Bytes of one body that wait to be written. Default `256KiB`.
+    /// Maximum bytes of one body that wait to be written. Default `256KiB`.
     pub(super) send_buffer: Option<String>,
-    /// Bytes of answers that wait on one client's connection because it does not read them. The next
-    /// stream is reset. Default `128MiB`, and no less than `responseBody`.
+    /// Maximum bytes of responses that one client connection buffers because the client does not read them. The
+    /// next stream is reset. Default `128MiB`, and no less than `responseBody`.
     pub(super) answers: Option<String>,
-    /// How long a client's connection is kept without a request. Default `60s`.
+    /// How long a client connection without a request is kept open. Default `60s`.
     pub(super) idle_time: Option<String>,
-    /// After how long without a byte a peer that has requests under way is sent a ping. Default `30s`.
+    /// How long a peer with requests in flight may be silent before it is sent a ping. Default `30s`.
     pub(super) ping_time: Option<String>,
-    /// How long a peer may take to answer it. Default `60s`.
+    /// Time limit for a peer to answer a ping. Default `60s`.
     pub(super) ping_timeout: Option<String>,
 }

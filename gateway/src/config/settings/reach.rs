@@ -1,4 +1,5 @@
-//! How others than servers are reached, and as whom: authorization servers and their endpoints.
+//! Compiles connections to external services other than MCP servers, such as authorization servers, and the
+//! credentials that the gateway presents there.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,66 +16,66 @@ use crate::crypto::jose::{Algorithm, Signer};
 use crate::crypto::pem;
 use crate::net::egress::Egress;
 
-/// Somebody at an `https` URL.
+/// An external service at a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Where.
+    /// The URL of the service.
     pub url: Uri,
-    /// How it is reached.
+    /// How the gateway connects to it.
     pub way: Way,
 }
 
-/// How somebody is reached.
+/// How the gateway connects to an external service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Way {
-    /// The authorities that are believed; the machine's if not given.
+    /// The file with the trusted certificate authorities; those of the system if `None`.
     pub authorities: Option<PathBuf>,
-    /// Where connections may go; what the URL asks for if not given.
+    /// The networks that connections may go to; if `None`, those that the host in the URL implies.
     pub egress: Option<Egress>,
 }
 
 /// The gateway as a client of an authorization server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// Its id there.
+    /// The client id at the authorization server.
     pub id: Box<str>,
-    /// How it proves to be it.
+    /// How the client authenticates.
     pub proof: ClientProof,
 }
 
-/// How a client proves to be itself.
+/// How a client authenticates to an authorization server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientProof {
-    /// A secret in `Authorization: Basic`.
+    /// With a secret in `Authorization: Basic`.
     Basic(SecretRef),
-    /// A secret in the form.
+    /// With a secret in the request body.
     Post(SecretRef),
-    /// A signature (`private_key_jwt`, RFC 7523).
+    /// With a signed assertion (`private_key_jwt`, RFC 7523).
     Key {
-        /// The private key.
+        /// The file with the private key.
         file: PathBuf,
-        /// Its name.
+        /// The key id at the authorization server.
         kid: Option<Box<str>>,
-        /// The algorithm, where there is a choice.
+        /// The signature algorithm, if the key supports more than one.
         algorithm: Option<Algorithm>,
-        /// Whom assertions are for.
+        /// The audience of assertions.
         audience: Option<Box<str>>,
     },
-    /// The certificate of the connection (RFC 8705, section 2).
+    /// With the certificate of the connection (RFC 8705, section 2).
     Certificate(OwnCertificate),
 }
 
-/// A certificate of our own, and its key.
+/// A certificate of the gateway, and its private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnCertificate {
-    /// The certificate with its chain.
+    /// The file with the certificate and its chain.
     pub certificate: PathBuf,
-    /// The private key.
+    /// The file with the private key.
     pub key: PathBuf,
 }
 
 impl Compiler<'_> {
-    /// An `https` URL, for something that must not be read or changed on its way.
+    /// Parses an `https` URL; plain HTTP could be read and changed in transit.
     pub(super) fn https(&mut self, at: &str, text: &str) -> Option<Uri> {
         let uri = text.parse::<Uri>().ok().filter(|uri| {
             uri.scheme_str() == Some("https")
@@ -101,7 +102,7 @@ impl Compiler<'_> {
         Way { authorities, egress }
     }
 
-    /// A file with authorities in it.
+    /// Checks a file with certificate authorities.
     pub(super) fn authorities(&mut self, at: &str, file: &str) -> Option<PathBuf> {
         let path = self.path(file);
         self.uses.believed.push(path.clone());
@@ -118,7 +119,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// A certificate of our own with its key; one that has ended is of no use.
+    /// Checks a certificate of the gateway and its key; an expired one is refused.
     pub(super) fn own(&mut self, at: &str, raw: &RawOwnCertificate) -> Option<OwnCertificate> {
         let own =
             OwnCertificate { certificate: self.path(&raw.certificate), key: self.path(&raw.key) };
@@ -209,7 +210,7 @@ impl Compiler<'_> {
         scopes
     }
 
-    /// Patterns over the names in certificates.
+    /// Compiles patterns over the names in certificates.
     pub(super) fn names(&mut self, at: &str, texts: &[String]) -> Vec<Pattern> {
         const KINDS: [&str; 4] = ["uri:", "dns:", "email:", "ip:"];
         let mut seen = BTreeSet::new();
@@ -224,7 +225,7 @@ impl Compiler<'_> {
         texts.iter().map(|text| Pattern::new(text)).collect()
     }
 
-    /// A time within bounds.
+    /// Parses a time, with a default and a maximum.
     pub(super) fn time_within(
         &mut self,
         at: &str,

@@ -1,4 +1,4 @@
-//! What we know about tools ourselves, from the configuration and from a folder.
+//! Compiles the `registry` section and its directory: the operator's own facts about tools.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ use super::raw::{RawRegistered, RawRegistry};
 use super::yaml;
 use crate::base::sha256::sha256;
 
-/// Most files of the folder that are read.
+/// Maximum number of files in the directory.
 const FILES: usize = 10_000;
-/// Longest of them, in bytes.
+/// Maximum size of a file, in bytes.
 const LONGEST: u64 = 4 * 1024 * 1024;
 
 impl Compiler<'_> {
@@ -93,7 +93,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// The text of a file of the folder, which is part of the configuration.
+    /// Reads a file of the directory and adds it to the digest of the configuration.
     fn read(&mut self, file: &Path) -> Result<String, String> {
         let unread =
             |error: std::io::Error| format!("could not read `{}`: {error}", file.display());
@@ -102,7 +102,7 @@ impl Compiler<'_> {
         Ok(text)
     }
 
-    /// Whether the examples of a tool fit its schema: each a line with its arguments.
+    /// Checks that the examples of a tool match its schema; each line has the arguments of one call.
     fn examples(
         &mut self,
         folder: &Path,

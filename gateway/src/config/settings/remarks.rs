@@ -1,19 +1,20 @@
-//! What is said of a configuration that is valid: what its tools are called, and what is odd about it.
+//! Notes and warnings about a valid configuration: the names that tools get, and settings that are probably
+//! mistakes. `validate` and the start of the gateway print them.
 
 use super::{Server, Settings};
 use crate::mcp::tool_naming::NameForm;
 
-/// Something that is said of a configuration.
+/// A note or warning about a valid configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remark {
-    /// How things are.
+    /// Information that needs no action.
     Note(String),
-    /// What may be a mistake.
+    /// A probable mistake in the configuration.
     Warning(String),
 }
 
 impl Remark {
-    /// All that is said of `settings`, in the order of the file.
+    /// All remarks about `settings`: warnings first, then the tool names of each route.
     #[must_use]
     pub fn all(settings: &Settings) -> Vec<Self> {
         let in_clear = settings.in_clear.iter().map(|said| Self::Warning(said.to_string()));
@@ -24,7 +25,7 @@ impl Remark {
             let servers = route.servers.iter().map(|index| settings.servers.get(*index));
             let servers: Vec<_> = servers.flatten().collect();
             for (place, server) in servers.iter().enumerate() {
-                // That of the self-test is nobody's business.
+                // The server of the self-test is internal.
                 if !server.name.is_reserved() {
                     let form = NameForm::of(route.prefix, place, servers.len());
                     let said = form.said(&server.name);
@@ -36,7 +37,7 @@ impl Remark {
     }
 }
 
-/// What is there for nothing: servers that no client can reach, and a policy without rules.
+/// Settings without effect: servers that no route has, and a policy without rules.
 fn idle(settings: &Settings) -> Vec<Remark> {
     let on_a_route = |index: usize| settings.routes.iter().any(|r| r.servers.contains(&index));
     let servers = settings.servers.iter().enumerate();
@@ -57,7 +58,7 @@ fn idle(settings: &Settings) -> Vec<Remark> {
     found
 }
 
-/// What the detectors see in the words that the operator has written.
+/// What the detectors find in the operator's titles and descriptions.
 fn overrides(server: &Server) -> Vec<Remark> {
     let warnings = server.overrides.warnings().iter();
     let name = &server.name;

@@ -1,4 +1,4 @@
-//! The file with what is no longer to be used.
+//! Reads and writes the revocation file.
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,34 +11,34 @@ use serde::Deserialize;
 use super::yaml;
 use crate::base::file;
 
-/// Longest file, in bytes.
+/// Maximum size of the file, in bytes.
 pub const LONGEST: u64 = 4 * 1024 * 1024;
-/// The name that is none: it is meant as a pattern, and there are no patterns here.
+/// A name that looks like a pattern. Revocations have no patterns, so it is refused.
 pub const ANY: &str = "*";
 
-/// Why the file cannot be used.
+/// Why a revocation file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RevokedError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("could not read `{0}`: {1}")]
     Read(Box<str>, #[source] io::Error),
-    /// It lists nothing, and did before.
+    /// The file is empty although it listed something before.
     #[error("`{0}` is empty or has comments alone; write `{{}}` into it if nothing is revoked")]
     Empty(Box<str>),
-    /// It is longer than is read.
+    /// The file is larger than the limit.
     #[error("`{0}` is longer than {LONGEST} bytes")]
     Long(Box<str>),
-    /// It is not written as it should be.
+    /// The content is not a valid list of revocations.
     #[error("`{0}` is not a list of revocations: {1}")]
     Shape(Box<str>, Box<str>),
 }
 
-/// What the file says.
+/// The content of a revocation file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// Nothing at all: it is empty, or has comments alone. So is a file that is being written.
+    /// The file is empty or has comments only. This also happens while it is being written.
     Nothing,
-    /// These.
+    /// The revocations in the file.
     Lists(Revoked),
 }
 
@@ -53,10 +53,10 @@ struct Raw {
     tokens: Vec<Box<str>>,
 }
 
-/// Reads the file at a start, when nothing that it does not say is revoked.
+/// Reads the file at startup; an empty file revokes nothing then.
 ///
 /// # Errors
-/// When it cannot be read or says something else.
+/// If the file cannot be read or is invalid.
 pub fn read(path: &Path) -> Result<Revoked, RevokedError> {
     let text = file::read(path, LONGEST).map_err(|error| unread(path, error))?;
     Ok(match parse(path, &text)? {
@@ -65,7 +65,7 @@ pub fn read(path: &Path) -> Result<Revoked, RevokedError> {
     })
 }
 
-/// Why the file could not be read.
+/// The error for a file that could not be read.
 #[must_use]
 pub fn unread(path: &Path, error: io::Error) -> RevokedError {
     let name = path.display().to_string().into();
@@ -75,10 +75,10 @@ pub fn unread(path: &Path, error: io::Error) -> RevokedError {
     }
 }
 
-/// Reads the text of the file at `path`.
+/// Parses the content of the file at `path`.
 ///
 /// # Errors
-/// When it says something else.
+/// If the content is invalid.
 pub fn parse(path: &Path, text: &[u8]) -> Result<Said, RevokedError> {
     let shape = |why: String| RevokedError::Shape(path.display().to_string().into(), why.into());
     let text = std::str::from_utf8(text).map_err(|error| shape(error.to_string()))?;
@@ -104,10 +104,10 @@ pub fn parse(path: &Path, text: &[u8]) -> Result<Said, RevokedError> {
     Ok(Said::Lists(lists))
 }
 
-/// Whether every entry can be one: a tool names its server, and nothing is a pattern.
+/// Checks that every tool names its server and that no entry is a pattern.
 ///
 /// # Errors
-/// What is wrong with one, and what to write instead.
+/// What is wrong with an entry, and what to write instead.
 pub fn check(lists: &Revoked) -> Result<(), String> {
     if let Some(tool) = lists.tools.iter().find(|tool| !tool.contains('/')) {
         return Err(format!("write a tool as `SERVER/NAME`, not `{}`", tool.escape_debug()));
@@ -124,12 +124,12 @@ pub fn check(lists: &Revoked) -> Result<(), String> {
     Ok(())
 }
 
-/// The text of a file that says this: one entry a line, so that a change is a small one.
+/// The text of a revocation file: one entry per line, so that changes are small.
 #[must_use]
 pub fn write(all: &Revoked) -> String {
     let mut out = String::from("# What is no longer to be used, whatever the rules say.\n");
     if all.is_empty() {
-        // Comments alone are taken for a file that is being written.
+        // A file with comments only would be taken for one that is being written.
         out.push_str("{}\n");
     }
     if all.everything {
@@ -144,7 +144,7 @@ pub fn write(all: &Revoked) -> String {
     out
 }
 
-/// A text as JSON and YAML have it.
+/// Quotes a string so that JSON and YAML read it alike.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Where secrets come from: a variable, a file or a program that says them.
+//! Compiles references to secrets: an environment variable, a file, or a program that prints the secret.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use super::compiler::{Compiler, SoughtSecret};
 use super::raw::RawSecret;
 use super::{SecretCommand, SecretRef};
 
-/// Most arguments of a program that says a secret.
+/// Maximum number of arguments of a program that prints a secret.
 const ARGUMENTS: usize = 64;
 
 impl Compiler<'_> {
-    /// A secret in a variable, which is kept from programs.
+    /// A secret in an environment variable, which is kept from upstream programs.
     pub(super) fn secret_in_variable(&mut self, at: &str, variable: String) -> SecretRef {
         self.uses.variables.insert(variable.clone());
         let secret = SecretRef::Env(variable);
@@ -19,7 +19,7 @@ impl Compiler<'_> {
         secret
     }
 
-    /// A secret in a file, which is kept from programs.
+    /// A secret in a file, which is kept from upstream programs.
     pub(super) fn secret_in_file(&mut self, at: &str, file: &str) -> SecretRef {
         let file = self.path(file);
         self.uses.files.push(file.clone());
@@ -57,7 +57,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// A secret that a program says; the times are `cacheTime`, `timeout` and `maxStale`.
+    /// A secret that a program prints; the times are `cacheTime`, `timeout` and `maxStale`.
     fn secret_of_program(
         &mut self,
         at: &str,
@@ -87,7 +87,7 @@ impl Compiler<'_> {
         let timeout = time("timeout", timeout, MINUTE / 6, MINUTE);
         let max_stale = time("maxStale", max_stale, MINUTE * 60, DAY);
         let secret = SecretCommand { program, args, cache_time, timeout, max_stale };
-        // Programs behind the gateway may run it as well, and must not change it or what it runs.
+        // Upstream programs may run this program too, but must not change it or the code that it runs.
         self.uses.believed.push(secret.program.clone());
         match secret.named() {
             Ok(named) => self.uses.believed.extend(named),

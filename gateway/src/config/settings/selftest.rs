@@ -1,6 +1,5 @@
-//! The self-test as a part of the configuration: a server that attacks, and what has to be configured
-//! for it to be let in. All of it bears a name that nobody else may use, and no rule of the operator
-//! speaks of it, so that nothing else is decided otherwise.
+//! Adds the self-test to a configuration: a server that attacks, and the routes, key and rules that it needs. All
+//! of them have reserved names, and no rule of the operator can name them, so that no other decision changes.
 
 use std::time::Duration;
 
@@ -19,24 +18,24 @@ use crate::base::secret::Secret;
 use crate::base::sha256::sha256;
 use crate::config::selftest_fixtures;
 
-/// Where it is let in; there is no listener that leads anybody else anywhere from there.
+/// The path of the self-test's route, which only the self-test's key can use.
 pub const PATH: &str = "/portcullis-selftest";
 
-/// Where everybody is asked who is asked anywhere: apart, because one of them may not answer.
+/// The path of its route with all guardrails. It is separate because a guardrail may not answer.
 pub const GUARDED: &str = "/portcullis-selftest/guarded";
-/// This program as it runs, whatever has become of its file.
+/// The running executable, even if its file was replaced.
 const SELF: &str = "/proc/self/exe";
 
-/// When the gateway attacks itself, and what may be missing.
+/// When the self-test runs, and which of its failures are accepted.
 #[derive(Debug)]
 pub struct Selftest {
-    /// Not ready before it has passed.
+    /// Whether the gateway is not ready before the self-test has passed.
     pub gates: bool,
-    /// These need not hold: controls, or single attacks as `control/attack`.
+    /// Accepted failures: controls, or single attacks as `control/attack`.
     pub except: Vec<String>,
-    /// After how long it is repeated.
+    /// The interval between repetitions; `None` for none.
     pub every: Option<Duration>,
-    /// What it calls with; known to nobody, and made anew for each configuration.
+    /// The API key of the self-test. It is secret, and new for each configuration.
     pub key: Secret,
 }
 
@@ -64,12 +63,12 @@ impl Compiler<'_> {
             }
         }
         let every = self.time("/selftest/every", raw.every.as_deref());
-        // Read to be looked at, nothing attacks anything.
+        // Without a key, the configuration is only inspected and no self-test runs.
         Some(Selftest { gates: raw.ready, except, every, key: Secret::new(key?.into()) })
     }
 }
 
-/// What of the file uses a name that is kept for the self-test, wherever that is.
+/// Reports every use of a name that is reserved for the self-test.
 pub(super) fn trespassers(json: &Value, root: &Node) -> Vec<Problem> {
     let mut found = Vec::new();
     trespass(json, "", root, &mut found);
@@ -99,7 +98,7 @@ fn trespass(value: &Value, at: &str, root: &Node, found: &mut Vec<Problem>) {
     }
 }
 
-/// Adds to a configuration what lets the self-test in; the key it has to call with.
+/// Adds the self-test to a configuration and returns its API key; `None` if no random key can be drawn.
 pub(super) fn add(json: &mut Value) -> Option<String> {
     let mut random = [0; 32];
     rand::fill(&mut random).ok()?;
@@ -163,7 +162,7 @@ pub(super) fn add(json: &mut Value) -> Option<String> {
     Some(key)
 }
 
-/// Every guardrail that any route has: they are asked about the self-test as well.
+/// The distinct guardrails of all routes: the self-test sends its messages to them as well.
 fn guardrails(json: &Value) -> Vec<Value> {
     let mut all = Vec::new();
     let routes = json.get("routes").and_then(Value::as_array).into_iter().flatten();
@@ -175,7 +174,7 @@ fn guardrails(json: &Value) -> Vec<Value> {
     all
 }
 
-/// Adds an item to the list that a path of members leads to.
+/// Appends an item to the list at a path of keys.
 fn push(json: &mut Value, path: &[&str], item: Value) {
     let mut at = json;
     for name in path {

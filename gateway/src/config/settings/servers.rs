@@ -1,4 +1,5 @@
-//! Servers and routes: how the one is reached, and where the other leads.
+//! Compiles the `servers` and `routes` sections, and checks that the secrets and directories of a configuration
+//! exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -28,12 +29,11 @@ use crate::mcp::tool_naming::{self, Prefix};
 use crate::net::egress::{self, Egress};
 use crate::process::sandbox::{self, Files, Network, Plan};
 
-/// After how many failures in a row a server is left alone, and for how long, unless said otherwise.
+/// The default failure threshold of the circuit breaker, and its default pause.
 const FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
 const OPEN_FOR: Duration = Duration::from_secs(30);
 
-/// What a request to a client's model may be unless said otherwise: tokens of the answer, messages, and
-/// bytes.
+/// The default limits of a sampling request: tokens of the answer, messages, and bytes.
 const MAX_TOKENS: u64 = 4096;
 const MESSAGES: usize = 32;
 const SAMPLING: usize = 64 * 1024;
@@ -85,7 +85,7 @@ impl Compiler<'_> {
             let resources = raw.resources;
             let overrides = std::mem::take(&mut raw.overrides);
             let overrides = Arc::new(self.overrides(&format!("{at}/overrides"), overrides));
-            // The name stands even where the rest is wrong: what refers to it is not.
+            // The name stays defined even if the transport is invalid, so that references to it are not reported.
             let reach = self.reach(&at, raw).unwrap_or_else(|| Reach::Http(Uri::default()));
             Some(Server {
                 name,
@@ -105,16 +105,16 @@ impl Compiler<'_> {
         raws.into_iter().enumerate().filter_map(server).collect()
     }
 
-    /// When it is left alone.
+    /// Compiles the `circuitBreaker` of a server.
     fn breaker(&mut self, at: &str, raw: &RawCircuitBreaker) -> CircuitBreaker {
         let at = format!("{at}/circuitBreaker/openFor");
-        // INVARIANT: the schema wants one at least.
+        // INVARIANT: the schema requires at least 1.
         let failures = raw.failures.and_then(NonZeroU32::new).unwrap_or(FAILURES);
         let open_for = self.time(&at, raw.open_for.as_deref()).unwrap_or(OPEN_FOR);
         CircuitBreaker { failures, open_for }
     }
 
-    /// What it may ask of clients.
+    /// Compiles the `serverRequests` of a server.
     fn asks(&mut self, at: &str, raw: RawServerRequests) -> Asks {
         let RawServerRequests { forms, urls, sampling, roots } = raw;
         let forms = forms.map(|raw| Forms {
@@ -130,7 +130,7 @@ impl Compiler<'_> {
         });
         let sampling = sampling.map(|raw| {
             let size = self.size(&format!("{at}/sampling/size"), raw.size.as_deref());
-            // INVARIANT: the schema wants one at least of each.
+            // INVARIANT: the schema requires at least 1 of each.
             Sampling {
                 max_tokens: raw.max_tokens.map_or(MAX_TOKENS, u64::from),
                 messages: raw.messages.unwrap_or(MESSAGES),
@@ -144,7 +144,7 @@ impl Compiler<'_> {
         Asks { forms, urls, sampling, roots: roots.is_some() }
     }
 
-    /// The hosts of pages that users may be sent to.
+    /// Compiles the hosts of web pages that users may be sent to.
     fn page_hosts(&mut self, at: &str, list: &[String]) -> Vec<Pattern> {
         self.filled(at, list, "name the hosts, such as `login.example.com`");
         let known = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_' | b'*' | b'?' | b':' | b'[' | b']');
@@ -159,7 +159,7 @@ impl Compiler<'_> {
         list.iter().map(|host| Pattern::new(host)).collect()
     }
 
-    /// Where connections to the server may go.
+    /// Compiles the networks that connections to the server may go to.
     fn egress(&mut self, at: &str, raw: &RawServer) -> Egress {
         let uri = raw.url.as_deref().and_then(|url| url.parse::<Uri>().ok());
         let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
@@ -175,7 +175,7 @@ impl Compiler<'_> {
                 (self.networks(&at, list), at)
             }
         };
-        // A name is looked up when it is needed; an address can be judged now.
+        // A name is resolved when it is needed; an address can be checked now.
         let address = host.trim_matches(['[', ']']).parse().ok();
         if let Some(address) = address.filter(|address| !egress.admits(*address)) {
             let (message, help) = if egress::is_never(address) {
@@ -189,7 +189,7 @@ impl Compiler<'_> {
         egress
     }
 
-    /// The networks in a list.
+    /// Compiles a list of networks.
     pub(super) fn networks(&mut self, at: &str, list: &[String]) -> Egress {
         self.filled(at, list, "name the networks, such as `public` or `10.0.0.0/8`");
         let networks = list.iter().enumerate().filter_map(|(n, text)| {
@@ -274,8 +274,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// What is started: a relative path is from the working directory that is given, or from the folder of the
-    /// configuration. A name alone is looked up in `PATH`.
+    /// Resolves the path of a program, which is relative to the configured working directory or to the directory of
+    /// the configuration. A name without a slash stays as it is and is looked up in `PATH`.
     fn program(&self, command: String, has_directory: bool) -> String {
         let is_path = command.contains('/') && Path::new(&command).is_relative();
         match is_path && !has_directory {
@@ -284,7 +284,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The plan; `None` for a program that is to have no sandbox.
+    /// Compiles the sandbox of a program; `None` if it has none.
     fn sandbox(&mut self, at: &str, raw: RawSandbox) -> Option<Plan> {
         let required = match raw.mode {
             RawSandboxMode::Required => true,
@@ -343,7 +343,8 @@ impl Compiler<'_> {
                 self.report(&format!("{at}/read/{n}"), message, help);
             }
             for (n, path) in raw.write.iter().enumerate() {
-                // What holds the system, and devices, are all that it may not change.
+                // With `files: any` a program can already write everywhere except to system directories and
+                // devices.
                 if !sandbox::is_listed_apart(Path::new(path)) {
                     let message = "it may change what is here already";
                     self.report(&format!("{at}/write/{n}"), message, help);
@@ -363,8 +364,8 @@ impl Compiler<'_> {
         })
     }
 
-    /// Reports what is listed for a program and cannot be given to it: the gateway's own files, and on the
-    /// machine that it is to run on what is not there.
+    /// Reports paths in sandboxes that a program cannot get: the gateway's own files and, if the configuration is
+    /// for this machine, paths that do not exist.
     pub(super) fn listed(&mut self, servers: &[Server], is_here: bool) {
         for (n, server) in servers.iter().enumerate() {
             let Reach::Stdio(Program { sandbox: Some(plan), .. }) = &server.reach else { continue };
@@ -393,8 +394,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Reports secrets that are not there, on the machine that they are to be on; and where others can connect to it,
-    /// those that everybody knows.
+    /// Reports secrets that do not exist on this machine and, if other machines can connect, secrets that are easy
+    /// to guess.
     pub(super) fn secrets_are_here(
         &mut self,
         variables: &dyn Fn(&str) -> Option<String>,
@@ -421,7 +422,7 @@ impl Compiler<'_> {
                     let place = format!("the file `{}`", path.display().to_string().escape_debug());
                     (place, file::text(path, SECRET).map_err(|error| error.to_string()))
                 }
-                // It is run when something is served, and not to look the configuration over.
+                // Programs run only when the configuration is served, not when it is checked.
                 SecretRef::Command(command) => {
                     let program = command.program.display().to_string();
                     let message = format!("the program `{}` is not run", program.escape_debug());
@@ -462,7 +463,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Reports a secret in `place` that begins with what is put before it.
+    /// Reports a secret in `place` that begins with the scheme that the gateway adds.
     fn scheme_is_repeated(&mut self, at: &str, place: &str, prefix: &str) {
         let prefix = prefix.escape_debug();
         let message = format!(
@@ -474,7 +475,7 @@ impl Compiler<'_> {
         self.report(at, message, help);
     }
 
-    /// Reports folders that files are to be written in and that are not there, on the machine that they are to be on.
+    /// Reports directories that do not exist on this machine although files are to be written there.
     pub(super) fn folders_are_here(&mut self, audit: &Audit, pins: &Pinning) {
         let sinks = audit.sinks.iter().enumerate().filter_map(|(n, sink)| match &sink.to {
             SinkTarget::File(path, _) => Some((format!("/audit/sinks/{n}/file"), path)),
@@ -591,7 +592,7 @@ impl Compiler<'_> {
         routes
     }
 
-    /// Resources are told apart by the names of their servers, in the letters a URI scheme has.
+    /// Reports servers of a route whose names give the same URI scheme, by which their resources are told apart.
     fn schemes_differ(&mut self, at: &str, found: &[usize], servers: &[Server]) {
         let mut seen = BTreeSet::new();
         for server in found.iter().filter_map(|index| servers.get(*index)) {
@@ -604,7 +605,7 @@ impl Compiler<'_> {
     }
 }
 
-/// What is done about a question that asks for a standing grant.
+/// Compiles what happens to an elicitation request that asks for a standing grant.
 const fn standing(raw: RawStandingGrants) -> StandingGrants {
     match raw {
         RawStandingGrants::Refuse => StandingGrants::Refuse,
@@ -612,7 +613,7 @@ const fn standing(raw: RawStandingGrants) -> StandingGrants {
     }
 }
 
-/// Whether a variable of the environment is usually called like this (POSIX.1-2024, section 8.1).
+/// Whether `name` is a valid name of an environment variable (POSIX.1-2024, section 8.1).
 fn is_variable(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

@@ -1,4 +1,5 @@
-//! Compares a configuration with its schema and puts what is wrong into words.
+//! Validates a configuration against its JSON Schema, and turns schema errors into problems with help for the
+//! operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,7 @@ use super::raw::RawSettings;
 use super::yaml::{Kind, Node};
 use crate::base::masking;
 
-/// The key that says which variable holds a secret: what may have it takes secrets.
+/// The key that names the variable of a secret. An object with this key is a reference to a secret.
 const FROM_ENV: &str = "fromEnv";
 
 /// The JSON Schema of the configuration.
@@ -25,7 +26,7 @@ pub fn schema() -> Value {
     schema_of::<RawSettings>("Portcullis configuration")
 }
 
-/// The JSON Schema of a file that is read into a `T`.
+/// The JSON Schema of a file that deserializes to `T`.
 pub(super) fn schema_of<T: JsonSchema>(title: &str) -> Value {
     let generator = SchemaSettings::draft2020_12().into_generator();
     let mut schema = generator.into_root_schema_for::<T>().to_value();
@@ -35,33 +36,32 @@ pub(super) fn schema_of<T: JsonSchema>(title: &str) -> Value {
     schema
 }
 
-/// What is done to a configuration that does not fit, so that the rest of it can still be looked at.
+/// Changes that make an invalid configuration deserializable, so that the rest of it can still be checked.
 #[derive(Debug, Default)]
 struct Repairs {
-    /// What is cut out: a JSON Pointer, and the key of the mapping there.
+    /// Members to remove: the JSON Pointer of the mapping, and the key.
     cuts: BTreeSet<(String, String)>,
-    /// What is put in where a key is missing, by its JSON Pointer: an empty list, or the only value that there is.
+    /// Values for missing keys, by JSON Pointer: an empty list, or the only allowed value.
     gaps: BTreeMap<String, Value>,
 }
 
-/// How a file fits its schema.
+/// The result of a schema check.
 #[derive(Debug)]
 pub(super) struct Checked {
-    /// The JSON without what does not fit. Where a key is missing that is no waived problem, something stands in its
-    /// place, so that the rest can still be looked at: it is never served.
+    /// The JSON without its invalid parts. Missing keys have a placeholder unless their absence is waived, so that
+    /// the rest can be checked; a configuration with placeholders is never served.
     pub(super) json: Value,
-    /// Every way in which it does not.
+    /// The violations of the schema that were not waived.
     pub(super) problems: Vec<Problem>,
-    /// The same where that is waived.
+    /// The violations that were waived.
     pub(super) waived: Vec<Problem>,
 }
 
-/// Every way in which `root` does not fit `schema`, and its JSON without what does not. What does not fit where `waives`
-/// says so, by the JSON Pointer, is told apart.
+/// Validates `root` against `schema`. Violations at JSON Pointers that `waives` accepts are returned separately.
 pub(super) fn check(root: &mut Node, schema: &Value, waives: &dyn Fn(&str) -> bool) -> Checked {
     let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
     let Ok(validator) = options.build(schema) else {
-        // `the_schema_is_a_schema` keeps this from happening; closed if it does.
+        // The test `the_schema_is_a_schema` excludes this; if it happens anyway, no configuration is accepted.
         let problems = vec![Problem::new(0..0, "the schema is broken", "report a bug")];
         return Checked { json: Value::Null, problems, waived: Vec::new() };
     };
@@ -111,7 +111,7 @@ fn explain(
 ) {
     let at = error.instance_path().to_string();
     match error.kind() {
-        // A section that may be left out fails as «neither this nor null»: what is wrong is in it.
+        // An optional section is an `anyOf` of the section and null: only the errors within the section matter.
         ValidationErrorKind::AnyOf { context } if error.instance().is_object() => {
             let of_null = |branch: &&Vec<ValidationError<'_>>| {
                 let wants = |leaf: &ValidationError<'_>| {
@@ -134,7 +134,7 @@ fn explain(
                 let problem = Problem::new(place, message, suggest(key, &known));
                 let problem = problem.of_unknown_key(root.place(&at), near);
                 let is_secret = known.iter().any(|key| key == FROM_ENV) || masking::is_secret(key);
-                // Beside a reference to a secret the secret itself may stand, under this key or as a value.
+                // An unknown key beside a reference to a secret may hold the secret itself, and so may `value`.
                 let values = [format!("{at}/{}", escaped(key)), format!("{at}/value")];
                 let values = values.iter().filter(|_| is_secret).flat_map(|at| root.scalars(at));
                 problems.push(problem.hiding(values));
@@ -168,8 +168,8 @@ fn explain(
     }
 }
 
-/// What can stand for a key of an object that is missing, and says nothing: an empty list, the only value that there
-/// is, or an object of these.
+/// A placeholder without effect for a missing key of an object: an empty list, the only allowed value, or an object
+/// of these.
 fn stand_in(schema: &Value, object: &Value, key: &str) -> Option<Value> {
     if let Some(only) = only_value(schema, object, key) {
         return Some(only.into());
@@ -188,7 +188,7 @@ fn stand_in(schema: &Value, object: &Value, key: &str) -> Option<Value> {
     }
 }
 
-/// The one text that a key of an object can have, where there is only one.
+/// The only string that a key of an object may have; `None` if there are several.
 fn only_value<'a>(schema: &'a Value, object: &'a Value, key: &str) -> Option<&'a str> {
     let mut wanted = resolved(schema, object.get("properties")?.get(key)?);
     if let Some([only]) = wanted.get("oneOf").and_then(Value::as_array).map(Vec::as_slice) {
@@ -202,7 +202,7 @@ fn only_value<'a>(schema: &'a Value, object: &'a Value, key: &str) -> Option<&'a
     constant.or_else(listed)
 }
 
-/// What is wrong with the value at `at`, without showing what may be a secret.
+/// The problem for the value at `at`. It does not show a value that may be a secret.
 fn misfit(error: &ValidationError<'_>, root: &Node, schema: &Value, at: &str) -> Problem {
     let place = root.place(at);
     let is_secret = masking::is_secret(at.rsplit('/').next().unwrap_or_default());
@@ -217,17 +217,17 @@ fn misfit(error: &ValidationError<'_>, root: &Node, schema: &Value, at: &str) ->
     if is_secret || hides == Hides::Values { problem.hiding(root.scalars(at)) } else { problem }
 }
 
-/// Whether a problem hides the values that it is about.
+/// Whether a problem masks the values that it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hides {
-    /// Secrets may stand there.
+    /// The values may be secrets and are masked.
     Values,
-    /// They are shown.
+    /// The values are shown.
     Nothing,
 }
 
-/// What is said of mistakes that people make: a secret written out, a mapping in place of a list of variables, and a
-/// time or a size without its unit.
+/// The message and help for common mistakes: a plaintext secret, a mapping in place of a list of variables, and a
+/// time or size without a unit.
 fn special(error: &ValidationError<'_>, schema: &Value) -> Option<(String, String, Hides)> {
     let leaves = leaves(error);
     leaves.into_iter().find_map(|leaf| {
@@ -296,7 +296,7 @@ fn words(error: &ValidationError<'_>) -> (String, String) {
     (error.to_string(), "correct the value".to_owned())
 }
 
-/// Whether a text is of the type that is wanted, and only its quotes make it a text.
+/// Whether the text would have the expected type without its quotes.
 fn is_unquoted(text: &str, wanted: &str) -> bool {
     match wanted {
         "boolean" => ["true", "false"].contains(&text),
@@ -306,7 +306,8 @@ fn is_unquoted(text: &str, wanted: &str) -> bool {
     }
 }
 
-/// What was wrong in the end: an optional value fails as «neither this nor null».
+/// The errors at the leaves of an `anyOf` or `oneOf`, which say what is wrong; the outer error only says that no
+/// branch matched.
 fn leaves<'a, 'e>(error: &'a ValidationError<'e>) -> Vec<&'a ValidationError<'e>>
 where
     'e: 'a,
@@ -332,7 +333,7 @@ fn options(error: &ValidationError<'_>) -> Vec<String> {
     }
 }
 
-/// The type that is wanted, where there is one; what may be left out may be null as well.
+/// The expected type besides null; `None` if several types are allowed.
 fn wanted(error: &ValidationError<'_>) -> Option<String> {
     match error.kind() {
         ValidationErrorKind::Type { kind: TypeKind::Single(wanted) } => Some(wanted.to_string()),
@@ -366,14 +367,14 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The keys an object may have, given the path of its `additionalProperties` in the schema.
+/// The keys that an object may have, by the schema path of its `additionalProperties`.
 fn known_keys(schema: &Value, path: &str) -> Vec<String> {
     let path = path.strip_suffix("/additionalProperties").unwrap_or(path);
     let keys = schema_at(schema, path).get("properties").and_then(Value::as_object);
     keys.into_iter().flat_map(|keys| keys.keys().cloned()).collect()
 }
 
-/// The part of the schema at a path, as errors give it: with a `$ref` for each reference that was followed.
+/// The part of the schema at the path of an error, which has a `$ref` for each reference that was followed.
 fn schema_at<'a>(schema: &'a Value, path: &str) -> &'a Value {
     let mut at = schema;
     for segment in path.split('/').skip(1) {
@@ -389,7 +390,7 @@ fn schema_at<'a>(schema: &'a Value, path: &str) -> &'a Value {
     resolved(schema, at)
 }
 
-/// What a part of the schema refers to, or itself.
+/// The target of the `$ref` in a part of the schema; the part itself if it has none.
 fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
     let reference = part.get("$ref").and_then(Value::as_str);
     let found = reference.and_then(|to| schema.pointer(to.trim_start_matches('#')));
@@ -404,7 +405,7 @@ fn suggest(key: &str, known: &[String]) -> String {
     format!("remove it; the keys here are {list}")
 }
 
-/// The one of `known` that `text` may have been meant to be: a few letters are others.
+/// The closest of the `known` strings, if it differs from `text` in a few letters only.
 pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |known: &&str| strsim::damerau_levenshtein(text, known);
     known.min_by_key(distance).filter(|near| distance(near) <= 1 + text.len() / 4)

@@ -1,5 +1,5 @@
-//! A configuration as it stands in its file, with what it leaves out and where everything comes from.
-//! Variables are shown by their names and secrets not at all.
+//! Prints a configuration as written in its file, optionally with defaults and the line of each value. Variables
+//! are printed by name; secrets must never be printed.
 
 use std::fmt::Write as _;
 
@@ -13,34 +13,34 @@ use super::variables::replaced;
 use super::yaml::{Kind, Node};
 use super::{Problems, Settings, shape, yaml};
 
-/// What is shown beside what is written.
+/// What is printed in addition to the file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct With {
-    /// What counts where nothing is written.
+    /// Print the defaults of keys that are left out.
     pub defaults: bool,
-    /// Where each value is written.
+    /// Print the line of each value.
     pub origin: bool,
 }
 
-/// What is not shown: the members below these, by the end of their path.
+/// Keys whose values are not printed, by the prefix of their JSON Pointer.
 const HIDDEN: [&str; 1] = ["/policy/canaries"];
-/// What stands in its place.
+/// The text in place of a value that is not printed.
 const HIDING: &str = " (not shown)";
 
-/// What may be shown.
+/// Decides which values may be printed.
 pub trait Judge {
-    /// Whether a literal may be, for a variable or header of this name.
+    /// Whether the literal value of the variable or header `name` may be printed.
     fn value(&self, name: &str, text: &str) -> bool;
-    /// Whether an argument of a program may be, which comes after another.
+    /// Whether an argument of a program may be printed, given the argument before it.
     fn argument(&self, before: Option<&str>, text: &str) -> bool;
-    /// Whether a URL may be.
+    /// Whether a URL may be printed.
     fn url(&self, text: &str) -> bool;
 }
 
-/// The configuration in `text`, of which `settings` were made, as YAML, as far as `judge` says that it may be shown.
+/// Prints the configuration `text`, from which `settings` were compiled, as YAML.
 ///
 /// # Errors
-/// When it is not YAML.
+/// If the text is not YAML.
 pub fn show(
     (file, text): (&str, &str),
     settings: &Settings,
@@ -66,7 +66,7 @@ struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// What stands at `at`, each line `deep` steps in.
+    /// Prints the node at `at`, with `deep` levels of indentation.
     fn node(&mut self, node: &Node, schema: &Value, at: &str, deep: usize) {
         let schema = self.followed(schema);
         match &node.kind {
@@ -105,7 +105,7 @@ impl Shown<'_> {
                     }
                     self.value(member, &of_member, &at, deep);
                 }
-                // What sinks may say goes by where they lead.
+                // The keys of a sink depend on its kind, so that defaults would mislead.
                 if self.with.defaults && !at.starts_with("/audit/sinks") {
                     let written: Vec<_> = members.iter().map(|(key, _)| &*key.text).collect();
                     self.defaults(&schema, &written, at, deep);
@@ -117,10 +117,10 @@ impl Shown<'_> {
         }
     }
 
-    /// What follows a key or a dash.
+    /// Prints the value after a key or a dash.
     fn value(&mut self, node: &Node, schema: &Value, at: &str, deep: usize) {
         match &node.kind {
-            // What every caller is shown is no secret.
+            // Overrides are public to all callers.
             Kind::Scalar(one)
                 if one.text.contains("://")
                     && !at.contains("/overrides/")
@@ -134,7 +134,7 @@ impl Shown<'_> {
                 self.line(&format!(" {text}"), node);
             }
             Kind::Sequence(items) if items.is_empty() => self.line(" []", node),
-            // One that is written with nothing in it has what counts in it all the same.
+            // An empty mapping still has defaults.
             Kind::Mapping(members) if members.is_empty() => {
                 let before = self.out.len();
                 self.line("", node);
@@ -166,8 +166,7 @@ impl Shown<'_> {
         self.out.push('\n');
     }
 
-    /// What counts for members of `schema` at `at` that are not `written`; sections that are left out with what counts
-    /// in them.
+    /// Prints the defaults of keys in `schema` at `at` that are not `written`, and of sections that are left out.
     fn defaults(&mut self, schema: &Value, written: &[&str], at: &str, deep: usize) {
         let required = schema.get("required").and_then(Value::as_array);
         let is_required = |name: &str| {
@@ -188,7 +187,8 @@ impl Shown<'_> {
             } else if place == "/policy/content" {
                 self.content(&indent);
             } else if property.get("$ref").is_some() {
-                // It is there with what counts in it; what may be missing altogether is no plain reference.
+                // The section is always present. An optional section, which may be absent, is not a plain
+                // reference.
                 let section = self.followed(&property);
                 let before = self.out.len();
                 writeln!(self.out, "{indent}{name}:  # default").unwrap_or_default();
@@ -201,7 +201,7 @@ impl Shown<'_> {
         }
     }
 
-    /// What is done about results and arguments of servers that no entry names.
+    /// Prints the default actions on results and arguments, for servers without an entry.
     fn content(&mut self, indent: &str) {
         writeln!(self.out, "{indent}content:  # default\n{indent}  - servers: [\"*\"]")
             .unwrap_or_default();
@@ -216,7 +216,7 @@ impl Shown<'_> {
         }
     }
 
-    /// The sandbox of a program for which none is written.
+    /// Prints the default sandbox of a program.
     fn sandbox(&mut self, server: &str, deep: usize) {
         let indent = "  ".repeat(deep);
         writeln!(self.out, "{indent}sandbox:  # default").unwrap_or_default();
@@ -230,12 +230,12 @@ impl Shown<'_> {
             Some(Value::Null | Value::Object(_) | Value::Array(_)) | None => {}
             Some(usual) => return Some(usual.to_string()),
         }
-        // What has no value of its own says it in words: "Default `60s`."
+        // If the schema has no default, the description has it: "Default `60s`."
         let words = property.get("description")?.as_str()?;
         let (_, rest) = words.split_once("Default ")?;
         let end = rest.find([',', ';', '\n']).unwrap_or(rest.len());
         let rest = rest.get(..end)?.trim_end_matches('.');
-        // "Default half of `inFlight`" is no value.
+        // "Default half of `inFlight`" has no value to print.
         if let Some(value) = rest.strip_prefix('`') {
             return value.split_once('`').map(|(value, _)| value.to_owned());
         }
@@ -244,7 +244,7 @@ impl Shown<'_> {
         is_number.then(|| number.to_owned())
     }
 
-    /// What a schema refers to, without the possibility that there is nothing.
+    /// The target of the `$ref` in a schema, or of the one in an optional value.
     fn followed(&self, schema: &Value) -> Value {
         let one = |schema: &Value| {
             let reference = schema.get("$ref").and_then(Value::as_str);
@@ -259,7 +259,7 @@ impl Shown<'_> {
     }
 }
 
-/// What is done about what a detector finds, in an entry of `content` that does not say it.
+/// The default action of the detector `name` in an entry of `content`.
 fn handling(at: &str, name: &str) -> Option<String> {
     let entry = at.strip_prefix("/policy/content/")?;
     let direction = match entry.split_once('/')?.1 {
@@ -271,7 +271,7 @@ fn handling(at: &str, name: &str) -> Option<String> {
     all.find(|(detector, _)| *detector == name).map(|(_, handling)| handling.to_owned())
 }
 
-/// `text` without what stands for variables that are not set: it may be what is secret.
+/// `text` without the default values of variables, which may be secrets.
 fn without_defaults(text: &str) -> String {
     replaced(text, |inner| {
         let name = inner.split_once(":-").map_or(inner, |(name, _)| name);
@@ -286,7 +286,7 @@ fn scalar(node: &Node) -> Option<&str> {
     }
 }
 
-/// A JSON string is a YAML scalar, whatever is in it; what is plainly a word needs no quotes.
+/// Quotes a string as JSON, which is also YAML, unless it is plainly a word.
 fn quoted(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/' | '.'))

@@ -1,4 +1,4 @@
-//! What is told to an observability stack.
+//! Compiles the `telemetry` section: the collector, sampling and resource attributes.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use super::compiler::Compiler;
 use super::raw::{OtlpProtocol, RawOtlp, RawTelemetry, Restart};
 use super::{Place, SecretRef};
 
-/// How often metrics are sent if nothing is said.
+/// The default interval between exports of metrics.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// What is told to an observability stack.
+/// The export of traces and metrics.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
-    /// Who takes it.
+    /// The collector; `None` if nothing is exported.
     pub otlp: Option<Otlp>,
-    /// Traces whose id is below this, of its last 56 bits, are recorded.
+    /// The sampling threshold: a trace is recorded if the last 56 bits of its id are below it.
     pub below: u64,
-    /// Exchanges begin traces of their own.
+    /// Whether exchanges start traces of their own, with a link to the client's.
     pub restarts: bool,
-    /// What the gateway says of itself.
+    /// The resource attributes of the gateway.
     pub resource: Vec<(Box<str>, Box<str>)>,
 }
 
-/// Who takes OTLP.
+/// A collector that accepts OTLP.
 #[derive(Clone, Debug)]
 pub struct Otlp {
-    /// Where.
+    /// The URL, and how the gateway connects to it.
     pub place: Place,
-    /// How.
+    /// The transport of OTLP.
     pub protocol: OtlpProtocol,
-    /// What it is shown.
+    /// The bearer token, if it requires one.
     pub token: Option<SecretRef>,
-    /// How often metrics are sent.
+    /// The interval between exports of metrics.
     pub interval: Duration,
 }
 
@@ -82,7 +82,7 @@ impl Compiler<'_> {
         Some(Otlp { place, protocol: raw.protocol, token, interval })
     }
 
-    /// A collector beside us is spoken to without TLS in most places.
+    /// Parses the URL of a collector without a token; plain HTTP is common there.
     fn collector(&mut self, at: &str, text: &str) -> Option<Uri> {
         let uri = text.parse::<Uri>().ok().filter(|uri| {
             matches!(uri.scheme_str(), Some("http" | "https"))

@@ -1,5 +1,5 @@
-//! The servers that a process for one route does not need: those of the other routes. Variables and secrets of theirs
-//! that are not there are no problem of its configuration; none of these servers is kept in it.
+//! Tracks the servers that a stdio process for one route does not need. Missing variables and secrets of these
+//! servers are not problems of its configuration, and none of these servers is kept in it.
 
 use std::collections::BTreeSet;
 
@@ -8,31 +8,31 @@ use super::variables::{self, Lookup, Unsubstituted};
 use super::yaml::{Kind, Node};
 use super::{Settings, chosen};
 
-/// The section of the servers.
+/// The key of the server list.
 const SECTION: &str = "servers";
-/// The key of the name of a server, by which the rest of the file refers to it.
+/// The key of a server's name, by which the rest of the file refers to it.
 const NAME: &str = "name";
 
-/// The servers of other routes, by their places under `/servers`; none where all are needed.
+/// The servers that only other routes use, by their index in `/servers`; empty if all are needed.
 #[derive(Debug, Default)]
 pub(super) struct Unserved {
-    /// All of them.
+    /// The indices of these servers.
     all: BTreeSet<usize>,
-    /// Those that refer to a variable that is not set: what follows from that is not reported.
+    /// Those that refer to a variable that is not set; problems that may follow from it are waived.
     incomplete: BTreeSet<usize>,
-    /// What is not reported about them so far.
+    /// The problems that were waived so far.
     pub(super) waived: Vec<Problem>,
 }
 
 impl Unserved {
-    /// The servers that the route `asked`, or the only one there is, does not lead to. None where it is not clear which
-    /// route is meant, or which servers it has: then all are needed.
+    /// The servers that the route `asked`, or the only one there is, does not use. Empty if the route or its
+    /// servers cannot be determined: all servers are needed then.
     pub(super) fn of(root: &Node, asked: Option<&str>, lookup: Lookup<'_>) -> Self {
         let all = other_servers(root, asked, lookup).unwrap_or_default();
         Self { all, ..Self::default() }
     }
 
-    /// Puts variables into every scalar. Of a server that is not needed only the name has to be complete.
+    /// Substitutes variables in every scalar. In a server that is not needed, only the name must be complete.
     pub(super) fn substitute(
         &mut self,
         root: &mut Node,
@@ -60,7 +60,7 @@ impl Unserved {
         problems.extend(left.all());
     }
 
-    /// The same for one server.
+    /// Substitutes variables in one server.
     fn substitute_server(
         &mut self,
         place: usize,
@@ -80,7 +80,7 @@ impl Unserved {
                 variables::substitute(member, lookup, left);
                 continue;
             }
-            // They are kept from programs also where the variable before them is not set.
+            // The lookup records every variable, so that it is kept from programs even if one before it is not set.
             variables::look_up(member, lookup);
             let mut of_member = Unsubstituted::default();
             variables::substitute(member, lookup, &mut of_member);
@@ -92,25 +92,24 @@ impl Unserved {
         }
     }
 
-    /// Whether the value at this JSON Pointer is of a server that is not needed.
+    /// Whether the value at this JSON Pointer belongs to a server that is not needed.
     pub(super) fn is_within(&self, at: &str) -> bool {
         place(at).is_some_and(|place| self.all.contains(&place))
     }
 
-    /// Whether what is wrong at this JSON Pointer is not reported, since it may follow from a variable that is not set.
+    /// Whether problems at this JSON Pointer are waived, because they may follow from a variable that is not set.
     pub(super) fn waives(&self, at: &str) -> bool {
         place(at).is_some_and(|place| self.incomplete.contains(&place))
     }
 
-    /// Whether a server that is not complete is among those that `settings` has kept, where `names` are the names of all
-    /// servers of the file.
+    /// Whether `settings` still contains an incomplete server, given the `names` of all servers in the file.
     pub(super) fn is_kept(&self, names: &[Box<str>], settings: &Settings) -> bool {
         let mut incomplete = self.incomplete.iter().filter_map(|place| names.get(*place));
         incomplete.any(|name| settings.servers.iter().any(|kept| kept.name.as_str() == &**name))
     }
 }
 
-/// The place of the server that the value at this JSON Pointer is of, but for its name.
+/// The index of the server that the value at this JSON Pointer belongs to; `None` for its name.
 fn place(at: &str) -> Option<usize> {
     let mut parts = at.strip_prefix('/')?.splitn(3, '/');
     let (section, place, rest) = (parts.next()?, parts.next()?, parts.next());
@@ -118,7 +117,7 @@ fn place(at: &str) -> Option<usize> {
     (section == SECTION && !is_name).then(|| place.parse().ok()).flatten()
 }
 
-/// The places of the servers that the route does not lead to; `None` where it is not clear.
+/// The indices of the servers that the route does not use; `None` if they cannot be determined.
 fn other_servers(root: &Node, asked: Option<&str>, lookup: Lookup<'_>) -> Option<BTreeSet<usize>> {
     let text = |at: &str| variables::expanded(root.node(at)?, lookup);
     let items = |at: &str| match &root.node(at)?.kind {

@@ -1,37 +1,38 @@
-//! `${VAR}` in scalars, after parsing: a variable can change a value, never the structure.
+//! Substitutes `${VAR}` in scalars. It runs after parsing, so that a variable can change a value but never the
+//! structure.
 
 use super::problem::Problem;
 use super::yaml::{Kind, Node, Scalar};
 
-/// Where variables come from.
+/// Returns the value of a variable; `None` if it is not set.
 pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// What could not be substituted.
+/// The references that could not be substituted.
 #[derive(Debug, Default)]
 pub(super) struct Unsubstituted {
     /// References to variables that are not set.
     pub(super) unset: Vec<Problem>,
-    /// What is no reference to a variable.
+    /// References with invalid syntax.
     pub(super) malformed: Vec<Problem>,
 }
 
 impl Unsubstituted {
-    /// Both.
+    /// All of these problems.
     pub(super) fn all(self) -> impl Iterator<Item = Problem> {
         self.unset.into_iter().chain(self.malformed)
     }
 }
 
-/// Why a scalar could not be expanded: the message and the help.
+/// Why a scalar could not be expanded, with the message and the help.
 #[derive(Debug)]
 enum Unexpanded {
     /// A variable is not set.
     Unset(String, String),
-    /// It is no reference to a variable.
+    /// A reference has invalid syntax.
     Malformed(String, String),
 }
 
-/// Puts variables into every scalar under `node`. A scalar that cannot be expanded stays as it is written.
+/// Substitutes the variables in every scalar under `node`. A scalar that cannot be expanded is left unchanged.
 pub(super) fn substitute(node: &mut Node, lookup: Lookup<'_>, left: &mut Unsubstituted) {
     match &mut node.kind {
         Kind::Sequence(items) => {
@@ -54,7 +55,7 @@ pub(super) fn substitute(node: &mut Node, lookup: Lookup<'_>, left: &mut Unsubst
     }
 }
 
-/// Looks up every variable that a scalar under `node` refers to, also those behind one that is not set.
+/// Looks up every variable that a scalar under `node` refers to, even if an earlier one is not set.
 pub(super) fn look_up(node: &Node, lookup: Lookup<'_>) {
     match &node.kind {
         Kind::Sequence(items) => items.iter().for_each(|item| look_up(item, lookup)),
@@ -68,7 +69,7 @@ pub(super) fn look_up(node: &Node, lookup: Lookup<'_>) {
     }
 }
 
-/// The text of a scalar with its variables in it; `None` where it is no scalar, or cannot be expanded.
+/// The text of a scalar with its variables substituted; `None` if the node is no scalar or cannot be expanded.
 pub(super) fn expanded(node: &Node, lookup: Lookup<'_>) -> Option<String> {
     match &node.kind {
         Kind::Scalar(scalar) => expand(&scalar.text, lookup).ok(),
@@ -76,7 +77,7 @@ pub(super) fn expanded(node: &Node, lookup: Lookup<'_>) -> Option<String> {
     }
 }
 
-/// `${VAR}`, `${VAR:-default}`, `${VAR:?message}`; `$${` stands for `${`.
+/// Expands `${VAR}`, `${VAR:-default}` and `${VAR:?message}`; `$${` is an escaped `${`.
 fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, Unexpanded> {
     let mut out = String::new();
     let mut rest = text;
@@ -100,8 +101,8 @@ fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, Unexpanded> {
     Ok(out)
 }
 
-/// `text` with something else in the place of every `${…}`; `with` is given what is between the braces. A
-/// `${` that is not closed stays as it is.
+/// Replaces every `${…}` in `text` by what `with` returns for the text between the braces. An unclosed `${` is left
+/// unchanged.
 pub fn replaced(text: &str, mut with: impl FnMut(&str) -> String) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once("${") {
@@ -123,7 +124,7 @@ fn variable(inner: &str, lookup: Lookup<'_>) -> Result<String, Unexpanded> {
         let message = format!("`{}` is not the name of a variable", name.escape_debug());
         return Err(Unexpanded::Malformed(message, "use letters, digits and `_`".to_owned()));
     }
-    // As in a shell: with `:-` and `:?` a variable that is empty counts as not set.
+    // As in a shell, `:-` and `:?` treat an empty variable as not set.
     let value = lookup(name).filter(|value| otherwise.is_none() || !value.is_empty());
     match (value, otherwise) {
         (Some(value), _) => Ok(value),

@@ -1,7 +1,8 @@
-//! YAML with places: every value knows the bytes it was written in.
+//! Parses YAML into nodes that know the bytes they were written in, for the configuration, lockfiles and other
+//! files of the operator.
 //!
-//! Only what a configuration needs: one document of mappings, sequences and scalars in the core
-//! schema of YAML 1.2. Tags are refused; an alias repeats its anchor, within a budget.
+//! It supports what these files need: one document of mappings, sequences and scalars in the core schema of YAML
+//! 1.2. Tags are refused; an alias repeats its anchor within a size limit.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,29 +13,29 @@ use serde_json::{Map, Number, Value};
 
 use super::problem::Problem;
 
-/// Longest file, in bytes. What is read of it takes time and memory in proportion.
+/// Maximum size of a file in bytes. Time and memory to parse it are proportional to its size.
 const BYTES: usize = 16 * 1024 * 1024;
-/// Longest file that a program has written, in bytes.
+/// Maximum size of a generated file, such as a lockfile, in bytes.
 const MANY: usize = 64 * 1024 * 1024;
-/// Most bytes that the aliases of one file repeat; each value counts as one byte more than its text.
+/// Maximum bytes that the aliases of one file repeat; each value counts one byte more than its text.
 const REPEATED: usize = 1024 * 1024;
-/// Mappings and sequences inside each other.
+/// Maximum nesting of mappings and sequences.
 const DEPTH: usize = 32;
-/// Most problems of one file: who mends these reads it again.
+/// Maximum number of problems before parsing stops: the file is parsed again after they are fixed.
 const PROBLEMS: usize = 100;
-/// Characters of a line between two whose places are remembered.
+/// Number of characters of a line between two cached byte offsets.
 const STEP: usize = 64;
 
-/// What is said of a line that does not belong to the mapping around it.
+/// The message for a line that does not belong to the mapping around it.
 const DEEPER: &str = "this line is not indented as the keys beside it are";
-/// What is done about a key at the wrong depth, and about a value with a colon in it.
+/// The help for a key at the wrong depth, and for a value that contains a colon.
 const LEVEL: &str = "give it the same indentation as the keys beside it; a value with `: ` in it is written in quotes";
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) kind: Kind,
-    /// Bytes of the file.
+    /// The place of the value, in bytes of the file.
     pub(super) span: Range<usize>,
 }
 
@@ -54,18 +55,18 @@ pub(super) struct Key {
 #[derive(Clone, Debug)]
 pub(super) struct Scalar {
     pub(super) text: String,
-    /// Not quoted: it may be a number, a boolean or null.
+    /// Whether the scalar is unquoted, so that it may be a number, a boolean or null.
     pub(super) plain: bool,
-    /// A variable was put in: it is a string where a string is wanted.
+    /// Whether a variable was substituted; the scalar is a string then if the schema expects one.
     pub(super) substituted: bool,
 }
 
-/// Parses `text`.
+/// Parses a file that an operator has written.
 pub(super) fn parse(text: &str) -> Result<Node, Vec<Problem>> {
     parse_within(text, BYTES)
 }
 
-/// Parses a `text` that a program has written, and that may be large.
+/// Parses a generated `text`, which may be larger.
 pub(super) fn parse_large(text: &str) -> Result<Node, Vec<Problem>> {
     parse_within(text, MANY)
 }
@@ -108,7 +109,7 @@ fn parse_within(text: &str, bytes: usize) -> Result<Node, Vec<Problem>> {
 }
 
 impl Node {
-    /// The JSON of this value.
+    /// The value as JSON.
     pub(super) fn json(&self) -> Value {
         match &self.kind {
             Kind::Scalar(scalar) => scalar.json(),
@@ -120,7 +121,7 @@ impl Node {
         }
     }
 
-    /// The value a JSON Pointer leads to.
+    /// The value at a JSON Pointer.
     pub(super) fn at_mut(&mut self, pointer: &str) -> Option<&mut Self> {
         segments(pointer).try_fold(self, |node, segment| match &mut node.kind {
             Kind::Scalar(_) => None,
@@ -131,7 +132,7 @@ impl Node {
         })
     }
 
-    /// Where a JSON Pointer leads to: the value, or the nearest thing around it that exists.
+    /// The place of the value at a JSON Pointer, or of the nearest existing value above it.
     pub(super) fn place(&self, pointer: &str) -> Range<usize> {
         let mut node = self;
         for segment in segments(pointer) {
@@ -141,7 +142,7 @@ impl Node {
         node.span.clone()
     }
 
-    /// The item or the member that a segment of a pointer names.
+    /// The item or member that one segment of a JSON Pointer selects.
     fn child(&self, segment: &str) -> Option<&Self> {
         match &self.kind {
             Kind::Scalar(_) => None,
@@ -152,12 +153,12 @@ impl Node {
         }
     }
 
-    /// The value that a JSON Pointer leads to.
+    /// The value at a JSON Pointer.
     pub(super) fn node(&self, pointer: &str) -> Option<&Self> {
         segments(pointer).try_fold(self, |node, segment| node.child(&segment))
     }
 
-    /// Where every scalar is written that is at a JSON Pointer or below.
+    /// The places of all scalars at or below a JSON Pointer.
     pub(super) fn scalars(&self, pointer: &str) -> std::vec::IntoIter<Range<usize>> {
         let mut found = Vec::new();
         if let Some(node) = self.node(pointer) {
@@ -166,7 +167,7 @@ impl Node {
         found.into_iter()
     }
 
-    /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+    /// INVARIANT: the parser limits the nesting, so the recursion is limited too.
     fn collect_scalars(&self, found: &mut Vec<Range<usize>>) {
         match &self.kind {
             Kind::Scalar(_) => found.push(self.span.clone()),
@@ -177,7 +178,7 @@ impl Node {
         }
     }
 
-    /// Where the key of a member is written.
+    /// The place of the key of a member.
     pub(super) fn key_place(&self, pointer: &str, key: &str) -> Range<usize> {
         let found = self.node(pointer).and_then(|node| match &node.kind {
             Kind::Mapping(members) => members.iter().find(|(k, _)| k.text == key),
@@ -192,7 +193,7 @@ fn segments(pointer: &str) -> impl Iterator<Item = String> {
 }
 
 impl Scalar {
-    /// By the core schema: <https://yaml.org/spec/1.2.2/#103-core-schema>.
+    /// Resolves an unquoted scalar by the core schema: <https://yaml.org/spec/1.2.2/#103-core-schema>.
     fn json(&self) -> Value {
         let text = self.text.as_str();
         if !self.plain {
@@ -219,13 +220,13 @@ enum Open {
     Mapping(Members),
 }
 
-/// The members of a mapping that is being read.
+/// A mapping whose members are being parsed.
 #[derive(Default)]
 struct Members {
     all: Vec<(Key, Node)>,
-    /// A key that waits for its value.
+    /// A key whose value has not been parsed yet.
     waiting: Option<Key>,
-    /// Where each key stands for the first time.
+    /// The byte offset of the first occurrence of each key.
     seen: BTreeMap<String, usize>,
 }
 
@@ -234,9 +235,9 @@ struct Builder {
     stack: Vec<(Open, Range<usize>, usize)>,
     anchors: BTreeMap<usize, (Node, usize)>,
     root: Option<Node>,
-    /// Bytes that aliases have repeated.
+    /// Bytes that aliases have repeated so far.
     repeated: usize,
-    /// What follows is not read: it is nested too deeply, repeats too much, or is a second document.
+    /// Whether parsing stops: the file is nested too deeply, repeats too much, or has a second document.
     stopped: bool,
     problems: Vec<Problem>,
 }
@@ -345,7 +346,7 @@ impl Builder {
     }
 }
 
-/// The bytes of a value, as [`REPEATED`] counts them.
+/// The size of a value, as [`REPEATED`] counts it.
 fn size(node: &Node) -> usize {
     1 + match &node.kind {
         Kind::Scalar(scalar) => scalar.text.len(),
@@ -356,16 +357,17 @@ fn size(node: &Node) -> usize {
     }
 }
 
-/// Turns the lines and columns of the parser into bytes, in a time that does not grow with the line.
+/// Converts the parser's lines and columns into byte offsets, in a time that does not depend on the length of the
+/// line.
 struct Places {
     lines: Vec<Line>,
-    /// Where each line begins.
+    /// The byte offset of each line.
     starts: Vec<usize>,
 }
 
 struct Line {
     text: String,
-    /// The byte of every [`STEP`]th character; empty where each character is one byte.
+    /// The byte offset of every [`STEP`]th character; empty if the line is ASCII.
     steps: Vec<usize>,
 }
 
@@ -376,7 +378,7 @@ impl Line {
         Self { text: text.to_owned(), steps }
     }
 
-    /// The byte of a character, or the end of the line.
+    /// The byte offset of a character in the line, or the end of the line.
     fn byte(&self, column: usize) -> usize {
         if self.steps.is_empty() {
             return column.min(self.text.len());
@@ -415,8 +417,7 @@ impl Places {
         byte(span.start)..byte(span.end)
     }
 
-    /// What is wrong with a text that is no YAML. Where a mistake is told by the parser in words that mislead, or at another
-    /// place, it is told by ours.
+    /// The problem for a text that is not YAML. Replaces messages and places of the parser that are misleading.
     fn not_yaml(&self, error: &ScanError) -> Problem {
         let (line, column) = (error.marker().line(), error.marker().col());
         let told = |line, column, message: &str, help: &str| {
@@ -424,7 +425,7 @@ impl Places {
             Problem::new(at..at, format!("not YAML: {message}"), help)
         };
         let info = error.info();
-        // The parser stops at the line before the tab, or at the one with it.
+        // The parser stops at the line before the tab, or at the line with it.
         let tab = (line..=line.saturating_add(1)).find_map(|line| {
             let text = &self.lines.get(line.checked_sub(1)?)?.text;
             let indented = text.len() - text.trim_start_matches([' ', '\t']).len();
@@ -440,7 +441,7 @@ impl Places {
             return told(line, column, "the quote that is opened here is not closed", help);
         }
         if info.contains("comment intercepting") {
-            // The line that the parser takes for more of the text is the next one with anything in it.
+            // The line that the parser takes for a continuation of the text is the next one that is not blank.
             let after = self.lines.iter().enumerate().skip(line);
             let next = after.map(|(n, next)| (n + 1, next.text.as_str()));
             let next = next.map(|(n, text)| (n, text, text.len() - text.trim_start().len()));
@@ -454,7 +455,7 @@ impl Places {
         if info.contains("did not find expected key") {
             return told(line, column, DEEPER, LEVEL);
         }
-        // Where it is says the place; the parser's own words repeat it.
+        // The place is reported separately; the parser's message would repeat it.
         told(line, column, info, "check the indentation and the quotes around this place")
     }
 

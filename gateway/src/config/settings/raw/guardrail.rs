@@ -1,36 +1,36 @@
-//! A guardrail as written.
+//! The `guardrails` of a route as written.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{RawReach, RawSecret};
 
-/// Somebody outside who is asked about arguments and results: it gets `{"direction", "route",
-/// "server", "tool", "principal", "value"}` and answers `{"verdict": "allow" | "deny", "reason"}`.
+/// An external service that judges arguments and results. It receives `{"direction", "route", "server", "tool",
+/// "principal", "value"}` and answers `{"verdict": "allow" | "deny", "reason"}`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawGuardrail {
-    /// Its name in records.
+    /// The name of the guardrail in records.
     pub(in crate::config::settings) name: String,
-    /// Where it is asked by POST: an `https` URL, or an `http` one of this machine.
+    /// The URL that requests are sent to by POST: `https`, or `http` on this machine.
     pub(in crate::config::settings) url: String,
-    /// What becomes of a message about which it gives no answer in time, or none that can be read:
-    /// `deny` or `allow`. There is no default.
+    /// What happens to a message if the guardrail does not answer in time, or its answer is invalid: `deny` or
+    /// `allow`. Must be given.
     pub(in crate::config::settings) on_failure: Failing,
-    /// How long it may take, at most `60s`. Default `2s`.
+    /// How long the guardrail may take, at most `60s`. Default `2s`.
     pub(in crate::config::settings) deadline: Option<String>,
-    /// What it is shown in `Authorization: Bearer`.
+    /// The token in `Authorization: Bearer`.
     pub(in crate::config::settings) token: Option<RawSecret>,
-    /// It is asked about what is sent: arguments of tools. Default `true`.
+    /// Whether arguments of tools are sent to it. Default `true`.
     #[serde(default = "yes")]
     pub(in crate::config::settings) arguments: bool,
-    /// It is asked about results of calls. Default `true`.
+    /// Whether results of calls are sent to it. Default `true`.
     #[serde(default = "yes")]
     pub(in crate::config::settings) results: bool,
-    /// Longest message it is asked about: a longer one does not pass, also with `onFailure: allow`.
+    /// Maximum size of a message that is sent to it. A longer message is denied, even with `onFailure: allow`.
     /// Default `1MiB`.
     pub(in crate::config::settings) most: Option<String>,
-    /// How it is reached.
+    /// How the gateway connects to the guardrail.
     #[serde(default)]
     pub(in crate::config::settings) connection: RawReach,
 }
@@ -39,12 +39,12 @@ const fn yes() -> bool {
     true
 }
 
-/// What becomes of what nobody has judged.
+/// What happens to a message that a guardrail did not judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Failing {
-    /// It does not pass.
+    /// The message is denied.
     Deny,
-    /// It passes, and that is recorded.
+    /// The message passes, and the record says so.
     Allow,
 }

@@ -1,4 +1,4 @@
-//! Who is known, as written.
+//! The `identity` section as written: API keys, issuers and certificates of callers.
 
 use std::collections::BTreeMap;
 
@@ -8,218 +8,216 @@ use serde::Deserialize;
 use super::RawSecret;
 use crate::crypto::jose::Algorithm;
 
-/// How callers are known.
+/// How callers are authenticated.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawIdentity {
-    /// Keys, each held as its SHA-256 and never as itself.
+    /// API keys, of which only the SHA-256 hash is stored here.
     #[serde(default)]
     pub(in crate::config::settings) api_keys: Vec<RawApiKey>,
-    /// Who a caller without a credential is, where a listener lets one in.
+    /// The principal of callers without a credential, on listeners that accept `anonymous`.
     pub(in crate::config::settings) anonymous: Option<RawAnonymous>,
-    /// The authorization servers whose access tokens are believed.
+    /// The authorization servers whose access tokens are accepted.
     #[serde(default)]
     pub(in crate::config::settings) issuers: Vec<RawIssuer>,
-    /// Callers who are known by the certificate of their connection alone.
+    /// Callers that are authenticated by their client certificate alone.
     #[serde(default)]
     pub(in crate::config::settings) certificates: Vec<RawKnownCertificate>,
-    /// Scopes that imply others: who has the first has those in its list, and what they imply.
+    /// Scopes that imply others: a caller with the scope also has those in its list, and what they imply.
     #[serde(default)]
     pub(in crate::config::settings) scopes: BTreeMap<String, Vec<String>>,
 }
 
-/// One key.
+/// An API key of a caller.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawApiKey {
-    /// Its name, for people: which key to revoke.
+    /// The name of the key, for people who revoke it.
     pub(in crate::config::settings) name: String,
-    /// The caller it stands for.
+    /// The principal that the key authenticates.
     pub(in crate::config::settings) principal: String,
-    /// The caller's groups.
+    /// The groups of the principal.
     #[serde(default)]
     pub(in crate::config::settings) groups: Vec<String>,
-    /// The scopes it is good for.
+    /// The scopes that the key grants.
     #[serde(default)]
     pub(in crate::config::settings) scopes: Vec<String>,
-    /// The SHA-256 of the key, in hexadecimal; `portcullis keygen` prints both.
+    /// The SHA-256 hash of the key, in hexadecimal; `portcullis keygen` prints the key and its hash.
     pub(in crate::config::settings) sha256: String,
 }
 
-/// The caller without a credential; its principal is `anonymous`.
+/// The caller without a credential, whose principal is `anonymous`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawAnonymous {
-    /// Its groups.
+    /// The groups of the anonymous caller.
     #[serde(default)]
     pub(in crate::config::settings) groups: Vec<String>,
 }
 
-/// Callers with a certificate. The principal is the name that fits.
+/// Callers with a client certificate. The principal is the name that matches.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawKnownCertificate {
-    /// Names: patterns with `*` and `?` over `uri:…`, `dns:…`, `email:…` or `ip:…`.
+    /// The accepted certificate names: patterns with `*` and `?` over `uri:…`, `dns:…`, `email:…` or `ip:…`.
     pub(in crate::config::settings) names: Vec<String>,
-    /// The callers' groups.
+    /// The groups of these callers.
     #[serde(default)]
     pub(in crate::config::settings) groups: Vec<String>,
-    /// The scopes such a certificate is good for.
+    /// The scopes that such a certificate grants.
     #[serde(default)]
     pub(in crate::config::settings) scopes: Vec<String>,
 }
 
-/// An authorization server. A caller's principal is the name of the issuer, `/` and the subject; that
-/// of a client that calls in its own name is `service:`, the name of the issuer, `/` and the client.
+/// An authorization server. The principal of a caller is the name of the issuer, `/` and the subject. The principal
+/// of a client that acts for itself is `service:`, the name of the issuer, `/` and the client id.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawIssuer {
-    /// Its name in principals, logs and metrics.
+    /// The name of the issuer in principals, logs and metrics.
     pub(in crate::config::settings) name: String,
-    /// Its identifier, exactly as it stands in `iss`: an `https` URL.
+    /// The issuer identifier, exactly as in `iss`: an `https` URL.
     pub(in crate::config::settings) issuer: String,
-    /// Where its keys are: a URL, or a file. If not given, where its metadata (RFC 8414) says.
+    /// Where the key set of the issuer is: a URL or a file. If not given, the URL in its metadata (RFC 8414).
     pub(in crate::config::settings) keys: Option<RawKeys>,
-    /// The algorithms it may sign with; all but those with shared secrets if not given.
+    /// The accepted signature algorithms; if not given, all asymmetric ones.
     pub(in crate::config::settings) algorithms: Option<Vec<Algorithm>>,
-    /// Believe access tokens whose `typ` is `JWT` or not there at all, of an issuer that does not
-    /// know RFC 9068; they must then name a client and must not have a `nonce`. And believe answers of
-    /// `introspection` that do not give the type of a token (`token_type`).
+    /// Accept access tokens whose `typ` is `JWT` or missing, from an issuer that does not implement RFC 9068; they
+    /// must name a client and must not have a `nonce`. Also accept `introspection` responses without the type of
+    /// the token (`token_type`).
     #[serde(default)]
     pub(in crate::config::settings) untyped: bool,
-    /// How far its clock may differ from ours. Default `30s`, at most `60s`.
+    /// The tolerated difference between the issuer's clock and the gateway's. Default `30s`, at most `60s`.
     pub(in crate::config::settings) clock_skew: Option<String>,
-    /// The longest a token may be good for. Default `1h`.
+    /// Maximum lifetime of a token. Default `1h`.
     pub(in crate::config::settings) max_lifetime: Option<String>,
-    /// How old its keys may be before they are read again. Default `10m`; what it says itself
-    /// counts between `5m` and `24h`.
+    /// The age after which the keys are fetched again. Default `10m`, at most `24h`; a shorter cache lifetime that
+    /// the issuer sends is honored down to `5m`.
     pub(in crate::config::settings) refresh: Option<String>,
-    /// How long after its keys were read for the sake of an unknown one they are not read for
-    /// another. Default `30s`.
+    /// After a fetch for an unknown key id, the time before another unknown key id causes a fetch. Default `30s`.
     pub(in crate::config::settings) cooldown: Option<String>,
-    /// How long its keys are relied on when they cannot be read again. Default `1h`.
+    /// How long the keys are used if they cannot be fetched again. Default `1h`.
     pub(in crate::config::settings) max_stale: Option<String>,
-    /// Where in a token things stand.
+    /// Where the claims are in a token.
     #[serde(default)]
     pub(in crate::config::settings) claims: RawClaims,
-    /// How it says that a client acts for itself and for no user. If not given, the subject of such a token is the
-    /// client (RFC 9068, section 2.2).
+    /// How tokens are marked whose client acts for itself and not for a user. If not given, a token whose subject
+    /// is the client (RFC 9068, section 2.2).
     pub(in crate::config::settings) service: Option<RawService>,
-    /// Ask the issuer about tokens that cannot be read (RFC 7662).
+    /// Ask the issuer about tokens that are not JWTs (token introspection, RFC 7662).
     pub(in crate::config::settings) introspection: Option<RawIntrospection>,
-    /// How its endpoints are reached.
+    /// How the gateway connects to the endpoints of the issuer.
     #[serde(default)]
     pub(in crate::config::settings) connection: RawReach,
 }
 
-/// The keys of an issuer: exactly one of `url` and `file`.
+/// The key set of an issuer: exactly one of `url` and `file`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawKeys {
-    /// An `https` URL with a set of keys (RFC 7517).
+    /// An `https` URL of a JSON Web Key Set (RFC 7517).
     pub(in crate::config::settings) url: Option<String>,
-    /// A file with a set of keys.
+    /// A file with a JSON Web Key Set.
     pub(in crate::config::settings) file: Option<String>,
 }
 
-/// Where in a token things stand, as JSON Pointers (RFC 6901) such as `/realm_access/roles`.
+/// Where the claims are in a token, as JSON Pointers (RFC 6901) such as `/realm_access/roles`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawClaims {
-    /// Who it is about. Default `/sub`.
+    /// The subject. Default `/sub`.
     pub(in crate::config::settings) subject: Option<String>,
-    /// The groups, a list or one text. None if not given.
+    /// The groups, a list or a single string. If not given, callers have none.
     pub(in crate::config::settings) groups: Option<String>,
-    /// The roles, likewise.
+    /// The roles, a list or a single string. If not given, callers have none.
     pub(in crate::config::settings) roles: Option<String>,
-    /// The scopes, a list or a text with spaces. If not given `/scope`, or else `/scp`.
+    /// The scopes, a list or a string separated by spaces. If not given `/scope`, or else `/scp`.
     pub(in crate::config::settings) scopes: Option<String>,
-    /// The client. If not given `/client_id`, or else `/azp`.
+    /// The client id. If not given `/client_id`, or else `/azp`.
     pub(in crate::config::settings) client: Option<String>,
 }
 
-/// Tokens of clients that act for themselves: the principal is `service:`, the name of the issuer, `/` and the client,
-/// and the subject of the token counts for nothing.
+/// Tokens of clients that act for themselves: the principal is `service:`, the name of the issuer, `/` and the
+/// client id. The subject of such a token is ignored.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawService {
-    /// Where that is said, as a JSON Pointer such as `/gty`.
+    /// The claim that marks such a token, as a JSON Pointer such as `/gty`.
     pub(in crate::config::settings) claim: String,
-    /// The text that stands there, such as `client-credentials`.
+    /// The value of that claim, such as `client-credentials`.
     pub(in crate::config::settings) is: String,
 }
 
-/// Asking an issuer about a token.
+/// The introspection endpoint of an issuer.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawIntrospection {
-    /// An `https` URL.
+    /// The `https` URL of the introspection endpoint.
     pub(in crate::config::settings) url: String,
-    /// Who asks.
+    /// The client that the gateway is at the issuer.
     pub(in crate::config::settings) client: RawClient,
-    /// How long an answer is relied on. Default `60s`, at most `5m`, and never longer than the token.
+    /// How long a response is cached. Default `60s`, at most `5m`, and never longer than the token is valid.
     pub(in crate::config::settings) cache_time: Option<String>,
 }
 
-/// The gateway as a client of an authorization server: exactly one of `secret`, `privateKey` and
-/// `certificate`.
+/// The gateway as a client of an authorization server: exactly one of `secret`, `privateKey` and `certificate`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawClient {
-    /// Its id there.
+    /// The client id at the authorization server.
     pub(in crate::config::settings) id: String,
-    /// Its secret.
+    /// The secret that authenticates the client.
     pub(in crate::config::settings) secret: Option<RawSecret>,
-    /// How the secret is sent.
+    /// How the client secret is sent.
     #[serde(default)]
     pub(in crate::config::settings) secret_in: RawSecretIn,
-    /// The key it signs with (`private_key_jwt`, RFC 7523).
+    /// The key that signs client assertions (`private_key_jwt`, RFC 7523).
     pub(in crate::config::settings) private_key: Option<RawPrivateKey>,
-    /// The certificate it shows (`tls_client_auth`, RFC 8705).
+    /// The client certificate (`tls_client_auth`, RFC 8705).
     pub(in crate::config::settings) certificate: Option<RawOwnCertificate>,
 }
 
-/// How a secret is sent (RFC 6749, section 2.3.1).
+/// How a client secret is sent (RFC 6749, section 2.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::config::settings) enum RawSecretIn {
-    /// In `Authorization: Basic`.
+    /// In the `Authorization: Basic` header.
     #[default]
     Header,
-    /// In the form.
+    /// In the request body.
     Body,
 }
 
-/// A private key.
+/// A private key that signs client assertions.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawPrivateKey {
-    /// The file, in PEM.
+    /// The file with the key, in PEM.
     pub(in crate::config::settings) file: String,
-    /// Its name at the authorization server.
+    /// The key id at the authorization server.
     pub(in crate::config::settings) key_id: Option<String>,
-    /// The algorithm, where the key could do more than one.
+    /// The signature algorithm, if the key supports more than one.
     pub(in crate::config::settings) algorithm: Option<Algorithm>,
-    /// Whom the assertion is for. If not given, the issuer where there is one, or the URL.
+    /// The audience of the assertion. If not given, the issuer if there is one, else the URL of the endpoint.
     pub(in crate::config::settings) audience: Option<String>,
 }
 
-/// A certificate of our own.
+/// A certificate of the gateway.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawOwnCertificate {
-    /// The certificate, with its chain, in PEM.
+    /// The file with the certificate and its chain, in PEM.
     pub(in crate::config::settings) certificate: String,
-    /// Its private key, in PEM.
+    /// The file with the private key, in PEM.
     pub(in crate::config::settings) key: String,
 }
 
-/// How somebody is reached.
+/// How the gateway connects to an external service.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawReach {
-    /// The authorities whose certificates are believed there, in PEM; the machine's if not given.
+    /// A PEM file with the trusted certificate authorities; those of the system if not given.
     pub(in crate::config::settings) authorities: Option<String>,
-    /// Where connections there may go, as for a server.
+    /// The networks that connections may go to, as `egress` of a server.
     pub(in crate::config::settings) egress: Option<Vec<String>>,
 }

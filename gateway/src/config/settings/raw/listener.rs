@@ -1,4 +1,4 @@
-//! Listeners as written.
+//! The `listeners` section as written.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,26 +7,25 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawListener {
-    /// Its name in logs and metrics.
+    /// The name of the listener in logs and metrics.
     pub(in crate::config::settings) name: String,
-    /// Address and port; `localhost` or an IP address. Port 0 takes a free one.
+    /// The address and port: `localhost` or an IP address. Port 0 takes a free port.
     #[serde(default = "default_address")]
     pub(in crate::config::settings) address: String,
-    /// The ways to authenticate here, in the order they are tried.
+    /// The accepted authentication schemes, in the order in which they are tried.
     pub(in crate::config::settings) authentication: Vec<RawScheme>,
-    /// Names that clients call this listener by in `Host`. A loopback listener answers to the
-    /// loopback names anyway.
+    /// The host names that are accepted in `Host`. A loopback listener always accepts the loopback names.
     #[serde(default)]
     pub(in crate::config::settings) hosts: Vec<String>,
-    /// Web origins whose pages may call this listener, such as `https://app.example.com`.
+    /// The web origins whose pages may call this listener, such as `https://app.example.com`.
     #[serde(default)]
     pub(in crate::config::settings) origins: Vec<String>,
-    /// What clients put before the path of a route: `https://gateway.example.com`. Tokens are made
-    /// for such a URL, and clients are told it. If not given on a loopback listener: its address.
+    /// The public URL that clients use in front of the path of a route, such as `https://gateway.example.com`.
+    /// Tokens are issued for it, and the metadata names it. If not given on a loopback listener: its address.
     pub(in crate::config::settings) public_url: Option<String>,
-    /// TLS. Without it clients speak plain HTTP.
+    /// The TLS of the listener. Without it clients speak plain HTTP.
     pub(in crate::config::settings) tls: Option<RawTls>,
-    /// Certificates of clients, told by a proxy that ends TLS in front of this listener.
+    /// Client certificates that a TLS-terminating proxy in front of this listener forwards.
     pub(in crate::config::settings) forwarded_certificate: Option<RawForwarded>,
 }
 
@@ -34,38 +33,38 @@ fn default_address() -> String {
     "127.0.0.1:8080".to_owned()
 }
 
-/// A way to authenticate.
+/// A way in which callers authenticate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::config::settings) enum RawScheme {
     /// An access token of one of the issuers, in `Authorization: Bearer` or `DPoP`.
     Oauth,
-    /// A certificate that `identity.certificates` knows.
+    /// A client certificate that `identity.certificates` accepts.
     Certificate,
-    /// A key in `Authorization: Bearer` or `X-API-Key`.
+    /// An API key in `Authorization: Bearer` or `X-API-Key`.
     ApiKey,
-    /// No credential. Only on a loopback listener.
+    /// No credential. Only allowed on a loopback listener.
     Anonymous,
 }
 
-/// TLS of a listener.
+/// The TLS of a listener.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawTls {
-    /// The certificate, with its chain, in PEM. Read again when the file changes.
+    /// The file with the certificate and its chain, in PEM. Read again when it changes.
     pub(in crate::config::settings) certificate: String,
-    /// Its private key, in PEM. Read again when the file changes.
+    /// The file with the private key, in PEM. Read again when it changes.
     pub(in crate::config::settings) key: String,
-    /// The oldest version that is spoken.
+    /// The minimum TLS version.
     #[serde(default)]
     pub(in crate::config::settings) minimum_version: RawTlsVersion,
-    /// Certificates of clients. Without it none is asked for.
+    /// The verification of client certificates. Without it none is requested.
     pub(in crate::config::settings) clients: Option<RawClients>,
-    /// Whether clients may choose HTTP/2. Default `true`; without it HTTP/1.1 is spoken.
+    /// Whether clients may negotiate HTTP/2. Default `true`; otherwise HTTP/1.1 is used.
     pub(in crate::config::settings) http2: Option<bool>,
 }
 
-/// A version of TLS.
+/// A minimum TLS version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub(in crate::config::settings) enum RawTlsVersion {
     /// TLS 1.2.
@@ -77,68 +76,68 @@ pub(in crate::config::settings) enum RawTlsVersion {
     V13,
 }
 
-/// Which certificates clients show.
+/// How client certificates are verified.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "ClientCertificates")]
 pub(in crate::config::settings) struct RawClients {
-    /// Whether a client may connect without one. One that is shown must be good in any case.
+    /// Whether a client may connect without a certificate. A certificate that is presented must always be valid.
     pub(in crate::config::settings) certificates: RawPresence,
-    /// The authorities whose certificates are believed, in PEM. Read again when the file changes.
+    /// A PEM file with the trusted certificate authorities. Read again when it changes.
     pub(in crate::config::settings) authorities: Option<String>,
-    /// The trust domains whose SPIFFE IDs are believed, each by its own authorities alone. They vouch
-    /// for the SPIFFE ID and for no other name in a certificate.
+    /// The SPIFFE trust domains, each with certificate authorities of its own. These vouch for the SPIFFE ID only,
+    /// and for no other name in a certificate.
     #[serde(default)]
     pub(in crate::config::settings) spiffe: Vec<RawTrustDomain>,
-    /// Names one of which a certificate must have: patterns with `*` and `?` over `uri:…`,
-    /// `dns:…`, `email:…` or `ip:…`. Any will do if not given. Names that whoever vouches for the
-    /// certificate may not give do not count.
+    /// The accepted certificate names, of which a certificate must have one: patterns with `*` and `?` over
+    /// `uri:…`, `dns:…`, `email:…` or `ip:…`. If not given, every name is accepted. Names that the certificate's
+    /// authority may not vouch for do not count.
     pub(in crate::config::settings) names: Option<Vec<String>>,
 }
 
-/// Whether there must be one.
+/// Whether a client certificate is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::config::settings) enum RawPresence {
-    /// There must.
+    /// Clients without a certificate are refused.
     Required,
-    /// There may.
+    /// Clients may connect without a certificate.
     Optional,
 }
 
-/// A trust domain of SPIFFE.
+/// A SPIFFE trust domain.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawTrustDomain {
-    /// Its name, such as `corp.example`.
+    /// The name of the trust domain, such as `corp.example`.
     pub(in crate::config::settings) trust_domain: String,
-    /// Its authorities, in PEM. Read again when the file changes.
+    /// A PEM file with its certificate authorities. Read again when it changes.
     pub(in crate::config::settings) bundle: String,
 }
 
-/// A proxy that tells certificates: at least one of `addresses` and `names`, and all that are given
-/// must fit.
+/// The proxies that may forward client certificates: at least one of `addresses` and `names`. A proxy must match
+/// all that are given.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawForwarded {
-    /// In which header.
+    /// The header that carries the certificate.
     #[serde(default)]
     pub(in crate::config::settings) header: RawForwardedHeader,
-    /// The addresses of the proxies: addresses and prefixes. The header of others is ignored.
+    /// The addresses and prefixes of the proxies. The header is ignored if it comes from another address.
     #[serde(default)]
     pub(in crate::config::settings) addresses: Vec<String>,
-    /// The names in their own certificates: patterns as in `tls.clients.names`.
+    /// The names in the proxies' own certificates: patterns as in `tls.clients.names`.
     #[serde(default)]
     pub(in crate::config::settings) names: Vec<String>,
 }
 
-/// A header with a certificate in it.
+/// A header that carries a client certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::config::settings) enum RawForwardedHeader {
     /// `Client-Cert` (RFC 9440).
     #[default]
     ClientCert,
-    /// `X-Forwarded-Client-Cert` of Envoy, with `Cert` in it.
+    /// `X-Forwarded-Client-Cert` of Envoy, with the `Cert` element.
     XForwardedClientCert,
 }

@@ -6,51 +6,52 @@ use policy::registry::{DataClass, Effect};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What we know about tools ourselves. Rules read it as `risk`, and limits act on it.
+/// The operator's own facts about tools. Rules read them as `risk`, and limits use them.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(in crate::config::settings) struct RawRegistry {
-    /// The tools.
+    /// The tools that the facts are about.
     pub(in crate::config::settings) tools: Vec<RawRegistered>,
-    /// A folder with more of them, one file each: `NAME.policy.yaml` as an item of `tools`, with
-    /// `NAME.schema.json`, the input schema it has to have, and `NAME.examples.jsonl`, arguments
-    /// that have to fit it. From the folder of this file.
+    /// A directory with more of them, relative to the directory of this file. Each tool has a file
+    /// `NAME.policy.yaml` in the form of an item of `tools`, and may have `NAME.schema.json` with the input schema
+    /// that it must have, and `NAME.examples.jsonl` with arguments that must match the schema.
     pub(in crate::config::settings) folder: Option<String>,
 }
 
-/// What we know about one tool.
+/// The operator's own facts about one tool.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawRegistered {
-    /// Its server.
+    /// The name of the tool's server.
     pub(in crate::config::settings) server: String,
-    /// Its name, as its server gives it.
+    /// The tool, by the server's own name for it.
     pub(in crate::config::settings) tool: String,
-    /// Who answers for it.
+    /// The owner who is responsible for the tool.
     pub(in crate::config::settings) owner: Option<String>,
-    /// Which version of it this is about.
+    /// The version of the tool that these facts are about.
     pub(in crate::config::settings) version: Option<String>,
-    /// What it does: `read`, `write`, or `destructive` for what cannot be taken back.
+    /// The effect of a call: `read`, `write`, or `destructive` if it cannot be undone.
     pub(in crate::config::settings) effect: Option<Effect>,
-    /// How sensitive what it returns is.
+    /// How sensitive the results are.
     pub(in crate::config::settings) data_class: Option<DataClass>,
-    /// A person has to approve each call. There is nobody to ask yet, so every call is denied.
+    /// Whether each call needs the approval of a person. There is no way to approve calls yet, so every call is
+    /// denied.
     #[serde(default)]
     pub(in crate::config::settings) approval_required: bool,
-    /// Which resources it touches, for rules and people.
+    /// The resources that the tool accesses; for rules and people only.
     pub(in crate::config::settings) resource_scope: Option<String>,
-    /// How long a call may take, such as `10s`.
+    /// Time limit for a call, such as `10s`.
     pub(in crate::config::settings) timeout: Option<String>,
-    /// How often a call that failed may be repeated, for rules and people. The gateway repeats none.
+    /// How often a failed call may be retried; for rules and people only. The gateway does not retry.
     #[serde(default)]
     pub(in crate::config::settings) retries: u32,
-    /// A call that is made twice does what it does once.
+    /// Whether a repeated call has no further effect.
     #[serde(default)]
     pub(in crate::config::settings) idempotent: bool,
-    /// Which members of what it gives back are sensitive: JSON Pointers with `*` for every item or
-    /// member, and the label of each. Whom they are shown to says `fields` of `content` in the policy.
+    /// The sensitive members of results: JSON Pointers, with `*` for every item or member, and the label of each.
+    /// `fields` of `content` in the policy says which callers see them.
     #[serde(default)]
     pub(in crate::config::settings) fields: BTreeMap<String, String>,
-    /// How often one caller may call it: `5/s`, `60/m` or `100/h`.
+    /// Maximum rate of calls by one caller: `5/s`, `60/m` or `100/h`.
     pub(in crate::config::settings) rate: Option<String>,
 }

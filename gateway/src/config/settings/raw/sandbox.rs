@@ -1,52 +1,53 @@
-//! What a program may do, as written.
+//! The `sandbox` of a server as written.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What a program behind the gateway may do.
+/// What a program behind the gateway may access.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawSandbox {
-    /// `required`: it is not started where the kernel cannot enforce it (Linux 6.7 and later can).
-    /// `preferred`: as far as the kernel can; what it cannot is in the log and on record. `off`: it may
-    /// whatever the gateway may.
+    /// `required`: the program is not started if the kernel cannot enforce the sandbox (Linux 6.7 and later can).
+    /// `preferred`: the kernel enforces as much as it can, and the rest is logged and recorded. `off`: the program
+    /// may access everything that the gateway may.
     pub(in crate::config::settings) mode: RawSandboxMode,
-    /// What it may open; the gateway's own files never. Default `listed` where `read` or `write` is given, else
-    /// `any`, as without a `sandbox`.
+    /// Which files the program may open; never the gateway's own. Default `listed` where `read` or `write` is
+    /// given, else `any`, as without a `sandbox`.
     pub(in crate::config::settings) files: Option<RawFiles>,
-    /// Files and folders that it may read and run, besides system libraries and certificates: those of
-    /// an interpreter outside `/usr`, its own code.
+    /// Files and directories that the program may read and execute, besides system libraries and certificates, such
+    /// as its own code or an interpreter outside `/usr`.
     #[serde(default)]
     pub(in crate::config::settings) read: Vec<String>,
-    /// Files and folders that it may read and write. Beside `files: any`: folders of the system, and devices, such as
-    /// `/dev/pts` for a program that makes terminals.
+    /// Files and directories that the program may read and write. With `files: any`: only system directories, and
+    /// devices, such as `/dev/pts` for a program that opens terminals.
     #[serde(default)]
     pub(in crate::config::settings) write: Vec<String>,
-    /// What it may reach, Unix sockets included. Default `none` where `ports` is given, else `any`, as without a `sandbox`.
+    /// What the program may connect to, including Unix sockets. Default `none` where `ports` is given, else `any`,
+    /// as without a `sandbox`.
     pub(in crate::config::settings) network: Option<RawReachable>,
-    /// Ports that it may connect to by TCP, wherever they are, so that it has no other way out but looking up
-    /// names.
+    /// TCP ports that the program may connect to, at any address. Apart from these only name resolution leaves the
+    /// machine.
     #[serde(default)]
     pub(in crate::config::settings) ports: Vec<u16>,
-    /// Address space of each of its processes, in MiB. Runtimes that reserve more than they use (Node,
-    /// Go) need some thousands, or none of this.
+    /// Maximum address space of each of its processes, in MiB. Runtimes that reserve more than they use (Node, Go)
+    /// need several thousand, or no limit.
     #[serde(rename = "memoryMiB")]
     pub(in crate::config::settings) memory_mib: Option<u64>,
-    /// Processes and threads of the user it runs as.
+    /// Maximum processes and threads of the user that it runs as.
     pub(in crate::config::settings) processes: Option<u64>,
-    /// Files that each of its processes may have open.
+    /// Maximum open files of each of its processes.
     pub(in crate::config::settings) open_files: Option<u64>,
 }
 
-/// What becomes of a program where the kernel cannot enforce its sandbox.
+/// What happens to a program whose sandbox the kernel cannot enforce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::config::settings) enum RawSandboxMode {
-    /// It is not started.
+    /// The program is not started.
     Required,
-    /// It is started.
+    /// The program is started with as much of the sandbox as the kernel can enforce.
     Preferred,
-    /// It has none.
+    /// The program is started without a sandbox.
     Off,
 }
 
@@ -54,18 +55,18 @@ pub(in crate::config::settings) enum RawSandboxMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::config::settings) enum RawFiles {
-    /// System libraries, and what `read` and `write` name.
+    /// System libraries, and the paths in `read` and `write`.
     Listed,
-    /// Everything that the user may, but the gateway's own files. Those of the system cannot be changed.
+    /// All files that its user may open, except the gateway's own. System files are read-only.
     Any,
 }
 
-/// What a program may reach.
+/// What a program may connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::config::settings) enum RawReachable {
-    /// No socket but pairs that are connected to each other; with `ports`, these and Unix sockets.
+    /// No sockets except connected pairs; with `ports`, also TCP to these ports and Unix sockets.
     None,
-    /// Everything.
+    /// Everything that its user may.
     Any,
 }

@@ -1,4 +1,4 @@
-//! What is told to an observability stack, as written.
+//! The `telemetry` section as written.
 
 use std::collections::BTreeMap;
 
@@ -7,43 +7,43 @@ use serde::Deserialize;
 
 use super::{RawReach, RawSecret};
 
-/// What is told to an observability stack. Prometheus reads the operator's listener, without this.
+/// The export of traces and metrics. Prometheus scrapes the operator's listener and does not need this section.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawTelemetry {
-    /// Who takes OTLP. Without it nothing is sent, and there are no spans.
+    /// The collector. Without it nothing is exported, and no spans are created.
     pub(in crate::config::settings) otlp: Option<RawOtlp>,
-    /// Which exchanges leave spans.
+    /// Which exchanges are traced.
     #[serde(default)]
     pub(in crate::config::settings) traces: RawTraces,
-    /// What the gateway says of itself, such as `service.name` and `deployment.environment.name`. Default
+    /// Resource attributes of the gateway, such as `service.name` and `deployment.environment.name`. If not given,
     /// `service.name: portcullis`.
     #[serde(default)]
     pub(in crate::config::settings) resource: BTreeMap<String, String>,
 }
 
-/// Who takes OTLP.
+/// A collector that accepts OTLP.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawOtlp {
-    /// Where: `http://collector:4318`, or `:4317` for gRPC.
+    /// The URL of the collector: `http://collector:4318`, or `:4317` for gRPC.
     pub(in crate::config::settings) url: String,
-    /// How it is spoken to.
+    /// The transport of OTLP.
     #[serde(default)]
     pub(in crate::config::settings) protocol: OtlpProtocol,
-    /// What it is shown in `Authorization: Bearer`; by `https` alone, or to this machine.
+    /// The token in `Authorization: Bearer`. It requires `https`, or a collector on this machine.
     pub(in crate::config::settings) token: Option<RawSecret>,
-    /// How often metrics are sent. Default `15s`.
+    /// The interval between exports of metrics. Default `15s`.
     pub(in crate::config::settings) interval: Option<String>,
-    /// How it is reached.
+    /// How the gateway connects to the collector.
     #[serde(default)]
     pub(in crate::config::settings) connection: RawReach,
 }
 
-/// How OTLP is spoken.
+/// A transport of OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum OtlpProtocol {
-    /// Protobuf over HTTP/1.1.
+    /// Protobuf messages over HTTP/1.1.
     #[default]
     #[serde(rename = "http")]
     Http,
@@ -52,27 +52,26 @@ pub enum OtlpProtocol {
     Grpc,
 }
 
-/// Which exchanges leave spans.
+/// Which exchanges are traced.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::config::settings) struct RawTraces {
-    /// The part of all traces that is recorded, from 0 to 1. Default 1. It goes by the id of the trace,
-    /// so that all who record the same part record the same traces; what a client says about it makes no
-    /// difference.
+    /// The sampled fraction of traces, from 0 to 1. Default 1. The decision depends on the trace id only, so that
+    /// every service with the same fraction samples the same traces; the sampled flag of a client is ignored.
     pub(in crate::config::settings) sample: Option<f64>,
-    /// What becomes of the trace a client names. Default `continue`.
+    /// What happens to the trace context that a client sends. Default `continue`.
     #[serde(default)]
     pub(in crate::config::settings) clients: Clients,
 }
 
-/// What becomes of the trace a client names.
+/// What happens to the trace context that a client sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ClientTraces")]
 pub(in crate::config::settings) enum Clients {
-    /// The exchange is a part of it.
+    /// The exchange becomes part of the client's trace.
     #[default]
     Continue,
-    /// The exchange begins a trace of its own, with a link to it.
+    /// The exchange starts a trace of its own, with a link to the client's.
     Restart,
 }
