@@ -1,4 +1,5 @@
-//! The protocol: its revisions and words, JSON-RPC messages, what clients say of themselves, names on a route, and trace context.
+//! The MCP data types: protocol revisions and constants, JSON-RPC messages, client information, tool names on a route,
+//! and trace context. Nothing here does I/O.
 
 pub mod protocol;
 pub mod client_info;
