@@ -1,5 +1,5 @@
-//! The MCP data types: protocol revisions and constants, JSON-RPC messages, client information, tool names on a route,
-//! and trace context. Nothing here does I/O.
+//! The MCP data model: protocol revisions and constants, JSON-RPC messages, client information, tool names on a route,
+//! and trace context. All other modules that read or write messages use it; it performs no I/O.
 
 pub mod protocol;
 pub mod client_info;
