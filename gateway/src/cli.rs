@@ -115,13 +115,13 @@ enum Verb {
     /// authenticates with the API key in `PORTCULLIS_API_KEY`, or calls as the anonymous caller. If it is not let in,
     /// an error is written to standard error and the exit code is 1.
     Stdio {
-        /// The configuration.
+        /// The configuration file to read.
         #[arg(short, long, value_name = "FILE", default_value = USUAL)]
         config: PathBuf,
         /// The path of the route. Required if the configuration has more than one route.
         #[arg(short, long, value_name = "PATH")]
         route: Option<String>,
-        /// Log format.
+        /// Format of the log on standard error.
         #[arg(long, value_enum, value_name = "FORMAT")]
         log_format: Option<Format>,
     },
@@ -175,7 +175,7 @@ enum Verb {
     Keygen,
     /// Print a completion script for a shell.
     Completions {
-        /// The shell.
+        /// The shell to complete for.
         #[arg(value_enum)]
         shell: Shell,
     },
@@ -212,16 +212,16 @@ enum Verb {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
-    /// Text for people.
+    /// Text for people to read.
     Human,
-    /// JSON for programs.
+    /// JSON for other programs.
     Json,
 }
 
 /// Document that `portcullis schema` prints the JSON Schema of.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Of {
-    /// The configuration.
+    /// The configuration of the gateway.
     Config,
     /// A record of the audit log.
     Audit,
@@ -235,9 +235,9 @@ const AUDIT_SCHEMA: &str = include_str!("../../config/audit.schema.json");
 /// Output format of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// Text for people.
+    /// Text for people to read.
     Human,
-    /// JSON for programs.
+    /// JSON for other programs.
     Json,
     /// SARIF 2.1.0, for code review tools.
     Sarif,

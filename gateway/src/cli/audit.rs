@@ -92,7 +92,7 @@ enum Verb {
     },
     /// Show the last records of a log file.
     Tail {
-        /// The log file.
+        /// The log file to read.
         file: PathBuf,
         /// How many of the existing records to show.
         #[arg(short = 'n', long, default_value_t = 20)]
@@ -145,53 +145,53 @@ enum Shown {
     Human,
     /// JSON Lines, as recorded.
     Jsonl,
-    /// CSV (RFC 4180).
+    /// CSV as in RFC 4180, with a header line.
     Csv,
-    /// OCSF 1.8 events.
+    /// Events of OCSF 1.8, one JSON object a line.
     Ocsf,
 }
 
-/// Which records to show. A record must match every option that is given.
+/// Which records to show. A record has to match every option that is given.
 #[derive(Clone, Debug, Args)]
 struct Filter {
-    /// With this record id. A denied call has it in `_meta["dev.portcullis/denial"].record`.
+    /// Only the record with this id. A denied call has it in `_meta["dev.portcullis/denial"].record`.
     #[arg(long)]
     id: Option<String>,
-    /// With this event: `exchange`, `intent`, `definition`, ...
+    /// Only records of this event: `exchange`, `intent`, `definition`, ...
     #[arg(long)]
     event: Option<String>,
-    /// Of this principal.
+    /// Only records of this principal.
     #[arg(long)]
     principal: Option<String>,
-    /// For this server.
+    /// Only records about this server.
     #[arg(long)]
     server: Option<String>,
-    /// For this tool.
+    /// Only records about this tool.
     #[arg(long)]
     tool: Option<String>,
-    /// With this method.
+    /// Only records with this method.
     #[arg(long)]
     method: Option<String>,
-    /// With this outcome.
+    /// Only records with this outcome.
     #[arg(long, value_parser = PossibleValuesParser::new(Outcome::ALL.map(Outcome::as_str)))]
     outcome: Option<String>,
-    /// With this reason, or with a server request that was refused for it.
+    /// Only records with this reason, or with a server request that was refused for it.
     #[arg(long)]
     reason: Option<String>,
-    /// With a finding of this detector, in the call or in what the server sent (`secrets`), or with a server request
-    /// that was refused for this reason (`ask-secret`).
+    /// Only records with a finding of this detector, in the call or in what the server sent (`secrets`), or with a
+    /// server request that was refused for this reason (`ask-secret`).
     #[arg(long, value_name = "NAME")]
     found: Option<String>,
-    /// Decided by this rule.
+    /// Only records that this rule decided.
     #[arg(long)]
     rule: Option<String>,
-    /// Of this trace.
+    /// Only records of this trace.
     #[arg(long)]
     trace: Option<String>,
-    /// Not before this time (RFC 3339), or this long ago, such as `2h`.
+    /// Only records from this time on (RFC 3339), or since so long ago, such as `2h`.
     #[arg(long, value_parser = moment)]
     since: Option<Moment>,
-    /// Before this time (RFC 3339), or this long ago.
+    /// Only records before this time (RFC 3339), or before so long ago.
     #[arg(long, value_parser = moment)]
     until: Option<Moment>,
     /// Include the records of the gateway's self-test, which `query` and `tail` leave out. `export` always includes

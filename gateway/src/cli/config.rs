@@ -22,7 +22,7 @@ pub(super) struct Config {
 enum Verb {
     /// Show a configuration with variables by their names and without secrets.
     Show {
-        /// The configuration.
+        /// The configuration file to read.
         #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
         config: PathBuf,
         /// Include the default of each key that is not written.

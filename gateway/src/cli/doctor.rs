@@ -58,13 +58,13 @@ const PROMPT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = USUAL)]
     config: PathBuf,
     /// Time limit for each server and each issuer.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = pin::patience)]
     timeout: Duration,
-    /// Print JSON.
+    /// Print the checks as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -93,7 +93,7 @@ struct Look {
     mark: Mark,
     /// Subject of the check, such as `server files`.
     thing: String,
-    /// What was found.
+    /// Description of the result.
     said: String,
     /// Advice; empty if nothing has to be done.
     mend: String,

@@ -24,7 +24,7 @@ const PLACE: &str = "{}";
 
 #[derive(Debug, Args)]
 pub(super) struct Exec {
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = super::USUAL)]
     config: PathBuf,
     /// Log format. In the human format, a line for each request is written only if this option is given, because the

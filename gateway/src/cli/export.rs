@@ -32,19 +32,19 @@ pub(super) struct Export {
 /// A client whose configuration format is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Client {
-    /// Claude Code: `.mcp.json`.
+    /// Claude Code, for one project: `.mcp.json`.
     ClaudeCode,
     /// Claude Code, managed by an administrator: `managed-mcp.json`.
     ClaudeManaged,
     /// Claude Desktop, which starts servers as programs: `claude_desktop_config.json`.
     ClaudeDesktop,
-    /// Cursor: `.cursor/mcp.json`.
+    /// Cursor, for one project: `.cursor/mcp.json`.
     Cursor,
-    /// VS Code: `.vscode/mcp.json`.
+    /// VS Code, for one workspace: `.vscode/mcp.json`.
     Vscode,
-    /// Codex: `config.toml`.
+    /// Codex, for the user: `config.toml`.
     Codex,
-    /// opencode: `opencode.json`.
+    /// opencode, with its own format: `opencode.json`.
     Opencode,
 }
 

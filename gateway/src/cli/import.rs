@@ -69,17 +69,17 @@ pub(super) struct Import {
 enum Whose {
     /// Detect the client from the content.
     Auto,
-    /// Claude Desktop.
+    /// Claude Desktop: `claude_desktop_config.json` in its own folder.
     ClaudeDesktop,
     /// Claude Code: `.mcp.json`, `~/.claude.json`, or `managed-mcp.json`.
     ClaudeCode,
-    /// Cursor.
+    /// Cursor: `.cursor/mcp.json` of a project or of the user.
     Cursor,
-    /// VS Code.
+    /// VS Code: `.vscode/mcp.json` of a workspace.
     Vscode,
-    /// Codex.
+    /// Codex: `~/.codex/config.toml`, or the one in `/etc/codex`.
     Codex,
-    /// opencode.
+    /// opencode: `opencode.json`, or `opencode.jsonc` of the user.
     Opencode,
 }
 
@@ -154,7 +154,7 @@ struct Found {
     unpinned: Option<String>,
 }
 
-/// The client's file.
+/// The client's file, as far as its servers depend on it.
 #[derive(Debug, Default)]
 struct Imported {
     /// What its placeholders refer to.
@@ -234,7 +234,7 @@ impl ClientEntry<'_> {
 /// Messages about the import, and the variables that it needs.
 #[derive(Debug, Default)]
 struct Told {
-    /// The client's file.
+    /// The client's file that is imported.
     file: Imported,
     warnings: Vec<String>,
     notes: Vec<String>,

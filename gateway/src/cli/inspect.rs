@@ -38,11 +38,11 @@ pub(super) struct Inspect {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Tool definitions.
+    /// Tool definitions of a server.
     Definition,
-    /// Results of servers.
+    /// Tool results of a server.
     Result,
-    /// Arguments of callers.
+    /// Tool arguments of a caller.
     Arguments,
 }
 

@@ -95,7 +95,7 @@ struct Reached {
     /// Use `revocations.file` and contact no gateway. A running gateway reads the file when it changes.
     #[arg(long)]
     offline: bool,
-    /// Output format.
+    /// Output format of the answer.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     format: Format,
 }
@@ -110,7 +110,7 @@ pub(super) struct Change {
     /// A client, by the id that its issuer gave it.
     #[arg(long, value_name = "ID")]
     client: Vec<Box<str>>,
-    /// A server.
+    /// A server, by its name in the configuration.
     #[arg(long, value_name = "NAME")]
     server: Vec<Box<str>>,
     /// A tool, a prompt or a resource.
@@ -119,7 +119,7 @@ pub(super) struct Change {
     /// An access token, by its `jti`.
     #[arg(long, value_name = "JTI")]
     token: Vec<Box<str>>,
-    /// Revoke everything: no caller is served and no server is used.
+    /// Everything: while it is revoked, no caller is served and no server is used.
     #[arg(long)]
     everything: bool,
 }
@@ -134,7 +134,7 @@ pub(super) struct Revocations {
 enum Verb {
     /// Show what is revoked, and whether all of it survives a restart.
     List(List),
-    /// Lift revocations.
+    /// Lift revocations that were made before.
     Lift(Change),
 }
 
@@ -233,7 +233,7 @@ impl Reached {
     }
 }
 
-/// Runs `portcullis revoke`.
+/// Runs the verb `portcullis revoke`.
 pub(super) fn revoke(change: &Change) -> ExitCode {
     changed(change, Act::Revoke).unwrap_or_else(|why| why)
 }

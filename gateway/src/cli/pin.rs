@@ -92,16 +92,16 @@ struct Named {
     /// definitions.
     #[arg(value_name = "SERVER[/NAME]", conflicts_with = "server")]
     thing: Option<String>,
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
     /// Only definitions of this server.
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
-    /// Only these tools.
+    /// Only tools with these names.
     #[arg(long, value_name = "NAME")]
     tool: Vec<String>,
-    /// Only these prompts.
+    /// Only prompts with these names.
     #[arg(long, value_name = "NAME")]
     prompt: Vec<String>,
     /// Only these resources and resource templates.
@@ -132,7 +132,7 @@ struct Revoke {
 
 #[derive(Debug, Args)]
 struct List {
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
     /// Output format of the list.
@@ -142,7 +142,7 @@ struct List {
 
 #[derive(Debug, Args)]
 struct Sign {
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
     /// The name of the signer in `pins.keys`.

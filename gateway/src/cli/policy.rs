@@ -64,20 +64,20 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct Explain {
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
     /// The principal that calls. If the configuration knows it, it has the groups and scopes from there unless they are
     /// given here.
     #[arg(long, value_name = "ID")]
     principal: String,
-    /// The principal's groups.
+    /// A group of the principal. Can be given more than once.
     #[arg(long, value_name = "NAME")]
     group: Vec<String>,
-    /// The principal's roles.
+    /// A role of the principal. Can be given more than once.
     #[arg(long, value_name = "NAME")]
     role: Vec<String>,
-    /// The principal's scopes, with all that they imply.
+    /// A scope of the principal, with all that it implies. Can be given more than once.
     #[arg(long, value_name = "SCOPE")]
     scope: Vec<String>,
     /// The client that the principal uses.
@@ -86,7 +86,7 @@ struct Explain {
     /// How the principal has proved possession of its credential.
     #[arg(long, value_enum)]
     proof: Option<Proved>,
-    /// The upstream server.
+    /// The upstream server that is called.
     #[arg(long, value_name = "NAME")]
     server: String,
     #[command(flatten)]
@@ -141,7 +141,7 @@ enum Proved {
 struct Test {
     /// The files with test cases.
     files: Vec<PathBuf>,
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
     /// Output format of the result.
@@ -151,7 +151,7 @@ struct Test {
 
 #[derive(Debug, Args)]
 struct Lint {
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
     /// Files of the audit log: report rules that grant access and that decided nothing in these files.
@@ -288,7 +288,7 @@ fn asked_about(explain: &Explain, settings: &Settings) -> Result<(Principal, Ser
 /// Reason code of a denial because of the arguments.
 const ARGUMENTS: &str = "arguments";
 
-/// Summarizes a decision.
+/// Summarizes a decision in one phrase.
 fn verdict(effect: &Effect) -> String {
     match effect {
         Effect::Allow(rule) => allowed(rule),

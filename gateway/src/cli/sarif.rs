@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// One SARIF result.
+/// One result of a SARIF run.
 #[derive(Debug)]
 pub(super) struct Result {
     /// Stable identifier of the rule.

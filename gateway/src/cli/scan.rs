@@ -58,7 +58,7 @@ enum FailOn {
     Medium,
     /// Findings that the gateway withholds or removes by default, such as planted instructions and secrets.
     High,
-    /// No finding.
+    /// No finding, however grave.
     None,
 }
 

@@ -88,7 +88,7 @@ struct Inspect {
     /// The listener that receives the token. Default: the first one that accepts tokens.
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
-    /// Output format.
+    /// Output format of the result.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     format: Format,
 }

@@ -13,7 +13,7 @@ pub enum Version {
     V2025June,
     /// 2025-11-25: the last revision with a handshake.
     V2025November,
-    /// 2026-07-28: stateless requests.
+    /// 2026-07-28: the first revision without sessions; every request is self-contained.
     V2026July,
 }
 
@@ -79,7 +79,7 @@ impl Version {
 pub enum Era {
     /// Revisions up to 2025-11-25.
     Legacy,
-    /// Revisions from 2026-07-28.
+    /// Revisions from 2026-07-28 on.
     Modern,
 }
 
@@ -100,7 +100,7 @@ impl Era {
 pub const LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-/// JSON-RPC error codes.
+/// Error codes of JSON-RPC and MCP.
 pub mod code {
     /// The message is not valid JSON.
     pub const PARSE: i32 = -32700;
@@ -169,7 +169,7 @@ pub mod meta {
     pub const TRACE_PARENT: &str = "traceparent";
     /// W3C Trace Context: `tracestate`, the vendors' data.
     pub const TRACE_STATE: &str = "tracestate";
-    /// W3C Baggage.
+    /// W3C Baggage: `baggage`, key-value pairs of the application.
     pub const BAGGAGE: &str = "baggage";
     /// Keys that a request must not have in a variant spelling.
     pub const RESERVED: [&str; 7] = [
@@ -191,19 +191,19 @@ pub mod method {
     pub const DISCOVER: &str = "server/discover";
     /// Checks that the peer is alive (legacy).
     pub const PING: &str = "ping";
-    /// Lists tools.
+    /// Lists the server's tools.
     pub const TOOLS_LIST: &str = "tools/list";
-    /// Calls a tool.
+    /// Calls a tool of the server.
     pub const TOOLS_CALL: &str = "tools/call";
-    /// Lists prompts.
+    /// Lists the server's prompts.
     pub const PROMPTS_LIST: &str = "prompts/list";
-    /// Gets a prompt.
+    /// Gets the messages of a prompt.
     pub const PROMPTS_GET: &str = "prompts/get";
-    /// Lists resources.
+    /// Lists the server's resources.
     pub const RESOURCES_LIST: &str = "resources/list";
-    /// Lists resource templates.
+    /// Lists the server's resource templates.
     pub const TEMPLATES_LIST: &str = "resources/templates/list";
-    /// Reads a resource.
+    /// Reads the content of a resource.
     pub const RESOURCES_READ: &str = "resources/read";
     /// Subscribes to updates of a resource (legacy).
     pub const SUBSCRIBE: &str = "resources/subscribe";
@@ -221,9 +221,9 @@ pub mod method {
     pub const TASKS_RESULT: &str = "tasks/result";
     /// Sends the input that a task requires (modern).
     pub const TASKS_UPDATE: &str = "tasks/update";
-    /// Cancels a task.
+    /// Cancels a running task.
     pub const TASKS_CANCEL: &str = "tasks/cancel";
-    /// Lists tasks (2025-11-25).
+    /// Lists the server's tasks (2025-11-25).
     pub const TASKS_LIST: &str = "tasks/list";
     /// Requests input from the user (elicitation).
     pub const ELICIT: &str = "elicitation/create";
@@ -233,7 +233,7 @@ pub mod method {
     pub const ROOTS: &str = "roots/list";
     /// Reports that the client has finished the handshake (legacy).
     pub const INITIALIZED: &str = "notifications/initialized";
-    /// Cancels a request.
+    /// Cancels a running request.
     pub const CANCELLED: &str = "notifications/cancelled";
     /// Reports progress of a request.
     pub const PROGRESS: &str = "notifications/progress";

@@ -13,9 +13,9 @@ const STATE: (usize, usize) = (512, 32);
 /// Span of a peer, as the peer states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parent {
-    /// Trace id.
+    /// Id of the trace.
     pub trace: u128,
-    /// Span id.
+    /// Id of the span.
     pub span: u64,
     /// Whether the peer records the span.
     pub sampled: bool,
@@ -73,16 +73,16 @@ fn is_member(text: &str) -> bool {
 /// Trace context that is sent to an upstream server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// Value of `traceparent`.
+    /// Value of `traceparent`, version 00.
     pub parent: Box<str>,
-    /// Value of `tracestate`.
+    /// Value of `tracestate`, if there is one.
     pub state: Option<Box<str>>,
 }
 
 /// Position of an exchange in its trace.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// Trace id.
+    /// Id of the trace.
     pub id: u128,
     /// Span id of the exchange.
     pub span: u64,

@@ -91,7 +91,7 @@ impl fmt::Display for Id {
     }
 }
 
-/// A JSON-RPC message.
+/// A single JSON-RPC message, of any kind.
 #[derive(Debug)]
 pub enum Message {
     /// A message that expects a response.
@@ -117,41 +117,41 @@ impl Message {
     }
 }
 
-/// A JSON-RPC request.
+/// A JSON-RPC request, which expects a response.
 #[derive(Debug)]
 pub struct Request {
     /// Id of the request.
     pub id: Id,
     /// Name of the method.
     pub method: Box<str>,
-    /// Parameters; an object.
+    /// Parameters, which are always an object.
     pub params: Option<Fragment>,
 }
 
-/// A JSON-RPC notification.
+/// A JSON-RPC notification, which expects no response.
 #[derive(Debug)]
 pub struct Notification {
     /// Name of the method.
     pub method: Box<str>,
-    /// Parameters; an object.
+    /// Parameters, which are always an object.
     pub params: Option<Fragment>,
 }
 
-/// A JSON-RPC response.
+/// A JSON-RPC response to a request.
 #[derive(Debug)]
 pub struct Response {
     /// Id of the request; `None` in an error if the peer could not read it.
     pub id: Option<Id>,
-    /// Result or error.
+    /// Result or error of the request.
     pub outcome: Outcome,
 }
 
 /// Result or error of a request.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The `result` object.
+    /// The object under `result`.
     Result(Fragment),
-    /// The `error` object.
+    /// The object under `error`.
     Error(Fragment),
 }
 

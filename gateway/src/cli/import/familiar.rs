@@ -66,7 +66,7 @@ pub(super) struct Imitation {
     own: String,
     /// How the two resemble each other, for messages.
     how: &'static str,
-    /// The well-known value.
+    /// The value of the well-known server.
     other: &'static str,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Package<'a> {
 }
 
 impl<'a> Package<'a> {
-    /// Parses an argument.
+    /// Parses an argument of a runner.
     pub(super) fn read(argument: &'a str) -> Self {
         let package = match argument.split_once('=') {
             Some((flag, package)) if flag.starts_with("--") => package,

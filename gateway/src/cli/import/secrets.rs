@@ -565,9 +565,9 @@ pub(in crate::cli) enum At<'a> {
     Variable,
     /// A mount of a container.
     Mount,
-    /// After this argument.
+    /// An argument after this one.
     After(&'a str),
-    /// The first argument.
+    /// The first argument of the program.
     First,
 }
 

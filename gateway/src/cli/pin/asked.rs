@@ -21,10 +21,10 @@ use super::STOPPED;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Propose {
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     pub(in crate::cli) config: PathBuf,
-    /// Only these servers.
+    /// Only servers with these names.
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
     /// Time limit for each server to answer all requests.

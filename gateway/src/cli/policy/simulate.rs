@@ -103,7 +103,7 @@ fn texts(record: Value<'_>, name: &str) -> Vec<String> {
 
 /// What the exchange of a record was about.
 enum About {
-    /// One definition.
+    /// One definition, by its kind and name.
     Thing(Kind, String),
     /// The list of all definitions of a kind.
     List(Kind),

@@ -186,7 +186,7 @@ mod tests {
         for clean in [
             r#"{"result":{"content":[]}}"#,
             r#"{"result":{"_meta":{"com.example/portcullis":1,"dev.portcullis":2}}}"#,
-            // What is no metadata is left as it is: a tool may read the files of a gateway.
+            // Only metadata can hold marks: a tool may return a file that contains such a key.
             r#"{"result":{"structuredContent":{"dev.portcullis/denial":{"reason":"x"}}}}"#,
             r#"{"result":{"text":"_meta dev.portcullis/denial \u0041"}}"#,
             r#"{"result":{"_meta":["dev.portcullis/denial"]}}"#,
