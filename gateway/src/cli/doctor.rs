@@ -649,7 +649,7 @@ fn found_outside(looks: &mut Looks, settings: &Settings, outside: Outside, lock:
                 certificate_end(looks, &thing, end, mend);
             }
             Ok(None) => {}
-            // Why the server is not reached is already reported.
+            // The check of the server has reported why it is not reached.
             Err(_) if !is_reached => {}
             Err(why) => looks.warn(&thing, why, ""),
         }

@@ -260,7 +260,8 @@ fn is_one(candidates: &[Candidate<'_>]) -> Result<(), String> {
     }
 }
 
-/// An error text if a named definition was revoked: by whom, why, and how to approve it again; `None` if none was.
+/// An error text if a named definition was revoked: who revoked it and why, and how to approve it again; `None` if none
+/// was.
 fn was_revoked(lock: &Lock, named: &Named) -> Option<String> {
     let found = candidates(lock, named, &[State::Revoked]);
     let one = found.first()?;
