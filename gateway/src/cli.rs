@@ -1,4 +1,5 @@
-//! The verbs of the command line.
+//! Command line of `portcullis`: the argument types, and one module for each verb that is more than a few lines. `main`
+//! calls [`run`], which parses the arguments and returns the exit code of the process.
 
 mod export;
 mod exec;
@@ -62,15 +63,15 @@ use tracing_subscriber::EnvFilter;
 use doctor::{RecordFile, Unwritable};
 use printable::printable;
 
-/// Something failed.
+/// Exit code: the verb failed.
 const FAILED: u8 = 1;
-/// Some of what a server says it has could not be read.
+/// Exit code: some of the definitions that an upstream server offers could not be read.
 const INCOMPLETE: u8 = 8;
-/// The configuration is not valid.
+/// Exit code: the configuration is not valid.
 const INVALID: u8 = 3;
-/// The configuration that is read where none is named, in the working folder.
+/// Configuration file that is read from the working folder if the command line names none.
 const USUAL: &str = "portcullis.yaml";
-/// Most processes of one configuration that serve one client each and run by themselves.
+/// Most `portcullis stdio` processes of one configuration that run without a shared gateway at the same time.
 const PROCESSES: u8 = 64;
 
 /// A reverse proxy for the Model Context Protocol that lets through only what a policy permits.
@@ -83,126 +84,127 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Write a configuration to begin with: a listener on loopback, an API key, and the servers that are named or that
-    /// a client has. Nothing is started, and no secret stands in it.
+    /// Write a first configuration: a listener on loopback, an API key, and the servers that are named here or that a
+    /// client has. Nothing is started, and no secret is written to the file.
     Init(init::Init),
-    /// Start the gateway. Where there is neither a file nor a `portcullis.yaml` in the working folder: on loopback, in
-    /// front of a small server that is built in.
+    /// Start the gateway. Without `--config` and without a `portcullis.yaml` in the working folder, the gateway listens
+    /// on loopback in front of a small built-in server.
     Run {
-        /// The configuration; `portcullis.yaml` in the working folder, if it is there.
+        /// The configuration. Default: `portcullis.yaml` in the working folder, if that file exists.
         #[arg(short, long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// Say what would be in force and what servers offer now, and end. Exits with 4 where that is
-        /// not what was approved, and with 7 where a server is not reached.
+        /// Show the settings that would be in force and the definitions that servers offer now, and exit. Exits with 4
+        /// if servers offer definitions that are not approved, and with 7 if a server is not reached.
         #[arg(long)]
         dry_run: bool,
-        /// Begin a new audit log where the file of checkpoints says that there was one, which was moved away.
-        /// For one start; it is on record.
+        /// Begin a new audit log although the file of checkpoints shows an earlier log, which was moved away. Applies
+        /// to this start only, and is recorded.
         #[arg(long, conflicts_with = "dry_run")]
         new_log: bool,
-        /// How the log is written, and whether it has a line for each request. Default: for people on a terminal, JSON
-        /// elsewhere.
+        /// Log format; it also decides whether each request gets a log line. Default: human on a terminal, JSON
+        /// otherwise.
         #[arg(long, value_enum, value_name = "FORMAT")]
         log_format: Option<Format>,
     },
-    /// Run the gateway and a program beside it, which is told where the gateway is. Ends as the program
-    /// does.
+    /// Run the gateway and a program beside it. The program gets the address of the gateway. Ends when the program
+    /// ends, with its exit code.
     Exec(exec::Exec),
-    /// Be an MCP server over stdio with the gateway behind it, for a client that starts its servers.
-    /// Where a gateway runs with the same configuration, it serves the client. Otherwise this process does: it starts
-    /// the servers of the route, and records to an audit log of its own, `FILE.stdio-N`. Nothing listens. The client
-    /// calls with the API key in `PORTCULLIS_API_KEY`, or as the anonymous caller; one that is not let in is told on
-    /// standard error, with exit code 1.
+    /// Serve MCP over stdio through the gateway, for a client that starts its servers as programs. If a gateway runs
+    /// with the same configuration, it serves the client. Otherwise this process serves it: it starts the servers of
+    /// the route, and records to an audit log of its own, `FILE.stdio-N`. It opens no listener. The client
+    /// authenticates with the API key in `PORTCULLIS_API_KEY`, or calls as the anonymous caller. If it is not let in,
+    /// an error is written to standard error and the exit code is 1.
     Stdio {
-        /// The configuration.
+        /// The configuration file to read.
         #[arg(short, long, value_name = "FILE", default_value = USUAL)]
         config: PathBuf,
-        /// The path of the route; needed where there is more than one.
+        /// The path of the route. Required if the configuration has more than one route.
         #[arg(short, long, value_name = "PATH")]
         route: Option<String>,
-        /// How the log is written.
+        /// Format of the log on standard error.
         #[arg(long, value_enum, value_name = "FORMAT")]
         log_format: Option<Format>,
     },
-    /// Check a configuration. Exits with 3 when it is not valid.
+    /// Check a configuration. Exits with 3 if it is not valid.
     Validate {
-        /// The configuration; `portcullis.yaml` if not given.
+        /// The configuration. Default: `portcullis.yaml`.
         #[arg(conflicts_with = "config")]
         file: Option<PathBuf>,
-        /// The same, as other verbs take it.
+        /// The configuration, named as for the other verbs.
         #[arg(short, long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// How problems are shown.
+        /// Output format of the problems.
         #[arg(long, value_enum, default_value_t = Format::Human)]
         format: Format,
-        /// It is for another machine: secrets, and what a sandbox needs, do not have to be on this one.
+        /// The configuration is for another machine: secrets, and the kernel features that a sandbox needs, need not
+        /// exist on this one.
         #[arg(long)]
         elsewhere: bool,
     },
-    /// Check a configuration by doing what it says, in a bounded time: reach each server and each issuer, start each
-    /// program, read each secret, bind each port. Exits with 1 when something fails.
+    /// Check a configuration by using it, within a time limit: reach each server and each issuer, start each program,
+    /// read each secret, bind each port. Exits with 1 if a check fails.
     Doctor(doctor::Doctor),
-    /// Propose what servers say and offer now for approval, in the lockfile; and look at, approve,
-    /// revoke and sign what stands there.
+    /// Propose the definitions that servers offer now for approval, in the lockfile; and list, approve, revoke and sign
+    /// what the lockfile holds.
     Pin(pin::Pin),
-    /// Say what detectors and a reviewer find in what servers offer, and what to do about it. Exits
-    /// with 6 when there is something grave.
+    /// Show what detectors and a reviewer find in the definitions that servers offer, and what to do about it. Exits
+    /// with 6 if there is a grave finding.
     Scan(scan::Scan),
-    /// Say what the detectors of a configuration find in definitions, results or arguments, which
-    /// come as JSON Lines on standard input: one JSON object a line.
+    /// Show what the detectors of a configuration find in definitions, results or arguments, read from standard input
+    /// as JSON Lines: one JSON object a line.
     Inspect(inspect::Inspect),
-    /// Show a configuration as it counts.
+    /// Show a configuration as the gateway reads it.
     Config(config::Config),
-    /// Print what a client has to be told to come to the gateway.
+    /// Print the settings that a client needs to connect to the gateway.
     Export(export::Export),
-    /// Make a configuration of what a client has configured. Nothing is started, nothing is trusted, and
-    /// no secret is printed or kept.
+    /// Make a configuration from the MCP servers that a client has configured. Nothing is started, nothing is trusted,
+    /// and no secret is printed or kept.
     Import(import::Import),
-    /// Say what a configuration would decide, and why; test it, try it on what is on record, and look
-    /// its rules over.
+    /// Show what a configuration would decide, and why; test its rules, replay recorded exchanges against them, and
+    /// review them.
     Policy(policy::Policy),
-    /// Say whether the audit log is whole, and what is in it.
+    /// Verify the integrity of the audit log, and show or export its records.
     Audit(audit::Audit),
     /// Print the JSON Schema of the configuration, of the audit record, or of a file of policy tests.
     Schema {
-        /// Of what.
+        /// The schema to print.
         #[arg(value_enum, default_value_t = Of::Config)]
         of: Of,
     },
-    /// Make an API key, and the line that admits it.
+    /// Make an API key, and print it with the hash that goes into the configuration.
     Keygen,
-    /// Print what a shell needs to complete the verbs and options.
+    /// Print a completion script for a shell.
     Completions {
-        /// Which shell.
+        /// The shell to complete for.
         #[arg(value_enum)]
         shell: Shell,
     },
     /// Write a manual page for each verb.
     Man {
-        /// Into this folder.
+        /// The folder to write the pages to.
         folder: PathBuf,
     },
-    /// Print a chapter of the documentation that is made from the code.
+    /// Print a chapter of the documentation that is generated from the code.
     #[command(hide = true)]
     Reference {
-        /// Which.
+        /// The chapter to print.
         #[arg(value_enum)]
         what: manual::Chapter,
     },
-    /// Say what the gateway would decide about an access token.
+    /// Check an access token as the gateway would, and show the decision.
     Token(token::Token),
-    /// Have a running gateway attack itself, and say what holds. Exits with 6 when something does not.
+    /// Let a running gateway attack itself, and report which defences hold. Exits with 6 if one does not.
     Selftest(ops::Selftest),
-    /// Revoke callers, clients, servers, tools or tokens, whatever the rules say, or everything: at the
-    /// running gateway where the configuration has `ops.token`, else in `revocations.file`.
+    /// Revoke callers, clients, servers, tools or tokens, regardless of the rules, or everything. Uses the running
+    /// gateway if the configuration has `ops.token`, else `revocations.file`.
     Revoke(ops::Change),
-    /// Show what is revoked, and take it back.
+    /// Show what is revoked, and lift revocations.
     Revocations(ops::Revocations),
-    /// Say whether a running gateway is ready: exits with 0 or 1.
+    /// Check whether a running gateway is ready. Exits with 0 if it is, else with 1.
     Health(ops::Health),
-    /// Be a small MCP server over stdio, to try a gateway on.
+    /// Run a small MCP server over stdio, to try the gateway with.
     Canary {
-        /// Be the one that the self-test attacks with.
+        /// Run the malicious server that the self-test uses.
         #[arg(long, hide = true)]
         selftest: bool,
     },
@@ -210,16 +212,16 @@ enum Verb {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
-    /// For people.
+    /// Text for people to read.
     Human,
-    /// For programs.
+    /// JSON for other programs.
     Json,
 }
 
-/// What there is a schema of.
+/// Document that `portcullis schema` prints the JSON Schema of.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Of {
-    /// The configuration.
+    /// The configuration of the gateway.
     Config,
     /// A record of the audit log.
     Audit,
@@ -227,29 +229,29 @@ enum Of {
     PolicyTests,
 }
 
-/// The schema of a record.
+/// JSON Schema of an audit record.
 const AUDIT_SCHEMA: &str = include_str!("../../config/audit.schema.json");
 
-/// How findings are shown.
+/// Output format of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// For people.
+    /// Text for people to read.
     Human,
-    /// For programs.
+    /// JSON for other programs.
     Json,
-    /// For code review tools: SARIF 2.1.0.
+    /// SARIF 2.1.0, for code review tools.
     Sarif,
 }
 
-/// Does what the command line asks for.
+/// Parses the command line and runs the verb. Returns the exit code of the process.
 pub(crate) fn run() -> ExitCode {
-    // Before anything is read, and before anything is started that could look.
+    // Before anything is read, and before a child process exists that could read the memory of this one.
     if let Err(error) = sandbox::conceal() {
         return complain(&format!(
             "the memory of this process cannot be kept from others: {error}"
         ));
     }
-    // Our own word to ourselves, which nobody has to read about.
+    // The gateway starts itself with these internal verbs; they are not part of the command line.
     let mut line = env::args_os().skip(1);
     match line.next() {
         Some(verb) if verb == sandbox::VERB => return become_program(line),
@@ -301,7 +303,7 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Gives up rights, and becomes the program that follows.
+/// Applies the sandbox to this process, and replaces it with the program that follows on the command line.
 fn become_program(mut line: impl Iterator<Item = OsString>) -> ExitCode {
     let confinement = line.next().and_then(|text| Confinement::read(text.to_str()?));
     let command = line.nth(1).and_then(|command| command.into_string().ok());
@@ -314,7 +316,7 @@ fn become_program(mut line: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(sandbox::REFUSED)
 }
 
-/// Starts a program, and stays with it until none of its processes is left.
+/// Starts a program, and waits until none of its processes is left.
 fn supervise(line: impl Iterator<Item = OsString>) -> ExitCode {
     match sandbox::supervise(line) {
         Ok(code) => ExitCode::from(code),
@@ -325,7 +327,7 @@ fn supervise(line: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Writes data to standard output, without anything a terminal would act on.
+/// Writes `text` to standard output, with the characters escaped that a terminal would act on.
 fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(printable(text).as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -333,14 +335,14 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Writes talk to standard error, likewise.
+/// Writes `text` to standard error, escaped likewise, and with suggested commands completed (see [`hints`]).
 fn say(text: &str) {
     say_styled(&printable(&hints::complete(text)));
 }
 
-/// The same with the colours in it, which has to be printable already.
+/// Writes `text` to standard error as it is, with its colours. The text must be printable already.
 fn say_styled(text: &str) {
-    // There is nobody left to tell that nobody can be told.
+    // There is nowhere left to report a failure of standard error.
     drop(writeln!(io::stderr(), "{text}"));
 }
 
@@ -404,7 +406,7 @@ fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
     }
 }
 
-/// The programs behind the gateway, and their sandboxes.
+/// The servers that are programs, each with its sandbox.
 fn programs(settings: &Settings) -> impl Iterator<Item = (&Server, Option<&Plan>)> {
     settings.servers.iter().filter_map(|server| match &server.reach {
         Reach::Stdio(program) => Some((server, program.sandbox.as_ref())),
@@ -412,7 +414,7 @@ fn programs(settings: &Settings) -> impl Iterator<Item = (&Server, Option<&Plan>
     })
 }
 
-/// Says which programs are not there, or cannot be started.
+/// Warns about programs that do not exist or cannot be started.
 fn missing_programs(settings: &Settings) {
     for (server, _) in programs(settings) {
         if let Some(Err(error)) = server_identity::started(server) {
@@ -421,7 +423,7 @@ fn missing_programs(settings: &Settings) {
     }
 }
 
-/// Says which files of records the user of this process could not write: that of the gateway may be another.
+/// Warns about audit files that the user of this process cannot write; the gateway may run as another user.
 fn unwritable(settings: &Settings) {
     for RecordFile { thing, path } in doctor::written(settings) {
         if let Some(Unwritable { said, mend }) = doctor::unwritable(path) {
@@ -430,8 +432,8 @@ fn unwritable(settings: &Settings) {
     }
 }
 
-/// The lockfile, if it can be used; one with nothing in it where it is not there yet, or is not asked. Says what is wrong
-/// with it.
+/// Reads the lockfile, and reports what is wrong with it. The result is empty if the file does not exist yet or if pins
+/// are off. `Err` is the code to exit with.
 fn lockfile_is_good(settings: &Settings, format: Format) -> Result<Lock, ExitCode> {
     if settings.pins.mode == Mode::Off {
         return Ok(Lock::default());
@@ -454,7 +456,7 @@ fn lockfile_is_good(settings: &Settings, format: Format) -> Result<Lock, ExitCod
     }
 }
 
-/// Says which constraints name a tool or an argument that there is not.
+/// Warns about constraints that name a tool or an argument that does not exist.
 fn missed(settings: &Settings, lock: &Lock) {
     let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
     for missed in Missed::all(settings.policy.constraints(), &servers, lock) {
@@ -462,13 +464,13 @@ fn missed(settings: &Settings, lock: &Lock) {
     }
 }
 
-/// Whether a program would not be started, here.
+/// Whether a required sandbox cannot be enforced on this machine, so that its program would not be started.
 fn is_impossible(plan: Option<&Plan>) -> bool {
     plan.is_some_and(|plan| plan.required && plan.check().is_err())
 }
 
-/// Says which programs are not kept where they could be, here, and how `grave` it is where they have to be.
-/// Whether all could be started.
+/// Reports sandboxes that are missing or that this machine cannot enforce. `grave` is the word used if such a sandbox
+/// is required. Returns whether every program could be started.
 fn sandboxes(settings: &Settings, grave: &str) -> bool {
     let mut possible = true;
     for (server, plan) in programs(settings) {
@@ -498,7 +500,7 @@ fn sandboxes(settings: &Settings, grave: &str) -> bool {
     possible
 }
 
-/// Says which servers may ask what they will not be able to.
+/// Warns about servers that are allowed to send requests to clients but cannot, because callers share their process.
 fn questions(settings: &Settings) {
     for server in &settings.servers {
         let stdio = matches!(server.reach, Reach::Stdio(_));
@@ -523,7 +525,7 @@ fn questions(settings: &Settings) {
     }
 }
 
-/// Says what tools are called, and what is odd about a configuration that is valid.
+/// Prints the remarks about a valid configuration: how tools are named, and what is unusual.
 fn remarks(settings: &Settings) {
     for remark in Remark::all(settings) {
         match remark {
@@ -547,7 +549,8 @@ fn invalid(problems: &Problems) -> ExitCode {
     ExitCode::from(INVALID)
 }
 
-/// `PORTCULLIS_EXE` stands for this program, so that the quickstart can start its own server.
+/// Looks up an environment variable. `PORTCULLIS_EXE` defaults to the path of this program, so that the quickstart can
+/// start its own server.
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().or_else(|| {
         let exe = (name == "PORTCULLIS_EXE").then(env::current_exe)?.ok()?;
@@ -563,12 +566,12 @@ fn load_for(purpose: Purpose, file: &Path, text: &str) -> Result<Settings, Probl
     settings::load_for(purpose, &file.display().to_string(), text, &variable)
 }
 
-/// The same, to serve clients with.
+/// Loads a configuration to serve clients with, as opposed to only reading it.
 fn load_to_serve(file: &Path, text: &str) -> Result<Settings, Problems> {
     load_for(Purpose::Serving, file, text)
 }
 
-/// The text of a configuration, or the code to end with when it cannot be read.
+/// Reads the text of a configuration. `Err` is the code to exit with if the file cannot be read.
 fn text_of(file: &Path) -> Result<String, ExitCode> {
     fs::read_to_string(file).map_err(|error| {
         let help = match (error.kind(), file == Path::new(USUAL)) {
@@ -582,17 +585,17 @@ fn text_of(file: &Path) -> Result<String, ExitCode> {
     })
 }
 
-/// The configuration, or the code to end with when it is not valid.
+/// Loads a configuration. `Err` is the code to exit with if it is not valid.
 fn settings(file: &Path) -> Result<Settings, ExitCode> {
     load(file, &text_of(file)?).map_err(|problems| invalid(&problems))
 }
 
-/// The same, to serve clients with.
+/// Loads a configuration to serve clients with. `Err` is the code to exit with if it is not valid.
 fn settings_to_serve(file: &Path) -> Result<Settings, ExitCode> {
     load_to_serve(file, &text_of(file)?).map_err(|problems| invalid(&problems))
 }
 
-/// An API key, and the hash that admits it.
+/// A new random API key, and the SHA-256 hash that the configuration holds.
 struct Drawn {
     key: String,
     sha256: String,
@@ -618,7 +621,7 @@ fn keygen() -> ExitCode {
 }
 
 fn serve_inside(file: &Path, route: Option<&str>, log_format: Option<Format>) -> ExitCode {
-    // One that is empty stands in the file of a client to be filled in.
+    // A client's file may hold an empty variable as a placeholder.
     let key = env::var("PORTCULLIS_API_KEY").ok().filter(|key| !key.is_empty());
     let key = key.map(|key| Secret::new(key.into()));
     match serve_attached(file, route, key.as_ref(), log_format) {
@@ -627,7 +630,7 @@ fn serve_inside(file: &Path, route: Option<&str>, log_format: Option<Format>) ->
     }
 }
 
-/// Serves the client by the running gateway of the configuration; `None` where there is none.
+/// Serves the client through the running gateway of this configuration; `None` if no gateway runs.
 fn serve_attached(
     file: &Path,
     route: Option<&str>,
@@ -653,7 +656,7 @@ fn serve_attached(
         };
         Some(served)
     });
-    // The thread that reads standard input waits for the client.
+    // The thread that reads standard input would block until the client closes it.
     runtime.shutdown_background();
     Some(match served? {
         Ok(()) => ExitCode::SUCCESS,
@@ -661,7 +664,7 @@ fn serve_attached(
     })
 }
 
-/// The same by this process, with a log of its own and with no other servers than those of the route.
+/// Serves the client from this process, with an audit log of its own and only the servers of the route.
 fn serve_alone(
     file: &Path,
     route: Option<&str>,
@@ -697,7 +700,7 @@ fn serve_alone(
     let begin = async |mut settings: Settings| {
         for number in 2..=PROCESSES + 1 {
             match run::start_inside(settings).await {
-                // Another process has this log: the next one.
+                // Another process holds this log: try the next number.
                 Err(StartError::Sink { cause, .. })
                     if cause.kind() == io::ErrorKind::ResourceBusy => {}
                 started => return started,
@@ -719,10 +722,10 @@ fn serve_alone(
     })
 }
 
-/// The configuration that is named, or the usual one in the working folder.
+/// The configuration that the command line names, or else `portcullis.yaml` in the working folder, if it exists.
 fn named_or_usual(named: Option<PathBuf>) -> Option<PathBuf> {
     named.or_else(|| {
-        // One that is there and cannot be read is no reason to start something else.
+        // An unreadable file is an error, not a reason to fall back to the quickstart.
         let is_there = fs::symlink_metadata(USUAL).is_ok();
         is_there.then(|| {
             say(&format!("portcullis: reading `{USUAL}` in this folder"));
@@ -731,17 +734,17 @@ fn named_or_usual(named: Option<PathBuf>) -> Option<PathBuf> {
     })
 }
 
-/// Complains that there is no configuration where one is needed.
+/// Reports that a configuration is needed and none was found.
 fn no_configuration() -> ExitCode {
     complain(&format!("there is no `{USUAL}` in this folder: name a configuration with `-c FILE`"))
 }
 
-/// Shows what would be in force. Of the configuration that is built in there is nothing to show.
+/// Runs `--dry-run`. It needs a configuration; the built-in one is not shown.
 fn show(named: Option<PathBuf>) -> ExitCode {
     named_or_usual(named).map_or_else(no_configuration, |config| plan::run(&config))
 }
 
-/// Starts the gateway with the configuration that is named, with the usual one, or with the one that is built in.
+/// Starts the gateway with the named configuration, with `portcullis.yaml`, or with the built-in one.
 fn run_usual(named: Option<PathBuf>, new_log: bool, log_format: Option<Format>) -> ExitCode {
     match named_or_usual(named) {
         Some(config) => serve(Some(&config), new_log, log_format),
@@ -800,7 +803,7 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> Ex
             systemd::stopping();
             tokio::select! {
                 () = running.wane() => {}
-                // Told twice, it does not wait.
+                // A second signal cuts the drain short.
                 () = told_to_stop() => {}
             }
             ExitCode::SUCCESS
@@ -808,18 +811,18 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> Ex
     )
 }
 
-/// A configuration in a file.
+/// A configuration file that the running gateway reloads from.
 #[derive(Debug)]
 struct File {
     path: PathBuf,
-    /// Whether every user could write to it when the gateway started, as on file systems without modes.
+    /// Whether every user could write to the file at the start, as on file systems without modes.
     is_open: bool,
 }
 
 impl Source for File {
     fn text(&self) -> io::Result<String> {
         let text = gateway::base::file::text(&self.path, settings::LONGEST)?;
-        // A program of the gateway's user can open it to all, and anybody may have written what it says.
+        // A program with the gateway's user id can make the file writable for all users, and so let anybody change it.
         if !self.is_open && gateway::base::file::is_open_to_all(&self.path) {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
@@ -835,8 +838,8 @@ impl Source for File {
     }
 }
 
-/// What to do about a start that failed, where the error does not say so itself. `config` is the file that it was
-/// started with.
+/// Advice for a start that failed, if the error or the running gateway suggests one. `config` is the configuration file
+/// of this start.
 fn help_for(error: &StartError, config: Option<&Path>) -> Option<String> {
     if error.is_taken() && config.is_some_and(attach::is_running) {
         let what = "a gateway runs with this configuration already, and takes a change of the file by itself; to start it anew, stop that \
@@ -846,7 +849,7 @@ fn help_for(error: &StartError, config: Option<&Path>) -> Option<String> {
     error.help()
 }
 
-/// Starts a gateway, lets it `work`, and stops it. `config` is the file that it is started with, if there is one.
+/// Starts a gateway, runs `work`, and stops it. `config` is the configuration file of this start, if there is one.
 fn run_to_end(
     settings: Settings,
     config: Option<&Path>,
@@ -860,11 +863,11 @@ fn run_to_end(
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("could not start the threads: {error}")),
     };
-    // It watches until this returns.
+    // The watchdog must outlive the runtime.
     let mut watchdog = None;
     let code = runtime.block_on(async {
-        // SIGHUP before the files are watched must not end the process. What has changed by then is read at the first
-        // look at them.
+        // A SIGHUP before the files are watched must not end the process. The first look at the files picks up its
+        // change.
         let listens = outlive_full_files().and_then(|()| signal(SignalKind::hangup()).map(drop));
         if let Err(error) = listens {
             return complain(&format!("could not listen for signals: {error}"));
@@ -893,33 +896,33 @@ fn run_to_end(
             Stopped::Abandoned => ExitCode::from(ABANDONED),
         }
     });
-    // A thread that waits for a slow disk or pipe does not keep the process.
+    // A thread that is blocked on a slow disk or pipe must not delay the exit.
     runtime.shutdown_background();
     code
 }
 
-/// A file that has reached the limit of sizes (`RLIMIT_FSIZE`) refuses what is written with `EFBIG`, as a full volume
-/// does with `ENOSPC`. Without a handler SIGXFSZ would end the process before the refusal is seen (`signal(7)`). A
-/// program that is started does not inherit the handler.
+/// Installs a handler for SIGXFSZ. A write beyond the file size limit (`RLIMIT_FSIZE`) then fails with `EFBIG`, as a
+/// write to a full volume fails with `ENOSPC`. Without the handler the signal would end the process first
+/// (`signal(7)`). Started programs do not inherit the handler.
 fn outlive_full_files() -> io::Result<()> {
     signal(SignalKind::from_raw(libc::SIGXFSZ)).map(drop)
 }
 
-/// Memory is taken in small pages: most of what a connection needs is far below the two megabytes
-/// of a huge one, and the allocator would ask for those.
+/// Disables transparent huge pages: a connection needs far less than the two megabytes of such a page, and the
+/// allocator would ask for them.
 fn small_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::debug!(%error, "huge pages could not be switched off");
     }
 }
 
-/// The settings with the format of the log that the command line asks for, if it does.
+/// Overrides the log format of the settings with that of the command line, if one is given.
 fn logging(mut settings: Settings, format: Option<Format>) -> Settings {
     settings.log = asked_log(settings.log, format);
     settings
 }
 
-/// How the log is written where the command line asks for a format, or does not.
+/// Overrides the format of `log` with that of the command line, if one is given.
 fn asked_log(mut log: settings::Log, format: Option<Format>) -> settings::Log {
     let asked = format.map(|format| match format {
         Format::Human => LogFormat::Human,
@@ -929,12 +932,12 @@ fn asked_log(mut log: settings::Log, format: Option<Format>) -> settings::Log {
     log
 }
 
-/// Writes what the process says to standard error from now on.
+/// Sends log events to standard error from now on. `usual` is the filter if `PORTCULLIS_LOG` is not set.
 fn log(usual: &str, log: settings::Log) {
     let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| usual.into());
     let writer = || hints::Completed(io::stderr());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    // A log that is set already, as in a test, is good enough.
+    // A subscriber that is set already, as in a test, is kept.
     if log.is_human(io::stderr().is_terminal()) {
         let human = Human(build::colours(&io::stderr()));
         drop(builder.event_format(human).try_init());
@@ -943,7 +946,7 @@ fn log(usual: &str, log: settings::Log) {
     }
 }
 
-/// The same in words, one line for each, whatever standard error is: for verbs that answer people there.
+/// Sends log events to standard error as plain text, one line each, for verbs whose standard error is read by people.
 fn log_in_words(usual: &str) {
     let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| usual.into());
     let writer = || hints::Completed(io::stderr());
@@ -952,8 +955,8 @@ fn log_in_words(usual: &str) {
     drop(builder.try_init());
 }
 
-/// SIGINT or SIGTERM, from the moment this is called and not only once it is waited for: whoever reads
-/// where the gateway listens may stop it at once.
+/// Waits for SIGINT or SIGTERM. The handlers are installed when this is called and not when the future is first polled,
+/// because a caller that reads the listening address may stop the process at once.
 fn told_to_stop() -> impl Future<Output = ()> {
     let signals = signal(SignalKind::interrupt()).and_then(|interrupt| {
         let terminate = signal(SignalKind::terminate())?;
@@ -986,7 +989,7 @@ fn announce(running: &Running, quickstart: bool) {
     say(text.trim_end());
 }
 
-/// What a newcomer can paste into another terminal.
+/// Commands that a new user can paste into another terminal.
 fn try_it(url: &str) -> String {
     const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
     let curl = |method: &str, name: Option<&str>, params: &str| {

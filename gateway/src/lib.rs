@@ -1,7 +1,7 @@
 //! A reverse proxy that lets through only the MCP messages a policy permits.
 //!
-//! One request runs through [`exchange::Gateway::exchange`]; read that function first. The modules
-//! stand in the order of their dependencies: each uses those above it and none below.
+//! [`exchange::Gateway::exchange`] handles one request from end to end; read it first. The `mod` lines are in the order
+//! of dependencies: a module uses only the modules above it.
 
 pub mod base;
 pub mod crypto;

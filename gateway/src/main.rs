@@ -1,4 +1,4 @@
-//! Command line; wiring only.
+//! Entry point of the `portcullis` binary. All verbs live in `cli`.
 
 mod cli;
 

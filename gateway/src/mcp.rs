@@ -1,4 +1,5 @@
-//! The protocol: its revisions and words, JSON-RPC messages, what clients say of themselves, names on a route, and trace context.
+//! The MCP data model: protocol revisions and constants, JSON-RPC messages, client information, tool names on a route,
+//! and trace context. All other modules that read or write messages use it; it performs no I/O.
 
 pub mod protocol;
 pub mod client_info;

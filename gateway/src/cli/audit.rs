@@ -1,5 +1,5 @@
-//! The log, read by people: is it whole, what happened, and the same for other tools. Nothing here
-//! needs the gateway or its configuration: the files are enough.
+//! `portcullis audit`: verifies the audit log, shows its records, and exports them for other tools. Works on the files
+//! alone; it needs neither the gateway nor its configuration.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, IsTerminal as _, Write as _};
@@ -23,15 +23,15 @@ use policy::name::RESERVED;
 use super::printable::{in_a_line, printable, with_quotes};
 use super::{FAILED, Format, complain, print, say};
 
-/// The log is not the one that was written.
+/// Exit code: the log is not the one that the gateway wrote.
 const BROKEN: u8 = 8;
-/// Where the self-test calls from.
+/// Peer address that the self-test calls from.
 const NOBODY: &str = "127.0.0.1:0";
-/// How often a file is looked at that is followed.
+/// Interval at which a followed file is read again.
 const TURN: Duration = Duration::from_millis(200);
-/// What a formula begins with in a spreadsheet, also in the full width of East Asian scripts.
+/// First characters of a formula in a spreadsheet, also in the full-width forms of East Asian scripts.
 const FORMULA: [char; 8] = ['=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
-/// What a table has of a record.
+/// Columns of the CSV output, by the names of the record's members.
 const COLUMNS: [&str; 16] = [
     "time",
     "event",
@@ -59,78 +59,78 @@ pub(super) struct Audit {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Say whether the log is the one that was written, from its files alone. Exits with 8 when a
-    /// record was changed, taken out, put in or moved, when the log was cut or forked, or when it is signed with a key
-    /// that was not given; names the first such record. A log that does not end with a stop has an open end: whether
-    /// more came after it says `--checkpoint`.
+    /// Verify that the log is the one that was written, from its files alone. Exits with 8 if a record was changed,
+    /// removed, inserted or moved, if the log was cut or forked, or if it is signed with a key that was not given, and
+    /// names the first such record. A log that does not end with a stop record has an open end: `--checkpoint` shows
+    /// whether more records came after it.
     Verify {
-        /// The files, or `-` for standard input. With a file come the full ones beside it. A folder stands for each
-        /// log in it, which is verified by itself: that of the gateway, and those of processes with one client.
+        /// The log files, or `-` for standard input. The rotated files beside a file are read as well. A folder stands
+        /// for each log in it, and each is verified by itself: that of the gateway, and those of processes that serve
+        /// one client.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// The public key of the gateway, `NAME+HASH+KEY`, or a file with some. Without one, the keys
-        /// are believed that the log itself names.
+        /// The public key of the gateway, `NAME+HASH+KEY`, or a file with such keys. Without one, the keys that the log
+        /// itself names are trusted.
         #[arg(long, value_name = "KEY")]
         key: Vec<String>,
-        /// A file of checkpoints that was kept elsewhere. With it, a log whose end was cut off is
-        /// known for what it is. It belongs to one log, so name that and not a folder.
+        /// A file of checkpoints that was kept elsewhere. With it, a log whose end was cut off is detected. It belongs
+        /// to one log, so name that log and not a folder.
         #[arg(long, value_name = "FILE")]
         checkpoint: Vec<PathBuf>,
-        /// The log may begin with this record, or an earlier one.
+        /// The log may begin with this record or an earlier one.
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         from: u64,
-        /// Most records after the last checkpoint of a log that was not stopped, where a key is given.
+        /// Most records that may follow the last checkpoint of a log without a stop record. Checked if a key is given.
         #[arg(long, value_name = "COUNT", default_value_t = UNCOVERED)]
         uncovered: u64,
-        /// The log was collected by somebody who may have been given a record twice.
+        /// The log comes from a collector that may have received records twice.
         #[arg(long)]
         collected: bool,
-        /// How the result is shown.
+        /// Output format of the result.
         #[arg(long, value_enum, default_value_t = Format::Human)]
         format: Format,
     },
-    /// Show the last records, and those that come.
+    /// Show the last records of a log file.
     Tail {
-        /// The file.
+        /// The log file to read.
         file: PathBuf,
-        /// How many of those that are there.
+        /// How many of the existing records to show.
         #[arg(short = 'n', long, default_value_t = 20)]
         lines: usize,
-        /// Go on until interrupted.
+        /// Wait for new records and show them, until interrupted.
         #[arg(short, long)]
         follow: bool,
         #[command(flatten)]
         filter: Filter,
-        /// How records are shown.
+        /// Output format of the records.
         #[arg(long, value_enum, default_value_t = Shown::Human)]
         format: Shown,
     },
-    /// Show the records that something holds for.
+    /// Show the records that match a filter.
     Query {
-        /// The files, or `-` for standard input. With a file come the full ones beside it.
+        /// The log files, or `-` for standard input. The rotated files beside a file are read as well.
         #[arg(required = true)]
         files: Vec<PathBuf>,
         #[command(flatten)]
         filter: Filter,
-        /// How records are shown.
+        /// Output format of the records.
         #[arg(long, value_enum, default_value_t = Shown::Human)]
         format: Shown,
     },
-    /// Write records for other tools.
+    /// Convert records for other tools.
     Export {
-        /// The files, or `-` for standard input. With a file come the full ones beside it.
+        /// The log files, or `-` for standard input. The rotated files beside a file are read as well.
         #[arg(required = true)]
         files: Vec<PathBuf>,
         #[command(flatten)]
         filter: Filter,
-        /// As what.
+        /// Output format of the records.
         #[arg(long, value_enum, default_value_t = Shown::Ocsf)]
         format: Shown,
     },
-    /// Make a key that signs checkpoints, in a file that only its owner can read, and print its
-    /// public half.
+    /// Make a key that signs checkpoints, write it to a file that only its owner can read, and print its public half.
     Keygen {
-        /// Where the key is written; there must be nothing.
+        /// The file to write the key to. It must not exist.
         file: PathBuf,
         /// The name of the gateway, as in `audit.checkpoints.origin`.
         #[arg(long, default_value = "portcullis")]
@@ -138,69 +138,69 @@ enum Verb {
     },
 }
 
-/// How records are shown.
+/// Output format of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Shown {
-    /// A line of words for each.
+    /// A line of text for each record.
     Human,
-    /// As they are.
+    /// JSON Lines, as recorded.
     Jsonl,
-    /// A table, RFC 4180.
+    /// CSV as in RFC 4180, with a header line.
     Csv,
-    /// Events of OCSF 1.8.
+    /// Events of OCSF 1.8, one JSON object a line.
     Ocsf,
 }
 
-/// Which records.
+/// Which records to show. A record has to match every option that is given.
 #[derive(Clone, Debug, Args)]
 struct Filter {
-    /// With this id, which a denied call has in `_meta["dev.portcullis/denial"].record`.
+    /// Only the record with this id. A denied call has it in `_meta["dev.portcullis/denial"].record`.
     #[arg(long)]
     id: Option<String>,
-    /// Of this event: `exchange`, `intent`, `definition`, ...
+    /// Only records of this event: `exchange`, `intent`, `definition`, ...
     #[arg(long)]
     event: Option<String>,
-    /// Of this caller.
+    /// Only records of this principal.
     #[arg(long)]
     principal: Option<String>,
-    /// For this server.
+    /// Only records about this server.
     #[arg(long)]
     server: Option<String>,
-    /// For this tool.
+    /// Only records about this tool.
     #[arg(long)]
     tool: Option<String>,
-    /// With this method.
+    /// Only records with this method.
     #[arg(long)]
     method: Option<String>,
-    /// That ended like this.
+    /// Only records with this outcome.
     #[arg(long, value_parser = PossibleValuesParser::new(Outcome::ALL.map(Outcome::as_str)))]
     outcome: Option<String>,
-    /// With this reason, or with a question of a server that was refused for it.
+    /// Only records with this reason, or with a server request that was refused for it.
     #[arg(long)]
     reason: Option<String>,
-    /// With a finding of this detector, in the call or in what the server said (`secrets`), or with a question of a
-    /// server that was refused for this reason (`ask-secret`).
+    /// Only records with a finding of this detector, in the call or in what the server sent (`secrets`), or with a
+    /// server request that was refused for this reason (`ask-secret`).
     #[arg(long, value_name = "NAME")]
     found: Option<String>,
-    /// Decided by this rule.
+    /// Only records that this rule decided.
     #[arg(long)]
     rule: Option<String>,
-    /// Of this trace.
+    /// Only records of this trace.
     #[arg(long)]
     trace: Option<String>,
-    /// Not before this time (RFC 3339), or so long ago, such as `2h`.
+    /// Only records from this time on (RFC 3339), or since so long ago, such as `2h`.
     #[arg(long, value_parser = moment)]
     since: Option<Moment>,
-    /// Before this time (RFC 3339), or so long ago.
+    /// Only records before this time (RFC 3339), or before so long ago.
     #[arg(long, value_parser = moment)]
     until: Option<Moment>,
-    /// Show also what the self-test of the gateway was answered, which `query` and `tail` leave out. `export` writes it in
-    /// any case.
+    /// Include the records of the gateway's self-test, which `query` and `tail` leave out. `export` always includes
+    /// them.
     #[arg(long)]
     selftest: bool,
 }
 
-/// A time, as it was said.
+/// A point in time, absolute or relative to now.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     At(SystemTime),
@@ -225,7 +225,8 @@ impl Moment {
 }
 
 impl Filter {
-    /// Whether it leaves this out only because it is of the self-test: where that, or one record, is not asked for by name.
+    /// Whether the record is left out only because it belongs to the self-test. That is not so if the filter names the
+    /// self-test's principal or server, or one record or trace.
     fn is_passed_over(&self, record: Value<'_>) -> bool {
         let named = [&self.principal, &self.server];
         let asked = named.iter().any(|name| name.as_deref() == Some(RESERVED));
@@ -246,7 +247,7 @@ impl Filter {
             && is("method", &self.method)
             && is("outcome", &self.outcome)
             && self.reason.as_deref().is_none_or(|reason| {
-                // A question of a server that was refused is a part of an exchange, which may end well.
+                // A refused server request is part of an exchange, whose own outcome may be a success.
                 text("reason").as_deref() == Some(reason)
                     || findings(record).any(|one| is_refused(&one, reason))
             })
@@ -267,9 +268,9 @@ impl Filter {
     }
 }
 
-/// Whether an exchange is one of the self-test, or its server is what an event is about. The self-test calls from port 0 of
-/// the loopback address, from which nobody can connect, and on a route of its own: a stranger who calls that route is shown.
-/// The report of the self-test itself (`selftest`) is none of its exchanges.
+/// Whether the record is of an exchange of the self-test, or of an event about its server. The self-test calls from
+/// port 0 of the loopback address, from which nobody can connect, on a route of its own; a real caller of that route
+/// has another peer address. The report of the self-test (`selftest`) is not one of its exchanges.
 fn is_of_selftest(record: Value<'_>) -> bool {
     let text = |name: &str| record.get(name).and_then(|value| value.as_str());
     let called = text("peer").as_deref() == Some(NOBODY)
@@ -290,21 +291,21 @@ pub(super) fn run(audit: Audit, now: SystemTime) -> ExitCode {
             tail(&file, lines, follow, &|line| shown(line, &filter, format, now))
         }
         Verb::Query { files, filter, format } => query(&files, &filter, (format, now)),
-        // Another tool gets the whole log.
+        // An export is complete, so it includes the self-test.
         Verb::Export { files, filter, format } => {
             query(&files, &Filter { selftest: true, ..filter }, (format, now))
         }
         Verb::Keygen { file, origin } => keygen(&file, &origin),
     };
-    // Whoever reads only the beginning of what is printed is no error.
+    // A reader of standard output that stops early, such as `head`, is not an error.
     done.unwrap_or_else(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         _ => complain(&error.to_string()),
     })
 }
 
-/// The files that are meant: with each the full ones that belong to it, the oldest first. A folder stands for the
-/// logs in it.
+/// The files to read: each file after its rotated files, oldest first, without duplicates. A folder stands for the logs
+/// in it.
 fn all(files: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     let mut found: Vec<PathBuf> = Vec::new();
     for file in files {
@@ -331,12 +332,12 @@ fn open(file: &Path) -> io::Result<Box<dyn io::BufRead>> {
     Ok(Box::new(BufReader::with_capacity(1024 * 1024, opened)))
 }
 
-/// An error of reading a file or a folder, with its name.
+/// Adds the path to a read error.
 fn unread(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("could not read `{}`: {error}", path.display()))
 }
 
-/// The logs in a folder, of which there has to be one.
+/// The logs in a folder. An error if there is none.
 fn logs_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let found = logs(folder).map_err(|error| unread(folder, &error))?;
     if found.is_empty() {
@@ -346,7 +347,7 @@ fn logs_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Verifies the files as one log, and each log of a folder by itself.
+/// Verifies `files` as one log, and each log of a folder by itself.
 fn verify(
     files: &[PathBuf],
     keys: &[String],
@@ -382,7 +383,7 @@ fn verify(
     Ok(code)
 }
 
-/// What is said of a log.
+/// The word that is printed for a problem of this weight.
 const fn verdict(weight: Weight) -> &'static str {
     match weight {
         Weight::Broken => "broken",
@@ -390,7 +391,7 @@ const fn verdict(weight: Weight) -> &'static str {
     }
 }
 
-/// Verifies one log; what is found against it.
+/// Verifies one log. Returns the weight of the problems, or `None` if there are none.
 fn verify_one(
     files: &[PathBuf],
     keys: &[String],
@@ -409,7 +410,7 @@ fn verify_one(
     }
     let mut auditor = Auditor::new(Demands { keys: known, ..demands });
     for file in checkpoints {
-        // A crash may have cut one within a letter.
+        // A crash may have cut the file within a UTF-8 sequence.
         let bytes = fs::read(file).map_err(|error| unread(file, &error))?;
         let read = auditor.witness(&String::from_utf8_lossy(&bytes));
         let named = |error| io::Error::other(format!("`{}`: {error}", file.display()));
@@ -503,7 +504,7 @@ fn query(
         say(&format!("{unread} lines are no records; `portcullis audit verify` says why"));
         return Ok(ExitCode::from(FAILED));
     }
-    // Who asks for one record has it from somewhere.
+    // The id was copied from an answer or a log, so its absence is an error.
     if let (0, Some(id)) = (found, &filter.id) {
         say(&format!(
             "no record in these files has the id `{}`; an older one may have been thrown away, and a replica has its own log",
@@ -514,7 +515,7 @@ fn query(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows `seen` every record of the files, the oldest first; how many lines are no records.
+/// Calls `seen` with every record of the files, oldest first. Returns how many lines are not records.
 pub(super) fn each(files: &[PathBuf], seen: &mut dyn FnMut(Value<'_>)) -> io::Result<u64> {
     lines(files, &mut |_, record| {
         seen(record.root());
@@ -541,7 +542,7 @@ fn lines(
     Ok(unread)
 }
 
-/// The last records of a file, and those that come, also when the file is begun anew.
+/// Prints the last records of a file, and with `follow` new ones, also after the file was rotated.
 fn tail(
     path: &Path,
     lines: usize,
@@ -570,7 +571,7 @@ fn tail(
         if !follow {
             return Ok(ExitCode::SUCCESS);
         }
-        // From now on each is shown as it comes.
+        // The existing lines are printed; from now on each record is printed as it arrives.
         out.flush()?;
         let known = file.get_ref().metadata()?;
         let other = fs::metadata(path).is_ok_and(|now| now.ino() != known.ino());
@@ -601,7 +602,7 @@ fn shown(line: &[u8], filter: &Filter, format: Shown, now: SystemTime) -> Option
     }
 }
 
-/// JSON as it is. What the gateway has written is ASCII; somebody else may have written it anew.
+/// JSON lines, escaped for a terminal. The gateway writes ASCII, but another program may have rewritten the file.
 fn plain(json: Vec<u8>) -> Option<Vec<u8>> {
     let text = String::from_utf8(json).ok()?;
     Some(printable(&text).into_owned().into_bytes())
@@ -612,14 +613,14 @@ fn text(record: Value<'_>, name: &str) -> Option<String> {
     Some(value.as_str().map_or_else(|| value.raw().to_owned(), String::from))
 }
 
-/// What detectors have found in the call, and in what the server said.
+/// Findings of detectors in the call and in what the server sent.
 fn findings(record: Value<'_>) -> impl Iterator<Item = String> {
     let lists = ["findings", "found"].into_iter().filter_map(move |name| record.get(name));
     lists.flat_map(|list| list.items().filter_map(|one| one.as_str().map(String::from)))
 }
 
-/// Whether a finding, `DETECTOR at `PLACE`: NOTE`, is one of the detector `name`, or a question of a server that was
-/// refused for the reason `name`, which is its note.
+/// Whether a finding, ``DETECTOR at `PLACE`: NOTE``, is of the detector `name`, or is a server request that was refused
+/// for the reason `name`, which is then the note.
 fn is_of(finding: &str, name: &str) -> bool {
     finding.strip_prefix(name).is_some_and(|rest| rest.starts_with(" at `"))
         || is_refused(finding, name)
@@ -633,7 +634,7 @@ fn is_refused(finding: &str, reason: &str) -> bool {
 fn row(record: Value<'_>) -> String {
     let cell = |name: &&str| {
         let text = in_a_line(&text(record, name).unwrap_or_default());
-        // RFC 4180; and no cell begins like a formula, for those who open it in a spreadsheet.
+        // RFC 4180 quoting. No cell may begin like a formula, because a spreadsheet would evaluate it.
         let formula = text.trim_start().starts_with(FORMULA);
         let text = if formula { format!("'{text}") } else { text };
         match text.contains(['"', ',']) {
@@ -645,8 +646,8 @@ fn row(record: Value<'_>) -> String {
     cells.join(",") + "\r\n"
 }
 
-/// `TIME OUTCOME PRINCIPAL METHOD SERVER/TOOL (REASON, RULE; FINDINGS)`, in printable ASCII; of a caller that is not
-/// known `from PEER ROUTE`.
+/// Formats a record as `TIME OUTCOME PRINCIPAL METHOD SERVER/TOOL (REASON, RULE; FINDINGS)` in printable ASCII; for an
+/// unauthenticated caller with `from PEER ROUTE`.
 fn words(record: Value<'_>) -> Vec<u8> {
     let text = |name: &str| text(record, name);
     let event = text("event").unwrap_or_default();
@@ -663,7 +664,7 @@ fn words(record: Value<'_>) -> Vec<u8> {
     word(&text("time").unwrap_or_default());
     word(&text("outcome").unwrap_or(event));
     word(&text("principal").unwrap_or_else(|| "-".to_owned()));
-    // A request without a method of MCP is told by that of HTTP; of a stranger it is not known what it was to be.
+    // A request without an MCP method is shown by its HTTP method, but not that of an unauthenticated caller.
     let of_http = || text("principal").and_then(|_| text("httpMethod"));
     if let Some(method) = text("method").or_else(of_http) {
         word(&method);
@@ -680,7 +681,7 @@ fn words(record: Value<'_>) -> Vec<u8> {
         (None, _) => {}
     }
     if let (None, Some(peer)) = (text("principal"), text("peer")) {
-        // Nobody connects from port 0: it stands for the client that has started the process.
+        // Port 0 stands for the client that started this process; nobody connects from it.
         match (peer.ends_with(":0"), text("route")) {
             (true, None) => word("from standard input"),
             (true, Some(route)) => word(&format!("from standard input {route}")),
@@ -690,7 +691,7 @@ fn words(record: Value<'_>) -> Vec<u8> {
             }
         }
     }
-    // Which configuration is in force from then on.
+    // The hash of the configuration that is in force from this record on.
     if let (Some("start" | "applied"), Some(policy)) = (text("event").as_deref(), text("policy")) {
         word(&policy);
     }

@@ -1,4 +1,4 @@
-//! `portcullis config`: a configuration as it counts.
+//! `portcullis config`: shows a configuration as the gateway reads it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,24 +20,24 @@ pub(super) struct Config {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Show a configuration: variables by their names, secrets not at all.
+    /// Show a configuration with variables by their names and without secrets.
     Show {
-        /// The configuration.
+        /// The configuration file to read.
         #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
         config: PathBuf,
-        /// Show what counts where nothing is written, too.
+        /// Include the default of each key that is not written.
         #[arg(long)]
         effective: bool,
         /// Show where each value is written.
         #[arg(long)]
         origin: bool,
     },
-    /// Say whether the running gateway uses this configuration: the hashes of both, as records have them in
-    /// `policy`. Exits with 6 when they differ.
+    /// Compare this configuration with the one that the running gateway uses, by the hash that audit records have in
+    /// `policy`. Exits with 6 if they differ.
     Applied(ops::Applied),
 }
 
-/// What an import would write down.
+/// Shows only the values that `portcullis import` would copy; masks anything that may be a secret.
 struct Careful;
 
 impl Judge for Careful {
@@ -48,7 +48,7 @@ impl Judge for Careful {
     fn argument(&self, before: Option<&str>, text: &str) -> bool {
         let bare = without_placeholders(text);
         let at = before.map_or(At::First, At::After);
-        // A package says which version it is.
+        // A package argument holds its version after `@` or `=`.
         let package = bare.contains(['@', '=']) && is_plain_argument(At::Package, &bare);
         bare.is_empty() || is_plain_argument(at, &bare) || package
     }
@@ -63,7 +63,7 @@ pub(super) fn run(config: &Config) -> ExitCode {
         Verb::Show { config, effective, origin } => (config, effective, origin),
         Verb::Applied(applied) => return ops::applied(applied),
     };
-    // One that is not valid counts for nothing.
+    // An invalid configuration has no effective values to show.
     let settings = match settings(config) {
         Ok(settings) => settings,
         Err(code) => return code,
@@ -80,7 +80,7 @@ pub(super) fn run(config: &Config) -> ExitCode {
     }
 }
 
-/// What is said of a configuration, as comments before it.
+/// The remarks about a configuration, as YAML comments.
 fn remarked(settings: &Settings) -> String {
     let mut out = String::new();
     for remark in Remark::all(settings) {

@@ -1,5 +1,5 @@
-//! `portcullis doctor`: a configuration checked by doing what it says. Everything is done at once and within a time;
-//! what was started for it ends with it.
+//! `portcullis doctor`: checks a configuration by using it. Servers and issuers are asked concurrently, each within a
+//! time limit; every process that is started for a check ends with it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -43,33 +43,33 @@ use super::{
     text_of,
 };
 
-/// How long before a certificate ends it is said that it will.
+/// Time before the end of a certificate from which on a warning is given.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Most names that are said of tools that a server does not have.
+/// Most names that are listed of tools that a server does not have.
 const NAMED: usize = 10;
-/// A time that has passed: a clock that is before it was never set. 2026-01-01.
+/// Time since the Unix epoch (2026-01-01) before which a clock was never set.
 const PASSED: Duration = Duration::from_secs(1_767_225_600);
-/// How far a file may be in the future on a machine whose clock is right.
+/// How far in the future the modification time of a file may be if the clock is right.
 const AHEAD: Duration = Duration::from_secs(120);
-/// What to do about the log of a process that serves one client.
+/// Advice for a broken log of a process that serves one client.
 const OF_CLIENT: &str = "a `portcullis stdio` that runs by itself would not start: look at it with `portcullis audit verify`, and move it away";
-/// How long a gateway that runs already may take to say so.
+/// Time limit for a running gateway to answer the liveness probe.
 const PROMPT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = USUAL)]
     config: PathBuf,
-    /// How long each server and each issuer may take.
+    /// Time limit for each server and each issuer.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = pin::patience)]
     timeout: Duration,
-    /// Print JSON.
+    /// Print the checks as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// How something is.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     Ok,
@@ -87,19 +87,19 @@ impl Mark {
     }
 }
 
-/// One thing that was looked at.
+/// A check that was made.
 #[derive(Debug)]
 struct Look {
     mark: Mark,
-    /// What was looked at, such as `server files`.
+    /// Subject of the check, such as `server files`.
     thing: String,
-    /// How it is.
+    /// Description of the result.
     said: String,
-    /// What to do about it; empty where nothing has to be done.
+    /// Advice; empty if nothing has to be done.
     mend: String,
 }
 
-/// What was looked at so far.
+/// The checks that were made so far.
 #[derive(Debug, Default)]
 struct Looks(Vec<Look>);
 
@@ -155,7 +155,7 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
         Ok(text) => text,
         Err(code) => return code,
     };
-    // What is not valid says nothing that could be done.
+    // Only a valid configuration can be checked further.
     let settings = match load(file, &text) {
         Ok(settings) => settings,
         Err(problems) if doctor.json => {
@@ -195,7 +195,7 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
             () = super::told_to_stop() => None,
         }
     });
-    // What was started for it ends with it.
+    // Ends the processes that were started for the checks without waiting for blocked threads.
     runtime.shutdown_background();
     let Some(outside) = outside else {
         return complain("stopped before every server had answered");
@@ -205,7 +205,7 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
     if looks.count(Mark::Fail) > 0 { ExitCode::from(FAILED) } else { printed }
 }
 
-/// The configuration itself, with the secrets and folders that it names on this machine.
+/// Checks the configuration itself, with the secrets and folders of this machine that it names.
 fn configuration(looks: &mut Looks, file: &Path, text: &str) {
     match load_for(Purpose::Checking, file, text) {
         Ok(settings) => {
@@ -235,7 +235,7 @@ fn configuration(looks: &mut Looks, file: &Path, text: &str) {
     }
 }
 
-/// Whether each constraint is of something that the servers have.
+/// Warns about constraints on tools or arguments that the servers do not have.
 fn constraints(looks: &mut Looks, settings: &Settings, lock: &Lock) {
     let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
     for missed in Missed::all(settings.policy.constraints(), &servers, lock) {
@@ -243,7 +243,7 @@ fn constraints(looks: &mut Looks, settings: &Settings, lock: &Lock) {
     }
 }
 
-/// Whether a rule grants what was approved: what none grants is shown to nobody.
+/// Warns about approved definitions that no rule grants, and which no caller can see.
 fn ungranted(looks: &mut Looks, settings: &Settings, lock: &Lock) {
     let servers = settings.servers.iter().map(|server| &server.name);
     for one in Ungranted::all(&settings.policy, lock, servers) {
@@ -251,7 +251,7 @@ fn ungranted(looks: &mut Looks, settings: &Settings, lock: &Lock) {
     }
 }
 
-/// Whether the clock could be right: tokens and certificates are judged by it.
+/// Checks that the clock is plausible: tokens and certificates are validated against it.
 fn clock(looks: &mut Looks, file: &Path) {
     let now = System.now();
     let mend = "set it, for example with `timedatectl set-ntp true`: tokens and certificates are judged by it";
@@ -270,7 +270,7 @@ fn day(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-/// Whether the kernel can keep programs as they are to be kept.
+/// Checks that the kernel can enforce each sandbox.
 fn sandboxes(looks: &mut Looks, settings: &Settings) {
     for server in &settings.servers {
         let Reach::Stdio(program) = &server.reach else { continue };
@@ -299,21 +299,21 @@ fn sandboxes(looks: &mut Looks, settings: &Settings) {
 
 /// A file that the gateway writes to.
 pub(super) struct RecordFile<'a> {
-    /// What it is, such as `audit file`.
+    /// Name for messages, such as `audit file`.
     pub(super) thing: String,
-    /// Where it is.
+    /// Path of the file.
     pub(super) path: &'a Path,
 }
 
-/// Why a file cannot be written by who asks.
+/// Why the current user cannot write a file.
 pub(super) struct Unwritable {
-    /// What is wrong.
+    /// Description of the problem.
     pub(super) said: String,
-    /// What to do about it.
+    /// Advice for the operator.
     pub(super) mend: &'static str,
 }
 
-/// The files of records and of checkpoints.
+/// The files of audit records and of checkpoints.
 pub(super) fn written(settings: &Settings) -> impl Iterator<Item = RecordFile<'_>> {
     let sinks = settings.audit.sinks.iter().filter_map(|sink| match &sink.to {
         SinkTarget::File(path, _) => {
@@ -330,7 +330,7 @@ pub(super) fn written(settings: &Settings) -> impl Iterator<Item = RecordFile<'_
     sinks.chain(checkpoints)
 }
 
-/// Why the file at `path` cannot be written, or made, by the user of this process.
+/// Why the user of this process cannot write or create the file at `path`; `None` if that is possible.
 pub(super) fn unwritable(path: &Path) -> Option<Unwritable> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -350,7 +350,7 @@ pub(super) fn unwritable(path: &Path) -> Option<Unwritable> {
     }
 }
 
-/// Whether files can be written where they are to be.
+/// Checks that the audit files can be written.
 fn folders(looks: &mut Looks, settings: &Settings) {
     for RecordFile { thing, path } in written(settings) {
         match unwritable(path) {
@@ -360,7 +360,8 @@ fn folders(looks: &mut Looks, settings: &Settings) {
     }
 }
 
-/// Whether a start could go on with the logs that are there, and so could the processes that serve one client each.
+/// Checks that a start could continue the existing audit logs, and that a `portcullis stdio` process could continue its
+/// own.
 fn logs(looks: &mut Looks, (file, text): (&Path, &str), settings: &Settings) {
     let sinks = settings.audit.sinks.iter().filter_map(|sink| match &sink.to {
         SinkTarget::File(path, _) => Some(path),
@@ -375,7 +376,7 @@ fn logs(looks: &mut Looks, (file, text): (&Path, &str), settings: &Settings) {
     }
     match continued(settings) {
         Ok(continued) => looks.ok("audit log", of_log(continued)),
-        // That was said of the configuration.
+        // An unreadable secret is reported by the check of the configuration.
         Err(error) if error.is_of_a_secret() => return,
         Err(error) => looks.fail("audit log", Chain(&error).to_string(), of_refused_log(&error)),
     }
@@ -383,7 +384,7 @@ fn logs(looks: &mut Looks, (file, text): (&Path, &str), settings: &Settings) {
         if !paths.iter().any(|path| file_of_process(path, number).exists()) {
             continue;
         }
-        // What is not valid was said before.
+        // An invalid configuration is reported by an earlier check.
         let Ok(own) = load_for(Purpose::Stdio(number), file, text) else { return };
         if let Err(error) = continued(&own) {
             let thing = format!("audit log stdio-{number}");
@@ -392,13 +393,13 @@ fn logs(looks: &mut Looks, (file, text): (&Path, &str), settings: &Settings) {
     }
 }
 
-/// What a start would go on with.
+/// Examines the existing logs as a start would.
 fn continued(settings: &Settings) -> Result<Continued, StartError> {
     let world = world(settings.limits, settings.limits.connect_time);
     build::examine_logs(&settings.audit, &world)
 }
 
-/// What is said of a log that a start goes on with.
+/// Describes a log that a start continues.
 fn of_log(continued: Continued) -> String {
     let Continued { records, kept } = continued;
     match (records, kept) {
@@ -410,7 +411,7 @@ fn of_log(continued: Continued) -> String {
     }
 }
 
-/// What to do about a log that a start would not go on with, where the error does not say so itself.
+/// Advice for a log that a start would not continue, if the error itself gives none.
 fn of_refused_log(error: &StartError) -> &'static str {
     match error {
         StartError::Log { .. } => "docs/audit.md says how a start compares them",
@@ -420,7 +421,7 @@ fn of_refused_log(error: &StartError) -> &'static str {
     }
 }
 
-/// Whether the addresses are free, or a gateway listens there already.
+/// Checks that each listening address is free, or is in use by a gateway that already runs.
 fn ports(looks: &mut Looks, settings: &Settings) {
     let runs = settings.ops.as_ref().is_some_and(|ops| is_alive(ops.address));
     let listeners = settings.listeners.iter();
@@ -455,7 +456,7 @@ fn ports(looks: &mut Looks, settings: &Settings) {
     }
 }
 
-/// Whether a gateway says at its operator's listener that it is alive.
+/// Whether a gateway answers `/livez` at the address of its operator listener.
 fn is_alive(ops: SocketAddr) -> bool {
     let asked = || -> io::Result<bool> {
         let mut stream = TcpStream::connect_timeout(&ops, PROMPT)?;
@@ -469,7 +470,7 @@ fn is_alive(ops: SocketAddr) -> bool {
     asked().unwrap_or(false)
 }
 
-/// Whether the certificates of listeners can be used, and for how long.
+/// Checks the certificates of listeners, and when they expire.
 fn certificates(looks: &mut Looks, settings: &Settings) {
     let now = System.now();
     for listener in &settings.listeners {
@@ -488,7 +489,7 @@ fn certificates(looks: &mut Looks, settings: &Settings) {
     }
 }
 
-/// When a certificate ends; `mend` says what to do where that is soon.
+/// Reports when a certificate expires; `mend` is the advice if that is soon.
 fn certificate_end(looks: &mut Looks, thing: &str, end: SystemTime, mend: &str) {
     let said = format!("good until {}", day(end));
     if end < System.now() + SOON {
@@ -498,7 +499,7 @@ fn certificate_end(looks: &mut Looks, thing: &str, end: SystemTime, mend: &str) 
     }
 }
 
-/// What was approved; `None` where nothing has to be.
+/// Reads the lockfile; `None` if it is not needed or cannot be read.
 fn lock(looks: &mut Looks, settings: &Settings) -> Option<Lock> {
     if settings.pins.mode == Mode::Off {
         looks.warn("lockfile", "`pins: {mode: off}`: nothing has to be approved", "");
@@ -530,14 +531,14 @@ fn lock(looks: &mut Looks, settings: &Settings) -> Option<Lock> {
     }
 }
 
-/// What came of asking a server.
+/// Result of asking a server.
 type Reached = Result<Survey, Unreached>;
 
 /// Why a server could not be asked.
 struct Unreached {
-    /// What is wrong.
+    /// Description of the problem.
     why: String,
-    /// What helps, where that is known.
+    /// Advice, if any is known.
     mend: Option<String>,
 }
 
@@ -547,17 +548,17 @@ impl From<String> for Unreached {
     }
 }
 
-/// What came of asking others, in the order of the configuration.
+/// Results of the checks over the network, in the order of the configuration.
 struct Outside {
     /// What each server is and offers.
     servers: Vec<Reached>,
-    /// When the certificate of each server ends; none where it is reached without TLS.
+    /// When the certificate of each server expires; `None` if the server is reached without TLS.
     certificates: Vec<Result<Option<SystemTime>, String>>,
-    /// How many keys each issuer has.
+    /// Number of keys of each issuer.
     issuers: Vec<Result<usize, String>>,
 }
 
-/// Asks every server and every issuer at once, each within a time.
+/// Asks every server and every issuer concurrently, each within `timeout`.
 async fn outside(settings: &Settings, (file, text): (&Path, &str), timeout: Duration) -> Outside {
     let world = world(settings.limits, timeout);
     let servers = settings.servers.iter().map(|server| reach(server, (file, text), timeout));
@@ -568,7 +569,7 @@ async fn outside(settings: &Settings, (file, text): (&Path, &str), timeout: Dura
     Outside { servers, certificates, issuers }
 }
 
-/// When the certificate ends that a server shows.
+/// When the TLS certificate of a server expires; `None` without TLS.
 async fn certificate(
     server: &Server,
     world: &World,
@@ -578,7 +579,7 @@ async fn certificate(
     end.map_err(|error| Chain(&error).to_string())
 }
 
-/// What is outside, where no single step takes longer than `timeout`.
+/// The environment for requests, with each time limit at most `timeout`.
 pub(super) fn world(mut limits: Limits, timeout: Duration) -> World {
     bound(&mut limits, timeout);
     let metrics = Arc::new(Metrics::new(System.now()));
@@ -586,7 +587,7 @@ pub(super) fn world(mut limits: Limits, timeout: Duration) -> World {
     World::new(Arc::new(System), limits, Tasks::default(), metrics, quotas)
 }
 
-/// No single step takes longer than all of them may.
+/// Limits each step to the time that all steps together may take.
 fn bound(limits: &mut Limits, timeout: Duration) {
     for time in [
         &mut limits.connect_time,
@@ -602,10 +603,10 @@ async fn reach(server: &Server, (file, text): (&Path, &str), timeout: Duration) 
     if let Some(Err(error)) = server_identity::started(server) {
         return Err(format!("its program {error}").into());
     }
-    // Each has settings of its own: what one server does holds up no other.
+    // Each server gets its own settings, so that one server does not delay another.
     let mut own = load(file, text).map_err(|problems| problems.first())?;
     bound(&mut own.limits, timeout);
-    // After it has answered, what was started for it is given time to end.
+    // After the answer, the process gets the drain time to end.
     let within = timeout + own.limits.drain_time;
     let name = server.name.as_str();
     let asking = Asking { patience: timeout, told: Box::new(|_, _| {}) };
@@ -635,7 +636,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What is said of servers and issuers.
+/// Reports the results for servers and issuers.
 fn found_outside(looks: &mut Looks, settings: &Settings, outside: Outside, lock: Option<&Lock>) {
     let Outside { servers, certificates, issuers } = outside;
     for ((server, reached), end) in settings.servers.iter().zip(servers).zip(certificates) {
@@ -648,7 +649,7 @@ fn found_outside(looks: &mut Looks, settings: &Settings, outside: Outside, lock:
                 certificate_end(looks, &thing, end, mend);
             }
             Ok(None) => {}
-            // Of a server that is not reached it was said why.
+            // The check of the server has reported why it is not reached.
             Err(_) if !is_reached => {}
             Err(why) => looks.warn(&thing, why, ""),
         }
@@ -668,7 +669,7 @@ fn found_outside(looks: &mut Looks, settings: &Settings, outside: Outside, lock:
     }
 }
 
-/// What is said of a server.
+/// Reports the result for one server.
 fn about(
     looks: &mut Looks,
     (settings, server): (&Settings, &Server),
@@ -729,7 +730,7 @@ fn about(
     }
 }
 
-/// Whether a server has the tools that the registry says something of: what is said of another name has no effect.
+/// Warns about registry entries for tools that the server does not have; they have no effect.
 fn registered(looks: &mut Looks, settings: &Settings, survey: &Survey) {
     let is_read =
         survey.has_read(Kind::Tool) && !survey.unread.iter().any(|(kind, _)| *kind == Kind::Tool);

@@ -1,4 +1,4 @@
-//! `portcullis exec`: a gateway for one program, which is told where it is.
+//! `portcullis exec`: runs a gateway for one program, and gives the program the gateway's address.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,20 +19,20 @@ use gateway::{base::hex, base::random};
 use super::export::{Client, Door, KEY, Started, snippet};
 use super::{Format, complain, logging, run_to_end, settings_to_serve, told_to_stop};
 
-/// What stands for the file with the servers in the arguments of the program.
+/// Placeholder in the program's arguments for the path of the file with the MCP servers.
 const PLACE: &str = "{}";
 
 #[derive(Debug, Args)]
 pub(super) struct Exec {
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = super::USUAL)]
     config: PathBuf,
-    /// How the log is written. For people there is a line for each request only if this is given: the terminal is the
-    /// program's.
+    /// Log format. In the human format, a line for each request is written only if this option is given, because the
+    /// program uses the same terminal.
     #[arg(long, value_enum, value_name = "FORMAT")]
     log_format: Option<Format>,
-    /// The program and its arguments. `{}` stands for a file that says where the gateway is, in the
-    /// form of `.mcp.json`; the variables `PORTCULLIS_URL` and `PORTCULLIS_MCP_CONFIG` say it too.
+    /// The program and its arguments. `{}` stands for the path of a file in the format of `.mcp.json` that names the
+    /// gateway; the variables `PORTCULLIS_URL` and `PORTCULLIS_MCP_CONFIG` hold the address and that path.
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -42,7 +42,7 @@ pub(super) struct Exec {
     command: Vec<OsString>,
 }
 
-/// Runs the gateway, and the program beside it; ends as the program does.
+/// Runs the gateway and the program beside it. Returns the program's exit code.
 pub(super) fn run(exec: Exec) -> ExitCode {
     let mut settings = match settings_to_serve(&exec.config) {
         Ok(settings) => logging(settings, exec.log_format),
@@ -62,7 +62,7 @@ pub(super) fn run(exec: Exec) -> ExitCode {
         settings,
         None,
         |settings| run::start(settings, None),
-        // The program has the time it takes to end; the stop begins after it.
+        // The program may take any time to end; the timed stop begins after it.
         Begins::WithCall,
         async move |running| match beside(running, &again, &exec, told).await {
             Ok(code) => code,
@@ -71,7 +71,7 @@ pub(super) fn run(exec: Exec) -> ExitCode {
     )
 }
 
-/// The program, from its start to its end.
+/// Starts the program, and waits until it has ended.
 async fn beside(
     running: &Running,
     settings: &Settings,
@@ -81,7 +81,7 @@ async fn beside(
     let none = || io::Error::other("the gateway listens nowhere");
     let (listener, bound) =
         settings.listeners.iter().zip(&running.listeners).next().ok_or_else(none)?;
-    // Where it really is: the file may have left the port open.
+    // The bound address: the configuration may have left the port open.
     let listener = Listener { address: bound.1, ..listener.clone() };
     let scheme = if bound.2 { "https" } else { "http" };
     let base = format!("{scheme}://{}", bound.1);
@@ -94,7 +94,7 @@ async fn beside(
         false => part.clone(),
     });
     let mut program = tokio::process::Command::new(command.next().unwrap_or_default());
-    // It is what the gateway stands in front of: it gets nothing that the gateway is configured with.
+    // The gateway protects its own secrets from this program, so its configured variables are removed.
     program.env_clear().envs(environment(settings));
     program.args(command).env("PORTCULLIS_URL", &base).env("PORTCULLIS_MCP_CONFIG", &told.path);
     let told_to_stop = told_to_stop();
@@ -104,7 +104,8 @@ async fn beside(
     })?;
     let status = tokio::select! {
         status = child.wait() => status?,
-        // Whoever stops the two at a terminal has told the program as well.
+        // Ctrl-C at a terminal signals the program as well; a signal to this process alone does not, so it is
+        // forwarded.
         () = told_to_stop => {
             let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
             let pid = pid.and_then(rustix::process::Pid::from_raw);
@@ -119,29 +120,29 @@ async fn beside(
     Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
-/// What of our environment the program gets: nothing that the configuration names, however it is written
-/// there, but for the key that clients show.
+/// The environment of the program: that of this process without the variables that the configuration reads, except the
+/// API key that clients use.
 fn environment(settings: &Settings) -> impl Iterator<Item = (OsString, OsString)> {
     let named = &settings.own.variables;
     env::vars_os().filter(|(name, _)| match name.to_str() {
         Some(name) => name == KEY || !named.contains(name),
-        // The configuration is text: it cannot name this one.
+        // The configuration is UTF-8, so it cannot name this variable.
         None => true,
     })
 }
 
-/// A file that says where the gateway is; gone when the program is. The programs behind the gateway can neither read
-/// nor change it in a sandbox: what it says decides to whom the program shows its key.
+/// A temporary file in the format of `.mcp.json` that names the gateway; removed when this is dropped. Sandboxed
+/// upstream servers can neither read nor change it, because it decides where the program sends its API key.
 struct Told {
     path: PathBuf,
     file: File,
-    /// The folder that was made for it, where there could be none beside the configuration.
+    /// The folder that was created for the file, if the folder of the configuration was not writable.
     folder: Option<PathBuf>,
 }
 
 impl Told {
-    /// Makes it beside the configuration, where everything is kept back whose name begins with that of the
-    /// configuration; or in a folder of its own, if nothing can be made there.
+    /// Creates the file beside the configuration, where the sandbox already protects every file whose name begins with
+    /// that of the configuration. If that fails, creates it in a folder of its own.
     fn new(config: &Path) -> io::Result<Self> {
         let random = hex::encode(&random::bytes::<16>().map_err(io::Error::other)?);
         let mut path = std::path::absolute(config)?.into_os_string();
@@ -158,7 +159,7 @@ impl Told {
         Ok(Self { file: new_file(&path)?, path, folder: Some(folder) })
     }
 
-    /// Keeps its folder from the programs that the gateway starts.
+    /// Keeps the folder of this file out of every sandbox.
     fn keep_back(&self, settings: &mut Settings) {
         let Some(folder) = &self.folder else { return };
         for server in &mut settings.servers {
@@ -169,7 +170,7 @@ impl Told {
     }
 }
 
-/// A new file that this user alone can read.
+/// Creates a file that only this user can read.
 fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }

@@ -1,4 +1,4 @@
-//! `portcullis export`: what a client has to be told to come to the gateway.
+//! `portcullis export`: prints the settings that a client needs to connect to the gateway.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{complain, print, say, settings};
 
-/// The variable that clients find the key in.
+/// Environment variable that clients read the API key from.
 pub(super) const KEY: &str = "PORTCULLIS_API_KEY";
 
 #[derive(Debug, Args)]
@@ -18,48 +18,47 @@ pub(super) struct Export {
     /// The configuration of the gateway.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
-    /// For which client.
+    /// The client to print settings for.
     #[arg(long, value_enum)]
     client: Client,
-    /// Which listener; the first if not given.
+    /// The name of the listener. Default: the first one.
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
-    /// What stands before the path of a route, such as `https://mcp.example.com`; what the listener says
-    /// if not given.
+    /// The URL before the path of a route, such as `https://mcp.example.com`. Default: the one of the listener.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 }
 
-/// A client.
+/// A client whose configuration format is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Client {
-    /// Claude Code: `.mcp.json`.
+    /// Claude Code, for one project: `.mcp.json`.
     ClaudeCode,
-    /// Claude Code, set for everybody by an administrator: `managed-mcp.json`.
+    /// Claude Code, managed by an administrator: `managed-mcp.json`.
     ClaudeManaged,
-    /// Claude Desktop, which starts its servers: `claude_desktop_config.json`.
+    /// Claude Desktop, which starts servers as programs: `claude_desktop_config.json`.
     ClaudeDesktop,
-    /// Cursor: `.cursor/mcp.json`.
+    /// Cursor, for one project: `.cursor/mcp.json`.
     Cursor,
-    /// VS Code: `.vscode/mcp.json`.
+    /// VS Code, for one workspace: `.vscode/mcp.json`.
     Vscode,
-    /// Codex: `config.toml`.
+    /// Codex, for the user: `config.toml`.
     Codex,
-    /// opencode: `opencode.json`.
+    /// opencode, with its own format: `opencode.json`.
     Opencode,
 }
 
-/// Where a client goes, and how it says who it is.
+/// How a client reaches a listener and authenticates.
 #[derive(Debug)]
 pub(super) struct Door {
-    /// What stands before paths.
+    /// URL before the path of a route, without a slash at the end.
     base: String,
-    /// It shows a key; otherwise nothing, or what it finds out itself (OAuth).
+    /// Whether the client sends an API key. If not, it sends nothing, or discovers OAuth by itself.
     keyed: bool,
 }
 
 impl Door {
-    /// That of a listener.
+    /// Reads it from a listener; `url` overrides the base URL.
     pub(super) fn of(listener: &Listener, url: Option<&str>) -> Self {
         let scheme = if listener.tls.is_some() { "https" } else { "http" };
         let own = || format!("{scheme}://{}", listener.address);
@@ -103,25 +102,25 @@ pub(super) fn run(export: &Export) -> ExitCode {
     print(&snippet(export.client, &settings, &door, &started))
 }
 
-/// What a client starts that starts its servers. It does so in a folder and with a `PATH` of its own, so both are
-/// absolute.
+/// The command of a client that starts servers as programs. Both paths are absolute, because the client has its own
+/// working folder and `PATH`.
 #[derive(Debug)]
 pub(super) struct Started {
-    /// This program.
+    /// Path of this program.
     program: PathBuf,
-    /// The configuration.
+    /// Path of the configuration.
     file: PathBuf,
 }
 
 impl Started {
-    /// This program with the configuration `file`.
+    /// The command that starts this program with the configuration `file`.
     pub(super) fn of(file: &Path) -> io::Result<Self> {
         Ok(Self { program: own_path()?, file: path::absolute(file)? })
     }
 }
 
-/// The absolute path that this program was started by, so that a link that is set to another version is followed by those
-/// who start it; its file, where it cannot be told by which path it was started.
+/// The absolute path that this program was started by. A link is kept as it is, so that the client follows it to a
+/// later version. If that path is not known, the path of the executable file.
 fn own_path() -> io::Result<PathBuf> {
     let own = env::current_exe()?;
     let Some(named) = env::args_os().next().map(PathBuf::from) else { return Ok(own) };
@@ -137,7 +136,7 @@ fn own_path() -> io::Result<PathBuf> {
     }
 }
 
-/// What stands in the file of a client.
+/// The text for the configuration file of `client`, with one server for each route.
 pub(super) fn snippet(
     client: Client,
     settings: &Settings,
@@ -201,7 +200,7 @@ pub(super) fn snippet(
     format!("{whole:#}\n")
 }
 
-/// What a client calls a route.
+/// Name of a route in a client's configuration.
 fn name(path: &str) -> String {
     let name = path.trim_matches('/').replace('/', "-");
     if name.is_empty() { "portcullis".to_owned() } else { name }

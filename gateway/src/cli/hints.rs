@@ -1,5 +1,5 @@
-//! Commands that messages tell people to run, with the configuration that was named to this one: a hint can be pasted as
-//! it is.
+//! Completes the `portcullis` commands that messages suggest with the `-c FILE` of the current command line, so that a
+//! hint can be pasted as it is.
 
 use std::borrow::Cow;
 use std::io;
@@ -10,32 +10,32 @@ use clap::{ArgMatches, Command, CommandFactory as _};
 
 use super::{Arguments, USUAL};
 
-/// What is put behind a command so that it reads the same configuration; empty where that is the usual one.
+/// The ` -c FILE` that is appended to suggested commands; empty if the configuration is the default one.
 static NAMED: OnceLock<String> = OnceLock::new();
 
-/// How a command begins in a message.
+/// Prefix that marks a command in a message.
 const BEGINS: &str = "portcullis ";
 
-/// Keeps which configuration the command line names.
+/// Stores which configuration the command line names.
 pub(super) fn remember(matches: &ArgMatches) {
     let mut named = None;
     let mut at = matches;
     while let Some((verb, inner)) = at.subcommand() {
         at = inner;
         for key in ["config", "file"].iter().take(if verb == "validate" { 2 } else { 1 }) {
-            // A verb that has no such argument says so.
+            // `Err` means that the verb has no such argument.
             if let Ok(Some(file)) = at.try_get_one::<PathBuf>(key) {
                 named = Some(file.clone());
             }
         }
     }
     if let Some(file) = named.filter(|file| file != Path::new(USUAL)) {
-        // It is set once, by the one command line there is.
+        // There is only one command line, so this is set once.
         drop(NAMED.set(option(&file)));
     }
 }
 
-/// ` -c FILE` as a shell reads it.
+/// ` -c FILE`, quoted for a shell.
 pub(super) fn option(file: &Path) -> String {
     let text = file.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
@@ -46,12 +46,12 @@ pub(super) fn option(file: &Path) -> String {
     }
 }
 
-/// A message with the configuration in each command that reads one and names none.
+/// Adds the configuration to each command in `text` that reads one and names none.
 pub(super) fn complete(text: &str) -> Cow<'_, str> {
     NAMED.get().map_or(Cow::Borrowed(text), |named| Cow::Owned(completed(text, named)))
 }
 
-/// Where the log goes: its lines have hints in them as well.
+/// Log writer that completes the hints in each line.
 #[derive(Debug)]
 pub(super) struct Completed<W>(pub(super) W);
 
@@ -69,7 +69,7 @@ impl<W: io::Write> io::Write for Completed<W> {
     }
 }
 
-/// Whether there is a command in a line of the log, and what would be put behind it needs no escape there.
+/// Whether a log line has a command in it, and the option can be inserted without escaping (the line may be JSON).
 fn is_hint(line: &str) -> bool {
     line.contains("`portcullis ") && NAMED.get().is_none_or(|named| !named.contains(['"', '\\']))
 }

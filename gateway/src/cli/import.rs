@@ -1,6 +1,6 @@
-//! What clients have configured, as a configuration of the gateway. Nothing is started, nothing is
-//! trusted, and no secret is printed or kept: where one stands, a reference to a variable takes its place;
-//! of variables, headers and tools whose names could be secrets it is said how many were left out.
+//! `portcullis import`: makes a configuration from the MCP servers that a client has configured. Nothing is started,
+//! nothing is trusted, and no secret is printed or kept: a reference to a variable replaces it. Variables, headers and
+//! tools whose names could be secrets are left out, and only their number is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -31,60 +31,60 @@ pub(super) mod secrets;
 mod runners;
 mod familiar;
 
-/// Longest file that is read.
+/// Most bytes of a client's file.
 const LONGEST: u64 = 16 * 1024 * 1024;
-/// How an imported configuration begins: everybody on this machine may call, as a client could before.
+/// Beginning of an imported configuration: every user of this machine may call, as through the client before.
 pub(super) const ANONYMOUS: &str = "apiVersion: portcullis.dev/v1\n\
     listeners:\n  - name: main\n    address: 127.0.0.1:8080\n    authentication: [anonymous]\n\
     identity:\n  anonymous:\n    groups: [local]\n";
-/// What may stand before a secret in `Authorization`.
+/// Schemes that may precede a secret in `Authorization`.
 const SCHEMES: [&str; 4] = ["Bearer ", "Basic ", "Token ", "ApiKey "];
-/// What an entry is of, in words: of the environment of a program.
+/// Name for an entry of the environment of a program, in messages.
 const ENVIRONMENT: &str = "the environment";
-/// The same of the headers that a server is shown.
+/// Name for an entry of the HTTP headers to a server, in messages.
 const HEADER: &str = "the header";
 
 #[derive(Debug, Args)]
 pub(super) struct Import {
-    /// The file of the client; where the client usually has it if not given.
+    /// The configuration file of the client. Default: the place where the client usually has it.
     file: Option<PathBuf>,
-    /// Whose file it is.
+    /// The client that the file belongs to.
     #[arg(long, value_enum, default_value_t = Whose::Auto)]
     from: Whose,
-    /// Where the configuration is written; there must be nothing. Standard output if not given.
+    /// The file to write the configuration to. It must not exist. Default: standard output.
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Leave out programs of package runners that name no version: what runs is whatever was published last. Without
-    /// this they are imported with a warning.
+    /// Leave out servers that a package runner starts without a version, so that the latest published version would
+    /// run. Without this option they are imported with a warning.
     #[arg(long)]
     require_pinned: bool,
-    /// Take this server along although it looks like one that many people use and is not: its name, its
-    /// package or its host is one letter away, looks the same, or is of somebody else. May be repeated.
+    /// Import this server although it imitates a well-known one: its name, package or host differs by one letter, looks
+    /// the same, or belongs to another publisher. Can be given more than once.
     #[arg(long, value_name = "NAME")]
     accept: Vec<String>,
 }
 
-/// Whose file it is.
+/// Client that a configuration file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Whose {
-    /// Told by what is in it.
+    /// Detect the client from the content.
     Auto,
-    /// Claude Desktop.
+    /// Claude Desktop: `claude_desktop_config.json` in its own folder.
     ClaudeDesktop,
     /// Claude Code: `.mcp.json`, `~/.claude.json`, or `managed-mcp.json`.
     ClaudeCode,
-    /// Cursor.
+    /// Cursor: `.cursor/mcp.json` of a project or of the user.
     Cursor,
-    /// VS Code.
+    /// VS Code: `.vscode/mcp.json` of a workspace.
     Vscode,
-    /// Codex.
+    /// Codex: `~/.codex/config.toml`, or the one in `/etc/codex`.
     Codex,
-    /// opencode.
+    /// opencode: `opencode.json`, or `opencode.jsonc` of the user.
     Opencode,
 }
 
 impl Import {
-    /// The servers of a file of any client, with no more than what an import takes by default.
+    /// Imports the servers from the file of any client, with the default options.
     pub(super) const fn of(file: PathBuf) -> Self {
         let accept = Vec::new();
         let (from, write, require_pinned) = (Whose::Auto, None, false);
@@ -133,35 +133,35 @@ impl Whose {
     }
 }
 
-/// A server of a client.
+/// A server from the file of a client, with secrets replaced by variables.
 #[derive(Debug, Default)]
 struct Found {
     url: Option<String>,
     old: bool,
-    /// As it is written, with references to variables.
+    /// The command as written, with references to variables.
     command: Option<String>,
     args: Vec<String>,
     env: Vec<(String, Said)>,
     headers: Vec<(String, Said)>,
-    /// The variable with what it is shown in `Authorization`, and what stands before that.
+    /// The variable with the credential for `Authorization`, and the scheme before it.
     token: Option<(String, &'static str)>,
     directory: Option<String>,
-    /// The tools that may be used without being asked about; `None` for all.
+    /// The tools that the client uses without asking; `None` for all.
     tools: Option<Vec<String>>,
-    /// What it looks like and is not.
+    /// The well-known server that this one imitates.
     like: Option<familiar::Imitation>,
-    /// The package or image that it takes without a version, as it is written.
+    /// The package or image without an exact version, as written.
     unpinned: Option<String>,
 }
 
-/// The file that is imported.
+/// The client's file, as far as its servers depend on it.
 #[derive(Debug, Default)]
 struct Imported {
-    /// Where its placeholders lead.
+    /// What its placeholders refer to.
     places: Places,
-    /// The folder that relative paths are from.
+    /// Folder that relative paths refer to.
     folder: PathBuf,
-    /// What VS Code asks its user for, by id, and how it describes that.
+    /// The inputs that VS Code asks its user for: descriptions by id.
     inputs: BTreeMap<String, String>,
 }
 
@@ -170,7 +170,7 @@ impl Imported {
         let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
         let folder = file.parent().map(Path::to_owned).unwrap_or_default();
         let kept_in = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        // An editor keeps it in a folder of its own in the one that it has open; Claude Code in that itself.
+        // An editor has a folder for the file within the workspace; Claude Code has the file in the workspace itself.
         let workspace = match kept_in {
             ".vscode" | ".cursor" => folder.parent().map(Path::to_owned),
             _ if file.file_name().is_some_and(|name| name == ".mcp.json") => Some(folder.clone()),
@@ -189,27 +189,27 @@ impl Imported {
     }
 }
 
-/// What stands where a value is wanted.
+/// Value of an environment variable or header in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
-    /// Something that anybody may know.
+    /// A literal value that is no secret.
     Plain(String),
-    /// The same with references to variables in it.
+    /// A literal value with references to variables.
     Mixed(String),
-    /// A variable of this name has it.
+    /// The name of the variable that holds the value.
     Variable(String),
 }
 
 /// An entry of the environment or of the headers of a server.
 #[derive(Clone, Copy, Debug)]
 struct ClientEntry<'a> {
-    /// The server, as it is called here.
+    /// Name of the server in the configuration.
     server: &'a str,
-    /// The variable or the header.
+    /// Name of the environment variable or of the header.
     name: &'a str,
-    /// Of what: [`ENVIRONMENT`] or [`HEADER`].
+    /// Kind of the entry: [`ENVIRONMENT`] or [`HEADER`].
     what: &'static str,
-    /// What stood before its value and is put there by the gateway: one of [`SCHEMES`].
+    /// Scheme that preceded the value and that the gateway adds: one of [`SCHEMES`].
     scheme: Option<&'static str>,
 }
 
@@ -218,7 +218,7 @@ impl ClientEntry<'_> {
         self.what == HEADER && self.name.eq_ignore_ascii_case("authorization")
     }
 
-    /// What its variable has to be set to.
+    /// Describes the value to set its variable to.
     fn wanted(&self) -> String {
         let Self { server, what, .. } = self;
         let name = visible(self.name);
@@ -231,19 +231,19 @@ impl ClientEntry<'_> {
     }
 }
 
-/// What is said beside the configuration.
+/// Messages about the import, and the variables that it needs.
 #[derive(Debug, Default)]
 struct Told {
-    /// The file that is imported.
+    /// The client's file that is imported.
     file: Imported,
     warnings: Vec<String>,
     notes: Vec<String>,
-    /// The variables that have to be set, and what for.
+    /// The variables that have to be set, with a description of each value.
     variables: BTreeMap<String, String>,
 }
 
 impl Told {
-    /// The variable that stands for `name` of `server`: one of its own.
+    /// Creates a variable for `name` of `server`, and returns its name.
     fn variable(&mut self, server: &str, name: &str, what: String) -> String {
         let joined = format!("{server}_{name}").replace(|c: char| !c.is_ascii_alphanumeric(), "_");
         let base = variable_name(&joined.to_ascii_uppercase());
@@ -258,7 +258,8 @@ impl Told {
         own
     }
 
-    /// Says that `count` entries of `key` were left out whose names could be secrets, without the names.
+    /// Notes that `count` entries of `key` were left out because their names could be secrets. The names are not
+    /// repeated.
     fn left_out(&mut self, server: &str, count: usize, key: &str) {
         if count > 0 {
             self.notes.push(format!(
@@ -268,7 +269,7 @@ impl Told {
         }
     }
 
-    /// The variable that the file names for `name` of `server`; one of its own where that name could be a secret.
+    /// The variable that the file names for `name` of `server`, or a new one if its name could be a secret.
     fn known(&mut self, server: &str, name: &str, variable: &str, what: String) -> String {
         match is_plain_name(variable) {
             true => variable.to_owned(),
@@ -276,9 +277,9 @@ impl Told {
         }
     }
 
-    /// Notes variables that the file names itself: those have to be set, too.
+    /// Adds variables that the file refers to, because they have to be set, too.
     fn named(&mut self, variables: &[String]) {
-        // These are set wherever a program is started.
+        // These are set in every environment that starts programs.
         let unknown = variables.iter().filter(|name| !["HOME", "PATH"].contains(&name.as_str()));
         for name in unknown {
             let about = self.file.inputs.get(name).map_or_else(
@@ -297,7 +298,7 @@ pub(super) fn run(import: &Import) -> ExitCode {
     }
 }
 
-/// The configuration as text. Says what was changed and left out, and which variables
+/// Imports a file, and returns the configuration as text. Reports what was changed and left out, and which variables
 /// have to be set.
 pub(super) fn read(import: &Import) -> Result<String, String> {
     let usual = || import.from.usual().into_iter().find(|path| path.is_file());
@@ -323,7 +324,7 @@ pub(super) fn read(import: &Import) -> Result<String, String> {
             own.push('x');
         }
         let clean = own.clone();
-        // What is left out leaves nothing to be set.
+        // A server that is left out needs no variables.
         let before = told.variables.clone();
         let accepted = import.accept.iter().any(|one| *one == name || *one == clean);
         let called = if is_shown { &name } else { &clean };
@@ -403,7 +404,7 @@ fn read_toml(text: &str) -> Result<Value, String> {
     toml::from_str::<Value>(text).map_err(|error| error.message().to_owned())
 }
 
-/// JSON with the comments and the last commas that editors allow.
+/// Parses JSON with the comments and trailing commas that editors allow.
 fn read_json(text: &str) -> Result<Value, String> {
     #[expect(clippy::disallowed_methods, reason = "a file of the user, which only becomes text")]
     serde_json::from_str(&plain_json(text)).map_err(|error| error.to_string())
@@ -447,11 +448,11 @@ fn plain_json(text: &str) -> String {
     out
 }
 
-/// Every server in a file, whatever the client calls the list of them.
+/// Every server in a file, under any of the keys that clients use.
 fn listed(root: &Value) -> Vec<(String, &Map<String, Value>)> {
     let mut lists: Vec<_> =
         ["mcpServers", "servers", "mcp_servers", "mcp"].iter().map(|key| root.get(*key)).collect();
-    // VS Code has them in its settings as well, and Claude Code has some for each project.
+    // VS Code also has servers in its settings, and Claude Code has some for each project.
     lists.push(root.pointer("/mcp/servers"));
     let projects = root.get("projects").and_then(Value::as_object).into_iter().flatten();
     lists.extend(projects.map(|(_, project)| project.get("mcpServers")));
@@ -466,7 +467,7 @@ fn listed(root: &Value) -> Vec<(String, &Map<String, Value>)> {
     found
 }
 
-/// The variable that an argument is, with or without a flag before it: `${NAME}`, `--from=${NAME}`.
+/// The variable that an argument consists of, with or without a flag before it: `${NAME}`, `--from=${NAME}`.
 fn variable_alone(argument: &str) -> Option<&str> {
     let value = argument
         .split_once("=$")
@@ -474,7 +475,7 @@ fn variable_alone(argument: &str) -> Option<&str> {
     value.strip_prefix("${")?.strip_suffix('}')
 }
 
-/// What its user should know of a server that is imported.
+/// Adds warnings and notes about a server that is imported.
 fn remarks(name: &str, server: &Found, told: &mut Told) {
     if let Some(package) = &server.unpinned {
         told.warnings.push(match variable_alone(package) {
@@ -501,7 +502,8 @@ fn remarks(name: &str, server: &Found, told: &mut Told) {
     }
 }
 
-/// What a server of a client is here, where its name is the first, and `called` is what the client calls it.
+/// Converts a server of a client. `name` is its name in the configuration, and `called` the name that the client gives
+/// it.
 fn found(
     (name, called): (&str, &str),
     server: &Map<String, Value>,
@@ -527,7 +529,7 @@ fn found(
         let member = |(variable, value): (&String, &Value)| {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let mut entry = ClientEntry { server: name, name: variable, what, scheme: None };
-            // The gateway says the scheme itself.
+            // The gateway adds the scheme itself.
             let value = match SCHEMES.iter().find(|scheme| value.starts_with(**scheme)) {
                 Some(known) if entry.is_authorization() => {
                     (scheme, entry.scheme) = (*known, Some(*known));
@@ -559,7 +561,7 @@ fn found(
     if command.as_deref().is_some_and(|command| !is_command(command)) {
         return Err("its command is more than a program; give the rest in `args`".to_owned());
     }
-    // What it runs is told by its name, also where that is not written.
+    // The runner is recognized by its name even if the command is written as a variable.
     let program = command.as_deref().unwrap_or_default();
     let (packages, container) = (packages(program, &line), container(program, &line));
     let (module, executable) = (module(program, &line), executable(program, &line));
@@ -580,7 +582,7 @@ fn found(
         return Err("there is a credential in its URL; show it in a header".to_owned());
     }
     let url = url.filter(|_| command.is_none());
-    // Before anything in it becomes a variable.
+    // The comparison needs the values before variables replace them.
     let like = imitation(&Candidate {
         name: called,
         command: command.as_deref(),
@@ -608,13 +610,13 @@ fn found(
     })
 }
 
-/// The texts in a list of a server; none where there is no list.
+/// The strings in a list of a server; empty if there is no list.
 fn texts(server: &Map<String, Value>, key: &str) -> Vec<String> {
     let list = server.get(key).and_then(Value::as_array).into_iter().flatten();
     list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
 }
 
-/// The members of a server's object whose names can be written down; says how many others there are.
+/// The members of a server's object whose names are no secrets. Notes how many others were left out.
 fn plain_members<'a>(
     name: &str,
     server: &'a Map<String, Value>,
@@ -627,7 +629,7 @@ fn plain_members<'a>(
     plain
 }
 
-/// The headers for which the client names variables.
+/// The headers whose values the client reads from variables.
 fn referred_headers(
     name: &str,
     server: &Map<String, Value>,
@@ -642,7 +644,7 @@ fn referred_headers(
     headers
 }
 
-/// The tools that the client uses without asking; `None` where it lists none, or says that it is all of them.
+/// The tools that the client uses without asking; `None` if it lists none, or allows all.
 fn tools(name: &str, server: &Map<String, Value>, told: &mut Told) -> Option<Vec<String>> {
     let mut taken = None;
     for key in ["alwaysAllow", "autoApprove", "enabled_tools", "allowedTools"] {
@@ -658,7 +660,7 @@ fn tools(name: &str, server: &Map<String, Value>, told: &mut Told) -> Option<Vec
     taken
 }
 
-/// The program of a server as it is written: one that is not in plain words becomes a variable.
+/// The command of a server as written, or a variable if it is not made of plain words.
 fn written_command(server: &str, command: &str, told: &mut Told) -> String {
     if is_plain_command(command) {
         let (text, variables) = placeholders(command, &told.file.places);
@@ -669,7 +671,7 @@ fn written_command(server: &str, command: &str, told: &mut Told) -> String {
     format!("${{{variable}}}")
 }
 
-/// The URL of a server: one that could let in whoever knows it becomes a variable.
+/// The URL of a server, or a variable if the URL could be a credential.
 fn address(server: &str, url: &str, told: &mut Told) -> String {
     let bare = without_placeholders(url);
     if has_plain_references(url) && (bare.is_empty() || is_plain_url(&bare)) {
@@ -681,7 +683,7 @@ fn address(server: &str, url: &str, told: &mut Told) -> String {
     format!("${{{variable}}}")
 }
 
-/// What stands for a value of the environment or a header: never the value of a secret.
+/// Converts a value of the environment or a header. The value of a secret is never kept.
 fn said(entry: ClientEntry<'_>, value: &str, told: &mut Told) -> Said {
     let ClientEntry { server, name, .. } = entry;
     let value = &at_home(value);
@@ -694,7 +696,7 @@ fn said(entry: ClientEntry<'_>, value: &str, told: &mut Told) -> Said {
         told.named(&variables);
         return Said::Variable(variable.clone());
     }
-    // A header is there to show something to a server.
+    // A header transmits its value to a server, so the stricter check applies.
     let is_harmless = if entry.what == ENVIRONMENT { is_imported } else { is_plain };
     if bare == *value && is_harmless(name, value) {
         return Said::Plain(value.clone());
@@ -706,19 +708,19 @@ fn said(entry: ClientEntry<'_>, value: &str, told: &mut Told) -> Said {
     Said::Variable(told.variable(server, name, entry.wanted()))
 }
 
-/// An argument of the program of a server of a client.
+/// An argument of a server's program.
 #[derive(Clone, Copy, Debug)]
 struct ClientArgument<'a> {
-    /// Which it is, counted from 0.
+    /// Index of the argument, counted from 0.
     place: usize,
     at: At<'a>,
-    /// The one before it.
+    /// The argument before this one.
     before: Option<&'a str>,
     text: &'a str,
 }
 
 impl<'a> ClientArgument<'a> {
-    /// The flag or the variable that it is the value of, where one is named: in it, or before it.
+    /// The flag or variable whose value this argument is, named within it or before it; `None` if there is none.
     fn key(&self) -> Option<&'a str> {
         let inside = self.text.split_once('=').map(|(key, _)| key);
         let is_variable = |key: &&str| self.at == At::Variable && is_plain_argument(self.at, key);
@@ -728,13 +730,13 @@ impl<'a> ClientArgument<'a> {
         inside.or_else(|| before.filter(|_| is_value))
     }
 
-    /// What the variable for it is named after, behind the name of the server.
+    /// Suffix for the name of its variable, after the name of the server.
     fn called(&self) -> String {
         let key = self.key().map(|key| key.trim_start_matches('-')).filter(|key| key.len() > 1);
         key.map_or_else(|| format!("arg_{}", self.place + 1), str::to_owned)
     }
 
-    /// What the variable for it has to be set to.
+    /// Describes the value to set its variable to.
     fn wanted(&self, server: &str) -> String {
         let number = self.place + 1;
         match self.key() {
@@ -744,14 +746,14 @@ impl<'a> ClientArgument<'a> {
     }
 }
 
-/// An argument: one that is not plainly harmless becomes a variable.
+/// Converts an argument; one that is not plainly harmless becomes a variable.
 fn argument(server: &str, argument: &ClientArgument<'_>, told: &mut Told) -> String {
     let ClientArgument { at, .. } = *argument;
     let text = &*at_home(argument.text);
     let (rest, variables) = placeholders(text, &told.file.places);
     let bare = without_placeholders(text);
     let known = has_plain_references(text);
-    // What is a reference already stays one.
+    // A reference to a variable stays as it is.
     if known
         && let [variable] = &variables[..]
         && rest == format!("${{{variable}}}")
@@ -767,7 +769,7 @@ fn argument(server: &str, argument: &ClientArgument<'_>, told: &mut Told) -> Str
         told.named(&variables);
         return rest;
     }
-    // A container is told that there is such a mount; where its folders are is known.
+    // A mount names only folders, and the folders behind placeholders are known.
     if known && at == At::Mount && bare != text && is_plain_argument(at, &located(text, told)) {
         told.named(&variables);
         return rest;
@@ -786,7 +788,7 @@ fn argument(server: &str, argument: &ClientArgument<'_>, told: &mut Told) -> Str
     }
 }
 
-/// `text` with a usual folder in the place of each placeholder, to be judged by what stands around them.
+/// `text` with an ordinary folder in place of each placeholder, so that the text around them can be judged.
 fn located(text: &str, told: &Told) -> String {
     let somewhere =
         Places { workspace: told.file.places.workspace.as_ref().map(|_| "/home/x".to_owned()) };
@@ -794,7 +796,7 @@ fn located(text: &str, told: &Told) -> String {
     variables.iter().fold(text, |text, name| text.replace(&format!("${{{name}}}"), "/home/x"))
 }
 
-/// Where a program is started: an absolute folder, or a variable for one that is not in plain words.
+/// The working folder of a program: an absolute path, or a variable if it is not made of plain words.
 fn directory(server: &str, path: &str, told: &mut Told) -> String {
     let path = at_home(path);
     if !is_plain_folder(&path) {
@@ -810,7 +812,7 @@ fn directory(server: &str, path: &str, told: &mut Told) -> String {
     folder.display().to_string().replace("${", "$${")
 }
 
-/// Whether the name of a server has the form of a secret, or a long part of letters and digits that are no words.
+/// Whether a server's name has the form of a secret, or a long part of letters and digits that is no word.
 fn could_be_secret(name: &str) -> bool {
     const LONG: usize = 20;
     let is_random = |part: &str| {
@@ -821,7 +823,7 @@ fn could_be_secret(name: &str) -> bool {
     masking::secrets(name) != name || parts.any(is_random) && !is_plain_name(name)
 }
 
-/// A name that a server can have here.
+/// Converts a name to one that a server can have in the configuration.
 fn clean(name: &str) -> String {
     let kept =
         |c: char| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '-' };
@@ -844,7 +846,7 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
     }
     out.push_str(ANONYMOUS);
     out.push_str("servers:\n");
-    // A JSON string is a YAML scalar, whatever is in it.
+    // A JSON string is a valid YAML scalar.
     let quoted = |text: &str| Value::from(text).to_string();
     let escaped = |text: &str| quoted(&text.replace("${", "$${"));
     for (name, server) in servers {
@@ -904,7 +906,7 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
     out
 }
 
-/// What the servers may be used for. Where tools were listed and none of them could be taken along, nothing is allowed.
+/// The rules for the servers. A server with a list of tools of which none could be imported gets no rule.
 fn written_rules(servers: &BTreeMap<String, Found>) -> String {
     let mut rules = String::new();
     for (name, server) in servers {

@@ -1,5 +1,5 @@
-//! `portcullis init`: a configuration to begin with. It has no secret in it: the API key that is drawn for it is shown once
-//! and only its hash is kept, and what servers are shown comes from variables.
+//! `portcullis init`: writes a first configuration. The file holds no secret: the generated API key is shown once and
+//! only its hash is stored, and credentials for upstream servers come from variables.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -17,30 +17,30 @@ use super::export::KEY;
 use super::import::{self, ANONYMOUS, Import};
 use super::{Drawn, USUAL, complain, hints, invalid, load, pin, print, say};
 
-/// The file with what is revoked, beside the configuration.
+/// Name of the revocations file, beside the configuration.
 const REVOKED: &str = "revoked.yaml";
 
 #[derive(Debug, Args)]
 pub(super) struct Init {
-    /// Where the configuration is written; there must be nothing.
+    /// The file to write the configuration to. It must not exist.
     #[arg(short, long, value_name = "FILE", default_value = USUAL)]
     config: PathBuf,
-    /// The name of a server, with its `--command` or its `--url`.
+    /// The name of a server. Give its `--command` or its `--url` as well.
     #[arg(long, value_name = "NAME", conflicts_with = "from")]
     server: Option<String>,
-    /// The program of the server, if it speaks over stdio. Its arguments come last, after `--`.
+    /// The program of the server, if it speaks stdio. Its arguments come last, after `--`.
     #[arg(long, value_name = "PROGRAM", requires = "server", conflicts_with = "url")]
     command: Option<String>,
-    /// The endpoint of the server, if it speaks over HTTP.
+    /// The endpoint of the server, if it speaks HTTP.
     #[arg(long, value_name = "URL", requires = "server")]
     url: Option<String>,
-    /// A variable of this environment that the program is given. Can be given more than once.
+    /// An environment variable that the gateway passes to the program. Can be given more than once.
     #[arg(long, value_name = "VARIABLE", requires = "command")]
     env: Vec<String>,
-    /// The variable with the token that the server at `--url` is shown in `Authorization: Bearer`.
+    /// The variable with the token that the gateway sends to `--url` in `Authorization: Bearer`.
     #[arg(long, value_name = "VARIABLE", requires = "url")]
     token_env: Option<String>,
-    /// Take the servers of a client from its file instead, as `portcullis import` does.
+    /// Take the servers from the configuration file of a client instead, as `portcullis import` does.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     /// The arguments of the program.
@@ -55,7 +55,7 @@ pub(super) fn run(init: &Init) -> ExitCode {
 }
 
 fn written(init: &Init) -> Result<ExitCode, ExitCode> {
-    // Before anything is drawn or said.
+    // Check this first, so that no key is generated or shown for nothing.
     if init.config.symlink_metadata().is_ok() {
         return Err(complain(&format!(
             "`{}` is there already, and is not overwritten: name another file with `-c FILE`",
@@ -72,8 +72,8 @@ fn written(init: &Init) -> Result<ExitCode, ExitCode> {
         None => own(init, &drawn.sha256).map_err(|error| complain(&error))?,
     };
     let revoked = RevocationsFile::beside(&init.config)?;
-    // What cannot be run is not written. What stands for the variables of an import is for its user to say, who was told
-    // which these are and can look at them in the file.
+    // A configuration that cannot run is not written. Unset variables of an import are tolerated: the user was told
+    // which they are, and can set them later.
     let unset = match load(&init.config, &yaml) {
         Ok(_) => Vec::new(),
         Err(problems) if init.from.is_some() && problems.are_unset_variables() => problems.each(),
@@ -89,22 +89,22 @@ fn written(init: &Init) -> Result<ExitCode, ExitCode> {
     Ok(print(&told(init, &drawn.key, &unset)))
 }
 
-/// Writes a file that is not there yet.
+/// Writes a new file; an existing one is an error.
 fn created(file: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(file)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }
 
-/// The file of revocations that the configuration names: without one nothing can be revoked while the gateway runs.
+/// The revocations file that the configuration names. Without one, nothing could be revoked while the gateway runs.
 struct RevocationsFile {
     file: PathBuf,
-    /// It was not there before.
+    /// Whether this run created the file.
     is_new: bool,
 }
 
 impl RevocationsFile {
-    /// Writes one that revokes nothing beside the configuration. One that is there already stays as it is.
+    /// Creates an empty revocations file beside the configuration. An existing file is kept.
     fn beside(config: &Path) -> Result<Self, ExitCode> {
         let file = config.with_file_name(REVOKED);
         match created(&file, "{}\n") {
@@ -120,7 +120,7 @@ impl RevocationsFile {
         }
     }
 
-    /// Removes what was written, where nothing comes of it.
+    /// Removes the file if this run created it, because the configuration was not written.
     fn take_back(&self) {
         if self.is_new
             && let Err(error) = fs::remove_file(&self.file)
@@ -130,7 +130,7 @@ impl RevocationsFile {
     }
 }
 
-/// What comes next, and before it which variables are not set: each with its place in the file, and what to do.
+/// The text for standard output: the file, the key, the variables that are not set yet, and the next steps.
 fn told(init: &Init, key: &str, unset: &[(String, String)]) -> String {
     let file = &*init.config;
     let mut missing = String::new();
@@ -154,7 +154,7 @@ fn told(init: &Init, key: &str, unset: &[(String, String)]) -> String {
     )
 }
 
-/// The variables that have to be set wherever the configuration is used. Those of an import are named by it.
+/// The variables that have to be set wherever the configuration is used. `portcullis import` names those of an import.
 fn to_set(init: &Init) -> String {
     let server = init.server.as_deref().unwrap_or_default().escape_debug();
     let mut out = String::new();
@@ -170,7 +170,7 @@ fn to_set(init: &Init) -> String {
     out
 }
 
-/// The listeners and the one caller.
+/// The sections of the configuration before the servers: the listeners, and one caller.
 fn beginning(sha256: &str) -> String {
     let user = env::var("USER").ok().filter(|user| PrincipalId::parse(user).is_ok());
     let principal = quoted(user.as_deref().unwrap_or("owner"));
@@ -197,7 +197,7 @@ fn beginning(sha256: &str) -> String {
     )
 }
 
-/// The configuration for the one server that is named.
+/// The configuration for the one server that the command line names.
 fn own(init: &Init, sha256: &str) -> Result<String, String> {
     let Some(name) = &init.server else {
         return Err("name a server, such as `portcullis init --server files --command npx -- -y \
@@ -205,7 +205,8 @@ fn own(init: &Init, sha256: &str) -> Result<String, String> {
                     file of a client with `--from FILE`"
             .to_owned());
     };
-    // It becomes a part of several names in the file; a mistake there would be told of a file that is not written.
+    // The name becomes part of several names in the file; an error found there would point into a file that does not
+    // exist.
     if let Err(error) = ServerName::parse(name) {
         return Err(format!("`--server {}`: the name {error}", visible(name)));
     }
@@ -230,7 +231,7 @@ fn own(init: &Init, sha256: &str) -> Result<String, String> {
     ))
 }
 
-/// How the server is reached.
+/// The keys of the server entry that say how to reach the server.
 fn server(init: &Init) -> Result<String, String> {
     let given = init.args.iter().chain(&init.command).chain(&init.url);
     for text in given {
@@ -240,7 +241,7 @@ fn server(init: &Init) -> Result<String, String> {
                 .to_owned());
         }
     }
-    // What stands in `${}` in an argument is not for us.
+    // `${}` in an argument is not a reference to a variable of the gateway.
     let escaped = |text: &str| quoted(&text.replace("${", "$${"));
     let mut out = String::new();
     match (&init.command, &init.url) {
@@ -274,7 +275,7 @@ fn server(init: &Init) -> Result<String, String> {
     Ok(out)
 }
 
-/// Text as a scalar: a string of JSON is one of YAML, whatever is in it; a plain word needs no quotes.
+/// Writes text as a YAML scalar: a plain word without quotes, any other text as a JSON string, which is valid YAML.
 fn quoted(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-/.".contains(c))

@@ -1,4 +1,5 @@
-//! `portcullis inspect`: what the detectors of a configuration find in texts, one JSON object a line.
+//! `portcullis inspect`: runs the detectors of a configuration on JSON Lines from standard input, and prints one JSON
+//! object for each line.
 
 use std::io::{self, BufRead as _, Write as _};
 use std::path::PathBuf;
@@ -18,30 +19,30 @@ use serde_json::json;
 use super::printable::printable;
 use super::{complain, say, settings};
 
-/// Longest line that is read, in bytes.
+/// Most bytes of a line.
 const LONGEST: u64 = 16 * 1024 * 1024;
 
 #[derive(Debug, Args)]
 pub(super) struct Inspect {
-    /// What the lines hold: `{"id", "tool": {…}}` for a definition, `{"id", "text": "…"}` or
-    /// `{"id", "value": …}` for a result or arguments.
+    /// What the lines hold: `{"id", "tool": {…}}` for a definition, `{"id", "text": "…"}` or `{"id", "value": …}` for a
+    /// result or arguments.
     #[arg(long, value_enum)]
     kind: What,
-    /// The configuration whose detectors look. Without: the defaults.
+    /// The configuration whose detectors are used. Default: the default detectors.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The server that it is said by or sent to.
+    /// The server that sends the definitions and results, and receives the arguments.
     #[arg(long, value_name = "NAME", default_value = "input")]
     server: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Definitions of tools.
+    /// Tool definitions of a server.
     Definition,
-    /// What servers say.
+    /// Tool results of a server.
     Result,
-    /// What callers send.
+    /// Tool arguments of a caller.
     Arguments,
 }
 
@@ -81,7 +82,7 @@ pub(super) fn run(inspect: &Inspect) -> ExitCode {
     if failed { ExitCode::from(super::FAILED) } else { ExitCode::SUCCESS }
 }
 
-/// What is said of one line.
+/// Inspects one line, and returns the object to print.
 fn one(
     kind: What,
     policy: &Policy,

@@ -1,5 +1,4 @@
-//! What is made from the code for people to read: manual pages, completions, and two chapters of the
-//! documentation.
+//! Documents that are generated from the code: manual pages, shell completions, and two chapters of the documentation.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,23 +13,23 @@ use serde_json::Value;
 
 use super::{Arguments, complain};
 
-/// A chapter of the documentation.
+/// A generated chapter of the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Chapter {
-    /// Every verb and its options.
+    /// The verbs and their options.
     Verbs,
-    /// Every key of the configuration.
+    /// The keys of the configuration.
     Keys,
 }
 
-/// What `shell` needs, on standard output.
+/// Prints the completion script for `shell` to standard output.
 pub(super) fn completions(shell: Shell) -> ExitCode {
     let mut command = Arguments::command();
     clap_complete::generate(shell, &mut command, "portcullis", &mut io::stdout());
     ExitCode::SUCCESS
 }
 
-/// A page for each verb.
+/// Writes a manual page for each verb to `folder`.
 pub(super) fn man(folder: &Path) -> ExitCode {
     let written = fs::create_dir_all(folder)
         .and_then(|()| clap_mangen::generate_to(Arguments::command(), folder));
@@ -40,7 +39,7 @@ pub(super) fn man(folder: &Path) -> ExitCode {
     }
 }
 
-/// A chapter as Markdown.
+/// Generates a chapter as Markdown.
 pub(super) fn reference(chapter: Chapter) -> String {
     match chapter {
         Chapter::Verbs => {
@@ -118,7 +117,8 @@ fn describe(command: &Command, before: &str, out: &mut String) {
     }
 }
 
-/// A help text as a sentence. The end is missing where there is one alone; `..` that stands for more is no end.
+/// Ends a help text with a full stop. Clap removes a single one from the end of a doc comment; a text that ends with
+/// `..` gets an ellipsis.
 fn sentence(help: &str) -> String {
     let help = help.trim_end();
     if help.ends_with("..") {
@@ -127,7 +127,7 @@ fn sentence(help: &str) -> String {
     format!("{}.", help.trim_end_matches('.'))
 }
 
-/// Every key of the configuration, section by section.
+/// Generates the chapter about the configuration from its JSON Schema, section by section.
 fn keys() -> String {
     let schema = settings::schema();
     let mut out = String::from(
@@ -183,7 +183,7 @@ fn section(name: &str, definition: &Value, out: &mut String) {
     }
 }
 
-/// What a value is, in a word or as a link to where it is described.
+/// The type of a value as Markdown: a word, or a link to the section that describes it.
 fn kind(property: &Value) -> String {
     if let Some(reference) = property.get("$ref").and_then(Value::as_str) {
         let name = title(reference.rsplit('/').next().unwrap_or_default());

@@ -1,6 +1,6 @@
-//! What a running gateway is asked over its operator's listener: whether it is ready, to attack itself, and
-//! what is revoked. Where there is no such listener, the file of revocations is changed instead. Revoking does not
-//! need a valid configuration: it is for emergencies, in which the file may be half mended.
+//! Verbs that ask a running gateway over its operator listener: health, self-test, applied configuration, revocations.
+//! Without such a listener, revocations are changed in their file. Revoking works without a valid configuration,
+//! because in an emergency the file may be half edited.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -26,21 +26,21 @@ use serde_json::{Map, Value};
 
 use super::{FAILED, Format, complain, invalid, load, print, say, variable};
 
-/// Something does not hold.
+/// Exit code: the self-test found a defence that does not hold, or the configurations differ.
 const FOUND: u8 = 6;
-/// Longest answer that is read.
+/// Most bytes of a response that are read.
 const LONGEST: u64 = 16 * 1024 * 1024;
-/// The variable with the token of the operator.
+/// Environment variable with the operator's token.
 const TOKEN: &str = "PORTCULLIS_OPS_TOKEN";
-/// How long a change of what is revoked may take.
+/// Time limit for a change of the revocations.
 const ANSWER: Duration = Duration::from_secs(15);
-/// How long it may take to attack everything.
+/// Time limit for the self-test.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// What is said where there is no listener to ask.
+/// Error if the configuration has no operator listener.
 const NO_OPS: &str = "the configuration has no `ops`: add `ops: {address: 127.0.0.1:9901, token: {fromEnv: OPS_TOKEN}}`, set \
                       `OPS_TOKEN` to what `openssl rand -hex 32` prints, and start the gateway again";
-/// What is said where that listener answers nobody who asks for more than health.
+/// Error if the operator listener has no token, and so answers only health checks.
 const NO_TOKEN: &str = "the configuration has no `ops.token`, which an operator has to show: add `token: {fromEnv: OPS_TOKEN}` \
                         under `ops`, set `OPS_TOKEN` to what `openssl rand -hex 32` prints, here and for the gateway, and start \
                         it again";
@@ -50,52 +50,52 @@ pub(super) struct Selftest {
     /// The configuration of the running gateway, for its `ops.address` and `ops.token`.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
-    /// Where the operator's listener is, if not there: `HOST:PORT`.
+    /// The address of the operator listener, if not `ops.address`: `HOST:PORT`.
     #[arg(long, value_name = "ADDRESS")]
     ops: Option<String>,
-    /// How it is shown.
+    /// Output format of the report.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     format: Format,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Health {
-    /// What is asked: the URL of `/readyz`, or of `/livez`.
+    /// The URL to ask: that of `/readyz`, or of `/livez`.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9901/readyz")]
     url: String,
-    /// How long it may take.
+    /// Time limit for the answer.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
     timeout: Duration,
 }
 
-/// Whether the running gateway uses a configuration.
+/// Compare a configuration with the one that the running gateway uses.
 #[derive(Debug, Args)]
 pub(super) struct Applied {
-    /// The configuration, also for its `ops.address` and `ops.token`.
+    /// The configuration to compare, also read for its `ops.address` and `ops.token`.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
-    /// Where the operator's listener is, if not there: `HOST:PORT`.
+    /// The address of the operator listener, if not `ops.address`: `HOST:PORT`.
     #[arg(long, value_name = "ADDRESS")]
     ops: Option<String>,
 }
 
-/// How the running gateway is found.
+/// How the command reaches the running gateway.
 #[derive(Debug, Args)]
 struct Reached {
     /// The configuration of the running gateway, for its `ops.address`, `ops.token` and `revocations.file`.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
-    /// Where the operator's listener is, if not there: `HOST:PORT`.
+    /// The address of the operator listener, if not `ops.address`: `HOST:PORT`.
     #[arg(long, value_name = "ADDRESS")]
     ops: Option<String>,
-    /// A file with the operator's token, instead of `ops.token`. The variable `PORTCULLIS_OPS_TOKEN` can have the token
-    /// as well. With a token and `--ops` no configuration is read.
+    /// A file with the operator's token, instead of `ops.token`. The variable `PORTCULLIS_OPS_TOKEN` can hold the token
+    /// as well. With a token and `--ops`, no configuration is read.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Use `revocations.file` and ask no gateway. A gateway that runs reads the file when it changes.
+    /// Use `revocations.file` and contact no gateway. A running gateway reads the file when it changes.
     #[arg(long)]
     offline: bool,
-    /// How it is shown.
+    /// Output format of the answer.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     format: Format,
 }
@@ -104,13 +104,13 @@ struct Reached {
 pub(super) struct Change {
     #[command(flatten)]
     reached: Reached,
-    /// A caller, as the records name it. Each of these can be given more than once.
+    /// A principal, as the audit records name it. Each of these options can be given more than once.
     #[arg(long, value_name = "ID")]
     principal: Vec<Box<str>>,
     /// A client, by the id that its issuer gave it.
     #[arg(long, value_name = "ID")]
     client: Vec<Box<str>>,
-    /// A server.
+    /// A server, by its name in the configuration.
     #[arg(long, value_name = "NAME")]
     server: Vec<Box<str>>,
     /// A tool, a prompt or a resource.
@@ -119,7 +119,7 @@ pub(super) struct Change {
     /// An access token, by its `jti`.
     #[arg(long, value_name = "JTI")]
     token: Vec<Box<str>>,
-    /// Everything: no caller is served and no server is used.
+    /// Everything: while it is revoked, no caller is served and no server is used.
     #[arg(long)]
     everything: bool,
 }
@@ -132,9 +132,9 @@ pub(super) struct Revocations {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Say what is revoked, and whether all of it lasts over a restart.
+    /// Show what is revoked, and whether all of it survives a restart.
     List(List),
-    /// Take back what was revoked.
+    /// Lift revocations that were made before.
     Lift(Change),
 }
 
@@ -159,11 +159,11 @@ impl Change {
     }
 }
 
-/// Where what is revoked is seen and changed.
+/// Where revocations are read and changed.
 enum Place {
-    /// At the running gateway; with the file that can be used where it does not answer.
+    /// At the running gateway: its address, the token, and the file to suggest if the gateway does not answer.
     Gateway(String, Secret, Option<PathBuf>),
-    /// In the file; with the names that the configuration knows, if it is valid.
+    /// In the file, with the names that the configuration knows, if it is valid.
     File(PathBuf, Option<Names>),
 }
 
@@ -197,15 +197,15 @@ impl Reached {
         })
     }
 
-    /// The token that is given beside the configuration.
+    /// The token from `--token-file` or from the variable, if one is given.
     fn given(&self) -> Result<Option<Secret>, String> {
         let file = self.token_file.clone().map(SecretRef::File);
         let variable = || std::env::var_os(TOKEN).map(|_| SecretRef::Env(TOKEN.to_owned()));
         file.or_else(variable).map(|token| secret(&token)).transpose()
     }
 
-    /// What the configuration says about how the gateway is asked, and the names that it knows. One that is not valid
-    /// is used for the first alone.
+    /// Reads the operator's settings from the configuration, and the names that it knows. An invalid configuration
+    /// still yields the settings, but no names.
     fn configured(&self) -> Result<(Operator, Option<Names>), ExitCode> {
         let file = &self.config;
         let text = fs::read_to_string(file).map_err(|error| {
@@ -233,12 +233,12 @@ impl Reached {
     }
 }
 
-/// Revokes something.
+/// Runs the verb `portcullis revoke`.
 pub(super) fn revoke(change: &Change) -> ExitCode {
     changed(change, Act::Revoke).unwrap_or_else(|why| why)
 }
 
-/// Says what is revoked, or takes it back.
+/// Runs `portcullis revocations`: lists or lifts revocations.
 pub(super) fn revocations(revocations: &Revocations) -> ExitCode {
     let done = match &revocations.verb {
         Verb::List(list) => listed(&list.reached),
@@ -297,7 +297,7 @@ fn changed(change: &Change, act: Act) -> Result<ExitCode, ExitCode> {
     Ok(shown(&change.reached, &answer))
 }
 
-/// Whether anything is revoked, by an answer of a gateway.
+/// Whether the answer of a gateway names anything that is revoked.
 fn is_any(answer: &Value) -> bool {
     let lists = Revoked::default().lists().map(|(name, _)| name);
     let filled = |name: &str| {
@@ -306,14 +306,14 @@ fn is_any(answer: &Value) -> bool {
     answer.get("everything").and_then(Value::as_bool) == Some(true) || lists.into_iter().any(filled)
 }
 
-/// Changes the file; gives all of what it says then.
+/// Adds `lists` to the revocations file, or removes them. Returns the new content.
 fn edited(
     file: &Path,
     lists: &Revoked,
     act: Act,
     names: Option<&Names>,
 ) -> Result<Revoked, String> {
-    // Without a valid configuration nobody can tell whether a name is misspelt: that must not keep from revoking.
+    // Without a valid configuration a misspelt name cannot be detected, and that must not prevent a revocation.
     if let Some(names) = names.filter(|_| act == Act::Revoke) {
         revocation::unknown(names, lists).map_err(|error| Chain(&error).to_string())?;
     }
@@ -332,7 +332,8 @@ fn edited(
     changed.map_err(|error| Chain(&error).to_string())
 }
 
-/// What a gateway answers that was asked about revocations.
+/// Sends a request about revocations to the gateway, and parses the answer. `file` is suggested if the gateway does not
+/// answer.
 fn asked(address: &str, question: &Question<'_>, file: Option<&Path>) -> Result<Value, ExitCode> {
     let body = match ask(address, question, ANSWER) {
         Ok((200, body)) => body,
@@ -359,7 +360,7 @@ fn members(all: &Revoked) -> Value {
     members.into()
 }
 
-/// What a gateway would say that has revoked what the file says.
+/// The answer that a gateway with exactly these revocations would give.
 fn in_file(all: &Revoked) -> Value {
     let lists = all.lists().map(|(name, list)| (name.to_owned(), array(list)));
     let mut members: Map<_, _> = lists.into_iter().collect();
@@ -372,7 +373,7 @@ fn array(list: &BTreeSet<Box<str>>) -> Value {
     list.iter().map(|entry| &**entry).collect()
 }
 
-/// Prints what is in force and whether it lasts.
+/// Prints the revocations in force, and whether they survive a restart.
 fn shown(reached: &Reached, answer: &Value) -> ExitCode {
     if matches!(reached.format, Format::Json) {
         return print(&format!("{answer}\n"));
@@ -430,7 +431,8 @@ pub(super) fn health(health: &Health) -> ExitCode {
     }
 }
 
-/// Compares the configuration in a file with the one in force, by the hash that records have in `policy`.
+/// Compares the hash of the configuration file with the hash of the configuration in force, as records have it in
+/// `policy`.
 pub(super) fn applied(applied: &Applied) -> ExitCode {
     let settings = match super::settings(&applied.config) {
         Ok(settings) => settings,
@@ -518,7 +520,7 @@ fn secret(reference: &SecretRef) -> Result<Secret, String> {
     Ok(Secret::new(read.expose().trim().into()))
 }
 
-/// A request.
+/// A request to the operator listener.
 struct Question<'a> {
     method: &'a str,
     path: &'a str,
@@ -532,7 +534,7 @@ impl<'a> Question<'a> {
     }
 }
 
-/// One request over one connection: the status and the body.
+/// Sends one request over a new connection, and returns the status and the body.
 fn ask(
     address: &str,
     question: &Question<'_>,
@@ -545,7 +547,7 @@ fn ask(
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     let shown = token.map(|token| format!("authorization: Bearer {}\r\n", token.expose()));
-    // By its address, which the listener answers to whatever name has led there.
+    // The Host header is the IP address, which the listener accepts for any name that resolves to it.
     let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: {target}\r\nconnection: close\r\ncontent-length: {}\r\n{}\r\n{body}",
         body.len(),

@@ -1,4 +1,4 @@
-//! `portcullis pin`: propose, look at, approve and sign what servers may say.
+//! `portcullis pin`: proposes, lists, approves, revokes and signs definitions in the lockfile.
 
 mod approve;
 mod asked;
@@ -41,9 +41,9 @@ use super::{Output, complain, print, sarif, say};
 use approve::Approve;
 pub(super) use asked::{Propose, ask, patience};
 
-/// A server says or offers something else than was approved.
+/// Exit code: a server offers definitions other than those that are approved.
 const DRIFT: u8 = 4;
-/// It was told to stop, as a shell says it of an interrupt.
+/// Exit code: interrupted by a signal, by the convention of shells.
 const STOPPED: u8 = 130;
 
 #[derive(Debug, Args)]
@@ -57,21 +57,22 @@ pub(super) struct Pin {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Show what servers offer now that is not as it was approved.
+    /// Show how the definitions that servers offer now differ from the approved ones.
     Diff(Look),
-    /// The same, for CI: exits with 4 when there is anything.
+    /// Like `diff`, for CI: exits with 4 if there is a difference.
     Verify(Look),
-    /// Approve what is proposed in the lockfile, all of it or what is named.
+    /// Approve what the lockfile proposes: all of it, or the definitions that are named.
     Approve(Box<Approve>),
-    /// Show what stands in the lockfile.
+    /// Show the definitions in the lockfile.
     List(List),
-    /// Take an approval back, or refuse what is proposed. What was revoked stays refused, also if it is proposed again.
+    /// Revoke an approval, or refuse a proposed definition. A revoked definition stays refused, also if it is proposed
+    /// again.
     Revoke(Revoke),
-    /// Sign the lockfile as one of `pins.keys`.
+    /// Sign the lockfile with one of `pins.keys`.
     Sign(Sign),
-    /// Make a key to sign with, and print the line that admits it.
+    /// Make a signing key, and print the line for `pins.keys` that admits it.
     Key {
-        /// The file the private key is written to; it must not be there.
+        /// The file to write the private key to. It must not exist.
         file: PathBuf,
     },
 }
@@ -80,39 +81,39 @@ enum Verb {
 struct Look {
     #[command(flatten)]
     which: Propose,
-    /// How it is shown.
+    /// Output format of the differences.
     #[arg(long, value_enum, default_value_t = Output::Human)]
     format: Output,
 }
 
 #[derive(Clone, Debug, Args)]
 struct Named {
-    /// What is meant: `SERVER/TOOL`, `SERVER/prompts/NAME`, `SERVER/resources/URI`, or `SERVER` for all
-    /// of it.
+    /// What to change: `SERVER/TOOL`, `SERVER/prompts/NAME`, `SERVER/resources/URI`, or `SERVER` for all of its
+    /// definitions.
     #[arg(value_name = "SERVER[/NAME]", conflicts_with = "server")]
     thing: Option<String>,
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
-    /// Only of this server.
+    /// Only definitions of this server.
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
-    /// Only these tools.
+    /// Only tools with these names.
     #[arg(long, value_name = "NAME")]
     tool: Vec<String>,
-    /// Only these prompts.
+    /// Only prompts with these names.
     #[arg(long, value_name = "NAME")]
     prompt: Vec<String>,
     /// Only these resources and resource templates.
     #[arg(long, value_name = "URI")]
     resource: Vec<String>,
-    /// Only what the server says of itself: its instructions, its capabilities and its name.
+    /// Only the server's description of itself: its instructions, its capabilities and its name.
     #[arg(long)]
     itself: bool,
     /// Only the definition with this digest.
     #[arg(long, value_name = "DIGEST")]
     digest: Option<String>,
-    /// Who says so; your user name if not given.
+    /// Who makes the change. Default: your user name.
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
 }
@@ -121,47 +122,47 @@ struct Named {
 struct Revoke {
     #[command(flatten)]
     named: Named,
-    /// Only what is proposed and not approved yet: it is refused, and what was approved before stays.
+    /// Only definitions that are proposed and not approved yet. They are refused, and earlier approvals stay.
     #[arg(long)]
     pending: bool,
-    /// Why. It stands in the lockfile.
+    /// The reason, which is written to the lockfile.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct List {
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
-    /// How it is shown.
+    /// Output format of the list.
     #[arg(long, value_enum, default_value_t = Output::Human)]
     format: Output,
 }
 
 #[derive(Debug, Args)]
 struct Sign {
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
-    /// Who signs: one of `pins.keys`.
+    /// The name of the signer in `pins.keys`.
     #[arg(long, value_name = "NAME")]
     name: String,
-    /// The file with the private key, as `portcullis pin key` writes it.
+    /// The file with the private key, as written by `portcullis pin key`.
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
 }
 
-/// Something that is not as it was approved.
+/// A definition that is not as it was approved.
 #[derive(Debug)]
 struct Difference {
     server: String,
-    /// `tools/read_file`, or `server` for what it says of itself.
+    /// Path such as `tools/read_file`, or `server` for the server's description of itself.
     thing: String,
     unfit: Unfit,
     digest: Option<Digest>,
     changes: Vec<Change>,
-    /// What it seems to be under another name.
+    /// Approved name of a removed definition that this one resembles.
     former: Option<String>,
 }
 
@@ -182,11 +183,11 @@ pub(super) fn run(pin: Pin) -> ExitCode {
     done.unwrap_or_else(|code| code)
 }
 
-/// The bytes of the lockfile when it was read; `None` where there was none.
+/// Content of the lockfile when it was read; `None` if it did not exist.
 struct Former(Option<Vec<u8>>);
 
 impl Former {
-    /// Whether `file` still has them.
+    /// Whether `file` still has this content.
     fn is_in(&self, file: &Path) -> bool {
         match fs::read(file) {
             Ok(now) => self.0.as_ref() == Some(&now),
@@ -195,7 +196,8 @@ impl Former {
     }
 }
 
-/// The lockfile as it is, unsigned or not, because a change has to be signed again; and what it was read from.
+/// Reads the lockfile without checking signatures, because a change has to be signed again, and returns its content
+/// too.
 fn locked(settings: &Settings) -> Result<(Lock, Former), ExitCode> {
     match lockfile::read(&settings.pins.file, &Approvers::default()) {
         Ok((lock, text)) => Ok((lock, Former(Some(text)))),
@@ -204,12 +206,12 @@ fn locked(settings: &Settings) -> Result<(Lock, Former), ExitCode> {
     }
 }
 
-/// Writes the lockfile, if it still is what `former` says: somebody else may have revoked something meanwhile, and
+/// Writes the lockfile if it still has the content `former`: another process may have revoked something meanwhile, and
 /// that must not be undone.
 fn store(settings: &Settings, lock: &Lock, former: &Former) -> Result<(), ExitCode> {
     let file = &settings.pins.file;
     let text = lockfile::write(lock);
-    // What cannot be read back is not written.
+    // Verify that the text can be read back before it replaces the file.
     if let Err(error) = lockfile::check(&text, lock) {
         return Err(complain(&format!("nothing was written: {error}")));
     }
@@ -226,12 +228,12 @@ fn store(settings: &Settings, lock: &Lock, former: &Former) -> Result<(), ExitCo
     })
 }
 
-/// Everything that was found, in the order of the lockfile.
+/// Every definition of a survey, in the order of the lockfile.
 fn offers(survey: &Survey) -> impl Iterator<Item = &Offer> {
     survey.catalogs.iter().flat_map(|catalog| catalog.offers())
 }
 
-/// What is not as it was approved.
+/// Compares the definitions of a survey with the approved ones.
 fn differences(settings: &Settings, lock: &Lock, survey: &Survey) -> Vec<Difference> {
     let server = survey.server.as_str();
     let empty = Locked::default();
@@ -275,7 +277,7 @@ fn differences(settings: &Settings, lock: &Lock, survey: &Survey) -> Vec<Differe
     let asked: BTreeSet<Kind> = survey.catalogs.iter().map(|catalog| catalog.kind()).collect();
     let gone = locked.offers.iter().filter(|((kind, name), versions)| {
         let approved = versions.iter().any(|version| version.state == State::Approved);
-        // A resource that may be made at run time comes and goes.
+        // A resource that may be created at run time can disappear without being a difference.
         let gone = || pins.unfit(server, *kind, name, None).is_some();
         asked.contains(kind) && approved && !survey.offers(*kind, name) && gone()
     });
@@ -285,8 +287,8 @@ fn differences(settings: &Settings, lock: &Lock, survey: &Survey) -> Vec<Differe
     found
 }
 
-/// What `pins.volatile` should say of a definition of a tool that differs from what was approved by the order within
-/// defaults alone: no approval of it would last.
+/// The advice to add members to `pins.volatile`, if a tool definition differs from the approved one only in the order
+/// within defaults: it would change again at every start, so no approval would last.
 fn volatile(
     settings: &Settings,
     server: &str,
@@ -301,13 +303,13 @@ fn volatile(
     (!members.is_empty()).then(|| volatile_advice(entry().as_deref(), Remade::Reordered))
 }
 
-/// What is not as it was approved, in words.
+/// The differences of a survey as text, one item for each definition.
 pub(super) fn unlike(settings: &Settings, lock: &Lock, survey: &Survey) -> Vec<String> {
     let differences = differences(settings, lock, survey);
     differences.iter().map(|one| format!("{} ({})", one.thing, one.unfit)).collect()
 }
 
-/// Shows what is not as it was approved; whether there is nothing.
+/// Prints the differences. Returns whether there are none.
 fn differ(look: &Look) -> Result<bool, ExitCode> {
     let (settings, surveys) = ask(&look.which)?;
     let lock = match lockfile::read(&settings.pins.file, &settings.pins.approvers) {
@@ -326,7 +328,7 @@ fn differ(look: &Look) -> Result<bool, ExitCode> {
     if surveys.iter().any(|survey| survey.failed.is_some()) {
         return Err(ExitCode::from(super::FAILED));
     }
-    // What has changed is told first: it does not go away when the rest is read.
+    // Differences take precedence over an incomplete list: they stay when the rest is read.
     if found.is_empty() && surveys.iter().any(|survey| !survey.is_complete()) {
         return Err(ExitCode::from(super::INCOMPLETE));
     }
@@ -360,7 +362,7 @@ fn human(found: &[Difference], surveys: &[Survey]) -> String {
     out
 }
 
-/// What is not known of a server, because it could not be asked or not be read to the end.
+/// The part of a server that could not be read; `None` if all was.
 fn unknown(survey: &Survey) -> Option<String> {
     if survey.failed.is_some() {
         return Some(format!("`{}` could not be asked", survey.server));
@@ -371,7 +373,7 @@ fn unknown(survey: &Survey) -> Option<String> {
     (!kinds.is_empty()).then(|| format!("the {kinds} of `{}` could not be read", survey.server))
 }
 
-/// Each change with what was and what is, line by line.
+/// Formats changes with the old and the new text, line by line.
 fn changes_in_words(changes: &[Change]) -> String {
     let mut out = String::new();
     for change in changes {
@@ -418,7 +420,7 @@ fn as_sarif(found: &[Difference], file: &str) -> String {
 }
 
 impl Named {
-    /// The same with the server and the thing apart.
+    /// Resolves `thing` into the server and the list that it names.
     fn target(&self) -> Result<Self, String> {
         let mut named = self.clone();
         let Some(thing) = &self.thing else { return Ok(named) };
@@ -441,7 +443,7 @@ impl Named {
         Ok(named)
     }
 
-    /// Whether it names nothing but a server.
+    /// Whether nothing restricts the definitions of the server.
     const fn is_of_all(&self) -> bool {
         self.tool.is_empty()
             && self.prompt.is_empty()
@@ -450,7 +452,7 @@ impl Named {
             && self.digest.is_none()
     }
 
-    /// Whether it names nothing at all.
+    /// Whether no server and no definition is named.
     const fn is_everything(&self) -> bool {
         self.server.is_none() && self.is_of_all()
     }
@@ -479,17 +481,18 @@ impl Named {
     }
 }
 
-/// Who is at the terminal, as the environment says.
+/// The user name according to the environment.
 fn user() -> Option<String> {
     env::var("USER").ok().filter(|user| !user.is_empty())
 }
 
-/// What `portcullis pin approve` needs on its command line besides: who approves, where `$USER` does not say it.
+/// The ` --by NAME` that `portcullis pin approve` needs if `$USER` is not set.
 pub(super) fn by_option() -> &'static str {
     if user().is_none() { " --by NAME" } else { "" }
 }
 
-/// Every version in the lockfile that is wanted, to be changed.
+/// Calls `act` for every definition in the lockfile, with the digests of the versions that `named` selects. Returns the
+/// sum of the results.
 fn each(
     lock: &mut Lock,
     named: &Named,
@@ -553,7 +556,7 @@ fn revoke(revoke: &Revoke) -> Result<ExitCode, ExitCode> {
     changed(&settings, (&lock, &former), count, "revoked")
 }
 
-/// A reason as it stands in the lockfile, without the blanks around it.
+/// Trims a reason and checks its length in bytes.
 fn checked(reason: Option<&str>) -> Result<Option<&str>, String> {
     let reason = reason.map(str::trim);
     if reason.is_some_and(str::is_empty) {
@@ -565,9 +568,10 @@ fn checked(reason: Option<&str>) -> Result<Option<&str>, String> {
     Ok(reason)
 }
 
-/// The command that takes a revocation back. `thing`: `tools/NAME`, or `server` for what the server says of itself.
+/// The command that approves a revoked definition again. `thing` is `tools/NAME`, or `server` for the server's
+/// description of itself.
 fn taking_back(server: &str, thing: &str) -> String {
-    // A name that a server chose is pasted into a shell.
+    // The server chose the name, and the operator pastes it into a shell.
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:".contains(c);
     let tool = thing.strip_prefix("tools/").filter(|name| !name.contains('/'));
     let named = match thing {
@@ -578,7 +582,7 @@ fn taking_back(server: &str, thing: &str) -> String {
     format!("portcullis pin approve {named} --revoked --reason TEXT")
 }
 
-/// Writes a lockfile in which so many definitions were changed, and says so.
+/// Writes the lockfile, and reports how many definitions were changed. None is an error.
 fn changed(
     settings: &Settings,
     (lock, former): (&Lock, &Former),
@@ -686,7 +690,7 @@ fn list(list: &List) -> Result<ExitCode, ExitCode> {
     }
 }
 
-/// What is found in a version, and for which of it the definition is withheld.
+/// The findings in a version, and those among them that withhold the definition.
 fn withheld_in(policy: &Policy, thing: &str, version: &Version) -> (Vec<Finding>, Vec<Finding>) {
     let list = thing.split_once('/').map(|(list, _)| list);
     let kind = Kind::LISTED.into_iter().find(|kind| list == Some(kind.list()));
@@ -720,7 +724,7 @@ fn sign(sign: &Sign) -> Result<ExitCode, ExitCode> {
     }
     let path = lockfile::signatures(file);
     let others = fs::read_to_string(&path).unwrap_or_default();
-    // Signatures of an earlier content are of no use to anybody.
+    // Signatures of an earlier content are dropped.
     let message = lockfile::message(&text);
     let good = |line: &&str| {
         let Some((name, signature)) = line.split_once(' ') else { return false };

@@ -1,5 +1,5 @@
-//! `portcullis run --dry-run`: what would be in force, and what servers say now. Nothing listens, nothing
-//! is recorded, nothing is changed.
+//! `portcullis run --dry-run`: shows the settings that would be in force and what servers offer now. Opens no listener,
+//! writes no audit record, and changes nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,14 +25,15 @@ use policy::shadow::Shadows;
 use super::pin::{self, Propose};
 use super::{FAILED, INVALID, complain, doctor, print, why};
 
-/// A server says or offers something else than was approved.
+/// Exit code: a server offers definitions other than those that are approved.
 const DRIFT: u8 = 4;
-/// Most things of a caller that are named for one reason why they are not shown.
+/// Most definitions that are listed for one caller and one reason.
 const NAMES: usize = 10;
-/// A server cannot be reached, or not all of it can be read.
+/// Exit code: a server cannot be reached, or not all of its lists can be read.
 const UNREACHED: u8 = 7;
 
-/// Shows it; exits with 4 where servers offer what is not approved, and with 7 where one is not reached.
+/// Prints the plan. Exits with 4 if servers offer definitions that are not approved, and with 7 if a server is not
+/// reached.
 pub(super) fn run(file: &Path) -> ExitCode {
     let which = Propose::of(file);
     let (mut settings, surveys) = match pin::ask(&which) {
@@ -69,7 +70,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
     if unapproved > 0 { ExitCode::from(DRIFT) } else { ExitCode::SUCCESS }
 }
 
-/// What is around servers.
+/// Describes the settings other than the servers' definitions.
 fn frame(settings: &Settings) -> String {
     let mut out = String::new();
     let mut line = |key: &str, value: String| {
@@ -134,7 +135,7 @@ fn frame(settings: &Settings) -> String {
     out
 }
 
-/// How a program is kept on this machine.
+/// Describes how a program is sandboxed on this machine.
 fn kept(plan: Option<&Plan>) -> String {
     let Some(plan) = plan else { return "none: it can do what the gateway can".to_owned() };
     let files = match plan.rest {
@@ -151,7 +152,7 @@ fn kept(plan: Option<&Plan>) -> String {
     format!("{mode}, {files}, {network}{}", missing.unwrap_or_default())
 }
 
-/// The policy, with what servers offer now and what of it is approved.
+/// Takes the policy from the settings, and loads it with the servers' definitions and the pins.
 fn policy(settings: &mut Settings, surveys: &[Survey], lock: Lock) -> Policy {
     let policy = std::mem::take(&mut settings.policy);
     let catalogs = surveys.iter().flat_map(|survey| survey.catalogs.iter().cloned());
@@ -162,13 +163,13 @@ fn policy(settings: &mut Settings, surveys: &[Survey], lock: Lock) -> Policy {
     policy
 }
 
-/// What each server offers; how much of that is not as it was approved, where that matters.
+/// Describes what each server offers. Returns how many definitions differ from the approved ones; 0 if pins are off.
 fn servers(out: &mut String, settings: &Settings, surveys: &[Survey], lock: &Lock) -> usize {
     let mut unapproved = 0;
     for survey in surveys {
         let server = settings.servers.iter().find(|server| server.name == survey.server);
         let reach = match server.map(|server| &server.reach) {
-            // What follows the host may be a secret that a variable brought.
+            // A variable may have put a secret into the path.
             Some(Reach::Http(uri) | Reach::Old(uri)) => {
                 let scheme = uri.scheme_str().unwrap_or_default();
                 let host = uri.authority().map_or("", |authority| authority.as_str());
@@ -207,7 +208,7 @@ fn servers(out: &mut String, settings: &Settings, surveys: &[Survey], lock: &Loc
     unapproved
 }
 
-/// What each caller that is known by name would see.
+/// Describes what each principal that the configuration names can see.
 fn callers(out: &mut String, principals: &[Principal], (policy, surveys): (&Policy, &[Survey])) {
     let mut seen = std::collections::BTreeSet::new();
     for principal in principals.iter().filter(|one| seen.insert(one.id.clone())) {
@@ -234,7 +235,7 @@ fn callers(out: &mut String, principals: &[Principal], (policy, surveys): (&Poli
     }
 }
 
-/// How much of a server a caller sees, how much there is, and what it does not see, by the reason.
+/// How many definitions of a server a principal sees, how many there are, and the hidden ones by reason.
 fn seen_by(
     principal: &Principal,
     policy: &Policy,

@@ -1,4 +1,5 @@
-//! `portcullis policy`: what a configuration would decide, and why, before it does.
+//! `portcullis policy`: explains, tests, simulates and reviews the rules of a configuration without running the
+//! gateway.
 
 mod simulate;
 
@@ -29,11 +30,11 @@ use super::ungranted::Ungranted;
 use super::{Format, complain, invalid, print, say, why};
 use simulate::Simulate;
 
-/// A case came out otherwise, or what was asked about is denied.
+/// Exit code: a test case failed, the explained call is denied, or a simulated decision differs.
 const DENIED: u8 = 5;
-/// There is something to say of the rules.
+/// Exit code: the review of the rules has remarks.
 const FOUND: u8 = 6;
-/// How a file of cases is begun.
+/// Advice for a file of test cases that does not exist.
 const BEGIN: &str = "; begin one there with a first case:\n\n\
 tests:\n  - name: what it shows\n    principal: NAME               # or groups, of a caller that is described\n    \
 server: NAME\n    tool: NAME                    # or prompt, resource, method\n    arguments: {}\n    \
@@ -47,54 +48,53 @@ pub(super) struct Policy {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Say what becomes of one call, which rule decides, and what every other rule says of it. Exits
-    /// with 5 when it is denied. Without a tool, prompt, resource or method: what of the server its
-    /// caller sees by the lockfile, and why not the rest.
+    /// Explain the decision about one call: which rule decides, and what every other rule says of the call. Exits with
+    /// 5 if the call is denied. Without a tool, prompt, resource or method: show which definitions of the server the
+    /// caller sees by the lockfile, and why the others are hidden.
     Explain(Box<Explain>),
-    /// Decide the cases of files, by default those of `NAME.test.yaml` beside `NAME.yaml`. Exits with 5
-    /// when one comes out otherwise.
+    /// Run test cases, by default those in `NAME.test.yaml` beside `NAME.yaml`. Exits with 5 if a case fails.
     Test(Test),
-    /// Decide what is on record once more, by another configuration, and say what would come out
-    /// otherwise: for whom, and with what.
+    /// Decide the exchanges of an audit log again with another configuration, and show which decisions would change,
+    /// and for which callers.
     Simulate(Simulate),
-    /// Say which rules are superfluous, very broad, idle or not acting, and what is approved that no rule
-    /// grants; and with a log, which rules were never used. Exits with 6 when there is anything to say.
+    /// Report rules that are superfluous, very broad, idle or inactive, and approved definitions that no rule grants;
+    /// with an audit log, also rules that were never used. Exits with 6 if there is anything to report.
     Lint(Lint),
 }
 
 #[derive(Debug, Args)]
 struct Explain {
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
-    /// Who calls. One that the configuration knows has the groups and scopes it has there, unless they
-    /// are given here.
+    /// The principal that calls. If the configuration knows it, it has the groups and scopes from there unless they are
+    /// given here.
     #[arg(long, value_name = "ID")]
     principal: String,
-    /// Its groups.
+    /// A group of the principal. Can be given more than once.
     #[arg(long, value_name = "NAME")]
     group: Vec<String>,
-    /// Its roles.
+    /// A role of the principal. Can be given more than once.
     #[arg(long, value_name = "NAME")]
     role: Vec<String>,
-    /// Its scopes, with all that they imply.
+    /// A scope of the principal, with all that it implies. Can be given more than once.
     #[arg(long, value_name = "SCOPE")]
     scope: Vec<String>,
-    /// The client it uses.
+    /// The client that the principal uses.
     #[arg(long, value_name = "ID")]
     client: Option<String>,
-    /// How it has proved that its credential is its own.
+    /// How the principal has proved possession of its credential.
     #[arg(long, value_enum)]
     proof: Option<Proved>,
-    /// The server.
+    /// The upstream server that is called.
     #[arg(long, value_name = "NAME")]
     server: String,
     #[command(flatten)]
     thing: Thing,
-    /// The arguments, a JSON object.
+    /// The arguments of the call, as a JSON object.
     #[arg(long, value_name = "JSON")]
     arguments: Option<String>,
-    /// How it is shown.
+    /// Output format of the decision.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     format: Format,
 }
@@ -102,16 +102,16 @@ struct Explain {
 #[derive(Debug, Args)]
 #[group(required = false, multiple = false)]
 struct Thing {
-    /// The tool it calls, by the name its server gives it.
+    /// The tool that is called, by its name on the server.
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
-    /// The prompt it gets.
+    /// The prompt that is requested.
     #[arg(long, value_name = "NAME")]
     prompt: Option<String>,
-    /// The resource it reads.
+    /// The resource that is read.
     #[arg(long, value_name = "URI")]
     resource: Option<String>,
-    /// The method that this gateway does not know.
+    /// A method that the gateway does not know.
     #[arg(long, value_name = "NAME")]
     method: Option<String>,
 }
@@ -131,36 +131,36 @@ impl Thing {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Proved {
-    /// By the certificate of its connection.
+    /// By the TLS client certificate of its connection.
     Certificate,
-    /// By a signature for each request.
+    /// By a DPoP proof with each request.
     Dpop,
 }
 
 #[derive(Debug, Args)]
 struct Test {
-    /// The files with cases.
+    /// The files with test cases.
     files: Vec<PathBuf>,
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
-    /// How it is shown.
+    /// Output format of the result.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     format: Format,
 }
 
 #[derive(Debug, Args)]
 struct Lint {
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
-    /// Files of the audit log: rules that grant and that decided nothing in them are named.
+    /// Files of the audit log: report rules that grant access and that decided nothing in these files.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     against: Vec<PathBuf>,
-    /// Say nothing of this: `covered`, `broad`, `idle`, `beside`, `inactive`, `ungranted` or `unused`.
+    /// Do not report this code: `covered`, `broad`, `idle`, `beside`, `inactive`, `ungranted` or `unused`.
     #[arg(long, value_name = "CODE")]
     allow: Vec<String>,
-    /// How it is shown.
+    /// Output format of the remarks.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     format: Format,
 }
@@ -175,7 +175,7 @@ pub(super) fn run(policy: Policy) -> ExitCode {
     done.unwrap_or_else(|code| code)
 }
 
-/// The configuration and what it would decide.
+/// Loads a configuration, and prepares to decide with it.
 fn rehearsal(file: &Path) -> Result<(Settings, Rehearsal), ExitCode> {
     let mut settings = super::settings(file)?;
     let rehearsal = Rehearsal::new(&mut settings);
@@ -198,7 +198,7 @@ fn explain(explain: &Explain) -> Result<ExitCode, ExitCode> {
     Ok(if allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
 }
 
-/// What of a server a caller sees, and why not the rest: by the definitions in the lockfile.
+/// Lists the definitions of a server in the lockfile that a caller sees, and why the others are hidden.
 fn listed(
     explain: &Explain,
     settings: &Settings,
@@ -260,7 +260,7 @@ fn question(explain: &Explain, settings: &Settings) -> Result<Question, String> 
     Ok(Question { principal, server, kind, name: name.into(), arguments })
 }
 
-/// Who is meant to call, and which server.
+/// The principal and the server that the command line describes.
 fn asked_about(explain: &Explain, settings: &Settings) -> Result<(Principal, ServerName), String> {
     let described = Described {
         id: explain.principal.clone(),
@@ -285,10 +285,10 @@ fn asked_about(explain: &Explain, settings: &Settings) -> Result<(Principal, Ser
     Ok((principal, server))
 }
 
-/// The code of a denial for what the arguments are.
+/// Reason code of a denial because of the arguments.
 const ARGUMENTS: &str = "arguments";
 
-/// The decision in a few words.
+/// Summarizes a decision in one phrase.
 fn verdict(effect: &Effect) -> String {
     match effect {
         Effect::Allow(rule) => allowed(rule),
@@ -381,7 +381,7 @@ fn words(question: &Question, answer: &Answer, rehearsal: &Rehearsal) -> String 
         };
         line("told", &told);
     }
-    // What concerns it first; the rest for those who wonder.
+    // Rules that apply to the call come first.
     let near = |applies: &Applies| match applies {
         Applies::Yes => 0,
         Applies::Depends | Applies::Lacks(_) | Applies::Fails | Applies::Error => 1,
@@ -501,7 +501,7 @@ fn test(test: &Test) -> Result<ExitCode, ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
 }
 
-/// The rule that decided.
+/// The rule that made the decision; `None` for a denial without a rule.
 fn rule(decision: &Decision) -> Option<&str> {
     match &decision.effect {
         Effect::Allow(rule) => Some(rule.as_str()),
@@ -509,7 +509,7 @@ fn rule(decision: &Decision) -> Option<&str> {
     }
 }
 
-/// What is not as a case says.
+/// How the answer differs from what the case expects; `None` if it does not.
 fn wrong(case: &Case, answer: &Answer) -> Option<String> {
     let decision = &answer.decision;
     let (allowed, reason) = match &decision.effect {
@@ -542,7 +542,7 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
     let offers: Vec<_> = rehearsal.offers().collect();
     let access = rehearsal.policy().access();
     let remarks = access.review(|servers, kind, pattern| {
-        // A server of which nothing is known may offer anything.
+        // A server without definitions in the lockfile may offer anything.
         let mut meant = settings.servers.iter().filter(|one| one.name.is_among(servers)).peekable();
         if meant.peek().is_none() || meant.any(|one| !rehearsal.knows(&one.name)) {
             return None;
@@ -598,25 +598,25 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
     Ok(if said.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
 }
 
-/// What a reviewer would say of a part of the policy.
+/// A remark about a part of the policy.
 struct LintNote {
     subject: LintSubject,
-    /// What `--allow` calls it.
+    /// Code of the remark, as `--allow` names it.
     code: &'static str,
     note: String,
 }
 
-/// What something is said of.
+/// Part of the policy that a remark is about.
 enum LintSubject {
     /// The rule with this id.
     Rule(String),
-    /// The constraint at this place, counted from 0.
+    /// The constraint at this index, counted from 0.
     Constraint(usize),
-    /// The server of this name.
+    /// The server with this name.
     Server(ServerName),
 }
 
-/// What is approved and granted to nobody; nothing where nothing has to be approved.
+/// Remarks about approved definitions that no rule grants; none if pins are off.
 fn ungranted(settings: &Settings, rehearsal: &Rehearsal) -> Vec<LintNote> {
     let servers = settings.servers.iter().map(|server| &server.name);
     let found = Ungranted::all(rehearsal.policy(), rehearsal.lock(), servers);

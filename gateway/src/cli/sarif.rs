@@ -1,23 +1,23 @@
-//! Findings as SARIF 2.1.0, for code review tools.
+//! Writes findings as SARIF 2.1.0, for code review tools.
 
 use serde_json::{Value, json};
 
-/// One finding.
+/// One result of a SARIF run.
 #[derive(Debug)]
 pub(super) struct Result {
-    /// The stable name of what was found.
+    /// Stable identifier of the rule.
     pub(super) rule: &'static str,
-    /// `error`, `warning` or `note`.
+    /// SARIF level: `error`, `warning` or `note`.
     pub(super) level: &'static str,
-    /// What, and what to do.
+    /// Description of the finding, with advice.
     pub(super) message: String,
-    /// The file it concerns.
+    /// Path of the file that the finding is in.
     pub(super) file: String,
-    /// The thing it concerns, such as `files/tools/read_file#/description`.
+    /// Logical location, such as `files/tools/read_file#/description`.
     pub(super) thing: String,
 }
 
-/// The log of one run.
+/// Formats a SARIF log with one run.
 pub(super) fn log(results: &[Result]) -> String {
     let mut rules: Vec<_> = results.iter().map(|result| result.rule).collect();
     rules.sort_unstable();

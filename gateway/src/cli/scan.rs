@@ -1,4 +1,4 @@
-//! `portcullis scan`: what detectors and a reviewer would say about what servers offer.
+//! `portcullis scan`: shows what detectors and a reviewer find in the definitions that servers offer.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -26,38 +26,39 @@ use serde_json::json;
 use super::pin::Propose;
 use super::{Output, complain, pin, print, sarif, say};
 
-/// Something was found that is at least as grave as was asked for.
+/// Exit code: there is a finding at least as grave as `--fail-on`.
 const FOUND: u8 = 6;
 
 #[derive(Debug, Args)]
 pub(super) struct Scan {
     #[command(flatten)]
     which: Propose,
-    /// A file with what one server offers instead: the result of `tools/list`, or an array of tools.
+    /// A file with the definitions of one server, instead of asking servers: the result of `tools/list`, or an array of
+    /// tools.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "server"])]
     input: Option<PathBuf>,
-    /// How it is shown.
+    /// Output format of the findings.
     #[arg(long, value_enum, default_value_t = Output::Human)]
     format: Output,
-    /// Exit with 6 when something is at least this grave.
+    /// Exit with 6 if a finding is at least this grave.
     #[arg(long, value_enum, default_value_t = FailOn::High)]
     fail_on: FailOn,
-    /// Show what is at least this grave; without it `low` for people, and everything in JSON and SARIF.
+    /// Show findings that are at least this grave. Default: `low` for people, `info` in JSON and SARIF.
     #[arg(long, value_enum)]
     show: Option<FailOn>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FailOn {
-    /// Anything at all, what its author could do better included.
+    /// Any finding, including advice to the author of the server.
     Info,
-    /// What is to be known before it is granted, such as an argument that names a file.
+    /// Findings to know about before the tool is granted, such as an argument that names a file.
     Low,
-    /// What is to be looked at before it is approved, such as an argument that is run.
+    /// Findings to look at before the definition is approved, such as an argument that is executed.
     Medium,
-    /// What the gateway withholds or takes out by default, such as planted instructions and secrets.
+    /// Findings that the gateway withholds or removes by default, such as planted instructions and secrets.
     High,
-    /// Nothing.
+    /// No finding, however grave.
     None,
 }
 
@@ -73,7 +74,7 @@ impl FailOn {
     }
 }
 
-/// One thing that was found.
+/// A finding, with the definition and the place that it is in.
 #[derive(Debug)]
 struct Found {
     thing: String,
@@ -82,7 +83,7 @@ struct Found {
     at: String,
     note: String,
     fix: &'static str,
-    /// The constraints that limit what is found, counted from 0 in the order of the configuration.
+    /// Indexes of the constraints that limit the argument, counted from 0 in the order of the configuration.
     limited_by: Vec<usize>,
 }
 
@@ -126,29 +127,29 @@ pub(super) fn run(scan: &Scan) -> ExitCode {
     failed.map_or(ExitCode::SUCCESS, ExitCode::from)
 }
 
-/// What is scanned.
+/// Input of a scan.
 #[derive(Default)]
 struct Scanned {
-    /// What servers offer.
+    /// The definitions that servers offer.
     catalogs: Vec<Arc<Catalog>>,
-    /// Which of them are offered together, and what their arguments may be.
+    /// The policy, for its routes and its constraints on arguments.
     policy: Policy,
-    /// What was found in what they say of themselves.
+    /// Findings in the servers' own instructions.
     found: Vec<Found>,
-    /// The code to end with where not everything could be read.
+    /// Exit code if not everything could be read.
     failed: Option<u8>,
-    /// What could not be asked.
+    /// Servers that could not be asked.
     unasked: Unasked,
 }
 
-/// How many servers were meant and could not be asked.
+/// Servers that could not be asked, or not completely.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unasked {
-    /// Those that could not be asked.
+    /// Number of servers that could not be asked.
     count: usize,
-    /// Those of which a list could not be read.
+    /// Number of servers of which a list could not be read.
     incomplete: usize,
-    /// All that were meant.
+    /// Number of servers that were to be asked.
     of: usize,
 }
 
@@ -159,7 +160,7 @@ impl Unasked {
         Self { count, incomplete, of: surveys.len() }
     }
 
-    /// What is said of it before what was found; empty where everything was read.
+    /// The note that precedes the summary; empty if every server was read completely.
     fn said(self) -> String {
         let Self { count, incomplete, of } = self;
         let servers = if of == 1 { "server" } else { "servers" };
@@ -176,18 +177,18 @@ impl Unasked {
     }
 }
 
-/// What a scan was about.
+/// Counts for the summary.
 #[derive(Clone, Copy, Debug)]
 struct Scanning {
-    /// How many definitions were looked at.
+    /// Number of definitions that were scanned.
     count: usize,
-    /// How many findings are not shown.
+    /// Number of findings that are not shown.
     hidden: usize,
-    /// What could not be asked.
+    /// Servers that could not be asked.
     unasked: Unasked,
 }
 
-/// What servers say and offer now.
+/// Asks servers for their definitions and instructions.
 fn asked(which: &Propose) -> Result<Scanned, ExitCode> {
     let (settings, surveys) = pin::ask(which)?;
     let mut found = Vec::new();
@@ -215,7 +216,7 @@ fn asked(which: &Propose) -> Result<Scanned, ExitCode> {
     })
 }
 
-/// What stands in a file.
+/// Reads definitions from a file.
 fn input(file: &Path) -> Result<Scanned, ExitCode> {
     let wrong = |why: &str| complain(&format!("`{}` {why}", file.display()));
     let text = fs::read(file).map_err(|error| wrong(&format!("could not be read: {error}")))?;
@@ -242,7 +243,7 @@ fn input(file: &Path) -> Result<Scanned, ExitCode> {
     Ok(Scanned { catalogs, ..Scanned::default() })
 }
 
-/// Everything there is to be said about what servers under this policy offer.
+/// Collects the findings of detectors, of the reviewer and of the comparison between servers.
 fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<Found> {
     let mut found = Vec::new();
     for catalog in catalogs {
@@ -293,14 +294,14 @@ fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<Found> {
     found
 }
 
-/// The constraints of a policy that limit the argument of a tool that a remark is about.
+/// Indexes of the constraints that limit the argument that `remark` is about.
 fn limits(policy: &Policy, (server, tool): (&ServerName, &str), remark: &Remark) -> Vec<usize> {
     let meant = match remark.rule {
         "free-path" => Type::Path,
         "free-url" => Type::Url,
         "arbitrary-recipient" => Type::Email,
         "free-command" | "free-sql" | "self-declared-privilege" => Type::Any,
-        // What is no remark on an argument, or one that a constraint does not mend.
+        // The remark is not about an argument, or no constraint resolves it.
         _ => return Vec::new(),
     };
     let all = policy.constraints().iter().enumerate();
@@ -344,7 +345,7 @@ fn detected(of: &str, finding: &Finding) -> Found {
         Detector::Identifiers | Detector::Contacts => {
             (Severity::Medium, "see whether a client may see the data of persons that stand in it")
         }
-        // What is found in lists, pins and messages, and not by looking at one definition.
+        // These detectors look at lists, pins and messages, not at a single definition.
         _ => (Severity::Medium, "see `docs/pins.md`"),
     };
     let (rule, at) = (finding.detector.name(), finding.at.clone());
@@ -352,8 +353,7 @@ fn detected(of: &str, finding: &Finding) -> Found {
     Found { thing: of.to_owned(), rule, severity, at, note, fix, limited_by: Vec::new() }
 }
 
-/// How grave it is that something could be taken for something else: what is withheld by default, what is
-/// recorded, and the rest.
+/// Severity of a name conflict: high if it is withheld by default, medium if it is recorded, else info.
 fn likeness(likeness: Likeness) -> Severity {
     match Shadowing::default().of(likeness) {
         Mode::Enforce => Severity::High,
@@ -362,10 +362,10 @@ fn likeness(likeness: Likeness) -> Severity {
     }
 }
 
-/// Most places of one kind that are shown to people; all of those that are `high`.
+/// Most places of one group that are shown to people, unless the severity is high.
 const PLACES: usize = 5;
 
-/// Findings by severity, kind and what is said of them.
+/// Formats findings for people, grouped by severity, rule and note.
 fn human(found: &[&Found], scanning: &Scanning) -> String {
     let Scanning { count, hidden, unasked } = *scanning;
     if unasked.count > 0 && unasked.count == unasked.of {
@@ -398,20 +398,20 @@ fn human(found: &[&Found], scanning: &Scanning) -> String {
     out
 }
 
-/// Findings of one kind.
+/// Heading of a group of findings; the fields are in sort order.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Alike {
-    /// The gravest first.
+    /// Severity, the gravest first.
     severity: Reverse<Severity>,
     rule: &'static str,
     fix: &'static str,
-    /// What is said of all of them; empty where it differs.
+    /// Note that all findings of the group share; empty if the notes differ.
     note: String,
 }
 
 impl Alike {
     fn of(one: &Found) -> Self {
-        // What says something else of each place is no heading.
+        // These findings have a note of their own for each place.
         let differs = one.severity == Severity::High || one.rule == "shadowing";
         let note = if differs { String::new() } else { visible(&one.note) };
         Self { severity: Reverse(one.severity), rule: one.rule, fix: one.fix, note }

@@ -1,6 +1,6 @@
-//! What the gateway would decide about an access token, and why. The token is read from standard input or from a file:
-//! an argument would be in the history of the shell and in the list of processes. It is never printed, nor is its
-//! signature.
+//! `portcullis token`: shows what the gateway would decide about an access token, and why. The token is read from
+//! standard input or from a file, because an argument would be kept in the history of the shell and in the list of
+//! processes. Neither the token nor its signature is ever printed.
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _};
@@ -23,13 +23,13 @@ use serde_json::json;
 use super::printable::in_a_line;
 use super::{Format, complain, named_or_usual, no_configuration, print, say, settings};
 
-/// The gateway would refuse the token.
+/// Exit code: the gateway would refuse the token.
 const REFUSED: u8 = 5;
-/// The keys of the issuer could not be had, or it could not be asked.
+/// Exit code: the keys of the issuer could not be read, or its introspection endpoint could not be asked.
 const UNREACHED: u8 = 7;
 /// Most characters of a claim that are shown.
 const SHOWN: usize = 200;
-/// What is shown of the header, and of the claims.
+/// Members of the header that are shown; `OF_CLAIMS` lists the claims.
 const OF_HEADER: [&str; 3] = ["typ", "alg", "kid"];
 const OF_CLAIMS: [&str; 17] = [
     "iss",
@@ -59,35 +59,36 @@ pub(super) struct Token {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Say check by check what the gateway would decide about an access token, and as whom its holder would call. The
-    /// issuer is asked about one that is not signed, with the credentials of the configuration (`introspection`).
-    /// Exits with 0 when it would be accepted (with `--raw`: when it can be read), with 5 when it would be refused,
-    /// with 7 when the keys of its issuer could not be had or it could not be asked, and with 3 when the configuration is not valid.
+    /// Check an access token as the gateway would, step by step, and show the principal that its holder would call as.
+    /// For a token that is not a JWT, the issuer is asked with the credentials of the configuration (`introspection`).
+    /// Exits with 0 if the token would be accepted (with `--raw`: if it can be read), with 5 if it would be refused,
+    /// with 7 if the keys of its issuer could not be read or the issuer could not be asked, and with 3 if the
+    /// configuration is not valid.
     Inspect(Inspect),
 }
 
 #[derive(Debug, Args)]
 struct Inspect {
-    /// The file with the token; standard input if not given, or if it is `-`. Never the token itself.
+    /// The file with the token, or `-` for standard input. Default: standard input. Never the token itself.
     #[arg(value_name = "FILE")]
     token: Option<PathBuf>,
-    /// The configuration that decides; `portcullis.yaml` in the working folder, if it is there. Without one nothing is
-    /// verified, and only what the token says is shown.
+    /// The configuration to check against. Default: `portcullis.yaml` in the working folder, if that file exists.
+    /// Without a configuration nothing is verified, and only the content of the token is shown.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Read no configuration: show what the token says, and verify nothing.
+    /// Read no configuration: show the content of the token, and verify nothing.
     #[arg(long, conflicts_with_all = ["config", "jwks", "route", "listener"])]
     raw: bool,
-    /// A file with the issuer's set of keys (RFC 7517), so that nothing is fetched and nobody is asked.
+    /// A file with the issuer's key set (RFC 7517). With it, nothing is fetched and the issuer is not asked.
     #[arg(long, value_name = "FILE")]
     jwks: Option<PathBuf>,
-    /// The path of the route that the token is for; needed where there is more than one.
+    /// The path of the route that the token is for. Required if the configuration has more than one route.
     #[arg(short, long, value_name = "PATH")]
     route: Option<String>,
-    /// The listener that the token is shown to; the first that takes tokens if not given.
+    /// The listener that receives the token. Default: the first one that accepts tokens.
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
-    /// How it is shown.
+    /// Output format of the result.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     format: Format,
 }
@@ -104,7 +105,7 @@ fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
         false => named_or_usual(inspect.config.clone()),
     };
     let Some(config) = config else {
-        // What says how it is to be verified is not passed over.
+        // Options about the verification cannot be honoured without a configuration.
         let is_asked =
             inspect.jwks.is_some() || inspect.route.is_some() || inspect.listener.is_some();
         return if is_asked {
@@ -114,7 +115,7 @@ fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
         };
     };
     let settings = settings(&config)?;
-    // Why an issuer could not be asked is in the log, as it is in that of the gateway.
+    // The log says why an issuer could not be asked, as that of the gateway does.
     super::log_in_words("warn");
     let about = ExaminedFor {
         route: inspect.route.as_deref(),
@@ -147,7 +148,7 @@ fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
     })
 }
 
-/// The token: one line, with `Bearer ` before it or not.
+/// Reads the token: one line, with or without `Bearer ` or `DPoP ` before it.
 fn read(file: Option<&Path>) -> Result<String, String> {
     let longest = LONGEST as u64 * 2;
     let text = match file.filter(|file| *file != Path::new("-")) {
@@ -157,7 +158,7 @@ fn read(file: Option<&Path>) -> Result<String, String> {
             read.map_err(|_unreadable| "what came on standard input is no text".to_owned())?;
             text
         }
-        // What was meant as a token must not be repeated in an error, which may be kept.
+        // An error may be logged, so it must not repeat an argument that is a token.
         Some(file) if is_a_token(file) => {
             return Err("write the token into a file or to standard input: on the command line it is in the history of \
                         the shell and in the list of processes, so it should no longer be used"
@@ -177,14 +178,14 @@ fn read(file: Option<&Path>) -> Result<String, String> {
     Ok(token.to_owned())
 }
 
-/// Whether an argument is a token and not the name of a file.
+/// Whether an argument looks like a token rather than a file name.
 fn is_a_token(argument: &Path) -> bool {
     let text = argument.as_os_str().to_string_lossy();
     let text = text.trim();
     text.starts_with("eyJ") || (text.matches('.').count() == 2 && text.len() > 100)
 }
 
-/// What a token says, without a configuration to hold it to.
+/// Prints the content of a token that no configuration verifies.
 fn said_alone(token: &str, format: Format) -> ExitCode {
     let Some((header, claims)) = jose::said_header(token).zip(jose::said(token)) else {
         return complain(
@@ -212,7 +213,7 @@ fn said_alone(token: &str, format: Format) -> ExitCode {
     code
 }
 
-/// What a token says of itself, one member a line.
+/// Formats the header and the claims of a token, one member a line.
 fn said(header: Value<'_>, claims: Value<'_>) -> String {
     let now = System.now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let mut out = String::new();
@@ -230,7 +231,7 @@ fn said(header: Value<'_>, claims: Value<'_>) -> String {
     out
 }
 
-/// A value as JSON, at most so much of it.
+/// A value as JSON, cut after [`SHOWN`] characters.
 fn clipped(value: Value<'_>) -> String {
     let raw = value.raw();
     let mut text: String = raw.chars().take(SHOWN).collect();
@@ -240,7 +241,7 @@ fn clipped(value: Value<'_>) -> String {
     text
 }
 
-/// A time in seconds since 1970, beside now.
+/// Formats a time in Unix seconds relative to `now`.
 fn relative(text: &str, now: u64) -> String {
     let Ok(at) = text.parse::<u64>() else { return String::new() };
     match at.checked_sub(now) {
@@ -250,7 +251,7 @@ fn relative(text: &str, now: u64) -> String {
     }
 }
 
-/// What was found out, in words.
+/// Formats the result for people.
 fn words(token: &str, examined: &Examined) -> String {
     let parts = jose::said_header(token).zip(jose::said(token));
     let said = parts
@@ -297,7 +298,7 @@ fn words(token: &str, examined: &Examined) -> String {
     out
 }
 
-/// What is said of scopes that the route names and the token does not have; `None` where it has all.
+/// A note about scopes that the route names and the token lacks; `None` if it has all.
 fn unheld(scopes: &[Scope]) -> Option<String> {
     let names: Vec<_> = scopes.iter().map(|scope| format!("`{scope}`")).collect();
     (!names.is_empty()).then(|| {
@@ -309,7 +310,7 @@ fn unheld(scopes: &[Scope]) -> Option<String> {
     })
 }
 
-/// Who would call.
+/// Prints the principal, its client, groups, roles and scopes.
 fn caller(who: &Principal, line: &mut impl FnMut(&str, &str)) {
     let list =
         |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -322,7 +323,7 @@ fn caller(who: &Principal, line: &mut impl FnMut(&str, &str)) {
     line("scopes", &list(who.claims.scopes.iter().map(|name| name.as_str()).collect()));
 }
 
-/// What the holder has to prove with each request, which cannot be tried here.
+/// The proof of possession that each request needs, which cannot be checked here; `None` for a bearer token.
 const fn proof(confirmation: &Confirmation) -> Option<&'static str> {
     match confirmation {
         Confirmation { key: Some(_), .. } => Some("a proof by DPoP with each request"),
@@ -333,7 +334,7 @@ const fn proof(confirmation: &Confirmation) -> Option<&'static str> {
     }
 }
 
-/// What was found out, for programs.
+/// Formats the result as JSON.
 fn object(examined: &Examined) -> serde_json::Value {
     let checks: Vec<_> = examined
         .checks

@@ -1,4 +1,5 @@
-//! What was approved and is shown to nobody, because no rule of the policy allows it to any caller.
+//! Approved definitions that no caller can see because no rule of the policy allows them. Used by `doctor`, `pin
+//! approve` and `policy`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,22 +10,22 @@ use policy::name::ServerName;
 use policy::offer::Kind;
 use policy::pipeline::Policy;
 
-/// Most names that are said of one server and one key.
+/// Most names that are listed for one server and one key.
 const NAMED: usize = 5;
 
-/// What of one server and one kind was approved, and no rule allows.
+/// The approved definitions of one server and one kind that no rule allows.
 #[derive(Debug)]
 pub(super) struct Ungranted {
-    /// The server.
+    /// Name of the upstream server.
     pub(super) server: ServerName,
-    /// The key of a rule that names such things: `tools`, `prompts` or `resources`.
+    /// Key of a rule that grants this kind: `tools`, `prompts` or `resources`.
     key: &'static str,
-    /// The names of the things, as they may be shown.
+    /// Names of the definitions, escaped for display.
     names: Vec<String>,
 }
 
 impl Ungranted {
-    /// What is approved in a lockfile for these servers, and no rule of `policy` allows.
+    /// Finds the definitions of these servers that `lock` approves and no rule of `policy` allows.
     pub(super) fn all<'a>(
         policy: &Policy,
         lock: &Lock,
@@ -41,7 +42,7 @@ impl Ungranted {
         Self::among(policy, servers.into_iter().flat_map(of_server))
     }
 
-    /// Those of `things` that no rule of `policy` allows.
+    /// Finds the definitions among `things` that no rule of `policy` allows.
     pub(super) fn among<'a>(
         policy: &Policy,
         things: impl Iterator<Item = (&'a ServerName, Kind, &'a str)>,
@@ -62,7 +63,7 @@ impl Ungranted {
         found.into_iter().map(one).collect()
     }
 
-    /// What is so, without what to do about it.
+    /// Describes the finding, without the advice.
     pub(super) fn said(&self) -> String {
         let Self { key, names, .. } = self;
         let noun = if let [_] = &names[..] { key.trim_end_matches('s') } else { key };
@@ -78,7 +79,7 @@ impl Ungranted {
         )
     }
 
-    /// How it is mended.
+    /// Advice on how to resolve the finding.
     pub(super) fn mend(&self) -> String {
         let Self { server, key, .. } = self;
         format!(
@@ -93,7 +94,7 @@ impl fmt::Display for Ungranted {
     }
 }
 
-/// The key of a rule that names things of this kind; none of what stands in no lockfile.
+/// The key of a rule that grants this kind; `None` for kinds that no lockfile holds.
 const fn key(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Tool => Some("tools"),

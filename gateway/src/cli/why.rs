@@ -1,4 +1,4 @@
-//! Why something is not shown, in words, and what can be done about it.
+//! Explains why a definition is not shown to a caller, and what the operator can do about it.
 
 use gateway::pins::acceptance;
 use policy::decision::{Decision, Effect, Reason};
@@ -8,12 +8,12 @@ use policy::name::ServerName;
 use policy::offer::{Kind, Offer};
 use policy::pipeline::Policy;
 
-/// `tools/read_file`, as the lists of what is pinned name it.
+/// The path of a definition in the lockfile, such as `tools/read_file`.
 pub(super) fn thing(kind: Kind, name: &str) -> String {
     format!("{}/{}", kind.list(), visible(name))
 }
 
-/// Why `offer` is not shown to a caller about whom this was decided; `None` where it is.
+/// Why `offer` is not shown to the caller that `decision` is about; `None` if it is shown.
 pub(super) fn unseen(
     policy: &Policy,
     server: &ServerName,
@@ -24,12 +24,12 @@ pub(super) fn unseen(
         let of = thing(offer.kind(), offer.name().as_str());
         return Some(reason(server.as_str(), &of, decision));
     }
-    // It is allowed and still left out where something is found in what is left of it.
+    // An allowed definition is still withheld if detectors find something in what remains of it.
     let left = policy.withheld_now(server, offer).into_iter().next()?;
     Some(finding(server.as_str(), &thing(offer.kind(), offer.name().as_str()), &left))
 }
 
-/// The reason of a denial in words.
+/// Describes the reason of a denial, beginning with its code.
 pub(super) fn reason(server: &str, thing: &str, decision: &Decision) -> String {
     let Effect::Deny(denial) = &decision.effect else { return "it is shown".to_owned() };
     let code = denial.reason.code();
@@ -52,7 +52,7 @@ pub(super) fn reason(server: &str, thing: &str, decision: &Decision) -> String {
     }
 }
 
-/// A finding for which a definition is withheld, and what can be done where it is a false alarm.
+/// Describes a finding that withholds a definition, with the command that accepts a false alarm.
 pub(super) fn finding(server: &str, thing: &str, finding: &Finding) -> String {
     let done = match finding.unacceptable() {
         None => {

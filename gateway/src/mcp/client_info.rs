@@ -1,7 +1,7 @@
-//! What a client says of itself, and what it can be asked.
+//! Information that a client states about itself, and the server requests that it supports.
 //!
-//! Nothing here is trusted: it is passed on to the servers the client talks to, which have to treat
-//! it the same way, and it decides what a server may ask of the client.
+//! None of this is trusted. The gateway passes it on to upstream servers, which must not trust it either, and uses it
+//! to decide which requests a server may send to the client.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,43 +11,43 @@ use policy::json::{Bounds, Document, Kind, Value};
 
 use crate::mcp::protocol::method;
 
-/// Longest capabilities and longest self-description that are passed on.
+/// Most bytes of the capabilities, and of the client information, that are passed on.
 const LONGEST: usize = 1536;
-/// The extension of long-running tasks.
+/// Identifier of the extension for long-running tasks.
 pub const TASKS: &str = "io.modelcontextprotocol/tasks";
-/// How we present ourselves to servers where there is no client.
+/// Client information of the gateway itself, for requests on its own behalf.
 const OURSELVES: &str =
     concat!(r#"{"name":"portcullis","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
 
-/// A client.
+/// Capabilities and information of an MCP client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
-    /// Its `capabilities`, as JSON.
+    /// The `capabilities` object, as JSON.
     capabilities: Arc<str>,
-    /// Its name and version, as JSON.
+    /// The `clientInfo` object, as JSON; `None` if the client sent none, or one that is too long.
     info: Option<Arc<str>>,
     can: Abilities,
 }
 
-/// What a client can be asked.
+/// Server requests that a client supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Abilities {
     form: bool,
     url: bool,
     sampling: bool,
-    /// Its model can be given tools.
+    /// Accepts tools in sampling requests.
     sampling_tools: bool,
     roots: bool,
-    /// It takes a task for an answer (modern).
+    /// Accepts a task as the result of a request (modern).
     tasks: bool,
-    /// It answers a request for its model with a task (legacy).
+    /// Answers a sampling request with a task (legacy).
     sampling_task: bool,
-    /// It answers an elicitation with a task (legacy).
+    /// Answers an elicitation request with a task (legacy).
     elicitation_task: bool,
 }
 
 impl Client {
-    /// The gateway itself, when it asks in its own name. It can be asked nothing.
+    /// The gateway itself, for requests on its own behalf. It supports no server requests.
     #[must_use]
     pub fn gateway() -> &'static Arc<Self> {
         static GATEWAY: LazyLock<Arc<Client>> = LazyLock::new(|| {
@@ -57,15 +57,15 @@ impl Client {
         &GATEWAY
     }
 
-    /// The gateway itself, as it asks what a server offers to clients that can be asked whatever the server
-    /// may ask. It answers no question all the same.
+    /// The gateway itself, with the capabilities for every server request that `asks` allows, so that the server lists
+    /// what it offers to such clients. The gateway answers none of these requests.
     #[must_use]
     pub fn capable_of(asks: &Asks) -> Arc<Self> {
         let can = Abilities::of(asks);
         Arc::new(Self { capabilities: can.write().into(), info: Some(OURSELVES.into()), can })
     }
 
-    /// Whether it can be asked anything that a server may ask.
+    /// Whether the client supports any server request that `asks` allows.
     #[must_use]
     pub fn answers_any(&self, asks: &Asks) -> bool {
         let (can, may) = (self.can, Abilities::of(asks));
@@ -75,8 +75,8 @@ impl Client {
             || can.roots && may.roots
     }
 
-    /// A client that said this. Capabilities that are too long to be passed on are cut down to
-    /// those the protocol knows, and a description that is too long is left out.
+    /// Creates a client from its own statements. Capabilities that are too long are reduced to those that MCP defines,
+    /// and client information that is too long is dropped.
     #[must_use]
     pub fn new(capabilities: Value<'_>, info: Option<Value<'_>>) -> Self {
         let can = Abilities::read(capabilities);
@@ -86,7 +86,7 @@ impl Client {
         Self { capabilities, info: info.map(|info| info.raw().into()), can }
     }
 
-    /// From what [`Self::text`] gave.
+    /// Restores a client from the output of [`Self::text`].
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let (capabilities, info) = text.split_once('\0')?;
@@ -96,38 +96,38 @@ impl Client {
         Some(Self { capabilities: capabilities.into(), info, can })
     }
 
-    /// All of it, to be kept in a session.
+    /// Serializes the client, to be kept in a session.
     #[must_use]
     pub fn text(&self) -> String {
         format!("{}\0{}", self.capabilities, self.info.as_deref().unwrap_or_default())
     }
 
-    /// Its capabilities, as JSON.
+    /// The capabilities, as JSON.
     #[must_use]
     pub fn capabilities(&self) -> &str {
         &self.capabilities
     }
 
-    /// Its name and version, as JSON.
+    /// The client information as JSON, or that of the gateway if there is none.
     #[must_use]
     pub fn info(&self) -> &str {
         self.info.as_deref().unwrap_or(OURSELVES)
     }
 
-    /// Its name and version, as JSON, if it said them.
+    /// The client information as JSON, if there is any.
     #[must_use]
     pub fn said_info(&self) -> Option<&str> {
         self.info.as_deref()
     }
 
-    /// Whether it says nothing of itself that it could choose.
+    /// Whether the client states neither information nor capabilities.
     #[must_use]
     pub fn says_nothing(&self) -> bool {
         self.info.is_none() && &*self.capabilities == "{}"
     }
 
-    /// The same client, as a server is told of it: with these texts where they are others. What it can be
-    /// asked stays what it said.
+    /// The same client with other capabilities and information to send to a server, if given. The server requests that
+    /// it supports do not change.
     #[must_use]
     pub fn told(&self, capabilities: Option<&str>, info: Option<&str>) -> Self {
         let mut told = self.clone();
@@ -140,14 +140,14 @@ impl Client {
         told
     }
 
-    /// Whether it takes a task for an answer (modern).
+    /// Whether the client accepts a task as the result of a request (modern).
     #[must_use]
     pub const fn takes_tasks(&self) -> bool {
         self.can.tasks
     }
 
-    /// The capability that it would have to declare for a server to ask it this, as JSON of `capabilities`; `None`
-    /// where it did.
+    /// The capability that the client would have to declare for this server request, as JSON of `capabilities`; `None`
+    /// if it supports the request.
     #[must_use]
     pub fn lacks(&self, asked: &str, params: Option<Value<'_>>) -> Option<&'static str> {
         let member = |name: &str| params.and_then(|params| params.get(name));
@@ -175,13 +175,13 @@ impl Client {
                 .then_some(r#"{"tasks":{"requests":{"elicitation":{"create":{}}}}}"#),
             method::SAMPLE => (!self.can.sampling_task)
                 .then_some(r#"{"tasks":{"requests":{"sampling":{"createMessage":{}}}}}"#),
-            // No other request is answered with a task.
+            // No other request can be answered with a task.
             _ => Some(r#"{"tasks":{}}"#),
         }
     }
 }
 
-/// The capability without which a client is not asked this at all, as JSON of `capabilities`.
+/// The capability that a server request requires, as JSON of `capabilities`.
 #[must_use]
 pub fn capability_for(asked: &str) -> &'static str {
     match asked {
@@ -193,7 +193,7 @@ pub fn capability_for(asked: &str) -> &'static str {
 }
 
 impl Abilities {
-    /// What a client can be asked that offers whatever a server may ask.
+    /// Abilities that cover every server request that `asks` allows.
     const fn of(asks: &Asks) -> Self {
         Self {
             form: asks.forms.is_some(),
@@ -207,6 +207,7 @@ impl Abilities {
         }
     }
 
+    /// Reads the abilities from `capabilities`.
     /// SPEC 2025-11-25 client/elicitation#capabilities: `elicitation: {}` means forms.
     /// SPEC 2025-11-25 client/sampling#capabilities and basic/utilities/tasks#client-capabilities.
     fn read(capabilities: Value<'_>) -> Self {
@@ -276,7 +277,7 @@ mod tests {
         Client::new(document.root(), None)
     }
 
-    /// What a client with these capabilities lacks to be asked this.
+    /// The capability that such a client lacks for this server request.
     fn lacks(capabilities: &str, asked: &str, params: &str) -> Option<&'static str> {
         let text = Bytes::copy_from_slice(params.as_bytes());
         let document = Document::parse(text, &Bounds::MESSAGE).unwrap();
@@ -318,7 +319,7 @@ mod tests {
             assert_eq!(lacks(plain, asked, params), lacking, "{params}");
             assert_eq!(lacks(able, asked, params), None, "{params}");
         }
-        // No folders are asked for by a task, whatever the client declares.
+        // A request for roots is never answered with a task.
         for capabilities in [plain, able] {
             let lacking = lacks(capabilities, "roots/list", r#"{"task":{}}"#);
             assert_eq!(lacking, Some(r#"{"tasks":{}}"#));

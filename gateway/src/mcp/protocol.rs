@@ -1,24 +1,24 @@
-//! The words of the protocol: revisions, methods, codes, headers and reserved keys.
+//! Constants of MCP: revisions, methods, error codes, headers and reserved `_meta` keys.
 //!
 //! SPEC <https://modelcontextprotocol.io/specification/2026-07-28> and the revisions before it.
 
-/// A revision of the protocol, oldest first.
+/// A revision of MCP; ordered from the oldest to the newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// 2024-11-05: the first, made for HTTP+SSE and stdio; many programs still speak it.
+    /// 2024-11-05: the first revision, made for HTTP+SSE and stdio; many programs still speak it.
     V2024November,
-    /// 2025-03-26: the first with Streamable HTTP, the only one with batches.
+    /// 2025-03-26: introduces Streamable HTTP; the only revision with batches.
     V2025March,
-    /// 2025-06-18: the first with the version header.
+    /// 2025-06-18: introduces the version header.
     V2025June,
-    /// 2025-11-25: the last with a handshake.
+    /// 2025-11-25: the last revision with a handshake.
     V2025November,
-    /// 2026-07-28: stateless.
+    /// 2026-07-28: the first revision without sessions; every request is self-contained.
     V2026July,
 }
 
 impl Version {
-    /// Every revision, newest first, as offered to a client that asked for another.
+    /// Every revision, newest first, as offered to a client that requests an unsupported one.
     pub const ALL: [Self; 5] = [
         Self::V2026July,
         Self::V2025November,
@@ -26,16 +26,16 @@ impl Version {
         Self::V2025March,
         Self::V2024November,
     ];
-    /// The newest with a handshake: what a client with an unknown version is offered.
+    /// The newest revision with a handshake, which is offered to a client that requests an unknown one.
     pub const LAST_LEGACY: Self = Self::V2025November;
 
-    /// Whether a result of a tool may have links to resources (2025-06-18 changelog).
+    /// Whether a tool result may contain resource links (2025-06-18 changelog).
     #[must_use]
     pub const fn has_links(self) -> bool {
         !matches!(self, Self::V2024November | Self::V2025March)
     }
 
-    /// As written in messages and headers.
+    /// The revision as written in messages and headers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -47,21 +47,20 @@ impl Version {
         }
     }
 
-    /// The revision called `text`.
+    /// Parses a revision; `None` if it is unknown.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.as_str() == text)
     }
 
-    /// All of them as a JSON array: what is offered to a client that speaks another, and what a
-    /// client that asks is told.
+    /// Every revision as a JSON array, for `server/discover` and for the error about an unsupported revision.
     #[must_use]
     pub fn list() -> String {
         let quoted: Vec<_> = Self::ALL.iter().map(|v| format!("\"{}\"", v.as_str())).collect();
         format!("[{}]", quoted.join(","))
     }
 
-    /// Which era it belongs to.
+    /// The era that the revision belongs to.
     #[must_use]
     pub const fn era(self) -> Era {
         match self {
@@ -73,19 +72,19 @@ impl Version {
     }
 }
 
-/// Whether a peer opens a session or says everything in each request.
+/// Whether a peer opens a session, or sends all context in each request.
 ///
 /// SPEC 2026-07-28 basic/versioning#terminology
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Era {
-    /// Up to 2025-11-25.
+    /// Revisions up to 2025-11-25.
     Legacy,
-    /// From 2026-07-28.
+    /// Revisions from 2026-07-28 on.
     Modern,
 }
 
 impl Era {
-    /// Its name in records.
+    /// Name of the era in audit records.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -101,78 +100,78 @@ impl Era {
 pub const LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-/// JSON-RPC codes.
+/// Error codes of JSON-RPC and MCP.
 pub mod code {
-    /// Not JSON.
+    /// The message is not valid JSON.
     pub const PARSE: i32 = -32700;
-    /// Not a request.
+    /// The message is not a valid request.
     pub const REQUEST: i32 = -32600;
-    /// No such method.
+    /// The method does not exist.
     pub const METHOD: i32 = -32601;
-    /// Wrong parameters, an unknown tool among them.
+    /// The parameters are wrong, or name an unknown tool.
     pub const PARAMS: i32 = -32602;
-    /// The gateway or the server behind it failed.
+    /// The gateway or the upstream server failed.
     pub const INTERNAL: i32 = -32603;
-    /// Headers and body disagree. SPEC 2026-07-28 basic/transports/streamable-http#server-validation
+    /// Headers and body disagree (SPEC 2026-07-28 basic/transports/streamable-http#server-validation).
     pub const HEADER_MISMATCH: i32 = -32020;
-    /// The request needs something of the client that it did not declare.
+    /// The request needs a client capability that the client did not declare.
     pub const MISSING_CAPABILITY: i32 = -32021;
-    /// SPEC 2026-07-28 basic/versioning#protocol-version-negotiation
+    /// The revision is not supported (SPEC 2026-07-28 basic/versioning#protocol-version-negotiation).
     pub const UNSUPPORTED_VERSION: i32 = -32022;
-    /// No such resource (up to 2025-11-25; -32602 since).
+    /// The resource does not exist (up to 2025-11-25; -32602 since).
     pub const NO_RESOURCE: i32 = -32002;
-    /// The user has to open a page first (2025-11-25 only).
+    /// The user has to open a URL first (2025-11-25 only).
     pub const URL_ELICITATION: i32 = -32042;
-    /// A denial the caller may know about. Outside the range JSON-RPC reserves, as the
-    /// specification asks for codes it does not define (2026-07-28 basic#error-codes).
+    /// The policy denied the request, and the caller may know it. Outside the range that JSON-RPC reserves, as the
+    /// specification asks for codes that it does not define (2026-07-28 basic#error-codes).
     pub const DENIED: i32 = -31403;
 }
 
-/// Header names, in lower case.
+/// HTTP header names, in lower case.
 pub mod header {
-    /// The revision of a request.
+    /// Revision of the request.
     pub const VERSION: &str = "mcp-protocol-version";
-    /// The method of a request (modern).
+    /// Method of the request (modern).
     pub const METHOD: &str = "mcp-method";
-    /// The tool of a request (modern).
+    /// Tool name of the request (modern).
     pub const NAME: &str = "mcp-name";
-    /// The session of a request (legacy).
+    /// Session id of the request (legacy).
     pub const SESSION: &str = "mcp-session-id";
-    /// The last event a client has (legacy).
+    /// Id of the last event that the client received (legacy).
     pub const LAST_EVENT: &str = "last-event-id";
-    /// Before the name of a header that repeats an argument (modern).
+    /// Prefix of headers that repeat an argument (modern).
     pub const PARAM: &str = "mcp-param-";
 }
 
-/// Keys of `_meta` that the protocol reserves.
+/// Keys of `_meta` that MCP or this gateway reserves.
 pub mod meta {
-    /// The revision of a request.
+    /// Revision of the request.
     pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-    /// Who the client says it is.
+    /// Name and version of the client, as the client states them.
     pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
-    /// What the client says it can.
+    /// Capabilities of the client, as the client states them.
     pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-    /// The least severe log message the client wants.
+    /// Least severe log level that the client wants.
     pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-    /// Who the server says it is.
+    /// Name and version of the server, as the server states them.
     pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-    /// The `subscriptions/listen` a notification belongs to.
+    /// Id of the `subscriptions/listen` request that a notification belongs to.
     pub const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
-    /// How the keys begin that only this gateway sets.
+    /// Prefix of the keys that only this gateway sets.
     pub const OURS: &str = "dev.portcullis/";
-    /// Ours: the servers whose part of a list is missing.
+    /// Key of the gateway: the servers whose part of a list is missing.
     pub const PARTIAL: &str = "dev.portcullis/partial";
-    /// Ours: why a call of a tool was denied, in its result.
+    /// Key of the gateway: why a tool call was denied, in its result.
     pub const DENIAL: &str = "dev.portcullis/denial";
-    /// Asks for progress notifications.
+    /// Token for progress notifications about the request.
     pub const PROGRESS_TOKEN: &str = "progressToken";
-    /// W3C Trace Context.
+    /// W3C Trace Context: `traceparent`.
     pub const TRACE_PARENT: &str = "traceparent";
-    /// W3C Trace Context: what vendors keep with it.
+    /// W3C Trace Context: `tracestate`, the vendors' data.
     pub const TRACE_STATE: &str = "tracestate";
-    /// W3C Baggage.
+    /// W3C Baggage: `baggage`, key-value pairs of the application.
     pub const BAGGAGE: &str = "baggage";
-    /// Every key that must not be given in another spelling.
+    /// Keys that a request must not have in a variant spelling.
     pub const RESERVED: [&str; 7] = [
         VERSION,
         CLIENT_INFO,
@@ -188,78 +187,78 @@ pub mod meta {
 pub mod method {
     /// Opens a session (legacy).
     pub const INITIALIZE: &str = "initialize";
-    /// Asks what the server is (modern).
+    /// Requests the server's information and capabilities (modern).
     pub const DISCOVER: &str = "server/discover";
-    /// Asks for a sign of life (legacy).
+    /// Checks that the peer is alive (legacy).
     pub const PING: &str = "ping";
-    /// Lists tools.
+    /// Lists the server's tools.
     pub const TOOLS_LIST: &str = "tools/list";
-    /// Calls a tool.
+    /// Calls a tool of the server.
     pub const TOOLS_CALL: &str = "tools/call";
-    /// Lists prompts.
+    /// Lists the server's prompts.
     pub const PROMPTS_LIST: &str = "prompts/list";
-    /// Gets a prompt.
+    /// Gets the messages of a prompt.
     pub const PROMPTS_GET: &str = "prompts/get";
-    /// Lists resources.
+    /// Lists the server's resources.
     pub const RESOURCES_LIST: &str = "resources/list";
-    /// Lists resource templates.
+    /// Lists the server's resource templates.
     pub const TEMPLATES_LIST: &str = "resources/templates/list";
-    /// Reads a resource.
+    /// Reads the content of a resource.
     pub const RESOURCES_READ: &str = "resources/read";
-    /// Asks to be told when a resource changes (legacy).
+    /// Subscribes to updates of a resource (legacy).
     pub const SUBSCRIBE: &str = "resources/subscribe";
-    /// No longer asks for it (legacy).
+    /// Unsubscribes from updates of a resource (legacy).
     pub const UNSUBSCRIBE: &str = "resources/unsubscribe";
-    /// Asks how an argument could go on.
+    /// Requests completions of an argument.
     pub const COMPLETE: &str = "completion/complete";
-    /// Sets the least severe log message that is wanted (legacy).
+    /// Sets the least severe log level that the client wants (legacy).
     pub const SET_LEVEL: &str = "logging/setLevel";
     /// Opens a stream of notifications (modern).
     pub const LISTEN: &str = "subscriptions/listen";
-    /// Asks how a task stands.
+    /// Requests the state of a task.
     pub const TASKS_GET: &str = "tasks/get";
-    /// Waits for what came of a task (2025-11-25).
+    /// Waits for the result of a task (2025-11-25).
     pub const TASKS_RESULT: &str = "tasks/result";
-    /// Answers what a task asks (modern).
+    /// Sends the input that a task requires (modern).
     pub const TASKS_UPDATE: &str = "tasks/update";
-    /// Gives a task up.
+    /// Cancels a running task.
     pub const TASKS_CANCEL: &str = "tasks/cancel";
-    /// Lists tasks (2025-11-25).
+    /// Lists the server's tasks (2025-11-25).
     pub const TASKS_LIST: &str = "tasks/list";
-    /// Asks the user.
+    /// Requests input from the user (elicitation).
     pub const ELICIT: &str = "elicitation/create";
-    /// Asks the model of the client.
+    /// Requests a message from the client's model (sampling).
     pub const SAMPLE: &str = "sampling/createMessage";
-    /// Asks for the client's roots.
+    /// Requests the client's roots.
     pub const ROOTS: &str = "roots/list";
-    /// The client is ready (legacy).
+    /// Reports that the client has finished the handshake (legacy).
     pub const INITIALIZED: &str = "notifications/initialized";
-    /// A request is no longer wanted.
+    /// Cancels a running request.
     pub const CANCELLED: &str = "notifications/cancelled";
-    /// How far a request has come.
+    /// Reports progress of a request.
     pub const PROGRESS: &str = "notifications/progress";
-    /// A line of the server's log.
+    /// Transmits a log message of the server.
     pub const LOG: &str = "notifications/message";
-    /// There are other tools now.
+    /// Reports that the list of tools has changed.
     pub const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
-    /// There are other prompts now.
+    /// Reports that the list of prompts has changed.
     pub const PROMPTS_CHANGED: &str = "notifications/prompts/list_changed";
-    /// There are other resources now.
+    /// Reports that the list of resources has changed.
     pub const RESOURCES_CHANGED: &str = "notifications/resources/list_changed";
-    /// A resource says something else now.
+    /// Reports that the content of a resource has changed.
     pub const UPDATED: &str = "notifications/resources/updated";
-    /// The client has other roots now (legacy).
+    /// Reports that the client's list of roots has changed (legacy).
     pub const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
-    /// What was asked in a browser has been answered there (2025-11-25).
+    /// Reports that a URL elicitation was completed in the browser (2025-11-25).
     pub const ELICITED: &str = "notifications/elicitation/complete";
-    /// How a task stands (2025-11-25).
+    /// Reports the state of a task (2025-11-25).
     pub const TASK_STATUS: &str = "notifications/tasks/status";
-    /// How a task stands (modern).
+    /// Reports the state of a task (modern).
     pub const TASK: &str = "notifications/tasks";
-    /// What of a filter is honoured (modern).
+    /// Reports which part of a subscription filter the server honours (modern).
     pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
-    /// Every method there is.
+    /// Every method of every revision.
     const ALL: [&str; 36] = [
         INITIALIZE,
         DISCOVER,
@@ -299,24 +298,24 @@ pub mod method {
         ACKNOWLEDGED,
     ];
 
-    /// Longest name of a method of an extension.
+    /// Most bytes of the name of an extension method.
     const LONGEST: usize = 128;
 
-    /// How a method is meant to be sent.
+    /// Kind of message that a method name belongs to.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Form {
-        /// A request of the protocol, in some revision: it has an id.
+        /// A request of MCP in some revision; it has an id.
         Request,
-        /// A notification of the protocol, in some revision: it has none.
+        /// A notification of MCP in some revision; it has no id.
         Notification,
-        /// A method of an extension, which only the two ends know: either.
+        /// A method of an extension, unknown to the gateway; either a request or a notification.
         Extension,
-        /// Not a name of a method, or one that a server could take for a method of the protocol. Rules
-        /// about unknown methods must not decide about it.
+        /// Not a valid method name, or one that a server could mistake for a method of MCP. Rules about unknown methods
+        /// must not decide about it.
         Malformed,
     }
 
-    /// How `method` is meant to be sent, whichever revision has it.
+    /// Classifies a method name across all revisions.
     #[must_use]
     pub fn form(method: &str) -> Form {
         if ALL.contains(&method) {
@@ -329,7 +328,7 @@ pub mod method {
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'$');
         let segment = |part: &str| part.bytes().all(plain) && part.bytes().any(|byte| byte != b'.');
         let named = method.len() <= LONGEST && method.split('/').all(segment);
-        // SPEC JSON-RPC 2.0, section 4: these names are for the protocol below.
+        // JSON-RPC 2.0, section 4, reserves these names for the protocol itself.
         let reserved = method.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("rpc."));
         let like = |known: &&str| letters(known).eq(letters(method));
         if !named || reserved || ALL.iter().any(like) {
@@ -338,19 +337,19 @@ pub mod method {
         Form::Extension
     }
 
-    /// The letters and digits of a method: what is left when a server compares without regard to case
-    /// and separators.
+    /// The letters and digits of a method in lower case: all that a server sees if it ignores case and separators.
     fn letters(method: &str) -> impl Iterator<Item = u8> {
         method.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| byte.to_ascii_lowercase())
     }
 
-    /// A method for a label or the name of a span: a peer that makes methods up makes no new ones.
+    /// The method for a metric label or a span name; `_OTHER` if it is unknown, so that a peer cannot create new
+    /// values.
     #[must_use]
     pub fn clamped(method: &str) -> &'static str {
         ALL.into_iter().find(|known| *known == method).unwrap_or("_OTHER")
     }
 
-    /// The method that lists a kind of thing.
+    /// The method that lists definitions of a kind.
     #[must_use]
     pub const fn list(kind: policy::offer::Kind) -> &'static str {
         use policy::offer::Kind;

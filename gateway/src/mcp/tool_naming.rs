@@ -1,8 +1,7 @@
-//! What the things of a server are called on a route.
+//! Maps the names of servers' definitions to their names on a route, and back.
 //!
-//! A name on a route leads to one thing of one server and to nothing else: two things that would
-//! have the same name there are both left out, because nobody could say which of them is meant
-//! (threats T1008, AV-41).
+//! A name on a route refers to one definition of one server. If two definitions would have the same name, both are left
+//! out, because the name would be ambiguous (threats T1008, AV-41).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,43 +13,42 @@ use policy::offer::Kind;
 
 use crate::base::hex;
 
-/// Longest name that the interfaces of models take.
+/// Most bytes of a name that model APIs accept.
 const LONGEST: usize = 128;
-/// Between the name of a server and that of its tool.
+/// Separator between the name of a server and that of its tool.
 pub const BETWEEN: &str = "__";
 
-/// When the name of the server stands before that of the tool.
+/// When tool names are prefixed with the name of their server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefix {
-    /// For every server but the first of the route, so that a server that is added behind it renames
-    /// nothing.
+    /// For every server but the first of the route, so that appending a server renames nothing.
     #[default]
     Auto,
-    /// Always, with one server too.
+    /// For every server, even if the route has only one.
     Always,
-    /// Where two servers offer the same name.
+    /// If two servers offer the same name.
     OnConflict,
-    /// Never; what two servers offer under the same name is left out.
+    /// Never; a name that two servers offer is left out.
     Never,
 }
 
-/// How the names of one server's things are made on a route.
+/// How the names of one server's definitions are formed on a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameForm {
-    /// Every name is the server's: nothing has to be told apart.
+    /// Every name is unchanged, because the route has only one server.
     Own,
-    /// Every name is the server's, but for those that could be taken for a prefixed name of the route.
+    /// Every name is unchanged, except those that look like a prefixed name of the route.
     First,
-    /// The name of the server stands before every name.
+    /// Every name is prefixed.
     Prefixed,
-    /// The name of the server stands before names that another server offers as well.
+    /// Names that another server offers as well are prefixed.
     OnConflict,
     /// Names that another server offers as well are left out.
     Unshared,
 }
 
 impl NameForm {
-    /// The form for the server at `place` of a route with `count` servers.
+    /// The form for the server with the index `place` on a route with `count` servers.
     #[must_use]
     pub const fn of(prefix: Prefix, place: usize, count: usize) -> Self {
         match (prefix, count > 1) {
@@ -63,8 +61,8 @@ impl NameForm {
         }
     }
 
-    /// What the tools of `server` are called, in words for the operator. Forms that give the same names
-    /// have the same words.
+    /// Describes the names of the tools of `server` to the operator. Forms that give the same names have the same
+    /// description.
     #[must_use]
     pub fn said(self, server: &ServerName) -> String {
         let fitted: String = server.as_str().chars().map(fitting).collect();
@@ -83,18 +81,18 @@ impl NameForm {
     }
 }
 
-/// How the things of one server are called on a route.
+/// Naming of the definitions of one server on a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
     form: NameForm,
-    /// All servers of the route: their names stand before others.
+    /// All servers of the route, whose names can be prefixes.
     servers: Arc<[ServerName]>,
     /// Names that another server on the route offers as well.
     taken: Arc<BTreeSet<Box<str>>>,
 }
 
 impl Naming {
-    /// In this form on a route with these servers, of which others offer the names `taken`.
+    /// Creates the naming for a route with these servers, of which others offer the names `taken`.
     #[must_use]
     pub const fn new(
         form: NameForm,
@@ -104,14 +102,14 @@ impl Naming {
         Self { form, servers, taken }
     }
 
-    /// Whether the names that others offer matter.
+    /// Whether the naming depends on the names that other servers offer.
     #[must_use]
     pub const fn compares(prefix: Prefix, kind: Kind) -> bool {
         matches!(kind, Kind::Tool | Kind::Prompt)
             && matches!(prefix, Prefix::OnConflict | Prefix::Never)
     }
 
-    /// What `name` of `server` is called on the route; `None` when it has no name there.
+    /// The name of a definition on the route; `None` if it is left out.
     #[must_use]
     pub fn show<'a>(&self, server: &ServerName, kind: Kind, name: &'a str) -> Option<Cow<'a, str>> {
         let own = Some(Cow::Borrowed(name));
@@ -127,7 +125,7 @@ impl Naming {
             NameForm::Own => true,
             NameForm::First => !self.has_prefix(name),
             NameForm::Prefixed => false,
-            // What looks like a prefixed name could be taken for one.
+            // A name that contains the separator could be taken for a prefixed name.
             NameForm::OnConflict => !self.taken.contains(name) && !name.contains(BETWEEN),
             NameForm::Unshared if self.taken.contains(name) => return None,
             NameForm::Unshared => true,
@@ -135,8 +133,7 @@ impl Naming {
         if keeps { own } else { Some(prefixed(server, name).into()) }
     }
 
-    /// Whether `shown` can be what something of `server` is called: what is called otherwise need not be
-    /// looked for there.
+    /// Whether `shown` can be the name of a definition of `server`. If not, the server need not be asked for it.
     #[must_use]
     pub fn may_show(&self, server: &ServerName, shown: &str) -> bool {
         match self.form {
@@ -146,8 +143,8 @@ impl Naming {
         }
     }
 
-    /// What the tool or prompt of `server` that is called `shown` on the route can be called at the server, as far as
-    /// `shown` says it: of a name that was cut or changed to fit it does not.
+    /// The name at `server` of the tool or prompt `shown`, as far as it can be derived; `None` for a name that was
+    /// truncated or changed to fit, or that belongs to another server.
     #[must_use]
     pub fn own_name<'a>(&self, server: &ServerName, shown: &'a str) -> Option<&'a str> {
         let unprefixed = || {
@@ -163,7 +160,7 @@ impl Naming {
         }
     }
 
-    /// The URI at `server` of a resource that is called `uri` on the route, if it is one of it.
+    /// The URI at `server` of the resource `uri` on the route; `None` if it belongs to another server.
     #[must_use]
     pub fn own_uri<'a>(&self, server: &ServerName, uri: &'a str) -> Option<&'a str> {
         match self.form {
@@ -176,19 +173,19 @@ impl Naming {
         }
     }
 
-    /// Whether the name of a server of the route stands before this name of a tool.
+    /// Whether a tool name begins with the name of any server of the route.
     fn has_prefix(&self, name: &str) -> bool {
         self.servers.iter().any(|server| is_prefixed(server, name))
     }
 
-    /// The same of the URI of a resource.
+    /// Whether a resource URI begins with the name of any server of the route.
     fn has_scheme(&self, uri: &str) -> bool {
         self.servers.iter().any(|server| unscheme(server, uri).is_some())
     }
 }
 
-/// `SERVER__NAME` in the alphabet and the length that the interfaces of models take. A name that
-/// does not fit is cut and told apart by its digest.
+/// Forms `SERVER__NAME` in the alphabet and the length that model APIs accept. A name that does not fit is truncated,
+/// and gets a suffix from its digest.
 #[must_use]
 pub fn prefixed(server: &ServerName, name: &str) -> String {
     let plain = |text: &str| {
@@ -204,37 +201,37 @@ pub fn prefixed(server: &ServerName, name: &str) -> String {
     format!("{kept}_{mark}")
 }
 
-/// Digits of the digest that tells apart a name that was cut or changed.
+/// Hex digits of the digest in that suffix.
 const MARK: usize = 12;
 
-/// Whether this ends as a name that was cut or changed to fit.
+/// Whether a name ends with such a digest suffix.
 fn is_marked(name: &str) -> bool {
     let is_mark = |mark: &str| mark.len() == MARK && mark.bytes().all(|b| b.is_ascii_hexdigit());
     name.rsplit_once('_').is_some_and(|(_, mark)| is_mark(mark))
 }
 
-/// A character as it stands in a prefixed name.
+/// Replaces a character that prefixed names do not allow.
 const fn fitting(c: char) -> char {
     if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }
 }
 
-/// Whether `shown` could be what [`prefixed`] makes of a name of `server`: it begins with the name of the
-/// server, in the alphabet of prefixed names.
+/// Whether `shown` could be a result of [`prefixed`] for `server`: it begins with the server's name in the alphabet of
+/// prefixed names.
 #[must_use]
 pub fn could_be_of(server: &ServerName, shown: &str) -> bool {
     let mut begins = shown.chars();
     server.as_str().chars().all(|c| begins.next() == Some(fitting(c)))
 }
 
-/// Whether the name of `server` stands before `shown`, as [`prefixed`] writes it. A name of a server is short enough to be
-/// there whole, with what comes after it, also where the rest was cut.
+/// Whether `shown` begins with the name of `server` and the separator, as [`prefixed`] writes them. Server names are
+/// short, so both are present even if the rest was truncated.
 fn is_prefixed(server: &ServerName, shown: &str) -> bool {
     let rest = shown.get(server.as_str().len()..);
     could_be_of(server, shown) && rest.is_some_and(|rest| rest.starts_with(BETWEEN))
 }
 
-/// The name of a server as the beginning of a URI scheme (RFC 3986 section 3.1), before the URI of
-/// its resource: `files+file:///a`.
+/// The name of a server as the first part of a URI scheme (RFC 3986 section 3.1), before the URI of its resource:
+/// `files+file:///a`.
 #[must_use]
 pub fn scheme(server: &ServerName) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
@@ -242,8 +239,8 @@ pub fn scheme(server: &ServerName) -> String {
     if text.starts_with(|c: char| c.is_ascii_alphabetic()) { text } else { format!("s{text}") }
 }
 
-/// The URI of a resource at its server, if `uri` begins with the name of `server`. Clients may have
-/// written the scheme in other letters: to them it is the same.
+/// Removes the server's scheme from a URI; `None` if `uri` does not begin with it. Case is ignored, because clients may
+/// change the case of a scheme.
 #[must_use]
 pub fn unscheme<'a>(server: &ServerName, uri: &'a str) -> Option<&'a str> {
     let scheme = scheme(server);
@@ -272,7 +269,7 @@ mod tests {
         assert_eq!(prefixed(&server("files"), &"x".repeat(300)).len(), 128);
     }
 
-    /// The naming of a server at `place` of a route with the servers `files` and `git`.
+    /// The naming of the server with the index `place` on a route with the servers `files` and `git`.
     fn naming(prefix: Prefix, place: usize, taken: &[&str]) -> Naming {
         let servers: Arc<[ServerName]> = Arc::new([server("files"), server("git")]);
         let taken = taken.iter().map(|name| Box::from(*name)).collect();

@@ -1,32 +1,32 @@
-//! Which trace an exchange belongs to, and which of its spans is ours.
+//! W3C Trace Context: the trace that an exchange belongs to, and the spans of the gateway in it.
 //!
-//! W3C Trace Context, in `params._meta` before HTTP headers (SEP-414). Nothing is ever decided by it:
-//! whoever calls chooses these bytes.
+//! `params._meta` takes precedence over HTTP headers (SEP-414). The caller chooses these values, so no decision depends
+//! on them.
 
 use std::fmt;
 
 use crate::base::hex;
 
-/// Longest `tracestate` that is passed on, in bytes and in members (W3C Trace Context, section 3.3.1.5).
+/// Most bytes and most members of a `tracestate` that is passed on (W3C Trace Context, section 3.3.1.5).
 const STATE: (usize, usize) = (512, 32);
 
-/// What a peer says its span is.
+/// Span of a peer, as the peer states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parent {
-    /// The trace.
+    /// Id of the trace.
     pub trace: u128,
-    /// The span.
+    /// Id of the span.
     pub span: u64,
-    /// Whether it is recorded there.
+    /// Whether the peer records the span.
     pub sampled: bool,
-    /// What vendors keep with it.
+    /// The vendors' data (`tracestate`).
     pub state: Option<Box<str>>,
-    /// It was said in the message; headers of a client go to no server (vector AV-46).
+    /// Whether it was in the message body. Trace headers of a client are never sent to a server (vector AV-46).
     pub is_said: bool,
 }
 
 impl Parent {
-    /// Reads a `traceparent`; `None` when it is not one.
+    /// Parses a `traceparent`; `None` if it is not valid.
     ///
     /// <https://www.w3.org/TR/trace-context/#traceparent-header>
     #[must_use]
@@ -46,13 +46,13 @@ impl Parent {
         good.then_some(Self { trace, span, sampled: flags & 1 == 1, state: None, is_said: false })
     }
 
-    /// With a `tracestate` that came with it, if it is one.
+    /// Adds the `tracestate` that came with it, if that is valid.
     #[must_use]
     pub fn with_state(self, state: Option<&str>) -> Self {
         let (bytes, members) = STATE;
         let fits = |text: &&str| text.len() <= bytes && text.split(',').count() <= members;
         let parts = state.filter(fits).map(|text| {
-            // Only what was looked at goes on.
+            // Only the validated members are passed on.
             text.split(',').map(|member| member.trim_matches([' ', '\t'])).collect::<Vec<_>>()
         });
         let good = parts.filter(|parts| parts.iter().all(|member| is_member(member)));
@@ -60,7 +60,7 @@ impl Parent {
     }
 }
 
-/// `key=value`, without anything that could end a header or a line.
+/// Whether a text is `key=value` without characters that could end a header or a line.
 fn is_member(text: &str) -> bool {
     let key =
         |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'*' | b'/' | b'@');
@@ -70,32 +70,32 @@ fn is_member(text: &str) -> bool {
     })
 }
 
-/// What a server is told.
+/// Trace context that is sent to an upstream server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// `traceparent`
+    /// Value of `traceparent`, version 00.
     pub parent: Box<str>,
-    /// `tracestate`
+    /// Value of `tracestate`, if there is one.
     pub state: Option<Box<str>>,
 }
 
-/// Where an exchange stands in its trace.
+/// Position of an exchange in its trace.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// The trace.
+    /// Id of the trace.
     pub id: u128,
-    /// The span of the exchange.
+    /// Span id of the exchange.
     pub span: u64,
-    /// What it is part of.
+    /// Span of the client that the exchange is part of.
     pub parent: Option<Parent>,
-    /// Spans of others that have to do with it.
+    /// Span of the client that is linked, but is not the parent.
     pub link: Option<Parent>,
-    /// It is recorded.
+    /// Whether the exchange is recorded.
     pub sampled: bool,
 }
 
 impl Trace {
-    /// A trace of its own for the exchange with this id, which is random enough.
+    /// Starts a trace for the exchange with this id. The id is random enough to be the trace id.
     #[must_use]
     pub fn new(id: u128) -> Self {
         let [.., a, b, c, d, e, f, g, h] = id.to_be_bytes();
@@ -103,7 +103,7 @@ impl Trace {
         Self { id, span, parent: None, link: None, sampled: false }
     }
 
-    /// The same as a part of what a peer does.
+    /// Makes the exchange part of the parent's trace.
     pub fn join(&mut self, parent: Option<Parent>, link: Option<Parent>) {
         if let Some(parent) = &parent {
             self.id = parent.trace;
@@ -112,13 +112,15 @@ impl Trace {
         self.link = link;
     }
 
-    /// The span of what is asked of a server: the bit is always 0 in that of the exchange.
+    /// Span id of the request to the upstream server. It differs from that of the exchange in one bit, which is always
+    /// 0 there.
     #[must_use]
     pub fn upstream(&self) -> u64 {
         self.span ^ 1 << 62
     }
 
-    /// What the server is told: our span where it is recorded, else what the message told us.
+    /// The context for the upstream server: the gateway's span if it is recorded, else the span in the client's
+    /// message; `None` if there is neither.
     #[must_use]
     pub fn told(&self) -> Option<Told> {
         let (span, flags) = match &self.parent {
@@ -134,7 +136,7 @@ impl Trace {
 }
 
 impl fmt::Display for Trace {
-    /// The id of the trace.
+    /// Writes the trace id in hex.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&hex::encode(&self.id.to_be_bytes()))
     }

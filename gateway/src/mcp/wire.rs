@@ -1,7 +1,7 @@
-//! JSON-RPC messages: read strictly, written anew.
+//! Reads and writes JSON-RPC messages.
 //!
-//! The envelope that leaves is always built here, member by member; of what came in, only values
-//! that were read strictly are copied on.
+//! Messages are read strictly, and the envelope of an outgoing message is always built here, member by member; only
+//! values that were read strictly are copied into it.
 
 pub mod headers;
 mod spelling;
@@ -18,13 +18,13 @@ use tokio::sync::Semaphore;
 use crate::base::intake::Received;
 use crate::base::share::NoShare;
 
-/// Longest id that is echoed, in bytes.
+/// Most bytes of an id that is echoed.
 const ID: usize = 256;
-/// Longest method name, in bytes.
+/// Most bytes of a method name.
 const METHOD: usize = 128;
-/// The integers every reader of JSON can hold.
+/// Integers that every JSON parser represents exactly.
 const SAFE: std::ops::RangeInclusive<i64> = -9_007_199_254_740_991..=9_007_199_254_740_991;
-/// The members of `params` that some method reads.
+/// Members of `params` that some method reads.
 const PARAMS: [&str; 20] = [
     "name",
     "arguments",
@@ -48,17 +48,17 @@ const PARAMS: [&str; 20] = [
     "reason",
 ];
 
-/// A JSON-RPC id: what identifies a request to the peer that sent it.
+/// A JSON-RPC id, which identifies a request to the peer that sent it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Id {
-    /// An integer.
+    /// An integer that every JSON parser represents exactly.
     Number(i64),
-    /// A string.
+    /// A string of at most 256 bytes.
     Text(Box<str>),
 }
 
 impl Id {
-    /// Reads an id, or a progress token, which has the same form.
+    /// Reads an id, or a progress token, which has the same form; `None` if the value is neither type or too long.
     #[must_use]
     pub fn read(value: Value<'_>) -> Option<Self> {
         match value.kind() {
@@ -71,7 +71,7 @@ impl Id {
         }
     }
 
-    /// Appends it as JSON.
+    /// Appends the id as JSON.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Number(number) => {
@@ -91,19 +91,19 @@ impl fmt::Display for Id {
     }
 }
 
-/// One message.
+/// A single JSON-RPC message, of any kind.
 #[derive(Debug)]
 pub enum Message {
-    /// It wants an answer.
+    /// A message that expects a response.
     Request(Request),
-    /// It wants none.
+    /// A message that expects no response.
     Notification(Notification),
-    /// It is an answer.
+    /// The response to a request.
     Response(Response),
 }
 
 impl Message {
-    /// Bytes that the index over the values of its text takes; those of a batch have one text.
+    /// Bytes that the index over the message's values takes. The messages of a batch share one text and one index.
     #[must_use]
     pub fn index_bytes(&self) -> usize {
         let part = match self {
@@ -117,76 +117,76 @@ impl Message {
     }
 }
 
-/// A request.
+/// A JSON-RPC request, which expects a response.
 #[derive(Debug)]
 pub struct Request {
-    /// Its id.
+    /// Id of the request.
     pub id: Id,
-    /// What it asks for.
+    /// Name of the method.
     pub method: Box<str>,
-    /// With what; an object.
+    /// Parameters, which are always an object.
     pub params: Option<Fragment>,
 }
 
-/// A notification.
+/// A JSON-RPC notification, which expects no response.
 #[derive(Debug)]
 pub struct Notification {
-    /// What it tells.
+    /// Name of the method.
     pub method: Box<str>,
-    /// With what; an object.
+    /// Parameters, which are always an object.
     pub params: Option<Fragment>,
 }
 
-/// A response.
+/// A JSON-RPC response to a request.
 #[derive(Debug)]
 pub struct Response {
-    /// Of which request; `None` where the peer could not read it.
+    /// Id of the request; `None` in an error if the peer could not read it.
     pub id: Option<Id>,
-    /// What came of it.
+    /// Result or error of the request.
     pub outcome: Outcome,
 }
 
-/// What came of a request.
+/// Result or error of a request.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The `result` object.
+    /// The object under `result`.
     Result(Fragment),
-    /// The `error` object.
+    /// The object under `error`.
     Error(Fragment),
 }
 
-/// Why bytes are not one acceptable message.
+/// Why a text is not one acceptable message.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Not acceptable JSON.
+    /// The text is not acceptable JSON.
     #[error("not acceptable JSON")]
     Json(#[source] JsonError),
-    /// JSON, but no message.
+    /// The text is JSON, but not a message.
     #[error("{reason}")]
     Shape {
-        /// The id, when it could be read.
+        /// The id, if it could be read.
         id: Option<Id>,
-        /// What is wrong with it, in our words.
+        /// Fixed description of the problem, without input of the peer.
         reason: &'static str,
     },
 }
 
-/// Reads exactly one message.
+/// Parses exactly one message.
 ///
 /// # Errors
-/// When `text` is anything else, or could be read in two ways.
+/// If `text` is not one message, or has more than one interpretation.
 pub fn decode(text: Bytes, bounds: &Bounds) -> Result<Message, DecodeError> {
     let document = Arc::new(Document::parse(text, bounds).map_err(DecodeError::Json)?);
     message(document.root(), &document)
 }
 
-/// Reads a batch: at most `limit` messages, each of which may be unacceptable on its own; `None`
-/// when the text is no batch.
+/// Parses a batch of at most `limit` messages, each of which may be unacceptable on its own; `None` if the text is not
+/// an array.
 ///
 /// # Errors
-/// When it is not acceptable JSON, has no message in it, or more than `limit`.
+/// If the text is not acceptable JSON, contains no message, or more than `limit`.
 ///
-/// SPEC 2025-03-26 basic#batching: the only revision that has them.
+/// SPEC 2025-03-26 basic#batching: the only revision with batches.
 pub fn decode_batch(
     text: Bytes,
     bounds: &Bounds,
@@ -265,22 +265,22 @@ fn message(root: Value<'_>, document: &Arc<Document>) -> Result<Message, DecodeE
     }
 }
 
-/// Whether `object` has a member that a loose reader would take for one of `known`.
+/// Whether `object` has a member that a lenient parser would take for one of `known`.
 #[must_use]
 pub fn is_misspelled(object: Value<'_>, known: &[&str]) -> bool {
     spelling::has_variant(object, known)
 }
 
-/// Texts up to this length are read where they are needed; longer ones would hold up whoever else
-/// is served by the same thread.
+/// Size in bytes up to which a text is parsed on the current thread. Longer ones would delay the other exchanges of
+/// that thread.
 pub const LARGE: usize = 64 * 1024;
 
-/// Turns to read texts that are [`LARGE`]: one for each processor, and two at least. More at once would end no sooner,
-/// and the memory of each thread would grow to what the longest of its texts took.
+/// Permits to parse [`LARGE`] texts: one for each processor, and at least two. More would not finish sooner, and each
+/// thread would keep the memory of its longest text.
 static TURNS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(available_parallelism().map_or(2, usize::from).max(2)));
 
-/// Reads a text on another thread, when it is its turn; `None` when the thread has ended without it.
+/// Runs `read` on a blocking thread as soon as a permit is free; `None` if the thread ended without a result.
 async fn read_apart<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let turn = TURNS.acquire().await.ok()?;
     let read = tokio::task::spawn_blocking(move || {
@@ -291,7 +291,7 @@ async fn read_apart<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static
     read.await.ok()
 }
 
-/// [`decode`], on another thread when the text is [`LARGE`].
+/// Like [`decode`], but on a blocking thread if the text is longer than [`LARGE`].
 ///
 /// # Errors
 /// As [`decode`].
@@ -302,43 +302,43 @@ pub async fn decode_any(text: Bytes, bounds: &'static Bounds) -> Result<Message,
     read_apart(move || decode(text, bounds)).await.unwrap_or(Err(UNREAD))
 }
 
-/// The thread that reads a message has ended without it.
+/// Error if the thread that parses a message ended without a result.
 const UNREAD: DecodeError =
     DecodeError::Shape { id: None, reason: "the message could not be read" };
 
-/// A message of a server, as it may be handled.
+/// A message from an upstream server, without the marks that only the gateway may set.
 #[derive(Debug)]
 pub struct FromServer {
-    /// The message, without keys of `_meta` and the code of errors that only the gateway sets.
+    /// The message, without `_meta` keys and the error code that only the gateway sets.
     pub message: Message,
-    /// It had such keys, or that code.
+    /// Whether the message had such keys or that code.
     pub had_marks: bool,
-    /// What the index over its values takes, to be kept for as long as the message is used.
+    /// Memory of the index over the message's values; keep it as long as the message is used.
     pub index: Received,
 }
 
-/// Why a message of a server was not read.
+/// Why a message from an upstream server was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum FromServerError {
-    /// It is not one acceptable message.
+    /// The text is not one acceptable message.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// There was no room in memory for what is read in it.
+    /// The memory limit leaves no room for the index over the message's values.
     #[error("there is no room for the values of the message, which take {wanted} bytes or more")]
     Memory {
-        /// Bytes that were wanted last.
+        /// Bytes of the last reservation.
         wanted: usize,
-        /// Whose share they are more than.
+        /// The share of memory that was exceeded.
         #[source]
         none: NoShare,
     },
 }
 
-/// Reads exactly one message of a server, on another thread when the text is [`LARGE`]. Keys of `_meta` that only the
-/// gateway sets are taken out of it. What the index over its values takes is counted in `index`.
+/// Parses exactly one message of an upstream server, on a blocking thread if the text is longer than [`LARGE`]. Removes
+/// `_meta` keys that only the gateway sets. The memory of the index over the values is counted in `index`.
 ///
 /// # Errors
-/// As [`decode`], and when there is no room for the index.
+/// As [`decode`], and if there is no room for the index.
 pub async fn decode_from_server(
     text: Bytes,
     index: Received,
@@ -365,7 +365,7 @@ fn without_marks(text: Bytes, mut index: Received) -> Result<FromServer, FromSer
     Ok(FromServer { message: message(document.root(), &document)?, had_marks, index })
 }
 
-/// Reads JSON of a server. `index` counts what the index over its values takes, before it takes it.
+/// Parses JSON of a server. `index` reserves the memory of the index over the values before it is allocated.
 fn parse_counted(text: Bytes, index: &mut Received) -> Result<Document, FromServerError> {
     let mut refused = None;
     let has_room = |wanted| {
@@ -383,19 +383,19 @@ fn parse_counted(text: Bytes, index: &mut Received) -> Result<Document, FromServ
     Ok(read)
 }
 
-/// Whether `_meta` has a reserved key in another spelling.
+/// Whether `_meta` has a reserved key in a variant spelling.
 #[must_use]
 pub fn meta_is_misspelled(meta: Value<'_>) -> bool {
     spelling::has_variant(meta, &crate::mcp::protocol::meta::RESERVED)
 }
 
-/// Whether a key of `_meta` is one that only the gateway sets, or could be read as one.
+/// Whether a key of `_meta` is one that only the gateway sets, or a variant spelling of one.
 #[must_use]
 pub fn is_mark(key: &str) -> bool {
     spelling::begins_with(key, crate::mcp::protocol::meta::OURS)
 }
 
-/// `{"jsonrpc":"2.0","id":..,` with room for `more` bytes.
+/// Begins a message with `{"jsonrpc":"2.0","id":..,`, and reserves `more` bytes for the rest.
 #[must_use]
 pub fn head(id: Option<&Id>, more: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + more);
@@ -408,7 +408,7 @@ pub fn head(id: Option<&Id>, more: usize) -> Vec<u8> {
     out
 }
 
-/// An error response. `data` is JSON.
+/// Writes an error response. `data` is JSON.
 #[must_use]
 pub fn error(id: Option<&Id>, code: i32, message: &str, data: Option<&str>) -> Vec<u8> {
     let mut out = head(id, 64 + message.len());
@@ -424,7 +424,7 @@ pub fn error(id: Option<&Id>, code: i32, message: &str, data: Option<&str>) -> V
     out
 }
 
-/// Writes an object member by member, with the commas between them.
+/// Writes a JSON object member by member, with the commas between them.
 #[derive(Debug)]
 pub struct Object<'a> {
     out: &'a mut Vec<u8>,
@@ -432,23 +432,23 @@ pub struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// Opens an object.
+    /// Writes the opening brace of an object.
     pub fn open(out: &'a mut Vec<u8>) -> Self {
         out.push(b'{');
         Self { out, empty: true }
     }
 
-    /// Goes on with an object that has members already and is not closed.
+    /// Continues an object that already has members and is not closed.
     pub fn resume(out: &'a mut Vec<u8>) -> Self {
         Self { out, empty: false }
     }
 
-    /// The next member is the first, or follows a comma that is there already.
+    /// Makes the next member the first one, or one that follows an existing comma.
     pub fn first(&mut self) {
         self.empty = true;
     }
 
-    /// The place to write the value of `key` to.
+    /// Writes a key, and returns the buffer to append its value to.
     pub fn key(&mut self, key: &str) -> &mut Vec<u8> {
         if !self.empty {
             self.out.push(b',');
@@ -459,7 +459,7 @@ impl<'a> Object<'a> {
         self.out
     }
 
-    /// The same for a name of ours, which needs no escapes.
+    /// Like [`Self::key`], for a key of the gateway that needs no escaping.
     pub fn ours(&mut self, key: &'static str) -> &mut Vec<u8> {
         self.out.extend_from_slice(if self.empty { b"\"" } else { b",\"" });
         self.empty = false;
@@ -468,27 +468,27 @@ impl<'a> Object<'a> {
         self.out
     }
 
-    /// A member whose value is the text of something of ours that needs no escapes.
+    /// Writes a member whose value is text of the gateway that needs no escaping.
     pub fn show(&mut self, key: &str, value: &dyn fmt::Display) {
         use std::io::Write as _;
         let out = self.key(key);
         out.push(b'"');
-        // Writing to a vector does not fail.
+        // A write to a vector cannot fail.
         drop(write!(out, "{value}"));
         out.push(b'"');
     }
 
-    /// A member whose value is JSON already.
+    /// Writes a member whose value is JSON already.
     pub fn raw(&mut self, key: &str, value: &str) {
         self.key(key).extend_from_slice(value.as_bytes());
     }
 
-    /// A member whose value is a string.
+    /// Writes a member whose value is a string.
     pub fn text(&mut self, key: &str, value: &str) {
         write_string(self.key(key), value);
     }
 
-    /// Closes it.
+    /// Writes the closing brace.
     pub fn close(self) {
         self.out.push(b'}');
     }

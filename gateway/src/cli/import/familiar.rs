@@ -1,8 +1,8 @@
-//! Whether a server only looks like one that many people use: by its name, its package or its host.
+//! Detects servers that imitate a well-known one by their name, package or host.
 //!
-//! A package `mcp-server-gti` is installed by who mistypes `mcp-server-git`, and a server `github` at another
-//! host gets what its user trusts GitHub with. The list is short and built in; what stands in it passes, and
-//! what looks like nothing in it is not judged.
+//! A mistyped package name installs a stranger's `mcp-server-gti` for `mcp-server-git`, and a server `github` at
+//! another host gets what the user trusts GitHub with. The list of well-known servers is short and built in. A server
+//! on the list passes, and one that resembles no entry is not judged.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -11,21 +11,21 @@ use policy::shadow;
 
 use super::runners::{Package, packages, program_name};
 
-/// The list.
+/// The built-in list; see [`Familiar`].
 const LIST: &str = include_str!("familiar.txt");
-/// Shortest name of a server that is compared by a letter more, less or other.
+/// Shortest server name that is compared with one letter more, fewer or different.
 const SHORTEST: usize = 6;
-/// Names of packages behind a scope that many scopes have.
+/// Package names that many npm scopes use, so that an equal name proves no imitation.
 const USUAL: [&str; 6] = ["mcp", "mcp-server", "server", "cli", "inspector", "mcp-remote"];
 
-/// What many people use.
+/// Well-known servers and packages.
 #[derive(Debug, Default)]
 struct Familiar {
     /// Names of servers with their hosts.
     servers: Vec<(&'static str, Vec<&'static str>)>,
     npm: Vec<&'static str>,
     pypi: Vec<&'static str>,
-    /// Words that are no misspelt names.
+    /// Words that resemble a listed name without being a misspelling.
     words: Vec<&'static str>,
 }
 
@@ -44,29 +44,29 @@ static FAMILIAR: LazyLock<Familiar> = LazyLock::new(|| {
     all
 });
 
-/// A server as its client has it.
+/// A server from the file of a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Candidate<'a> {
-    /// What the client calls it.
+    /// Name that the client gives it.
     pub(super) name: &'a str,
     /// The program that it is, or that runs it.
     pub(super) command: Option<&'a str>,
-    /// The arguments of the program.
+    /// Arguments of the program.
     pub(super) args: &'a [String],
-    /// Where it is, if it is no program.
+    /// URL, if it is not a program.
     pub(super) url: Option<&'a str>,
 }
 
-/// What a server looks like and is not.
+/// A resemblance between a server and a well-known one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Imitation {
-    /// What of it: its name, its package, its host.
+    /// Part that resembles: name, package or host.
     what: &'static str,
-    /// How that is written.
+    /// Value of that part.
     own: String,
-    /// In which way it is like the other.
+    /// How the two resemble each other, for messages.
     how: &'static str,
-    /// The one that many people use.
+    /// The value of the well-known server.
     other: &'static str,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for Imitation {
     }
 }
 
-/// What a server looks like and is not, if it looks like anything.
+/// The well-known server that `server` imitates; `None` if it resembles none.
 pub(super) fn imitation(server: &Candidate<'_>) -> Option<Imitation> {
     of_packages(server).or_else(|| of_host(server)).or_else(|| of_name(server.name))
 }
@@ -124,8 +124,7 @@ fn of_packages(server: &Candidate<'_>) -> Option<Imitation> {
                 None
             }
         };
-        // Registries share no names: who gives the name of a package of the other one gets whatever somebody published
-        // under it in this.
+        // Registries share no names: a package name of one registry may belong to somebody else in the other.
         let elsewhere = || {
             let how = match is_python {
                 true => "is taken from PyPI, and is not the package of npm",
@@ -162,30 +161,30 @@ fn of_host(server: &Candidate<'_>) -> Option<Imitation> {
     imitation("is none of the vendor, whose is", host)
 }
 
-/// The name of a package; of Python in the form in which its registry compares names.
+/// The name of a package in lower case; for Python in the form in which PyPI compares names.
 fn bare(package: &str, is_python: bool) -> String {
     let name = Package::read(package).name.to_lowercase();
     if is_python { name.replace('_', "-") } else { name }
 }
 
-/// Whether two names of packages are the same behind different scopes.
+/// Whether two package names are equal but for their scopes.
 fn has_other_scope(package: &str, other: &str) -> bool {
     let base = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
     let scoped = other.starts_with('@');
     scoped && !USUAL.contains(&base(other).as_str()) && base(package) == base(other)
 }
 
-/// Whether two names that are not the same look the same.
+/// Whether two different names look the same.
 fn looks_like(one: &str, other: &str) -> bool {
     one != other && shadow::looks(one) == shadow::looks(other)
 }
 
-/// Whether a host is another one, or below it.
+/// Whether a host equals another one or is a subdomain of it.
 fn is_below(host: &str, other: &str) -> bool {
     host == other || host.strip_suffix(other).is_some_and(|before| before.ends_with('.'))
 }
 
-/// Whether one letter more, less or different, or two that are exchanged, make one name of the other.
+/// Whether one letter more, less or different, or two exchanged letters, turn one name into the other.
 fn is_one_edit(one: &str, other: &str) -> bool {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let front = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
@@ -207,7 +206,7 @@ fn is_one_edit(one: &str, other: &str) -> bool {
 mod tests {
     use super::{Candidate, FAMILIAR, imitation};
 
-    /// A program, with blanks between what stands on its command line; or a URL.
+    /// Checks a server that is a command line split at blanks, or a URL.
     fn noticed(name: &str, server: &str) -> Option<&'static str> {
         let mut words = server.split(' ').map(str::to_owned);
         let first = words.next().unwrap();

@@ -1,26 +1,26 @@
-//! What the arguments of programs are that run something else: packages, containers, modules.
+//! Interprets the arguments of programs that run something else: package runners, container runners, Python modules.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::secrets::At;
 
-/// The name of a program without the folder that it is in.
+/// The file name of a program, without its folder.
 pub(super) fn program_name(command: &str) -> &str {
     Path::new(command).file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// A package as the argument of a runner names it: with an option before it, a version, extras, or none of these.
+/// A package as a runner's argument names it: possibly with an option before it, a version, or extras.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Package<'a> {
-    /// Its name, with its scope.
+    /// Name with its scope.
     pub(super) name: &'a str,
-    /// What stands behind `==` or `@`.
+    /// Version after `==` or `@`.
     pub(super) version: Option<&'a str>,
 }
 
 impl<'a> Package<'a> {
-    /// Reads an argument.
+    /// Parses an argument of a runner.
     pub(super) fn read(argument: &'a str) -> Self {
         let package = match argument.split_once('=') {
             Some((flag, package)) if flag.starts_with("--") => package,
@@ -36,8 +36,8 @@ impl<'a> Package<'a> {
         Self { name, version }
     }
 
-    /// Whether one version of it is meant, and not whatever of several was published last: `1` and `1.2` are any of
-    /// those that begin so, and so are `1.2.x` and `1.2.*`.
+    /// Whether it names exactly one version. `1`, `1.2`, `1.2.x` and `1.2.*` match several, of which the latest would
+    /// run.
     fn is_exact(&self) -> bool {
         let plain = |c: char| c.is_ascii_alphanumeric() || ".-+_".contains(c);
         let is_number = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
@@ -49,26 +49,26 @@ impl<'a> Package<'a> {
     }
 }
 
-/// Which arguments name what a runner of packages runs.
+/// Indexes of the arguments that name packages to run.
 pub(super) fn packages(command: &str, args: &[String]) -> Vec<usize> {
     runs(command, args).packages
 }
 
-/// The argument that names the executable of a package, where the package is named by an option before it.
+/// Index of the argument that names the executable, if an option names the package.
 pub(super) fn executable(command: &str, args: &[String]) -> Option<usize> {
     runs(command, args).executable
 }
 
-/// What a runner of packages runs, as the places of its arguments.
+/// Indexes of a package runner's arguments.
 #[derive(Debug, Default)]
 struct Runs {
-    /// Those that name packages.
+    /// The arguments that name packages.
     packages: Vec<usize>,
-    /// The one that names an executable of them, where an option names the package.
+    /// The argument that names an executable, if an option names the package.
     executable: Option<usize>,
 }
 
-/// What the program `command` runs with these arguments; nothing where it is no runner of packages.
+/// Finds what a package runner runs; empty if `command` is none.
 fn runs(command: &str, args: &[String]) -> Runs {
     let runner = program_name(command);
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -95,7 +95,7 @@ fn runs(command: &str, args: &[String]) -> Runs {
                 named = true;
             }
             word if word.starts_with('-') => {}
-            // What comes after is for it.
+            // The remaining arguments belong to the executable.
             _ if named => {
                 executable = Some(n);
                 break;
@@ -109,15 +109,14 @@ fn runs(command: &str, args: &[String]) -> Runs {
     Runs { packages: found, executable }
 }
 
-/// The module that an interpreter of Python runs.
+/// Index of the module that a Python interpreter runs.
 pub(super) fn module(command: &str, args: &[String]) -> Option<usize> {
     let is_module =
         program_name(command).starts_with("python") && args.first().is_some_and(|arg| arg == "-m");
     is_module.then_some(1)
 }
 
-/// Which arguments of a runner of containers are what, as far as its own go. Nothing, where it is not clear where they
-/// end.
+/// The meaning of a container runner's own arguments, up to the image. Empty if it is not clear where they end.
 pub(super) fn container(command: &str, args: &[String]) -> BTreeMap<usize, At<'static>> {
     const ALONE: [&str; 9] =
         ["-i", "-t", "-it", "-ti", "--interactive", "--tty", "--rm", "--init", "--read-only"];
@@ -161,7 +160,7 @@ pub(super) fn container(command: &str, args: &[String]) -> BTreeMap<usize, At<'s
     BTreeMap::new()
 }
 
-/// The package or image that a runner would take without a version, or with one that may be any of several.
+/// The first package or image that is named without an exact version; `None` if there is none.
 pub(super) fn unpinned<'a>(command: &str, args: &'a [String]) -> Option<&'a str> {
     let image = container(command, args).into_iter().find(|(_, at)| *at == At::Image);
     if let Some(image) = image.and_then(|(n, _)| args.get(n)) {

@@ -1,6 +1,5 @@
-//! What may be written down and what may not. Nothing is taken for harmless because it is not known to be
-//! a secret: what is written is known words, or ordinary ones behind a name, and stands where no secret is expected. All
-//! else becomes a variable.
+//! Decides which texts may be copied into a configuration or shown. A text is harmless only if it is made of known or
+//! ordinary words in a place where no secret is expected; everything else becomes a variable.
 
 use std::net::IpAddr;
 
@@ -8,31 +7,31 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use gateway::config::settings::variables::replaced;
 
-/// What a name of a variable, a header or a flag has in it when a secret belongs there.
+/// Parts of the names of variables, headers and flags that hold secrets.
 const NAMES: [&str; 23] = [
     "key", "token", "secret", "pass", "pwd", "pw", "auth", "cred", "pin", "cookie", "session",
     "bearer", "sign", "private", "hook", "dsn", "conn", "otp", "jwt", "salt", "seed", "phrase",
     "mnemonic",
 ];
-/// The same at the end of a word: `GITHUB_PAT`, and not `FILE_PATH`.
+/// The same, but only at the end of a word: `GITHUB_PAT`, and not `FILE_PATH`.
 const NAME_END: &str = "pat";
-/// Words after which a word says what is run: subcommands of runners and of servers.
+/// Arguments after which a word names what to run: subcommands of runners and of servers.
 const SUBCOMMANDS: [&str; 8] = ["run", "exec", "dlx", "x", "tool", "start", "serve", "mcp"];
-/// What the name of a variable or a flag ends in that counts something, so that a long number belongs there.
+/// Last words of the names of quantities, for which a long number is expected.
 const COUNTS: [&str; 14] = [
     "timeout", "ms", "seconds", "limit", "size", "port", "max", "min", "count", "interval", "ttl",
     "depth", "length", "bytes",
 ];
-/// Most digits of a number that counts something.
+/// Most digits of a quantity.
 const COUNT: usize = 9;
-/// Most items of a list of words, and most words of one of them.
+/// Most items of a list of words.
 const ITEMS: usize = 16;
 const ITEM_WORDS: usize = 3;
 /// Longest item of a list of words, in bytes.
 const ITEM: usize = 24;
-/// Consonants in a row that no word has.
+/// Number of consonants in a row that no word has.
 const CONSONANTS: usize = 5;
-/// What a value may be that is one word, and what may stand alone in arguments.
+/// Words that are harmless as a value, or alone among arguments.
 const WORDS: [&str; 29] = [
     "true",
     "false",
@@ -64,7 +63,7 @@ const WORDS: [&str; 29] = [
     "latest",
     "canary",
 ];
-/// What a value may be behind the name of a variable or a long flag: how something is done, and no name of anybody.
+/// Modes that are harmless as the value of a variable or of a long flag.
 const MODES: [&str; 28] = [
     "read-only",
     "readonly",
@@ -95,7 +94,7 @@ const MODES: [&str; 28] = [
     "headless",
     "chromium",
 ];
-/// Areas that names of time zones begin with, in the time zone database of IANA.
+/// Areas of the IANA time zone database.
 const ZONES: [&str; 11] = [
     "Africa",
     "America",
@@ -109,7 +108,7 @@ const ZONES: [&str; 11] = [
     "Indian",
     "Pacific",
 ];
-/// Areas that regions of cloud providers are in, and the sides of these.
+/// Areas in the names of cloud regions; `SIDES` has the directions that follow them.
 const REGIONS: [&str; 16] = [
     "us",
     "eu",
@@ -139,11 +138,11 @@ const SIDES: [&str; 9] = [
     "southeast",
     "southwest",
 ];
-/// What the name of a flag or a variable ends in where a repository belongs.
+/// Last words of the names of flags and variables that hold a repository.
 const REPOSITORIES: [&str; 3] = ["repo", "repos", "repository"];
-/// Flags of runners of packages that are followed by something else than their value.
+/// Flags of package runners that take no value.
 const ALONE: [&str; 8] = ["-y", "--yes", "-q", "--quiet", "--rm", "-i", "--init", "--stdio"];
-/// Where paths begin that say where something is.
+/// First folders of paths that are harmless.
 const ROOTS: [&str; 25] = [
     "path",
     "projects",
@@ -171,17 +170,17 @@ const ROOTS: [&str; 25] = [
     "root",
     "bin",
 ];
-/// What the name of a file ends in that is a program or its settings.
+/// Extensions of files that are programs or their settings.
 const FILES: [&str; 11] =
     ["js", "mjs", "cjs", "ts", "py", "jar", "json", "jsonc", "yaml", "yml", "toml"];
-/// Longest word, and longest number, that is not taken for something drawn at random.
+/// Longest word, and longest number, that is not taken for random text.
 const WORD: usize = 15;
 const NUMBER: usize = 5;
-/// Longest abbreviation with digits within it: `K8S`, `N8N`.
+/// Longest abbreviation with digits in it: `K8S`, `N8N`.
 const SHORT: usize = 4;
 /// Most words of a name.
 const PARTS: usize = 10;
-/// Names of variables and tools that many use, and that are longer than a word.
+/// Common names of variables and tools that are longer than a word.
 const LONG: [&str; 5] = [
     "PYTHONUNBUFFERED",
     "PYTHONDONTWRITEBYTECODE",
@@ -190,16 +189,16 @@ const LONG: [&str; 5] = [
     "sequentialthinking",
 ];
 
-/// Whether a secret belongs where this name stands.
+/// Whether the name indicates a secret.
 fn is_named(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     NAMES.iter().any(|word| lower.contains(word))
         || words(name).iter().any(|word| word.to_ascii_lowercase().ends_with(NAME_END))
 }
 
-/// Whether `value` can be taken along for the variable or the flag `name` from the file of a client. That is more than
-/// what is shown of a configuration: ordinary words, lists of them, sizes and languages as well, where the name says that
-/// no secret belongs there. What is long, has digits among its letters or capitals could be drawn at random.
+/// Whether `value` of the variable or flag `name` can be copied from the file of a client. This allows more than
+/// [`is_plain`]: ordinary words, lists of them, sizes and languages as well, if the name does not indicate a secret.
+/// Long text, capitals, and digits among letters could be random.
 pub(super) fn is_imported(name: &str, value: &str) -> bool {
     let bare = name.trim_start_matches('-');
     is_plain(name, value)
@@ -208,7 +207,7 @@ pub(super) fn is_imported(name: &str, value: &str) -> bool {
             && (is_ordinary(value) || is_count(bare, value) || value.parse::<IpAddr>().is_ok())
 }
 
-/// Whether it is made of ordinary words, or says how large or in which language something is.
+/// Whether a value is made of ordinary words, or is a size or a language.
 fn is_ordinary(value: &str) -> bool {
     const SWITCHES: [&str; 6] = ["True", "False", "TRUE", "FALSE", "Yes", "No"];
     SWITCHES.contains(&value)
@@ -220,12 +219,12 @@ fn is_ordinary(value: &str) -> bool {
         || is_language(value)
 }
 
-/// Whether it is a small number.
+/// Whether a text is a number of at most [`NUMBER`] digits.
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.len() <= NUMBER && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether it is a number behind the name of something that is counted.
+/// Whether a value is a number, and `name` that of a quantity.
 fn is_count(name: &str, value: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let last = name.rsplit(['-', '_']).next().unwrap_or_default();
@@ -233,7 +232,7 @@ fn is_count(name: &str, value: &str) -> bool {
     COUNTS.contains(&last) && digits && value.len() <= COUNT
 }
 
-/// Whether it is one to three words of small letters, with `-`, `_` or `.` between them: `ide-assistant`.
+/// Whether an item is one to three words of lower-case letters, with `-`, `_` or `.` between them: `ide-assistant`.
 fn is_lower_words(item: &str) -> bool {
     let word = |word: &str| {
         let is_small = word.bytes().all(|byte| byte.is_ascii_lowercase());
@@ -247,7 +246,7 @@ fn is_lower_words(item: &str) -> bool {
     item.len() <= ITEM && parts.clone().count() <= ITEM_WORDS && parts.all(word)
 }
 
-/// Whether it is the code of a language, with or without that of a country and an encoding: `de`, `pt-BR`, `en_US.UTF-8`.
+/// Whether a value is a language code, with or without a country and an encoding: `de`, `pt-BR`, `en_US.UTF-8`.
 fn is_language(value: &str) -> bool {
     let value = value.strip_suffix(".UTF-8").unwrap_or(value);
     let (language, country) = value.split_once(['-', '_']).unwrap_or((value, "US"));
@@ -257,7 +256,7 @@ fn is_language(value: &str) -> bool {
         && country.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
-/// Whether it is a flag in camel case, and nothing with it: `--readOnly`.
+/// Whether an argument is a flag in camel case without a value: `--readOnly`.
 fn is_camel_flag(text: &str) -> bool {
     let Some(name) = text.strip_prefix("--") else { return false };
     let words = words(name);
@@ -267,25 +266,25 @@ fn is_camel_flag(text: &str) -> bool {
         && words.iter().all(|word| (2..=WORD).contains(&word.len()))
 }
 
-/// Whether an argument is the name of a flag, and nothing with it.
+/// Whether an argument is a flag without a value.
 pub(super) fn is_flag_name(text: &str) -> bool {
     is_flag(text) || is_camel_flag(text)
 }
 
-/// Whether an argument is a long flag that its value may follow.
+/// Whether an argument is a long flag whose value may follow as the next argument.
 pub(super) fn may_be_followed(text: &str) -> bool {
     text.starts_with("--") && is_flag_name(text) && !ALONE.contains(&text)
 }
 
-/// Whether it is words that say what a program is to do, as the first of its arguments: `start-mcp-server`.
+/// Whether the first argument of a program is a subcommand in known words: `start-mcp-server`.
 fn is_order(text: &str) -> bool {
     text.split('-').count() <= SHORT && text.split('-').all(|word| WORDS.contains(&word))
 }
 
-/// Whether it is a package in a repository, as runners of Python take it: `git+https://HOST/OWNER/NAME@VERSION`.
+/// Whether a text is a package in a repository, as Python runners take it: `git+https://HOST/OWNER/NAME@VERSION`.
 fn is_repository_package(text: &str) -> bool {
     let Some(url) = text.strip_prefix("git+") else { return false };
-    // What stands before the path is the host, and with an `@` a user.
+    // An `@` before the path would separate user information from the host.
     let path = url.splitn(4, '/').nth(3).map_or(url.len(), |path| url.len() - path.len());
     let at = url.rfind('@').filter(|at| *at >= path);
     let (url, version) = match at.and_then(|at| url.split_at_checked(at)) {
@@ -304,7 +303,7 @@ fn is_repository_package(text: &str) -> bool {
     is_plain_url(url) && version.is_none_or(is_version)
 }
 
-/// Whether an argument of a program can be taken along from the file of a client; see [`is_imported`].
+/// Whether an argument can be copied from the file of a client; see [`is_imported`].
 pub(super) fn is_imported_argument(at: At<'_>, text: &str) -> bool {
     if is_plain_argument(at, text) || is_camel_flag(text) {
         return true;
@@ -329,13 +328,13 @@ pub(super) fn is_imported_argument(at: At<'_>, text: &str) -> bool {
     }
 }
 
-/// Whether `value` can be written down for the variable or the header `name`.
+/// Whether `value` of the variable or header `name` can be shown.
 pub(in crate::cli) fn is_plain(name: &str, value: &str) -> bool {
     !is_named(name) && (is_value(value) || is_setting(name, value))
 }
 
-/// Whether it is something that is plainly no secret behind this name: a mode, or the name of a repository where one
-/// belongs. A flag of one letter says too little.
+/// Whether a value is harmless under this name: a mode, or a repository if the name calls for one. A flag of one letter
+/// says too little.
 fn is_setting(name: &str, value: &str) -> bool {
     let name = name.trim_start_matches('-').to_ascii_lowercase();
     let last = name.rsplit(['-', '_']).next().unwrap_or_default();
@@ -343,7 +342,7 @@ fn is_setting(name: &str, value: &str) -> bool {
     name.len() > 1 && (MODES.contains(&value) || repository)
 }
 
-/// Whether it is `OWNER/NAME` in plain words.
+/// Whether a text is `OWNER/NAME` in plain words.
 fn is_repository(text: &str) -> bool {
     let plain = |part: &str| {
         let is_word = |c: char| c.is_ascii_lowercase() || c == '-' || c == '_';
@@ -353,7 +352,7 @@ fn is_repository(text: &str) -> bool {
         && text.split_once('/').is_some_and(|(owner, name)| plain(owner) && plain(name))
 }
 
-/// Whether it is the name of a time zone, as the database of IANA has them.
+/// Whether a text is the name of an IANA time zone.
 fn is_zone(text: &str) -> bool {
     let is_place =
         |part: &str| part.starts_with(|c: char| c.is_ascii_uppercase()) && is_words(part, "_-");
@@ -368,7 +367,7 @@ fn is_zone(text: &str) -> bool {
     }
 }
 
-/// Whether it is a region of a cloud provider, such as `eu-west-1`, `us-gov-east-1` or `europe-west4`.
+/// Whether a text is a cloud region, such as `eu-west-1`, `us-gov-east-1` or `europe-west4`.
 fn is_region(text: &str) -> bool {
     let name = text.trim_end_matches(|c: char| c.is_ascii_digit());
     let digits = text.len() - name.len();
@@ -380,12 +379,12 @@ fn is_region(text: &str) -> bool {
     known && (1..=2).contains(&digits)
 }
 
-/// Whether it is something that says how or where, and could open nothing.
+/// Whether a value is harmless under any name that does not indicate a secret: a number, a known word, a place.
 fn is_value(value: &str) -> bool {
     let number = value.len() <= NUMBER && value.bytes().all(|byte| byte.is_ascii_digit());
     number
         || WORDS.contains(&value)
-        // A database of SQLite that is in no file.
+        // The in-memory database of SQLite.
         || value == ":memory:"
         || is_zone(value)
         || is_region(value)
@@ -393,7 +392,7 @@ fn is_value(value: &str) -> bool {
         || is_plain_url(value)
 }
 
-/// Whether it is a path below one of the usual folders, or of a program, in plain words.
+/// Whether a text is a path in plain words, below an ordinary folder or to a program.
 fn is_path(text: &str) -> bool {
     let Some(absolute) = text.strip_prefix('/') else {
         let end = text.rsplit_once('.').map(|(_, end)| end);
@@ -403,8 +402,7 @@ fn is_path(text: &str) -> bool {
     ROOTS.contains(&root) && is_words(absolute, "/-_.")
 }
 
-/// Whether a URL has nothing in it but names: no user, no query, no segment that could be drawn at
-/// random.
+/// Whether a URL contains nothing but plain names: no user, no query, no segment that could be random.
 pub(in crate::cli) fn is_plain_url(text: &str) -> bool {
     let Some(("http" | "https", rest)) = text.split_once("://") else { return false };
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -418,8 +416,8 @@ pub(in crate::cli) fn is_plain_url(text: &str) -> bool {
     is_plain_host(host) && path.split('/').all(plain)
 }
 
-/// Whether a host, with or without a port, is an address or made of plain words: the names of some hosts are drawn
-/// at random, and let in whoever knows them.
+/// Whether a host, with or without a port, is an address or made of plain words. The names of some hosts are random,
+/// and act as credentials.
 fn is_plain_host(text: &str) -> bool {
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let (host, port) = match bracketed {
@@ -433,14 +431,13 @@ fn is_plain_host(text: &str) -> bool {
     host_is_plain && port.is_some_and(is_number)
 }
 
-/// Whether a part of the name of a host is made of plain words, as those of tools are.
+/// Whether a label of a host name is made of plain words.
 fn is_plain_label(label: &str) -> bool {
     let odd = |c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_');
     !label.contains(odd) && is_plain_name(label)
 }
 
-/// Whether `text` is made of words and small numbers: letters of one case, or with a capital, then
-/// digits.
+/// Whether `text` is made of words and small numbers: letters of one case or with a capital, then digits.
 fn is_words(text: &str, between: &str) -> bool {
     text.split(|c| between.contains(c)).all(|part| {
         let digits = part.trim_start_matches(|c: char| c.is_ascii_alphabetic());
@@ -453,7 +450,7 @@ fn is_words(text: &str, between: &str) -> bool {
     })
 }
 
-/// Whether it is a flag, and nothing with it.
+/// Whether an argument is a flag in kebab case without a value.
 fn is_flag(text: &str) -> bool {
     let name = text.trim_start_matches('-');
     let dashes = text.len() - name.len();
@@ -464,7 +461,7 @@ fn is_flag(text: &str) -> bool {
         && name.split('-').all(|word| word.len() <= WORD)
 }
 
-/// Whether it is a package as a runner takes it: with its version, or of a scope.
+/// Whether a text is a package as a runner takes it, with or without a version and a scope.
 fn is_package(text: &str) -> bool {
     let (name, version) = match (text.split_once("=="), text.rsplit_once('@')) {
         (Some((name, version)), _) => (name, Some(version)),
@@ -489,7 +486,7 @@ fn is_package(text: &str) -> bool {
     words && scope.is_none_or(is_plain_scope) && version && !scoped.is_empty()
 }
 
-/// Whether the scope of a package is made of plain words; those of one sort of letters may be longer than others.
+/// Whether the scope of a package is made of plain words. Words of lower-case letters may be twice as long as others.
 fn is_plain_scope(scope: &str) -> bool {
     let long =
         |word: &str| word.len() <= 2 * WORD && word.bytes().all(|byte| byte.is_ascii_lowercase());
@@ -497,7 +494,7 @@ fn is_plain_scope(scope: &str) -> bool {
     !scope.is_empty() && scope.split(['-', '_', '.']).all(plain)
 }
 
-/// Whether it is an image as a runner of containers takes it: a name with its tag or digest.
+/// Whether a text is a container image with its tag or digest.
 fn is_image(text: &str) -> bool {
     let (text, digest) = text.split_once('@').map_or((text, None), |(t, d)| (t, Some(d)));
     let is_digest = |digest: &str| {
@@ -525,14 +522,14 @@ fn is_image(text: &str) -> bool {
         && is_package(path)
 }
 
-/// Whether it is the name of a variable of the environment, in the usual capitals.
+/// Whether a text is the name of an environment variable in capitals.
 fn is_variable(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_uppercase())
         && text.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
         && text.split('_').all(|word| word.len() <= WORD)
 }
 
-/// Whether it says which folders a container sees: paths, and how.
+/// Whether a text is a mount of a container: paths and options.
 fn is_mount(text: &str) -> bool {
     const HOW: [&str; 8] = ["ro", "rw", "z", "Z", "cached", "delegated", "readonly", "bind"];
     const KEYS: [&str; 7] = ["type", "src", "source", "dst", "destination", "target", "readonly"];
@@ -546,8 +543,7 @@ fn is_mount(text: &str) -> bool {
     }
 }
 
-/// Whether what stands behind a placeholder can be written down with it: nothing, or folders below it, or the name of
-/// a flag before it.
+/// Whether the text around a placeholder can be copied: nothing, folders below it, or the name of a flag before it.
 pub(super) fn is_plain_around(name: &str, bare: &str) -> bool {
     let below = |text: &str| text.is_empty() || text.starts_with('/') && is_words(text, "/-_.");
     match bare.split_once('=') {
@@ -556,26 +552,26 @@ pub(super) fn is_plain_around(name: &str, bare: &str) -> bool {
     }
 }
 
-/// Which argument of a program it is.
+/// Position of an argument of a program, as far as it matters for its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum At<'a> {
-    /// What a runner of packages runs.
+    /// The package that a package runner runs.
     Package,
-    /// Which executable of a package it runs, where an option names the package.
+    /// The executable of a package, if an option names the package.
     Executable,
-    /// What a runner of containers runs.
+    /// The image that a container runner runs.
     Image,
-    /// Names a variable that a container gets, with or without a value.
+    /// An environment variable of a container, with or without a value.
     Variable,
-    /// Says which folders a container sees.
+    /// A mount of a container.
     Mount,
-    /// After this one.
+    /// An argument after this one.
     After(&'a str),
-    /// The first.
+    /// The first argument of the program.
     First,
 }
 
-/// Whether an argument of a program can be written down.
+/// Whether an argument of a program can be shown.
 pub(in crate::cli) fn is_plain_argument(at: At<'_>, text: &str) -> bool {
     if is_flag(text) {
         return true;
@@ -593,7 +589,7 @@ pub(in crate::cli) fn is_plain_argument(at: At<'_>, text: &str) -> bool {
             None => is_variable(text),
         },
         At::Mount => is_mount(text),
-        // The value of a flag, where it is one.
+        // The argument is the value of a flag.
         At::After(flag) if flag.starts_with('-') && !ALONE.contains(&flag) => {
             is_flag(flag) && is_plain(flag, text)
         }
@@ -601,7 +597,7 @@ pub(in crate::cli) fn is_plain_argument(at: At<'_>, text: &str) -> bool {
     }
 }
 
-/// A package of Python without the extras that are asked for, `name[extra]`.
+/// A Python package without its extras, `name[extra]`.
 fn without_extras(text: &str) -> &str {
     let (name, extras) = text.split_once('[').unwrap_or((text, "]"));
     let odd = |c: char| !(c.is_ascii_lowercase() || c == ',' || c == '-');
@@ -611,8 +607,8 @@ fn without_extras(text: &str) -> &str {
     }
 }
 
-/// Whether the name of a variable, a header or a tool can be written down: words, small numbers and short
-/// abbreviations, with `_`, `-`, `.`, `/` or capitals between them.
+/// Whether the name of a variable, a header or a tool can be shown: words, small numbers and short abbreviations,
+/// separated by `_`, `-`, `.`, `/` or capitals.
 pub(super) fn is_plain_name(name: &str) -> bool {
     let words = words(name);
     let short = |word: &str| {
@@ -621,13 +617,13 @@ pub(super) fn is_plain_name(name: &str) -> bool {
             || !word.bytes().any(|byte| byte.is_ascii_uppercase());
         ascii && one_case && word.len() <= SHORT
     };
-    // One that is nothing but a number opens something.
+    // A name without letters is a number, and could be a code.
     let named = name.contains(|c: char| c.is_ascii_alphabetic());
     let plain = |word: &String| is_words(word, "") || short(word);
     LONG.contains(&name) || named && words.len() <= PARTS && words.iter().all(plain)
 }
 
-/// The words of a name: `read_file`, `readFile` and `URLOf` have two each.
+/// Splits a name into words: `read_file`, `readFile` and `URLOf` have two each.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for c in name.chars() {
@@ -640,7 +636,7 @@ fn words(name: &str) -> Vec<String> {
         } else if c.is_ascii_uppercase() && last.is_some_and(|last| last.is_ascii_lowercase()) {
             words.push(c.into());
         } else if c.is_ascii_lowercase() && is_upper(last) && is_upper(other) {
-            // The capital before it begins the word.
+            // The last capital begins the new word.
             let capital = word.pop();
             words.push(capital.into_iter().chain([c]).collect());
         } else {
@@ -650,45 +646,45 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Whether the variables that the placeholders of `text` name can be written down.
+/// Whether the names of the variables that `text` refers to can be shown.
 pub(super) fn has_plain_references(text: &str) -> bool {
     placeholders(text, &Places::default()).1.iter().all(|name| is_plain_name(name))
 }
 
-/// Whether each part of a path can be written down, with what its placeholders name.
+/// Whether each part of a path can be shown, including the names in its placeholders.
 fn has_plain_parts(path: &str) -> bool {
     let part = |part: &str| part.is_empty() || is_plain_name(part) || is_words(part, "-_.+");
     without_placeholders(path).split('/').all(part) && has_plain_references(path)
 }
 
-/// Whether the folder that a program is started in can be written down: plain words below one of the usual
-/// folders, below what a placeholder stands for, or relative.
+/// Whether the working folder of a program can be copied: plain words below an ordinary folder, below a placeholder, or
+/// relative.
 pub(super) fn is_plain_folder(path: &str) -> bool {
     let path = path.trim_end_matches('/');
     let root = path.strip_prefix('/').and_then(|rest| rest.split('/').next());
     root.is_none_or(|root| ROOTS.contains(&root)) && has_plain_parts(path)
 }
 
-/// Whether a command can be written down: a program in plain words, by its name or its path.
+/// Whether a command can be copied: the name or path of a program in plain words.
 pub(super) fn is_plain_command(text: &str) -> bool {
     has_plain_parts(text)
 }
 
-/// Whether a command is a program, and nothing with it.
+/// Whether a command is only a program, without arguments.
 pub(super) fn is_command(text: &str) -> bool {
     let odd = |c: char| !(c.is_ascii_alphanumeric() || "/._-+${}".contains(c));
     !text.is_empty() && !text.contains(odd)
 }
 
-/// Where a client is, as its files name it.
+/// Folders that the placeholders in a client's file refer to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
-    /// The folder that an editor has open, where the file says which it is.
+    /// The folder that the editor has open, if it follows from the path of the file.
     pub(super) workspace: Option<String>,
 }
 
 impl Places {
-    /// What a placeholder of editors stands for, and the variable in it.
+    /// The value of an editor's placeholder, and the variable in it; `None` for other placeholders.
     fn of(&self, inner: &str) -> Option<(String, Option<&'static str>)> {
         let workspace = self.workspace.as_deref();
         match inner {
@@ -706,7 +702,7 @@ impl Places {
     }
 }
 
-/// A path that begins in the home of the user, with the variable for it.
+/// Replaces `~/` at the beginning of a path by `${HOME}/`.
 pub(super) fn at_home(text: &str) -> String {
     match text.strip_prefix("~/") {
         Some(rest) => format!("${{HOME}}/{rest}"),
@@ -714,8 +710,8 @@ pub(super) fn at_home(text: &str) -> String {
     }
 }
 
-/// `${VAR}`, `${env:VAR}` and `${input:id}` as our own `${VAR}`, and the variables; placeholders of editors as what they
-/// stand for. What stands for a variable that is not set is kept when it is plain.
+/// Rewrites `${VAR}`, `${env:VAR}` and `${input:id}` as `${VAR}` of the gateway, replaces placeholders of editors by
+/// their values, and returns the variables. A default value is kept if it is plain.
 pub(super) fn placeholders(text: &str, places: &Places) -> (String, Vec<String>) {
     let mut variables = Vec::new();
     let out = replaced(text, |inner| {
@@ -739,7 +735,7 @@ pub(in crate::cli) fn without_placeholders(text: &str) -> String {
     replaced(text, |_| String::new())
 }
 
-/// A name that a variable can have.
+/// Converts a text to a valid name of a variable.
 pub(super) fn variable_name(text: &str) -> String {
     let upper = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     let named = !text.bytes().any(|byte| !(byte.is_ascii_alphanumeric() || byte == b'_'));
@@ -943,7 +939,7 @@ mod tests {
         ]
         .into_iter()
         .chain(
-            // Whatever else it is, nobody knows that it opens nothing.
+            // Each of these could be a secret.
             [
                 "hunter2",
                 "--header=X-Anything: y",

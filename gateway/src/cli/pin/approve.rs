@@ -1,4 +1,4 @@
-//! `portcullis pin approve`: approves what is proposed, and accepts findings that are false alarms.
+//! `portcullis pin approve`: approves proposed definitions, and accepts findings that are false alarms.
 
 mod asking;
 
@@ -25,58 +25,58 @@ use super::{Named, changed, checked, locked, now, taking_back, volatile};
 pub(super) struct Approve {
     #[command(flatten)]
     named: Named,
-    /// Keep what was approved before, while servers are upgraded one after the other.
+    /// Keep earlier approvals, while replicas of a server are upgraded one after the other.
     #[arg(long)]
     keep: bool,
-    /// Approve that a server is at another URL, or another program, than before.
+    /// Approve a changed URL or program of the server.
     #[arg(long)]
     identity: bool,
-    /// Approve again what was revoked, and nothing that is pending. It has to be named, by its digest where several
-    /// definitions of it were revoked; who did it and why stands in the lockfile.
+    /// Approve revoked definitions again, and nothing that is pending. Name the definition, and its `--digest` if
+    /// several versions of it were revoked. Your name and the reason are written to the lockfile.
     #[arg(long, requires = "reason", conflicts_with = "identity")]
     revoked: bool,
-    /// Accept what these detectors find in what is named, as false alarms: `planted-instructions` and the
-    /// like. It holds for the definitions as they are now.
+    /// Accept the findings of these detectors in the named definitions as false alarms, such as `planted-instructions`.
+    /// The acceptance holds for the definitions as they are now.
     #[arg(long, value_name = "FINDING", value_delimiter = ',', requires = "reason")]
     accept: Vec<String>,
-    /// Why. It stands in the lockfile.
+    /// The reason, which is written to the lockfile.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Approve everything that is proposed without being asked about each.
+    /// Approve everything that is proposed without asking about each definition.
     #[arg(long)]
     yes: bool,
 }
 
-/// A definition that can be approved, or in which something can be accepted.
+/// A version that can be approved, or whose findings can be accepted.
 struct Candidate<'a> {
     server: &'a str,
     offer: Option<(Kind, &'a str)>,
     version: &'a Version,
-    /// All that is known of the thing.
+    /// All versions in the lockfile of the same definition.
     versions: &'a [Version],
-    /// As the detectors read it; `None` of what a server says of itself.
+    /// The definition as detectors read it; `None` for the server's description of itself.
     read: Option<Offer>,
     findings: Vec<Finding>,
 }
 
-/// What somebody has said yes to.
+/// Approval of one version, from the terminal or the command line.
 #[derive(Clone, Debug)]
 struct Consent {
     server: Box<str>,
     offer: Option<(Kind, Box<str>)>,
     digest: Digest,
     reason: Option<Box<str>>,
-    /// What is accepted in it.
+    /// Detectors whose findings are accepted.
     accept: Vec<Detector>,
 }
 
-/// Who approves, and when.
+/// Approver and time of an approval.
 #[derive(Clone, Copy)]
 struct Approval<'a> {
     by: Option<&'a str>,
-    /// As RFC 3339 writes it.
+    /// Time in RFC 3339 format.
     at: &'a str,
-    /// What was approved before stays approved.
+    /// Whether earlier approvals of the same definition stay.
     keep: bool,
 }
 
@@ -85,7 +85,7 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
     let accept = accepted(&approve.accept).map_err(|why| complain(&why))?;
     check(approve, &named, &accept).map_err(|why| complain(&why))?;
     let is_asked = !approve.yes && accept.is_empty() && !approve.identity && is_terminal();
-    // Before anything is read and shown.
+    // Check this before anything is read and shown.
     let by = named.by();
     if is_asked && by.is_none() {
         return Err(complain("say who approves: `--by NAME`"));
@@ -97,7 +97,7 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
         );
     }
     let (mut lock, former) = locked(&settings)?;
-    // Who a server is and what it offers are two questions.
+    // The identity of a server and its definitions are approved separately.
     let only_identity = approve.identity && named.is_of_all();
     let states: &[State] =
         if approve.revoked { &[State::Revoked] } else { &[State::Pending, State::Approved] };
@@ -140,7 +140,7 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
     ended
 }
 
-/// Whether anything could have been approved and was not; says how many, and how that is refused.
+/// Whether any candidate was left unapproved. If so, reports how many, and how to refuse one for good.
 fn is_left(settings: &Settings, candidates: &[Candidate<'_>]) -> bool {
     let left = candidates.iter().filter(|one| one.version.state != State::Approved).count();
     if left > 0 {
@@ -153,7 +153,7 @@ fn is_left(settings: &Settings, candidates: &[Candidate<'_>]) -> bool {
     left > 0
 }
 
-/// Complains where something that is named was revoked: why nothing of it is approved, and how that is done.
+/// Returns an error if a named definition was revoked: it says why nothing was approved, and which command does it.
 fn not_revoked(lock: &Lock, named: &Named) -> Result<(), ExitCode> {
     let why = if named.is_of_all() { None } else { was_revoked(lock, named) };
     why.map_or(Ok(()), |why| Err(complain(&why)))
@@ -163,7 +163,7 @@ fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// The detectors with these names, of which what they find may be accepted.
+/// Looks up detectors by name, and checks that their findings may be accepted.
 fn accepted(names: &[String]) -> Result<Vec<Detector>, String> {
     let mut accepted = Vec::new();
     for name in names {
@@ -187,7 +187,7 @@ fn accepted(names: &[String]) -> Result<Vec<Detector>, String> {
     Ok(accepted)
 }
 
-/// Whether the command says enough.
+/// Checks that the arguments name what they apply to, and who approves.
 fn check(approve: &Approve, named: &Named, accept: &[Detector]) -> Result<(), String> {
     if !accept.is_empty() && named.server.is_none() {
         return Err("name what `--accept` is about: `SERVER/TOOL`, or `--server`".to_owned());
@@ -212,8 +212,7 @@ fn check(approve: &Approve, named: &Named, accept: &[Detector]) -> Result<(), St
     Ok(())
 }
 
-/// What of the lockfile is meant and could be approved, or is approved and could be withheld for something.
-/// Looked at are definitions in one of these states.
+/// The versions that `named` selects and that are in one of `states`.
 fn candidates<'a>(lock: &'a Lock, named: &Named, states: &[State]) -> Vec<Candidate<'a>> {
     let mut found = Vec::new();
     for (server, locked) in &lock.servers {
@@ -233,7 +232,7 @@ fn candidates<'a>(lock: &'a Lock, named: &Named, states: &[State]) -> Vec<Candid
     found
 }
 
-/// Leaves out what is approved and gives way to a version that is pending and named as well.
+/// Removes approved versions that a pending candidate of the same definition replaces.
 fn without_replaced(candidates: &mut Vec<Candidate<'_>>) {
     let pending: Vec<_> = candidates
         .iter()
@@ -246,7 +245,7 @@ fn without_replaced(candidates: &mut Vec<Candidate<'_>>) {
     });
 }
 
-/// Whether one definition is named, and no more, that is to be approved again.
+/// Checks that exactly one revoked version is named.
 fn is_one(candidates: &[Candidate<'_>]) -> Result<(), String> {
     match candidates {
         [_] => Ok(()),
@@ -261,7 +260,8 @@ fn is_one(candidates: &[Candidate<'_>]) -> Result<(), String> {
     }
 }
 
-/// That something that is named was revoked, by whom and why, and how that is taken back; `None` where nothing was.
+/// An error text if a named definition was revoked: who revoked it and why, and how to approve it again; `None` if none
+/// was.
 fn was_revoked(lock: &Lock, named: &Named) -> Option<String> {
     let found = candidates(lock, named, &[State::Revoked]);
     let one = found.first()?;
@@ -275,7 +275,7 @@ fn was_revoked(lock: &Lock, named: &Named) -> Option<String> {
     ))
 }
 
-/// What the detectors see in a version.
+/// Reads a version, and runs the detectors on it.
 pub(super) fn found_in(kind: Option<Kind>, version: &Version) -> (Option<Offer>, Vec<Finding>) {
     let document = version.definition.document();
     if let Some(kind) = kind {
@@ -294,7 +294,7 @@ pub(super) fn found_in(kind: Option<Kind>, version: &Version) -> (Option<Offer>,
     (None, found.into_iter().map(placed).collect())
 }
 
-/// For what of that the definition stays withheld, where `excused` is accepted.
+/// The findings that keep the definition withheld if `excused` are accepted.
 pub(super) fn withheld(
     policy: &Policy,
     read: Option<&Offer>,
@@ -310,7 +310,7 @@ pub(super) fn withheld(
     findings.iter().filter(counts).cloned().collect()
 }
 
-/// What was accepted in a version.
+/// The findings that were accepted in a version.
 pub(super) fn excused(version: &Version) -> Excused {
     let mut excused = Excused::default();
     version.exceptions.iter().for_each(|exception| excused.note(exception.finding));
@@ -318,7 +318,7 @@ pub(super) fn excused(version: &Version) -> Excused {
 }
 
 impl Candidate<'_> {
-    /// `SERVER THING`, as it is shown to people.
+    /// `SERVER THING`, for messages.
     fn shown(&self) -> String {
         format!("{} {}", self.server, self.thing())
     }
@@ -342,7 +342,7 @@ impl Candidate<'_> {
     }
 }
 
-/// What the command line says yes to.
+/// The approvals that the command line gives, without asking.
 fn given(
     candidates: &[Candidate<'_>],
     accept: &[Detector],
@@ -380,7 +380,7 @@ fn given(
     Ok(consents)
 }
 
-/// What is to be said of each definition that is approved: what was found, and what follows from it.
+/// Report lines about the findings in each approved definition, and whether it stays withheld.
 fn told(policy: &Policy, candidates: &[Candidate<'_>], consents: &[Consent]) -> Vec<String> {
     let mut lines = Vec::new();
     for consent in consents {
@@ -405,7 +405,8 @@ fn told(policy: &Policy, candidates: &[Candidate<'_>], consents: &[Consent]) -> 
     lines
 }
 
-/// What is approved and differs from what was approved before by the order within defaults alone: it will differ again.
+/// Notes about approved definitions that differ from earlier versions only in the order within defaults, and will
+/// change again.
 fn remade(settings: &Settings, candidates: &[Candidate<'_>], consents: &[Consent]) -> Vec<String> {
     let is_approved = |one: &&Candidate<'_>| {
         consents
@@ -419,7 +420,7 @@ fn remade(settings: &Settings, candidates: &[Candidate<'_>], consents: &[Consent
     candidates.iter().filter(is_approved).filter_map(advice).collect()
 }
 
-/// What is approved and shown to nobody all the same, because no rule grants it.
+/// Notes about approved definitions that no caller can see because no rule grants them.
 fn ungranted(settings: &Settings, consents: &[Consent]) -> Vec<String> {
     let things = consents.iter().filter_map(|consent| {
         let (kind, name) = consent.offer.as_ref()?;
@@ -431,7 +432,7 @@ fn ungranted(settings: &Settings, consents: &[Consent]) -> Vec<String> {
     found.iter().map(|one| format!("note: {one}")).collect()
 }
 
-/// That a definition stays withheld, and what can be done about it.
+/// Says that a definition stays withheld, and how to accept the finding.
 fn stays(finding: &Finding) -> String {
     let name = finding.detector.name();
     match finding.unacceptable() {
@@ -442,7 +443,7 @@ fn stays(finding: &Finding) -> String {
     }
 }
 
-/// Writes what was said yes to into the lock.
+/// Writes the approvals to the lockfile.
 fn apply(lock: &mut Lock, consents: &[Consent], approval: Approval<'_>) -> Result<(), ExitCode> {
     if approval.by.is_none() && consents.iter().any(|consent| !consent.accept.is_empty()) {
         return Err(complain("say who accepts it: `--by NAME`"));
@@ -462,12 +463,12 @@ fn apply(lock: &mut Lock, consents: &[Consent], approval: Approval<'_>) -> Resul
     Ok(())
 }
 
-/// The same of one thing.
+/// Applies the approvals to the versions of one definition.
 fn settle(versions: &mut Vec<Version>, consents: &[&Consent], approval: Approval<'_>) {
     let Approval { by, at, keep } = approval;
     let meant = |digest: Digest| consents.iter().find(|consent| consent.digest == digest);
-    // What a server says of itself has a version for each era it speaks; `portcullis pin` drops
-    // those it no longer says.
+    // The server's description of itself has one version for each era that the server speaks; `portcullis pin` drops
+    // versions that are no longer sent.
     let of_server = versions.iter().any(|v| v.digest.subject() == Subject::Server);
     let is_new = versions.iter().any(|v| v.state != State::Approved && meant(v.digest).is_some());
     if is_new && !keep && !of_server {
@@ -489,7 +490,7 @@ fn settle(versions: &mut Vec<Version>, consents: &[&Consent], approval: Approval
     }
 }
 
-/// Approves that a server is who it is now.
+/// Approves the current identity of a server.
 fn identify(settings: &Settings, lock: &mut Lock, name: &str) -> Result<(), ExitCode> {
     let server = settings.servers.iter().find(|server| server.name.as_str() == name);
     let Some((server, locked)) = server.zip(lock.servers.get_mut(name)) else {

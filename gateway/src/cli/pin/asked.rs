@@ -1,4 +1,5 @@
-//! Asks the servers of a configuration, and says what is done meanwhile.
+//! Asks the servers of a configuration for their definitions, and reports progress. Used by `pin`, `scan` and `run
+//! --dry-run`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,25 +21,25 @@ use super::STOPPED;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Propose {
-    /// The configuration.
+    /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     pub(in crate::cli) config: PathBuf,
-    /// Only these servers.
+    /// Only servers with these names.
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
-    /// How long each server may take to answer everything it is asked.
+    /// Time limit for each server to answer all requests.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience)]
     timeout: Duration,
 }
 
 impl Propose {
-    /// Every server of a configuration.
+    /// Every server of a configuration, with the default time limit.
     pub(in crate::cli) fn of(config: &Path) -> Self {
         Self { config: config.to_owned(), server: Vec::new(), timeout: Duration::from_secs(30) }
     }
 }
 
-/// A time such as `30s`; a number alone is of seconds.
+/// Parses a time between `1ms` and `1h`, such as `30s`. A number without a unit is in seconds.
 pub(in crate::cli) fn patience(text: &str) -> Result<Duration, String> {
     let time = match text.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
@@ -50,30 +51,30 @@ pub(in crate::cli) fn patience(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "give a time between `1ms` and `1h`".to_owned())
 }
 
-/// A definition that was another when its server was asked again.
+/// A definition that differed when its server was asked again.
 #[derive(Debug)]
 pub(super) struct Unsteady {
     pub(super) server: ServerName,
-    /// What it was the second time.
+    /// The definition in the second answer.
     pub(super) second: Offer,
-    /// Where the two differ, as JSON Pointers.
+    /// Where the two answers differ, as JSON Pointers.
     pub(super) places: Vec<String>,
 }
 
-/// What the servers say now.
+/// Asks each server once.
 pub(in crate::cli) fn ask(which: &Propose) -> Result<(Settings, Vec<Survey>), ExitCode> {
     asked(which, Looks::Once).map(|(settings, surveys, _)| (settings, surveys))
 }
 
-/// The same, and what was another when they were asked a second time. A program is started anew for that: what it
-/// makes of a set is often in another order in each process.
+/// Asks each server twice, and returns the definitions that differ as well. A program is started anew for the second
+/// time, because the order of a set often differs from process to process.
 pub(super) fn ask_twice(
     which: &Propose,
 ) -> Result<(Settings, Vec<Survey>, Vec<Unsteady>), ExitCode> {
     asked(which, Looks::Twice)
 }
 
-/// How often servers are asked.
+/// How often each server is asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Looks {
     Once,
@@ -100,7 +101,7 @@ fn asked(
             () = told_to_stop => None,
         }
     });
-    // What was started for it ends with it.
+    // Ends the processes that were started for this without waiting for blocked threads.
     runtime.shutdown_background();
     let Some(surveys) = surveys else {
         say("stopped before every server had answered; nothing was written");
@@ -112,7 +113,7 @@ fn asked(
     Ok((own, surveys, unsteady))
 }
 
-/// Asks once, and a second time those that were quick.
+/// Asks the servers, and for [`Looks::Twice`] asks again those that answered within a third of the time limit.
 async fn both(
     which: &Propose,
     looks: Looks,
@@ -139,7 +140,7 @@ async fn both(
     Ok((surveys, again))
 }
 
-/// Says what could not be read.
+/// Warns about what could not be read of a server.
 fn warn(survey: &Survey) {
     let server = &survey.server;
     if let Some(why) = &survey.failed {
@@ -154,7 +155,7 @@ fn warn(survey: &Survey) {
     }
 }
 
-/// What was another when it was asked for again.
+/// Finds definitions that differ between the two answers.
 fn unsteady(settings: &Settings, surveys: &[Survey], again: &[Survey]) -> Vec<Unsteady> {
     let pins = settings.pins.approving(Arc::default());
     let mut found = Vec::new();
@@ -163,7 +164,7 @@ fn unsteady(settings: &Settings, surveys: &[Survey], again: &[Survey]) -> Vec<Un
         let Some(other) = again.iter().find(|other| other.server == *server) else { continue };
         let offers = survey.catalogs.iter().flat_map(|catalog| catalog.offers());
         for offer in offers {
-            // A thing has several forms where a server has another one for clients that can be asked something.
+            // A server may offer a definition in another form to clients that support server requests.
             let of_kind = other.catalogs.iter().filter(|catalog| catalog.kind() == offer.kind());
             let forms: Vec<_> = of_kind.filter_map(|c| c.offer(offer.name().as_str())).collect();
             if forms.iter().any(|second| pins.are_alike(server.as_str(), offer, second)) {

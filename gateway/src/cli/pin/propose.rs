@@ -1,4 +1,4 @@
-//! Writes what servers say and offer now into the lockfile, to be approved.
+//! `portcullis pin`: writes the definitions that servers offer now into the lockfile as pending.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -19,32 +19,32 @@ use super::super::{FAILED, INCOMPLETE, say};
 use super::asked::{self, Propose, Unsteady};
 use super::{Former, by_option, locked, offers, store, taking_back};
 
-/// Most places of one definition that are told.
+/// Most places of one definition that are listed.
 const PLACES: usize = 8;
 
-/// What is proposed while servers are gone through.
+/// State while the servers' definitions are proposed.
 struct Proposal<'a> {
     settings: &'a Settings,
     lock: Lock,
-    /// What that was read from.
+    /// Content of the lockfile when it was read.
     former: Former,
-    /// What was approved before.
+    /// The approvals before this run.
     pins: Pins,
     unsteady: &'a [Unsteady],
-    /// How many definitions are new.
+    /// Number of new definitions.
     proposed: usize,
-    /// How much is new of what servers say of themselves, which is one more for each era that a server speaks.
+    /// Number of new descriptions of servers: one for each era that a server speaks.
     of_servers: usize,
-    /// A server could not be asked, or is another.
+    /// Whether a server could not be asked, or its identity changed.
     failed: bool,
-    /// A list could not be read.
+    /// Whether a list could not be read.
     incomplete: bool,
 }
 
 pub(super) fn propose(which: &Propose) -> Result<ExitCode, ExitCode> {
     let (settings, surveys, unsteady) = asked::ask_twice(which)?;
     let (lock, former) = locked(&settings)?;
-    // A resource that may be made at run time is proposed all the same: one that is approved can be revoked.
+    // A resource that may be created at run time is proposed as well, because only a listed resource can be revoked.
     let pinned = |server: &Server| (server.name.as_str().into(), ResourcePins::Pinned);
     let resources = Arc::new(settings.servers.iter().map(pinned).collect());
     let pins = Pins { resources, ..settings.pins.approving(Arc::new(lock.clone())) };
@@ -76,7 +76,7 @@ impl Proposal<'_> {
         }
         let locked = self.lock.servers.entry(survey.server.as_str().into()).or_default();
         let now: BTreeSet<Digest> = offers(survey).filter_map(Offer::digest).collect();
-        // Of a list that could not be read everything stays as it is.
+        // Versions of a list that could not be read stay as they are.
         locked.offers.iter_mut().for_each(|((kind, _), versions)| {
             let read = survey.has_read(*kind);
             versions.retain(|v| v.state != State::Pending || !read || now.contains(&v.digest));
@@ -88,7 +88,7 @@ impl Proposal<'_> {
         }
     }
 
-    /// Whether it is the server that was approved, or the first of this name.
+    /// Whether the identity of the server is the approved one, or the first that is seen.
     fn identity(&mut self, survey: &Survey) -> bool {
         let locked = self.lock.servers.entry(survey.server.as_str().into()).or_default();
         let identity = survey.identity.as_str();
@@ -130,7 +130,7 @@ impl Proposal<'_> {
         };
         let (first, second) = (fits(offer), fits(&found.second));
         if first.is_none() || second.is_none() {
-            // One of the two is approved: replicas of which some are upgraded look like this.
+            // One of the two is approved, as during a rolling upgrade of replicas.
             say(&format!(
                 "warning: `{server}` {of} has two versions side by side; to keep both: \
                  `portcullis pin approve --keep`"
@@ -149,13 +149,13 @@ impl Proposal<'_> {
              changed, or name these members in `pins.volatile`{entry}",
             places.join(", ")
         ));
-        // Where something of it is approved already, one version more would fit the next start no better.
+        // If an earlier version is approved, another version would not match the next start either.
         if first != Some(Unfit::Changed) {
             self.add(survey, offer);
         }
     }
 
-    /// Proposes a definition, unless it is approved, is like what is, or was revoked.
+    /// Proposes a definition unless it is approved, is equal to an approved one, or was revoked.
     fn add(&mut self, survey: &Survey, offer: &Offer) {
         let (server, kind, name) = (&survey.server, offer.kind(), offer.name().as_str());
         let of = thing(kind, name);
@@ -235,7 +235,7 @@ impl Proposal<'_> {
     }
 }
 
-/// Proposes what a server says of itself; how much of that is new.
+/// Proposes the server's description of itself. Returns how many versions are new.
 fn hellos(locked: &mut Locked, survey: &Survey) -> usize {
     let mut proposed = 0;
     for hello in &survey.hellos {
@@ -249,21 +249,21 @@ fn hellos(locked: &mut Locked, survey: &Survey) -> usize {
         let mut of_digest = locked.server.iter().filter(|version| version.digest == *digest);
         of_digest.any(|version| version.state == State::Approved)
     };
-    // A server that was not asked in both eras may still say what it was not heard to say.
+    // A server that was asked in only one era may still send an approved description in the other one.
     if !said.is_empty() && survey.whole && said.iter().all(approved) {
-        // What it said before it was upgraded is no longer needed.
+        // Descriptions from before an upgrade are no longer needed.
         locked.server.retain(|v| v.state == State::Revoked || said.contains(&v.digest));
     }
     proposed
 }
 
-/// The forms in which a server offers this thing now, to one client or another.
+/// Digests of the forms in which a server offers this definition now, to different clients.
 fn now(survey: &Survey, offer: &Offer) -> BTreeSet<Digest> {
     let is = |other: &&Offer| (other.kind(), other.name()) == (offer.kind(), offer.name());
     offers(survey).filter(is).filter_map(Offer::digest).collect()
 }
 
-/// Whether a definition was not known yet.
+/// Adds a pending version unless its digest is known. Returns whether it was added.
 fn add(versions: &mut Vec<Version>, digest: Digest, definition: &Fragment) -> bool {
     if versions.iter().any(|version| version.digest == digest) {
         return false;

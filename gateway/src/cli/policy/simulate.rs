@@ -1,4 +1,4 @@
-//! What is on record, decided once more by another configuration.
+//! `portcullis policy simulate`: decides the exchanges of an audit log again with another configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,26 +23,26 @@ use super::super::printable::in_a_line;
 use super::super::{Format, audit, complain, print, say};
 use super::{DENIED, allowed, denied, rehearsal, verdict};
 
-/// Why a caller would not even be asked what it wants.
+/// Reason code of a caller that the configuration would not authenticate.
 const NOBODY: &str = "unknown-caller";
 
 #[derive(Debug, Args)]
 pub(super) struct Simulate {
-    /// The configuration that is tried.
+    /// The configuration to try.
     #[arg(short, long, alias = "policy", value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
-    /// The files of the audit log, or `-` for standard input. With a file come the full ones beside it.
+    /// The files of the audit log, or `-` for standard input. The rotated files beside a file are read as well.
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     against: Vec<PathBuf>,
-    /// Exit with 5 when anything would come out otherwise.
+    /// Exit with 5 if any decision would be different.
     #[arg(long)]
     strict: bool,
-    /// How it is shown.
+    /// Output format of the result.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     format: Format,
 }
 
-/// What was decided by rules, and what would be.
+/// A recorded decision by rules that would be different.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Flip {
     principal: String,
@@ -52,15 +52,15 @@ struct Flip {
     would: String,
 }
 
-/// What came of it.
+/// Result of the simulation.
 #[derive(Debug, Default)]
 struct Tally {
     same: u64,
-    /// Decided by something else than rules: what was found, what was approved.
+    /// Exchanges that were not decided by rules, but by findings or pins.
     others: u64,
-    /// It depends on arguments, which are not on record.
+    /// Exchanges whose decision depends on arguments, which are not recorded.
     open: u64,
-    /// How often, and when last.
+    /// The changed decisions, each with the number of exchanges and the time of the last one.
     flips: BTreeMap<Flip, (u64, String)>,
 }
 
@@ -82,7 +82,7 @@ pub(super) fn run(simulate: &Simulate) -> Result<ExitCode, ExitCode> {
     Ok(if flipped { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })
 }
 
-/// The rules that have decided something, and when the log begins.
+/// The ids of the rules that decided something in the log, and the time of its first record.
 pub(super) fn used(files: &[PathBuf]) -> io::Result<(BTreeSet<String>, String)> {
     let (mut used, mut since) = (BTreeSet::new(), None);
     audit::each(files, &mut |record| {
@@ -101,11 +101,11 @@ fn texts(record: Value<'_>, name: &str) -> Vec<String> {
     items.filter_map(|item| item.as_str().map(String::from)).collect()
 }
 
-/// What a record is about.
+/// What the exchange of a record was about.
 enum About {
-    /// One thing.
+    /// One definition, by its kind and name.
     Thing(Kind, String),
-    /// All things of a kind.
+    /// The list of all definitions of a kind.
     List(Kind),
 }
 
@@ -121,7 +121,7 @@ impl About {
         match listed {
             Some(kind) => Some(Self::List(kind)),
             None if method::clamped(&asked) == asked => None,
-            // A method that only the two ends know.
+            // A method that the gateway does not know is a definition of its own.
             None => Some(Self::Thing(Kind::Method, asked)),
         }
     }
@@ -140,7 +140,7 @@ fn count(record: Value<'_>, (settings, rehearsal): (&Settings, &Rehearsal), tall
         return;
     }
     let Some((was, decided)) = text("decision").zip(text("server")) else { return };
-    // The gateway attacks itself by rules of its own.
+    // The self-test is decided by rules of its own.
     let Some(about) = About::of(record).filter(|_| decided != RESERVED) else { return };
     let reason = text("reason").filter(|_| was == "deny");
     if !reason.as_deref().is_none_or(is_of_rules) {
@@ -154,7 +154,7 @@ fn count(record: Value<'_>, (settings, rehearsal): (&Settings, &Rehearsal), tall
     let would = match (caller(record, settings), ServerName::parse(&decided)) {
         (Caller::Known(principal), Ok(server)) => match &about {
             About::List(kind) => Some(rehearsal.of_list(&principal, &server, *kind)),
-            // What was cut off when it was recorded may be what a rule goes by.
+            // The rule may depend on the part of the name that the record cut off.
             About::Thing(_, name) if name.len() + 4 > FOREIGN => None,
             About::Thing(kind, name) => rehearsal.by_rules(&Question {
                 principal: *principal,
@@ -178,7 +178,7 @@ fn count(record: Value<'_>, (settings, rehearsal): (&Settings, &Rehearsal), tall
     note(tally, record, (&about, decided, was), (reason.is_none(), allows), would);
 }
 
-/// Counts one that was decided, and would be.
+/// Counts an exchange as unchanged, or adds it to the changed decisions.
 fn note(
     tally: &mut Tally,
     record: Value<'_>,
@@ -197,8 +197,8 @@ fn note(
     entry.1 = text(record, "time").unwrap_or_default();
 }
 
-/// Whether a denial came from rules: of others nothing can be said without the definition and the
-/// arguments of then.
+/// Whether a denial came from rules. Other denials cannot be decided again without the definition and the arguments of
+/// that time.
 fn is_of_rules(reason: &str) -> bool {
     matches!(
         reason,
@@ -211,17 +211,18 @@ fn is_of_rules(reason: &str) -> bool {
     )
 }
 
-/// Who it would be.
+/// The caller of a record, according to the configuration.
 enum Caller {
-    /// This one.
+    /// A principal with all of its claims.
     Known(Box<Principal>),
-    /// Somebody of whom not everything is on record.
+    /// A principal whose record was cut, so that some of its claims are missing.
     Cut,
-    /// Nobody whom the configuration would let in.
+    /// The configuration would not authenticate this caller.
     Nobody,
 }
 
-/// The caller as the configuration would know it: by its name, or by what others vouched for then.
+/// Finds the caller by its name in the configuration, or rebuilds it from the claims in the record if a token or a
+/// certificate proved them.
 fn caller(record: Value<'_>, settings: &Settings) -> Caller {
     let Some(id) = text(record, "principal") else { return Caller::Nobody };
     let scheme = text(record, "scheme");

@@ -1,4 +1,4 @@
-//! Values in headers that mirror the body.
+//! Encodes and decodes HTTP header values that mirror the message body.
 //!
 //! SPEC 2026-07-28 basic/transports/streamable-http#value-encoding
 
@@ -11,18 +11,18 @@ use http::{HeaderMap, HeaderValue};
 const OPEN: &str = "=?base64?";
 const CLOSE: &str = "?=";
 
-/// What a header holds.
+/// Value of a header that must occur at most once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Single<'a> {
-    /// It is not there.
+    /// The header is absent.
     Absent,
-    /// It is there once, as text.
+    /// The header occurs once, as text.
     Value(&'a str),
-    /// It is there more than once, or is not visible ASCII.
+    /// The header occurs more than once, or is not visible ASCII.
     Bad,
 }
 
-/// The one value of a header.
+/// Reads a header that must occur at most once.
 #[must_use]
 pub fn single<'a>(headers: &'a HeaderMap, name: &str) -> Single<'a> {
     let mut values = headers.get_all(name).iter();
@@ -33,7 +33,7 @@ pub fn single<'a>(headers: &'a HeaderMap, name: &str) -> Single<'a> {
     }
 }
 
-/// The text a mirrored value stands for; `None` when it is not well-formed.
+/// Decodes a mirrored value; `None` if it is not well-formed.
 ///
 /// Only canonical Base64 is accepted, so that one text has one spelling (threat PV-13).
 #[must_use]
@@ -45,7 +45,7 @@ pub fn decode(value: &str) -> Option<Cow<'_, str>> {
     String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
-/// The header value that mirrors `text`.
+/// Encodes `text` as a header value.
 #[must_use]
 pub fn encode(text: &str) -> HeaderValue {
     let visible = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
@@ -55,7 +55,7 @@ pub fn encode(text: &str) -> HeaderValue {
     let plain = safe.then(|| HeaderValue::from_str(text).ok()).flatten();
     plain.unwrap_or_else(|| {
         let encoded = format!("{OPEN}{}{CLOSE}", STANDARD.encode(text));
-        // INVARIANT: Base64 and its marks are visible ASCII.
+        // INVARIANT: Base64 and its delimiters are visible ASCII.
         HeaderValue::from_str(&encoded).unwrap_or_else(|_| HeaderValue::from_static(""))
     })
 }

@@ -1,9 +1,10 @@
-//! Marks of the gateway in messages of servers: keys of `_meta` and the code of errors that only the gateway sets.
+//! Removes marks of the gateway from messages of upstream servers: `_meta` keys and the error code that only the
+//! gateway sets.
 //!
-//! A client takes `_meta["dev.portcullis/denial"]` for a decision of the gateway, so a server must not be able to
-//! send it. Such keys are taken out wherever a message of a server has a `_meta`: in results and what stands in them,
-//! in definitions, errors, notifications and questions. An error with the code of a denial, in a response or as the
-//! outcome of a task, gets the code of an internal error and loses its `data`, which would name a rule and a contact.
+//! A client takes `_meta["dev.portcullis/denial"]` for a decision of the gateway, so a server must not be able to send
+//! it. Such keys are removed from every `_meta` in a message of a server: in results and their content, in definitions,
+//! errors, notifications and server requests. An error with the code of a denial, in a response or as the outcome of a
+//! task, gets the code of an internal error and loses its `data`, which would name a rule and a contact.
 
 use bytes::Bytes;
 use memchr::memmem;
@@ -12,12 +13,12 @@ use policy::json::{Document, Kind, Value, write_string};
 use super::spelling;
 use crate::mcp::protocol::code;
 
-/// The member that has metadata.
+/// Name of the member that holds metadata.
 const META: &str = "_meta";
 
-/// The text of `document` without marks of the gateway; `None` where it has none, which is usual.
+/// The text of `document` without marks of the gateway; `None` if it has none, which is usual.
 pub(super) fn removed(document: &Document) -> Option<Bytes> {
-    // A key without escapes stands in the text as it is.
+    // A key without escapes occurs in the text literally.
     let text = document.text();
     let may_have_meta =
         memmem::find(text, META.as_bytes()).is_some() || memmem::find(text, b"\\u").is_some();
@@ -30,7 +31,7 @@ pub(super) fn removed(document: &Document) -> Option<Bytes> {
     Some(out.into())
 }
 
-/// Where the errors begin that have the code of a denial: that of a response, and that of a task in a result or a
+/// Byte offsets of the errors with the code of a denial: the error of a response, and that of a task in a result or a
 /// notification.
 fn denials(message: Value<'_>) -> impl Iterator<Item = usize> {
     let parts = [Some(message), message.get("result"), message.get("params")];
@@ -38,19 +39,19 @@ fn denials(message: Value<'_>) -> impl Iterator<Item = usize> {
     errors.filter(|error| is_denial(*error)).map(|error| error.span().start)
 }
 
-/// Whether a reader could take an error for a denial, however its code is spelled.
+/// Whether a client could take an error for a denial, in any spelling of the code.
 fn is_denial(error: Value<'_>) -> bool {
     let denied = f64::from(code::DENIED);
     let is_code = |code: Value<'_>| code.as_f64().is_some_and(|code| (code - denied).abs() < 0.5);
     error.members().any(|(key, member)| spelling::is_like(&key, "code") && is_code(member))
 }
 
-/// In which object a member stands.
+/// The object that a member belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
-    /// In a `_meta`.
+    /// A `_meta` object.
     Meta,
-    /// In any other.
+    /// Any other object.
     Anything,
 }
 
@@ -59,7 +60,7 @@ impl Within {
         if key == META { Self::Meta } else { Self::Anything }
     }
 
-    /// Whether a member of this name is a mark of the gateway here.
+    /// Whether a member with this name is a mark of the gateway in this object.
     fn is_mark(self, key: &str) -> bool {
         self == Self::Meta && super::is_mark(key)
     }
@@ -74,14 +75,14 @@ fn has_marks(value: Value<'_>) -> bool {
         })
 }
 
-/// Writes a message without marks.
+/// Writes a message without the marks of the gateway.
 struct Cleaner {
-    /// Where the errors begin that have the code of a denial.
+    /// Byte offsets of the errors with the code of a denial.
     denials: Vec<usize>,
 }
 
 impl Cleaner {
-    /// Writes `value`, which stands `within` an object.
+    /// Writes `value`, which is a member of an object of the kind `within`.
     ///
     /// INVARIANT: the depth of a document is bounded, so the recursion is.
     fn write(&self, out: &mut Vec<u8>, value: Value<'_>, within: Within) {
@@ -185,7 +186,7 @@ mod tests {
         for clean in [
             r#"{"result":{"content":[]}}"#,
             r#"{"result":{"_meta":{"com.example/portcullis":1,"dev.portcullis":2}}}"#,
-            // What is no metadata is left as it is: a tool may read the files of a gateway.
+            // Only metadata can hold marks: a tool may return a file that contains such a key.
             r#"{"result":{"structuredContent":{"dev.portcullis/denial":{"reason":"x"}}}}"#,
             r#"{"result":{"text":"_meta dev.portcullis/denial \u0041"}}"#,
             r#"{"result":{"_meta":["dev.portcullis/denial"]}}"#,

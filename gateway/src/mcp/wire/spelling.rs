@@ -1,13 +1,12 @@
-//! Member names that some readers would take for another.
+//! Detects member names that some parsers take for another name.
 //!
-//! Several JSON libraries match names without regard to case, and fold `ſ` to `s` and the Kelvin
-//! sign to `k` on the way: what is `Name` to one reader is `name` to the next (threat PV-05,
-//! CVE-2026-27896, GHSA-4gph-2hhr-5mwg).
+//! Several JSON libraries match names without regard to case, and fold `ſ` to `s` and the Kelvin sign to `k`, so that
+//! `Name` for one parser is `name` for another (threat PV-05, CVE-2026-27896, GHSA-4gph-2hhr-5mwg).
 
 use policy::json::Value;
 use unicode_normalization::UnicodeNormalization as _;
 
-/// Whether `object` has a member that is not one of `known` but could be read as one.
+/// Whether `object` has a member that is not one of `known` but could be taken for one.
 pub(super) fn has_variant(object: Value<'_>, known: &[&str]) -> bool {
     object.members().any(|(key, _)| {
         if known.contains(&&*key) {
@@ -21,7 +20,7 @@ pub(super) fn has_variant(object: Value<'_>, known: &[&str]) -> bool {
     })
 }
 
-/// Whether `key` could be read as one that begins with `prefix`, which is ASCII in lower case.
+/// Whether `key` could be taken for a name that begins with `prefix`, which is ASCII in lower case.
 pub(super) fn begins_with(key: &str, prefix: &str) -> bool {
     if key.is_ascii() {
         let beginning = key.as_bytes().get(..prefix.len());
@@ -31,12 +30,12 @@ pub(super) fn begins_with(key: &str, prefix: &str) -> bool {
     fold(key).starts_with(prefix)
 }
 
-/// Whether `key` could be read as `name`, which is ASCII in lower case.
+/// Whether `key` could be taken for `name`, which is ASCII in lower case.
 pub(super) fn is_like(key: &str, name: &str) -> bool {
     if key.is_ascii() { key.eq_ignore_ascii_case(name) } else { fold(key) == name }
 }
 
-/// Compatibility form, then lower case, without what is not shown.
+/// Normalizes a name: NFKC, lower case, and without invisible characters.
 fn fold(text: &str) -> String {
     let shown = |c: &char| !matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{feff}');
     text.nfkc().flat_map(char::to_lowercase).nfkc().filter(shown).collect()

@@ -1,4 +1,4 @@
-//! Asks somebody at a terminal about each definition: what has changed, what was found, and what follows.
+//! Asks the user at the terminal about each definition: shows what changed, what was found, and what follows from it.
 
 use std::io::{self, BufRead as _, Write as _};
 
@@ -14,9 +14,9 @@ use super::super::super::say;
 use super::{Candidate, Consent, excused, stays};
 use crate::cli::pin::changes_in_words;
 
-/// How often an answer that is none is asked for again.
+/// How often an unrecognized answer is asked for again.
 const TRIES: usize = 3;
-/// What is said of the answers where something else was written, such as `?`.
+/// Explanation of the answers, shown after an unrecognized one such as `?`.
 const ANSWERS: &str = "  y  it is approved as it is shown: callers see it and call it, as far as the rules allow\n  \
                        n  it stays as it is, and callers are not shown it; what was approved before stays\n  \
                        a  yes to this one, and to all after it in which nothing was found\n  \
@@ -24,18 +24,19 @@ const ANSWERS: &str = "  y  it is approved as it is shown: callers see it and ca
 /// Most lines of a new definition that are shown.
 const LINES: usize = 200;
 
-/// What somebody has answered.
+/// The user's answer to a question about one definition.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Yes,
     No,
-    /// Yes to this one, and to those after it in which nothing was found.
+    /// Approve this definition, and all after it without findings.
     All,
-    /// Nothing more is asked, and nothing more approved.
+    /// Ask nothing more, and approve nothing more.
     Quit,
 }
 
-/// What is said yes to. `reason` is one that was given with the command, for all of it.
+/// Asks about each candidate, and returns the approvals. `reason` is the one from the command line, which applies to
+/// all.
 pub(super) fn consents(
     policy: &Policy,
     candidates: &[Candidate<'_>],
@@ -90,7 +91,7 @@ pub(super) fn consents(
     consents
 }
 
-/// Shows one definition: the change against what was approved, or all of it, and what was found.
+/// Shows one definition: its changes since the last approval, or all of it, and its findings.
 fn show(policy: &Policy, candidate: &Candidate<'_>, excused: Excused) {
     let subject = match candidate.offer {
         Some((kind, _)) => Subject::Offer(kind),
@@ -139,7 +140,7 @@ fn show(policy: &Policy, candidate: &Candidate<'_>, excused: Excused) {
     }
 }
 
-/// The answer to a question about one definition; no answer is the end.
+/// Asks about one definition. The end of input counts as [`Answer::Quit`].
 fn asked(question: &str) -> Answer {
     for _ in 0..TRIES {
         let prompt =
@@ -155,12 +156,12 @@ fn asked(question: &str) -> Answer {
     Answer::Quit
 }
 
-/// Whether somebody says yes; anything else is no.
+/// Asks a yes-or-no question; any answer but yes is no.
 fn confirmed(question: &str) -> bool {
     matches!(line(&format!("{question} [y/N]: ")).as_deref(), Some("y" | "yes"))
 }
 
-/// Why; `None` where nothing is said.
+/// Asks for a reason; `None` if none is given.
 fn why(needed: bool) -> Option<String> {
     let tries = if needed { TRIES } else { 1 };
     let prompt = if needed { "reason (needed): " } else { "reason (may be empty): " };
@@ -175,7 +176,7 @@ fn why(needed: bool) -> Option<String> {
     None
 }
 
-/// One line of the terminal, without the blanks around it; `None` at the end.
+/// Reads a trimmed line from the terminal; `None` at the end of input.
 fn line(prompt: &str) -> Option<String> {
     let mut stderr = io::stderr();
     stderr.write_all(printable(prompt).as_bytes()).ok()?;
