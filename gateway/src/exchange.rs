@@ -96,19 +96,19 @@ pub const SWEEP: Duration = Duration::from_secs(5);
 /// The parts of one configuration that its exchanges share.
 #[derive(Debug)]
 pub struct Gateway {
-    /// Authenticates callers.
+    /// Authenticates callers by their credentials.
     pub identity: Arc<Identity>,
     /// Creates and opens the sealed sessions of legacy clients.
     pub sessions: Arc<Sessions>,
     /// Routes by exact path.
     pub routes: HashMap<Box<str>, Arc<Route>>,
-    /// Policy engine.
+    /// Decides what callers may use and inspects contents.
     pub policy: Arc<Policy>,
     /// Descriptions of clients that passed the checks of this policy.
     pub introductions: Introductions,
     /// Digest of the configuration, in every audit record.
     pub configuration: Arc<str>,
-    /// Audit journal.
+    /// Opens, closes and delivers audit records.
     pub journal: Arc<Journal>,
     /// Which contents audit records capture; `None` if they capture none.
     pub capture: Option<Capture>,
@@ -120,7 +120,7 @@ pub struct Gateway {
     pub rules: Option<[u8; 32]>,
     /// Source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// Counters and histograms.
+    /// Counters and histograms of the process.
     pub metrics: Arc<Metrics>,
     /// Trace context and span export.
     pub telemetry: Arc<Telemetry>,
@@ -658,12 +658,12 @@ impl Drop for InFlight {
     }
 }
 
-/// Who is charged for an in-flight permit.
+/// The holder that an in-flight permit is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     /// The client's address, before authentication.
     Address,
-    /// The authenticated caller.
+    /// The caller, after authentication.
     Caller,
     /// Nobody: a request of the gateway itself.
     Gateway,

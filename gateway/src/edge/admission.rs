@@ -24,7 +24,7 @@ use crate::net::http2::Vouched;
 /// The client at the other end of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Its network address.
+    /// IP address and port, as the listener sees them.
     pub address: SocketAddr,
     /// The client certificate that was verified in the TLS handshake, if any.
     pub certificate: Option<Arc<Certificate>>,
@@ -261,7 +261,7 @@ mod tests {
         for address in ["127.0.0.1:8080", "127.9.9.9:8080", "[::1]:8080"] {
             assert_eq!(admits_at(address, "/mcp", &own), Ok(()), "{address}");
         }
-        // Elsewhere anybody may have put a page there: only origins that are listed may call.
+        // On any other address a page could be anyone's: only listed origins may call.
         for address in ["192.0.2.7:8080", "0.0.0.0:8080", "[::]:8080", "[2001:db8::7]:8080"] {
             assert_eq!(admits_at(address, "/mcp", &own), Err("origin"), "{address}");
             let listed = [own[0], ("origin", "https://good.example")];

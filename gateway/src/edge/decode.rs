@@ -21,7 +21,7 @@ use crate::mcp::wire::{self, Id, Message, Outcome};
 /// A decoded message of a client.
 #[derive(Debug)]
 pub struct Inbound {
-    /// Its protocol revision.
+    /// Protocol revision of the message.
     pub version: Version,
     /// What it asks for.
     pub ask: Ask,
@@ -34,11 +34,11 @@ pub struct Inbound {
 /// What a message asks for.
 #[derive(Debug)]
 pub enum Ask {
-    /// `server/discover` (modern).
+    /// `server/discover`: describe the server (modern).
     Discover,
     /// `initialize` (legacy), with the agreed revision in [`Inbound::version`].
     Initialize,
-    /// `ping` (legacy).
+    /// `ping`: answer with an empty result (legacy).
     Ping,
     /// List the definitions of a kind.
     List(Kind),
@@ -52,7 +52,7 @@ pub enum Ask {
     Cancel(Id),
     /// The response to a request that the gateway sent to the client (legacy).
     Answer(Id, Outcome),
-    /// `notifications/roots/list_changed` (legacy).
+    /// The client's roots have changed, `notifications/roots/list_changed` (legacy).
     RootsChanged,
     /// A notification without effect here (legacy).
     Notice,
@@ -70,7 +70,7 @@ pub type Repeated = (Box<str>, Option<Box<str>>);
 /// A request about one thing, with the names that the client used.
 #[derive(Debug)]
 pub struct UseAsk {
-    /// The action.
+    /// What is done with the thing.
     pub verb: Verb,
     /// The name, URI or id of the thing.
     pub name: Box<str>,

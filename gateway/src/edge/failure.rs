@@ -170,10 +170,10 @@ impl Astray {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Stranger {
-    /// Why authentication failed.
+    /// The reason why authentication failed.
     #[source]
     pub error: AuthnError,
-    /// The `WWW-Authenticate` challenge.
+    /// The value of `WWW-Authenticate`, if any.
     pub challenge: Option<HeaderValue>,
     /// A `DPoP-Nonce` for the next proof of possession.
     pub nonce: Option<HeaderValue>,
@@ -182,9 +182,9 @@ pub struct Stranger {
 /// The error as the client sees it. It never quotes an error chain.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Public {
-    /// HTTP status.
+    /// Status of the HTTP response.
     pub status: StatusCode,
-    /// JSON-RPC error code.
+    /// Code of the JSON-RPC error.
     pub code: i32,
     /// The JSON-RPC error message, one sentence.
     pub message: String,

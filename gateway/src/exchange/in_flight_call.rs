@@ -788,13 +788,13 @@ impl Opened {
 /// How a call is answered first.
 #[derive(Debug)]
 enum FirstAnswer {
-    /// With a stream.
+    /// With a stream of events.
     Opened(Box<Opened>),
     /// With a result that contains the server's requests.
     Asks(Body, Ending),
-    /// With the response.
+    /// With a response in one body.
     Answered(Body, Ending),
-    /// With an error.
+    /// With an error response.
     Failed(Failure),
     /// Not at all: the client has cancelled.
     Cancelled,
@@ -807,7 +807,7 @@ enum FirstAnswer {
     reason = "there is one at the end of a stream, and nobody keeps it"
 )]
 enum StreamEnd {
-    /// With the response.
+    /// With a response as the last event.
     Response(Result<(Body, Ending), Failure>),
     /// Without a response: the client has cancelled or disconnected for good. Missed events could not be kept, so the
     /// stream ends rather than continue with a gap.

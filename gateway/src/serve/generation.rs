@@ -24,7 +24,7 @@ const LAST_CALLS: Duration = Duration::from_secs(5);
 /// A compiled configuration, ready to serve.
 #[derive(Debug)]
 pub struct Generation {
-    /// Runs the exchanges.
+    /// Runs the exchanges of this generation.
     pub gateway: Arc<Gateway>,
     /// Admission of each listener, in the order of the listeners.
     pub doors: Vec<Arc<Door>>,
@@ -120,7 +120,7 @@ pub struct Live {
     before: Mutex<Vec<Replaced>>,
 }
 
-/// A former generation.
+/// A generation that is no longer in force.
 #[derive(Debug)]
 struct Replaced {
     gateway: Weak<Gateway>,

@@ -77,7 +77,7 @@ impl Pieces {
         self.first.len() + self.more.len()
     }
 
-    /// The whole body.
+    /// Returns the whole body.
     #[must_use]
     pub fn whole(self) -> Bytes {
         if self.more.is_empty() { self.first } else { self.more.freeze() }

@@ -516,7 +516,7 @@ mod tests {
                 assert!(receiver.poll_piece(&Context::from_waker(Waker::noop()), 50).is_ready());
             }
             let each = |event: Bytes| {
-                // All of an event is seen, whatever was read of it.
+                // `each` sees the complete event, even if part of it was read.
                 (event != "drop").then(|| Bytes::from(vec![b'n'; event.len() / 10]))
             };
             for _again in 0..2 {

@@ -516,8 +516,8 @@ mod tests {
     }
 
     proptest! {
-        /// However often a client loses its connection and whatever it had read by then, it gets
-        /// every message once and in order.
+        /// A client gets every message once and in order, no matter how often it loses its connection and how much it
+        /// had read by then.
         #[test]
         fn nothing_is_lost_and_nothing_repeated(
             steps in prop::collection::vec((0..3usize, 0..4usize), 1..60),

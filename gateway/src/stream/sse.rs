@@ -18,14 +18,14 @@ pub struct TooLong {
     limit: usize,
 }
 
-/// A decoded event.
+/// One event of a stream, as decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
     /// The `event` field: its type, if it names one.
     pub name: Option<Box<str>>,
     /// The `data` field; empty if the event has none.
     pub data: Bytes,
-    /// The `id` field.
+    /// The `id` field, if it is valid.
     pub id: Option<Box<str>>,
     /// The `retry` field: how long to wait before reconnecting, in milliseconds.
     pub retry: Option<u64>,
