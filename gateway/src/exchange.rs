@@ -1,9 +1,9 @@
 //! Runs an exchange, from a client's request to its response: authenticates, decodes, authorizes, records, forwards and
-//! inspects. The listener and the bridge call [`Gateway::exchange`] for every request; nothing may be sent to an
-//! upstream server before the policy has permitted it and the audit record is open.
+//! inspects. The listener and the bridge call [`Gateway::exchange`] for every request. No request of a client may be
+//! forwarded before the policy has permitted it and its audit record is open.
 //!
-//! Read [`Gateway::exchange`] first, then [`Gateway::arrive`] and [`Gateway::make_use`]. Each step takes the value that
-//! the previous one returns, so no step can be left out.
+//! Read [`Gateway::exchange`] first, then [`Gateway::arrive`] and [`Gateway::make_use`]. Most steps take the value that
+//! the previous one returns, so they cannot be left out; rate limits and guardrails return no such value.
 
 mod oauth_metadata;
 mod stream_expiry;

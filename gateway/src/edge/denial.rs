@@ -24,7 +24,7 @@ const UNNAMED: &str = "(a name that is not repeated here)";
 /// A denied tool call, as its caller sees it in the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolDenial {
-    /// For the model: why the call was denied, what it can do, and whom to contact.
+    /// For the model: why the call was denied, what it can do, and the contact for questions.
     pub text: String,
     /// For programs: the JSON of `_meta["dev.portcullis/denial"]`.
     pub meta: String,

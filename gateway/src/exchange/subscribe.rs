@@ -213,7 +213,7 @@ impl Gateway {
             let mut object = Object::open(&mut filter);
             wants.show(&mut object);
             object.close();
-            // INVARIANT: its parts were read by the same reader within the same bounds.
+            // INVARIANT: the parts were parsed by the same reader within the same bounds.
             let filter = Document::parse(filter.into(), &Bounds::ANSWER);
             let filter = filter.map_err(|_error| Finding::too_long())?;
             let (part, value) = (Part::Request, filter.root());

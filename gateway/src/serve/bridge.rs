@@ -1,6 +1,6 @@
-//! The bridge for clients that do not use Streamable HTTP: over stdio or HTTP+SSE. It turns each of
-//! their messages into an HTTP request to [`Gateway::exchange`], so they pass the same checks as any other, and writes
-//! the responses to their stream.
+//! The bridge for clients that do not use Streamable HTTP: over stdio or HTTP+SSE. It turns each of their messages into
+//! an HTTP request to [`Gateway::exchange`], so they pass the same checks as any other, and writes the responses to
+//! their stream.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -193,7 +193,7 @@ impl Bridge {
         self.refused.cancelled().await;
     }
 
-    /// Whether messages are exchanged by `gateway`, and not by that of another configuration.
+    /// Whether the client is still connected and its messages are exchanged by `gateway`.
     #[must_use]
     pub fn serves(&self, gateway: &Arc<Gateway>) -> bool {
         Arc::ptr_eq(&self.gateway, gateway) && !self.is_cut()
@@ -242,7 +242,7 @@ impl Bridge {
         self.cut.cancelled().await;
     }
 
-    /// Resolves when the client's side of the stream is closed.
+    /// Resolves when the queue to the client loses its reader: the client has disconnected or does not read.
     pub async fn deserted(&self) {
         self.out.queue.closed().await;
     }

@@ -1,8 +1,9 @@
 //! Server-sent events: decodes them from chunks of any size, and encodes a JSON-RPC message as one event.
 //!
-//! <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream> The event names, ids and
-//! retry times of an upstream server are for the gateway alone: they have no meaning for the client and are never
-//! relayed (threat PV-34).
+//! <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>
+//!
+//! The event names, ids and retry times of an upstream server are for the gateway alone: they have no meaning for the
+//! client and are never relayed (threat PV-34).
 
 use bytes::Bytes;
 
