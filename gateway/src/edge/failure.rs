@@ -288,7 +288,7 @@ impl Failure {
         }
     }
 
-    /// Whether the failure is detected before the body is read.
+    /// Whether the body is unread and can be drained, so that the connection stays usable after the response.
     #[must_use]
     pub const fn comes_before_the_body(&self) -> bool {
         !matches!(self, Self::BodyLength(_) | Self::BodyTime | Self::BodyBroken(_) | Self::Framing)
