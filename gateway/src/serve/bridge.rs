@@ -207,7 +207,7 @@ impl Bridge {
     }
 
     /// Ends the stream of a client that may no longer use it: calls in flight and unread responses are answered with
-    /// the error `told`, then the stream ends. Calls that take longer than [`CLOSING`] are dropped.
+    /// the error `told`, then the stream ends. Calls that take longer than `CLOSING` are dropped.
     pub async fn close(&self, told: Public) {
         // Only the first call sets the error.
         drop(self.closing.told.set(told));

@@ -142,7 +142,7 @@ impl Live {
 
     /// Puts `generation` in force. Exchanges in flight finish under their own generation; streams without an end are
     /// closed, and their clients reconnect. Programs whose sandboxes allow more than is allowed now are ended after
-    /// [`LAST_CALLS`], even with calls in flight.
+    /// `LAST_CALLS`, even with calls in flight.
     pub fn replace(&self, generation: Generation) {
         let next = generation.sandboxes.clone();
         let former = self.now.swap(Arc::new(generation));
