@@ -1,4 +1,5 @@
-//! Between HTTP and an exchange: who may connect, what a request asks, and how an answer or a failure is written.
+//! The boundary between HTTP and an exchange: TLS and admission, decoding requests, encoding responses, and how
+//! failures and denials are reported to clients.
 
 pub mod failure;
 pub mod denial;

@@ -1,7 +1,9 @@
-//! One exchange, from the client's request to the client's answer.
+//! Runs an exchange, from a client's request to its response: authenticates, decodes, authorizes, records, forwards and
+//! inspects. The listener and the bridge call [`Gateway::exchange`] for every request. No request of a client may be
+//! forwarded before the policy has permitted it and its audit record is open.
 //!
-//! Read [`Gateway::exchange`] first, then [`Gateway::arrive`] and [`Gateway::make_use`]: each line
-//! needs what the line above made, and none can be left out.
+//! Read [`Gateway::exchange`] first, then [`Gateway::arrive`] and [`Gateway::make_use`]. Most steps take the value that
+//! the previous one returns, so they cannot be left out; rate limits and guardrails return no such value.
 
 mod oauth_metadata;
 mod stream_expiry;
@@ -88,77 +90,77 @@ use http_headers::framed;
 use in_flight_call::Call;
 pub use route::Route;
 
-/// How often [`Gateway::sweep`] is due.
+/// Interval at which [`Gateway::sweep`] has to be called.
 pub const SWEEP: Duration = Duration::from_secs(5);
 
-/// The parts an exchange runs through.
+/// The parts of one configuration that its exchanges share.
 #[derive(Debug)]
 pub struct Gateway {
-    /// Who is asking?
+    /// Authenticates callers by their credentials.
     pub identity: Arc<Identity>,
-    /// In which conversation?
+    /// Creates and opens the sealed sessions of legacy clients.
     pub sessions: Arc<Sessions>,
-    /// On which way?
+    /// Routes by exact path.
     pub routes: HashMap<Box<str>, Arc<Route>>,
-    /// May it be?
+    /// Decides what callers may use and inspects contents.
     pub policy: Arc<Policy>,
-    /// What clients said of themselves, and was found to pass under this policy.
+    /// Descriptions of clients that passed the checks of this policy.
     pub introductions: Introductions,
-    /// Under which configuration: its digest, in every record.
+    /// Digest of the configuration, in every audit record.
     pub configuration: Arc<str>,
-    /// What was decided, and what came of it?
+    /// Opens, closes and delivers audit records.
     pub journal: Arc<Journal>,
-    /// What of contents is on record, if anything?
+    /// Which contents audit records capture; `None` if they capture none.
     pub capture: Option<Capture>,
-    /// How much?
+    /// Limits on sizes, times and counts.
     pub limits: Limits,
-    /// How much of it one caller may take.
+    /// Shares of memory and concurrency, per caller and in total.
     pub quotas: Arc<Quotas>,
-    /// The digest of the rules, where the file has any.
+    /// SHA-256 digest of the rules; `None` if the configuration has none.
     pub rules: Option<[u8; 32]>,
-    /// When?
+    /// Source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// How often, and how long?
+    /// Counters and histograms of the process.
     pub metrics: Arc<Metrics>,
-    /// As a part of what?
+    /// Trace context and span export.
     pub telemetry: Arc<Telemetry>,
-    /// Who finishes what a client no longer waits for?
+    /// Runs tasks that outlive their request.
     pub tasks: Tasks,
-    /// Calls of legacy sessions that can be cancelled.
+    /// Cancellation tokens of calls in flight in legacy sessions.
     pub calls: Arc<Bounded<(SessionKey, Id), CancellationToken>>,
-    /// What is remembered of legacy sessions in use.
+    /// State of the legacy sessions in use.
     pub conversations: Arc<Conversations>,
-    /// Calls that wait for a modern client.
+    /// Calls that wait for the next request of a modern client.
     pub parking: Arc<Bounded<[u8; 16], Parked>>,
-    /// Results that are too long for an answer.
+    /// Tool results that are kept because they are too long for a response.
     pub results: Arc<Results>,
-    /// Seals what clients carry for us.
+    /// Encrypts and authenticates state that clients carry, such as `requestState`.
     pub sealer: Arc<Sealer>,
-    /// How often callers have called what the registry counts.
+    /// Rate limits of tools in the registry.
     pub rates: Arc<Rates>,
-    /// Told when something is revoked.
+    /// Notified on every revocation.
     pub revoking: watch::Sender<()>,
-    /// What serves this configuration ends with the last exchange under it.
+    /// Stops the background services of this configuration when the last of its exchanges ends.
     pub ending: DropGuard,
 }
 
-/// A request that may be looked at: known, framed, read, and bound to its conversation.
+/// An authenticated and decoded request, bound to its session.
 #[derive(Debug)]
 struct Arrived {
     caller: Caller,
-    /// Whose share it takes.
+    /// The holder whose shares the request takes.
     holder: Holder,
     route: Arc<Route>,
     session: Option<Session>,
     inbound: Inbound,
     id: Option<Id>,
-    /// It came with others in one body.
+    /// Whether the message is part of a batch.
     batched: bool,
-    /// Through which door it came.
+    /// Admission of the listener it came through.
     door: Arc<Door>,
 }
 
-/// A request before it is known what it says.
+/// An authenticated request whose body is not decoded yet.
 struct Knocked {
     caller: Caller,
     holder: Holder,
@@ -169,7 +171,7 @@ struct Knocked {
 }
 
 impl Gateway {
-    /// Runs one exchange. Whatever happens, it is on record once.
+    /// Runs one exchange. Each exchange is recorded exactly once, regardless of its outcome.
     pub async fn exchange<B>(
         self: Arc<Self>,
         door: Arc<Door>,
@@ -190,7 +192,7 @@ impl Gateway {
         let knocked = match self.knock(&door, &peer, arriving, &mut record).await {
             Ok(knocked) => knocked,
             Err(failure) => {
-                // Whoever is not let in takes no place from those who are.
+                // A rejected request must not occupy a permit that an authenticated caller could use.
                 let unsent = place.until_sent();
                 drop(place);
                 let whole = failure.comes_before_the_body() && drained(body).await;
@@ -213,7 +215,7 @@ impl Gateway {
         gateway.leased(caller, route, kept_until_sent(answered, unsent))
     }
 
-    /// Answers what may be looked at.
+    /// Dispatches a decoded request by what it asks for.
     async fn answer(
         self: Arc<Self>,
         mut arrived: Arrived,
@@ -223,7 +225,7 @@ impl Gateway {
         let era = arrived.inbound.version.era();
         match std::mem::replace(&mut arrived.inbound.ask, Ask::Notice) {
             Ask::Use(ask) if era == Era::Legacy => {
-                // SPEC 2025-11-25 basic/transports: a client that hangs up has not cancelled.
+                // SPEC 2025-11-25 basic/transports: a disconnect does not cancel the request.
                 let tasks = self.tasks.clone();
                 cancellation::detached(Box::pin(self.make_use(arrived, ask, record, place)), tasks)
                     .await
@@ -244,7 +246,7 @@ impl Gateway {
         }
     }
 
-    /// Everything that is asked before the body is read.
+    /// Authenticates the caller and reads the body.
     async fn knock<B>(
         &self,
         door: &Arc<Door>,
@@ -257,7 +259,7 @@ impl Gateway {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let route = self.routes.get(head.uri.path()).cloned();
-        // Before it is known who asks: records of callers that are refused say where they tried.
+        // Set before authentication, so that records of rejected callers name the route.
         record.route = route.as_ref().map(|route| Arc::clone(&route.path));
         record.http_method = (!door.plain).then(|| http_headers::named(&head.method)).flatten();
         let unread = self.unread(peer, body)?;
@@ -266,7 +268,7 @@ impl Gateway {
         let route = route.ok_or_else(|| Failure::Route(self.astray(head.uri.path())))?;
         framed(&head)?;
         let holder = Self::holder(&caller, peer);
-        // To end a session is to give back what it holds: nobody has too little left for that.
+        // Ending a session frees resources, so it must not fail because the caller's share is used up.
         if head.method != Method::DELETE {
             self.belongs(place, &holder)?;
         }
@@ -279,7 +281,7 @@ impl Gateway {
         Ok(Knocked { caller, holder, route, head, body, door: Arc::clone(door) })
     }
 
-    /// Everything that is asked before anything is done.
+    /// Decodes the message and binds it to its session.
     async fn arrive(
         &self,
         knocked: Knocked,
@@ -334,12 +336,11 @@ impl Gateway {
         Ok(Arrived { caller, holder, route, session, inbound, id, batched: false, door })
     }
 
-    /// What the body of a request takes that may come before it is known who sends it, of the share of the address: over
-    /// HTTP/2 it lies in the window of the stream, which is large where another request on the connection was
-    /// authenticated.
+    /// Takes a share of the client's address for a body that may arrive before the sender is authenticated: over HTTP/2
+    /// it is buffered up to the stream's window, which is large once a request on the connection was authenticated.
     ///
     /// # Errors
-    /// When the address has no share left for it.
+    /// If the address has used up its share.
     pub fn unread<B: http_body::Body>(
         &self,
         peer: &Peer,
@@ -358,7 +359,7 @@ impl Gateway {
         share.map(Some).map_err(|none| Failure::no_share(Quota::Bodies, none))
     }
 
-    /// What is wrong with a path that no route has.
+    /// Why a path matches no route.
     fn astray(&self, path: &str) -> Astray {
         let has = |path: &str| self.routes.contains_key(path);
         match path.strip_suffix('/') {
@@ -368,7 +369,7 @@ impl Gateway {
         }
     }
 
-    /// Who calls, if the listener lets them in and they may have tokens for the route at `path`.
+    /// Authenticates the caller, with the OAuth resource of the route at `path` for access tokens and challenges.
     async fn identify(
         &self,
         door: &Door,
@@ -391,7 +392,7 @@ impl Gateway {
         record.principal = Some(Arc::clone(&caller.principal));
         record.scheme = Some(caller.scheme);
         if self.policy.has_revoked(&caller.principal) {
-            // Another credential would not help: the caller must not be sent to get one.
+            // No challenge: the caller must not be sent to fetch another credential, which would not help.
             if self.policy.revoked().everything {
                 return Err(Failure::Everything);
             }
@@ -403,7 +404,7 @@ impl Gateway {
         Ok(caller)
     }
 
-    /// The certificate of the client: that of the connection, or what a proxy tells that may.
+    /// The client certificate: that of the connection, or the one a trusted proxy forwards.
     fn certificate(
         &self,
         door: &Door,
@@ -415,14 +416,14 @@ impl Gateway {
         let (address, now) = (peer.address.ip(), self.clock.now());
         match told(forwarded, address, own.as_deref(), &head.headers, now) {
             Told::Certificate(certificate) => Ok(Some(certificate)),
-            // The client of a proxy has no certificate; the proxy's own is not the client's.
+            // A client behind the proxy without a certificate; the proxy's own certificate does not identify it.
             Told::None => Ok(None),
             Told::Stranger => Ok(own.clone()),
             Told::Broken => Err(AuthnError::Forwarded),
         }
     }
 
-    /// What somebody is told who is not known.
+    /// The authentication failure with its challenge for the client.
     fn unknown(&self, resource: Option<&Resource>, error: AuthnError) -> Failure {
         if let Some(detail) = error.detail() {
             let error = crate::base::error_chain::Chain(&error);
@@ -435,7 +436,7 @@ impl Gateway {
         Failure::Authn(Box::new(Stranger { error, challenge, nonce }))
     }
 
-    /// Whether the body is the one that the caller has signed, if it has.
+    /// Checks that the body is the one whose digest the caller's token contains, if it contains one.
     fn signed(
         &self,
         door: &Door,
@@ -453,7 +454,7 @@ impl Gateway {
         }
     }
 
-    /// What somebody is told who may not: where a better credential would do, which.
+    /// The failure for a denial, with a challenge if a better credential would help.
     fn denied(&self, arrived: &Arrived, kind: Kind, denial: Denial) -> Failure {
         let resource = arrived.door.resource(&arrived.route.path);
         let challenge = match &denial.reason {
@@ -470,7 +471,7 @@ impl Gateway {
         Failure::StepUp(Box::new(denial), challenge.map(Box::new))
     }
 
-    /// The session a legacy request belongs to.
+    /// Opens the session that a legacy request names.
     fn bind(&self, caller: &Caller, route: &Route, head: &Parts) -> Result<Session, Failure> {
         let id = match single(&head.headers, header::SESSION) {
             Single::Absent => Err(SessionError::Missing),
@@ -480,11 +481,11 @@ impl Gateway {
         id.map_err(Failure::Session)
     }
 
-    /// The body, if it comes whole, in time, and is not too long. Its bytes are taken from the share of
-    /// `holder` as they come, and are given back with `place`.
+    /// Reads the body within the limits on size and time. Its bytes are charged to `holder` as they arrive, until
+    /// `place` is dropped.
     ///
     /// # Errors
-    /// When it does not, is too long, or is more than is left of the share.
+    /// If the body is incomplete, late, too long, or exceeds the holder's share.
     pub async fn body<B>(
         &self,
         mut body: B,
@@ -514,26 +515,26 @@ impl Gateway {
         collected.unwrap_or(Err(Failure::BodyTime))
     }
 
-    /// Whether a server failed because it is not the one that was approved: for this request, or for
-    /// another that found it out meanwhile.
+    /// Whether a server failed because its identity is not the pinned one, as found by this request or a concurrent
+    /// one.
     fn is_stranger(&self, server: &Upstream, error: &UpstreamError) -> bool {
         error.is_stranger() || self.policy.unfit_server(server.name()) == Some(Unfit::Identity)
     }
 
-    /// Keeps a call until its client answers. The share was taken before the client was told to, so
-    /// there is room.
+    /// Parks a call until its client answers. The share was taken before the client was told to come back, so there is
+    /// room.
     fn park(&self, name: [u8; 16], call: Call, share: Share<Holder>) {
         let parked = Parked { call, since: self.clock.instant(), share };
         match self.parking.insert(name, parked) {
             Ok(None) => {}
-            // The client will be told that the call no longer waits.
+            // When the client returns, it learns that the call no longer waits.
             Ok(Some(_)) | Err(_) => tracing::warn!("a call that waits for its client was given up"),
         }
     }
 
-    /// Whether `principal` may be sent a notification of this name, which only the two ends know.
+    /// Whether the policy lets `principal` receive a server's notification of this extension method.
     fn may_tell(&self, principal: &Principal, server: &Upstream, name: &str) -> bool {
-        // A client could take it for a notification of the protocol.
+        // A client could take such a name for a notification of the protocol.
         if method::form(name) == method::Form::Malformed {
             return false;
         }
@@ -548,7 +549,7 @@ impl Gateway {
         self.policy.admit(principal, None, call, &Budget::for_bytes(0, USUAL_MOST)).outcome.is_ok()
     }
 
-    /// Drops what nobody came back for.
+    /// Drops expired sessions, rates, kept results, links and parked calls.
     pub fn sweep(&self) {
         self.conversations.sweep();
         self.sessions.sweep();
@@ -560,11 +561,10 @@ impl Gateway {
         self.parking.retain(|_, parked| waits(parked));
     }
 
-    /// Takes one of the places for requests that are worked on. Until its sender is authenticated it is
-    /// taken from the share of the sender's address.
+    /// Takes an in-flight permit. Until the client is authenticated, it is charged to the client's address.
     ///
     /// # Errors
-    /// When all are taken, or all that the address may have.
+    /// If all permits are taken, or those of the address.
     pub fn enter(self: &Arc<Self>, peer: &Peer) -> Result<Place, Failure> {
         let mut place = self.enter_counted()?;
         let unauthenticated = Holder::network(peer.address.ip());
@@ -574,10 +574,10 @@ impl Gateway {
         Ok(place)
     }
 
-    /// Takes one of the places for a caller that is known.
+    /// Takes an in-flight permit for an authenticated caller.
     ///
     /// # Errors
-    /// When all are taken, or all that the caller may have.
+    /// If all permits are taken, or those of the caller.
     fn enter_for(self: &Arc<Self>, holder: &Holder) -> Result<Place, Failure> {
         let mut place = self.enter_counted()?;
         self.belongs(&mut place, holder)?;
@@ -590,17 +590,17 @@ impl Gateway {
         if before >= self.limits.in_flight as u64 { Err(Failure::Overload) } else { Ok(place) }
     }
 
-    /// A place beside all others, for what the gateway asks of itself.
+    /// An in-flight permit outside all limits, for the gateway's own self-test.
     #[must_use]
     pub fn enter_apart(&self) -> Place {
         self.metrics.in_flight.fetch_add(1, Ordering::AcqRel);
         Place::new(&self.metrics, Whose::Gateway)
     }
 
-    /// The sender of a request is known: from now on its place is taken from the share of the caller.
+    /// Charges the permit to the caller, once the request is authenticated.
     ///
     /// # Errors
-    /// When the caller has all that one may have.
+    /// If the caller has used up its share of permits.
     pub fn belongs(&self, place: &mut Place, holder: &Holder) -> Result<(), Failure> {
         if place.whose != Whose::Gateway {
             let share = self.quotas.in_flight.take(holder, 1);
@@ -611,8 +611,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Whose share a request takes: that of the caller; where nothing tells callers apart, that of the
-    /// address.
+    /// The holder whose shares a request takes: the caller, or the client's address if the caller is anonymous.
     #[must_use]
     pub fn holder(caller: &Caller, peer: &Peer) -> Holder {
         match caller.scheme {
@@ -621,35 +620,35 @@ impl Gateway {
         }
     }
 
-    /// One of the event streams that belong to no call.
+    /// Takes a share for an event stream that belongs to no call.
     ///
     /// # Errors
-    /// When all are open, or all that the caller may have.
+    /// If all such streams are open, or those of the caller.
     pub fn standing(&self, holder: &Holder) -> Result<Standing, Failure> {
         let share = self.quotas.streams.take(holder, 1);
         let share = share.map_err(|none| Failure::no_share(Quota::Streams, none))?;
         Ok(Standing { _share: Arc::new(share) })
     }
 
-    /// Answers and records a request that is refused before it is looked at.
+    /// Records and answers a request that is rejected before it is read.
     pub fn turned_away(&self, door: &Door, peer: &Peer, failure: &Failure) -> Response<Body> {
         self.refuse(&self.record(door, peer), failure)
     }
 }
 
-/// One of the places for requests that are worked on; given back when it is dropped. A call keeps
-/// its place to its end, also when it is streamed and when its client has gone.
+/// Permit for a request in flight; given back when dropped. A call keeps it until it ends, even if its response is
+/// streamed or its client has disconnected.
 #[derive(Debug)]
 pub struct Place {
     counted: Arc<InFlight>,
     whose: Whose,
-    /// That of the address until the caller is known, and then that of the caller.
+    /// The share of the address, or of the caller after authentication.
     share: Option<Arc<Share<Holder>>>,
-    /// For the bytes of the body. What of them waits to be sent to a server takes it as well.
+    /// The share for the bytes of the body, which is also held while those wait to be sent to a server.
     body: Option<Arc<Share<Holder>>>,
 }
 
-/// One request among all that are worked on; no longer counted when it is dropped.
+/// Counts a request in flight until it is dropped.
 #[derive(Debug)]
 struct InFlight(Arc<Metrics>);
 
@@ -659,26 +658,26 @@ impl Drop for InFlight {
     }
 }
 
-/// Whose share a place takes of.
+/// The holder that an in-flight permit is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
-    /// That of an address: it is not known who asks.
+    /// The client's address, before authentication.
     Address,
-    /// That of a caller who is known.
+    /// The caller, after authentication.
     Caller,
-    /// Nobody's: the gateway asks itself.
+    /// Nobody: a request of the gateway itself.
     Gateway,
 }
 
 impl Place {
-    /// A place that is counted already.
+    /// A permit that is counted in `metrics` already.
     fn new(metrics: &Arc<Metrics>, whose: Whose) -> Self {
         let counted = Arc::new(InFlight(Arc::clone(metrics)));
         Self { counted, whose, share: None, body: None }
     }
 
-    /// The same place in the share of the same caller, for as long as the answer is not sent; `None` where no caller is
-    /// known, because strangers must not keep places from callers.
+    /// The same permit, to be held until the response is sent; `None` for an unauthenticated client, which must not
+    /// occupy permits that callers could use.
     fn until_sent(&self) -> Option<UntilSent> {
         match self.whose {
             Whose::Caller => {
@@ -689,11 +688,11 @@ impl Place {
         }
     }
 
-    /// Counts what the index over the values of the body takes, beside the bytes of the body: of many short values it is
-    /// several times as much. That of most messages is not counted.
+    /// Charges the index of the decoded body in addition to its bytes: for many short values it is several times as
+    /// long. Short indexes are free.
     ///
     /// # Errors
-    /// When that is more than is left of the share.
+    /// If the holder's share is used up.
     fn indexed(&mut self, bytes: usize) -> Result<(), Failure> {
         match self.body.as_mut().and_then(Arc::get_mut) {
             Some(share) if bytes > INDEX => {
@@ -703,13 +702,13 @@ impl Place {
         }
     }
 
-    /// What the bytes of the body take of the share of the caller.
+    /// The share for the bytes of the body.
     fn body(&self) -> Option<Arc<Share<Holder>>> {
         self.body.clone()
     }
 }
 
-/// The response with what it takes until it is sent. A stream that belongs to no call has a share of its own.
+/// Attaches what the response holds until it is sent. A stream that belongs to no call has a share of its own instead.
 fn kept_until_sent(mut response: Response<Body>, unsent: Option<UntilSent>) -> Response<Body> {
     if let Some(unsent) = unsent.filter(|_| response.extensions().get::<Standing>().is_none()) {
         response.extensions_mut().insert(unsent);
@@ -717,14 +716,14 @@ fn kept_until_sent(mut response: Response<Body>, unsent: Option<UntilSent>) -> R
     response
 }
 
-/// One of the event streams that belong to no call; given back when the last of it is dropped.
+/// Share for an event stream that belongs to no call; given back when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Standing {
     _share: Arc<Share<Holder>>,
 }
 
 impl Arrived {
-    /// For whom the server at `place` of the route is spoken to.
+    /// On whose behalf the gateway talks to the server at index `place` of the route.
     fn party(&self, place: usize) -> Party {
         let known = self.session.as_ref().map(|session| &session.client);
         let client = self.inbound.client.as_ref().or(known);
@@ -737,7 +736,7 @@ impl Arrived {
         }
     }
 
-    /// The caller's token, if the server at `place` of the route is shown one got for it.
+    /// The caller's token, if the server at index `place` of the route requires a token exchanged for it.
     fn subject(&self, place: usize) -> Option<Arc<Subject>> {
         self.route.servers.get(place).filter(|server| server.asks_callers())?;
         let (token, until) = (Arc::clone(self.caller.token.as_ref()?), self.caller.until);
@@ -745,14 +744,14 @@ impl Arrived {
         Some(Arc::new(Subject { token, caller, until }))
     }
 
-    /// The part of the session that lies between us and the server at `place` of the route.
+    /// The gateway's session with the server at index `place` of the route, as part of the client's session.
     fn leg(&self, place: usize) -> Option<&Leg> {
         let legs = self.session.as_ref().map_or(&[] as &[_], |session| &session.legs);
         legs.iter().find(|(server, _)| usize::from(*server) == place).map(|(_, leg)| leg)
     }
 }
 
-/// Notes what can be known of a message, whether or not it is acceptable.
+/// Notes the id and method of a message in the record, whether or not the message is acceptable.
 fn identified(
     decoded: Result<Message, DecodeError>,
     record: &mut Record,
@@ -778,16 +777,15 @@ fn identified(
     Ok((id, message))
 }
 
-/// Bytes of the index over the values of a body that are not counted.
+/// Longest index of a decoded body that is not charged, in bytes.
 const INDEX: usize = 16 * 1024;
 
-/// Longest body that is read of a request that is refused, in bytes, and how long it may take.
+/// Longest body of a rejected request that is read, in bytes, and the time allowed for it.
 const SHORT: u64 = 64 * 1024;
 const SOON: Duration = Duration::from_secs(1);
 
-/// Reads the body of a request that is refused, if it is short; whether all of it was read. A client
-/// sends it in any case, and a connection with an unread body ends: under the next request of a client
-/// that does not know.
+/// Reads the body of a rejected request if it is short, and returns whether all of it was read. The connection has to
+/// be closed otherwise, which would fail the next request of a client that does not expect it.
 async fn drained<B>(mut body: B) -> bool
 where
     B: http_body::Body<Data = Bytes> + Unpin,

@@ -1,4 +1,5 @@
-//! What accepts clients: HTTP listeners, the HTTP+SSE transport of 2024-11-05, and the bridge that both it and stdio use.
+//! Serves clients: the HTTP listeners, the HTTP+SSE transport of 2024-11-05, and the bridge that HTTP+SSE and stdio
+//! share. Every message becomes an exchange of the gateway whose configuration is in force.
 
 pub mod generation;
 pub mod bridge;

@@ -1,4 +1,4 @@
-//! Bodies and event streams: read and written within a budget of bytes.
+//! Bodies and event streams: request bodies up to a limit, and response bodies and SSE events within a memory budget.
 
 pub mod sse;
 pub mod budget;

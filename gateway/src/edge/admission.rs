@@ -1,7 +1,8 @@
-//! Who may knock: the names a listener answers to and the pages that may call it.
+//! Admission of HTTP requests to a listener, from their Host and Origin headers, before anything else is done with
+//! them.
 //!
-//! A browser that was made to take an attacker's name for our address sends that name in `Host`,
-//! and the page's origin in `Origin` (DNS rebinding; vectors AV-71 to AV-76, control C05).
+//! In DNS rebinding, a browser is made to resolve an attacker's name to the gateway's address; it sends that name in
+//! `Host` and the origin of the attacker's page in `Origin` (vectors AV-71 to AV-76, control C05).
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -20,51 +21,52 @@ use crate::identity::resource::Resource;
 use crate::mcp::wire::headers::{Single, single};
 use crate::net::http2::Vouched;
 
-/// Whoever is at the other end of a connection.
+/// The client at the other end of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Where it is.
+    /// IP address and port, as the listener sees them.
     pub address: SocketAddr,
-    /// The certificate it has shown.
+    /// The client certificate that was verified in the TLS handshake, if any.
     pub certificate: Option<Arc<Certificate>>,
-    /// What is known of the credential it showed last.
+    /// The credential last verified on this connection, so that it is not verified for every request.
     pub memo: Arc<Memo>,
-    /// Whether a request on the connection was authenticated, where that opens the windows of HTTP/2.
+    /// Whether a request on the connection was authenticated, which enlarges the HTTP/2 flow-control windows; `None`
+    /// over HTTP/1.1.
     pub vouched: Option<Arc<Vouched>>,
 }
 
 impl Peer {
-    /// Somebody who has shown no certificate.
+    /// A client without a certificate.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
         Self { address, certificate: None, memo: Arc::default(), vouched: None }
     }
 }
 
-/// What a listener lets in.
+/// Decides which requests a listener admits, and how its clients authenticate.
 #[derive(Debug)]
 pub struct Door {
-    /// Its name.
+    /// Name of the listener.
     pub name: Arc<str>,
-    /// The ways to authenticate.
+    /// Authentication schemes that the listener accepts.
     pub schemes: Vec<Scheme>,
     hosts: BTreeSet<Box<str>>,
     origins: BTreeSet<Box<str>>,
     loopback: bool,
-    /// It answers to any address: a page cannot be made to take one for another.
+    /// Whether any IP address is accepted as host: a page cannot rebind an address to another one.
     addressed: bool,
-    /// Messages come without the headers that repeat what they say.
+    /// Whether requests come without the headers that mirror the message, as over stdio and HTTP+SSE.
     pub plain: bool,
-    /// What clients of OAuth know the routes as, by path.
+    /// OAuth protected-resource metadata of the routes, by path.
     pub resources: Arc<HashMap<Box<str>, Resource>>,
-    /// Who may tell certificates of clients.
+    /// Settings for client certificates that a proxy forwards in a header.
     pub forwarded: Option<Forwarded>,
-    /// TLS, where it is spoken.
+    /// TLS of the listener, if it has TLS.
     pub tls: Option<Arc<Acceptor>>,
 }
 
 impl Door {
-    /// The door of a listener.
+    /// Admission for a configured listener.
     #[must_use]
     pub fn new(
         listener: &Listener,
@@ -85,10 +87,11 @@ impl Door {
         }
     }
 
-    /// Lets a request in, or not.
+    /// Checks the Host and Origin headers of a request, and that it asks for no other protocol.
     ///
     /// # Errors
-    /// When it names another host, comes from another origin or wants another protocol.
+    /// If the request names another host, comes from an origin that is not allowed, or asks for an upgrade, CONNECT or
+    /// HTTP/1.0.
     pub fn admit(&self, head: &Parts) -> Result<(), Failure> {
         let Single::Value(host) = single(&head.headers, HOST.as_str()) else {
             return Err(Failure::Host);
@@ -110,8 +113,7 @@ impl Door {
         Ok(())
     }
 
-    /// The door of the operator's listener. Probes and collectors know it by its address, which may be that of
-    /// any of the machine's networks.
+    /// Admission for the admin listener. Probes and metric collectors address it by any of the machine's IP addresses.
     #[must_use]
     pub fn of_operator(ops: &Ops) -> Self {
         let door = Self::plain("ops".into(), Vec::new());
@@ -119,14 +121,14 @@ impl Door {
         Self { hosts: ops.hosts.clone(), loopback, addressed: true, plain: false, ..door }
     }
 
-    /// A door for messages that came through this one in another transport.
+    /// Admission for messages that this listener admitted in another transport: the bridge turns them into requests.
     #[must_use]
     pub fn inside(&self) -> Self {
         let inside = Self::plain(Arc::clone(&self.name), self.schemes.clone());
         Self { resources: Arc::clone(&self.resources), ..inside }
     }
 
-    /// A door that no connection comes through.
+    /// Admission for requests that come through no connection of their own.
     #[must_use]
     pub fn plain(name: Arc<str>, schemes: Vec<Scheme>) -> Self {
         let hosts = ["localhost".into()].into();
@@ -144,13 +146,13 @@ impl Door {
         }
     }
 
-    /// A host it answers to.
+    /// One of the hosts that the listener answers to, if any.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         self.hosts.first().map(|host| &**host)
     }
 
-    /// The origin to be named in the answer, when the request came from a page that may call.
+    /// The value for `Access-Control-Allow-Origin`, if the request comes from an allowed origin.
     #[must_use]
     pub fn origin(&self, head: &http::HeaderMap) -> Option<HeaderValue> {
         let origin = head.get(ORIGIN)?;
@@ -161,7 +163,7 @@ impl Door {
     fn answers_to(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-            // The last colon belongs to an address in brackets, or to something that is no host.
+            // The last colon is part of an IPv6 address in brackets, or the host is invalid.
             Some(_) | None => host,
         };
         self.hosts.contains(name.to_ascii_lowercase().as_str())
@@ -172,20 +174,20 @@ impl Door {
         if self.tls.is_some() { "https://" } else { "http://" }
     }
 
-    /// What clients of OAuth know the route at `path` as.
+    /// The OAuth protected-resource metadata of the route at `path`.
     #[must_use]
     pub fn resource(&self, path: &str) -> Option<&Resource> {
         if self.resources.is_empty() { None } else { self.resources.get(path) }
     }
 
-    /// A listed origin, or, on a loopback listener, a page that the listener itself would serve.
+    /// Whether `origin` is an allowed origin or, on a loopback listener, that of the listener itself.
     fn may_call(&self, origin: &str, host: &str) -> bool {
         self.origins.contains(origin)
             || (self.loopback && origin.strip_prefix(self.scheme()) == Some(host))
     }
 }
 
-/// Whether a host is an address of one machine, as a URL has it.
+/// Whether a host is an IP address in URL syntax, other than the unspecified address.
 fn is_address(host: &str) -> bool {
     let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let address = match inner {
@@ -259,7 +261,7 @@ mod tests {
         for address in ["127.0.0.1:8080", "127.9.9.9:8080", "[::1]:8080"] {
             assert_eq!(admits_at(address, "/mcp", &own), Ok(()), "{address}");
         }
-        // Elsewhere anybody may have put a page there: only origins that are listed may call.
+        // On any other address a page could be anyone's: only listed origins may call.
         for address in ["192.0.2.7:8080", "0.0.0.0:8080", "[::]:8080", "[2001:db8::7]:8080"] {
             assert_eq!(admits_at(address, "/mcp", &own), Err("origin"), "{address}");
             let listed = [own[0], ("origin", "https://good.example")];

@@ -1,7 +1,7 @@
-//! What a client asks, free of the era it asks in.
+//! Decodes a client's message into an [`Ask`], independent of the protocol era. The exchange calls it for each message.
 //!
-//! The era is decided once, by one table, from the version header, the version in the body and the
-//! method; what those three leave open is refused (threats PV-12, PV-16, PV-17, PV-19).
+//! The era is decided once, by one table, from the version header, the version in the body and the method; combinations
+//! that leave it open are rejected (threats PV-12, PV-16, PV-17, PV-19).
 
 use std::sync::Arc;
 
@@ -18,85 +18,85 @@ use crate::mcp::trace_context::Parent;
 use crate::mcp::wire::headers::{self, Single};
 use crate::mcp::wire::{self, Id, Message, Outcome};
 
-/// A message of a client.
+/// A decoded message of a client.
 #[derive(Debug)]
 pub struct Inbound {
-    /// The revision it is in.
+    /// Protocol revision of the message.
     pub version: Version,
     /// What it asks for.
     pub ask: Ask,
-    /// What the client says of itself, where it says so in every message or opens a session.
+    /// The client's description of itself: in every modern message, and in a legacy `initialize`.
     pub client: Option<Arc<Client>>,
-    /// What the client does it for, and what else that has to do with.
+    /// Trace context: the parent span, and a second span to link to.
     pub parents: Box<[Option<Parent>; 2]>,
 }
 
-/// What a client asks for.
+/// What a message asks for.
 #[derive(Debug)]
 pub enum Ask {
-    /// What is this server?
+    /// `server/discover`: describe the server (modern).
     Discover,
-    /// Open a session (legacy), in the revision of the message.
+    /// `initialize` (legacy), with the agreed revision in [`Inbound::version`].
     Initialize,
-    /// Are you there? (legacy)
+    /// `ping`: answer with an empty result (legacy).
     Ping,
-    /// What is there of this kind?
+    /// List the definitions of a kind.
     List(Kind),
-    /// Do something with one thing.
+    /// Use one thing, for example call a tool.
     Use(Box<UseAsk>),
-    /// Tell when something changes (modern): the filter.
+    /// Open a subscription (modern), with its filter.
     Listen(Fragment),
-    /// Log from this level on (legacy): the level, as JSON.
+    /// Set the log level of the session (legacy): the level, as JSON.
     Level(Fragment),
-    /// Give up the request with this id (legacy).
+    /// Cancel the request with this id (legacy).
     Cancel(Id),
-    /// The answer to a question of ours (legacy).
+    /// The response to a request that the gateway sent to the client (legacy).
     Answer(Id, Outcome),
-    /// The client has other roots now (legacy).
+    /// The client's roots have changed, `notifications/roots/list_changed` (legacy).
     RootsChanged,
-    /// Something that wants no answer and has no effect here (legacy).
+    /// A notification without effect here (legacy).
     Notice,
-    /// Something that wants no answer, and that only the two ends know (legacy).
+    /// A notification that is passed to the server if the policy allows it (legacy).
     Tell(Box<UseAsk>),
-    /// Open the stream of the session, or go on with one after this event (legacy).
+    /// Open the stream of the session, or resume a stream after this event id (legacy).
     Stream(Option<Box<str>>),
     /// End the session (legacy).
     End,
 }
 
-/// An argument repeated in a header: the header, and what it says if that can be read.
+/// An `Mcp-Param-` header: the name of its argument, and its decoded value if it can be decoded.
 pub type Repeated = (Box<str>, Option<Box<str>>);
 
-/// Something about one thing, as it came.
+/// A request about one thing, with the names that the client used.
 #[derive(Debug)]
 pub struct UseAsk {
-    /// What is to be done.
+    /// What is done with the thing.
     pub verb: Verb,
-    /// With which thing, as the caller names it.
+    /// The name, URI or id of the thing.
     pub name: Box<str>,
-    /// The arguments of a tool or a prompt, an object.
+    /// The arguments of a tool or a prompt, always an object.
     pub arguments: Option<Fragment>,
-    /// Members of `params` we do not know.
+    /// Members of `params` that the gateway does not know.
     pub extra: Vec<(Box<str>, Fragment)>,
-    /// Members of `_meta` we do not know.
+    /// Members of `_meta` that the gateway does not know.
     pub meta: Vec<(Box<str>, Fragment)>,
-    /// The token that progress is to be reported under.
+    /// The client's progress token.
     pub progress: Option<Id>,
-    /// The least severe log message that is wanted, as JSON (modern).
+    /// The lowest log level the client wants, as JSON (modern).
     pub level: Option<Box<str>>,
-    /// The answers to what a server asked (modern).
+    /// The `inputResponses` to a server's requests (modern).
     pub inputs: Option<Fragment>,
-    /// What we wanted to be reminded of (modern).
+    /// The `requestState` that the gateway returned before (modern).
     pub state: Option<Box<str>>,
-    /// The arguments that are repeated in headers; `None` where there are no headers.
+    /// Arguments mirrored in headers; `None` if the transport has no such headers.
     pub mirrored: Option<Vec<Repeated>>,
 }
 
-/// Reads what `message` asks, and notes its revision in `spoken` as soon as that is known: in which
-/// words a refusal is told depends on it.
+/// Decodes `message`. The revision is stored in `spoken` as soon as it is known, because the wording of an error
+/// depends on it.
 ///
 /// # Errors
-/// When its era is not clear, its headers say something else, or its parameters do not fit.
+/// If the era is ambiguous, headers and body differ, or the params do not fit the method.
 pub fn read(
     headers: &HeaderMap,
     message: Message,
@@ -158,7 +158,7 @@ pub fn read(
     Ok(Inbound { version, ask, client, parents })
 }
 
-/// What a legacy client says of itself in its handshake.
+/// The client's description of itself in a legacy handshake.
 fn introduced(params: Option<&Fragment>) -> Client {
     let params = params.map(Fragment::value);
     let capabilities = params.and_then(|params| params.get("capabilities"));
@@ -169,7 +169,7 @@ fn introduced(params: Option<&Fragment>) -> Client {
     }
 }
 
-/// The arguments that are repeated in headers.
+/// The arguments mirrored in `Mcp-Param-` headers.
 fn repeated(headers: &HeaderMap) -> Result<Vec<Repeated>, Failure> {
     let mut found = Vec::new();
     for name in headers.keys() {
@@ -193,7 +193,7 @@ fn ask(
 ) -> Result<Ask, Failure> {
     let use_of = |verb| used(verb, method, params).map(|ask| Ask::Use(Box::new(ask)));
     let list = |kind| {
-        // Every page was read and shown at once, so there is no cursor of ours.
+        // The gateway reads all pages of a server and returns one, so it never issues cursors.
         match params.is_some_and(|params| params.value().get("cursor").is_some()) {
             true => Err(Failure::Params("unknown cursor")),
             false => Ok(Ask::List(kind)),
@@ -238,7 +238,7 @@ fn ask(
         }
         (Era::Legacy, method::ROOTS_CHANGED, false) => Ok(Ask::RootsChanged),
         (Era::Legacy, method::INITIALIZED | method::PROGRESS, false) => Ok(Ask::Notice),
-        // Methods of the other era do not exist in this one, whatever a policy says of methods.
+        // Methods of the other era do not exist in this one, regardless of the policy for unknown methods.
         (
             Era::Modern,
             method::INITIALIZE
@@ -250,14 +250,14 @@ fn ask(
             _,
         )
         | (Era::Legacy, method::DISCOVER | method::LISTEN | method::TASKS_UPDATE, _)
-        // Whose tasks a server lists nobody can tell.
+        // The gateway cannot tell which caller a listed task belongs to.
         | (_, method::TASKS_LIST, _) => Err(Failure::Method),
         (_, method, wants_answer) => other(method, params, wants_answer),
     }
 }
 
-/// A method that this gateway does not handle by name. Only one that no server could take for a method of
-/// the protocol is left to the rules about unknown methods.
+/// A method that the gateway does not handle by name. Only extensions, which no server can take for methods of the
+/// protocol, are left to the policy for unknown methods.
 fn other(method: &str, params: Option<&Fragment>, wants_answer: bool) -> Result<Ask, Failure> {
     let used = || used(Verb::Other, method, params).map(Box::new);
     match (method::form(method), wants_answer) {
@@ -268,9 +268,9 @@ fn other(method: &str, params: Option<&Fragment>, wants_answer: bool) -> Result<
         (Form::Notification, true) => {
             Err(Failure::Shape("a notification of the protocol has no `id`"))
         }
-        // Only servers send these.
+        // Only servers send these requests.
         (Form::Request, true) => Err(Failure::Method),
-        // A client that runs tasks for its server says how they stand (2025-11-25).
+        // A client that runs tasks for its server reports their status (2025-11-25).
         (Form::Notification, false) if method == method::TASK_STATUS => used().map(Ask::Tell),
         (Form::Notification, false) => {
             Err(Failure::Shape("a client does not send this notification"))
@@ -280,7 +280,7 @@ fn other(method: &str, params: Option<&Fragment>, wants_answer: bool) -> Result<
     }
 }
 
-/// What a completion is for.
+/// Whether a completion is for a prompt or for a resource template.
 fn completed(params: Option<&Fragment>) -> Result<Verb, Failure> {
     let reference = params.and_then(|params| params.value().get("ref"));
     let kind = reference.and_then(|reference| reference.get("type")).and_then(Value::as_str);
@@ -354,14 +354,14 @@ fn used(verb: Verb, method: &str, params: Option<&Fragment>) -> Result<UseAsk, F
     Ok(ask)
 }
 
-/// Whether the answer to such a request may be a question, after which it is made again.
+/// Whether the response may be `input_required`, after which the client repeats the request.
 ///
 /// SPEC 2026-07-28 basic/patterns/mrtr#supported-requests
 const fn asks_again(verb: Verb) -> bool {
     matches!(verb, Verb::Call | Verb::Get | Verb::Read)
 }
 
-/// The member of `params` that says which thing it is about.
+/// The member of `params` that identifies the thing.
 const fn naming_member(verb: Verb) -> Option<&'static str> {
     match verb {
         Verb::Call | Verb::Get => Some("name"),
@@ -376,7 +376,8 @@ fn meta_of(ask: &mut UseAsk, meta: Value<'_>, document: &Arc<Document>) -> Resul
     for (key, value) in meta.members() {
         match &*key {
             meta::VERSION | meta::CLIENT_INFO | meta::CLIENT_CAPABILITIES | meta::SUBSCRIPTION => {}
-            // What of these goes on is written anew. Baggage is a way out for anything (SEP-414).
+            // The trace context is written anew for the server. Baggage could carry any data out, so it is dropped
+            // (SEP-414).
             meta::TRACE_PARENT | meta::TRACE_STATE | meta::BAGGAGE => {}
             meta::LOG_LEVEL => {
                 let wrong = Failure::Params("the log level is none that the protocol has");
@@ -395,12 +396,12 @@ fn meta_of(ask: &mut UseAsk, meta: Value<'_>, document: &Arc<Document>) -> Resul
     Ok(())
 }
 
-/// Whether it is a log level of the protocol: a level is passed on, so it is one of a list.
+/// Whether a value is a log level of the protocol. Levels are passed on, so only known ones are accepted.
 fn is_level(value: Value<'_>) -> bool {
     value.as_str().is_some_and(|text| LEVELS.contains(&&*text))
 }
 
-/// The era table.
+/// The era table: decides the protocol revision from header, body and method.
 fn version(headers: &HeaderMap, method: &str, meta: Option<Value<'_>>) -> Result<Version, Failure> {
     let named = match headers::single(headers, header::VERSION) {
         Single::Absent => None,
@@ -421,7 +422,7 @@ fn version(headers: &HeaderMap, method: &str, meta: Option<Value<'_>>) -> Result
         Err(Failure::Version { requested: shown.into() })
     };
     match (named, body, named.and_then(Version::parse)) {
-        // SPEC 2026-07-28 basic/versioning: the revision has no such method.
+        // SPEC 2026-07-28 basic/versioning: this revision has no `initialize`.
         (_, Some(_), _) | (_, None, Some(Version::V2026July)) if handshake => Err(Failure::Removed),
         (_, None, _) if handshake => Ok(Version::LAST_LEGACY),
         (None, Some(_), _) => Err(Failure::HeaderMismatch("`MCP-Protocol-Version` is missing")),
@@ -429,7 +430,7 @@ fn version(headers: &HeaderMap, method: &str, meta: Option<Value<'_>>) -> Result
             Err(Failure::HeaderMismatch("`MCP-Protocol-Version` is not the version in the body"))
         }
         (Some(_), Some(_), Some(Version::V2026July)) => Ok(Version::V2026July),
-        // Said in the modern way, but of a revision that has no such way, or of none we know.
+        // The version is in the body as in the modern era, but names a legacy or an unknown revision.
         (Some(named), Some(_), _) | (Some(named), None, None) => unsupported(named),
         (Some(_), None, Some(Version::V2026July)) => {
             Err(Failure::Params("`_meta` has no `io.modelcontextprotocol/protocolVersion`"))
@@ -440,7 +441,7 @@ fn version(headers: &HeaderMap, method: &str, meta: Option<Value<'_>>) -> Result
     }
 }
 
-/// The revision a handshake agrees on: the one asked for, if it is one with a handshake.
+/// The revision of a handshake: the requested one if it is a legacy revision, otherwise the last legacy revision.
 ///
 /// SPEC 2025-11-25 basic/lifecycle#version-negotiation
 fn agreed(params: Option<&Fragment>) -> Version {
@@ -450,7 +451,7 @@ fn agreed(params: Option<&Fragment>) -> Version {
     legacy.unwrap_or(Version::LAST_LEGACY)
 }
 
-/// The version header of a message without a body of ours, when there is one we know.
+/// The version header of a message that carries no version in its body; `None` if it is absent.
 fn header_version(headers: &HeaderMap) -> Result<Option<Version>, Failure> {
     match headers::single(headers, header::VERSION) {
         Single::Absent => Ok(None),
@@ -462,7 +463,7 @@ fn header_version(headers: &HeaderMap) -> Result<Option<Version>, Failure> {
     }
 }
 
-/// SPEC 2026-07-28 basic/transports/streamable-http#server-validation
+/// Checks that the headers mirror the body, SPEC 2026-07-28 basic/transports/streamable-http#server-validation
 fn mirrored(headers: &HeaderMap, method: &str, params: Option<&Fragment>) -> Result<(), Failure> {
     if headers::single(headers, header::METHOD) != Single::Value(method) {
         return Err(Failure::HeaderMismatch("`Mcp-Method` is not the method in the body"));
@@ -483,8 +484,7 @@ fn mirrored(headers: &HeaderMap, method: &str, params: Option<&Fragment>) -> Res
     }
 }
 
-/// What the client is doing this for: from the body before the headers (SEP-414), which become a
-/// link where they say something else.
+/// The trace context: from the body first (SEP-414). A different one in the headers becomes a link.
 fn parents(headers: &HeaderMap, meta: Option<Value<'_>>) -> [Option<Parent>; 2] {
     let head = |name: &str| match headers::single(headers, name) {
         Single::Value(text) => Some(text),

@@ -1,8 +1,8 @@
-//! A denied call of a tool as a result: an agent's loop goes on, and its model reads why, what it can do and
-//! whom to ask.
+//! Denied tool calls as results with `isError`: the agent continues, and its model reads why the call was denied and
+//! what it can do. The exchange uses these for calls of tools that the caller may know of.
 //!
-//! A JSON-RPC error ends the run of many agents. It stays the answer to what is unknown, malformed or not
-//! authenticated, and to tools that the caller may not know of.
+//! A JSON-RPC error ends the run of many agents. It remains the response to unknown, malformed and unauthenticated
+//! requests, and to calls of tools that the caller may not know of.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -16,24 +16,24 @@ use crate::audit::RecordId;
 use crate::edge::failure::Failure;
 use crate::mcp::wire::Object;
 
-/// Longest name of a member that stands in a text, in bytes.
+/// Longest member name that is repeated in a text, in bytes.
 const NAME: usize = 64;
-/// What stands in a text in the place of a name that a peer chose and that is no plain word.
+/// Replaces a name that is longer or is not a plain word: a peer chose it, and the model must not read it.
 const UNNAMED: &str = "(a name that is not repeated here)";
 
-/// A denied call of a tool, as its caller is told of it in a result.
+/// A denied tool call, as its caller sees it in the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolDenial {
-    /// For the model: why, what it can do, and whom to ask.
+    /// For the model: why the call was denied, what it can do, and the contact for questions.
     pub text: String,
-    /// For programs: the value of `_meta["dev.portcullis/denial"]`, JSON.
+    /// For programs: the JSON of `_meta["dev.portcullis/denial"]`.
     pub meta: String,
-    /// After how many seconds the call may be made again, where time alone helps.
+    /// Seconds until the call may be made again; `None` if waiting does not help.
     pub retry_after: Option<u64>,
 }
 
 impl ToolDenial {
-    /// The denial as a result; `None` where the answer is an error.
+    /// The denial as a result; `None` if the failure is reported as a JSON-RPC error.
     #[must_use]
     pub fn of(failure: &Failure, policy: &Policy, record: Option<RecordId>) -> Option<Self> {
         if policy.denials() == Denials::Error && !failure.is_about_arguments() {
@@ -45,7 +45,7 @@ impl ToolDenial {
         Some(Self { text, meta, retry_after })
     }
 
-    /// The same for an answer of a server that is withheld: a result in any case, in the words of the error.
+    /// The result in place of a withheld result: always a result, with the message of the error.
     #[must_use]
     pub fn withheld(failure: &Failure, policy: &Policy, record: Option<RecordId>) -> Self {
         let text = failure.public(None).message;
@@ -54,8 +54,8 @@ impl ToolDenial {
     }
 }
 
-/// What a model is told of a denied call: nothing in it was chosen by a caller or a server but plain names of
-/// members. `None` where the caller may not know of the tool, or nothing was denied.
+/// The text for the model. It repeats nothing that a caller or a server chose except plain member names. `None` if the
+/// caller may not know of the tool, or if nothing was denied.
 #[must_use]
 pub fn text(failure: &Failure, contact: Option<&str>) -> Option<String> {
     let contact = told(failure).or(contact);
@@ -68,7 +68,7 @@ pub fn text(failure: &Failure, contact: Option<&str>) -> Option<String> {
     Some(text)
 }
 
-/// Whom the rule that decided names.
+/// The contact of the deciding rule.
 fn told(failure: &Failure) -> Option<&str> {
     match failure {
         Failure::Denied(_, Denial { told: Told::Rule { contact, .. }, .. }) => contact.as_deref(),
@@ -76,7 +76,7 @@ fn told(failure: &Failure) -> Option<&str> {
     }
 }
 
-/// Why, in one clause.
+/// The reason of the denial as one clause.
 fn cause(failure: &Failure) -> Option<String> {
     let cause = match failure {
         Failure::Denied(Kind::Tool, Denial { reason, told: Told::Rule { rule, .. } }) => {
@@ -107,7 +107,7 @@ fn cause(failure: &Failure) -> Option<String> {
     })
 }
 
-/// What a reason means, in words that are always the same.
+/// The fixed wording for a reason.
 const fn sentence(reason: &Reason) -> &'static str {
     match reason {
         Reason::NotGranted => "no rule allows this with these arguments",
@@ -127,7 +127,7 @@ const fn sentence(reason: &Reason) -> &'static str {
     }
 }
 
-/// What can be done about it, in words that are always the same.
+/// The fixed wording for what the model can do.
 const fn advice(failure: &Failure) -> &'static str {
     const ARGUMENTS: &str = "Correct the arguments and call the tool again.";
     const GO_ON: &str = "The same call will be denied again: go on without it, or tell the user.";
@@ -148,14 +148,14 @@ const fn advice(failure: &Failure) -> &'static str {
     }
 }
 
-/// Where something was found, and what is wrong there.
+/// What a detector found, and where.
 fn found(finding: &Finding) -> String {
     let place = place(&finding.at);
     match finding.detector {
         Detector::InputSchema | Detector::Constraints => {
             about_argument(&finding.at, &plain(&finding.note))
         }
-        // A guardrail has words of its own, which may repeat what it was asked about.
+        // The guardrail's note is free text and may repeat the arguments.
         Detector::Guardrail => "a guardrail does not let this pass".to_owned(),
         detector => {
             let note = match &finding.note {
@@ -167,8 +167,8 @@ fn found(finding: &Finding) -> String {
     }
 }
 
-/// What is wrong with the argument at `at`, as a sentence: the note goes on where the argument is named, unless it
-/// begins with a name of its own.
+/// A clause on what is wrong with the argument at `at`. The note continues the clause unless it begins with a name of
+/// its own.
 fn about_argument(at: &str, note: &str) -> String {
     if at.is_empty() {
         return format!("the arguments: {note}");
@@ -182,18 +182,18 @@ fn about_argument(at: &str, note: &str) -> String {
     format!("{named}{} {note}", if goes_on { "" } else { ":" })
 }
 
-/// Whether all parts of a JSON Pointer are plain names.
+/// Whether every part of a JSON Pointer is a plain name.
 fn is_plain_pointer(at: &str) -> bool {
     let mut names = at.strip_prefix('/').into_iter().flat_map(|names| names.split('/')).peekable();
     names.peek().is_some() && names.all(is_plain)
 }
 
-/// A JSON Pointer after a comma, if all of its parts are plain names.
+/// A JSON Pointer in backticks after a comma; empty unless all of its parts are plain names.
 fn place(at: &str) -> String {
     if is_plain_pointer(at) { format!(", `{at}`") } else { String::new() }
 }
 
-/// A note of a detector without the names in backticks that are not plain: its other words are ours.
+/// A detector's note, with names in backticks that are not plain replaced. Its other words are fixed by the detector.
 fn plain(note: &str) -> String {
     let mut out = String::with_capacity(note.len());
     for (n, part) in note.split('`').enumerate() {
@@ -206,13 +206,13 @@ fn plain(note: &str) -> String {
     out
 }
 
-/// Whether a name is one word, of letters, digits and what stands in identifiers.
+/// Whether a name is a single word of letters, digits and `_-.$@`.
 fn is_plain(name: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.$@".contains(&byte);
     (1..=NAME).contains(&name.len()) && name.bytes().all(letter)
 }
 
-/// The same for programs, as JSON.
+/// The JSON of the `_meta` member for programs.
 fn meta(
     failure: &Failure,
     contact: Option<&str>,

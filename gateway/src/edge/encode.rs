@@ -1,4 +1,5 @@
-//! Answers to clients, written for the era they ask in.
+//! Encodes responses and messages to clients, in the protocol revision of the client. Callers pass fragments that the
+//! policy has released; nothing here decides what a client may see.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -23,14 +24,14 @@ use crate::upstream::{Listing, Question, Written};
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
-/// An answer that is one JSON object.
+/// A response with a JSON body.
 pub fn json(body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
 }
 
-/// An answer that is a stream of events.
+/// A response with a stream of events.
 pub fn events(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -41,26 +42,26 @@ pub fn events(body: Body) -> Response<Body> {
     response
 }
 
-/// An answer that is one JSON object, as a stream of one event.
+/// Turns a JSON response into a stream of one event.
 pub fn one_event(response: Response<Body>) -> Response<Body> {
     events(sse::encode(&joined(response.into_body())).into())
 }
 
-/// An answer without a body.
+/// A response without a body.
 pub fn empty(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     response
 }
 
-/// An answer without a body while there is nobody to serve the request.
+/// A 503 response without a body, for requests that no configuration can serve now.
 pub fn unavailable() -> Response<Body> {
     let mut response = empty(StatusCode::SERVICE_UNAVAILABLE);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(SOON));
     response
 }
 
-/// An error.
+/// A JSON-RPC error response, with the HTTP headers that belong to its status.
 pub fn error(public: &Public, id: Option<&Id>) -> Response<Body> {
     let mut response = json(wire::error(id, public.code, &public.message, public.data.as_deref()));
     *response.status_mut() = public.status;
@@ -74,7 +75,7 @@ pub fn error(public: &Public, id: Option<&Id>) -> Response<Body> {
         }
         _ => {}
     }
-    // Each of these says when to come back; in a session a status of 200 says the same.
+    // Both statuses come with `Retry-After`. In a legacy session the status is 200, and the header carries the delay.
     let comes_back =
         [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&public.status);
     let wait = public.retry_after.or(comes_back.then_some(SOON));
@@ -85,22 +86,23 @@ pub fn error(public: &Public, id: Option<&Id>) -> Response<Body> {
     response
 }
 
-/// The answer to `ping`.
+/// The response to `ping`.
 pub fn pong(id: &Id) -> Response<Body> {
     let mut out = wire::head(Some(id), 16);
     out.extend_from_slice(br#""result":{}}"#);
     json(out)
 }
 
-/// A result with nothing in it.
+/// A response with an empty result.
 pub fn nothing(id: &Id) -> Response<Body> {
     pong(id)
 }
 
-/// A list: what of each listing is shown, and what stands beside it. `missing` names the servers whose part is not there.
+/// The response to a list request: the visible definitions of each listing, with `extra` members of the result.
+/// `missing` names the servers whose definitions could not be listed.
 ///
-/// The definitions are not copied; the envelope is written around them. A list that lacks the part
-/// of some server says so and is stale at once.
+/// The definitions are not copied; the envelope is written around them. A list with missing servers is marked as
+/// partial and has a lifetime of zero.
 pub fn list(
     id: &Id,
     era: Era,
@@ -131,7 +133,7 @@ pub fn list(
         let ttl = shown.iter().map(|(listing, _)| listing.ttl()).min();
         let ttl = ttl.filter(|_| missing.is_empty()).unwrap_or(0);
         result.raw("ttlMs", itoa::Buffer::new().format(ttl));
-        // What one caller sees is not for another.
+        // What is visible depends on the caller, so a shared cache must not keep it.
         result.text("cacheScope", "private");
     }
     for (key, value) in extra.iter().filter(|(key, _)| missing.is_empty() || &**key != "_meta") {
@@ -155,12 +157,12 @@ pub fn list(
     json(Body::Parts(parts))
 }
 
-/// What something of a server is called on the route.
+/// Maps an identifier of a server to its name on the route; `None` if it stays as it is.
 pub type Rename<'a> = &'a dyn Fn(Kind, &str) -> Option<String>;
 
-/// A result as it came, in the envelope of our answer, with what its era wants added and what its
-/// era does not know left out, and some strings replaced. `cacheable` results say for how long they
-/// are good (modern).
+/// The response with a server's result in the gateway's envelope: members that the client's era requires are added,
+/// those it does not know are dropped, and the strings at `renamed` are replaced. `cacheable` results get cache members
+/// (modern).
 ///
 /// SPEC 2026-07-28 basic#resulttype, server/utilities/caching#cacheable-results
 pub fn result(
@@ -188,7 +190,7 @@ pub fn result(
     };
     let drops = value.members().any(|(key, _)| foreign(&key));
     let mut parts = VecDeque::with_capacity(4);
-    // A vector that grows keeps up to twice of what is in it.
+    // Reserved at once: a growing vector keeps up to twice the memory of its content.
     let mut out = wire::head(Some(id), if drops { 1024 + value.span().len() } else { 96 });
     out.extend_from_slice(br#""result":"#);
     if drops {
@@ -221,7 +223,7 @@ pub fn result(
     Body::Parts(parts)
 }
 
-/// A denied call of a tool as a whole answer.
+/// The response to a denied tool call, as a result with `isError`.
 #[must_use]
 pub fn denied_call(id: &Id, era: Era, denial: &ToolDenial) -> Response<Body> {
     let mut response = json(tool_error(id, era, denial));
@@ -230,7 +232,7 @@ pub fn denied_call(id: &Id, era: Era, denial: &ToolDenial) -> Response<Body> {
     response
 }
 
-/// The result of a call of a tool that says to the model why there is none.
+/// The body of a tool result that tells the model why the call was denied.
 ///
 /// SPEC 2026-07-28 server/tools#error-handling
 #[must_use]
@@ -252,8 +254,8 @@ pub fn tool_error(id: &Id, era: Era, denial: &ToolDenial) -> Body {
     out.into()
 }
 
-/// The response, as the last of its connection unless that can go on (RFC 9112 section 9.6). Over HTTP/2 a
-/// stream has no other request after it, and [`crate::net::http2::server`] takes the header out.
+/// Adds `Connection: close` unless the connection can be reused (RFC 9112 section 9.6). Over HTTP/2 a stream carries a
+/// single request, and [`crate::net::http2::server`] removes the header.
 #[must_use]
 pub fn last_unless(goes_on: bool, mut response: Response<Body>) -> Response<Body> {
     if !goes_on {
@@ -262,7 +264,7 @@ pub fn last_unless(goes_on: bool, mut response: Response<Body>) -> Response<Body
     response
 }
 
-/// The URIs in a result that lead to resources of its server, and what they are on the route.
+/// The spans of resource URIs in a result, with their replacements on the route.
 #[must_use]
 pub fn links(result: Value<'_>, rename: Rename<'_>) -> Vec<(Range<usize>, String)> {
     let mut found = Vec::new();
@@ -288,7 +290,7 @@ pub fn links(result: Value<'_>, rename: Rename<'_>) -> Vec<(Range<usize>, String
     found
 }
 
-/// A value with some strings in it replaced.
+/// Writes `value` to `out` with the strings at the given spans replaced.
 fn spliced(out: &mut Vec<u8>, value: Value<'_>, replaced: &[(Range<usize>, String)]) {
     let (whole, raw) = (value.span(), value.raw().as_bytes());
     let mut done = 0;
@@ -305,8 +307,8 @@ fn spliced(out: &mut Vec<u8>, value: Value<'_>, replaced: &[(Range<usize>, Strin
     out.extend_from_slice(raw.get(done..).unwrap_or_default());
 }
 
-/// An error of a server, in the envelope of our answer. A code that only the other era knows is
-/// told in the words of this one.
+/// The response with a server's error in the gateway's envelope. An error code that only the other era defines is
+/// translated.
 ///
 /// SPEC 2026-07-28 basic#error-codes
 pub fn server_error(id: &Id, era: Era, error: &Fragment) -> Body {
@@ -330,7 +332,7 @@ pub fn server_error(id: &Id, era: Era, error: &Fragment) -> Body {
     out.into()
 }
 
-/// The HTTP status of an error of a modern server.
+/// The HTTP status that a modern server sends with a JSON-RPC error code.
 #[must_use]
 pub const fn status_of(said: i32) -> u16 {
     match said {
@@ -340,19 +342,19 @@ pub const fn status_of(said: i32) -> u16 {
     }
 }
 
-/// A question to a legacy client.
+/// An elicitation or sampling request to a legacy client.
 #[must_use]
 pub fn question(id: &Id, asked: &str, params: Option<&Fragment>) -> Vec<u8> {
     let mut out = wire::head(Some(id), 256);
     let mut message = Object::resume(&mut out);
-    // The head ends with a comma already.
+    // `wire::head` ends with a comma already.
     message.first();
     message.text("method", asked);
     let url = |params: &Fragment| {
         params.value().get("mode").and_then(Value::as_str).as_deref() == Some("url")
     };
     match params {
-        // Legacy clients know such a question by an id, which a modern server does not give it.
+        // Legacy clients require an elicitation id in URL mode; modern servers send none.
         Some(params) if url(params) && params.value().get("elicitationId").is_none() => {
             let mut object = Object::open(message.key("params"));
             params.value().members().for_each(|(key, value)| object.raw(&key, value.raw()));
@@ -366,7 +368,7 @@ pub fn question(id: &Id, asked: &str, params: Option<&Fragment>) -> Vec<u8> {
     out
 }
 
-/// A client's answer, under the id the server gave its question.
+/// A client's response to a server's request, under the id that the server used.
 #[must_use]
 pub fn answer(id: &Id, outcome: &Outcome) -> Vec<u8> {
     let (key, value) = match outcome {
@@ -381,7 +383,7 @@ pub fn answer(id: &Id, outcome: &Outcome) -> Vec<u8> {
     out
 }
 
-/// The result that asks a modern client, for a server that cannot say it so itself.
+/// The `input_required` result for a modern client, on behalf of a server that cannot send one itself.
 ///
 /// SPEC 2026-07-28 basic/patterns/mrtr#inputrequiredresult
 #[must_use]
@@ -406,7 +408,7 @@ pub fn asked(id: &Id, questions: &[Question], state: &str) -> Body {
     out.into()
 }
 
-/// The result with which a modern server asks, with our state in the place of its own.
+/// The `input_required` result of a modern server, with the gateway's request state in place of the server's.
 #[must_use]
 pub fn asked_again(id: &Id, result: &Fragment, state: Option<&str>) -> Body {
     let mut out = wire::head(Some(id), 512);
@@ -423,7 +425,7 @@ pub fn asked_again(id: &Id, result: &Fragment, state: Option<&str>) -> Body {
     out.into()
 }
 
-/// A progress notification under the client's own token.
+/// A progress notification under the client's own progress token.
 #[must_use]
 pub fn progress(token: &Id, params: &Fragment) -> Vec<u8> {
     let mut out = wire::head(None, 256);
@@ -441,14 +443,14 @@ pub fn progress(token: &Id, params: &Fragment) -> Vec<u8> {
     out
 }
 
-/// A notification as it came, with some of its params replaced by these strings. The subscription
-/// it belonged to on the other side is left out.
+/// A server's notification with some params replaced by the given strings. The id of the upstream subscription is
+/// removed.
 #[must_use]
 pub fn told(told: &Notification, replaced: &[(&str, &str)]) -> Vec<u8> {
     notification(told, replaced, None)
 }
 
-/// The same, as one of the subscription that the request `id` opened.
+/// The same, as part of the subscription that the client's request `id` opened.
 #[must_use]
 pub fn told_to(told: &Notification, replaced: &[(&str, &str)], id: &Id) -> Vec<u8> {
     notification(told, replaced, Some(id))
@@ -487,7 +489,7 @@ fn notification(told: &Notification, replaced: &[(&str, &str)], to: Option<&Id>)
     out
 }
 
-/// What of a filter is honoured: the first message of a subscription.
+/// The acknowledgment of a subscription: its first message, with the part of the filter that is honoured.
 ///
 /// SPEC 2026-07-28 basic/patterns/subscriptions#acknowledgment
 #[must_use]
@@ -508,7 +510,7 @@ pub fn acknowledged(id: &Id, write: impl FnOnce(&mut Object<'_>)) -> Vec<u8> {
     out
 }
 
-/// The end of a subscription that we end.
+/// The response that ends a subscription from the gateway's side.
 ///
 /// SPEC 2026-07-28 basic/patterns/subscriptions#graceful-closure
 #[must_use]
@@ -522,7 +524,8 @@ pub fn unsubscribed(id: &Id) -> Vec<u8> {
     out
 }
 
-/// Whether a line of a log is at least as severe as `wanted`, a level as JSON.
+/// Whether a log message is at least as severe as `wanted`, a log level as JSON. A message without a known level is
+/// not.
 #[must_use]
 pub fn is_severe_enough(told: &Notification, wanted: &str) -> bool {
     let place = |level: &str| LEVELS.iter().position(|known| *known == level);
@@ -531,12 +534,12 @@ pub fn is_severe_enough(told: &Notification, wanted: &str) -> bool {
     level.zip(place(wanted.trim_matches('"'))).is_some_and(|(level, wanted)| level >= wanted)
 }
 
-/// The bytes of a body whose parts are all there.
+/// The bytes of a body in memory; empty for a stream.
 #[must_use]
 pub fn joined(body: Body) -> Vec<u8> {
     match body {
         Body::Parts(parts) | Body::Counted(parts, _) => {
-            // With room for all of it at once: a vector that grows keeps up to twice of what is in it.
+            // Reserved at once: a growing vector keeps up to twice the memory of its content.
             let all = Vec::with_capacity(parts.iter().map(Bytes::len).sum());
             parts.into_iter().fold(all, |mut all, part| {
                 all.extend_from_slice(&part);

@@ -1,4 +1,6 @@
-//! What went wrong, for two readers: the operator gets the chain, the client gets a sentence.
+//! Why an exchange failed, for two readers: the operator gets the error chain, the client gets a fixed sentence. The
+//! exchange returns a [`Failure`]; encoding it for the client goes through [`Public`], which must not quote error
+//! chains or hidden names.
 
 use std::time::Duration;
 
@@ -20,133 +22,135 @@ use crate::metrics::outcome::{Ending, Outcome};
 use crate::session::SessionError;
 use crate::upstream::UpstreamError;
 
-/// Why an exchange did not end with a reply.
+/// Why an exchange ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The request names a host this listener is not.
+    /// The Host header names none of the listener's hosts.
     #[error("the host is not one of this listener's")]
     Host,
-    /// A web page of another origin sent it.
+    /// The Origin header names an origin that is not allowed.
     #[error("the origin may not call this listener")]
     Origin,
-    /// It wants another protocol.
+    /// The request asks for an upgrade, CONNECT or HTTP/1.0.
     #[error("the connection is not upgraded")]
     Upgrade,
-    /// The caller is not who it says, or does not say.
+    /// The caller is not authenticated, or its credential was rejected.
     #[error("could not authenticate the caller")]
     Authn(#[source] Box<Stranger>),
-    /// The caller may have it with more scopes, or with a proof of possession.
+    /// The caller needs a token with more scopes or with proof of possession; with the challenge for it.
     #[error("denied as {}", .0.reason)]
     StepUp(Box<Denial>, Option<Box<HeaderValue>>),
-    /// An operator has revoked everything.
+    /// The operator has revoked everything.
     #[error("everything is revoked")]
     Everything,
-    /// No such path.
+    /// No route has this path.
     #[error("there is no such route")]
     Route(Astray),
-    /// Neither POST nor GET nor DELETE, or a GET where there is nothing to get.
+    /// The HTTP method is not POST, GET or DELETE, or is not supported at this path.
     #[error("the HTTP method is not offered")]
     Verb,
-    /// More calls of a tool than the registry lets this caller make.
+    /// The caller exceeded the rate limit of a tool; with the time until the next call is allowed.
     #[error("too many calls of this tool")]
     Rate(Duration),
-    /// More requests than are worked on at once.
+    /// The gateway works on as many requests as it may.
     #[error("too many requests at once")]
     Overload,
-    /// The caller, or its address, has taken its share of something that others need too.
+    /// The caller, or its address, has used up its share of a resource.
     #[error("over `limits.{}`", .0.setting())]
     Share(Quota),
-    /// The length of the body is told in two ways, or in none that is understood.
+    /// The length of the body is given twice, or in a way that is not understood.
     #[error("the request is framed ambiguously")]
     Framing,
-    /// The body is not JSON by its header.
+    /// The content type is not JSON, or the body is compressed.
     #[error("the content type or encoding is not accepted")]
     MediaType,
-    /// The client does not take both forms of an answer.
+    /// The client does not accept both JSON and event streams.
     #[error("the client does not accept JSON and event streams")]
     Accept,
-    /// Longer than is read.
+    /// The body is longer than this many bytes.
     #[error("the body is longer than {0} bytes")]
     BodyLength(usize),
-    /// It did not come in time.
+    /// The body did not arrive in time.
     #[error("the body did not come in time")]
     BodyTime,
-    /// It did not come whole.
+    /// The connection broke before the body was complete.
     #[error("the body did not come whole")]
     BodyBroken(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The body is not one well-formed message.
+    /// The body is not one well-formed JSON-RPC message.
     #[error("could not decode the message")]
     Decode(#[source] DecodeError),
-    /// The message has no place here.
+    /// The message is not valid in this place or revision.
     #[error("{0}")]
     Shape(&'static str),
-    /// Headers and body disagree.
+    /// A header that mirrors the body differs from it.
     #[error("{0}")]
     HeaderMismatch(&'static str),
-    /// A revision this gateway does not speak.
+    /// The protocol version is not supported.
     #[error("unsupported protocol version")]
     Version {
-        /// What was asked for.
+        /// The version the client asked for.
         requested: Box<str>,
     },
-    /// The parameters are not those of the method.
+    /// The params do not fit the method.
     #[error("{0}")]
     Params(&'static str),
-    /// A method of another revision, whichever the caller speaks.
+    /// The method belongs to another protocol revision; reported as HTTP 404 in any era.
     #[error("the revision has no such method")]
     Removed,
-    /// A method this gateway does not offer.
+    /// The gateway does not offer the method.
     #[error("the method is not offered")]
     Method,
-    /// The session is not the caller's, or is gone.
+    /// The session is missing, has ended, or belongs to another principal.
     #[error("could not bind the session")]
     Session(#[source] SessionError),
-    /// The events a client missed are no longer kept, or never were.
+    /// The events after `Last-Event-ID` are no longer kept, or never existed.
     #[error("there are no events after the one named")]
     Replay,
-    /// A request with this id is still being worked on in this session.
+    /// A request with the same id is in flight in this session.
     #[error("a request with this id is in flight")]
     Duplicate,
-    /// The policy said no.
+    /// The policy denied the request.
     #[error("denied as {}", .1.reason)]
     Denied(Kind, Denial),
-    /// Something was found in what the server said.
+    /// A detector withheld the server's result.
     #[error("withheld: {0}")]
     Withheld(Finding),
-    /// Something was found in what the client gives: an answer, or arguments that a guardrail denies.
+    /// A detector stopped what the client sends: a response to a server's request, or arguments that a guardrail
+    /// denies.
     #[error("not sent: {0}")]
     Unsent(Finding),
-    /// The server asks something that it may not ask of clients.
+    /// The policy does not let the server send this request to clients.
     #[error("the server may not ask this: {0}")]
     Refused(Refusal),
-    /// The server wants something the client cannot give: the capability for it, as JSON of `capabilities`.
+    /// The server requires a client capability that the client did not declare: that capability, as JSON of
+    /// `capabilities`.
     #[error("the server asks what needs `{0}` of a client that does not offer it")]
     Unasked(&'static str),
-    /// The client did not answer what the server asked it.
+    /// The client did not answer an elicitation or sampling request.
     #[error("the client did not answer the server")]
     Unanswered,
-    /// No record could be made, so nothing was sent.
+    /// The audit record could not be opened, so nothing was sent.
     #[error("could not open the audit record")]
     Audit(#[source] AuditError),
-    /// The server could not be reached, or broke the protocol.
+    /// The upstream server could not be reached, failed, or violated the protocol.
     #[error("the server failed")]
     Upstream(#[source] UpstreamError),
 }
 
-/// What is wrong with the path of a request.
+/// Why a path matches no route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Astray {
-    /// No route has it.
+    /// No route has this path, with or without a trailing slash.
     Unknown,
-    /// A route has it without the slash at its end.
+    /// A route has this path without its trailing slash.
     Slash,
-    /// A route has it with a slash at its end.
+    /// A route has this path with a trailing slash added.
     NoSlash,
 }
 
 impl Astray {
-    /// What somebody is told who asked for `path`. It names no route, and says nothing of a path that was not asked
-    /// for but the same one with or without a slash.
+    /// The message for the client. It names no route, and reveals nothing about paths other than the requested one with
+    /// or without a trailing slash.
     const fn note(self) -> &'static str {
         match self {
             Self::Unknown => {
@@ -162,52 +166,52 @@ impl Astray {
     }
 }
 
-/// Somebody who is not known, and what it is told so that it may be.
+/// An authentication failure, with the challenge for the client.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Stranger {
-    /// Why.
+    /// The reason why authentication failed.
     #[source]
     pub error: AuthnError,
-    /// How it is asked for a better credential.
+    /// The value of `WWW-Authenticate`, if any.
     pub challenge: Option<HeaderValue>,
-    /// A nonce for its next proof of possession.
+    /// A `DPoP-Nonce` for the next proof of possession.
     pub nonce: Option<HeaderValue>,
 }
 
-/// What a client is told. It never quotes an error chain.
+/// The error as the client sees it. It never quotes an error chain.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Public {
-    /// HTTP status.
+    /// Status of the HTTP response.
     pub status: StatusCode,
-    /// JSON-RPC code.
+    /// Code of the JSON-RPC error.
     pub code: i32,
-    /// One sentence.
+    /// The JSON-RPC error message, one sentence.
     pub message: String,
-    /// JSON for `error.data`.
+    /// The JSON of `error.data`, if any.
     pub data: Option<String>,
-    /// How the caller is asked for a better credential.
+    /// The `WWW-Authenticate` challenge, if any.
     pub challenge: Option<HeaderValue>,
-    /// A nonce for its next proof of possession.
+    /// A `DPoP-Nonce` for the next proof of possession, if any.
     pub nonce: Option<HeaderValue>,
-    /// After how many seconds it may try again.
+    /// Seconds for `Retry-After`, if a retry can succeed.
     pub retry_after: Option<u64>,
 }
 
-/// After how many seconds one is to come back who met what may be over in a moment: a place or a share that is taken,
-/// a credential or a record that cannot be checked or written now.
+/// Delay in seconds that `Retry-After` names for conditions that may pass at any moment: a share that is used up, a
+/// credential that cannot be checked, a record that cannot be written.
 pub const SOON: u64 = 1;
 
-/// A time in whole seconds, rounded up, and at least one: who comes back then does not come too early.
+/// Rounds up to whole seconds, and to at least one, so that the client does not retry too early.
 fn seconds(wait: Duration) -> u64 {
     (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(SOON)
 }
 
-/// What is told of a resource that does not exist, or that the caller may not know of.
+/// The message for a resource that does not exist or that the caller may not know of.
 const NO_RESOURCE: &str = "resource not found";
 
 impl Public {
-    /// The same with the URI that was asked for, where it is told that there is no such resource.
+    /// Adds the requested URI to the error data of "resource not found".
     ///
     /// SPEC 2026-07-28 server/resources#error-handling
     #[must_use]
@@ -229,7 +233,7 @@ impl Public {
 }
 
 impl Failure {
-    /// What is told when there is no room for what a caller needs.
+    /// The failure for a share that could not be taken.
     #[must_use]
     pub const fn no_share(quota: Quota, none: NoShare) -> Self {
         match none {
@@ -238,7 +242,7 @@ impl Failure {
         }
     }
 
-    /// The stable code for records; `docs/reasons.md` says what each means and what to do.
+    /// The stable reason code for audit records; `docs/reasons.md` documents each.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -284,14 +288,14 @@ impl Failure {
         }
     }
 
-    /// Whether it was found before the body was read.
+    /// Whether the body is unread and can be drained, so that the connection stays usable after the response.
     #[must_use]
     pub const fn comes_before_the_body(&self) -> bool {
         !matches!(self, Self::BodyLength(_) | Self::BodyTime | Self::BodyBroken(_) | Self::Framing)
     }
 
-    /// Whether requests that end so are counted where there are many, although their caller is known: it may
-    /// use nothing, or has asked for what nobody may use. Both are decided before the body is read.
+    /// Whether such requests are counted instead of recorded one by one when there are many, although their caller is
+    /// known: the caller may use nothing, or used a path nobody may use. Both are decided before the body is read.
     #[must_use]
     pub const fn is_turned_away(&self) -> bool {
         match self {
@@ -332,7 +336,7 @@ impl Failure {
         }
     }
 
-    /// Whether a call may be made with other arguments.
+    /// Whether the call may succeed with other arguments.
     #[must_use]
     pub fn is_about_arguments(&self) -> bool {
         let about = |reason: &Reason| matches!(reason, Reason::Content(_) | Reason::Arguments(_));
@@ -342,7 +346,7 @@ impl Failure {
         }
     }
 
-    /// After how many seconds it may be tried again, where time alone helps: what `Retry-After` says.
+    /// Seconds until a retry can succeed, for `Retry-After`; `None` if waiting does not help.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         match self {
@@ -357,7 +361,7 @@ impl Failure {
         }
     }
 
-    /// How the exchange ended, for the record.
+    /// The outcome for the audit record.
     #[must_use]
     pub fn ending(&self, public: &Public) -> Ending {
         let outcome = match self {
@@ -382,14 +386,14 @@ impl Failure {
         Ending { outcome, reason: Some(self.reason()), detail, status, code: Some(public.code) }
     }
 
-    /// The same where the client was told so in a result.
+    /// The same for a failure that the client received as a tool result.
     #[must_use]
     pub fn ending_in_result(&self, era: Era) -> Ending {
         Ending { status: 200, code: None, ..self.ending(&self.public(Some(era))) }
     }
 
-    /// What the client may know. A legacy client takes an HTTP error for the end of the
-    /// conversation, so what concerns one request alone is told in the JSON-RPC error alone.
+    /// The error as the client sees it. Legacy clients take an HTTP error for the end of their session, so a failure of
+    /// a single request is then reported in JSON-RPC only.
     #[must_use]
     pub fn public(&self, era: Option<Era>) -> Public {
         Public { retry_after: self.retry_after(), ..self.told(era) }
@@ -529,13 +533,13 @@ impl Failure {
             ),
             Self::Replay => shape("the events after `Last-Event-ID` are not kept; begin anew"),
             Self::Duplicate => shape("a request with this id is in flight"),
-            // The caller has to write it in another way, whether or not it exists.
+            // The caller has to spell the URI differently whether or not the resource exists, so this reveals nothing.
             Self::Denied(_, Denial { reason: Reason::Uri(error), .. }) => {
                 plain(of_request(StatusCode::BAD_REQUEST), code::PARAMS, error.note())
             }
             Self::Denied(kind, denial) => denied(*kind, denial, era),
             Self::Withheld(finding) => {
-                // Where it was is told in the server's own words, which are for the record alone.
+                // The place of the finding contains names that the server chose; it is for the audit record only.
                 let message =
                     format!("what the server said was withheld: {}", finding.detector.name());
                 Public {
@@ -613,7 +617,7 @@ impl Failure {
         }
     }
 
-    /// The reason for programs, and when to come back: JSON for `error.data`.
+    /// The JSON of `error.data` with the reason code and, if waiting helps, the delay in seconds.
     fn reasoned(&self) -> String {
         let reason = self.reason();
         match self.retry_after() {
@@ -623,7 +627,7 @@ impl Failure {
     }
 }
 
-/// SPEC 2026-07-28 basic/versioning#protocol-version-negotiation
+/// The data of an unsupported-version error, SPEC 2026-07-28 basic/versioning#protocol-version-negotiation
 fn supported(requested: &str) -> String {
     let mut out = Vec::new();
     let mut data = Object::open(&mut out);
@@ -633,8 +637,7 @@ fn supported(requested: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// What everybody is told who may not know more: what is hidden and what does not exist are the
-/// same to the caller (threat T1602).
+/// The error for a caller that may not know more: hidden and missing things look the same (threat T1602).
 fn unknown(kind: Kind, era: Option<Era>) -> Public {
     let (status, code, message) = match (kind, era) {
         (Kind::Tool, _) => (StatusCode::OK, code::PARAMS, "unknown tool"),
@@ -649,8 +652,8 @@ fn unknown(kind: Kind, era: Option<Era>) -> Public {
     Public::new(status, code, message)
 }
 
-/// What is wrong with the argument at `at`, as a sentence: the note goes on where the argument is named, unless it begins
-/// with a name of its own.
+/// A clause on what is wrong with the argument at `at`. The note continues the clause unless it begins with a name of
+/// its own.
 fn about_argument(at: &str, note: &str) -> String {
     let what =
         if at.is_empty() { "the arguments".to_owned() } else { format!("the argument `{at}`") };

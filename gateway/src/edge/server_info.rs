@@ -1,4 +1,5 @@
-//! Who the gateway says it is: the one server behind it, or itself in front of several.
+//! The server information in the results of `initialize` and `server/discover`: that of the only upstream server of a
+//! route, or the gateway's own in front of several. The handshake of an exchange builds it for each caller.
 
 use std::sync::Arc;
 
@@ -13,34 +14,34 @@ use crate::mcp::wire::{self, Id, Object};
 use crate::stream::body::Body;
 use crate::upstream::Hello;
 
-/// What is said of the servers of a route to one caller.
+/// What one caller is told about the servers of a route.
 #[derive(Debug)]
 pub struct Presentation {
-    /// `serverInfo`, as JSON.
+    /// The JSON of `serverInfo`.
     info: String,
-    /// `instructions`, as JSON; already found fit to be shown.
+    /// The JSON of `instructions`; the policy has released them.
     instructions: Option<String>,
-    /// `capabilities`, as JSON.
+    /// The JSON of `capabilities`.
     capabilities: String,
 }
 
-/// A server, what it says of itself, and what of it the caller may use.
+/// An upstream server, its own information, and what of it the caller may use.
 #[derive(Debug)]
 pub struct Presented {
-    /// Its name.
+    /// Name of the server.
     pub name: Box<str>,
-    /// What it says, without instructions that are withheld.
+    /// The information it declares, without instructions that are withheld.
     pub hello: Arc<Hello>,
-    /// The kinds the caller may use something of.
+    /// The kinds of which the caller may use at least one definition.
     pub granted: Vec<Kind>,
-    /// The server's sessions are shared between callers.
+    /// Whether callers share the sessions with this server.
     pub shared: bool,
-    /// Results of its tools that are too long for an answer are resources of ours.
+    /// Whether tool results that are too long for a response are kept and offered as resources of the gateway.
     pub keeps: bool,
 }
 
 impl Presentation {
-    /// Presents these servers to a client of `era`, with the instructions they have left.
+    /// Presents `servers` to a client of `era`.
     pub fn new(servers: &[Presented], era: Era) -> Self {
         let version = env!("CARGO_PKG_VERSION");
         let ourselves = format!(r#"{{"name":"portcullis","version":"{version}"}}"#);
@@ -64,7 +65,7 @@ impl Presentation {
         }
     }
 
-    /// The answer to `server/discover`, good for `ttl` milliseconds.
+    /// The response to `server/discover`, which may be cached for `ttl` milliseconds.
     pub fn discovered(&self, id: &Id, ttl: u64) -> Response<Body> {
         let mut out = wire::head(Some(id), 512);
         out.extend_from_slice(br#""result":"#);
@@ -82,7 +83,7 @@ impl Presentation {
         encode::json(out)
     }
 
-    /// The answer to `initialize`.
+    /// The response to `initialize`.
     pub fn initialized(&self, id: &Id, version: Version) -> Response<Body> {
         let mut out = wire::head(Some(id), 512);
         out.extend_from_slice(br#""result":"#);
@@ -96,7 +97,7 @@ impl Presentation {
     }
 }
 
-/// Whether a capability is one the caller can use: through which kind of thing.
+/// Whether the caller can use a capability, which depends on the kinds of definitions granted to it.
 fn is_granted(server: &Presented, key: &str) -> bool {
     let has = |kind| server.granted.contains(&kind);
     match key {
@@ -105,23 +106,23 @@ fn is_granted(server: &Presented, key: &str) -> bool {
         "resources" => has(Kind::Resource),
         "completions" => has(Kind::Prompt) || has(Kind::Resource),
         "tasks" => has(Kind::Tool),
-        // Log lines of a conversation that many share are given to nobody.
+        // Log messages of a shared session belong to no single caller, so none gets them.
         "logging" => !server.shared,
         _ => has(Kind::Method),
     }
 }
 
-/// The capabilities of the one server, as it gives them.
+/// The capabilities of the only server, as far as the caller can use them.
 fn only(server: &Presented, era: Era) -> String {
     let mut out = Vec::new();
     let mut object = Object::open(&mut out);
     let said = server.hello.capabilities.as_ref().map(Fragment::value);
     for (key, value) in said.into_iter().flat_map(Value::members) {
-        // The tasks of 2025-11-25 and those of the extension are not the same.
+        // The tasks of 2025-11-25 and the tasks extension differ.
         let foreign = server.hello.era != era && matches!(&*key, "tasks" | "extensions");
         let extensions = key == "extensions" && !foreign;
         if extensions {
-            // Each end has to know an extension; of those we do not know, rules speak by method.
+            // Both ends have to know an extension. For those the gateway does not know, rules decide by method.
             let mut known = Object::open(object.key("extensions"));
             for (name, value) in value.members() {
                 let kind = if name == TASKS { Kind::Tool } else { Kind::Method };
@@ -139,7 +140,7 @@ fn only(server: &Presented, era: Era) -> String {
             object.raw(&key, value.raw());
             continue;
         }
-        // A list of tasks is not offered: nobody could say whose they are.
+        // Task lists are not offered: the gateway cannot tell which caller a listed task belongs to.
         let mut tasks = Object::open(object.key("tasks"));
         let others = value.members().filter(|(member, _)| member != "list");
         others.for_each(|(member, value)| tasks.raw(&member, value.raw()));
@@ -154,7 +155,7 @@ fn only(server: &Presented, era: Era) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// What several servers can do together.
+/// The merged capabilities of several servers.
 fn merged(servers: &[Presented]) -> String {
     let mut out = Vec::new();
     let mut object = Object::open(&mut out);
@@ -187,7 +188,7 @@ fn merged(servers: &[Presented]) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// The instructions of several servers, each under its name.
+/// The instructions of several servers, each under a heading with its name.
 fn several(servers: &[Presented], text: impl Fn(&Presented) -> Option<Fragment>) -> Option<String> {
     let mut all = String::new();
     for server in servers {

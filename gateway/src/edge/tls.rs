@@ -1,8 +1,8 @@
-//! TLS of listeners: what clients are shown, which of their certificates are believed, and how new
-//! files take the place of old ones without a connection being lost.
+//! TLS of the listeners: the server certificate, verification of client certificates, and reload of changed files
+//! without closing connections.
 //!
-//! RFC 8446, RFC 8705 section 2, SPIFFE X509-SVID section 5; vectors AV-40 to AV-45. There are no
-//! early data, and connections with certificates are not resumed: every one shows its certificate.
+//! RFC 8446, RFC 8705 section 2, SPIFFE X509-SVID section 5; vectors AV-40 to AV-45. Early data is never accepted, and
+//! sessions are not resumed where client certificates are requested: every connection presents its certificate.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,22 +32,22 @@ use crate::identity::is_named;
 use crate::net::http2;
 use crate::net::server_verifier::refused;
 
-/// How often it is looked whether the files have changed.
+/// How often the certificate files are checked for changes.
 pub const WATCH: Duration = Duration::from_secs(2);
 
-/// Why TLS cannot be spoken.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be used.
+    /// A PEM file cannot be used.
     #[error(transparent)]
     Pem(#[from] PemError),
-    /// The certificate has ended.
+    /// The server certificate has expired.
     #[error("the certificate has ended")]
     Ended,
-    /// The authorities cannot be used.
+    /// The certificate authorities for clients cannot be used.
     #[error("the authorities cannot be used")]
     Verifier(#[from] VerifierBuilderError),
-    /// The certificate or the versions cannot be used.
+    /// rustls rejects the certificate or the protocol versions.
     #[error("TLS cannot be set up")]
     Setup(#[from] rustls::Error),
 }
@@ -56,13 +56,13 @@ pub enum TlsError {
 pub struct Acceptor {
     settings: ListenerTls,
     current: ArcSwap<Current>,
-    /// The digest of the files it was made of, also of those that were no good.
+    /// Digest of the files that were read last, including those that could not be used.
     seen: Mutex<[u8; 32]>,
 }
 
 struct Current {
     config: Arc<ServerConfig>,
-    /// Who vouches for certificates of clients, where they are asked for.
+    /// Verifier of client certificates, if the listener requests them.
     clients: Option<Arc<Verifier>>,
     ends: SystemTime,
 }
@@ -74,25 +74,25 @@ impl std::fmt::Debug for Acceptor {
 }
 
 impl Acceptor {
-    /// TLS with the files of `settings` as they are now.
+    /// Sets TLS up with the current files of `settings`.
     ///
     /// # Errors
-    /// When they cannot be used.
+    /// If the files cannot be used.
     pub fn new(settings: &ListenerTls, now: SystemTime) -> Result<Self, TlsError> {
         let seen = Mutex::new(fingerprint(settings)?);
         let current = ArcSwap::from_pointee(current(settings, now)?);
         Ok(Self { settings: settings.clone(), current, seen })
     }
 
-    /// Speaks TLS with a client, and tells the certificate it has shown.
+    /// Does the TLS handshake with a client and returns the client certificate it presented, if any.
     ///
     /// # Errors
-    /// When the client does not, or shows what is not believed.
+    /// If the handshake fails or the client certificate is not accepted.
     pub async fn accept<S>(&self, stream: S) -> io::Result<(TlsStream<S>, Option<Arc<Certificate>>)>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        // Also for what comes after the handshake: the anchors that were used there.
+        // The handshake and the check after it use the same trust anchors, even if the files change in between.
         let current = self.current.load_full();
         let stream = TlsAcceptor::from(Arc::clone(&current.config)).accept(stream).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
@@ -104,23 +104,23 @@ impl Acceptor {
         Ok((stream, certificate))
     }
 
-    /// Takes new files, if there are any. Connections that are open stay as they are.
+    /// Loads changed files, and returns whether there were any. Open connections are not affected.
     ///
     /// # Errors
-    /// When the new files cannot be used; then nothing changes.
+    /// If the new files cannot be used; the previous ones stay in use.
     pub fn renew(&self, now: SystemTime) -> Result<bool, TlsError> {
         let fingerprint = fingerprint(&self.settings)?;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if *seen == fingerprint {
             return Ok(false);
         }
-        // What is no good is said once, not every time it is looked at.
+        // Remembered even if unusable, so that the error is reported once per change.
         *seen = fingerprint;
         self.current.store(Arc::new(current(&self.settings, now)?));
         Ok(true)
     }
 
-    /// When the certificate ends that clients are shown, in seconds since 1970.
+    /// When the server certificate expires, in seconds since 1970.
     #[must_use]
     pub fn ends(&self) -> u64 {
         let ends = self.current.load().ends;
@@ -128,7 +128,7 @@ impl Acceptor {
     }
 }
 
-/// Whether HTTP/2 was agreed on in the handshake.
+/// Whether the handshake negotiated HTTP/2.
 #[must_use]
 pub fn is_http2<S>(stream: &TlsStream<S>) -> bool {
     stream.get_ref().1.alpn_protocol() == Some(http2::ALPN)
@@ -181,7 +181,7 @@ fn current(settings: &ListenerTls, now: SystemTime) -> Result<Current, TlsError>
     Ok(Current { config: Arc::new(config), clients, ends: read.ends })
 }
 
-/// Shows the one certificate to everybody.
+/// Presents the same certificate for every server name.
 #[derive(Debug)]
 struct One(Arc<rustls::sign::CertifiedKey>);
 
@@ -194,7 +194,7 @@ impl rustls::server::ResolvesServerCert for One {
     }
 }
 
-/// A certificate is good, but not of anybody who may connect.
+/// Why a valid certificate may not connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum Unwanted {
     #[error("the certificate has none of the names that may connect")]
@@ -205,7 +205,7 @@ enum Unwanted {
     Usage,
 }
 
-/// Trust anchors, and how it is verified that they vouch for a certificate.
+/// The trust anchors of one source, with their verifier.
 #[derive(Debug)]
 struct Anchors {
     anchor: Anchor,
@@ -221,8 +221,8 @@ impl Anchors {
     }
 }
 
-/// Believes the authorities of the listener; and a SPIFFE ID by the authorities of its own trust
-/// domain alone, so that one domain cannot name the workloads of another.
+/// Verifies client certificates against the authorities of the listener. A SPIFFE ID is verified against the bundle of
+/// its own trust domain alone, so that one domain cannot issue identities of another.
 #[derive(Debug)]
 struct Verifier {
     plain: Option<Anchors>,
@@ -247,15 +247,15 @@ impl Verifier {
         Ok(Self { plain, domains, names, required, hints })
     }
 
-    /// Any of them: what they do with signatures is the same.
+    /// Any of the verifiers: signature checks do not depend on the anchors.
     fn any(&self) -> Result<&Arc<dyn ClientCertVerifier>, rustls::Error> {
         let first = self.plain.as_ref().or_else(|| self.domains.values().next());
         let first = first.map(|anchors| &anchors.verifier);
         first.ok_or_else(|| rustls::Error::General("no authorities".to_owned()))
     }
 
-    /// The only anchors that may vouch for `leaf`. Which those are is a matter of the certificate
-    /// alone, so what was verified in the handshake is vouched for by the same ones after it.
+    /// The only anchors that may verify `leaf`. They depend on the certificate alone, so the handshake and the check
+    /// after it use the same ones.
     fn anchors(&self, leaf: &Leaf) -> Result<&Anchors, rustls::Error> {
         match leaf.spiffe().map_err(refused)? {
             Some(id) if !self.domains.is_empty() => {
@@ -267,7 +267,7 @@ impl Verifier {
         }
     }
 
-    /// The certificate that was verified in the handshake, with the names that count.
+    /// The identity in a certificate that was verified in the handshake.
     fn vouched(&self, leaf: &CertificateDer<'_>) -> Result<Certificate, rustls::Error> {
         let read = Leaf::read(leaf).map_err(refused)?;
         let anchor = self.anchors(&read)?.anchor.clone();

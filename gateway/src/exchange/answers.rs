@@ -1,4 +1,4 @@
-//! What a client answers to what a server asked, as it may be sent.
+//! Inspects clients' responses to elicitation and sampling requests before they are sent to the upstream server.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::outbound::guardrail;
 use crate::upstream::Upstream;
 
 impl Gateway {
-    /// What a client answered to a question, as it may be sent; `None` if it may not. And what was found
-    /// in it, by the detectors and by the guardrails of the route.
+    /// Inspects a response and returns it as it may be sent, or `None` if it may not, with the findings of the
+    /// detectors and the guardrails.
     pub(super) async fn sent(
         &self,
         caller: &Arc<Principal>,
@@ -37,8 +37,8 @@ impl Gateway {
         (sent.ok().map(wrap), found)
     }
 
-    /// The same for an answer that is waited for beside the exchange: what was found in it is a record of
-    /// its own, without which it is not sent.
+    /// The same for a response that belongs to no current exchange: findings get an audit record of their own, and
+    /// without that record nothing is sent.
     pub(super) async fn answered_to(
         &self,
         caller: &Arc<Principal>,
@@ -51,7 +51,7 @@ impl Gateway {
         sent.filter(|_| recorded)
     }
 
-    /// What a client answers to a server, as it may be sent, and what was found in it.
+    /// Inspects a fragment of a client's response with the detectors and the guardrails of the route.
     pub(super) async fn answerable(
         &self,
         caller: &Arc<Principal>,
@@ -88,8 +88,8 @@ impl Gateway {
         }
     }
 
-    /// Records what was found in an answer to a question that belongs to no exchange, or to one that goes
-    /// on by itself; whether it may be sent for that.
+    /// Records findings in a response that belongs to no current exchange, and returns whether it may be sent as far as
+    /// the record is concerned.
     pub(super) fn noted(
         &self,
         caller: &Arc<Principal>,

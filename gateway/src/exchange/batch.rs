@@ -1,8 +1,8 @@
-//! Several messages in one body: only clients that speak 2025-03-26 may send them.
+//! JSON-RPC batches, which only clients of revision 2025-03-26 may send.
 //!
-//! SPEC 2025-03-26 basic#batching. Each message is its own exchange, with its own decision and its
-//! own record. What is said on the way to a response has no place in the answer, so no stream is opened for it.
-//! The responses wait for the last of them: what was revoked meanwhile is not among them.
+//! SPEC 2025-03-26 basic#batching. Each message is an exchange of its own, with its own decision and record. A batch
+//! has a single response, so no stream is opened and notifications on the way are dropped. The response waits for the
+//! slowest message; what was revoked in the meantime is replaced with an error.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::stream::body::Body;
 use crate::upstream::UpstreamError;
 
 impl Gateway {
-    /// Whether the body holds more than one message.
+    /// Whether the body is a JSON array.
     pub(super) fn is_batch(&self, knocked: &Knocked) -> bool {
         let first = knocked.body.iter().find(|byte| !byte.is_ascii_whitespace());
         first == Some(&b'[')
@@ -106,7 +106,7 @@ impl Gateway {
         self.leased(caller, route, response)
     }
 
-    /// The responses to the messages of a batch, each with the id of its request.
+    /// Combines the responses to the messages of a batch into one.
     fn in_one_array(
         &self,
         caller: &Principal,
@@ -116,7 +116,7 @@ impl Gateway {
         let mut parts = VecDeque::new();
         let (mut unsent, mut bytes): (Option<Received>, usize) = (None, 0);
         let mut calls = Vec::new();
-        // All that was answered has waited for the last of them.
+        // The answers have waited for the slowest one, so revocations are checked again.
         let answers = answers.into_iter().map(|(asked, mut answer)| {
             let own = answer.extensions_mut().remove::<Calls>().map(|calls| calls.0);
             let own = own.unwrap_or_default();
@@ -128,13 +128,13 @@ impl Gateway {
         });
         for (answer, share) in answers.filter_map(response) {
             parts.push_back(Bytes::from_static(if parts.is_empty() { b"[" } else { b"," }));
-            // What is kept for many callers is not counted for one of them.
+            // Contents shared between callers are not charged to one of them.
             if share.is_some() {
                 bytes += answer.iter().map(Bytes::len).sum::<usize>();
             }
             parts.extend(answer);
             match (&mut unsent, share) {
-                // What waits for a client takes of the share of the caller, who is the same.
+                // All shares belong to the same caller, so they can be merged.
                 (Some(all), Some(share)) => all.absorb(share),
                 (none @ None, share) => *none = share,
                 (Some(_), None) => {}
@@ -144,7 +144,7 @@ impl Gateway {
             return encode::empty(StatusCode::ACCEPTED);
         }
         parts.push_back(Bytes::from_static(b"]"));
-        // Each answer may be too short to be counted, and all of them together are not.
+        // Each part may be too short to be charged, but together they are not.
         if let Some(unsent) = &mut unsent
             && let Err(none) = unsent.reserve(bytes)
         {
@@ -158,8 +158,7 @@ impl Gateway {
         response
     }
 
-    /// What takes the place of the answer to a message of a batch whose caller, or whose call, was revoked after it was
-    /// answered; `None` where it is handed on.
+    /// The error that replaces an answer whose caller or call was revoked since; `None` if the answer is handed on.
     fn told_instead(
         &self,
         caller: &Principal,
@@ -181,8 +180,7 @@ impl Gateway {
     }
 }
 
-/// The parts of the response in an answer, if it has one, and what it takes of the share of its caller until the client
-/// has read it. They are not copied together: what was read of the server is what is sent.
+/// The parts of a response and its memory share; `None` if there is no response. The parts are not copied together.
 fn response(answer: Body) -> Option<(VecDeque<Bytes>, Option<Received>)> {
     let (parts, share) = match answer {
         Body::Parts(parts) => (parts, None),

@@ -1,5 +1,5 @@
-//! Something about one thing: a call of a tool, a prompt, a resource, a completion, or a method that
-//! only the two ends know. The decision, the record, the request.
+//! Requests about one thing: tool calls, prompts, resources, completions, tasks, subscriptions and extension methods.
+//! Decides, records, and then sends the request; the answer is handled in `in_flight_call`.
 
 use std::sync::Arc;
 
@@ -38,39 +38,39 @@ use crate::outbound::guardrail::Part;
 use crate::stream::body::Body;
 use crate::upstream::{Manner, Upstream, listening_bytes};
 
-/// The level of log messages for legacy clients that name none.
+/// The log level for legacy clients that set none.
 const LEVEL: &str = r#""info""#;
 
-/// A use that may be made.
+/// A request that the policy permits.
 pub(super) struct Admitted {
     at: usize,
     server: Arc<Upstream>,
     permit: Permit,
     verb: Verb,
-    /// Which thing, as its server knows it.
+    /// The tool, prompt, URI, task or method, with the name that the server uses.
     name: Box<str>,
-    /// What the client was given to carry.
+    /// The request state that the client returned, after it was opened.
     state: Option<State>,
     mirrored: Vec<Mirrored>,
 }
 
-/// Why a request is given up before its server begins to answer.
+/// Why a request was dropped before its server answered.
 enum GivenUp {
-    /// The client no longer wants the answer.
+    /// The client has cancelled it.
     Cancelled,
-    /// What it uses was revoked meanwhile.
+    /// Its caller or what it uses was revoked.
     Revoked(Failure),
 }
 
 impl Admitted {
-    /// The server, its place on the route, and the permit.
+    /// The server's index on the route, the server, and the permit.
     pub(super) fn into_parts(self) -> (usize, Arc<Upstream>, Permit) {
         (self.at, self.server, self.permit)
     }
 }
 
 impl Gateway {
-    /// Does what is asked, if the policy permits it, once that is on record.
+    /// Runs a request: decides, applies rate limits and guardrails, opens the record, and sends it.
     pub(super) async fn make_use(
         self: Arc<Self>,
         arrived: Arrived,
@@ -104,7 +104,7 @@ impl Gateway {
             return self.subscribe(&arrived, &admitted, record).await;
         }
         let session = arrived.session.as_ref().map(|session| session.key);
-        // What the answer may need is there before anything is sent.
+        // Taken before anything is sent, since the answer may need it.
         let seat = session.map(|session| self.conversations.seat(session, &arrived.holder));
         let seat = match seat.transpose() {
             Ok(seat) => seat,
@@ -147,14 +147,14 @@ impl Gateway {
         };
         let (inputs, state) = match admitted.state.clone() {
             Some(State::Parked(name)) => {
-                // The call was permitted and sent before. The permit of now says that it still
-                // may go on; nothing is sent with it. The call is the same: the state is bound to it.
+                // The call was permitted and sent before. This permit says that it may continue; nothing is sent with
+                // it. The state is bound to the call, so it is the same call.
                 let (sent, _) = admitted.permit.spend();
-                // What another configuration let out is not released under this one.
+                // A call of another configuration is not continued under this one.
                 let ours = |parked: &Parked| Arc::ptr_eq(&parked.call.gateway, &self);
                 return match self.parking.remove(&name).filter(ours) {
                     Some(Parked { mut call, share, .. }) => {
-                        // It may have to wait again.
+                        // The call may be parked again, with a new share.
                         drop(share);
                         if let Sent::Use(sent) = sent {
                             call.answer.remember_sent(sent);
@@ -186,7 +186,7 @@ impl Gateway {
         self.send(&arrived, admitted, frame, manner).await
     }
 
-    /// The answers of a client to what was asked, as they may be sent. What was found in them is put on record.
+    /// Inspects the client's responses to a server's requests. Findings are recorded.
     async fn sendable_inputs(
         &self,
         arrived: &Arrived,
@@ -203,7 +203,7 @@ impl Gateway {
         sent.map_err(Failure::Unsent)
     }
 
-    /// The trace that the server may be told of, if any. What was found in it is put on record.
+    /// The trace context that the server may receive, if any. Findings are recorded.
     fn sendable_trace(
         &self,
         arrived: &Arrived,
@@ -221,7 +221,7 @@ impl Gateway {
         Ok(is_sent.then(|| Box::new(told)))
     }
 
-    /// The answer to something that was denied after its record was opened: of a call of a tool in a result.
+    /// Answers a request that was denied after its record was opened; a tool call gets a result with `isError`.
     fn failed_use(&self, frame: Frame, verb: Verb, failure: &Failure) -> Response<Body> {
         let Frame { entry, id, .. } = frame;
         if verb == Verb::Call {
@@ -296,7 +296,7 @@ impl Gateway {
         call.under(frame).answer().await
     }
 
-    /// Whether the guardrails of the route let the arguments pass.
+    /// Asks the guardrails of the route whether the request may be sent.
     pub(super) async fn agreed(
         &self,
         arrived: &Arrived,
@@ -312,7 +312,7 @@ impl Gateway {
         else {
             return Ok(());
         };
-        // INVARIANT: its parts were read by the same reader within the same bounds.
+        // INVARIANT: the parts were parsed by the same reader within the same bounds.
         let unread = |error| Failure::Decode(DecodeError::Json(error));
         let chosen = Document::parse(chosen.into(), &Bounds::ANSWER).map_err(unread)?;
         let arguments = admitted.permit.arguments().map(Fragment::value);
@@ -321,7 +321,7 @@ impl Gateway {
         let about = Matter { server, name, part: Part::Request, value, beside: &beside };
         match self.guarded(&arrived.route, caller, about).await {
             Ok(found) => {
-                // One that gave no answer has not been asked.
+                // A guardrail that fails open leaves findings; then it has not been applied.
                 if found.is_empty() {
                     record.ran.note(Control::Guardrails);
                 }
@@ -336,7 +336,7 @@ impl Gateway {
         }
     }
 
-    /// Whether a server may be told of the trace of a caller, and what was found in what it says of it.
+    /// Whether a server may receive the caller's trace context, with the findings in it.
     fn traceable(
         &self,
         caller: &Principal,
@@ -354,8 +354,7 @@ impl Gateway {
         self.policy.registered(admitted.server.name(), admitted.verb.kind(), &admitted.name)
     }
 
-    /// Counts a call of a tool of which only so many may be made. Going on with one that waits here is
-    /// none.
+    /// Takes a call from the rate limit of its tool. Continuing a parked call takes none.
     fn counted(
         &self,
         arrived: &Arrived,
@@ -372,14 +371,14 @@ impl Gateway {
         self.rates.take(key, rate, self.clock.instant()).map_err(Failure::Rate)
     }
 
-    /// The least severe log message that is wanted of a modern server.
+    /// The lowest log level to request from a modern server.
     fn level(&self, arrived: &Arrived, said: Option<Box<str>>) -> Option<Box<str>> {
         let Some(session) = &arrived.session else { return said };
         let kept = self.conversations.find(session.key).and_then(|kept| kept.level());
         Some(kept.unwrap_or_else(|| LEVEL.into()))
     }
 
-    /// The decision: which server, which thing, and whether.
+    /// Decides about a request: finds the server and the definition, and asks the policy.
     pub(super) async fn admit(
         &self,
         arrived: &Arrived,
@@ -408,7 +407,7 @@ impl Gateway {
             record.item = Some((kind, name.clone()));
         }
         let principal = &*arrived.caller.principal;
-        // Who may use nothing of this kind causes no request to the server: not even for its list.
+        // A caller that may use nothing of this kind must not cause any request to the server, not even for the list.
         let any = self.policy.admit_list(principal, server.name(), kind);
         let refused = any.outcome.err().map(|denial| (Box::new(any.decision), denial));
         if let Some((decision, denial)) = refused {
@@ -457,7 +456,7 @@ impl Gateway {
         };
         let ruling = self.inspect(&arrived.caller.principal, bytes, admit).await;
         let ruling = ruling.map_err(|_refused| Failure::Overload)?;
-        // What was found in the definition was found when it was listed.
+        // Findings in the definition were counted when it was listed.
         let listed =
             catalog.and_then(|catalog| catalog.offer(&name)).map_or(&[][..], Offer::findings);
         let sent = ruling.decision.findings.iter().filter(|finding| !listed.contains(finding));
@@ -472,7 +471,8 @@ impl Gateway {
         Ok(Admitted { at, server: Arc::clone(server), permit, verb, name, state, mirrored })
     }
 
-    /// The server a name leads to, and the name there. Where that cannot be found out, `record` says whose failure it is.
+    /// The server that a name leads to, with its index and the name there; `None` if there is none. If the lookup
+    /// fails, `record` names the failing server.
     async fn target<'a>(
         &self,
         arrived: &'a Arrived,
@@ -498,7 +498,7 @@ impl Gateway {
                 };
                 servers.iter().enumerate().find_map(|(at, s)| Some((at, s, own(s)?)))
             }
-            // Nothing in a method says whose it is, so it has to be one server's alone.
+            // A method name identifies no server, so exactly one server must be granted.
             Kind::Method => {
                 let principal = &*arrived.caller.principal;
                 let mut granted = servers.iter().enumerate().filter(|(_, server)| {
@@ -514,7 +514,7 @@ impl Gateway {
         Ok(found)
     }
 
-    /// Whether a subscription is kept here: the server has no session in which it could keep it.
+    /// Whether the gateway keeps the subscription itself, because it has no session with the server.
     fn is_ours(&self, arrived: &Arrived, admitted: &Admitted) -> bool {
         matches!(admitted.verb, Verb::Subscribe | Verb::Unsubscribe)
             && arrived.leg(admitted.at).is_none()
@@ -550,7 +550,7 @@ impl Gateway {
         let watched =
             kept.as_ref().is_some_and(|kept| kept.watch(admitted.at, &admitted.name, wanted));
         if let Some(kept) = kept.filter(|_| watched) {
-            // Who is told that it has subscribed misses nothing from then on.
+            // The client must not miss events after the response, so the upstream subscription is awaited.
             drop(timeout(self.limits.connect_time, kept.settled(admitted.at)).await);
         }
         match id.filter(|_| watched) {
@@ -560,8 +560,8 @@ impl Gateway {
     }
 }
 
-/// What goes to the server in one message with a use, beside what its params say: the answers of the client, what it
-/// says of itself, and the trace.
+/// What is sent to the server besides the params, for inspection: the client's responses, its description and the trace
+/// context.
 fn beside(answers: Option<Fragment>, client: &Client, record: &Record) -> Beside {
     let mut beside = Beside { answers, ..Beside::default() };
     if !client.says_nothing() {
@@ -575,9 +575,8 @@ fn beside(answers: Option<Fragment>, client: &Client, record: &Record) -> Beside
     beside
 }
 
-/// What a caller chose of a request, for those who are asked about it: what stands for its arguments where
-/// it has none, as JSON, and what stands beside them, as the members of an object. `None` where it chose
-/// nothing but a task it was given.
+/// What the caller chose in a request, for guardrails: JSON that stands in for the arguments if there are none, and the
+/// members of an object with everything else. `None` if the caller chose only the id of a task it was given.
 fn chosen(call: &Use, client: &Client, record: &Record) -> Option<(Vec<u8>, String)> {
     let takes = matches!(call.verb, Verb::Call | Verb::Get);
     let theirs = |key: &str| matches!(call.verb, Verb::Task(_)) && key == "taskId";
@@ -625,8 +624,8 @@ fn chosen(call: &Use, client: &Client, record: &Record) -> Option<(Vec<u8>, Stri
     Some((value, members.unwrap_or_default().to_owned()))
 }
 
-/// The failure of a caller that has named a resource in a spelling that cannot be compared: it is told what
-/// to correct. It is told the same whether or not something is listed in this spelling that it does not see.
+/// Tells a caller that used a non-canonical URI what to correct. The message is the same whether or not a resource it
+/// may not see is listed under this spelling.
 fn respelled(failure: Failure, kind: Kind, name: &str) -> Failure {
     match (failure, ResourceUri::parse(name)) {
         (Failure::Denied(_, denial), Err(error))
@@ -641,7 +640,7 @@ fn respelled(failure: Failure, kind: Kind, name: &str) -> Failure {
     }
 }
 
-/// Whether the headers repeat the arguments as the tool wants it.
+/// Checks that the headers mirror the arguments as the tool's definition requires.
 ///
 /// SPEC 2026-07-28 basic/transports/streamable-http#server-behavior-for-custom-headers
 fn agree(

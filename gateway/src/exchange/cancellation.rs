@@ -1,4 +1,4 @@
-//! Calls of legacy clients: given up when the client says so, and not when it hangs up.
+//! Cancellation of legacy calls: by the client's notification, and not by a disconnect.
 //!
 //! SPEC 2025-11-25 basic/transports#sending-messages-to-the-server
 
@@ -16,7 +16,7 @@ use crate::mcp::wire::Id;
 use crate::session::SessionKey;
 use crate::stream::body::Body;
 
-/// The entry of a legacy call in the table of calls that can be cancelled.
+/// The entry of a legacy call in the table of cancellable calls; removed when dropped.
 #[derive(Debug)]
 pub(super) struct Cancellable(Option<(Arc<Gateway>, (SessionKey, Id), CancellationToken)>);
 
@@ -35,7 +35,7 @@ impl Cancellable {
         }
     }
 
-    /// Resolves when the client cancels the call; never for one that cannot be cancelled so.
+    /// Resolves when the client cancels the call; never for a call without a session.
     pub(super) async fn cancelled(&self) {
         match &self.0 {
             Some((_, _, token)) => token.cancelled().await,
@@ -52,13 +52,13 @@ impl Drop for Cancellable {
     }
 }
 
-/// Work that goes on when nobody waits for it any more.
+/// A future that is moved to a background task when it is dropped before it is ready.
 struct Detached<F: Future<Output = Response<Body>> + Send + 'static> {
     work: Option<Pin<Box<F>>>,
     tasks: crate::base::task::Tasks,
 }
 
-/// Runs `work` to its end, waited for or not.
+/// Runs `work` to completion even if the returned future is dropped.
 pub(super) async fn detached<F>(
     work: Pin<Box<F>>,
     tasks: crate::base::task::Tasks,

@@ -1,4 +1,4 @@
-//! What was said, taken down where an operator wants that (`audit.capture`).
+//! Captures excerpts of arguments and results in audit records, where the operator enables it (`audit.capture`).
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::Gateway;
 use crate::audit::{Captured, Excerpt, Record};
 
 impl Gateway {
-    /// Takes down the arguments of a call, before it is decided: what was tried is evidence too.
+    /// Captures the arguments before the decision, because denied attempts are evidence too.
     pub(super) async fn capture_arguments(
         &self,
         server: &ServerName,
@@ -33,7 +33,7 @@ impl Gateway {
         record.captured = Some(Box::new(Captured { arguments, result: None, due }));
     }
 
-    /// What of a result is taken down: as the server said it, whatever its caller is shown.
+    /// The excerpt of a result as the server sent it, regardless of what the caller may see.
     pub(super) async fn captured_result(
         &self,
         caller: &Arc<Principal>,
@@ -45,7 +45,7 @@ impl Gateway {
         Some(self.excerpt(Some(caller), server, (result, labelled), capture.size).await)
     }
 
-    /// What is long is looked at beside the threads that serve clients.
+    /// An excerpt with secrets removed; long texts are processed in the offload pool.
     async fn excerpt(
         &self,
         caller: Option<&Arc<Principal>>,
@@ -53,7 +53,7 @@ impl Gateway {
         (said, labelled): (&Fragment, &Concealed),
         most: usize,
     ) -> Excerpt {
-        // Arguments are captured of callers that are known alone.
+        // Arguments of unauthenticated callers are not captured.
         let Some(caller) = caller else { return Excerpt::withheld() };
         let (name, said, labelled) = (server.clone(), said.clone(), labelled.clone());
         let bytes = said.value().span().len();

@@ -1,8 +1,6 @@
-//! What clients said of themselves and was found to pass, so that it is not looked at again with every
-//! request: a modern client repeats it in each.
+//! Cache of client descriptions that passed inspection, because modern clients repeat theirs in every request.
 //!
-//! It belongs to one generation of the configuration, and with that to one policy. It is a cache: an entry
-//! that is pushed out by another costs a look and nothing else.
+//! It belongs to one configuration generation and thus to one policy. Evicting an entry only costs another inspection.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -17,41 +15,41 @@ use policy::principal::Principal;
 
 use crate::mcp::client_info::Client;
 
-/// Most introductions that are remembered.
+/// Largest number of cached descriptions.
 const SLOTS: usize = 1024;
-/// How long the word of guardrails about an introduction counts, which may change their minds.
+/// How long an approval by guardrails is valid; a guardrail may decide differently later.
 const AGREED: Duration = Duration::from_mins(1);
 
-/// Who introduces itself with what, and to whom.
+/// The cache key: a client description with its caller, route and servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Introduction {
     pub(super) route: Arc<str>,
-    /// The places on the route of the servers that may be told.
+    /// Indexes on the route of the servers that receive the description.
     pub(super) servers: Box<[usize]>,
     pub(super) caller: Arc<Principal>,
     pub(super) client: Arc<Client>,
 }
 
-/// What passed.
+/// The result of an inspection that passed.
 #[derive(Debug)]
 pub(super) struct Passed {
-    /// The client, as servers are told of it.
+    /// The client as servers see it.
     pub(super) client: Arc<Client>,
-    /// What was found in what it said and let pass.
+    /// Findings that did not stop the description.
     pub(super) found: Vec<Finding>,
-    /// When the guardrails of the route have agreed; `None` if not all of them have answered.
+    /// When the guardrails of the route approved it; `None` unless all of them answered.
     pub(super) agreed: Option<Instant>,
-    /// What the detectors knew of values that the caller must not send elsewhere; see
+    /// The detectors' state about values that the caller must not send to other servers; see
     /// [`Policy::learned_of`](policy::pipeline::Policy::learned_of).
     pub(super) learned: Learned,
-    /// What they knew of all callers when that was last seen to be the same; see
+    /// The detectors' state about all callers when `learned` was last seen to be unchanged; see
     /// [`Policy::learned`](policy::pipeline::Policy::learned).
     pub(super) of_all: AtomicU64,
 }
 
 impl Passed {
-    /// Whether the detectors still find the same. `of_all` is what they know of all callers, and was read before
-    /// `of_caller` is, which takes a lock: it is asked for only where something was learned of anybody.
+    /// Whether the detectors' state is unchanged, so that the findings still hold. `of_caller` takes a lock, so it is
+    /// called only if `of_all`, which has to be read before, differs.
     pub(super) fn is_current(&self, of_all: u64, of_caller: impl FnOnce() -> Learned) -> bool {
         if self.of_all.load(Ordering::Acquire) == of_all {
             return true;
@@ -63,7 +61,7 @@ impl Passed {
         is_same
     }
 
-    /// When the guardrails have agreed, if they need not be asked again at `now`.
+    /// When the guardrails approved, if they need not be asked again at `now`.
     pub(super) fn agreed(&self, now: Instant) -> Option<Instant> {
         self.agreed.filter(|at| now.saturating_duration_since(*at) < AGREED)
     }
@@ -75,8 +73,8 @@ struct Known {
     passed: Arc<Passed>,
 }
 
-/// Introductions that passed: each has one place by its hash, which is keyed so that nobody chooses whose
-/// place is taken. No request waits for another here.
+/// A fixed-size cache in which each key has one slot. The hash is keyed, so that a client cannot choose whose slot it
+/// evicts, and the slots are lock-free.
 pub struct Introductions {
     slots: Box<[ArcSwapOption<Known>]>,
     hasher: RandomState,
@@ -96,14 +94,14 @@ impl fmt::Debug for Introductions {
 }
 
 impl Introductions {
-    /// What passed of this introduction before.
+    /// The cached result for this description.
     pub(super) fn find(&self, said: &Introduction) -> Option<Arc<Passed>> {
         let known = self.slot(said)?.load();
         let Known { said: before, passed } = &**known.as_ref()?;
         (before == said).then(|| Arc::clone(passed))
     }
 
-    /// Remembers what passed.
+    /// Caches the result for this description.
     pub(super) fn keep(&self, said: Introduction, passed: Arc<Passed>) {
         if let Some(slot) = self.slot(&said) {
             slot.store(Some(Arc::new(Known { said, passed })));

@@ -1,8 +1,8 @@
-//! What a client says of itself, as the servers of its route may be told it.
+//! Inspects a client's description of itself before any server receives it.
 //!
-//! It is passed on with every request to a modern server and with the handshake of a legacy one, lists
-//! and the lists that a call is decided by included, so it is looked at before anything else is done: once
-//! in a legacy session, and with each message of a modern client that says something else than before.
+//! Servers receive it with every request if they are modern and with the handshake if they are legacy, also with list
+//! requests for a decision. It is therefore inspected before anything else: once per legacy session, and for a modern
+//! client whenever it changes.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -24,10 +24,11 @@ use crate::outbound::guardrail::Part;
 use crate::upstream::Upstream;
 
 impl Gateway {
-    /// The client as every server of the route that the caller may use may be told of it.
+    /// Inspects the description for every server on the route that the caller may use, and returns the client as they
+    /// may see it.
     ///
     /// # Errors
-    /// When something in it may not be sent to one of them.
+    /// If one of the servers must not receive it.
     pub(super) async fn introduced(
         &self,
         caller: &Arc<Principal>,
@@ -50,7 +51,7 @@ impl Gateway {
             caller: Arc::clone(caller),
             client: Arc::clone(client),
         };
-        // Read before anything is looked at: what is learned meanwhile is not taken for known.
+        // Read before the inspection, so that what detectors learn during it is not taken for known.
         let (now, of_all) = (self.clock.instant(), self.policy.learned());
         let of_caller = || self.policy.learned_of(caller);
         let before = self.introductions.find(&said);
@@ -70,7 +71,7 @@ impl Gateway {
                 (told, found, learned)
             }
         };
-        // Guardrails have agreed to what servers are told, whatever the detectors have learned since.
+        // The guardrails approved exactly this description; new state of the detectors does not change that.
         let same = before.as_ref().filter(|passed| passed.client == told);
         let mut agreed = same.and_then(|passed| passed.agreed(now));
         if agreed.is_none() {
@@ -86,7 +87,7 @@ impl Gateway {
         Ok(told)
     }
 
-    /// The client as the detectors let each of these servers be told of it, and what they found.
+    /// The client as the detectors release it for all of these servers, and their findings.
     fn told_of(
         &self,
         caller: &Principal,
@@ -105,7 +106,7 @@ impl Gateway {
                 let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE);
                 let unread = |error| Failure::Decode(DecodeError::Json(error));
                 let said = Fragment::whole(Arc::new(document.map_err(unread)?));
-                // A client says a few words of itself, whatever it may send otherwise.
+                // A description is short, so its budget does not depend on its length.
                 let budget = Budget::of(0, self.limits.inspection_work);
                 let (sent, found) = self.policy.answerable(caller, server.name(), said, &budget);
                 self.metrics.content(&found);
@@ -124,8 +125,7 @@ impl Gateway {
         Ok((client, all))
     }
 
-    /// Whether `server` may be told both of what the client says of itself, in which a value may stand in pieces, and
-    /// what was found in that.
+    /// Checks both parts of the description together, since a value may be split across them.
     fn told_together(
         &self,
         caller: &Principal,
@@ -143,7 +143,7 @@ impl Gateway {
         Ok(self.policy.joinable(caller, server.name(), &parts, &budget))
     }
 
-    /// Whether the guardrails of the route have all answered, and let `server` be told of the client.
+    /// Asks the guardrails about the description, and returns whether all of them answered.
     async fn vouched(
         &self,
         route: &Route,
@@ -161,7 +161,7 @@ impl Gateway {
             object.raw("clientInfo", info);
         }
         object.close();
-        // INVARIANT: its parts were read by the same reader within the same bounds.
+        // INVARIANT: the parts were parsed by the same reader within the same bounds.
         let unread = |error| Failure::Decode(DecodeError::Json(error));
         let said = Document::parse(said.into(), &Bounds::ANSWER).map_err(unread)?;
         let name = record.method.clone().unwrap_or_default();

@@ -1,9 +1,8 @@
-//! What a server asks of the client in mid-call: the user, the model, the roots.
+//! Elicitation, sampling and roots requests that a server sends during a call.
 //!
-//! A legacy client is asked on the stream of its call and answers with a message of its own. A
-//! modern client gets the questions as the result of its call and makes the call again with the
-//! answers. What the server speaks makes no difference to either: a legacy server's call waits here
-//! meanwhile, a modern server is asked again.
+//! A legacy client receives them on the stream of its call and responds with a message of its own. A modern client
+//! receives them as the result of its call and repeats the call with the responses. Client and server may be of
+//! different eras: a legacy server's call is parked in the gateway in the meantime, a modern server is called again.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,20 +28,21 @@ use crate::metrics::outcome::Ending;
 use crate::stream::body::Body;
 use crate::upstream::{Asked, Question, Step, UpstreamError};
 
-/// Most rounds of questions in one call.
+/// Largest number of rounds of server requests in one call.
 const ROUNDS: usize = 32;
 
-/// A call that waits for its client.
+/// A call that is parked until its client responds.
 #[derive(Debug)]
 pub struct Parked {
     pub(super) call: Call,
     pub(super) since: Instant,
-    /// The share of its caller that it takes.
+    /// The caller's share of parked calls.
     pub(super) share: Share<Holder>,
 }
 
 impl Underway {
-    /// Whether the client can be asked all this; a server that asks for more breaks the protocol.
+    /// Checks that the client declared the capabilities that the requests need; a server that asks for more violates
+    /// the protocol.
     fn can_be_asked(&self, questions: &[Question]) -> Result<(), Failure> {
         let lacking = questions.iter().find_map(|question| {
             let params = question.params.as_ref().map(Fragment::value);
@@ -51,8 +51,8 @@ impl Underway {
         lacking.map_or(Ok(()), |capability| Err(Failure::Unasked(capability)))
     }
 
-    /// What a server asks, if it may ask it; `None` where a legacy server was told that it may not, and
-    /// goes on.
+    /// Lets the policy judge server requests. `None` if they were refused and the legacy server was told, so that the
+    /// call continues.
     pub(super) async fn permitted(&mut self, asked: Asked) -> Option<Next> {
         let ids: Vec<_> = asked.questions.iter().filter_map(|asked| asked.id.clone()).collect();
         let hint = self.call.hint();
@@ -74,8 +74,8 @@ impl Underway {
         None
     }
 
-    /// Why a call failed at its server. A server that wants a credential with scopes that write, for a tool
-    /// that says it only reads, asks for what is not asked for here.
+    /// The failure for an upstream error. If the server demands scopes for writing, for a tool with a read-only hint,
+    /// the demand is refused.
     pub(super) fn failed(&mut self, error: UpstreamError) -> Failure {
         match error.wanted_of(self.call.hint()) {
             Some(refusal) => {
@@ -86,7 +86,7 @@ impl Underway {
         }
     }
 
-    /// Puts on record that a server may not ask what it asked.
+    /// Records that the policy refused a server request.
     fn note(&mut self, refusal: Refusal) {
         let finding = self.call.gateway.not_asked(&self.call.server, refusal);
         if let Some(record) = self.frame.entry.record() {
@@ -94,8 +94,8 @@ impl Underway {
         }
     }
 
-    /// Holds what a server asks in a result that is no question itself, such as the state of a task, to
-    /// what it may ask. There is no place there to ask for less.
+    /// Judges server requests inside a result of another type, such as a task status. They cannot be reduced there, so
+    /// any change that the policy requires refuses them.
     pub(super) async fn asks_in(&mut self, result: &Fragment) -> Result<(), Failure> {
         let (value, document) = (result.value(), result.document());
         let holders = [Some(value), value.get("task"), value.get("result")];
@@ -126,13 +126,13 @@ impl Underway {
 
     fn another_round(&mut self) -> Result<(), Failure> {
         self.call.rounds += 1;
-        // The time a person takes is not the server's.
+        // The server's time limit starts anew, because a person needs time to respond.
         self.call.answer.renew();
         let endless = UpstreamError::Protocol("the server does not stop asking");
         if self.call.rounds > ROUNDS { Err(Failure::Upstream(endless)) } else { Ok(()) }
     }
 
-    /// The questions as the client may see them.
+    /// The server requests as the client may see them.
     async fn shown(&mut self, asked: Asked) -> Result<Asked, Failure> {
         let mut found = Vec::new();
         let Call { gateway, caller, server, due, .. } = &self.call;
@@ -143,7 +143,7 @@ impl Underway {
         asked.map_err(Failure::Withheld)
     }
 
-    /// Asks a legacy client. Says whether the call goes on.
+    /// Sends server requests to a legacy client. Returns false if the client has cancelled the call.
     pub(super) async fn ask(&mut self, asked: Asked, outlet: &Outlet) -> Result<bool, Failure> {
         self.another_round()?;
         let asked = self.shown(asked).await?;
@@ -158,11 +158,11 @@ impl Underway {
         }
     }
 
-    /// What a server asks of a legacy client for which there is no stream. A server that waits is told
-    /// that it gets no answer, and goes on.
+    /// Handles server requests for a legacy client without a stream. A server that waits gets an error response and
+    /// continues.
     ///
     /// # Errors
-    /// When the server does not wait and wants to be asked again with the answers.
+    /// If the server does not wait but expects another call with the responses.
     pub(super) async fn cannot_ask(&mut self, asked: Asked) -> Result<(), Failure> {
         let batched = self.frame.batched;
         if asked.result.is_some() {
@@ -182,7 +182,8 @@ impl Underway {
         Ok(())
     }
 
-    /// Asks a legacy client what a legacy server asks; the server waits, and may go on meanwhile.
+    /// Sends a legacy server's request to a legacy client. The response is passed on in a task, as the server may
+    /// continue meanwhile.
     async fn relay(&self, question: &Question, outlet: &Outlet) -> Result<(), Failure> {
         let Some(id) = question.id.clone() else { return Ok(()) };
         let replier = self.call.answer.replier();
@@ -214,7 +215,7 @@ impl Underway {
         Ok(())
     }
 
-    /// Asks a legacy client what a modern server asks, and asks the server again with the answers.
+    /// Sends a modern server's requests to a legacy client, and calls the server again with the responses.
     async fn gather(&mut self, asked: &Asked, outlet: &Outlet) -> Result<bool, Failure> {
         self.can_be_asked(&asked.questions)?;
         let mut waiting = Vec::new();
@@ -237,8 +238,8 @@ impl Underway {
             }
             match sent {
                 Some(Outcome::Result(result)) => inputs.raw(&question.key, result.value().raw()),
-                // There is no word for an error among the answers; a user who was not asked has
-                // not agreed.
+                // `inputResponses` cannot carry errors. An elicitation that was not shown counts as cancelled by the
+                // user.
                 Some(Outcome::Error(_)) if &*question.method == method::ELICIT => {
                     inputs.raw(&question.key, r#"{"action":"cancel"}"#);
                 }
@@ -252,7 +253,7 @@ impl Underway {
         Ok(true)
     }
 
-    /// Puts a question to a legacy client.
+    /// Sends one server request to a legacy client, and returns the receiver of its response.
     async fn put(
         &self,
         question: &Question,
@@ -266,7 +267,7 @@ impl Underway {
         if self.send(outlet, &message).await { Ok(answer) } else { Err(Failure::Unanswered) }
     }
 
-    /// Ends the exchange with a modern client by asking it. A legacy server's call waits here.
+    /// Ends the exchange with an `input_required` result for a modern client. A legacy server's call is parked.
     pub(super) async fn pause(&mut self, asked: Asked) -> Result<(Body, Ending), Failure> {
         self.another_round()?;
         let asked = self.shown(asked).await?;
@@ -285,7 +286,7 @@ impl Underway {
         }
         let name = random::bytes().map_err(|_opaque| Failure::Overload)?;
         let state = seal(&State::Parked(name))?;
-        // A client that is told that its call waits finds it waiting.
+        // Taken before the client is told to come back, so that it finds the call.
         let share = gateway.quotas.parked.take(&self.call.holder, 1);
         let share = share.map_err(|none| Failure::no_share(Quota::Parked, none))?;
         self.call.waiting.extend(asked.questions);
@@ -297,7 +298,7 @@ impl Underway {
         Ok((body.counted(Some(unsent)), ending))
     }
 
-    /// Goes on with a call that waited for a modern client.
+    /// Continues a parked call with the responses of a modern client.
     pub(super) async fn resume(mut self, inputs: Option<Fragment>) -> Response<Body> {
         let waiting = std::mem::take(&mut self.call.waiting);
         self.call.answer.resume();
@@ -312,8 +313,7 @@ impl Underway {
                     body.push(b'}');
                     replier.reply(body).await;
                 }
-                // SPEC 2026-07-28 basic/patterns/mrtr#error-handling: what is missing is asked for
-                // again.
+                // SPEC 2026-07-28 basic/patterns/mrtr#error-handling: missing responses are requested again.
                 (None, _) | (_, None) => self.call.waiting.push(question),
             }
         }
@@ -329,8 +329,9 @@ impl Underway {
         }
     }
 
-    /// A server of 2025-11-25 that wants the user to open a page first says so with an error; to a
-    /// modern client that is a question, after which the call is made again.
+    /// Handles the error with which a server of 2025-11-25 requires URL elicitation first. A modern client gets an
+    /// `input_required` result and repeats the call; for a legacy client the error is passed on, which `None` stands
+    /// for.
     ///
     /// SPEC 2025-11-25 client/elicitation#url-elicitation-required-error
     pub(super) async fn asked_elsewhere(

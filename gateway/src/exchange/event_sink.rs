@@ -1,4 +1,4 @@
-//! Where the events of one answer go.
+//! The stream of one response: a queue for a connected client, or the replay buffer of a legacy session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,28 +14,26 @@ use crate::stream::queue;
 use crate::stream::replay::Replay;
 use crate::stream::sse;
 
-/// Events that wait for a client that reads slowly. Then the server waits.
+/// Largest number of events that wait for a slow client; the server waits for more room.
 const EVENTS: usize = 16;
 
-/// Where the events of one answer go.
+/// The sink for the events of one response.
 #[derive(Debug)]
 pub(super) enum Outlet {
-    /// To the client while it is connected: in the modern era to hang up is to cancel.
+    /// A connected client: in the modern era a disconnect cancels the request.
     Direct(queue::Sender),
-    /// To a stream that is kept for a legacy client that comes back.
+    /// A replay buffer, from which a legacy client can resume.
     Kept(Arc<Replay>),
 }
 
 impl Outlet {
-    /// An outlet to the client that is connected now, and the answer that carries it. As many bytes wait
-    /// for it as `room` has.
+    /// A sink for the connected client, and the response that carries it. `room` bounds the bytes that wait.
     pub(super) fn direct(room: Room) -> (Self, Response<Body>) {
         let (events, body) = queue::queue(Room { events: EVENTS, ..room });
         (Self::Direct(events), encode::events(Body::stream(body)))
     }
 
-    /// An outlet to a new stream of a legacy session. With `prime` the client can come back before
-    /// there is anything to tell.
+    /// A sink for a new stream of a legacy session. With `prime`, the client can resume before the first message.
     ///
     /// SPEC 2025-11-25 basic/transports#sending-messages-to-the-server
     pub(super) fn kept(stream: Arc<Replay>, prime: bool) -> Option<(Self, Response<Body>)> {
@@ -46,8 +44,8 @@ impl Outlet {
         Some((Self::Kept(stream), encode::events(Body::replay(reader))))
     }
 
-    /// Sends a message, unless the client has gone, or reads nothing for `patience`. Of a stream that is kept the
-    /// whole wait may take so long.
+    /// Sends a message; returns false if the client has disconnected or reads nothing for `patience`. With a replay
+    /// buffer, `patience` bounds the whole wait.
     pub(super) async fn send(&self, message: &[u8], patience: Duration) -> bool {
         match self {
             Self::Direct(events) => {
@@ -58,10 +56,10 @@ impl Outlet {
         }
     }
 
-    /// Ends the stream with `message`, in the place of what was not read. Nobody waits for a client to read it.
+    /// Ends the stream with `message` in place of what was not read, without waiting for the client.
     pub(super) async fn withdraw(&self, message: &[u8]) {
         match self {
-            // The stream of a client that is connected ends so by itself, and may have ended.
+            // The lease of a connected client's response ends the stream as well, and may already have done so.
             Self::Direct(_) => {
                 self.send(message, Duration::ZERO).await;
                 self.end();
@@ -70,14 +68,14 @@ impl Outlet {
         }
     }
 
-    /// The client hangs up the way a server does that goes on later.
+    /// Closes the connection of a resumable stream, as a server does that continues later.
     pub(super) fn rest(&self) {
         if let Self::Kept(stream) = self {
             stream.rest();
         }
     }
 
-    /// Nothing more will come.
+    /// Ends the stream after the events already sent.
     pub(super) fn end(&self) {
         match self {
             Self::Direct(events) => events.end(),
@@ -85,7 +83,7 @@ impl Outlet {
         }
     }
 
-    /// Resolves when the client has gone for good.
+    /// Resolves when the client has disconnected; never for a resumable stream.
     pub(super) async fn closed(&self) {
         match self {
             Self::Direct(events) => events.closed().await,

@@ -1,4 +1,4 @@
-//! The last word of those outside who are asked about what the policy permits.
+//! Asks the external guardrails of a route about messages that the policy permits.
 
 use policy::inspect::Finding;
 use policy::json::Value;
@@ -11,23 +11,23 @@ use crate::upstream::Upstream;
 /// What the guardrails of a route are asked about.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Matter<'a> {
-    /// Which server.
+    /// The upstream server concerned.
     pub(super) server: &'a Upstream,
-    /// What is used of it, as it calls it.
+    /// The tool, prompt, URI or method, with the name that the server uses.
     pub(super) name: &'a str,
-    /// What sort of thing it is.
+    /// The kind of message.
     pub(super) part: Part,
-    /// What would be sent or shown.
+    /// The content that would be sent or shown.
     pub(super) value: Value<'a>,
     /// What else the caller chose, as the members of a JSON object without its braces.
     pub(super) beside: &'a str,
 }
 
 impl Gateway {
-    /// Asks every guardrail of a route, one after the other: what is to be recorded.
+    /// Asks every guardrail of the route in order, and returns findings for the record.
     ///
     /// # Errors
-    /// Why it may not pass, and what was to be recorded before.
+    /// The finding that stops the message, with all findings for the record.
     pub(super) async fn guarded(
         &self,
         route: &Route,

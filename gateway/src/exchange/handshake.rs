@@ -1,4 +1,4 @@
-//! Getting to know each other, and parting.
+//! `server/discover`, `initialize` and the end of a session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,18 +27,18 @@ use crate::session::Leg;
 use crate::stream::body::Body;
 use crate::upstream::{Hello, Party, Upstream, UpstreamError};
 
-/// A server, and what it says of itself; and whether its sessions are shared.
+/// A server, with its information or the error, and whether callers share its sessions.
 type Asked<'a> = (&'a Arc<Upstream>, Result<(Arc<Hello>, bool), UpstreamError>);
 
-/// How long servers are waited for to end a session.
+/// How long the end of a session waits for the servers.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// What looking at the instructions of a server may cost, in units: enough for some 80 KiB.
+/// Budget for inspecting a server's instructions, in work units: enough for about 80 KiB.
 const INSTRUCTIONS: u64 = 8 << 20;
-/// The id of a request; every request has one by the time it is answered.
+/// Stands in for the id of a request; every request has an id by the time it is answered.
 const NO_ID: Id = Id::Number(0);
 
 impl Gateway {
-    /// `server/discover`
+    /// `server/discover`: the information of the servers that the caller may use.
     pub(super) async fn discover(&self, arrived: Arrived, record: Box<Record>) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(NO_ID);
         let mut entry = match self.journal.open_read(record) {
@@ -68,7 +68,8 @@ impl Gateway {
         }
     }
 
-    /// `initialize`: a session with every server that keeps sessions, sealed into one of ours.
+    /// `initialize`: opens a session with every server that keeps sessions, and seals them into one session id for the
+    /// client.
     ///
     /// SPEC 2025-11-25 basic/lifecycle#initialization
     pub(super) async fn initialize(&self, arrived: Arrived, record: Box<Record>) -> Response<Body> {
@@ -116,7 +117,7 @@ impl Gateway {
         self.shown(entry, Ending::answered(), Some(&id), response)
     }
 
-    /// DELETE: the session is over, here and at the servers.
+    /// DELETE: ends the session in the gateway and at the servers.
     pub(super) async fn end(&self, arrived: &Arrived, record: Box<Record>) -> Response<Body> {
         let Some(session) = &arrived.session else {
             let missing = Failure::Session(crate::session::SessionError::Missing);
@@ -142,13 +143,13 @@ impl Gateway {
             }
         }
         drop(ended);
-        // The session is over for the client whether or not the servers answer in time.
+        // The session has ended for the client even if a server does not answer in time.
         drop(timeout(FAREWELL, all_ended.recv()).await);
         self.shown(entry, Ending::answered(), None, encode::empty(StatusCode::OK))
     }
 
-    /// The servers of the route, with their places, that the caller may use at all: whoever may
-    /// call nothing of a server learns nothing of it and causes no request to it.
+    /// The servers of the route that the caller may use, with their indexes. Of any other server the caller learns
+    /// nothing, and it causes no request to it.
     fn granted<'a>(
         &'a self,
         arrived: &'a Arrived,
@@ -158,9 +159,8 @@ impl Gateway {
         arrived.route.servers.iter().enumerate().filter(move |(_, server)| may(server))
     }
 
-    /// The servers that could be reached, and what of them the caller may use; one that cannot be
-    /// reached does not hide the others. Where one server alone could not be reached and there is no other, `record` names
-    /// it.
+    /// The servers that could be reached, with what the caller may use of each; one that fails does not hide the
+    /// others. If there is no other, its failure is returned and `record` names it.
     async fn presented(
         &self,
         arrived: &Arrived,
@@ -199,8 +199,8 @@ impl Gateway {
         Ok(servers)
     }
 
-    /// What a server says of itself, as far as that was approved. Capabilities that a client needs to
-    /// use what was approved are kept: what is behind them is decided for itself.
+    /// The information of a server without what is not pinned. Capabilities that clients need to use approved
+    /// definitions are kept: each use is decided on its own.
     fn approved(&self, server: &Upstream, hello: &Hello) -> Hello {
         server.compare(hello);
         let pins = self.policy.pins();
@@ -223,8 +223,7 @@ impl Gateway {
         shown
     }
 
-    /// The same as `caller` may see it: it is text of a server like any other. Instructions pass the
-    /// detectors of definitions.
+    /// The information of a server as `caller` may see it, after the same inspection as any text of a server.
     async fn introducible(
         &self,
         caller: &Arc<Principal>,
@@ -251,8 +250,8 @@ impl Gateway {
         shown
     }
 
-    /// Whether the instructions of a server are withheld: a model reads them, so they pass the same detectors as
-    /// definitions. Told once for what the server says of itself.
+    /// Whether a server's instructions are withheld: a model reads them, so they pass the detectors for definitions.
+    /// Reported once per version of the information.
     fn withholds_instructions(&self, server: &Upstream, hello: &Hello) -> bool {
         let Some(instructions) = &hello.instructions else { return false };
         let findings = policy::inspect::text(instructions.value(), &Budget::new(INSTRUCTIONS));

@@ -1,4 +1,4 @@
-//! The HTTP around a message.
+//! Checks the HTTP method and headers of a request before its body is read.
 
 use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
@@ -10,7 +10,7 @@ use crate::mcp::wire::headers::{Single, single};
 
 const MODERN: &str = Version::V2026July.as_str();
 
-/// The name of a method that may be used, for the record: others are of the caller's choosing.
+/// The name of a supported method, for the record; `None` for any other, since callers could choose it freely.
 pub(super) const fn named(method: &Method) -> Option<&'static str> {
     match *method {
         Method::GET => Some("GET"),
@@ -20,12 +20,12 @@ pub(super) const fn named(method: &Method) -> Option<&'static str> {
     }
 }
 
-/// Whether a request is one that may carry a message, open a stream or end a session.
+/// Checks that a request can carry a message, open a stream or end a session.
 pub(super) fn framed(head: &Parts) -> Result<(), Failure> {
     match head.method {
         Method::POST => {}
         Method::DELETE => return Ok(()),
-        // SPEC 2026-07-28: there is no stream to GET in this revision.
+        // SPEC 2026-07-28: this revision has no GET stream.
         Method::GET if single(&head.headers, header::VERSION) == Single::Value(MODERN) => {
             return Err(Failure::Verb);
         }
@@ -43,7 +43,7 @@ pub(super) fn framed(head: &Parts) -> Result<(), Failure> {
     if accepts(&head.headers) { Ok(()) } else { Err(Failure::Accept) }
 }
 
-/// `application/json`, in UTF-8 if it says so at all.
+/// Whether the media type is `application/json`, in UTF-8 if it names a charset.
 fn is_json(kind: &str) -> bool {
     let mut parts = kind.split(';').map(str::trim);
     let json = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"));
@@ -56,7 +56,7 @@ fn is_json(kind: &str) -> bool {
     })
 }
 
-/// SPEC 2026-07-28 basic/transports/streamable-http#sending-messages
+/// Whether both response formats are accepted, SPEC 2026-07-28 basic/transports/streamable-http#sending-messages
 fn accepts(headers: &HeaderMap) -> bool {
     has(headers, "application/json", "application/*") && has(headers, "text/event-stream", "text/*")
 }

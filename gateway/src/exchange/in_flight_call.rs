@@ -1,4 +1,5 @@
-//! A call that is under way: its steps, and what of them the client sees.
+//! A call in flight: reads the steps of the server's answer, inspects each, and passes to the client what the policy
+//! releases, as a single response or as a stream.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -37,11 +38,11 @@ use crate::session::state::{About, Receipt, Seat};
 use crate::stream::body::{Body, PIECE};
 use crate::upstream::{self, Answer, Question, Step, Upstream, UpstreamError};
 
-/// How long an answer is waited for before a client that can come back is told so: most answers
-/// are one JSON object, and need no stream.
+/// How long an answer may take before a resumable stream is opened for it: most answers are one JSON object, and need
+/// no stream.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Members of a result that clients read.
+/// Members of a result that clients interpret.
 const RESULT: [&str; 10] = [
     "content",
     "structuredContent",
@@ -55,74 +56,73 @@ const RESULT: [&str; 10] = [
     "_meta",
 ];
 
-/// A call, apart from the exchange that waits for it: one that waits for a client outlives several.
+/// The upstream side of a call. A call that waits for its client outlives the exchange that started it.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) gateway: Arc<Gateway>,
     pub(super) caller: Arc<Principal>,
-    /// Whose share it takes.
+    /// The holder whose shares the call takes.
     pub(super) holder: Holder,
     pub(super) client: Arc<Client>,
     pub(super) route: Arc<Route>,
     pub(super) server: Arc<Upstream>,
     pub(super) due: Option<Expectation>,
     pub(super) answer: Answer,
-    /// What was called, as its server knows it.
+    /// The tool, prompt, URI or method, with the name that the server uses.
     pub(super) tool: Box<str>,
-    /// What its states are bound to, where what was sent is no longer kept.
+    /// The binding of its request state, if the arguments are no longer kept.
     pub(super) bound: Option<Bound>,
-    /// Questions of a legacy server that the client has not answered.
+    /// Requests of a legacy server that the client has not answered.
     pub(super) waiting: Vec<Question>,
-    /// What they take of the share of the caller.
+    /// The memory share for `waiting`.
     pub(super) asked: Option<Received>,
-    /// How often the client was asked.
+    /// How many rounds of requests the client was sent.
     pub(super) rounds: usize,
 }
 
-/// The exchange that waits for a call.
+/// The exchange that currently waits for a call.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) entry: Entry,
     pub(super) id: Id,
     pub(super) version: Version,
-    /// It came with others in one body, whose answer has no place for questions.
+    /// Whether the message is part of a batch, whose response cannot carry server requests.
     pub(super) batched: bool,
     pub(super) progress: Option<Id>,
     pub(super) level: Option<Box<str>>,
     pub(super) session: Option<SessionKey>,
-    /// The place of the session among those with streams, until it is needed.
+    /// The entry of the session among those with streams, until a stream is opened.
     pub(super) seat: Option<Seat>,
     pub(super) cancelled: Cancellable,
     pub(super) started: Instant,
     pub(super) place: Place,
 }
 
-/// Both.
+/// A call with the exchange that waits for it.
 #[derive(Debug)]
 pub(super) struct Underway {
     pub(super) call: Call,
     pub(super) frame: Frame,
-    /// How far the server said it was.
+    /// The latest progress value of the server.
     pub(super) progress: Option<f64>,
-    /// The name under which the call goes on waiting when the exchange ends, and the share of its caller
-    /// that it takes.
+    /// The key under which the call stays parked after the exchange, with the caller's share for it.
     pub(super) parked: Option<([u8; 16], Share<Holder>)>,
-    /// How often the server has asked what it may not.
+    /// How many requests of the server the policy has refused.
     pub(super) refused: usize,
-    /// What its record says, where its answer may be cut off later.
+    /// What the audit record says, if the response may still be cut off.
     receipt: Option<Arc<Receipt>>,
 }
 
-/// What comes next.
+/// The next event of a call in flight.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// A step of the server's.
+    /// A step of the server's answer.
     Step(Step),
-    /// The client no longer wants the answer.
+    /// The client has cancelled the request.
     Cancelled,
-    /// The server has asked what it may not, and does not go on.
+    /// The server sent a request the policy refuses, and does not continue without it.
     Refused(Refusal),
-    /// It takes longer than most.
+    /// The grace period has passed.
     Late,
 }
 
@@ -131,22 +131,22 @@ impl Call {
         Underway { call: self, frame, progress: None, parked: None, refused: 0, receipt: None }
     }
 
-    /// What a state that is given to the client is bound to.
+    /// The binding of request state that is given to the client.
     pub(super) fn bound(&self) -> Bound {
         let bound = || Bound::new(&self.caller, self.route.identity(), self.answer.call());
         self.bound.clone().unwrap_or_else(bound)
     }
 
-    /// Counts what the questions that wait take of the share of the caller, for as long as they do. Gives what the answer
-    /// with them, of so many bytes, takes until the client has read it.
+    /// Charges the waiting server requests to the caller while they wait. Returns the share for the response that
+    /// carries them, of `answer` bytes.
     ///
     /// # Errors
-    /// When there is no room for them.
+    /// If the caller's share is used up.
     pub(super) fn count_waiting(&mut self, answer: usize) -> Result<Received, NoShare> {
         let memory = |asked: &Question| asked.params.as_ref().map(|one| one.document().memory());
         let bytes = self.waiting.iter().filter_map(memory).sum();
         let (server, caller) = (self.server.name().as_str().into(), self.caller.id.as_str().into());
-        // What was counted before is counted anew.
+        // Released first, because everything that waits is charged anew.
         self.asked = None;
         let mut asked = self.gateway.quotas.answers.begin_for(&server, Some(&caller));
         asked.holds(bytes)?;
@@ -156,14 +156,14 @@ impl Call {
         Ok(unsent)
     }
 
-    /// Lets go of the arguments: a call waits for minutes, and they may be long. The client sends them again
-    /// with its answer, and they are compared by their digest.
+    /// Drops the arguments while the call waits, which may take minutes. The client sends them again, and their digest
+    /// is compared.
     pub(super) fn forget_sent(&mut self) {
         self.bound = Some(self.bound());
         self.answer.forget_sent();
     }
 
-    /// What the tool that was called says of itself.
+    /// The read-only hint in the definition of the tool that was called.
     pub(super) fn hint(&self) -> ReadOnlyHint {
         self.due.as_ref().map(Expectation::hint).unwrap_or_default()
     }
@@ -172,19 +172,18 @@ impl Call {
         Used { server: self.server.name(), kind: self.answer.verb().kind(), name: &self.tool }
     }
 
-    /// How it is told that it was revoked, if it was. What was revoked is not handed on, also where the client comes
-    /// back for it.
+    /// The failure if the call is revoked now. A revoked call is not handed on, even if the client comes back for it.
     fn revocation(&self) -> Option<Failure> {
         self.gateway.revocation(&self.caller, self.used())
     }
 
-    /// How it is told that it was revoked, where that was taken back meanwhile.
+    /// The failure for a call that was revoked, even if the revocation has since been lifted.
     fn was_revoked(&self) -> Failure {
         let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
         Failure::Denied(self.answer.verb().kind(), denial)
     }
 
-    /// Resolves when it was revoked: how that is told.
+    /// Resolves with the failure when the call is revoked.
     fn revoked(&self) -> impl Future<Output = Failure> + Send + use<> {
         let (gateway, caller) = (Arc::clone(&self.gateway), Arc::clone(&self.caller));
         let (server, tool) = (Arc::clone(&self.server), self.tool.clone());
@@ -195,7 +194,7 @@ impl Call {
         }
     }
 
-    /// How long the server may be silent: longer while it waits for the client.
+    /// How long the server may be silent: longer once it waits for the client.
     fn patience(&self) -> Duration {
         let limits = &self.gateway.limits;
         if self.rounds == 0 {
@@ -211,7 +210,7 @@ impl Underway {
         self.frame.version.era()
     }
 
-    /// Waits for the first step: most calls have but one, and their answer is one JSON object.
+    /// Waits for the first event: most calls have only one, and are answered with a JSON object.
     pub(super) async fn answer(mut self) -> Response<Body> {
         let revoked = self.call.revoked();
         let first = tokio::select! {
@@ -222,12 +221,12 @@ impl Underway {
         match first {
             FirstAnswer::Opened(opened) => self.stream(*opened),
             FirstAnswer::Asks(body, ending) => {
-                // The result of a modern server; what a legacy one asks is counted already.
+                // For a modern server this is its own result; requests of a legacy server are charged already.
                 let unsent = self.call.answer.unsent(body.length());
                 self.object(body.counted(unsent), ending)
             }
             FirstAnswer::Answered(body, ending) => match self.call.revocation() {
-                // It was revoked while its answer was looked at.
+                // Revoked while the result was inspected.
                 Some(failure) => self.broken(&failure),
                 None => {
                     let unsent = self.call.answer.unsent(body.length());
@@ -236,19 +235,19 @@ impl Underway {
             },
             FirstAnswer::Failed(failure) => self.broken(&failure),
             FirstAnswer::Cancelled => {
-                // The client said that it no longer wants the answer, so it gets none.
+                // The client has cancelled the request, so it gets no response.
                 self.recorded(Ending::cancelled(), 0);
                 encode::events(Body::empty())
             }
         }
     }
 
-    /// An answer that is one JSON object. What is not given to the connection at once can be revoked later.
+    /// Answers with a JSON object. If it is not handed to the connection at once, it stays revocable until it is.
     fn object(mut self, body: Body, ending: Ending) -> Response<Body> {
         let waits = self.frame.batched || body.length() > PIECE;
         let about = waits.then(|| self.about());
         if let Some(about) = &about {
-            // INVARIANT: nobody else knows of it yet.
+            // INVARIANT: the receipt is not shared yet.
             let _is_first = about.receipt.answer();
         }
         self.recorded(ending, body.length());
@@ -260,9 +259,9 @@ impl Underway {
         response
     }
 
-    /// What the client is answered first.
+    /// Waits until it is known how the call is answered.
     async fn first(&mut self) -> FirstAnswer {
-        // Only the last revision with streams lets a client come back before the first event.
+        // Only 2025-11-25 lets a client resume a stream before its first event.
         let primes = self.frame.version == Version::V2025November;
         let mut late = if primes { Some(GRACE) } else { None };
         loop {
@@ -272,7 +271,7 @@ impl Underway {
                         Some(opened) => {
                             return opened.first(Some(Ready::Message(message)));
                         }
-                        // The call was made: it is answered without what is said on the way.
+                        // The call has been made, so it is answered without its notifications.
                         None => self.untold(&told.method),
                     },
                     None => continue,
@@ -318,14 +317,14 @@ impl Underway {
         }
     }
 
-    /// The answer when the server has none.
+    /// Answers with a failure.
     pub(super) fn broken(mut self, failure: &Failure) -> Response<Body> {
         let (response, ending) = self.refusal(failure);
         self.recorded(ending, response.body().length());
         response
     }
 
-    /// What the client is told of a failure, and how that is recorded: of a denied call in a result.
+    /// The response to a failure and its outcome for the record; a denied tool call gets a result with `isError`.
     fn refusal(&mut self, failure: &Failure) -> (Response<Body>, Ending) {
         let (era, calls) = (self.era(), self.call.answer.verb() == Verb::Call);
         let record = self.frame.entry.record().map(|record| record.id);
@@ -339,7 +338,7 @@ impl Underway {
         (encode::error(&public, Some(&self.frame.id)), failure.ending(&public))
     }
 
-    /// What comes next; after `late` that nothing has. What the server may not ask is not asked.
+    /// The next event, or `Late` after `late`. Requests that the policy refuses are answered here.
     async fn next(&mut self, late: Option<Duration>) -> Result<Next, UpstreamError> {
         loop {
             let asked = match self.step(late).await? {
@@ -352,7 +351,7 @@ impl Underway {
         }
     }
 
-    /// The next step of the server, or what comes before it.
+    /// The next step of the server, unless the client cancels or `late` passes first.
     async fn step(&mut self, late: Option<Duration>) -> Result<Next, UpstreamError> {
         let patience = self.call.patience();
         tokio::select! {
@@ -363,7 +362,7 @@ impl Underway {
         }
     }
 
-    /// What its answer is about.
+    /// What is needed to record and answer the call if its response is cut off later.
     fn about(&mut self) -> About {
         let record = self.frame.entry.record();
         let (method, asked, trace) = record.map_or_else(Default::default, |record| {
@@ -384,15 +383,15 @@ impl Underway {
         }
     }
 
-    /// Whether there is room for a stream; without, the answer comes as one object, later.
+    /// Whether the session has room for a stream; otherwise the client waits for a single response.
     fn has_room(&self) -> bool {
         let gateway = &self.call.gateway;
         let kept = self.frame.session.and_then(|session| gateway.conversations.find(session));
         kept.is_none_or(|kept| kept.has_room())
     }
 
-    /// A stream for what is said on the way to the answer, and the answer that carries it; `None` when
-    /// the session or its caller has no room for another, or the answer is a part of that to a batch.
+    /// Opens a stream and the response that carries it; `None` if the session or the caller has no room for one, or if
+    /// the call is part of a batch.
     fn open(&mut self) -> Option<Opened> {
         if self.frame.batched {
             return None;
@@ -413,13 +412,13 @@ impl Underway {
         Some(Opened { outlet, response, ready: None })
     }
 
-    /// Notes that a client is not told something because there is no stream.
+    /// Logs a notification that is dropped because there is no stream.
     fn untold(&self, method: &str) {
         let (server, tool) = (self.call.server.name(), &self.call.tool);
         tracing::debug!(%server, %tool, method, "there is no stream; a message was dropped");
     }
 
-    /// Passes the steps on as they come.
+    /// Answers with a stream and passes the steps on in a task of its own.
     fn stream(mut self, opened: Opened) -> Response<Body> {
         let Opened { outlet, mut response, ready } = opened;
         response.extensions_mut().insert(Calls(vec![self.about()]));
@@ -437,7 +436,7 @@ impl Underway {
         };
         match (end, self.call.revocation()) {
             (StreamEnd::Response(outcome), _) => self.conclude(outcome, &outlet).await,
-            // The connection has ended the stream of its own accord: it watches for revocations too.
+            // The connection also watches for revocations, and may have ended the stream first.
             (StreamEnd::Cancelled, Some(failure)) => self.conclude(Err(failure), &outlet).await,
             (StreamEnd::Cancelled, None) => {
                 outlet.end();
@@ -446,7 +445,7 @@ impl Underway {
         }
     }
 
-    /// Passes on what comes before the response, to the end of it.
+    /// Passes steps on until the response or the end of the call.
     async fn passed_on(&mut self, first: Option<Ready>, outlet: &Outlet) -> StreamEnd {
         let mut ready = first;
         loop {
@@ -460,8 +459,8 @@ impl Underway {
                 Some(Ready::Step(step)) => Ok(Next::Step(step)),
                 None => tokio::select! {
                     step = self.next(None) => step,
-                    // SPEC 2026-07-28 basic/patterns/cancellation: to hang up is to cancel. Not so
-                    // in the revisions before, where the call goes on to its end.
+                    // SPEC 2026-07-28 basic/patterns/cancellation: a disconnect cancels the request. In earlier
+                    // revisions the call continues.
                     () = outlet.closed() => Ok(Next::Cancelled),
                 },
             };
@@ -483,7 +482,7 @@ impl Underway {
                     Err(failure) => return StreamEnd::Response(Err(failure)),
                 },
                 Ok(Next::Step(Step::Rests(_))) => {
-                    // A client of an earlier revision may not have an event to come back with.
+                    // A client of an earlier revision may have no event id to resume from.
                     if self.frame.version == Version::V2025November {
                         outlet.rest();
                     }
@@ -501,18 +500,18 @@ impl Underway {
         }
     }
 
-    /// Sends an event, unless the client has gone or does not read.
+    /// Sends an event; returns false if the client has disconnected for good or does not read.
     pub(super) async fn send(&self, outlet: &Outlet, message: &[u8]) -> bool {
         let limits = &self.call.gateway.limits;
         let patience = match outlet {
             Outlet::Direct(_) => limits.write_time,
-            // A client that has gone may come back for it.
+            // A disconnected client may still resume the stream.
             Outlet::Kept(_) => limits.replay_time,
         };
         outlet.send(message, patience).await
     }
 
-    /// Sends the last event of a stream, and closes the record.
+    /// Sends the response and closes the record.
     async fn conclude(mut self, outcome: Result<(Body, Ending), Failure>, outlet: &Outlet) {
         let concluded = match self.call.revocation() {
             Some(failure) => Err(failure),
@@ -529,10 +528,10 @@ impl Underway {
         self.recorded(ending, bytes);
     }
 
-    /// Sends the response as the last event of a stream: how long it is, and how that is recorded.
+    /// Sends the response as the last event; returns its length and the outcome for the record.
     ///
     /// # Errors
-    /// When the call was revoked before its record could say that it was answered.
+    /// If the call is revoked before its receipt says that it was answered.
     async fn handed(
         &mut self,
         outcome: Result<(Body, Ending), Failure>,
@@ -551,7 +550,7 @@ impl Underway {
             let cancelled = (message.len(), Ending::cancelled());
             return self.call.revocation().map_or(Ok(cancelled), Err);
         }
-        // Who revokes it from here on finds that it was answered, and records that it was cut off.
+        // A revocation after this point finds the receipt answered, and records the cut itself.
         let receipt = self.receipt.get_or_insert_default();
         let was_cut = !receipt.answer();
         match self.call.revocation() {
@@ -561,17 +560,17 @@ impl Underway {
         }
     }
 
-    /// The response to a call that is answered on a stream, and how that is recorded.
+    /// The response of a streamed call, and the outcome for the record.
     fn response(&mut self, outcome: Result<(Body, Ending), Failure>) -> (Vec<u8>, Ending) {
         let (body, ending) = outcome.unwrap_or_else(|failure| {
             let (response, ending) = self.refusal(&failure);
-            // The stream began well; its status has been sent.
+            // The status of a stream was sent when it was opened.
             (response.into_body(), Ending { status: 200, ..ending })
         });
         (encode::joined(body), ending)
     }
 
-    /// A message on the way to the answer as the client may see it, if it may.
+    /// Encodes a notification for the client; `None` if it may not see it.
     async fn visible(&mut self, told: &Notification) -> Option<Vec<u8>> {
         if &*told.method == method::PROGRESS {
             if !self.is_ours(told) || self.frame.progress.is_none() {
@@ -614,13 +613,13 @@ impl Underway {
             method::UPDATED if legacy => {
                 let uri = params.and_then(|params| params.value().get("uri"));
                 let uri = uri.and_then(Value::as_str)?;
-                // Nothing is sent with this permit: it says that the client may be told.
+                // The permit is only the proof that the client may know of the resource; nothing is sent with it.
                 drop(call.gateway.watchable(&call.caller, call.server.name(), &uri)?);
                 let shown = call.route.shown(&call.server, Kind::Resource, &uri)?;
                 Some(encode::told(told, &[("uri", &shown)]))
             }
             method::ELICITED if legacy => Some(encode::told(told, &[])),
-            // The ids in these mean nothing to the client.
+            // Their ids are those of the server, and mean nothing to the client.
             method::ELICITED
             | method::UPDATED
             | method::CANCELLED
@@ -633,7 +632,7 @@ impl Underway {
         }
     }
 
-    /// Progress goes forward (vector PV-43).
+    /// Whether the progress value increases, as the protocol requires (vector PV-43).
     fn is_further(&mut self, params: &Fragment) -> bool {
         let now = params.value().get("progress").and_then(Value::as_f64);
         let further = now.is_some_and(|now| self.progress.is_none_or(|before| now > before));
@@ -647,7 +646,7 @@ impl Underway {
         upstream::is_progress(told, self.call.answer.token())
     }
 
-    /// What of the outcome is shown, and how that is recorded.
+    /// Inspects the outcome and encodes what is released, with the ending for the record.
     async fn released(&mut self, outcome: Outcome) -> Result<(Body, Ending), Failure> {
         let (reply, ending) = match outcome {
             Outcome::Result(result) => {
@@ -701,7 +700,7 @@ impl Underway {
             let call = call.answer.verb() == Verb::Call;
             match call.then(|| self.kept(&result)).flatten() {
                 Some(body) => return Ok((body, ending)),
-                // The call was made: who is told that there was no room would make it again.
+                // The call has been made: an error that suggests lack of room would make the client repeat it.
                 None => shown = Shown::Withheld(Finding::too_long()),
             }
         }
@@ -728,7 +727,7 @@ impl Underway {
                 encode::result(id, era, &result, verb == Verb::Read, &renamed)
             }
             Shown::Answer(Reply::Error(error)) => encode::server_error(id, era, &error),
-            // A model that is told why goes on without it.
+            // A model that reads why its result was withheld continues without it.
             Shown::Withheld(finding) if call.answer.verb() == Verb::Call => {
                 let failure = Failure::Withheld(finding);
                 let record = self.frame.entry.record().map(|record| record.id);
@@ -747,7 +746,7 @@ impl Underway {
         Ok((body, Ending { status, ..ending }))
     }
 
-    /// Closes the record, and gives the answer up if the server is still at it.
+    /// Closes the record. Parks the call if it waits for the client, and drops it otherwise.
     pub(super) fn recorded(self, ending: Ending, bytes_out: usize) {
         let Self { call, frame, parked, .. } = self;
         let Frame { mut entry, cancelled, started, .. } = frame;
@@ -773,49 +772,49 @@ impl Underway {
 #[derive(Debug)]
 struct Opened {
     outlet: Outlet,
-    /// What carries it to the client.
+    /// The response that carries the stream.
     response: Response<Body>,
-    /// What goes on it before the next step is waited for.
+    /// What is sent before the next step is awaited.
     ready: Option<Ready>,
 }
 
 impl Opened {
-    /// This as the first answer, with what goes on it first.
+    /// Makes the stream the first answer, with `ready` sent first.
     fn first(self, ready: Option<Ready>) -> FirstAnswer {
         FirstAnswer::Opened(Box::new(Self { ready, ..self }))
     }
 }
 
-/// What a client is answered first.
+/// How a call is answered first.
 #[derive(Debug)]
 enum FirstAnswer {
-    /// A stream.
+    /// With a stream of events.
     Opened(Box<Opened>),
-    /// Questions, in a result.
+    /// With a result that contains the server's requests.
     Asks(Body, Ending),
-    /// The response.
+    /// With a response in one body.
     Answered(Body, Ending),
-    /// There is none, for this.
+    /// With an error response.
     Failed(Failure),
-    /// Nothing: the client no longer wants it.
+    /// Not at all: the client has cancelled.
     Cancelled,
 }
 
-/// How a stream comes to its end.
+/// How a stream ends.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one at the end of a stream, and nobody keeps it"
 )]
 enum StreamEnd {
-    /// With a response.
+    /// With a response as the last event.
     Response(Result<(Body, Ending), Failure>),
-    /// Without: the client no longer wants it, or has gone for good. What it missed could not be kept, so the stream
-    /// ends rather than go on with a gap.
+    /// Without a response: the client has cancelled or disconnected for good. Missed events could not be kept, so the
+    /// stream ends rather than continue with a gap.
     Cancelled,
 }
 
-/// What there is to do before the next step is waited for.
+/// What is processed before the next step is awaited.
 #[derive(Debug)]
 enum Ready {
     Message(Vec<u8>),
@@ -833,7 +832,7 @@ async fn waited(late: Option<Duration>) {
     }
 }
 
-/// Whether a result is one that a client may be given, and how it is recorded.
+/// Checks that a result is well-formed and of a type that the client knows, and returns its ending for the record.
 fn judged(result: &Fragment, takes_tasks: bool) -> Result<Ending, Failure> {
     let broken = |what| Err(Failure::Upstream(UpstreamError::Protocol(what)));
     let value = result.value();

@@ -1,5 +1,5 @@
-//! What a server says beside its answers, as a caller may see it: notifications and questions pass
-//! the same inspection as answers do.
+//! Inspects what a server sends besides responses: notifications and server requests pass the same inspection as
+//! results.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::mcp::wire::Notification;
 use crate::upstream::Upstream;
 
 impl Gateway {
-    /// What a server said, as `caller` may see it, also by what its reply is held to that is `due`. What
-    /// was found is counted, and added to `found`.
+    /// A fragment that a server sent, as `caller` may see it. If it belongs to a call, `due` also hides what its result
+    /// must hide. Findings are counted and added to `found`.
     ///
     /// # Errors
-    /// What was found, if it is withheld for it.
+    /// The finding for which it is withheld.
     pub(super) async fn heard(
         &self,
         caller: &Arc<Principal>,
@@ -38,8 +38,7 @@ impl Gateway {
         self.early(caller, bytes, look, found).await
     }
 
-    /// What may be shown of what was said before the answer, which `look` looks at. What was found is
-    /// counted, and added to `found`.
+    /// The part of an early message that is released by `look`. Findings are counted and added to `found`.
     pub(super) async fn early(
         &self,
         caller: &Arc<Principal>,
@@ -60,14 +59,14 @@ impl Gateway {
         }
     }
 
-    /// What is found of what nobody has looked at: it is counted, and added to `found`.
+    /// Counts a finding about something that was not inspected, and adds it to `found`.
     pub(super) fn unseen(&self, finding: Finding, found: &mut Vec<Finding>) -> Finding {
         self.metrics.content([&finding]);
         found.push(finding.clone());
         finding
     }
 
-    /// What may be shown of what was released. What was found is counted, and added to `found`.
+    /// The visible part of a released message. Findings are counted and added to `found`.
     pub(super) fn counted_parts(&self, released: Released, found: &mut Vec<Finding>) -> Shown {
         self.metrics.ran(released.ran());
         let (shown, findings) = released.into_parts();
@@ -76,7 +75,7 @@ impl Gateway {
         shown
     }
 
-    /// A notification as `caller` may see it, if it may; what was found in it is logged.
+    /// A notification as `caller` may see it; `None` if it is withheld. Findings are logged.
     pub(super) async fn told(
         &self,
         caller: &Arc<Principal>,
@@ -86,7 +85,7 @@ impl Gateway {
         let mut found = Vec::new();
         let said = (Part::Params, told.params.clone());
         let params = self.heard(caller, server, said, None, &mut found).await;
-        // How often and how much it says is for the server to decide.
+        // The server controls how many findings there are, so logging is rate-limited.
         let name = server.name();
         for finding in &found {
             if let Some(suppressed) = server.may_log(self.clock.instant()) {

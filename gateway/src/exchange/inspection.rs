@@ -1,4 +1,4 @@
-//! Where messages are looked at: on the thread that serves the client, or beside it.
+//! Runs the inspection of messages: short ones on the thread that serves the client, long ones in the offload pool.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::edge::failure::Failure;
 use crate::upstream::UpstreamError;
 
 impl Gateway {
-    /// Looks at a message of so many bytes, of which `caller` is the cause: here if it is short, and beside
-    /// the threads that serve clients if it is not. What it may cost is in proportion to its length.
+    /// Inspects a message of `bytes` bytes on behalf of `caller`: inline if it is short, in the offload pool otherwise.
+    /// The work allowed is proportional to its length.
     ///
     /// # Errors
-    /// When it could not be looked at.
+    /// If the pool refuses the work or the work fails.
     pub(super) async fn inspect<T, F>(
         &self,
         caller: &Arc<Principal>,
@@ -39,8 +39,8 @@ impl Gateway {
         self.tasks.offload().run(cause, bytes, most, look).await
     }
 
-    /// How many bytes have to be looked at for a decision about `call`. Where the schema or the cleaned
-    /// definition of `offer` is worked out for it, it counts as long: that costs what the server makes of it.
+    /// How many bytes a decision about `call` inspects. If the schema or the cleaned definition of `offer` is not
+    /// computed yet, the message counts as long, because the server determines that cost.
     pub(super) fn to_inspect(&self, call: &Use, offer: Option<&Offer>) -> usize {
         let more = || call.extra.iter().chain(&call.meta);
         let names: usize = more().map(|(name, _)| name.len()).sum();
@@ -52,10 +52,10 @@ impl Gateway {
         if ready { bytes } else { bytes.max(self.limits.inspected_inline) }
     }
 
-    /// An answer as `caller` may see it.
+    /// Inspects a reply and returns what `caller` may see of it.
     ///
     /// # Errors
-    /// When it could not be looked at: then nobody sees it.
+    /// If the reply could not be inspected; then it is withheld.
     pub(super) async fn inspected(
         &self,
         caller: &Arc<Principal>,
@@ -68,7 +68,7 @@ impl Gateway {
             }
             Reply::List(_) => 0,
         };
-        // A schema that is compiled for it costs what the server makes of it.
+        // The server determines the cost of compiling its schema.
         let bytes = if due.is_ready() { bytes } else { bytes.max(self.limits.inspected_inline) };
         let look = |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
             policy.release(caller, due, reply, budget)

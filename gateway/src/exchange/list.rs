@@ -1,4 +1,4 @@
-//! What there is: `tools/list`, `prompts/list`, `resources/list` and `resources/templates/list`.
+//! `tools/list`, `prompts/list`, `resources/list` and `resources/templates/list`, and the lookup of a listed name.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,21 +30,20 @@ use crate::metrics::outcome::Ending;
 use crate::stream::body::Body;
 use crate::upstream::{Listing, Party, Upstream, UpstreamError, Written};
 
-/// What one server lists, and how it is shown.
+/// A server's listing, and its encoding for the caller.
 type Shelved = (Arc<Listing>, Arc<Written>);
 
-/// What one server lists, and what of it the caller sees.
+/// A server's listing, and the caller's view of it.
 type Viewed = (Arc<Upstream>, Arc<Listing>, Arc<View>);
 
-/// What one server lists, before it is known what the others do.
+/// A server's listing before the listings of the other servers are known.
 struct Part {
     server: Arc<Upstream>,
     listing: Arc<Listing>,
     due: Expectation,
 }
 
-/// How much longer than a server may be silent its list is waited for: that it was silent is found out
-/// where it was asked.
+/// Additional time for a list, so that the timeout of the server's connection expires first.
 const GRACE: Duration = Duration::from_millis(100);
 
 impl Gateway {
@@ -85,7 +84,7 @@ impl Gateway {
         for (server, result) in read {
             match result {
                 Ok(part) => parts.push(part),
-                // Found out just now: nothing of it is shown, and nobody is told.
+                // The identity is not the pinned one: the server is left out without a notice to the caller.
                 Err(error) if self.is_stranger(server, &error) => stranger = true,
                 Err(error) => {
                     missing.push(server.name().clone());
@@ -131,7 +130,7 @@ impl Gateway {
             record.found(found);
         }
         let response = encode::list(&id, era, kind, &shown, (&extra, &missing));
-        // A legacy client may count on streams where its server has them.
+        // A legacy client may rely on a stream if the server answers with one.
         let streamed = shown.iter().any(|(listing, _)| listing.is_streamed());
         let response =
             if streamed && era == Era::Legacy { encode::one_event(response) } else { response };
@@ -139,8 +138,7 @@ impl Gateway {
         self.shown(entry, Ending { reason, ..Ending::answered() }, Some(&id), response)
     }
 
-    /// Works out what is shown of definitions from which something is taken out, beside the threads that
-    /// serve clients where that is long.
+    /// Computes the cleaned form of definitions that need it; in the offload pool if they are long.
     async fn clean(&self, arrived: &Arrived, catalog: &Arc<Catalog>) -> Result<(), OffloadError> {
         let bytes = catalog.uncleaned();
         if bytes == 0 {
@@ -153,8 +151,8 @@ impl Gateway {
         self.inspect(&arrived.caller.principal, bytes, clean).await
     }
 
-    /// The members that a list has beside what is listed, as its caller may see them: all of one list, and
-    /// none of several.
+    /// The members of a list result besides the definitions, as the caller may see them: of a single list only, none if
+    /// several servers are listed.
     async fn beside(
         &self,
         arrived: &Arrived,
@@ -171,7 +169,7 @@ impl Gateway {
         let mut object = Object::open(&mut out);
         listing.extra().iter().for_each(|(key, value)| object.raw(key, value.value().raw()));
         object.close();
-        // INVARIANT: its parts were read by the same reader within the same bounds.
+        // INVARIANT: the parts were parsed by the same reader within the same bounds.
         let Ok(document) = Document::parse(out.into(), &Bounds::ANSWER) else { return Vec::new() };
         let said = Fragment::whole(Arc::new(document));
         let heard = self
@@ -193,7 +191,7 @@ impl Gateway {
     ) -> (&'a Arc<Upstream>, Result<Part, UpstreamError>) {
         let started = self.clock.instant();
         let party = arrived.party(at);
-        // One server that is slow does not hold up the others for long.
+        // A slow server must not delay the others for long.
         let alone = arrived.route.servers.len() == 1;
         let patience = if alone { self.limits.answer_time } else { self.limits.list_time };
         let list = server.list(permit, entry, &party, patience);
@@ -205,7 +203,7 @@ impl Gateway {
         (server, listed.map(|(due, listing)| Part { server: server_of, listing, due }))
     }
 
-    /// Every part as the caller sees it, under the names it has on the route.
+    /// Every part as the caller sees it, with the names of the route.
     fn written(
         &self,
         arrived: &Arrived,
@@ -223,7 +221,7 @@ impl Gateway {
         let view = |part: Part| {
             let Part { server, listing, due } = part;
             let reply = Reply::List(Arc::clone(listing.catalog()));
-            // What a definition costs was spent when the list was read.
+            // The budget for inspecting definitions was spent when the list was read.
             let budget = Budget::new(USUAL_MOST);
             match self.policy.release(principal, due, reply, &budget).into_shown() {
                 Shown::List(view) => Ok((server, listing, view)),
@@ -248,7 +246,7 @@ impl Gateway {
         Ok(views.iter().enumerate().map(write).collect())
     }
 
-    /// What was written for an equal caller is shown again: same listing, same policy.
+    /// Reuses the encoding for an equal caller, if listing and policy are the same.
     fn shown_again(
         &self,
         principal: &Principal,
@@ -271,8 +269,8 @@ impl Gateway {
             (Shown::List(view), Some(written)) if Arc::ptr_eq(&view, &written.view) => {
                 Ok((listing, written))
             }
-            // It was not written out before, or since it was looked for something was approved or
-            // revoked: what is released last counts.
+            // There was no encoding, or an approval or revocation has changed the view in the meantime: the latest view
+            // counts.
             (Shown::List(view), _) => {
                 withheld(&server, &view);
                 let written = self.write(&server, &listing, &view, naming);
@@ -282,7 +280,7 @@ impl Gateway {
         }
     }
 
-    /// Writes out what the caller sees of a list, and tells the operator of words that have no place in it.
+    /// Encodes the caller's view of a list, and logs overrides of arguments that do not exist.
     fn write(
         &self,
         server: &Upstream,
@@ -300,8 +298,8 @@ impl Gateway {
         written
     }
 
-    /// The server on a route with several that shows something of `kind` under `name`, and its name
-    /// there. Where one server alone could not be read and no other has the name, `record` names that server.
+    /// The server that shows `name` on a route with several servers, and its name there; `None` if there is none or it
+    /// is ambiguous. If exactly one server failed and no other has the name, `record` names that server.
     pub(super) async fn named<'a>(
         &self,
         arrived: &'a Arrived,
@@ -314,7 +312,7 @@ impl Gateway {
             self.policy.admit_list(principal, server.name(), kind).outcome.is_ok()
         };
         let candidates = route.servers.iter().enumerate().filter(granted);
-        // The name of a server before the name leads to that server alone.
+        // A name with a server's prefix can only belong to that server.
         let candidates: Vec<_> = if route.compares(kind) {
             candidates.collect()
         } else {
@@ -349,8 +347,7 @@ impl Gateway {
         for (at, server, listing) in &seen {
             for offer in listing.catalog().offers() {
                 let own = offer.name().as_str();
-                // Most names are not it; what they are called is worked out only for those that
-                // could be.
+                // The shown name is computed only for definitions that could have it.
                 if own != name && !tool_naming::could_be_of(server.name(), name) {
                     continue;
                 }
@@ -372,14 +369,14 @@ impl Gateway {
         match (found.pop(), found.is_empty()) {
             (Some(found), true) => Ok(Some(found)),
             (Some(_), false) => Ok(None),
-            // It may be the name of something of a server that could not be read.
+            // The name may belong to a server that could not be read.
             (None, _) => of_servers(failed, Some(record)).map_or(Ok(None), Err),
         }
     }
 }
 
-/// How it is told that these servers could not be asked, if there are any: as the last of them failed. `record` names the
-/// server where it is one alone.
+/// The failure for servers that could not be reached: that of the last one; `None` if there are none. `record` names
+/// the server if it is the only one.
 pub(super) fn of_servers(
     mut failed: Vec<(&Arc<Upstream>, UpstreamError)>,
     record: Option<&mut Record>,
@@ -392,12 +389,12 @@ pub(super) fn of_servers(
 
 const MISTAKEN: UpstreamError = UpstreamError::Protocol("a list was released as something else");
 
-/// Tells the operator, once for each definition, what a caller does not see because of what it says.
+/// Logs, once per definition, what is hidden from callers because of its content.
 fn withheld(server: &Upstream, view: &View) {
     for (offer, decision) in view.hidden() {
         let held = match &decision.effect {
             Effect::Deny(Denial { reason: Reason::Definition(finding), .. }) => Some(finding),
-            // No rule can speak of a URI without a canonical form, so none denies it.
+            // Rules do not apply to a URI without a canonical form, so no rule denies it.
             _ => decision.findings.iter().find(|found| found.detector == Detector::ResourceUris),
         };
         if let Some(finding) = held {
@@ -406,8 +403,8 @@ fn withheld(server: &Upstream, view: &View) {
     }
 }
 
-/// What of these lists is not shown, and why, as far as there is room on record: first what is held against a
-/// definition, then what no rule allows.
+/// The hidden definitions with their reasons, as many as a record holds: those with findings first, then those that no
+/// rule allows.
 fn unseen(shown: &[Shelved]) -> Vec<Unseen> {
     let hidden = || {
         shown.iter().flat_map(|(listing, written)| {
@@ -425,7 +422,7 @@ fn unseen(shown: &[Shelved]) -> Vec<Unseen> {
         (hidden().filter(|(.., d)| !by_rule(d)), hidden().filter(|(.., d)| by_rule(d)));
     let one = |(server, offer, decision): (&ServerName, &Offer, &Decision)| {
         let (code, detector) = match &decision.effect {
-            // It is allowed and left out: what was found in it when it was cleaned.
+            // Allowed, but hidden because of a finding when it was cleaned.
             Effect::Allow(_) => ("definition", None),
             Effect::Deny(Denial { reason: Reason::Definition(finding), .. }) => {
                 ("definition", Some(finding.detector.name()))

@@ -1,4 +1,4 @@
-//! What wants no answer, or none from a server: and what a session arranges for itself.
+//! Notifications of clients, `logging/setLevel`, and responses to requests of the gateway.
 
 use http::{Response, StatusCode};
 use policy::json::Fragment;
@@ -21,7 +21,7 @@ use crate::metrics::outcome::Ending;
 use crate::stream::body::Body;
 
 impl Gateway {
-    /// What has no effect beyond the gateway.
+    /// Answers `ping` and notifications that need no further action.
     pub(super) fn acknowledge(&self, arrived: &Arrived, record: &Record) -> Response<Body> {
         let response = match &arrived.id {
             Some(id) => encode::pong(id),
@@ -34,10 +34,10 @@ impl Gateway {
         }
     }
 
-    /// The client no longer wants the answer to a request.
+    /// Cancels a request of the session.
     pub(super) fn cancel(&self, arrived: &Arrived, id: Id, record: &Record) -> Response<Body> {
         let response = self.acknowledge(arrived, record);
-        // Unknown and finished requests alike are passed over.
+        // The id of an unknown or finished request is ignored.
         let taken = arrived.session.as_ref().filter(|_| response.status() == StatusCode::ACCEPTED);
         let key = taken.map(|session| (session.key, id));
         if let Some(call) = key.and_then(|key| self.calls.get(&key)) {
@@ -46,7 +46,7 @@ impl Gateway {
         response
     }
 
-    /// The client answers what it was asked.
+    /// Takes the client's response to a request of the gateway.
     pub(super) fn answered(
         &self,
         arrived: &Arrived,
@@ -55,7 +55,7 @@ impl Gateway {
         record: &Record,
     ) -> Response<Body> {
         let response = self.acknowledge(arrived, record);
-        // What is not on record is not passed on.
+        // A response that is not recorded is not passed on.
         let kept = arrived.session.as_ref().filter(|_| response.status() == StatusCode::ACCEPTED);
         if let Some(kept) = kept.and_then(|session| self.conversations.find(session.key)) {
             kept.answer(id, outcome);
@@ -63,8 +63,8 @@ impl Gateway {
         response
     }
 
-    /// `logging/setLevel`: kept for servers that are told with each request, and passed on to those
-    /// that keep it.
+    /// `logging/setLevel`: stored for modern servers, which receive the level with each request, and passed on to
+    /// legacy servers with a session.
     pub(super) async fn set_level(
         &self,
         arrived: Arrived,
@@ -123,7 +123,7 @@ impl Gateway {
         self.shown(entry, Ending::answered(), Some(&id), response)
     }
 
-    /// `notifications/roots/list_changed`: of use to the servers that keep a session.
+    /// `notifications/roots/list_changed`: passed on to the servers with a session.
     pub(super) async fn roots_changed(
         &self,
         arrived: Arrived,
@@ -147,7 +147,7 @@ impl Gateway {
         self.shown(entry, Ending::accepted(), None, encode::empty(StatusCode::ACCEPTED))
     }
 
-    /// A notification that only the two ends know.
+    /// An extension notification: passed on to the server if the policy permits it.
     pub(super) async fn tell(
         &self,
         arrived: Arrived,
@@ -161,7 +161,7 @@ impl Gateway {
         };
         let admitted = match admitted {
             Ok(admitted) => admitted,
-            // Nobody waits for an answer; that it went nowhere is on record.
+            // A notification has no response; the record says that it was dropped.
             Err(failure @ (Failure::Denied(..) | Failure::Unsent(_))) => {
                 let ending = Ending { status: 202, ..failure.ending(&failure.public(None)) };
                 return match self.journal.refused(&record, ending) {
@@ -184,7 +184,7 @@ impl Gateway {
         }
     }
 
-    /// The record of what the gateway does for a session by itself.
+    /// A record for what the gateway does for a session without a request of the client.
     pub(super) fn listening(
         &self,
         caller: &Arc<Principal>,

@@ -1,4 +1,4 @@
-//! What a client of OAuth is told before it has a token: where to get one (RFC 9728).
+//! Serves OAuth 2.0 protected-resource metadata (RFC 9728), which tells clients where to get an access token.
 
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
@@ -12,8 +12,8 @@ use crate::identity::resource::WELL_KNOWN;
 use crate::stream::body::Body;
 
 impl Gateway {
-    /// The metadata of a route: at the well-known path before its own, and at the bare one where
-    /// there is only one route to speak of.
+    /// Answers with the metadata of a route: at the well-known path followed by the path of the route, and at the bare
+    /// well-known path if there is only one route.
     pub fn describe(&self, door: &Door, peer: &Peer, head: &Parts) -> Response<Body> {
         let mut record = self.record(door, peer);
         let path = head.uri.path().strip_prefix(WELL_KNOWN).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Results that are too long for an answer: the answer says where they can be read, and they are read
-//! there, by the caller who got them, for as long as the call would be allowed that they came of.
+//! Tool results that are too long for a response. The response links to a resource of the gateway, which the same
+//! caller can read as long as the policy would still allow the call.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use crate::session::result_store::{Kept, SCHEME, name_in};
 use crate::stream::body::Body;
 
 impl Underway {
-    /// Keeps a result that is too long: the answer that says where it can be read.
+    /// Stores a result that is too long, and returns the response with a link to it; `None` if there is no room.
     pub(super) fn kept(&self, result: &Fragment) -> Option<Body> {
         let (call, gateway) = (&self.call, &self.call.gateway);
         let length = result.value().raw().len();
-        // A client that holds results to a schema does not hold errors to it.
+        // A client that validates results against an output schema does not apply it to errors.
         let value = result.value();
         let failed = value.get("isError").and_then(Value::as_bool) == Some(true);
         let failed = failed || value.get("structuredContent").is_some();
@@ -60,7 +60,7 @@ impl Underway {
         content.extend_from_slice(br#"[{"type":"text","text":"#);
         write_string(content, &said);
         content.push(b'}');
-        // SPEC 2025-06-18 changelog: there were no links to resources before.
+        // SPEC 2025-06-18 changelog: earlier revisions have no resource links.
         if self.frame.version.has_links() {
             content.extend_from_slice(br#",{"type":"resource_link","uri":"#);
             write_string(content, &uri);
@@ -76,14 +76,14 @@ impl Underway {
 }
 
 impl Gateway {
-    /// Whether this is the URI of a result that is kept here, whoever may read it.
+    /// Whether a URI is in the scheme of kept results, regardless of who may read it.
     pub(super) fn is_kept(uri: &str) -> bool {
-        // What has no canonical form is refused wherever it is, and is not this in one.
+        // A non-canonical spelling of the scheme is refused like any other non-canonical URI.
         name_in(uri).is_some() || uri.starts_with(SCHEME)
     }
 
-    /// Reads a result that is kept. It is decided about as the call was that it came of: by the rules, the
-    /// pins and the revocations of now, for the caller as it is now. Nothing is sent.
+    /// Reads a kept result. The policy decides as it would decide about the original call now, with the current rules,
+    /// pins and revocations. Nothing is sent to a server.
     pub(super) async fn read_kept(
         &self,
         arrived: &Arrived,
@@ -94,9 +94,9 @@ impl Gateway {
         record.item = Some((Kind::Resource, uri.into()));
         let route = arrived.route.identity();
         let kept = self.results.find(principal, &route, uri, self.clock.instant());
-        // What was inspected under other rules may hold what they would not let out.
+        // A result inspected under other rules may contain what the current ones would withhold.
         let kept = kept.filter(|kept| kept.rules == self.rules);
-        // INVARIANT: what is kept was read before.
+        // INVARIANT: kept results have been parsed before.
         let read = |kept: Kept| {
             let document = Document::parse(kept.result.clone(), &Bounds::ANSWER).ok()?;
             Some((kept, document))
@@ -123,8 +123,7 @@ impl Gateway {
         self.shown(entry, Ending::answered(), Some(&id), encode::json(body))
     }
 
-    /// Whether a call that was made would be allowed now. To who may not make it any more, what came of it
-    /// does not exist.
+    /// Whether the original call would be allowed now. Otherwise the resource is reported as unknown.
     async fn still_allowed(
         &self,
         arrived: &Arrived,
@@ -152,7 +151,7 @@ impl Gateway {
                     };
                     let ruling = self.inspect(principal, bytes, admit).await;
                     let ruling = ruling.map_err(|_refused| Failure::Overload)?;
-                    // Nothing is sent with the permit: it says that the call would be allowed.
+                    // The permit is only the proof that the call would be allowed; nothing is sent with it.
                     (ruling.decision, ruling.outcome.is_ok())
                 }
             }
@@ -166,7 +165,7 @@ impl Gateway {
     }
 }
 
-/// A call with copies of what it says, apart from the body it came in; and how many bytes they have.
+/// A copy of a call that does not share memory with the request body, and its size in bytes.
 fn apart(call: &Use) -> Option<(Use, usize)> {
     let mut held = 0;
     let mut copy = |part: &Fragment| {
@@ -187,7 +186,7 @@ fn apart(call: &Use) -> Option<(Use, usize)> {
     Some((Use { server, verb: call.verb, name, arguments, extra, meta }, held))
 }
 
-/// A result as what a resource holds: one part for each block, and one for what is structured.
+/// Encodes a tool result as resource contents: one part per content block, and one for structured content.
 fn contents(id: &Id, era: Era, uri: &str, result: Value<'_>) -> Body {
     let mut out = wire::head(Some(id), result.raw().len() + 256);
     out.extend_from_slice(br#""result":"#);

@@ -1,4 +1,4 @@
-//! What a server asks of clients, as far as it may ask it and as a caller may see it.
+//! Judges and inspects elicitation, sampling and roots requests of a server before a client sees them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use super::Gateway;
 use crate::upstream::{Asked, Question, Upstream};
 
 impl Gateway {
-    /// What a server asks, as far as it may ask it of clients. `hint` is what the tool says of itself in
-    /// whose call it asks.
+    /// Lets the policy judge a server's requests, and applies the edits it requires. `hint` is the read-only hint of
+    /// the tool that is being called.
     ///
     /// # Errors
-    /// Why it may not: then nothing of it is asked.
+    /// The refusal; then none of the requests is sent.
     pub(super) async fn judged(
         &self,
         caller: &Arc<Principal>,
@@ -42,7 +42,7 @@ impl Gateway {
             let questions = questions.into_iter().zip(edits).map(cut).collect::<Result<_, _>>()?;
             return Ok(Asked { questions, result: None });
         };
-        // What is asked stands in the result as well.
+        // A modern server's result contains the same requests.
         let result = edited(&result, edits.into_iter().flatten().collect())?;
         let document = result.document();
         let again = |question: Question| {
@@ -55,11 +55,10 @@ impl Gateway {
         Ok(Asked { questions, result: Some(result) })
     }
 
-    /// What has to be changed in each of these questions of a server, given as methods with their
-    /// parameters.
+    /// The edits that the policy requires for each of the requests, given as methods with their params.
     ///
     /// # Errors
-    /// Why one of them may not be asked: then none is.
+    /// The refusal; then none of the requests is sent.
     pub(super) async fn edits(
         &self,
         caller: &Arc<Principal>,
@@ -83,10 +82,10 @@ impl Gateway {
         })
     }
 
-    /// Questions as `caller` may see them.
+    /// The requests as `caller` may see them.
     ///
     /// # Errors
-    /// What was found, if one is withheld for it: then none is asked.
+    /// The finding if one of them is withheld; then none is sent.
     pub(super) async fn asked(
         &self,
         caller: &Arc<Principal>,
@@ -96,7 +95,7 @@ impl Gateway {
         found: &mut Vec<Finding>,
     ) -> Result<Asked, Finding> {
         let Asked { questions, result } = asked;
-        // What is asked stands in the result too, and is counted once.
+        // The result contains the same requests, so its findings are counted instead of theirs.
         let result = match result {
             Some(result) => {
                 let (name, bytes) = (server.name().clone(), result.value().span().len());
@@ -119,7 +118,7 @@ impl Gateway {
     }
 }
 
-/// A value with some parts of it changed.
+/// A fragment with the edits applied.
 fn edited(fragment: &Fragment, mut edits: Vec<Edit>) -> Result<Fragment, Refusal> {
     if edits.is_empty() {
         return Ok(fragment.clone());

@@ -1,4 +1,4 @@
-//! How an exchange gets on record, whatever becomes of it.
+//! Opens and closes the audit records of exchanges. What cannot be recorded is not answered.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Gateway {
         }))
     }
 
-    /// Answers and records a request that came to nothing.
+    /// Records and answers a request that was refused.
     pub(super) fn refuse(&self, record: &Record, failure: &Failure) -> Response<Body> {
         let public = failure.public(record.version.map(Version::era)).naming(record.item.as_ref());
         let ending = failure.ending(&public);
@@ -44,14 +44,14 @@ impl Gateway {
             false => self.journal.refused(record, ending),
         };
         if let Err(error) = recorded {
-            // It is refused all the same; only the reason changes.
+            // The request stays refused; only the reported reason changes.
             return self.unrecorded(record, error);
         }
         encode::error(&public, record.rpc_id.as_ref())
     }
 
-    /// Refuses a call of a tool: where it is denied and the caller may know of the tool, in words for the
-    /// model.
+    /// Records and answers a refused tool call: with a result for the model, if it is a denial that the caller may know
+    /// of.
     ///
     /// SPEC 2025-11-25 server/tools#error-handling: input validation errors are tool errors.
     pub(super) fn refuse_call(
@@ -70,7 +70,7 @@ impl Gateway {
         }
     }
 
-    /// The same for one that was denied after its record was opened.
+    /// The same for a tool call that was denied after its record was opened.
     pub(super) fn failed_call(
         &self,
         mut entry: Entry,
@@ -96,7 +96,7 @@ impl Gateway {
         encode::error(&public, record.rpc_id.as_ref())
     }
 
-    /// Closes the record of what was only read: what is not on record is not shown.
+    /// Closes the record and returns the response, or an error if the record cannot be written.
     pub(super) fn shown(
         &self,
         mut entry: Entry,
@@ -114,7 +114,7 @@ impl Gateway {
         }
     }
 
-    /// Closes the record of something that failed after it was opened.
+    /// Closes the record of an exchange that failed after its record was opened.
     pub(super) fn failed(
         &self,
         mut entry: Entry,
@@ -130,10 +130,11 @@ impl Gateway {
         self.shown(entry, failure.ending(&public), id, response)
     }
 
-    /// Begins an exchange of another transport, whose messages become exchanges of their own.
+    /// Authenticates the request that opens a connection of another transport, whose messages become exchanges of their
+    /// own.
     ///
     /// # Errors
-    /// When the caller is not let in; the answer says why.
+    /// The response to a client that is not authenticated or not admitted.
     pub async fn greet(
         &self,
         door: &Door,
@@ -144,7 +145,7 @@ impl Gateway {
         let mut record = self.record(door, peer);
         match self.identify(door, peer, route, head, &mut record).await {
             Ok(caller) => {
-                // Its messages come without the headers of a proxy, but with the same certificate.
+                // Its messages carry no headers of the proxy but belong to the same client certificate.
                 let certificate = self.certificate(door, peer, head).ok().flatten();
                 Ok((caller, Peer { certificate, ..peer.clone() }, record))
             }
@@ -152,7 +153,7 @@ impl Gateway {
         }
     }
 
-    /// Ends it, and has it on record.
+    /// Records the exchange that [`Self::greet`] began, and returns its response.
     pub fn settle(
         &self,
         record: &Record,

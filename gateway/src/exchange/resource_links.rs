@@ -1,5 +1,5 @@
-//! Links in results: what a caller was given a link to it may read, where the server may make resources at run
-//! time.
+//! Resource links in results: a caller may read a resource it was given a link to, if the server may create resources
+//! at run time.
 
 use std::cell::RefCell;
 use std::time::{Duration, UNIX_EPOCH};
@@ -13,18 +13,18 @@ use policy::uri::ResourceUri;
 use super::Gateway;
 use crate::edge::encode;
 
-/// How long a link can be followed after it was given.
+/// How long a link stays valid.
 const LIFETIME: Duration = Duration::from_secs(3600);
-/// Most links of one result that are remembered.
+/// Largest number of links in one result that are remembered.
 const OF_ONE_RESULT: usize = 64;
 
 impl Gateway {
-    /// Remembers the links in a result of `server` that `caller` is given.
+    /// Remembers the links in a result of `server` that `caller` receives.
     pub(super) fn linked(&self, caller: &Principal, server: &ServerName, result: Value<'_>) {
         let found = RefCell::new(Vec::new());
         let note = |_: Kind, uri: &str| -> Option<String> {
             let mut found = found.borrow_mut();
-            // What has no canonical form cannot be asked for either.
+            // A URI without a canonical form cannot be requested either.
             if found.len() < OF_ONE_RESULT {
                 found.extend(ResourceUri::parse(uri));
             }
@@ -35,7 +35,7 @@ impl Gateway {
         self.policy.links().give(caller, server.as_str(), &found.into_inner(), until);
     }
 
-    /// The time in seconds, for what expires.
+    /// The current time in seconds since 1970.
     pub(super) fn seconds(&self) -> u64 {
         self.clock.now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }

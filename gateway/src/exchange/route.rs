@@ -1,4 +1,4 @@
-//! A path, the servers behind it, and what their things are called there.
+//! A route: a path, the upstream servers behind it, and the names of their definitions there.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,8 +13,8 @@ use crate::outbound::guardrail::Guardrail;
 use crate::upstream::Upstream;
 
 impl Gateway {
-    /// What has other names for clients when `next` takes the place of this, in words for the operator: of
-    /// each server that both have on a route.
+    /// The changes of names when `next` replaces this configuration, in words for the operator, for each server that is
+    /// on a route in both.
     #[must_use]
     pub fn renamed_by(&self, next: &Self) -> Vec<String> {
         let mut all = Vec::new();
@@ -33,23 +33,23 @@ impl Gateway {
     }
 }
 
-/// A path and the servers behind it.
+/// A path and the upstream servers behind it.
 #[derive(Debug)]
 pub struct Route {
-    /// The path.
+    /// The exact path of requests.
     pub path: Arc<str>,
-    /// The servers; never empty.
+    /// The upstream servers; never empty.
     pub servers: Vec<Arc<Upstream>>,
-    /// Their names.
+    /// The names of the servers.
     names: Arc<[ServerName]>,
-    /// When tools carry the name of their server.
+    /// When tool names are prefixed with the server's name.
     prefix: Prefix,
-    /// Who is asked about arguments and results, in this order.
+    /// Guardrails for arguments and results, in the order in which they are asked.
     pub guardrails: Vec<Guardrail>,
 }
 
 impl Route {
-    /// A path to these servers.
+    /// A route at `path` to `servers`.
     #[must_use]
     pub fn new(
         path: Arc<str>,
@@ -61,46 +61,46 @@ impl Route {
         Self { path, servers, names, prefix, guardrails }
     }
 
-    /// What a session is bound to besides its owner: the path, and the servers in their order. A
-    /// session of a route that was changed does not open.
+    /// What a session is bound to besides its principal: the path and the servers in order. A session does not open
+    /// after either has changed.
     #[must_use]
     pub fn identity(&self) -> String {
         let names: Vec<_> = self.servers.iter().map(|server| server.identity()).collect();
         format!("{} {}", self.path, names.join(" "))
     }
 
-    /// Whether things can have other names here than at their servers.
+    /// Whether names on the route can differ from those at the servers.
     #[must_use]
     pub fn renames(&self) -> bool {
         self.servers.len() > 1 || self.prefix == Prefix::Always
     }
 
-    /// Whether what one server's things are called depends on what the others offer.
+    /// Whether the names of one server's definitions depend on the other servers.
     #[must_use]
     pub fn compares(&self, kind: Kind) -> bool {
         self.servers.len() > 1 && Naming::compares(self.prefix, kind)
     }
 
-    /// In which form the things of `server` have names here.
+    /// The form of the names of `server` on this route.
     #[must_use]
     pub fn form(&self, server: &ServerName) -> NameForm {
         let place = self.names.iter().position(|name| name == server);
         NameForm::of(self.prefix, place.unwrap_or(usize::MAX), self.names.len())
     }
 
-    /// How the things of `server` are called here, of which others offer the names `taken`.
+    /// The naming of `server`, where other servers offer the names `taken`.
     #[must_use]
     pub fn naming(&self, server: &ServerName, taken: Arc<BTreeSet<Box<str>>>) -> Naming {
         Naming::new(self.form(server), Arc::clone(&self.names), taken)
     }
 
-    /// The URI at `server` of a resource that is called `uri` here, if it is one of it.
+    /// The URI at `server` of the resource shown as `uri`, if it belongs to that server.
     #[must_use]
     pub fn own_uri<'a>(&self, server: &ServerName, uri: &'a str) -> Option<&'a str> {
         self.naming(server, Arc::default()).own_uri(server, uri)
     }
 
-    /// What a resource of a server is called here.
+    /// The name of a server's resource on this route; `None` if it is left out.
     #[must_use]
     pub fn shown(&self, server: &Upstream, kind: Kind, name: &str) -> Option<String> {
         self.naming(server.name(), Arc::default())

@@ -1,5 +1,5 @@
-//! What a modern client is given to carry until it has answered what a server asked: sealed, bound
-//! to the caller, the route, the server, and the call with its arguments, and good for a while.
+//! Request state that a modern client carries until it has answered a server's requests: encrypted and authenticated,
+//! bound to the caller, the route, the server and the call with its arguments, and valid for a limited time.
 //!
 //! SPEC 2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow (vectors PV-40 to PV-45)
 
@@ -11,27 +11,27 @@ use policy::principal::Principal;
 use crate::base::sha256::sha256;
 use crate::crypto::sealer::{SealError, Sealer};
 
-/// Names the format to the cipher.
+/// Names the format in the associated data of the cipher.
 const FORMAT: &[u8] = b"portcullis state v1";
 
-/// What is carried.
+/// The content of a request state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// What the server itself wants to be reminded of.
+    /// The upstream server's own request state.
     Server(Box<str>),
-    /// The call waits here, under this name.
+    /// The call is parked in the gateway under this key.
     Parked([u8; 16]),
-    /// The call is to be made once more.
+    /// The call has to be made again.
     Again,
 }
 
-/// What a state is bound to.
+/// What a request state is bound to.
 #[derive(Clone, Debug)]
 pub(super) struct Bound {
     principal: Box<str>,
     route: String,
     server: Box<str>,
-    /// What is called, with what, in a form that does not depend on how it is written.
+    /// Digest of the action, name, arguments and other members, independent of their spelling in JSON.
     call: [u8; 32],
 }
 
@@ -56,7 +56,7 @@ impl Bound {
         [FORMAT, principal.as_bytes(), route.as_bytes(), server.as_bytes(), call]
     }
 
-    /// Seals `state` for `lifetime`.
+    /// Encrypts `state` with an expiry after `lifetime`.
     pub(super) fn seal(
         &self,
         sealer: &Sealer,
@@ -81,7 +81,7 @@ impl Bound {
         sealer.seal(&self.parts(), plain)
     }
 
-    /// Opens what was sealed for the same call of the same caller and has not expired.
+    /// Decrypts a state; `None` unless it was sealed for the same call of the same caller and has not expired.
     pub(super) fn open(&self, sealer: &Sealer, text: &str, now: SystemTime) -> Option<State> {
         let plain = sealer.open(&self.parts(), text)?;
         let (expires, rest) = plain.split_first_chunk::<8>()?;

@@ -1,9 +1,8 @@
-//! For how long an answer may go on that takes a while to be read: until the credential it was opened with ends, or until somebody
-//! revokes the caller, or what the stream is about.
+//! Leases of responses that take a while to be read: they end when the credential expires, or when the caller or what
+//! the response is about is revoked.
 //!
-//! A stream that outlived the right to it would be a way around every revocation (control C32,
-//! vector AV-52). A call that has been sent cannot be taken back, but its
-//! answer is not handed on: its client is told what it would be told of a new one.
+//! A stream that outlived its authorization would bypass every revocation (control C32, vector AV-52). A call that was
+//! sent cannot be undone, but its response is withheld: the client gets the error that a new call would get.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,15 +26,15 @@ use crate::session::state::About;
 use crate::stream::body::{Body, Lease, Termination};
 use crate::stream::replay::Replay;
 
-/// The longest a timer is set for at once.
+/// Longest time for which a timer is set at once.
 const TURN: Duration = Duration::from_secs(3600);
 
-/// What a call uses: a tool, a prompt or a resource of a server, or a method of it.
+/// What a call uses: a tool, prompt, resource or method of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Used<'a> {
     pub(super) server: &'a ServerName,
     pub(super) kind: Kind,
-    /// As its server knows it.
+    /// The name that the server uses.
     pub(super) name: &'a str,
 }
 
@@ -45,48 +44,48 @@ impl About {
     }
 }
 
-/// The calls whose answers are in one body: of a message that stands alone, or of a batch.
+/// The calls that a response answers: one, or those of a batch. Attached to the response as an extension.
 #[derive(Clone, Debug)]
 pub(super) struct Calls(pub(super) Vec<About>);
 
-/// Why the right to a stream has ended.
+/// Why a lease ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeaseEnd {
-    /// The caller was revoked, or what the stream is about.
+    /// The caller, or what the response is about, was revoked.
     Revoked,
-    /// The credential that the stream was opened with has ended.
+    /// The credential that opened the stream has expired.
     Credential,
-    /// The gateway ends.
+    /// The gateway is shutting down.
     Gateway,
-    /// The configuration ends.
+    /// Another configuration is in force.
     Configuration,
 }
 
-/// An answer that takes a while to be read.
+/// A response that takes a while to be read.
 struct Answer {
-    /// The calls that are answered in it; `None` where it is about everything on its route.
+    /// The calls it answers; `None` if it is about everything on its route.
     calls: Option<Vec<About>>,
     extent: Extent,
 }
 
-/// How far an answer goes.
+/// Whether a response is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
-    /// It is a stream: what comes on it is not known.
+    /// A stream, whose further events are not known.
     Stream,
-    /// All of it is there.
+    /// A complete body in memory.
     Object,
 }
 
 impl Answer {
-    /// Whether it does not come to an end by itself.
+    /// Whether the response has no end of its own.
     fn is_endless(&self) -> bool {
         self.calls.is_none() && self.extent == Extent::Stream
     }
 }
 
 impl LeaseEnd {
-    /// For the log.
+    /// The reason for the log.
     const fn as_str(self) -> &'static str {
         match self {
             Self::Revoked => "revoked",
@@ -98,9 +97,8 @@ impl LeaseEnd {
 }
 
 impl Gateway {
-    /// The response, which ends with the right to it unless it is given to the connection at once. A call that is revoked
-    /// meanwhile gets an error as its response, in the place of all that the client has not read by then, where it is
-    /// answered on a stream. Every other response breaks off.
+    /// Puts a lease on a response, unless it is handed to the connection in one frame. If a call is revoked, its stream
+    /// ends with an error in place of everything unread; any other response breaks off.
     pub fn leased(
         self: &Arc<Self>,
         caller: Caller,
@@ -117,7 +115,7 @@ impl Gateway {
         let standing = response.extensions_mut().remove::<Standing>();
         let gateway = Arc::clone(self);
         let over = async move {
-            // Its share is taken for as long as the stream can be read.
+            // The share for the stream is held as long as the stream can be read.
             let _standing = standing;
             let over = gateway.over(&caller, &route, &answer).await;
             let is_revoked = over == LeaseEnd::Revoked;
@@ -136,18 +134,18 @@ impl Gateway {
         response.map(|body| body.leased(Lease::new(over)))
     }
 
-    /// The JSON-RPC error that takes the place of the answer to a call, if it was revoked.
+    /// The JSON-RPC error that replaces the response to a call, if the call is revoked.
     pub(super) fn told_revoked(&self, call: &About) -> Option<Vec<u8>> {
         let failure = self.revocation(&call.caller, call.used())?;
         let public = failure.public(Some(call.version.era())).naming(call.asked.as_ref());
         Some(encode::joined(encode::error(&public, Some(&call.id)).into_body()))
     }
 
-    /// Puts an error in the place of what is kept of a call that has been answered, if it was revoked: it is not had by
-    /// coming back for it, also where the revocation is taken back.
+    /// Replaces the kept events of an answered call with an error if it is revoked, so that resuming the stream cannot
+    /// return them even after the revocation is lifted.
     pub(super) fn withdraw_revoked(&self, stream: &Replay, call: &About) {
         if !stream.is_over() || !call.receipt.is_closed() {
-            // Who answers it sees that it was revoked.
+            // The task that still answers the call checks for revocations itself.
             return;
         }
         let Some(told) = self.told_revoked(call) else { return };
@@ -157,8 +155,7 @@ impl Gateway {
         stream.withdraw(&told);
     }
 
-    /// Records that the answer to a call was cut off because the call was revoked, if its record says that its client
-    /// was answered.
+    /// Records that a response was cut off by a revocation, if the record says that the call was answered.
     pub(super) fn cut_on_record(&self, call: &About) {
         let Some(failure) = self.revocation(&call.caller, call.used()) else { return };
         if !call.receipt.cut() {
@@ -183,8 +180,8 @@ impl Gateway {
         }
     }
 
-    /// Resolves when the right of `caller` to everything on `route` has ended, or the configuration has: what the caller
-    /// is told, where something was revoked.
+    /// Resolves when `caller` may no longer use `route`, or when the configuration is replaced. Returns the error for
+    /// the client if it was revoked.
     pub(crate) async fn right_ended(&self, caller: &Caller, route: &Route) -> Option<Public> {
         let stream = Answer { calls: None, extent: Extent::Stream };
         if self.over(caller, route, &stream).await != LeaseEnd::Revoked {
@@ -200,7 +197,7 @@ impl Gateway {
         Some(failure.public(Some(Era::Legacy)))
     }
 
-    /// How it is told to `caller` that what it uses was revoked, if it was: as it would be told of a new call.
+    /// The failure that a new call of `caller` would get, if what it uses is revoked.
     pub(super) fn revocation(&self, caller: &Principal, used: Used<'_>) -> Option<Failure> {
         if let Some(failure) = self.caller_revocation(caller) {
             return Some(failure);
@@ -212,13 +209,13 @@ impl Gateway {
         self.policy.revoked().has(used.server, used.name).then(denied)
     }
 
-    /// How it is told to `caller` that it was revoked, if it was.
+    /// The failure that `caller` would get, if it is revoked.
     pub(super) fn caller_revocation(&self, caller: &Principal) -> Option<Failure> {
         let revoked = self.policy.revoked();
         if !revoked.has_principal(caller) {
             return None;
         }
-        // To log in again does not help where everything is revoked.
+        // A new login does not help when everything is revoked.
         if revoked.everything {
             return Some(Failure::Everything);
         }
@@ -227,7 +224,7 @@ impl Gateway {
         Some(Failure::Authn(Box::new(stranger)))
     }
 
-    /// Resolves when what `caller` uses was revoked: how that is told.
+    /// Resolves with the failure when what `caller` uses is revoked.
     pub(super) async fn revoked(&self, caller: &Principal, used: Used<'_>) -> Failure {
         let mut revoking = self.revoking.subscribe();
         loop {
@@ -235,17 +232,17 @@ impl Gateway {
                 return failure;
             }
             if revoking.changed().await.is_err() {
-                // INVARIANT: who tells of revocations lives as long as the gateway.
+                // INVARIANT: the sender lives as long as the gateway.
                 std::future::pending().await
             }
         }
     }
 
-    /// Resolves when the right to an answer has ended: why.
+    /// Resolves when the lease of a response ends.
     async fn over(&self, caller: &Caller, route: &Route, answer: &Answer) -> LeaseEnd {
         let mut revoking = self.revoking.subscribe();
         let principal = &caller.principal;
-        // What was revoked before is not part of the stream; what is left of the route is.
+        // Servers revoked before are not part of the response.
         let before = self.policy.revoked();
         let names = route.servers.iter().map(|server| server.name());
         let servers: Vec<_> = names.filter(|name| !before.has_server(name)).collect();
@@ -253,7 +250,7 @@ impl Gateway {
             revoked.has_principal(principal)
                 || match &answer.calls {
                     Some(calls) => calls.iter().any(|call| revoked.has(&call.server, &call.name)),
-                    // It is about everything on the route.
+                    // The response is about everything on the route.
                     None => servers.iter().any(|server| revoked.has_server(server)),
                 }
         };
@@ -261,7 +258,7 @@ impl Gateway {
             if revoked(&self.policy.revoked()) {
                 return LeaseEnd::Revoked;
             }
-            // What was answered while the credential was good is read to its end, which a stream may not have.
+            // A complete body may be read to its end after the credential expires; a stream may have no end.
             let until = caller.until.filter(|_| answer.extent == Extent::Stream);
             let left = until.map(|until| until.duration_since(self.clock.now()));
             let left = left.map(Result::unwrap_or_default);
@@ -270,14 +267,14 @@ impl Gateway {
             }
             tokio::select! {
                 changed = revoking.changed() => if changed.is_err() { return LeaseEnd::Gateway },
-                // A call goes on to its end; a stream that has none ends with its configuration.
+                // A call runs to its end; a stream without one ends with its configuration.
                 () = self.tasks.stopping(), if answer.is_endless() => return LeaseEnd::Configuration,
                 () = sleep(left.unwrap_or(TURN).min(TURN)), if left.is_some() => {}
             }
         }
     }
 
-    /// From now on `revoked` is no longer to be used, and streams of it end.
+    /// Adds `revoked` to the policy, and ends the streams of what is revoked.
     pub fn revoke(&self, revoked: &Revoked) {
         self.policy.revoke(revoked);
         self.revoking.send_replace(());

@@ -35,15 +35,15 @@ use crate::stream::body::Body;
 use crate::stream::replay::{self, Replay};
 use crate::upstream::{Asked, Feed, Heard, Party, Question, RESOURCES, Replier, Upstream, Wants};
 
-/// Messages of all servers that wait for one listener.
+/// Largest number of messages from all servers that wait for one subscription.
 const WAITING: usize = 64;
-/// What a client is told that wants to listen for more resources than one listener may.
+/// The message for a subscription that names too many resources.
 const TOO_MANY: &str = "a listener may name 256 resources";
-/// The lists whose changes can be listened for.
+/// The kinds of lists whose changes can be subscribed to.
 const LISTS: [Kind; 3] = [Kind::Tool, Kind::Prompt, Kind::Resource];
 
 impl Gateway {
-    /// GET: the stream of a session, or the rest of one that was lost.
+    /// GET: opens the stream of a session, or resumes an interrupted stream.
     ///
     /// SPEC 2025-11-25 basic/transports#listening-for-messages-from-the-server
     pub(super) async fn stream(
@@ -82,7 +82,7 @@ impl Gateway {
             }
             let reader = found.and_then(|((stream, _), event)| stream.attach(Some(event)));
             match reader {
-                // The stream of the session has ended, so a new one is begun.
+                // The stream of the session has ended and was read completely, so a new one is opened.
                 None if ended => {}
                 Some(reader) => {
                     let mut response = encode::events(Body::replay(reader));
@@ -123,7 +123,7 @@ impl Gateway {
         self.shown(entry, Ending::answered(), None, response)
     }
 
-    /// `subscriptions/listen`
+    /// `subscriptions/listen`: opens a subscription of a modern client.
     ///
     /// SPEC 2026-07-28 basic/patterns/subscriptions
     pub(super) async fn listen(
@@ -134,7 +134,7 @@ impl Gateway {
         place: Place,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
-        // Also those count that the caller may not have, or names twice: each is looked at.
+        // Resources that are denied or named twice count as well, because each is inspected.
         if watched(filter.value()).nth(RESOURCES).is_some() {
             return self.refuse(&record, &Failure::Params(TOO_MANY));
         }
@@ -192,11 +192,11 @@ impl Gateway {
         self.shown(entry, Ending::answered(), Some(&id), response)
     }
 
-    /// Asks the guardrails of the route about the resources that servers would be told to watch: a caller
-    /// chooses their names. What is to be recorded is added to `found`.
+    /// Asks the guardrails about the resources that servers would be told of, since the caller chooses the URIs.
+    /// Findings are added to `found`.
     ///
     /// # Errors
-    /// Why one of the servers may not be told.
+    /// The finding for which a server must not receive them.
     async fn agreed_to(
         &self,
         arrived: &Arrived,
@@ -213,7 +213,7 @@ impl Gateway {
             let mut object = Object::open(&mut filter);
             wants.show(&mut object);
             object.close();
-            // INVARIANT: its parts were read by the same reader within the same bounds.
+            // INVARIANT: the parts were parsed by the same reader within the same bounds.
             let filter = Document::parse(filter.into(), &Bounds::ANSWER);
             let filter = filter.map_err(|_error| Finding::too_long())?;
             let (part, value) = (Part::Request, filter.root());
@@ -229,11 +229,11 @@ impl Gateway {
         Ok(())
     }
 
-    /// What of a filter the caller may have of each server of its route, as far as the guardrails of the
-    /// route agree. What is to be recorded is added to `found`.
+    /// The part of a filter that the policy and the guardrails allow, for each server of the route. Findings are added
+    /// to `found`.
     ///
     /// # Errors
-    /// Why none of the servers may be told.
+    /// The finding for which no server may receive any of it.
     async fn wanted(
         &self,
         arrived: &Arrived,
@@ -261,7 +261,7 @@ impl Gateway {
         Ok(wanted)
     }
 
-    /// The right to be told when a resource changes: that of reading it.
+    /// The permit to subscribe to a resource, which requires the right to read it.
     pub(super) fn watchable(
         &self,
         principal: &Principal,
@@ -272,7 +272,7 @@ impl Gateway {
         watching(&self.policy, principal, (server, uri), &budget).outcome.ok()
     }
 
-    /// Carries what servers say to a modern client, until it hangs up or the gateway stops.
+    /// Carries notifications of servers to a modern client until it disconnects or the gateway stops.
     async fn carry(
         self: Arc<Self>,
         feeds: Vec<Feed>,
@@ -300,7 +300,7 @@ impl Gateway {
             let (gateway, caller) = (Arc::clone(&self), Arc::clone(&caller));
             self.tasks.spawn(gateway.forward(caller, feed, sender.clone()));
         }
-        // The sender is kept, so that a subscription to nothing lasts as well.
+        // Keeps the channel open, so that a subscription without servers lasts as well.
         let _sender = sender;
         loop {
             let heard: Option<(Arc<Upstream>, Arc<Notification>)> = tokio::select! {
@@ -309,14 +309,14 @@ impl Gateway {
                 () = self.tasks.stopping() => None,
             };
             let Some((server, told)) = heard else {
-                // One who does not read is not waited for.
+                // The last message does not wait for a client that does not read.
                 outlet.send(&encode::unsubscribed(&id), Duration::ZERO).await;
                 return;
             };
             let Some(told) = self.told(&caller, &server, &told).await else { continue };
             let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
             let uri = uri.and_then(Value::as_str);
-            // What may no longer be read is no longer told of.
+            // The caller may have lost the right to the server or to the resource since.
             let gone = |uri: &str| self.watchable(&caller, server.name(), uri).is_none();
             if !self.policy.grants_any(&caller, server.name()) || uri.as_deref().is_some_and(gone) {
                 continue;
@@ -332,8 +332,8 @@ impl Gateway {
         }
     }
 
-    /// Hands on what a server says and the client wants, while there is somebody to hand it to; and at
-    /// the end that there will be no more.
+    /// Forwards the notifications of one server that the subscription admits, until the receiver is gone. Sends `None`
+    /// when the server's stream ends.
     async fn forward(
         self: Arc<Self>,
         caller: Arc<Principal>,
@@ -349,7 +349,7 @@ impl Gateway {
                 Ok(Heard::Told(told)) if feed.wants().admits(&told) => {
                     let bytes = told.params.as_ref().map_or(0, |said| said.value().span().len());
                     if bytes > self.limits.notification {
-                        // It is withheld for its length, and does not wait in memory until then.
+                        // It is too long and will be withheld: inspected at once, so that it does not wait in memory.
                         drop(self.told(&caller, feed.upstream(), &told).await);
                     } else if to.send(Some((Arc::clone(feed.upstream()), told))).await.is_err() {
                         return;
@@ -367,8 +367,8 @@ impl Gateway {
         }
     }
 
-    /// Sends a message that belongs to no call; says whether the client took it. One who does not read
-    /// holds up neither a change of the configuration nor a stop.
+    /// Sends a message that belongs to no call, and returns whether the client took it. A client that does not read
+    /// does not delay a reload or a stop.
     async fn hand(&self, outlet: &Outlet, message: &[u8]) -> bool {
         tokio::select! {
             sent = outlet.send(message, self.limits.write_time) => sent,
@@ -377,12 +377,12 @@ impl Gateway {
     }
 }
 
-/// The resources that a filter names.
+/// The resources in a subscription filter.
 fn watched(filter: Value<'_>) -> impl Iterator<Item = Value<'_>> {
     filter.get("resourceSubscriptions").into_iter().flat_map(Value::items)
 }
 
-/// What of a filter the caller may have of the server at one place of a route.
+/// The part of a filter that the caller may subscribe to at one server of a route.
 fn permitted(
     policy: &Policy,
     caller: &Principal,
@@ -402,7 +402,7 @@ fn permitted(
             }
         }
     }
-    // What a caller was given by another server may stand in several of them.
+    // A value of another server may be split across several URIs.
     let uris: Vec<_> = watched(filter).filter_map(Value::as_str).collect();
     let parts: Vec<_> = uris.iter().map(|uri| ChosenPart::Text(uri)).collect();
     let (joinable, pieces) = policy.joinable(caller, server.name(), &parts, budget);
@@ -414,12 +414,12 @@ fn permitted(
         let Some(own) = route.own_uri(server.name(), &uri) else { continue };
         let ruling = watching(policy, caller, (server.name(), own), budget);
         if budget.is_exhausted() {
-            // Nothing of this is used: the filter was not read to its end.
+            // The caller of this function discards everything, since the filter was not inspected completely.
             return Wants::default();
         }
         found.extend(ruling.decision.findings);
         if let Ok(permit) = ruling.outcome {
-            // INVARIANT: a filter that names more than there is room for is refused before.
+            // INVARIANT: filters with too many resources are refused before.
             wants.add(permit);
         }
     }
@@ -443,7 +443,7 @@ fn watching(
     policy.admit(principal, None, call, budget)
 }
 
-/// Whoever listens to one server for a legacy session.
+/// Forwards the messages of one server to the stream of a legacy session.
 struct Listener {
     gateway: Arc<Gateway>,
     caller: Arc<Principal>,
@@ -459,7 +459,7 @@ impl Listener {
         self.route.servers.get(self.at)
     }
 
-    /// What the session may be told of the server.
+    /// What the session may receive from the server.
     fn wants(&self) -> Wants {
         let mut wants = Wants::new(self.party.leg.is_some());
         let Some(server) = self.server() else { return wants };
@@ -479,8 +479,8 @@ impl Listener {
         wants
     }
 
-    /// Listens, for as long as the stream is the one of its session. Gives what tells that nothing
-    /// is missed any more.
+    /// Subscribes to the server for as long as the stream lasts, and returns the token that is cancelled once the
+    /// subscription is in effect. `None` if the caller may not use the server or the subscription fails.
     async fn start(self, entry: &Entry) -> Option<(Arc<Upstream>, CancellationToken)> {
         let server = Arc::clone(self.server()?);
         let (wanted, wants) = (self.kept.wanted(), self.wants());
@@ -502,8 +502,8 @@ impl Listener {
         Some((server, opened))
     }
 
-    /// Passes on what the server says. It waits most of its time, so what it does in between is boxed: there
-    /// is one of these for every stream.
+    /// Forwards messages until the stream ends. The futures in between are boxed, because one of these tasks waits for
+    /// every stream.
     async fn run(self, mut feed: Feed, mut wanted: u64) {
         let tasks = self.gateway.tasks.clone();
         let deserted = self.deserted();
@@ -532,15 +532,15 @@ impl Listener {
                     let Some(id) = question.id.clone() else { continue };
                     Box::pin(self.ask(id, &question.method, question.params, replier)).await;
                 }
-                // The session with the server is gone, or its program has ended: the client is to
-                // come back, and is listened for anew.
+                // The session with the server has ended, or its program has exited: the client has to reconnect for a
+                // new subscription.
                 Err(_) => return self.stream.end(),
             }
         }
     }
 
-    /// Listens again, because the session subscribes to something else. Only a server that keeps
-    /// no session of it has to be told here.
+    /// Subscribes again after the session's subscriptions have changed. A server with a session of its own has received
+    /// the change already.
     async fn relisten(&self, feed: Feed, wanted: u64) -> Option<Feed> {
         let wants = self.wants();
         if self.party.leg.is_some() {
@@ -557,7 +557,7 @@ impl Listener {
         again.ok()
     }
 
-    /// Resolves when the client has been gone for longer than it is waited for.
+    /// Resolves when the client has been disconnected for longer than the replay time.
     async fn deserted(&self) {
         const LOOK: Duration = Duration::from_secs(5);
         let (mut gone, patience) = (Duration::ZERO, self.gateway.limits.replay_time);
@@ -595,16 +595,15 @@ impl Listener {
             }
         };
         if let Some(message) = message {
-            // A client that has gone may come back for it; one that does not come back in time
-            // is not listened for any longer.
+            // A disconnected client may still resume; if it does not in time, the stream ends.
             if !self.push(&message, gateway.limits.replay_time).await {
                 self.stream.end();
             }
         }
     }
 
-    /// Adds a message to the stream; says whether there was room for it in time. The session, and the
-    /// configuration that the message was let through under, end the wait.
+    /// Adds a message to the stream, and returns whether there was room in time. The end of the session or of the
+    /// configuration, whose policy released the message, ends the wait.
     async fn push(&self, message: &[u8], patience: Duration) -> bool {
         tokio::select! {
             pushed = timeout(patience, self.stream.push(message)) => pushed.is_ok(),
@@ -613,7 +612,7 @@ impl Listener {
         }
     }
 
-    /// A question that belongs to no call.
+    /// Sends a server request that belongs to no call, and passes the response to the server.
     async fn ask(&self, id: Id, asked: &str, params: Option<Fragment>, replier: Box<Replier>) {
         let Some(server) = self.server() else { return };
         let question = Question { key: "".into(), id: None, method: asked.into(), params };

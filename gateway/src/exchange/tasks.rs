@@ -1,9 +1,8 @@
-//! Tasks: calls of tools that are answered with a handle first and with a result later.
+//! Tasks: tool calls that are answered with a task id first and with a result later.
 //!
-//! The extension `io.modelcontextprotocol/tasks` of 2026-07-28 and the experimental tasks of
-//! 2025-11-25, each between two ends that speak it. What a server calls a task means nothing to a
-//! client: it gets an id that is sealed for it, and that says which tool of which server the task
-//! came of, so that the same rules decide about it.
+//! Covers the extension `io.modelcontextprotocol/tasks` of 2026-07-28 and the experimental tasks of 2025-11-25. The
+//! client never sees the server's task id. It gets an id that is encrypted for it and names the server and the tool, so
+//! that the rules for that tool decide about the task.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,23 +14,23 @@ use super::{Arrived, Gateway, Route};
 use crate::edge::decode::UseAsk;
 use crate::upstream::Upstream;
 
-/// Names the format to the cipher.
+/// Names the format in the associated data of the cipher.
 const FORMAT: &[u8] = b"portcullis task v1";
-/// The member of `_meta` that says which task a message belongs to (2025-11-25).
+/// The member of `_meta` that names the task of a message (2025-11-25).
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
-/// A server's task.
+/// The task that a client's task id stands for.
 pub(super) struct Known {
-    /// The place of the server on the route.
+    /// Index of the server on the route.
     pub(super) at: usize,
-    /// The tool it came of, as its server knows it.
+    /// The tool that created it, with the name that the server uses.
     pub(super) tool: Box<str>,
-    /// The server's id, as the member of `params` that it is.
+    /// The server's task id, as it is sent in `params`.
     pub(super) id: Fragment,
 }
 
 impl Gateway {
-    /// The task an id stands for, if it was given to this caller on this route.
+    /// Decrypts a task id; `None` unless it was given to this caller on this route.
     pub(super) fn task(&self, arrived: &Arrived, ask: &UseAsk) -> Option<Known> {
         let route = arrived.route.identity();
         let principal = arrived.caller.principal.key();
@@ -47,7 +46,7 @@ impl Gateway {
         Some(Known { at, tool: tool.into(), id: Fragment::whole(Arc::new(id)) })
     }
 
-    /// The ids of tasks in a result, and what the client knows them by.
+    /// The spans of task ids in a result, with the encrypted ids for the client.
     pub(super) fn task_ids(
         &self,
         principal: &Principal,

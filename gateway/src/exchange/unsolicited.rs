@@ -1,4 +1,4 @@
-//! Questions that are not asked, and records of questions and answers that belong to no exchange.
+//! Records of refused server requests, and of messages of a session that belong to no exchange.
 
 use std::sync::Arc;
 
@@ -12,8 +12,7 @@ use crate::metrics::outcome::{Ending, Outcome as Ended};
 use crate::upstream::Upstream;
 
 impl Gateway {
-    /// What is found of a request that a server may not make: it is counted, and logged as often as the server
-    /// may be.
+    /// The finding for a refused server request; counts it, and logs it within the server's rate limit.
     pub(super) fn not_asked(&self, server: &Upstream, refusal: Refusal) -> Finding {
         if let Some(suppressed) = server.may_log(self.clock.instant()) {
             let server = server.name();
@@ -24,8 +23,8 @@ impl Gateway {
         finding
     }
 
-    /// Records that a server may not ask what it asked outside of a call. How often it asks is for the server to
-    /// decide, so many are recorded together.
+    /// Records a server request that was refused outside of a call. The server controls how many there are, so many of
+    /// them share one record.
     pub(super) fn refused_to(
         &self,
         caller: &Arc<Principal>,
@@ -42,7 +41,7 @@ impl Gateway {
         }
     }
 
-    /// Records what was found in a message of a session that belongs to no exchange; whether it could be.
+    /// Records findings in a message that belongs to no exchange, and returns whether the record was written.
     pub(super) fn on_record(
         &self,
         caller: &Arc<Principal>,
@@ -62,7 +61,7 @@ impl Gateway {
     }
 }
 
-/// How an exchange ends in which something was not passed on.
+/// The ending of an exchange in which something was withheld for `reason`.
 pub(super) fn denied(reason: &'static str) -> Ending {
     let (outcome, code) = (Ended::Denied, Some(code::DENIED));
     Ending { outcome, reason: Some(reason), code, ..Ending::answered() }

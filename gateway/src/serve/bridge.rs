@@ -1,6 +1,6 @@
-//! Clients that do not speak Streamable HTTP: over standard input and output, or over the old
-//! HTTP+SSE transport. Each of their messages becomes an exchange like any other, so there is no
-//! way around what an exchange asks.
+//! The bridge for clients that do not use Streamable HTTP: over stdio or HTTP+SSE. It turns each of their messages into
+//! an HTTP request to [`Gateway::exchange`], so they pass the same checks as any other, and writes the responses to
+//! their stream.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -23,52 +23,54 @@ use crate::stream::body::Body;
 use crate::stream::queue::{self, SendError};
 use crate::stream::sse;
 
-/// Headers that say who calls.
+/// Headers that authenticate the client; copied to every request.
 pub const CREDENTIALS: [HeaderName; 2] =
     [http::header::AUTHORIZATION, HeaderName::from_static("x-api-key")];
-/// Most requests of one client that are under way.
+/// Largest number of requests of one client in flight.
 const ROOM: usize = 64;
-/// How long a stream to which the right has ended is kept for the errors of calls that are under way.
+/// How long the stream of a revoked client is kept open to send the errors of calls in flight.
 const CLOSING: Duration = Duration::from_secs(2);
-/// How often in a row a stream that was lost is asked for again.
+/// How often in a row a lost stream is resumed without receiving another event.
 const ATTEMPTS: usize = 5;
 
-/// One client.
+/// The connection of one client.
 pub struct Bridge {
     gateway: Arc<Gateway>,
     door: Arc<Door>,
     peer: Peer,
     path: Uri,
-    /// Where messages to the client go, and how they are written.
+    /// Messages to the client.
     out: Arc<Out>,
     session: Arc<Mutex<Session>>,
-    /// Requests of the modern era, which are cancelled by giving them up.
+    /// Cancellation of modern-era requests in flight: those are cancelled by dropping them.
     under_way: Arc<Mutex<BTreeMap<Id, CancellationToken>>>,
-    /// Most requests under way: a client that does not read is not read either.
+    /// Bounds the requests in flight; when it is exhausted, no more messages are read from the client.
     room: Arc<Semaphore>,
-    /// For the one message that may wait beside what the client may keep.
+    /// Lets one message wait although the client's share of memory is used up.
     alone: Arc<Semaphore>,
-    /// Its credential was refused.
+    /// Cancelled when the client's credential was refused.
     refused: CancellationToken,
-    /// The client has gone.
+    /// Cancelled when the client has disconnected.
     over: CancellationToken,
-    /// Why the right to its stream has ended. Nothing is taken from it any more, and its calls are answered with this.
+    /// Set when the client may no longer use its stream: no more messages are taken, and its calls are answered with
+    /// this error.
     closing: Arc<Closing>,
-    /// Nothing more is to be taken from it or sent to it.
+    /// Cancelled when nothing more may be taken from the client or sent to it.
     cut: CancellationToken,
 }
 
-/// How the right to a stream has ended.
+/// Why and when the client lost the right to its stream.
 #[derive(Debug, Default)]
 struct Closing {
-    /// What its client is told.
+    /// The error that the client receives.
     told: OnceLock<Public>,
-    /// It has.
+    /// Cancelled once `told` is set.
     begun: CancellationToken,
 }
 
 impl Closing {
-    /// What is sent in the place of a message that waited: errors stand, and all that is no response is dropped.
+    /// The replacement of an unread message: error responses are kept, results become the error, other messages are
+    /// dropped.
     fn instead_of(&self, message: Bytes) -> Option<Bytes> {
         let told = self.told.get()?;
         let Ok(Message::Response(response)) = wire::decode(message.clone(), &Bounds::ANSWER) else {
@@ -82,26 +84,26 @@ impl Closing {
     }
 }
 
-/// Where messages to a client go.
+/// The outgoing side of a client.
 #[derive(Debug)]
 pub struct Out {
-    /// The queue.
+    /// The queue of messages to the client.
     pub queue: queue::Sender,
-    /// How a message is written there.
+    /// Encodes a message for the transport.
     pub write: fn(Bytes) -> Bytes,
-    /// How long the client may read nothing while a message waits for room, before it is cut off; without a limit if not
-    /// given, which is for a client that shares the gateway with nobody.
+    /// How long the client may read nothing while a message waits for room, before it is cut off. `None` means no
+    /// limit, for a client that has the gateway to itself.
     pub patience: Option<Duration>,
-    /// What becomes of the client when another configuration takes over.
+    /// What a reload does to the client.
     pub on_reload: OnReload,
 }
 
-/// What becomes of a client when another configuration takes over.
+/// What happens to a client when another configuration is put in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnReload {
-    /// Its connection goes on under the new one.
+    /// The connection continues under the new configuration.
     Continues,
-    /// Its stream ends, and it comes back.
+    /// The stream ends, and the client reconnects.
     Ends,
 }
 
@@ -111,20 +113,20 @@ impl std::fmt::Debug for Bridge {
     }
 }
 
-/// The legacy session, once there is one.
+/// The client's legacy session, after its handshake.
 #[derive(Debug, Default)]
 struct Session {
     id: Option<HeaderValue>,
     version: Option<HeaderValue>,
-    /// Its stream was asked for.
+    /// Whether the stream of the session was opened, after the client's `notifications/initialized`.
     listens: bool,
-    /// The last event that came on a stream which answers no request.
+    /// The id of the last event on the stream of the session.
     last: Option<HeaderValue>,
 }
 
 impl Bridge {
-    /// A client that came through `door` from `peer` for the route at `path`; what is to be sent to
-    /// it goes to `out`.
+    /// A bridge for a client that was admitted by `door` at `peer` and uses the route at `path`; messages to it go to
+    /// `out`.
     #[must_use]
     pub fn new(
         gateway: Arc<Gateway>,
@@ -150,8 +152,8 @@ impl Bridge {
         })
     }
 
-    /// The same client, whose messages are decided about by another configuration from now on. Its session goes on, and
-    /// what is under way ends where it began.
+    /// The bridge of the same client under another configuration. Its session continues, and requests in flight finish
+    /// under the configuration they started with.
     #[must_use]
     pub fn moved(&self, gateway: Arc<Gateway>, credentials: &HeaderMap) -> Arc<Self> {
         let moved = Arc::new(Self {
@@ -175,50 +177,52 @@ impl Bridge {
         moved
     }
 
-    /// Whether the client is let in with these credentials. One that is not is on record.
+    /// Checks whether the gateway authenticates the client with these credentials; a failure is recorded in the audit
+    /// log.
     ///
     /// # Errors
-    /// The status of the answer that it would get.
+    /// The status of the response that the client would get.
     pub async fn admitted(&self, credentials: &HeaderMap) -> Result<(), StatusCode> {
         let (head, _) = self.request(Method::POST, Bytes::new(), credentials).into_parts();
         let greeted = self.gateway.greet(&self.door, &self.peer, self.path.path(), &head).await;
         greeted.map(|_known| ()).map_err(|refused| refused.status())
     }
 
-    /// Resolves when the credential of the client was refused; it has been told.
+    /// Resolves when the client's credential was refused and the client has been told.
     pub async fn has_been_refused(&self) {
         self.refused.cancelled().await;
     }
 
-    /// Whether its messages are decided about by `gateway`, and not by one of another configuration.
+    /// Whether the client is still connected and its messages are exchanged by `gateway`.
     #[must_use]
     pub fn serves(&self, gateway: &Arc<Gateway>) -> bool {
         Arc::ptr_eq(&self.gateway, gateway) && !self.is_cut()
     }
 
-    /// From now on nothing is taken from the client or sent to it, and what waits for it is dropped.
+    /// Ends the connection at once: nothing more is taken from the client or sent to it, and waiting messages are
+    /// discarded.
     pub fn cut(&self) {
         self.cut.cancel();
         self.out.queue.cut();
     }
 
-    /// The right of the client to its stream has ended: calls that are under way, and those whose answers it has not
-    /// read, are answered with errors, and then the stream ends. What is not answered soon is given up.
+    /// Ends the stream of a client that may no longer use it: calls in flight and unread responses are answered with
+    /// the error `told`, then the stream ends. Calls that take longer than `CLOSING` are dropped.
     pub async fn close(&self, told: Public) {
-        // It ends once.
+        // Only the first call sets the error.
         drop(self.closing.told.set(told));
         self.closing.begun.cancel();
         self.replace_unread();
-        // Each call that is under way has one of these, and ends by itself when it is revoked.
+        // Each call in flight holds one of these permits, and ends by itself when it is revoked.
         let all = u32::try_from(ROOM).unwrap_or(u32::MAX);
         drop(tokio::time::timeout(CLOSING, self.room.acquire_many(all)).await);
         self.cut.cancel();
-        // What was about to be sent when the right ended.
+        // Messages that were about to be sent when the right ended.
         self.replace_unread();
         self.out.queue.end();
     }
 
-    /// Replaces what the client has not read to its end.
+    /// Replaces the messages that the client has not read completely.
     fn replace_unread(&self) {
         self.out.queue.replace(sse::BROKEN_OFF, |event| {
             let mut messages = Vec::new();
@@ -233,12 +237,12 @@ impl Bridge {
         self.cut.is_cancelled() || self.gateway.tasks.is_retired()
     }
 
-    /// Resolves when the client is cut off.
+    /// Resolves when the client was cut off.
     pub async fn has_been_cut(&self) {
         self.cut.cancelled().await;
     }
 
-    /// Resolves when the client has gone for good, or does not read any more.
+    /// Resolves when the queue to the client loses its reader: the client has disconnected or does not read.
     pub async fn deserted(&self) {
         self.out.queue.closed().await;
     }
@@ -251,8 +255,8 @@ impl Bridge {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a message of the client, which came with these credentials. Returns when the next may
-    /// be taken: with the message, where it was not taken because another configuration has taken over.
+    /// Takes a message that the client sent with these credentials, and returns when the next may be read. Returns the
+    /// message if it was not taken because another configuration was put in force.
     pub async fn take(self: &Arc<Self>, text: Bytes, credentials: &HeaderMap) -> Option<Bytes> {
         let message = wire::decode(text.clone(), &Bounds::MESSAGE).ok();
         let mut request = self.request(Method::POST, text.clone(), credentials);
@@ -260,7 +264,7 @@ impl Bridge {
             Some(Message::Request(asked)) => {
                 self.describe(&mut request, &asked.method, asked.params.as_ref());
                 if &*asked.method == method::INITIALIZE {
-                    // What follows belongs to the session that this opens.
+                    // Awaited here, because later messages belong to the session that this one opens.
                     self.ask(request, asked.id, CancellationToken::new()).await;
                 } else {
                     let room = tokio::select! {
@@ -269,7 +273,7 @@ impl Bridge {
                         () = self.closing.begun.cancelled() => return None,
                         () = self.gateway.tasks.stopping() => return Some(text),
                     };
-                    // A request that has waited is decided under the configuration of now, or not at all.
+                    // A request that waited is decided under the configuration in force now, or not at all.
                     let Some(room) = room.ok().filter(|_| !self.is_cut()) else {
                         return (!self.cut.is_cancelled()).then_some(text);
                     };
@@ -294,7 +298,7 @@ impl Bridge {
                     self.begin_listening(credentials);
                 }
             }
-            // An answer, or something the exchange will refuse.
+            // A response, or an invalid message, which the exchange refuses.
             Some(Message::Response(_)) | None => self.pass(request).await,
         }
         None
@@ -305,7 +309,7 @@ impl Bridge {
         self.gateway.tasks.spawn(async move { bridge.listen(&credentials).await });
     }
 
-    /// The client has gone: its session ends, and what is under way for it in the modern era.
+    /// Ends the client's session and cancels its modern-era requests, after it has disconnected.
     pub async fn end(&self, credentials: &HeaderMap) {
         self.over.cancel();
         for given_up in std::mem::take(&mut *self.under_way()).into_values() {
@@ -342,7 +346,7 @@ impl Bridge {
         request
     }
 
-    /// Repeats in headers what a modern message says: over these transports it says it once.
+    /// Adds the headers that must mirror a modern message: these transports carry it without headers.
     fn describe(&self, request: &mut Request<Full<Bytes>>, asked: &str, params: Option<&Fragment>) {
         let params = params.map(Fragment::value);
         let said = params.and_then(|params| params.get("_meta")?.get(meta::VERSION)?.as_str());
@@ -368,13 +372,13 @@ impl Bridge {
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Response<Body> {
         let (gateway, door) = (Arc::clone(&self.gateway), Arc::clone(&self.door));
         match gateway.enter(&self.peer) {
-            // Apart: it is larger than what else a message of this transport keeps.
+            // Boxed, because it is larger than everything else a message of this transport keeps.
             Ok(place) => Box::pin(gateway.exchange(door, self.peer.clone(), request, place)).await,
             Err(failure) => gateway.turned_away(&self.door, &self.peer, &failure),
         }
     }
 
-    /// Passes on what wants no answer; that something is wrong with it is told all the same.
+    /// Sends a message that expects no response; an error is still sent to the client.
     async fn pass(&self, request: Request<Full<Bytes>>) {
         let response = self.exchange(request).await;
         if response.status() != StatusCode::ACCEPTED {
@@ -382,19 +386,19 @@ impl Bridge {
         }
     }
 
-    /// Passes on a request, and what comes of it.
+    /// Sends a request and hands its response to the client.
     async fn ask(&self, request: Request<Full<Bytes>>, id: Id, given_up: CancellationToken) {
         let credentials = request.headers().clone();
         tokio::select! {
             () = self.answer(request, &id, &credentials) => {}
-            // To let go of the answer is to cancel it.
+            // Dropping the exchange cancels it.
             () = given_up.cancelled() => {}
             () = self.cut.cancelled() => {}
         }
         self.under_way().remove(&id);
     }
 
-    /// What gives a request of the modern era up; noted before the next message is read.
+    /// The cancellation token of a request, registered before the next message is read if the request is modern.
     fn enter(&self, request: &Request<Full<Bytes>>, id: &Id) -> CancellationToken {
         let given_up = CancellationToken::new();
         if request.headers().contains_key(header::METHOD) {
@@ -415,7 +419,7 @@ impl Bridge {
             before = Some(last.clone());
             tokio::time::sleep(pause).await;
             if self.is_cut() {
-                // A client that stays connected has to ask for it again.
+                // The new configuration cannot resume this stream, so the client that stays connected has to retry.
                 let continues =
                     self.out.on_reload == OnReload::Continues && !self.cut.is_cancelled();
                 if continues && !self.gateway.tasks.is_stopping() {
@@ -431,7 +435,7 @@ impl Bridge {
         self.send(lost.into()).await;
     }
 
-    /// The stream of the session.
+    /// Hands the stream of the session to the client, and resumes it when it is interrupted.
     async fn listen(&self, credentials: &HeaderMap) {
         loop {
             let mut request = self.request(Method::GET, Bytes::new(), credentials);
@@ -459,8 +463,8 @@ impl Bridge {
         }
     }
 
-    /// Hands an answer to the client, message by message. A stream that was closed before the
-    /// response to `awaited` came gives what it takes to go on with it.
+    /// Hands a response to the client, message by message. If a stream closed before the response to `awaited`, returns
+    /// the last event id and the pause with which to resume it.
     async fn hand(
         &self,
         response: Response<Body>,
@@ -512,7 +516,7 @@ impl Bridge {
         last.map(|last| (last, pause))
     }
 
-    /// Notes the revision that a handshake agreed on.
+    /// Remembers the protocol version that the handshake agreed on.
     fn note(&self, text: &Bytes) {
         if self.session().version.is_some() || self.session().id.is_none() {
             return;
@@ -526,9 +530,8 @@ impl Bridge {
         }
     }
 
-    /// Sends a message. A client that reads nothing while it waits for room is cut off in time, and so is one of whose share
-    /// of memory nothing is left: one that does not read would hold what is kept for it, and the right to
-    /// it, for as long as it likes.
+    /// Sends a message to the client. A client that reads nothing for `patience`, or whose share of memory is used up,
+    /// is cut off: otherwise it could hold its waiting messages, and the right to them, for as long as it likes.
     async fn send(&self, message: Bytes) {
         let (out, event) = (&self.out.queue, (self.out.write)(message.clone()));
         let Some(patience) = self.out.patience else {
@@ -541,14 +544,15 @@ impl Bridge {
         let sending = async {
             let sent = match out.take(event.len()) {
                 Some(taken) => out.send_taken_within(event, taken, patience).await,
-                // Where other streams have the memory, one message of a client that reads may wait.
+                // If other streams use the memory, a client that has read everything may still have one message
+                // waiting.
                 None => match self.alone.try_acquire() {
                     Ok(_alone) if out.is_read() => out.send_within(event, patience).await,
                     Ok(_) | Err(_) => return Some("the memory for what waits for it is taken"),
                 },
             };
             match sent {
-                // A client that has gone is noticed where its messages come from.
+                // The task that reads from the client notices that it has disconnected.
                 Ok(()) | Err(SendError::Gone(_)) => None,
                 Err(SendError::Unread(_)) => Some("it does not read"),
             }
@@ -558,7 +562,8 @@ impl Bridge {
             () = self.cut.cancelled() => None,
             () = self.closing.begun.cancelled() => {
                 let instead = self.closing.instead_of(message).map(self.out.write);
-                // There is room: what waited was replaced. One that does not fit is lost with the stream.
+                // The unread messages were replaced, so there is room. A message that does not fit is lost with the
+                // stream.
                 if let Some(event) = instead
                     && out.try_send(&event) != Ok(true)
                 {
@@ -578,8 +583,8 @@ impl Bridge {
     }
 }
 
-/// An answer with the id of its request: one that was refused before it was read is told without, and over these
-/// transports nothing else says what it is the answer to.
+/// Adds the id of its request to an error response without one: a request refused before it was parsed is answered
+/// without an id, and these transports have no other way to match the two.
 fn addressed(answer: Bytes, id: &Id, status: StatusCode) -> Bytes {
     let Ok(Message::Response(response)) = wire::decode(answer.clone(), &Bounds::ANSWER) else {
         let message = format!("the request was not answered: HTTP status {}", status.as_u16());
@@ -598,7 +603,7 @@ fn addressed(answer: Bytes, id: &Id, status: StatusCode) -> Bytes {
     }
 }
 
-/// Whether a message is the response to the request `id`.
+/// Whether `text` is the response to request `id`.
 fn answers(text: &Bytes, id: &Id) -> bool {
     match wire::decode(text.clone(), &Bounds::ANSWER) {
         Ok(Message::Response(response)) => response.id.as_ref() == Some(id),

@@ -1,7 +1,7 @@
-//! The configuration in force: one gateway at a time, changed in one step.
+//! The configuration in force: one generation at a time, replaced in one step by a reload.
 //!
-//! An exchange belongs to the gateway it began with, to its end: its policy, its pins, its servers.
-//! Nothing is ever decided by parts of two.
+//! An exchange keeps the generation it started with, including its policy, pins and upstream servers, so no decision
+//! mixes two configurations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -18,33 +18,32 @@ use crate::exchange::Gateway;
 use crate::identity::SERVICE;
 use crate::process::sandbox::Plan;
 
-/// How long programs of a former configuration whose sandboxes allow more than is allowed now may go on with what is
-/// under way.
+/// Grace period for calls to programs of a former configuration whose sandboxes allow more than is allowed now.
 const LAST_CALLS: Duration = Duration::from_secs(5);
 
-/// One configuration, ready to serve.
+/// A compiled configuration, ready to serve.
 #[derive(Debug)]
 pub struct Generation {
-    /// The gateway.
+    /// Runs the exchanges of this generation.
     pub gateway: Arc<Gateway>,
-    /// Its doors, in the order of the listeners.
+    /// Admission of each listener, in the order of the listeners.
     pub doors: Vec<Arc<Door>>,
-    /// The routes at which the old HTTP+SSE is served.
+    /// The paths of the routes that serve the HTTP+SSE transport.
     pub old: Vec<Box<str>>,
-    /// How it is attacked by itself, if it is.
+    /// The self-test of this configuration, if it is enabled.
     pub selftest: Option<Arc<Selftest>>,
-    /// What it has names for.
+    /// The names it defines, against which revocations are checked.
     pub names: Names,
-    /// In which sandboxes its programs are.
+    /// The sandboxes of its stdio servers.
     pub sandboxes: Sandboxes,
 }
 
-/// The sandboxes of the programs of a configuration, by the name of the server; `None` where there is no sandbox.
+/// The sandboxes of the stdio servers of a configuration, by server name; `None` for a server without a sandbox.
 #[derive(Clone, Debug, Default)]
 pub struct Sandboxes(BTreeMap<Box<str>, Option<Plan>>);
 
 impl Sandboxes {
-    /// Those in a configuration.
+    /// The sandboxes in `settings`.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
         let programs = settings.servers.iter().filter_map(|server| match &server.reach {
@@ -56,8 +55,8 @@ impl Sandboxes {
         Self(programs.collect())
     }
 
-    /// Whether a program that runs in one of these can do what it can no longer do under `next`: open a file that
-    /// became the gateway's own, or what the sandbox of its server, which is another now, does not allow.
+    /// Whether a program that runs in one of these sandboxes can do what `next` no longer allows: open a file that
+    /// `next` keeps from all programs, or do what the changed sandbox of its own server forbids.
     #[must_use]
     pub fn are_outdated_by(&self, next: &Self) -> bool {
         self.0.iter().any(|(name, former)| {
@@ -74,22 +73,22 @@ impl Sandboxes {
     }
 }
 
-/// The names that a configuration knows.
+/// The names that a configuration defines.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// Of servers.
+    /// Names of upstream servers.
     pub servers: BTreeSet<Box<str>>,
-    /// Of callers with keys, and of the one without a credential.
+    /// Ids of principals with API keys, and of the anonymous principal.
     pub principals: BTreeSet<Box<str>>,
-    /// Of issuers of access tokens, whose callers are `ISSUER/SUBJECT`, and `service:ISSUER/CLIENT` where a client calls
-    /// in its own name.
+    /// Names of token issuers. Their principals are `ISSUER/SUBJECT`, or `service:ISSUER/CLIENT` if a client calls on
+    /// its own behalf.
     pub issuers: BTreeSet<Box<str>>,
-    /// Callers come with certificates as well, and have the names that are in those.
+    /// Whether clients authenticate with certificates as well: those principals are named by their certificates.
     pub others: bool,
 }
 
 impl Names {
-    /// The names in a configuration.
+    /// The names in `settings`.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
         let principals = settings.identity.principals();
@@ -102,7 +101,7 @@ impl Names {
         }
     }
 
-    /// Whether a caller can have this id.
+    /// Whether a principal of this configuration can have this id.
     #[must_use]
     pub fn may_be(&self, id: &str) -> bool {
         let of_issuer = id.strip_prefix(SERVICE).unwrap_or(id);
@@ -113,15 +112,15 @@ impl Names {
     }
 }
 
-/// The one in force.
+/// The generation in force, with the former ones that still have exchanges in flight.
 #[derive(Debug)]
 pub struct Live {
     now: ArcSwap<Generation>,
-    /// Those before it that may still have something under way.
+    /// Former generations that may still have exchanges in flight.
     before: Mutex<Vec<Replaced>>,
 }
 
-/// One that was in force.
+/// A generation that is no longer in force.
 #[derive(Debug)]
 struct Replaced {
     gateway: Weak<Gateway>,
@@ -129,21 +128,21 @@ struct Replaced {
 }
 
 impl Live {
-    /// This one is in force.
+    /// Starts with `generation` in force.
     #[must_use]
     pub fn new(generation: Generation) -> Self {
         Self { now: ArcSwap::from_pointee(generation), before: Mutex::default() }
     }
 
-    /// The one in force.
+    /// The generation in force.
     #[must_use]
     pub fn now(&self) -> Arc<Generation> {
         self.now.load_full()
     }
 
-    /// From now on another is in force. What is under way goes on under its own; streams that would
-    /// never end by themselves end, and their clients come back. Programs in sandboxes that allow more than is allowed
-    /// now end soon, also with something under way.
+    /// Puts `generation` in force. Exchanges in flight finish under their own generation; streams without an end are
+    /// closed, and their clients reconnect. Programs whose sandboxes allow more than is allowed now are ended after
+    /// `LAST_CALLS`, even with calls in flight.
     pub fn replace(&self, generation: Generation) {
         let next = generation.sandboxes.clone();
         let former = self.now.swap(Arc::new(generation));
@@ -166,7 +165,7 @@ impl Live {
         }
     }
 
-    /// What is revoked is revoked for what is under way as well.
+    /// Applies `revoked` to the generation in force and to former ones with exchanges in flight.
     pub fn revoke(&self, revoked: &Revoked) {
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let before: Vec<_> = before.iter().filter_map(|one| one.gateway.upgrade()).collect();
@@ -177,7 +176,7 @@ impl Live {
     }
 }
 
-/// Ends programs that are still in use when they have had [`LAST_CALLS`].
+/// Ends the programs that are still in use after [`LAST_CALLS`].
 async fn dismissed(tasks: Tasks) {
     tokio::select! {
         () = tokio::time::sleep(LAST_CALLS) => tasks.dismiss(),

@@ -1,8 +1,8 @@
-//! Clients of the old HTTP+SSE transport: a stream at `PATH/sse` for everything they are told, and
-//! `PATH/message` for everything they say.
+//! The HTTP+SSE transport of 2024-11-05: the client opens a stream with GET `PATH/sse`, on which it receives all
+//! messages, and sends its own with POST to `PATH/message`. The listener passes these requests on, and a [`Bridge`]
+//! turns each message into an exchange.
 //!
-//! SPEC 2024-11-05 basic/transports#http-with-sse; deprecated, and served only where a route asks
-//! for it.
+//! SPEC 2024-11-05 basic/transports#http-with-sse; deprecated, and served only on routes that enable it.
 
 use std::sync::Arc;
 
@@ -26,16 +26,16 @@ use crate::stream::budget::Room;
 use crate::stream::queue::queue;
 use crate::stream::sse;
 
-/// Messages that wait for one client.
+/// Largest number of messages that wait for one client.
 const WAITING: usize = 64;
 
-/// The clients that are connected.
+/// The connected clients, by the key in their message URL, with the principal that opened the stream.
 #[derive(Debug)]
 pub struct Old {
     clients: Bounded<[u8; 16], (Arc<Bridge>, Arc<Principal>)>,
 }
 
-/// Who opens a stream.
+/// The client that opens a stream.
 #[derive(Clone, Copy)]
 struct Client<'a> {
     door: &'a Arc<Door>,
@@ -44,7 +44,7 @@ struct Client<'a> {
     holder: &'a Holder,
 }
 
-/// A client that is connected.
+/// A connected client, which is removed when its stream ends.
 struct Served {
     old: Arc<Old>,
     key: [u8; 16],
@@ -53,8 +53,9 @@ struct Served {
 }
 
 impl Served {
-    /// Waits until the client has gone, does not read, or has no right to its stream any more; then
-    /// nothing more is taken from it. What is sent to it then are the errors of its calls, where something was revoked.
+    /// Waits until the client disconnects, stops reading, or may no longer use its stream, and accepts no more messages
+    /// from it. After a revocation the calls in flight are still answered, with errors; otherwise the stream is cut at
+    /// once.
     async fn until_it_ends(
         self,
         gateway: Arc<Gateway>,
@@ -76,23 +77,23 @@ impl Served {
     }
 }
 
-/// What a request is for.
+/// The endpoint of the transport that a request addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The stream.
+    /// GET `PATH/sse`: opens the stream.
     Stream,
-    /// A message.
+    /// POST `PATH/message`: sends a message.
     Message,
 }
 
 impl Old {
-    /// Serves at most `limit` clients.
+    /// A server for at most `limit` connected clients.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { clients: Bounded::new(limit) }
     }
 
-    /// Which of the routes at `paths`, and which end of the transport a request is for, if any.
+    /// The route among `paths` and the endpoint that a request addresses; `None` if it belongs to another transport.
     #[must_use]
     pub fn serves<'a>(
         paths: &'a [Box<str>],
@@ -111,7 +112,7 @@ impl Old {
         Some((known, end))
     }
 
-    /// Answers a request for the end `end` of the route `route`.
+    /// Answers a request for endpoint `end` of `route`.
     pub async fn answer<B>(
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
@@ -146,18 +147,18 @@ impl Old {
             (Ok(()), End::Stream, None) => Err(Failure::Route(Astray::Unknown)),
             (Ok(()), End::Message, _) => match gateway.body(body, &holder, &mut place).await {
                 Ok(text) => {
-                    // The message takes a place of its own.
+                    // The exchange of the message takes an in-flight permit of its own.
                     drop(place);
                     self.take(gateway, &head, &caller.principal, text).await
                 }
                 Err(failure) => Err(failure),
             },
         };
-        // A stream ends with the right to it where its calls are known: see `Served`.
+        // No lease here: `Served` ends the stream, because the bridge knows the calls that have to be answered first.
         gateway.settle(&record, answered)
     }
 
-    /// Opens the stream of a client.
+    /// Opens the stream of a client and starts the task that ends it.
     fn open(
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
@@ -174,7 +175,7 @@ impl Old {
         let endpoint =
             format!("{}/message?session={}", route.path.trim_end_matches('/'), hex::encode(&key));
         let first = Bytes::from(format!("event: endpoint\ndata: {endpoint}\n\n"));
-        // The queue is empty: there is no room only where the caller has taken its share of bytes.
+        // The queue is empty, so this fails only if the caller has used up its share of memory.
         if events.try_send(&first) != Ok(true) {
             return Err(Failure::Overload);
         }
@@ -191,10 +192,10 @@ impl Old {
         Ok(encode::events(Body::stream(body)))
     }
 
-    /// Takes a message of a client.
+    /// Passes a message of a client to its bridge.
     ///
     /// # Errors
-    /// When its stream is not open, or is another's: the caller is not told which.
+    /// If no stream has this key, or another principal opened it; the error is the same for both.
     async fn take(
         &self,
         gateway: &Arc<Gateway>,
@@ -210,12 +211,12 @@ impl Old {
         if owner.key() != principal.key() {
             return Err(unknown());
         }
-        // The stream of another configuration has ended, whether or not its client has noticed.
+        // After a reload the stream has ended, whether or not the client has noticed.
         if !bridge.serves(gateway) {
             bridge.cut();
             return Err(unknown());
         }
-        // One that another configuration has overtaken is lost with the stream of its client.
+        // A message that a reload overtakes is lost together with the stream.
         drop(bridge.take(text, &head.headers).await);
         Ok(encode::empty(StatusCode::ACCEPTED))
     }

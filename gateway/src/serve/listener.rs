@@ -1,4 +1,5 @@
-//! The HTTP face: connections of clients, and the bounds on them.
+//! The HTTP listeners: accepts connections, terminates TLS, and serves HTTP/1.1 and HTTP/2 within the configured
+//! limits. Each request is passed to the gateway of the configuration in force.
 
 use std::convert::Infallible;
 use std::future::{Future as _, poll_fn};
@@ -41,18 +42,18 @@ use crate::serve::generation::{Generation, Live};
 use crate::serve::http_sse::Old;
 use crate::stream::body::Body;
 
-/// Pause after a connection could not be accepted, usually because the process can open no more files: the accept
-/// loop must not spin.
+/// Pause after a failed accept, usually because the process has no file descriptors left, so that the accept loop does
+/// not spin.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Most headers of one request.
+/// Largest number of headers of one request.
 const HEADERS: usize = 100;
-/// Log lines about connections that are closed at once, about those without TLS, and about those that cost
-/// more than they may: all are anybody's to cause.
+/// Limits for the log lines about refused connections, failed TLS handshakes and HTTP/2 floods: any client on the
+/// network can cause these.
 static CLOSED: LogLimit = LogLimit::new(1, 5);
 static UNSHAKEN: LogLimit = LogLimit::new(1, 20);
 static FLOODED: LogLimit = LogLimit::new(1, 5);
 
-/// Serves a worker's share of a listener until the gateway is asked to stop.
+/// Serves a worker's share of a listener until the process stops.
 pub fn begin(
     live: &Arc<Live>,
     old: &Arc<Old>,
@@ -69,19 +70,19 @@ pub fn begin(
     }
 }
 
-/// What a connection is served by.
+/// What the tasks of a connection share.
 #[derive(Clone)]
 struct Served {
     live: Arc<Live>,
     old: Arc<Old>,
-    /// The place of the listener.
+    /// Index of the listener in the configuration.
     at: usize,
-    /// Those of the process, which outlive a configuration.
+    /// Tasks of the process, which outlive a configuration.
     tasks: Tasks,
 }
 
 impl Served {
-    /// The gateway and the door that a request that comes now belongs to.
+    /// The generation in force and this listener's admission in it; `None` if the generation has no such listener.
     fn now(&self) -> Option<(Arc<Generation>, Arc<Door>)> {
         let now = self.live.now();
         let door = now.doors.get(self.at).cloned()?;
@@ -123,13 +124,13 @@ async fn serve(served: Served, listener: TcpListener) {
     }
 }
 
-/// Counts a connection, and speaks TLS on it where the listener does. The parts are boxed, so that each connection takes
-/// memory for the one it is in.
+/// Counts a connection and serves it, after a TLS handshake where the listener has TLS. The stages are boxed, so that a
+/// connection takes memory only for the stage it is in.
 async fn welcome(served: Served, stream: TcpStream, mut peer: Peer, share: Share<Holder>) {
     let Some((now, door)) = served.now() else { return };
     let (limits, clock) = (now.gateway.limits, Arc::clone(&now.gateway.clock));
     let metrics = Arc::clone(&now.gateway.metrics);
-    // A connection may outlive the configuration it came under.
+    // The connection may outlive this configuration.
     drop(now);
     let _counted = Counted::new(&metrics, share);
     if let Err(error) = stream.set_nodelay(true) {
@@ -144,7 +145,7 @@ async fn welcome(served: Served, stream: TcpStream, mut peer: Peer, share: Share
             match shaken.await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
                 Ok((stream, certificate)) => {
                     peer.certificate = certificate;
-                    // A certificate that ends takes its connection with it.
+                    // The connection ends when the client certificate expires.
                     let ends = peer.certificate.as_ref().map(|shown| shown.ends);
                     let left = ends.map(|ends| ends.duration_since(clock.now()));
                     let left = left.map(Result::unwrap_or_default);
@@ -172,7 +173,7 @@ async fn welcome(served: Served, stream: TcpStream, mut peer: Peer, share: Share
     }
 }
 
-/// A connection, counted for as long as it lasts, whatever becomes of it.
+/// Counts a connection for as long as it lasts.
 struct Counted {
     metrics: Arc<Metrics>,
     _share: Share<Holder>,
@@ -208,10 +209,11 @@ where
     let stream = Watched::new(stream, Arc::clone(&framing));
     let answer = service_fn(move |request: Request<Incoming>| {
         let (served, peer, framed) = (served.clone(), peer.clone(), framing.next_is_good());
-        // The connection has room for this as long as it lasts, and idles for most of its time.
+        // Boxed, because the connection reserves the memory of this future for as long as it lasts and is idle most of
+        // the time.
         Box::pin(async move {
             let mut response = respond(served, peer, request, framed).await;
-            // The connection has no other answer, and is one of those of its address.
+            // HTTP/1.1 has one response at a time, and the connection itself is already counted for its address.
             drop(response.extensions_mut().remove::<UntilSent>());
             Ok::<_, Infallible>(response)
         })
@@ -220,8 +222,8 @@ where
     let mut stopping = pin!(tasks.stopping());
     let (mut asked, mut told) = (false, false);
     let ended = poll_fn(|cx| {
-        // Asked once, so that a stop wakes this task; from then on a flag says as much, and no
-        // request has to take the lock behind the question.
+        // `stopping` is polled once, so that a stop wakes this task; after that the flag is enough, and no request
+        // takes the lock behind the future.
         if !std::mem::replace(&mut asked, true) && stopping.as_mut().poll(cx).is_ready() {
             told = true;
             connection.as_mut().graceful_shutdown();
@@ -238,7 +240,7 @@ where
     }
 }
 
-/// Serves a connection that speaks HTTP/2: each of its requests is one as any other.
+/// Serves an HTTP/2 connection; each request on it is answered as on a connection of its own.
 async fn multiplexed<S>(served: Served, limits: Limits, stream: S, mut peer: Peer)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -246,7 +248,7 @@ where
     let Some((now, door)) = served.now() else { return };
     let (metrics, clock) = (Arc::clone(&now.gateway.metrics), Arc::clone(&now.gateway.clock));
     let (listener, address) = (Arc::clone(&door.name), peer.address);
-    // A connection may outlive the configuration it came under.
+    // The connection may outlive this configuration.
     drop((now, door));
     let terms = limits.http2_of_clients();
     let (tasks, vouched) = (served.tasks.clone(), Arc::new(Vouched::default()));
@@ -256,7 +258,7 @@ where
         let (served, peer) = (served.clone(), peer.clone());
         async move {
             if request.headers().len() > HEADERS {
-                // What hyper says to a client of HTTP/1.1, and `h2` where they are too long.
+                // As hyper does for HTTP/1.1, and `h2` for a header list that is too long.
                 return encode::empty(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
             }
             let framed = has_one_length(request.headers());
@@ -278,14 +280,14 @@ where
     }
 }
 
-/// Whether the length of a body is told once at most. `h2` refuses lengths that differ and bodies that have
-/// another; the same one told twice is refused here, as in HTTP/1.1.
+/// Whether there is at most one `Content-Length`. `h2` refuses values that differ from each other or from the body; a
+/// repeated equal value is refused here, as in HTTP/1.1.
 fn has_one_length(headers: &HeaderMap) -> bool {
     headers.get_all(CONTENT_LENGTH).iter().count() < 2
 }
 
-/// The request with its host where HTTP/1.1 has it. One that tells it in both places keeps both, and is let
-/// in only if they agree.
+/// Copies the HTTP/2 `:authority` to `Host`, where admission looks for it. A request with both keeps both and is
+/// admitted only if they agree.
 ///
 /// RFC 9113, section 8.3.1
 fn named<B>(mut request: Request<B>) -> Request<B> {
@@ -327,12 +329,12 @@ where
     let described = path.starts_with(WELL_KNOWN) && request.method() == Method::GET;
     let mut response = match Old::serves(&now.old, request.method(), path) {
         _ if described => gateway.describe(&door, &peer, &request.into_parts().0),
-        // Apart: it is rare, and what it keeps is larger than what others do.
+        // Boxed, because this future is rare and larger than the others.
         Some(served) => {
             Box::pin(old.answer(&gateway, &door, &peer, request, (served, place))).await
         }
-        // Apart as well: a connection keeps room for what it waits for as long as it lasts, and many last for hours
-        // as a stream whose head has long been sent.
+        // Boxed as well: a connection reserves the memory of its futures for as long as it lasts, and many last for
+        // hours as a stream whose head was sent long ago.
         None => Box::pin(gateway.exchange(door, peer, request, place)).await,
     };
     if let Some(origin) = origin {
@@ -347,7 +349,7 @@ where
     response
 }
 
-/// What a browser asks before it lets a page of a listed origin call.
+/// Answers the CORS preflight request of a browser for a page of an allowed origin.
 fn preflight(origin: Option<HeaderValue>, head: &Parts) -> Response<Body> {
     let mut response = encode::empty(StatusCode::NO_CONTENT);
     let headers = response.headers_mut();
@@ -360,7 +362,7 @@ fn preflight(origin: Option<HeaderValue>, head: &Parts) -> Response<Body> {
              mcp-session-id, x-api-key",
         ),
     );
-    // Which arguments are repeated in headers only the tools say.
+    // The names of parameter headers depend on the tools, so those the browser asks for are allowed.
     let asked = head.headers.get_all(ACCESS_CONTROL_REQUEST_HEADERS).iter();
     let asked = asked.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
     for name in asked.map(str::trim).filter(|name| name.starts_with(header::PARAM)) {
@@ -373,7 +375,7 @@ fn preflight(origin: Option<HeaderValue>, head: &Parts) -> Response<Body> {
     response
 }
 
-/// Tells every task to stop and waits for those that are at work.
+/// Stops all tasks, waiting at most `at_most` for those that are still working.
 pub async fn drain(tasks: &Tasks, at_most: Duration) {
     if !tasks.stop(at_most).await {
         tracing::warn!("some requests were cut off");

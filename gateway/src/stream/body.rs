@@ -1,4 +1,5 @@
-//! Bodies: those that come, and those of our answers.
+//! HTTP bodies: collects bodies that arrive in pieces (`Pieces`) and defines the response body of the gateway (`Body`).
+//! The edge and the exchange build responses from it, and the listener and the bridge poll it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -16,15 +17,15 @@ use crate::stream::queue::{self, Progress};
 use crate::stream::replay::Reader;
 use crate::stream::sse;
 
-/// How long a stream says nothing before it says that it is alive. Proxies close what was silent
-/// for a minute.
+/// Idle time after which an event stream sends a comment as keep-alive. Common proxies close a connection that was
+/// silent for a minute.
 const QUIET: Duration = Duration::from_secs(15);
 
-/// Most bytes that are given to a connection at a time. It takes the next when it has written most of those before: what
-/// a client does not read stays here, where it is counted.
+/// Largest frame that is handed to the connection at a time. The connection polls for the next frame when most of the
+/// previous one is written, so that bytes the client has not read stay in the body, where they are counted.
 pub(crate) const PIECE: usize = 64 * 1024;
 
-/// A body that comes in pieces, up to a limit. One that comes in one piece is not copied.
+/// Collects a body that arrives in pieces, up to a limit. A body of a single piece is not copied.
 #[derive(Debug)]
 pub struct Pieces {
     first: Bytes,
@@ -33,15 +34,15 @@ pub struct Pieces {
     limit: usize,
 }
 
-/// More than the limit.
+/// The body is longer than its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
 impl Pieces {
-    /// Nothing yet of a body that says it has `expected` bytes.
+    /// An empty collector for a body whose declared length is `expected` bytes.
     ///
     /// # Errors
-    /// When that is more than `limit` already.
+    /// If `expected` exceeds `limit`.
     pub fn expecting(expected: u64, limit: usize) -> Result<Self, TooLong> {
         let expected = usize::try_from(expected).map_err(|_more_than_memory| TooLong)?;
         if expected > limit {
@@ -53,7 +54,7 @@ impl Pieces {
     /// Adds a piece.
     ///
     /// # Errors
-    /// When it is more than the limit with it.
+    /// If the body exceeds the limit with this piece.
     pub fn push(&mut self, piece: Bytes) -> Result<(), TooLong> {
         if self.first.len() + self.more.len() + piece.len() > self.limit {
             return Err(TooLong);
@@ -70,27 +71,27 @@ impl Pieces {
         Ok(())
     }
 
-    /// How much has come.
+    /// Bytes collected so far.
     #[must_use]
     pub fn length(&self) -> usize {
         self.first.len() + self.more.len()
     }
 
-    /// All of it.
+    /// Returns the whole body.
     #[must_use]
     pub fn whole(self) -> Bytes {
         if self.more.is_empty() { self.first } else { self.more.freeze() }
     }
 }
 
-/// The text of a message that is sent: parts, one after the other. What was not changed of what came in is a part of
-/// this as well, and not copied.
+/// The text of an outgoing message as consecutive parts. Unchanged parts of a received message are shared with it, not
+/// copied.
 #[derive(Clone, Debug, Default)]
 pub struct Segments(VecDeque<Bytes>);
 
 impl Segments {
-    /// `text`, into which these parts belong, each in front of the byte with the number that stands with it. The numbers
-    /// go up.
+    /// Inserts `parts` into `text`, each in front of the byte at its offset in `text`. The offsets are in ascending
+    /// order.
     #[must_use]
     pub fn woven(text: Vec<u8>, parts: Vec<(usize, Bytes)>) -> Self {
         let mut rest = Bytes::from(text);
@@ -105,18 +106,18 @@ impl Segments {
         Self(all)
     }
 
-    /// How many bytes there are.
+    /// Total length in bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         self.0.iter().map(Bytes::len).sum()
     }
 
-    /// The parts in their order; none of them is empty.
+    /// The parts in order; none of them is empty.
     pub fn parts(&self) -> impl Iterator<Item = &Bytes> {
         self.0.iter()
     }
 
-    /// Takes the first part out.
+    /// Removes and returns the first part; `None` when no part is left.
     pub fn first(&mut self) -> Option<Bytes> {
         self.0.pop_front()
     }
@@ -149,35 +150,35 @@ impl http_body::Body for Segments {
     }
 }
 
-/// A body: parts that are there already, or a stream of events.
+/// The body of a response: parts in memory, or a stream of events.
 #[derive(Debug)]
 pub enum Body {
-    /// These parts, one after the other; they are not copied together.
+    /// Parts that are sent one after the other, without being copied together.
     Parts(VecDeque<Bytes>),
-    /// The same of a server's answer, which takes of the share of its caller until it is sent.
+    /// Parts of an upstream server's response, charged to the caller's memory share until they are sent.
     Counted(VecDeque<Bytes>, Received),
-    /// Events as they come, until the sender is gone.
+    /// Events from a queue; the body ends when the sender is dropped or ends the queue.
     Stream(queue::Receiver, Pulse),
-    /// Events of a stream that is kept.
+    /// Events of a stream that is kept for replay.
     Replay(Reader, Pulse),
-    /// One of these, until the right to it ends.
+    /// Another body, which is ended early when its lease ends.
     Leased(Box<Self>, Lease),
 }
 
-/// The right to an answer has ended before all of it was given to the connection, which cannot say so in band: it has to
-/// be closed, or the stream of HTTP/2 reset.
+/// The lease of a response ended before all of it was handed to the connection. HTTP cannot say so in band: the
+/// connection is closed, or the HTTP/2 stream is reset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the right to the answer has ended")]
 pub struct CutOff {
-    /// The JSON-RPC error that takes the place of the answer where there is still a way to say it.
+    /// The JSON-RPC error to send instead, for transports that can still send one.
     pub told: Option<Bytes>,
 }
 
-/// How an answer ends to which the right has ended.
+/// How a response ends whose lease has ended.
 pub struct Termination {
-    /// The JSON-RPC message that takes the place of what was not read, if there is one.
+    /// The JSON-RPC message that replaces what was not read, if any.
     pub told: Option<Bytes>,
-    /// What is done when something of the answer was not read. Nothing is done about one that was.
+    /// Called if part of the response was not read; dropped uncalled if all of it was.
     pub on_cut: Box<dyn FnOnce() + Send>,
 }
 
@@ -187,7 +188,7 @@ impl std::fmt::Debug for Termination {
     }
 }
 
-/// Resolves when an answer has to end.
+/// A future that resolves when a response has to end, because the caller may no longer receive it.
 pub struct Lease(Pin<Box<dyn Future<Output = Termination> + Send>>);
 
 impl std::fmt::Debug for Lease {
@@ -197,14 +198,14 @@ impl std::fmt::Debug for Lease {
 }
 
 impl Lease {
-    /// A lease that ends with `over`.
+    /// A lease that ends when `over` resolves.
     #[must_use]
     pub fn new(over: impl Future<Output = Termination> + Send + 'static) -> Self {
         Self(Box::pin(over))
     }
 }
 
-/// When to say that a stream is alive.
+/// Timer of the keep-alive comment of an event stream.
 #[derive(Debug)]
 pub struct Pulse(Pin<Box<Sleep>>);
 
@@ -213,7 +214,7 @@ impl Pulse {
         Self(Box::pin(sleep_until(Instant::now() + QUIET)))
     }
 
-    /// Something was said.
+    /// Starts the idle time anew, after something was sent.
     fn restart(&mut self) {
         self.0.as_mut().reset(Instant::now() + QUIET);
     }
@@ -228,25 +229,26 @@ impl Pulse {
 }
 
 impl Body {
-    /// Nothing.
+    /// A body of zero bytes.
     #[must_use]
     pub const fn empty() -> Self {
         Self::Parts(VecDeque::new())
     }
 
-    /// Events as they come.
+    /// A body that streams the events of a queue.
     #[must_use]
     pub fn stream(events: queue::Receiver) -> Self {
         Self::Stream(events, Pulse::start())
     }
 
-    /// Events of a stream that is kept.
+    /// A body that streams the events of a replay buffer.
     #[must_use]
     pub fn replay(reader: Reader) -> Self {
         Self::Replay(reader, Pulse::start())
     }
 
-    /// The same, which takes of a share until all of it was given to the connection. Streams have room of their own.
+    /// Charges the body to `share` until all of it is handed to the connection. Streams are unchanged: they have a
+    /// budget of their own.
     #[must_use]
     pub fn counted(self, share: Option<Received>) -> Self {
         match (self, share) {
@@ -255,13 +257,13 @@ impl Body {
         }
     }
 
-    /// Whether it is given to the connection at once, so that nothing of it can be taken back.
+    /// Whether the body is handed to the connection in one frame, so that none of it can be taken back.
     #[must_use]
     pub fn is_one_piece(&self) -> bool {
         matches!(self, Self::Parts(_) | Self::Counted(..)) && self.length() <= PIECE
     }
 
-    /// Takes out what it takes of a share, for who holds that until all of it was sent.
+    /// Takes the memory share out of the body, for a caller that holds it until the body is sent.
     #[must_use]
     pub fn uncounted(&mut self) -> Option<Received> {
         match std::mem::replace(self, Self::empty()) {
@@ -281,7 +283,7 @@ impl Body {
         }
     }
 
-    /// Whether it is a stream of events.
+    /// Whether the body is a stream of events.
     #[must_use]
     pub fn is_stream(&self) -> bool {
         match self {
@@ -291,17 +293,17 @@ impl Body {
         }
     }
 
-    /// The same until `lease` ends, unless all of it was read before. A stream ends with what is told then, as an event;
-    /// every other body breaks off.
+    /// Ends the body when `lease` ends, unless all of it was read before. A stream then ends with the termination's
+    /// message as its last event; any other body breaks off with [`CutOff`].
     #[must_use]
     pub fn leased(self, lease: Lease) -> Self {
         Self::Leased(Box::new(self), lease)
     }
 
-    /// What is left of a body that ends like this, whatever has come and was not read.
+    /// The rest of this body once its lease has ended; what was not read is discarded.
     ///
     /// # Errors
-    /// When it is no stream, and not all of it was read.
+    /// If the body is not a stream and was not read completely.
     fn ended_with(&self, Termination { told, on_cut }: Termination) -> Result<Self, CutOff> {
         let progress = match self {
             Self::Stream(events, _) => events.progress(),
@@ -313,7 +315,7 @@ impl Body {
                 on_cut();
                 return Err(CutOff { told });
             }
-            // INVARIANT: what is leased has no other lease.
+            // INVARIANT: a leased body never wraps another leased body.
             Self::Leased(..) => Progress::Finished,
         };
         if progress == Progress::Finished {
@@ -327,7 +329,7 @@ impl Body {
         })
     }
 
-    /// How many bytes there are already.
+    /// Length in bytes of the parts in memory; zero for a stream.
     #[must_use]
     pub fn length(&self) -> usize {
         match self {
@@ -338,7 +340,7 @@ impl Body {
     }
 }
 
-/// The next piece of these parts. Nothing is copied.
+/// Takes the next frame of at most [`PIECE`] bytes from `parts`, without copying.
 fn piece(parts: &mut VecDeque<Bytes>) -> Option<Bytes> {
     match parts.front_mut() {
         Some(part) if part.len() > PIECE => Some(part.split_to(PIECE)),
@@ -380,7 +382,7 @@ impl http_body::Body for Body {
             Self::Parts(parts) | Self::Counted(parts, _) => {
                 return Poll::Ready(piece(parts).map(|part| Ok(Frame::data(part))));
             }
-            // INVARIANT: what is left of one has no lease.
+            // INVARIANT: `ended_with` never returns a leased body.
             Self::Leased(..) => return Poll::Ready(None),
             Self::Stream(events, pulse) => (events.poll_piece(cx, PIECE), pulse),
             Self::Replay(reader, pulse) => (reader.poll_piece(cx, PIECE), pulse),

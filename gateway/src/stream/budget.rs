@@ -1,5 +1,5 @@
-//! The bytes that wait in memory for clients to read them: a limit for all streams together and a share
-//! for each holder.
+//! The memory budget of events that wait for clients to read them: one limit for all streams together and a share for
+//! each holder. The queue and the replay buffer take from it before they keep an event.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tokio::time::sleep;
 
 use crate::base::share::{Ceiling, Holder, NoShare, Portions, Share, Shares};
 
-/// How often room is looked for that others than streams give back: nobody is told of it.
+/// How often a waiting sender looks for room under the common ceiling: other users of that ceiling notify nobody.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// The bytes that all streams may keep together.
+/// The bytes that all event streams together may keep in memory.
 #[derive(Debug)]
 pub struct Budget {
     shares: Arc<Shares<Holder>>,
@@ -22,13 +22,13 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Room for `all` bytes, of which one holder may have `each`.
+    /// A budget of `all` bytes, of which one holder may take `each`.
     #[must_use]
     pub fn new(all: usize, each: usize) -> Arc<Self> {
         Arc::new(Self { shares: Shares::new(all, each), freed: Notify::new() })
     }
 
-    /// The same, where every byte takes of `ceiling` as well.
+    /// As [`Self::new`], with every byte also charged to `ceiling`.
     #[must_use]
     pub fn under(ceiling: &Arc<Ceiling>, all: usize, each: usize) -> Arc<Self> {
         let portions = Portions { all, each, others: HashMap::new() };
@@ -36,34 +36,34 @@ impl Budget {
         Arc::new(Self { shares, freed: Notify::new() })
     }
 
-    /// Takes room for an event. One that is longer than the share of a holder takes the whole share:
-    /// it passes alone, because it could never pass otherwise.
+    /// Takes a share for an event. An event longer than the share of one holder takes that whole share: it is kept
+    /// alone, since it would never fit otherwise.
     ///
     /// # Errors
-    /// When there is not so much room now.
+    /// If the holder's share, the budget or the ceiling has too little left.
     pub fn take(self: &Arc<Self>, holder: &Holder, bytes: usize) -> Result<Taken, NoShare> {
         let share = self.shares.take(holder, bytes.min(self.shares.each()))?;
         Ok(Taken { share: Some(share), of: Arc::clone(self) })
     }
 
-    /// Whether there is room for anything of this holder.
+    /// Whether this holder can take at least one more byte.
     #[must_use]
     pub fn has_room(&self, holder: &Holder) -> bool {
         self.shares.take(holder, 1).is_ok()
     }
 
-    /// Resolves when room was given back after this was called and enabled.
+    /// A future that resolves when a share is given back after the future was enabled.
     pub fn freed(&self) -> Notified<'_> {
         self.freed.notified()
     }
 }
 
-/// Resolves when it is time to look again for room that others than streams have given back.
+/// Resolves after the interval at which senders look again for room that was given back elsewhere under the ceiling.
 pub async fn again() {
     sleep(AGAIN).await;
 }
 
-/// Room that was taken; given back when it is dropped.
+/// A share of the budget; given back when dropped.
 #[derive(Debug)]
 #[must_use = "room that is dropped is given back"]
 pub struct Taken {
@@ -73,22 +73,22 @@ pub struct Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // Given back before anybody who waits for it looks.
+        // The share is released before the waiters are woken, so that they find the room.
         drop(self.share.take());
         self.of.freed.notify_waiters();
     }
 }
 
-/// How much one stream keeps, and for whom.
+/// The bounds of one stream, and the holder that its bytes are charged to.
 #[derive(Clone, Debug)]
 pub struct Room {
-    /// Most events.
+    /// Largest number of events.
     pub events: usize,
-    /// Most bytes; a single event may be longer.
+    /// Largest number of bytes; a single event may be longer.
     pub bytes: usize,
-    /// What all streams keep together.
+    /// The budget of all streams together.
     pub all: Arc<Budget>,
-    /// Whose part of that it is.
+    /// The holder whose share of the budget is taken.
     pub holder: Holder,
 }
 

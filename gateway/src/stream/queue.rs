@@ -1,7 +1,7 @@
-//! Events that wait for one client that is connected: bounded by their count, by their bytes, and by what
-//! the holder and all streams together may keep.
+//! The queue of events for one connected client, bounded by the number of events, by their bytes, and by the shares of
+//! the holder and of all streams together. Exchanges and the bridge write to it; a response body reads from it.
 //!
-//! A client that comes back for what it missed reads a [`crate::stream::replay::Replay`] instead.
+//! A client that resumes a stream after a lost connection reads a [`crate::stream::replay::Replay`] instead.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::stream::budget::{self, Room, Taken};
 
-/// The receiver has gone, or the queue was ended.
+/// The receiver was dropped, or the queue was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nobody reads the events any more")]
 pub struct Gone;
@@ -22,27 +22,28 @@ pub struct Gone;
 /// Why an event was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// Nobody will read it.
+    /// The receiver was dropped, or the queue was ended.
     #[error(transparent)]
     Gone(#[from] Gone),
-    /// There was no room for it, and nothing was read for as long as it may wait.
+    /// There was no room, and the client read nothing for this long.
     #[error("nothing was read for {} s", .0.as_secs())]
     Unread(Duration),
 }
 
-/// For how long nothing was read while an event waits for room. What is read of a long event counts piece by piece.
+/// Measures how long the client has read nothing while an event waits for room. Each piece of a long event counts as a
+/// read.
 #[derive(Debug)]
 struct Standstill {
-    /// How long it may last.
+    /// Longest time without a read.
     patience: Duration,
-    /// How many pieces had been read when it began.
+    /// The number of pieces read when the current wait began.
     read: u64,
-    /// When it began.
+    /// When the current wait began.
     since: Instant,
 }
 
 impl Standstill {
-    /// How long it may still last, at `now` and with `read` pieces read; zero when it has lasted too long.
+    /// The time left at `now`, with `read` pieces read so far; zero if the client has read nothing for `patience`.
     fn left(&mut self, read: u64, now: Instant) -> Duration {
         if self.read != read {
             (self.read, self.since) = (read, now);
@@ -51,14 +52,14 @@ impl Standstill {
     }
 }
 
-/// How far a stream of events was read.
+/// How far the reader of an event stream has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// More may come, and what was read ends with a whole event.
+    /// All events that were read were read completely; more may follow.
     Between,
-    /// The last event that was read is not whole.
+    /// The last event was read in part.
     Within,
-    /// All of it was read, and nothing more will come.
+    /// Everything was read, and nothing more will be sent.
     Finished,
 }
 
@@ -66,30 +67,30 @@ pub enum Progress {
 struct Shared {
     room: Room,
     state: Mutex<State>,
-    /// Something was read, or the receiver has gone.
+    /// Notified when the receiver reads or is dropped, and when the queue is cut or its events are replaced.
     moved: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Each with the room that it takes, if it takes any.
+    /// The unread events, each with its share of the budget; `None` for events that take none.
     events: VecDeque<(Bytes, Option<Taken>)>,
     bytes: usize,
-    /// The whole of the first event, where pieces of it were read and not the last of them; nothing of one that was
-    /// dropped then. The memory is that of the event.
+    /// The complete first event, if some of its pieces were read but not the last; empty if the rest of that event was
+    /// discarded. It shares the memory of the event.
     begun: Option<Bytes>,
-    /// How many pieces were read; an event that was read at once is one.
+    /// Number of pieces read; an event read at once counts as one.
     read: u64,
-    /// Nothing more will come.
+    /// The sender has ended the queue.
     over: bool,
-    /// Nobody reads any more.
+    /// The receiver was dropped.
     gone: bool,
     waker: Option<Waker>,
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // No operation leaves the state half changed.
+        // Every change completes under the lock, so the state of a poisoned lock is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -101,11 +102,11 @@ impl State {
         self.begun = self.begun.take().map(|_dropped| Bytes::new());
     }
 
-    /// Whether an event of so many bytes may be added to those that are there. One that is alone may be longer than there
-    /// is room for.
+    /// Whether an event of `bytes` bytes fits the bounds of this queue. An event that would be alone in the queue may
+    /// exceed the limit in bytes.
     ///
     /// # Errors
-    /// When nobody will read it.
+    /// If the queue was ended or the receiver was dropped.
     fn has_place(&self, bytes: usize, room: &Room) -> Result<bool, Gone> {
         if self.gone || self.over {
             return Err(Gone);
@@ -121,40 +122,40 @@ impl State {
     }
 }
 
-/// A queue with this room.
+/// A sender and a receiver of a new queue with the bounds of `room`.
 #[must_use]
 pub fn queue(room: Room) -> (Sender, Receiver) {
     let shared = Arc::new(Shared { room, state: Mutex::default(), moved: Notify::new() });
     (Sender(Arc::clone(&shared)), Receiver(shared))
 }
 
-/// Where events go. When it is dropped, the receiver gets what is left and then the end.
+/// The sending half of a queue. When it is dropped, the receiver gets the remaining events and then the end.
 #[derive(Debug)]
 pub struct Sender(Arc<Shared>);
 
 impl Sender {
-    /// Adds an event when there is room for it.
+    /// Adds an event, waiting for room without a time limit.
     ///
     /// # Errors
-    /// When nobody will read it.
+    /// If the queue was ended or the receiver was dropped.
     pub async fn send(&self, event: Bytes) -> Result<(), Gone> {
         match self.wait(event, None, None).await {
-            // Nothing else happens to one that waits without end.
+            // Without `patience`, `wait` never returns `Unread`.
             Ok(()) | Err(SendError::Unread(_)) => Ok(()),
             Err(SendError::Gone(gone)) => Err(gone),
         }
     }
 
-    /// The same, unless nothing is read for `patience` while it waits.
+    /// Adds an event, waiting for room as long as the client does not stop reading for `patience`.
     ///
     /// # Errors
-    /// When nobody will read it, or nothing was read for so long.
+    /// If the queue was ended, the receiver was dropped, or nothing was read for `patience`.
     pub async fn send_within(&self, event: Bytes, patience: Duration) -> Result<(), SendError> {
         self.wait(event, None, Some(patience)).await
     }
 
-    /// The same for an event of about so many bytes, which is made when there is a place for it: until then it is in
-    /// memory only as what it is made of.
+    /// As [`Self::send_within`], for an event of about `bytes` bytes that `make` builds only once it fits the bounds of
+    /// the queue, so that a waiting event takes no memory of its own.
     ///
     /// # Errors
     /// As [`Self::send_within`].
@@ -185,10 +186,11 @@ impl Sender {
         self.send_within(make(), patience).await
     }
 
-    /// The same for one whose room is taken already: what waits to be added is bounded too.
+    /// As [`Self::send_within`], for an event whose share of the budget is already taken, which bounds waiting events
+    /// as well.
     ///
     /// # Errors
-    /// When nobody will read it, or nothing was read for so long.
+    /// If the queue was ended, the receiver was dropped, or nothing was read for `patience`.
     pub async fn send_taken_within(
         &self,
         event: Bytes,
@@ -198,7 +200,8 @@ impl Sender {
         self.wait(event, Some(taken), Some(patience)).await
     }
 
-    /// Room for an event of so many bytes, if the holder and all streams together have it now.
+    /// Takes a share of the budget for an event of `bytes` bytes; `None` if the holder or all streams together have
+    /// used theirs up.
     #[must_use]
     pub fn take(&self, bytes: usize) -> Option<Taken> {
         self.0.room.all.take(&self.0.room.holder, bytes).ok()
@@ -234,15 +237,15 @@ impl Sender {
         }
     }
 
-    /// How many pieces were read.
+    /// Number of pieces read so far.
     fn read(&self) -> u64 {
         self.0.state().read
     }
 
-    /// Adds an event if there is room for it; says whether there was.
+    /// Adds an event if there is room for it, and returns whether it was added.
     ///
     /// # Errors
-    /// When nobody will read it.
+    /// If the queue was ended or the receiver was dropped.
     pub fn try_send(&self, event: &Bytes) -> Result<bool, Gone> {
         self.add(event, &mut None)
     }
@@ -260,13 +263,13 @@ impl Sender {
         Ok(true)
     }
 
-    /// Whether everything was read.
+    /// Whether no event is left in the queue.
     #[must_use]
     pub fn is_read(&self) -> bool {
         self.0.state().events.is_empty()
     }
 
-    /// Resolves when nobody reads any more.
+    /// Resolves when the receiver is dropped.
     pub async fn closed(&self) {
         loop {
             let mut moved = std::pin::pin!(self.0.moved.notified());
@@ -278,16 +281,16 @@ impl Sender {
         }
     }
 
-    /// Says that nothing more will come: what was not read yet still is.
+    /// Ends the queue; events already in it can still be read.
     pub fn end(&self) {
         let mut state = self.0.state();
         state.over = true;
         state.wake();
     }
 
-    /// Puts what `each` makes of an event in its place, for all that were not read to their end, or drops it. After one
-    /// of which pieces were read comes `broken_off` first. What `each` gives is short: it takes no room. What was put here
-    /// so before stays.
+    /// Replaces every event that was not read completely with the result of `each`, or drops it on `None`. If part of
+    /// the first event was read, `broken_off` is sent before its replacement. Replacements are short and take no share
+    /// of the budget; events that an earlier call put here are kept.
     pub fn replace(&self, broken_off: Bytes, each: impl Fn(Bytes) -> Option<Bytes>) {
         let mut guard = self.0.state();
         let state = &mut *guard;
@@ -299,7 +302,7 @@ impl Sender {
             state.events.push_back((broken_off, None));
             state.wake();
         }
-        // Who reads is not held up while long events are looked at.
+        // `each` may take long for long events, so it runs without the lock.
         drop(guard);
         let replaced = |(event, taken): (Bytes, Option<Taken>)| match taken {
             Some(_taken) => each(event),
@@ -317,7 +320,7 @@ impl Sender {
         self.0.moved.notify_waiters();
     }
 
-    /// Ends the queue now: what was not read yet is not read any more.
+    /// Ends the queue at once and discards the events that were not read.
     pub fn cut(&self) {
         let mut state = self.0.state();
         state.over = true;
@@ -334,7 +337,7 @@ impl Drop for Sender {
     }
 }
 
-/// Resolves after so long; never without a time.
+/// Sleeps for `time`; never resolves for `None`.
 async fn waited(time: Option<Duration>) {
     match time {
         Some(time) => sleep(time).await,
@@ -342,12 +345,12 @@ async fn waited(time: Option<Duration>) {
     }
 }
 
-/// Where events come from.
+/// The receiving half of a queue.
 #[derive(Debug)]
 pub struct Receiver(Arc<Shared>);
 
 impl Receiver {
-    /// The next event; `None` when no more will come.
+    /// The next event; `None` when the queue has ended.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Bytes>> {
         let mut state = self.0.state();
         if let Some((event, taken)) = state.events.pop_front() {
@@ -366,9 +369,9 @@ impl Receiver {
         Poll::Pending
     }
 
-    /// The next piece of at most so many bytes of an event; `None` when no more will come. The room of an event is
-    /// taken until its last piece is read: what a connection takes for writing is little, and the rest of a long
-    /// event is here until the client reads.
+    /// The next piece of at most `most` bytes of an event; `None` when the queue has ended. An event keeps its share of
+    /// the budget until its last piece is read: a connection buffers little, so the rest of a long event stays here
+    /// until the client reads.
     pub fn poll_piece(&mut self, cx: &Context<'_>, most: usize) -> Poll<Option<Bytes>> {
         let mut state = self.0.state();
         if let Some((event, _taken)) = state.events.front_mut()
@@ -380,7 +383,7 @@ impl Receiver {
             state.begun.get_or_insert(whole);
             state.read += 1;
             drop(state);
-            // Who waits for room sees that the client reads.
+            // Senders waiting for room learn from this that the client reads.
             self.0.moved.notify_waiters();
             return Poll::Ready(Some(piece));
         }
@@ -388,7 +391,7 @@ impl Receiver {
         self.poll(cx)
     }
 
-    /// How far the stream was read.
+    /// How far the receiver has read.
     #[must_use]
     pub fn progress(&self) -> Progress {
         let state = self.0.state();
@@ -399,12 +402,12 @@ impl Receiver {
         }
     }
 
-    /// The next piece of at most so many bytes of an event; `None` when no more will come.
+    /// The next piece of at most `most` bytes of an event; `None` when the queue has ended.
     pub async fn piece(&mut self, most: usize) -> Option<Bytes> {
         std::future::poll_fn(|cx| self.poll_piece(cx, most)).await
     }
 
-    /// The next event; `None` when no more will come.
+    /// The next event; `None` when the queue has ended.
     pub async fn next(&mut self) -> Option<Bytes> {
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
@@ -513,7 +516,7 @@ mod tests {
                 assert!(receiver.poll_piece(&Context::from_waker(Waker::noop()), 50).is_ready());
             }
             let each = |event: Bytes| {
-                // All of an event is seen, whatever was read of it.
+                // `each` sees the complete event, even if part of it was read.
                 (event != "drop").then(|| Bytes::from(vec![b'n'; event.len() / 10]))
             };
             for _again in 0..2 {

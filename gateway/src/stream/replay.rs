@@ -1,8 +1,9 @@
-//! The events of one stream towards a legacy client, kept so that they can be sent again.
+//! The replay buffer of one event stream of a legacy session. The exchange pushes messages; each connection of the
+//! client reads them through a [`Reader`].
 //!
-//! A client that lost its connection comes back with the id of the last event it has and gets what
-//! it missed, once and in order (SPEC 2025-11-25 basic/transports#resumability-and-redelivery). What
-//! was not sent yet is never dropped: when there is no more room, whoever writes has to wait.
+//! A client that lost its connection resumes with the id of the last event it received and gets the events after it
+//! once and in order (SPEC 2025-11-25 basic/transports#resumability-and-redelivery). Events that were not sent yet are
+//! never dropped: when the buffer is full, the sender waits.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -17,17 +18,16 @@ use crate::stream::budget::{self, Room, Taken};
 use crate::stream::queue::Progress;
 use crate::stream::sse;
 
-/// What an event takes besides its message, in bytes: the id, the names of the fields, and the entry in
-/// the queue.
+/// Memory of an event besides its message, in bytes: the id, the field names and the entry in the queue.
 const FRAME: usize = 96;
 
-/// One stream.
+/// The replay buffer of one stream.
 #[derive(Debug)]
 pub struct Replay {
     id: u64,
     room: Room,
     state: Mutex<State>,
-    /// Something was sent, so that there may be room.
+    /// Notified when an event is sent or the stream ends: there may be room, or nothing more to wait for.
     sent: Notify,
 }
 
@@ -35,25 +35,25 @@ pub struct Replay {
 struct State {
     held: VecDeque<Held>,
     bytes: usize,
-    /// The number of the next event.
+    /// The number of the next event to be added.
     next: u64,
     /// The number of the next event to be sent.
     at: u64,
-    /// How many bytes of that event the reader has.
+    /// Bytes of that event that were already sent.
     begun: usize,
-    /// Which reader may read: a new one takes the place of the one before.
+    /// The number of the reader that may read; attaching a new reader invalidates the previous one.
     reader: u64,
     attached: bool,
     waker: Option<Waker>,
-    /// Nothing more will come.
+    /// Nothing more will be added.
     over: bool,
-    /// Another stream carries from now on what this one did.
+    /// Another stream has taken over from this one.
     superseded: bool,
-    /// The connection is to be closed, though more will come.
+    /// The connection is to be closed, although more events will follow.
     resting: bool,
-    /// An error has taken the place of all that was kept.
+    /// The kept events were replaced with an error.
     withdrawn: bool,
-    /// The reader has a part of an event that is no longer kept.
+    /// The reader has received part of an event that is no longer kept.
     torn: bool,
 }
 
@@ -61,11 +61,12 @@ struct State {
 struct Held {
     number: u64,
     event: Bytes,
-    /// The room it takes; the first event of a stream, which says nothing, takes none.
+    /// Its share of the budget; `None` for the priming event, which carries no message.
     _taken: Option<Taken>,
 }
 
-/// The id of an event, as a client gives it back: the stream, and the number of the event.
+/// Parses an event id as a client returns it in `Last-Event-ID`: the id of the stream and the number of the event.
+/// `None` for any spelling but the canonical one.
 #[must_use]
 pub fn read_id(text: &str) -> Option<(u64, u64)> {
     let (stream, event) = text.split_once('-')?;
@@ -81,19 +82,19 @@ impl Replay {
         Arc::new(Self { id, room, state: Mutex::default(), sent: Notify::new() })
     }
 
-    /// What tells it from the other streams of its session.
+    /// The id of the stream, unique within its session.
     #[must_use]
     pub const fn id(&self) -> u64 {
         self.id
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No operation leaves the state half changed.
+        // Every change completes under the lock, so the state of a poisoned lock is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an event that has an id and nothing to say, so that the client can come back before
-    /// there is anything to tell; and says when to come back.
+    /// Adds an event with an id and no data, so that a client can resume before the first message, and sets the
+    /// reconnection time.
     pub fn prime(&self, retry: Duration) {
         let mut state = self.state();
         let retry = format!("retry: {}\n", retry.as_millis());
@@ -101,7 +102,7 @@ impl Replay {
         Self::add(&mut state, event, None);
     }
 
-    /// Adds a message, when there is room for it.
+    /// Adds a message, waiting for room. A message to an ended stream is dropped.
     pub async fn push(&self, message: &[u8]) {
         loop {
             let mut sent = std::pin::pin!(self.sent.notified());
@@ -119,7 +120,8 @@ impl Replay {
         }
     }
 
-    /// Adds a message if there is room for it.
+    /// Adds a message if there is room, and returns whether the caller is done with it: a message to an ended stream is
+    /// dropped.
     #[must_use]
     pub fn try_push(&self, message: &[u8]) -> bool {
         let mut state = self.state();
@@ -135,21 +137,21 @@ impl Replay {
                 Self::add(&mut state, event, Some(taken));
                 return true;
             }
-            // What was sent makes room.
+            // Events that were sent are evicted to make room.
             let at = state.at;
             let Some(old) = state.held.pop_front_if(|held| held.number < at) else { return false };
             state.bytes -= old.event.len();
         }
     }
 
-    /// The next event: a message, and what stands `before` its data.
+    /// Encodes the next event: `before` holds further fields in front of the data.
     fn event(&self, state: &State, before: &str, message: &[u8]) -> Bytes {
         let number = state.next;
         let mut head = String::with_capacity(before.len() + 64);
         if !message.is_empty() {
             head.push_str("event: message\n");
         }
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         write!(head, "id: {:016x}-{number}\n{before}data: ", self.id).unwrap_or_default();
         sse::event(&head, message)
     }
@@ -162,7 +164,7 @@ impl Replay {
         wake(state);
     }
 
-    /// Says that nothing more will come.
+    /// Ends the stream; events in the buffer can still be read.
     pub fn end(&self) {
         let mut state = self.state();
         state.over = true;
@@ -170,8 +172,8 @@ impl Replay {
         self.sent.notify_waiters();
     }
 
-    /// Puts `message` in the place of all that is kept, as the last event. Whatever a client has that comes back, it
-    /// gets that alone.
+    /// Replaces everything that is kept with `message` as the last event and ends the stream. A client that resumes
+    /// gets only this event, from any earlier event id.
     pub fn withdraw(&self, message: &[u8]) {
         let mut state = self.state();
         if state.withdrawn {
@@ -182,7 +184,7 @@ impl Replay {
         state.held.clear();
         state.bytes = 0;
         state.at = state.next;
-        // It is short, and there is one of each stream: it is added also where others have taken the room.
+        // The message is short and there is one per stream, so it is added even if the budget is used up.
         let taken = self.room.all.take(&self.room.holder, message.len() + FRAME).ok();
         let event = self.event(&state, "", message);
         Self::add(&mut state, event, taken);
@@ -192,28 +194,27 @@ impl Replay {
         self.sent.notify_waiters();
     }
 
-    /// Closes the connection, if there is one; the client is to come back for more.
+    /// Closes the current connection, if any; the client is expected to resume the stream.
     pub fn rest(&self) {
         let mut state = self.state();
         state.resting = state.attached;
         wake(&mut state);
     }
 
-    /// Says that another stream carries from now on what this one did. Who reads it may go on
-    /// reading; there is nothing more to read.
+    /// Marks the stream as taken over by another one. An attached reader stays attached but gets no new events.
     pub fn supersede(&self) {
         self.state().superseded = true;
         self.sent.notify_waiters();
     }
 
-    /// Whether nothing more will come.
+    /// Whether nothing more will be added.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let state = self.state();
         state.over || state.superseded && !state.attached
     }
 
-    /// Resolves when nothing more will come.
+    /// Resolves when the stream is ended or superseded.
     pub async fn over(&self) {
         loop {
             let mut turn = std::pin::pin!(self.sent.notified());
@@ -225,27 +226,27 @@ impl Replay {
         }
     }
 
-    /// Whether the event `last` is the last there is.
+    /// Whether `last` is the number of the last event added.
     #[must_use]
     pub fn ends_with(&self, last: u64) -> bool {
         last.saturating_add(1) == self.state().next
     }
 
-    /// Whether everything there is has been sent.
+    /// Whether every event was sent.
     #[must_use]
     pub fn is_read(&self) -> bool {
         let state = self.state();
         state.at == state.next
     }
 
-    /// Whether somebody reads.
+    /// Whether a reader is attached.
     #[must_use]
     pub fn is_attached(&self) -> bool {
         self.state().attached
     }
 
-    /// Reads on after the event `last`; from the first with `None`. `None` is returned when what
-    /// comes after `last` is no longer held, or `last` was never sent.
+    /// Attaches a reader that continues after event `last`, or from the first event if `last` is `None`. Returns `None`
+    /// if events after `last` are no longer kept, or if `last` was never sent.
     #[must_use]
     pub fn attach(self: &Arc<Self>, last: Option<u64>) -> Option<Reader> {
         let mut state = self.state();
@@ -260,14 +261,14 @@ impl Replay {
         state.reader += 1;
         state.attached = true;
         state.resting = false;
-        // Whoever read before sees that it may not any more.
+        // The previous reader wakes and sees that it is no longer current.
         wake(&mut state);
         Some(Reader { replay: Arc::clone(self), reader: state.reader })
     }
 }
 
 impl State {
-    /// The number of the first event that is held.
+    /// The number of the first event that is kept.
     fn first(&self) -> u64 {
         self.held.front().map_or(self.next, |held| held.number)
     }
@@ -279,7 +280,7 @@ fn wake(state: &mut State) {
     }
 }
 
-/// Whoever reads a stream.
+/// The reading side of a stream, for one connection. A later [`Replay::attach`] ends it.
 #[derive(Debug)]
 pub struct Reader {
     replay: Arc<Replay>,
@@ -287,8 +288,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The next piece of at most so many bytes of an event; `None` when this reader gets no more. What a connection takes
-    /// for writing is little, and the rest of a long event is here until the client reads.
+    /// The next piece of at most `most` bytes of an event; `None` when this reader gets no more. A connection buffers
+    /// little, so the rest of a long event stays here until the client reads.
     pub fn poll_piece(&mut self, cx: &Context<'_>, most: usize) -> Poll<Option<Bytes>> {
         let mut state = self.replay.state();
         if state.reader != self.reader {
@@ -515,8 +516,8 @@ mod tests {
     }
 
     proptest! {
-        /// However often a client loses its connection and whatever it had read by then, it gets
-        /// every message once and in order.
+        /// A client gets every message once and in order, no matter how often it loses its connection and how much it
+        /// had read by then.
         #[test]
         fn nothing_is_lost_and_nothing_repeated(
             steps in prop::collection::vec((0..3usize, 0..4usize), 1..60),

@@ -1,45 +1,46 @@
-//! Server-sent events: decoded from any chunks, encoded as one line.
+//! Server-sent events: decodes them from chunks of any size, and encodes a JSON-RPC message as one event.
 //!
 //! <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>
-//! A server's event names, ids and retry times are for us: they mean nothing to our client and are
-//! never relayed (threat PV-34).
+//!
+//! The event names, ids and retry times of an upstream server are for the gateway alone: they have no meaning for the
+//! client and are never relayed (threat PV-34).
 
 use bytes::Bytes;
 
-/// Longest id of an event that is kept, in bytes.
+/// Longest event id that is kept, in bytes. It also bounds event types and retry times.
 const ID: usize = 1024;
-/// Longest time a server can ask to be left alone.
+/// Longest reconnection time that a server can set, in milliseconds.
 const RETRY: u64 = 60_000;
 
-/// Why a stream is given up.
+/// A line or an event exceeds the limit of the decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event or a line is longer than {limit} bytes")]
 pub struct TooLong {
     limit: usize,
 }
 
-/// One event.
+/// One event of a stream, as decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// Its type, when it has one.
+    /// The `event` field: its type, if it names one.
     pub name: Option<Box<str>>,
-    /// Its data; empty when it has none.
+    /// The `data` field; empty if the event has none.
     pub data: Bytes,
-    /// Its id.
+    /// The `id` field, if it is valid.
     pub id: Option<Box<str>>,
-    /// After how many milliseconds to come back when the connection is lost.
+    /// The `retry` field: how long to wait before reconnecting, in milliseconds.
     pub retry: Option<u64>,
 }
 
 impl Event {
-    /// Whether its data is a message.
+    /// Whether the event carries a JSON-RPC message.
     #[must_use]
     pub fn is_message(&self) -> bool {
         !self.data.is_empty() && self.name.as_deref().is_none_or(|name| name == MESSAGE)
     }
 }
 
-/// Turns chunks into events.
+/// An incremental decoder of an event stream.
 #[derive(Debug)]
 pub struct Decoder {
     limit: usize,
@@ -47,15 +48,15 @@ pub struct Decoder {
     data: Vec<u8>,
     event: Event,
     has_data: bool,
-    /// Lines since the last event that had data, or since they were taken.
+    /// Lines that carried no data, since the last event with data or since they were last taken.
     blank: usize,
-    /// The last byte was a carriage return: a line feed that follows belongs to it.
+    /// The last byte was a carriage return: a line feed that follows belongs to the same line end.
     after_return: bool,
     started: bool,
 }
 
 impl Decoder {
-    /// A decoder that gives up on a line or an event of more than `limit` bytes.
+    /// A decoder that fails on a line or an event of more than `limit` bytes.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         Self {
@@ -70,10 +71,10 @@ impl Decoder {
         }
     }
 
-    /// Takes a chunk and hands each complete event to `emit`.
+    /// Decodes a chunk and passes each complete event to `emit`.
     ///
     /// # Errors
-    /// When a line or an event is too long; the stream is of no use then.
+    /// If a line or an event exceeds the limit; the decoder cannot be used after that.
     pub fn feed(&mut self, chunk: &[u8], mut emit: impl FnMut(Event)) -> Result<(), TooLong> {
         let mut rest = chunk;
         if self.after_return && !rest.is_empty() {
@@ -97,13 +98,13 @@ impl Decoder {
         self.hold(rest)
     }
 
-    /// How many lines have come that belong to no data, since the last event with data or since this was asked.
-    /// Those of an event that is not whole yet are among them.
+    /// Returns and resets the number of lines without data since the last event with data or the last call. Lines of an
+    /// incomplete event count as well.
     pub const fn take_blank(&mut self) -> usize {
         std::mem::replace(&mut self.blank, 0)
     }
 
-    /// Bytes of the event and the line that have begun and not ended.
+    /// Bytes of the current line and of the incomplete event.
     #[must_use]
     pub const fn held(&self) -> usize {
         self.line.len() + self.data.len()
@@ -174,28 +175,28 @@ impl Decoder {
     }
 }
 
-/// A line that says nothing, so that nobody takes a quiet connection for a dead one.
+/// A comment, sent as keep-alive so that a quiet connection is not taken for a dead one.
 pub const ALIVE: Bytes = Bytes::from_static(b":\r\n\r\n");
 
-/// The end of an event of which only the beginning was sent. It makes the event one of a type that clients of MCP
-/// pass over, so that they read what comes after it.
+/// Ends an event of which only the beginning was sent. It sets an event type that MCP clients ignore, so that they
+/// discard the partial event and read on.
 pub const BROKEN_OFF: Bytes = Bytes::from_static(b"\nevent: broken-off\n\n");
 
-/// The type of events that carry a message, and of those that name none.
+/// The type of events that carry a JSON-RPC message; events without a type have it as well.
 const MESSAGE: &str = "message";
 
-/// One event whose data is `json`: a message without line ends.
+/// Encodes a JSON-RPC message as one event.
 #[must_use]
 pub fn encode(json: &[u8]) -> Bytes {
     event("event: message\ndata: ", json)
 }
 
-/// One event: the fields in `head`, whose last is an open `data`, and its data.
+/// Encodes one event: `head` holds its fields and ends with an open `data: `, and `json` is the data.
 #[must_use]
 pub(crate) fn event(head: &str, json: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(json.len() + head.len() + 2);
     out.extend_from_slice(head.as_bytes());
-    // A space means the same to a JSON reader as a line end, which the format has no room for.
+    // A line end would end the field. Between JSON tokens, a space is equivalent.
     out.extend(json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }));
     out.extend_from_slice(b"\n\n");
     out.into()
