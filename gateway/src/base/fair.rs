@@ -84,7 +84,7 @@ impl Blanks {
     /// Counts `lines` more lines.
     ///
     /// # Errors
-    /// [`TooBlank`] if there are too many in [`WINDOW`].
+    /// [`TooBlank`] if there are too many in one minute.
     pub fn count(&mut self, lines: usize, now: Instant) -> Result<(), TooBlank> {
         if lines == 0 {
             return Ok(());

@@ -356,7 +356,7 @@ impl Lasting {
         former: Option<(&Gateway, &Keeper)>,
     ) -> Result<Built, StartError> {
         let tasks = self.tasks.generation();
-        // Stops the services of this generation if it is dropped before it serves.
+        // Stops the services of this generation on drop, also if the build fails.
         let ending = tasks.guard();
         let (names, remarks) = (Names::of(&settings), Remark::all(&settings));
         let sandboxes = Sandboxes::of(&settings);

@@ -358,7 +358,7 @@ fn shares(listeners: &[TcpListener], workers: usize) -> Result<Shares, StartErro
     shares.collect::<Result<_, _>>().map(Arc::new)
 }
 
-/// The default configuration: its file name and text.
+/// The configuration that runs if no file is named: its file name and text.
 #[must_use]
 pub fn quickstart() -> (PathBuf, &'static str) {
     (PathBuf::from("quickstart.yaml"), include_str!("../../../config/quickstart.yaml"))

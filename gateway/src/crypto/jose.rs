@@ -388,7 +388,7 @@ pub enum KeySetError {
     /// It has no list `keys`.
     #[error("the set of keys has no list `keys`")]
     Shape,
-    /// It has more than [`KEYS`] keys.
+    /// It has more than `KEYS` keys.
     #[error("the set has more than {KEYS} keys")]
     Many,
 }

@@ -94,7 +94,7 @@ pub enum X509Error {
     /// It cannot be parsed.
     #[error("not a certificate")]
     Unreadable,
-    /// It has more than [`NAMES`] names.
+    /// It has more than `NAMES` names.
     #[error("more than {NAMES} names")]
     Names,
     /// It has a SPIFFE ID and another URI.
