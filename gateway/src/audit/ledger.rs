@@ -151,7 +151,7 @@ impl Ledger {
     /// # Errors
     /// If one has no room.
     pub(super) fn room(&self, room: Room) -> Result<(), AuditError> {
-        // Room for the `intent` line, the `exchange` line and one more, with their places in the chain.
+        // Room for the `intent` line, the longer `exchange` line, and what only one of them has.
         let length = 3 * (room.usual + 256) + room.once;
         for slot in self.slots.iter().filter(|slot| slot.full == Full::Deny) {
             if !slot.sink.room(length) {
