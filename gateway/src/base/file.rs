@@ -151,7 +151,6 @@ fn is_writable_to_all(path: &Path, sticky: u32) -> bool {
 ///
 /// # Errors
 /// If it may not be run, with the reason as text.
-/// When it is not, in words.
 pub fn may_run(program: &Path) -> io::Result<()> {
     let wrong = |kind, what: &str| Err(io::Error::new(kind, what.to_owned()));
     if !program.is_absolute() {

@@ -182,7 +182,6 @@ impl Reloader {
         now.is_some() && now != held.tried && now == before && again
     }
 
-    /// Takes what the file says now.
     /// Reloads the configuration from the source.
     ///
     /// # Errors

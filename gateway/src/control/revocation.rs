@@ -3,7 +3,6 @@
 //! A revocation by an operator takes effect at once. It is also written to the file, if there is one, so that it
 //! survives a restart (control C32). An entry in the file takes effect when it is first seen, and its removal takes
 //! effect when the file is known to be complete (`settled`).
-//! lifted when the file was read whole (`settled`).
 
 mod settled;
 

@@ -7,7 +7,6 @@
 //! The cache survives a reload of the configuration. An entry refers to its issuer by an id that changes with any
 //! setting that entries depend on. A reload therefore costs the callers of an unchanged issuer nothing, and the
 //! tokens of a changed issuer are validated anew.
-//! which has makes it all be found out anew.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,7 +8,6 @@
 //!
 //! An honest client proves itself within milliseconds. Every connection is left [`GRACE`] for that, even when so many
 //! processes connect that honest ones cannot be told apart; later connections then wait in the backlog of the kernel.
-//! order in which the kernel keeps those that connect.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
