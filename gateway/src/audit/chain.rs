@@ -22,9 +22,9 @@ pub const SCHEMA: &str = "portcullis.audit/v3";
 const FORMATS: &str = "portcullis.audit/v";
 /// The `prev` hash of the first record of a chain.
 pub const GENESIS: Hash = [0; 32];
-/// `,"prev":"`, 64 digits, `"`
+/// Length of `,"prev":"`, 64 digits and `"`.
 const PREV: usize = 9 + 64 + 1;
-/// `,"hash":"`, 64 digits, `"}`
+/// Length of `,"hash":"`, 64 digits and `"}`.
 const HASH: usize = 9 + 64 + 2;
 
 /// The sequence number and hashes of a record in its chain.

@@ -25,7 +25,7 @@ const SPIFFE: usize = 2048;
 /// A parsed certificate. Its names are unverified until a trust anchor vouches for it: see [`Leaf::vouched_by`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// SHA-256 of the whole certificate, in Base64 for URLs: `x5t#S256` (RFC 8705, section 3.1).
+    /// SHA-256 of the whole certificate, in base64url: `x5t#S256` (RFC 8705, section 3.1).
     pub thumbprint: Box<str>,
     /// SHA-256 of its public key with the algorithm (RFC 7469, section 2.4).
     pub key: [u8; 32],
