@@ -1,11 +1,10 @@
-//! The record. Opened before anything is sent, closed after; never edited.
+//! The audit log: it records every exchange in an append-only, tamper-evident chain. The data path opens a record
+//! before it sends anything upstream and closes it afterwards; a written line is never edited.
 //!
-//! Every exchange leaves one `exchange` line, those that were refused before they could be read
-//! among them. A call leaves an `intent` line as well, which is in the file before the call is on
-//! its way: a crash between the two leaves an intent without an exchange. The lines are a chain
-//! ([`chain`]), and a tree over them whose head is signed now and then ([`note`]), so that [`verify`]
-//! can tell whether all of them are there as they were written. The format is described in
-//! `docs/audit.md`.
+//! Every exchange leaves one `exchange` line, including requests that are refused before they can be parsed. A call
+//! also leaves an `intent` line, which is written before the call is sent: a crash between the two leaves an intent
+//! without an exchange. The lines form a hash chain ([`chain`]) and a Merkle tree whose head is signed at intervals
+//! ([`note`]), so that [`verify`] can detect missing or changed lines. `docs/audit.md` describes the format.
 
 pub mod tree;
 pub mod chain;
@@ -65,34 +64,34 @@ pub use record::{
 pub use sink::{Rendering, Sink, write_to_stdout};
 pub use watch::{Lost, Space, Volume, Watch, volume};
 
-/// How digests of arguments begin.
+/// Prefix of argument digests.
 const DIGEST: &[u8] = b"hmac-sha256:";
-/// How long the last lines may take to be written.
+/// Maximum time for the last lines to be written when the gateway stops.
 const LAST: Duration = Duration::from_secs(2);
-/// How often it is looked whether something is to be flushed, signed or thrown away.
+/// Interval at which the journal flushes, signs and checks for expired files.
 const TURN: Duration = Duration::from_secs(1);
-/// How long until it is tried again to write what is left at the end.
+/// Interval between attempts to write what is left when the gateway stops.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Every how many of these turns it is looked for files that are not to be kept.
+/// Number of these intervals between checks for expired files.
 const RARELY: u64 = 10;
-/// Longest record that is tried whether it is taken where one was not, in bytes. Longer ones count as this long.
+/// Maximum length of a probe record, in bytes. A failed record that is longer counts as this long.
 const PROBED: usize = 64 * 1024;
-/// How much room one request wants in a spool that is waited for: its lines are shorter.
+/// Room in bytes that a request waits for in a blocking spool: its lines are shorter.
 const ROOM: usize = 64 * 1024;
-/// What the record of a call is taken to say at most, where it is asked whether calls are made at all.
+/// Typical size of a call's record, used to ask whether the sinks would accept calls at all.
 const CALL: Room = Room { usual: 1024, once: 0 };
-/// Log lines about records that were not taken: while a sink fails there is one for each request.
+/// Limits log lines about records that were not written: a failing sink causes one for each request.
 static LOST: LogLimit = LogLimit::new(1, 10);
 
-/// Log lines about messages that cost more to look at than one may: a peer decides how many there are.
+/// Limits log lines about messages that exceed their inspection budget: a peer decides how many there are.
 static COSTLY: LogLimit = LogLimit::new(1, 10);
 
-/// Where it was said that something is revoked.
+/// The source of a revocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// By an operator, at the operator's listener.
+    /// An operator, through the admin API.
     Operator,
-    /// In the file of revocations.
+    /// The file of revocations.
     File,
 }
 
@@ -105,21 +104,21 @@ impl By {
     }
 }
 
-/// Who is told of every exchange that has ended.
+/// Receives every exchange that has ended, beside the sinks.
 pub trait Observer: fmt::Debug + Send + Sync {
-    /// It ended like this.
+    /// Called once for each exchange, with its record and its outcome.
     fn ended(&self, record: &Record, ending: Ending, now: Instant);
 }
 
-/// Why there is no record.
+/// The reason why a record was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// A sink did not take a line.
+    /// A sink did not accept a line.
     #[error("the audit sink `{sink}` did not take the record")]
     Sink {
-        /// Which.
+        /// Name of the sink.
         sink: Box<str>,
-        /// Why.
+        /// The error of the sink.
         #[source]
         cause: io::Error,
     },
@@ -128,49 +127,49 @@ pub enum AuditError {
     Checkpoint(Box<str>),
 }
 
-/// Where records go, and the proof that they went.
+/// The audit journal: it writes records to all sinks and hands out [`Entry`] as proof that a record is open.
 pub struct Journal {
-    /// A chain has one order: the one lock there is on the way of a request is held for the hash of a
-    /// leaf, on average one node above it, and one `write`.
+    /// A chain has one order, so it has one lock. It is the only lock on the path of a request, and it is held for
+    /// the hash of a leaf, on average one node above it, and one `write`.
     ledger: Mutex<Ledger>,
     chain: Box<str>,
-    /// Those that calls wait for.
+    /// Spools whose lack of room blocks calls.
     waited: Vec<Spool>,
-    /// Those that calls are refused for where they have no room.
+    /// Spools whose lack of room denies calls.
     needed: Vec<Spool>,
     spools: Vec<Spool>,
-    /// To who keeps checkpoints apart from the log.
+    /// The checkpoints that are kept apart from the log.
     checkpoint_file: Option<Kept>,
-    /// Says what room there is on the volume of a file.
+    /// Returns the free space of a file's volume.
     volume: Volume,
-    /// Files that a crash of the machine would still lose something of: whoever has it syncs them.
+    /// Files with data that is not yet synced, by sink name. The thread that holds the lock syncs them.
     syncing: Mutex<Vec<(Box<str>, Arc<File>)>>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     policy: ArcSwap<Box<str>>,
     digest_key: hmac::Key,
     ids: Ids,
-    /// A sink has failed since it last took a record as long as the one that it did not take.
+    /// A sink has failed, and no record of length `lacking` was written since.
     failing: AtomicBool,
-    /// How long the longest record is that was not taken since then, in bytes; no more than [`PROBED`].
+    /// Length of the longest record that failed since then, in bytes; at most [`PROBED`].
     lacking: AtomicUsize,
-    /// What is left on the volume of a file is kept for the records of calls.
+    /// A volume is almost full: the remaining space is reserved for records of calls.
     scarce: AtomicBool,
-    /// What callers ask that are not known.
+    /// Counts refused requests of unauthenticated callers.
     refusals: Refusals,
-    /// What servers ask outside of calls that they may not.
+    /// Counts refused requests that upstream servers send outside of calls.
     unasked: Refusals,
-    /// A file was begun anew: there may be one too many.
+    /// Notified when a file was rotated, because an old one may have expired.
     turned: Notify,
     observers: Vec<Arc<dyn Observer>>,
-    /// Who is told as well, for a while.
+    /// A temporary observer, such as the self-test.
     witness: ArcSwapOption<Box<dyn Observer>>,
 }
 
-/// Where ids come from.
+/// Generates the ids of records.
 #[derive(Debug)]
 struct Ids {
-    /// A part of every id of this process, random.
+    /// A random part of every id of this process.
     process: u64,
     counter: AtomicU64,
 }
@@ -187,34 +186,34 @@ impl fmt::Debug for Journal {
     }
 }
 
-/// What a journal is made of.
+/// The configuration and resources that [`Journal::new`] needs.
 #[derive(Debug)]
 pub struct Parts {
-    /// Where lines go.
+    /// The sinks, each with its policy for lack of room.
     pub sinks: Vec<Slot>,
-    /// Where the chain goes on that is in one of them.
+    /// The end of the existing chain in one of the sinks, if there is one.
     pub resumed: Option<Resumed>,
-    /// Who signs, and how often.
+    /// The signer of checkpoints, and how often it signs.
     pub checkpoints: Checkpoints,
-    /// Where checkpoints are kept apart from the log.
+    /// The separate file of checkpoints, if configured.
     pub checkpoint_file: Option<CheckpointFile>,
-    /// Says what room there is on the volume of a file.
+    /// Returns the free space of a file's volume.
     pub volume: Volume,
-    /// Names the configuration in records that belong to no exchange.
+    /// The version of the configuration, for records that belong to no exchange.
     pub policy: String,
-    /// The key of argument digests.
+    /// The key of argument digests; a random one if `None`.
     pub digest_key: Option<Vec<u8>>,
-    /// How requests of callers that are not known are recorded.
+    /// How refused requests of unauthenticated callers are summarised.
     pub refusals: settings::Refusals,
-    /// Who else is told.
+    /// Observers of every exchange.
     pub observers: Vec<Arc<dyn Observer>>,
 }
 
 impl Journal {
-    /// A journal over its sinks.
+    /// Starts a journal: writes a `start` record and a first checkpoint to the sinks.
     ///
     /// # Errors
-    /// When a sink does not take the first line.
+    /// If a sink does not accept the first lines, or there are no random bytes.
     pub fn new(
         parts: Parts,
         clock: Arc<dyn Clock>,
@@ -269,7 +268,7 @@ impl Journal {
             lacking: AtomicUsize::new(0),
             scarce: AtomicBool::new(false),
             refusals: Refusals::new(refusals),
-            // There are as many servers as are configured.
+            // Servers are not bounded here: the configuration bounds their number.
             unasked: Refusals::new(settings::Refusals { tracked: usize::MAX, ..refusals }),
             turned: Notify::new(),
             observers,
@@ -277,7 +276,7 @@ impl Journal {
         };
         journal.start(crashed, torn)?;
         if let Some(file) = checkpoint_file {
-            // The first record stands: that nothing came of it is recorded as well.
+            // The first record is written, so the failed start is recorded as well.
             let begun = journal.begin(file).inspect_err(|_| journal.abandon())?;
             journal.checkpoint_file = Some(begun);
         }
@@ -287,7 +286,7 @@ impl Journal {
     fn start(&self, crashed: bool, torn: Option<(usize, tree::Hash)>) -> Result<(), AuditError> {
         let mut ledger = self.ledger();
         let mut write = |event: &Event<'_>| self.line(event);
-        // Before it may come what a sink lacks.
+        // Gaps of the sinks are recorded first.
         ledger.mend(&mut write);
         let (key, tree) = (ledger.public(), ledger.tree().clone());
         let line = self.line(&Event {
@@ -300,13 +299,13 @@ impl Journal {
             ..Event::default()
         });
         let written = ledger.push(line, &mut write);
-        // From the beginning there is something that only the gateway could have written.
+        // A signed checkpoint right after the start shows that the gateway wrote this log.
         let written = written.and_then(|()| ledger.checkpoint(&mut write));
         drop(ledger);
         self.counted(written)
     }
 
-    /// Where the first checkpoint cannot be kept nothing is begun.
+    /// Writes the first checkpoints to the separate file; the start fails if that fails.
     fn begin(&self, checkpoints: CheckpointFile) -> Result<Kept, AuditError> {
         let Unsynced { files, notes } = self.ledger().unsynced();
         for (sink, file) in files {
@@ -316,12 +315,12 @@ impl Journal {
         checkpoints.begin(&notes).map_err(failed)
     }
 
-    /// An id for a new record: a UUID of version 7 (RFC 9562), unique in and beyond this process.
+    /// Returns an id for a new record: a UUID version 7 (RFC 9562), unique in and beyond this process.
     pub fn id(&self) -> RecordId {
         self.ids.next(self.clock.now())
     }
 
-    /// The digest of a call's arguments, keyed so that it cannot be guessed from.
+    /// Returns the digest of a call's arguments, keyed (HMAC-SHA-256) so that they cannot be found by guessing.
     #[must_use]
     pub fn digest(&self, bytes: &[u8]) -> String {
         let tag = hmac::sign(&self.digest_key, bytes);
@@ -331,44 +330,44 @@ impl Journal {
         String::from_utf8(text).unwrap_or_default()
     }
 
-    /// Records that another configuration is in force from now on.
+    /// Records that another configuration takes effect.
     ///
     /// # Errors
-    /// When a sink does not take it; then it is not.
+    /// If a sink does not accept the record; then the new configuration must not take effect.
     pub fn applied(&self, policy: &str) -> Result<(), AuditError> {
         let former = self.policy.swap(Arc::new(policy.into()));
         let event = self.event(&Event { event: "applied", ..Event::default() });
         event.inspect_err(|_| self.policy.store(former))
     }
 
-    /// How many records there are in the chain, and requests that are recorded together or will be.
+    /// Number of records in the chain, plus requests that are or will be summarised.
     #[must_use]
     pub fn accounted(&self) -> u64 {
         self.ledger().tree().size() + self.refusals.counted() + self.unasked.counted()
     }
 
-    /// Tells this one as well how exchanges that are on record have ended, or nobody any more.
+    /// Sets or removes a temporary observer, which receives the exchanges that are on record.
     pub fn watched_by(&self, witness: Option<Box<dyn Observer>>) {
         self.witness.store(witness.map(Arc::new));
     }
 
-    /// Whether there is anything that calls wait for.
+    /// Whether any sink blocks calls for lack of room.
     #[must_use]
     pub fn is_waited_for(&self) -> bool {
         !self.waited.is_empty()
     }
 
-    /// Waits until those that calls wait for have room.
+    /// Waits until the blocking sinks have room.
     pub async fn room(&self) {
         for spool in &self.waited {
             spool.vacant(ROOM).await;
         }
     }
 
-    /// Opens the record of a call that is about to be sent, on every sink.
+    /// Writes the `intent` line of a call that is about to be sent.
     ///
     /// # Errors
-    /// When a sink does not take it; then nothing may be sent.
+    /// If a sink does not accept it; then nothing may be sent.
     pub fn open_call(self: &Arc<Self>, mut record: Box<Record>) -> Result<Entry, AuditError> {
         let line = record.intent(&self.chain);
         let captured = record.captured.as_ref();
@@ -381,10 +380,10 @@ impl Journal {
         Ok(Entry { journal: Arc::clone(self), record: Some(record) })
     }
 
-    /// Opens the record of an exchange that only reads.
+    /// Opens the record of an exchange that only reads; it writes no `intent` line.
     ///
     /// # Errors
-    /// When a sink failed and still does; then nothing may be sent.
+    /// If a sink failed and still does; then nothing may be sent.
     pub fn open_read(self: &Arc<Self>, record: Box<Record>) -> Result<Entry, AuditError> {
         if self.failing.load(Ordering::Acquire) {
             self.probe()?;
@@ -392,11 +391,11 @@ impl Journal {
         Ok(Entry { journal: Arc::clone(self), record: Some(record) })
     }
 
-    /// Records an exchange that ended before anything was sent. Where its caller is known it has a record of its
-    /// own; of other callers, many are recorded together.
+    /// Records an exchange that ended before anything was sent. With an authenticated caller it has a record of its
+    /// own; others are summarised.
     ///
     /// # Errors
-    /// When a sink does not take it.
+    /// If a sink does not accept the record.
     pub fn refused(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
         match record.principal {
             Some(_) => self.ended(record, ending),
@@ -404,18 +403,18 @@ impl Journal {
         }
     }
 
-    /// Records a request of a caller that is not let in, whether or not it is known: many are recorded together.
+    /// Records a refused request that is summarised with others like it, even if its caller is authenticated.
     ///
     /// # Errors
-    /// When a sink does not take it.
+    /// If a sink does not accept the record.
     pub fn turned_away(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
         self.among(&self.refusals, &Kind::of(record, ending), (record, ending))
     }
 
-    /// Records that `server` has asked outside of calls what it may not ask: many are recorded together.
+    /// Records a refused request that `server` sent outside of a call, summarised with others like it.
     ///
     /// # Errors
-    /// When a sink does not take it.
+    /// If a sink does not accept the record.
     pub fn unasked(&self, server: &str, record: &Record, ending: Ending) -> Result<(), AuditError> {
         self.among(&self.unasked, &Kind::of_server(server, ending), (record, ending))
     }
@@ -430,7 +429,7 @@ impl Journal {
         let now = self.clock.instant();
         let at = (now, record.time);
         if refusals.is_alone(kind, at, self.has_room_beside_calls()) {
-            // What is not taken now is recorded together with those after it, though another sink may have it.
+            // A record that fails is counted for the summary as well, although another sink may have it.
             return self.ended(record, ending).inspect_err(|_| refusals.count(kind, at));
         }
         self.metrics.audit_summarised.add(1);
@@ -439,7 +438,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Records an exchange that has ended.
+    /// Writes the record of an exchange that has ended, and counts it.
     fn ended(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
         let now = self.clock.instant();
         self.count(record, ending, now);
@@ -464,15 +463,15 @@ impl Journal {
         }
     }
 
-    /// Whether there is room for the records of refusals beside what is kept for those of calls. Where no call is
-    /// made anyway, for want of room, nothing has to be kept.
+    /// Whether there is room for records of refusals beside the room reserved for calls. If calls are denied for lack
+    /// of room anyway, nothing is reserved.
     fn has_room_beside_calls(&self) -> bool {
         !self.scarce.load(Ordering::Relaxed)
             && (self.needed.iter().all(Spool::has_room_beside_calls)
                 || self.ledger().room(CALL).is_err())
     }
 
-    /// Records what was counted of callers that are not known, and of servers: what is due, or all of it.
+    /// Writes the summaries of refused requests: those that are due, or all of them.
     fn summarise(&self, all: bool) {
         if !all && !self.has_room_beside_calls() {
             return;
@@ -526,7 +525,7 @@ impl Journal {
         }
     }
 
-    /// Records that the process stops, signs what there is, and waits until it is delivered.
+    /// Records that the process stops, signs the last checkpoint, and waits until everything is delivered.
     pub async fn stop(self: &Arc<Self>) {
         self.end();
         if tokio::time::timeout(LAST, self.synced()).await.is_err() {
@@ -548,13 +547,13 @@ impl Journal {
         self.complain(self.counted(signed));
     }
 
-    /// Records that a start was given up before anything was served. The next start must not take it for a crash.
+    /// Records that a start was given up before anything was served, so that the next start does not report a crash.
     pub(crate) fn abandon(&self) {
         self.end();
         self.sync();
     }
 
-    /// Syncs until nothing is left to be, without holding the thread.
+    /// Syncs repeatedly, on the blocking pool, until nothing is left.
     async fn synced(self: &Arc<Self>) {
         loop {
             let journal = Arc::clone(self);
@@ -572,26 +571,26 @@ impl Journal {
         }
     }
 
-    /// Records that something was revoked, or that this was taken back, and where that was said.
+    /// Records a revocation or its reversal, with its source.
     ///
     /// # Errors
-    /// When a sink does not take it.
+    /// If a sink does not accept the record.
     pub fn changed(&self, revoke: bool, (what, by): (&str, By)) -> Result<(), AuditError> {
         let event = if revoke { "revoked" } else { "reinstated" };
         let (what, source) = (Some(what), Some(by.as_str()));
         self.event(&Event { event, what, source, ..Event::default() })
     }
 
-    /// Records something that belongs to no exchange.
+    /// Records an event that belongs to no exchange.
     ///
     /// # Errors
-    /// When a sink does not take it.
+    /// If a sink does not accept the record.
     pub fn noted(&self, event: &str, what: &str) -> Result<(), AuditError> {
         self.event(&Event { event, what: Some(what), ..Event::default() })
     }
 
-    /// Tries whether a record is taken that is as long as the longest that was not: where there is room for a short
-    /// one alone, calls have none.
+    /// Probes the sinks with a record as long as the longest that failed: room for a short record alone is not enough
+    /// for calls.
     fn probe(&self) -> Result<(), AuditError> {
         let filler = "-".repeat(self.lacking.load(Ordering::Acquire));
         let what = Some(&*filler).filter(|filler| !filler.is_empty());
@@ -599,7 +598,7 @@ impl Journal {
         let room = Room::of(&line);
         match self.taken(line, Some(room)) {
             Ok(()) => self.counted_as(Ok(()), PROBED),
-            // It is longer than what was not taken.
+            // The probe is longer than the record that failed.
             Err(error) => self.counted(Err(error)),
         }
     }
@@ -613,17 +612,17 @@ impl Journal {
         event.write(&self.chain, &self.ids.next(now), now, &self.policy.load())
     }
 
-    /// Appends a record. One that opens something is refused where there is no room for what follows of
-    /// it; what has happened is written wherever there is room.
+    /// Appends a record. `opens` is the room that an opening record and its later lines need: without that room it is
+    /// refused. A record of what has happened is written wherever there is room.
     fn append(&self, line: Vec<u8>, opens: Option<Room>) -> Result<(), AuditError> {
         let bytes = line.len();
         let written = self.taken(line, opens);
         self.counted_as(written, bytes)
     }
 
-    /// The same, not counted.
+    /// Appends a record without counting the result.
     fn taken(&self, line: Vec<u8>, opens: Option<Room>) -> Result<(), AuditError> {
-        // Most of the work is done before it is this record's turn.
+        // The content is hashed before the lock is taken.
         let content = content_of(&line);
         let mut ledger = self.ledger();
         let mut write = |event: &Event<'_>| self.line(event);
@@ -637,13 +636,13 @@ impl Journal {
         written
     }
 
-    /// Counts what became of a record whose length does not matter.
+    /// Counts the result of a record whose length does not matter.
     fn counted(&self, written: Result<(), AuditError>) -> Result<(), AuditError> {
         self.counted_as(written, 0)
     }
 
-    /// Counts what became of a record of so many bytes. One that is shorter than what was not taken says nothing
-    /// about whether that would be taken now.
+    /// Counts the result of a record of `bytes` bytes. The success of a record that is shorter than the one that
+    /// failed does not end the failure.
     fn counted_as(&self, written: Result<(), AuditError>, bytes: usize) -> Result<(), AuditError> {
         let bytes = bytes.min(PROBED);
         match written {
@@ -672,8 +671,8 @@ impl Journal {
         }
     }
 
-    /// Logs that a record was not taken. Lines beyond what an operator can read are counted and not written: whoever
-    /// sends requests while a sink fails would decide how many there are.
+    /// Logs that a record was not written, at a limited rate: clients that send requests while a sink fails would
+    /// otherwise decide how many lines there are.
     pub fn log_lost(&self, error: &(dyn std::error::Error + 'static), what: &'static str) {
         if let Some(suppressed) = LOST.allow(self.clock.instant()) {
             tracing::error!(error = %crate::base::error_chain::Chain(error), suppressed, "{what}");
@@ -684,13 +683,13 @@ impl Journal {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether lines are taken; a sink that failed is tried again.
+    /// Whether records are accepted; probes a sink that has failed.
     #[must_use]
     pub fn is_working(&self) -> bool {
         !self.failing.load(Ordering::Acquire) || self.probe().is_ok()
     }
 
-    /// Flushes, signs and throws away, until the gateway stops.
+    /// Runs the journal's periodic work (flush, sign, remove expired files) until the gateway stops.
     pub async fn tend(self: Arc<Self>, tasks: Tasks) {
         let mut turn = tokio::time::interval(TURN);
         let mut count = 0_u64;
@@ -714,7 +713,7 @@ impl Journal {
         }
     }
 
-    /// What is done each turn.
+    /// Does the work of one interval.
     fn turn(&self, rare: bool) {
         self.watch();
         self.watch_checkpoints();
@@ -733,7 +732,7 @@ impl Journal {
         self.sync();
     }
 
-    /// Looks whether files are still what they were, and whether their volumes have room.
+    /// Checks that the files of sinks are intact and that their volumes have room.
     fn watch(&self) {
         let mut scarce = false;
         self.watch_foreign();
@@ -756,8 +755,8 @@ impl Journal {
         }
     }
 
-    /// Looks whether somebody else has appended to files. Calls go on: what the gateway writes is whole, and `audit
-    /// verify` tells the two apart.
+    /// Checks whether another process has appended to a file. Calls continue: the gateway's own lines are whole, and
+    /// `audit verify` tells them apart.
     fn watch_foreign(&self) {
         let told = self.ledger().foreign(&mut |event| self.line(event));
         for (sink, bytes, recorded) in told {
@@ -770,7 +769,7 @@ impl Journal {
         }
     }
 
-    /// Looks again while nothing is written: the file may just have been put aside because it was full.
+    /// Checks a file again under the lock, while nothing is written: it may just have been rotated.
     fn look(&self, n: usize) {
         let now = self.clock.now();
         let loss = self.ledger().look(n, now, &mut |event| self.line(event));
@@ -793,8 +792,8 @@ impl Journal {
         }
     }
 
-    /// Looks whether the file of checkpoints is still what it was. Calls go on without it, as they do where it takes
-    /// nothing: the log has its checkpoints.
+    /// Checks that the file of checkpoints is intact. Calls continue without it, because the log has its own
+    /// checkpoints.
     fn watch_checkpoints(&self) {
         let Some(Lapse { what, is_new, begun }) =
             self.checkpoint_file.as_ref().and_then(Kept::look)
@@ -820,9 +819,9 @@ impl Journal {
         }
     }
 
-    /// What a crash of the machine must not lose.
+    /// Syncs files, then sends checkpoints, so that a crash of the machine loses nothing that a checkpoint covers.
     fn sync(&self) {
-        // One at a time: what a checkpoint is over is on the disk before it is sent.
+        // The lock is held throughout: what a checkpoint covers is on disk before the checkpoint is sent.
         let mut owed = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let Unsynced { files, notes } = self.ledger().unsynced();
         for (sink, file) in files {
@@ -836,7 +835,7 @@ impl Journal {
             true
         });
         if let Some(file) = &self.checkpoint_file {
-            // What is there still was sent a turn ago.
+            // What is still in the spool was sent in an earlier interval.
             let mut late = file.spool().held();
             let sent = notes.is_empty() || owed.is_empty() && file.send(&notes);
             if !sent {
@@ -854,7 +853,7 @@ impl Journal {
         let now = self.clock.now();
         for (file, rotation) in kept {
             for (path, first, next) in file::expired(&file, rotation, now) {
-                // First the record, then the deed.
+                // The removal is recorded before it is done.
                 let name = path.display().to_string();
                 let missing = Some((first, next.saturating_sub(1)));
                 let event =
@@ -863,7 +862,7 @@ impl Journal {
                     return self.complain(Err(error));
                 }
                 if let Err(error) = std::fs::remove_file(&path) {
-                    // It is tried again, and said again, when the next one is due.
+                    // Recorded and tried again when the next file expires.
                     return tracing::error!(%error, file = %name, "old records were not removed");
                 }
             }
@@ -871,7 +870,7 @@ impl Journal {
     }
 }
 
-/// Proof that an exchange is on record. It is closed once, at the latest when it is dropped.
+/// Proof that the record of an exchange is open. It is closed exactly once, at the latest on drop.
 #[derive(Debug)]
 #[must_use = "an entry that is dropped is recorded as cancelled"]
 pub struct Entry {
@@ -880,16 +879,15 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What is known so far.
+    /// The open record, to be filled in; `None` after it is closed.
     pub fn record(&mut self) -> Option<&mut Record> {
         self.record.as_deref_mut()
     }
 
-    /// Records how it ended.
+    /// Closes the record with an outcome.
     ///
     /// # Errors
-    /// When a sink does not take it. What was called has happened then; what was only read need
-    /// not be shown.
+    /// If a sink does not accept it. A call has taken effect by then; the result of a read must not be shown.
     pub fn close(mut self, ending: Ending) -> Result<(), AuditError> {
         self.end(ending)
     }
@@ -903,7 +901,7 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // The client has gone, and what was being done for it has been given up.
+        // The client has gone, and the work for it was cancelled.
         if let Err(error) = self.end(Ending::cancelled()) {
             tracing::debug!(error = %error, "not recorded");
         }

@@ -1,4 +1,5 @@
-//! What every room uses and what knows nothing of MCP: time, threads and tasks, shares of a resource, watched files, and text for logs.
+//! Foundations that every other module uses and that know nothing of MCP: time, threads and tasks, shares of a
+//! resource, watched files, and text for logs.
 
 pub mod clock;
 pub mod heartbeat;

@@ -1,4 +1,5 @@
-//! The life of the gateway: built, run, reloaded, revoked, observed and tested by its operators.
+//! The control plane: builds, runs, reloads and stops the gateway, and serves its operators (revocation, admin API,
+//! self-test, inventory, dry run).
 
 pub mod build;
 pub mod token_inspection;

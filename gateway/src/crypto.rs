@@ -1,4 +1,4 @@
-//! Keys, certificates and signed tokens.
+//! Keys, certificates, signed tokens and sealed values.
 
 pub mod sealer;
 pub mod x509;

@@ -1,4 +1,6 @@
-//! Credentials in, [`Principal`] out. Knows HTTP, keys, tokens and certificates; knows no policy.
+//! Authenticates requests: turns their credentials (API keys, access tokens, client certificates) into a
+//! [`Principal`]. The exchange calls [`Identity::identify`] for every request. This module knows HTTP and
+//! credentials, and must not know the policy.
 
 pub mod resource;
 mod certificate;
@@ -39,28 +41,27 @@ pub use error::{ClaimError, TokenError};
 use issuer::KeyRing;
 use keys::Keys;
 
-/// Reads the keys of an issuer once, as the gateway would, for somebody who wants to know whether that goes well: how
-/// many there are.
+/// Fetches the keys of an issuer once, as the gateway does, and returns their number. For diagnostics.
 ///
 /// # Errors
-/// Why they cannot be had, in words.
+/// The reason why they cannot be read, as text.
 pub async fn count_keys(issuer: &settings::Issuer, world: &World) -> Result<usize, String> {
     let ways = world.ways(&issuer.way, None).map_err(|error| Chain(&error).to_string())?;
     let ring = KeyRing::new(issuer, ways, Arc::clone(&world.clock), world.tasks.clone());
     ring.count().await.map_err(|error| Chain(&error).to_string())
 }
 
-/// How the gateway finds out whether a token is good.
+/// The form of an access token, which decides how it is validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenForm {
-    /// A JWT, by its signature (RFC 9068).
+    /// A JWT, validated by its signature (RFC 9068).
     Signed,
-    /// By asking the issuer (RFC 7662).
+    /// An opaque token, validated by introspection (RFC 7662).
     Opaque,
 }
 
 impl TokenForm {
-    /// The form of a token.
+    /// Determines the form of a token.
     #[must_use]
     pub fn of(token: &str) -> Self {
         if looks_signed(token) { Self::Signed } else { Self::Opaque }
@@ -70,46 +71,46 @@ impl TokenForm {
 const API_KEY: &str = "x-api-key";
 const DPOP: &str = "dpop";
 
-/// What one scheme made of a request.
+/// The result of one authentication scheme for a request.
 enum Claim {
-    /// This scheme's credential is not there; try the next.
+    /// The request has no credential for this scheme; the next one is tried.
     Absent,
-    /// There is one that could be another scheme's.
+    /// The request has a credential that may belong to another scheme.
     Foreign,
-    /// It is there and good.
+    /// The credential is valid.
     Proved(Box<Caller>),
-    /// It is there and bad; stop.
+    /// The credential is invalid; no other scheme is tried.
     Refuted(AuthnError),
 }
 
-/// Why a caller is not known.
+/// The reason why a request is not authenticated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthnError {
-    /// No scheme found its credential.
+    /// No scheme found a credential.
     #[error("no credential")]
     Missing,
     /// The credential is not known.
     #[error("the credential is not known")]
     Unknown,
-    /// A credential was shown where nobody needs one, and nobody looks at any.
+    /// The listener accepts anonymous callers only, but the request has a credential.
     #[error("a credential, where the listener takes anonymous callers alone")]
     Unwanted,
-    /// More than one credential: it is not clear which one speaks.
+    /// The request has more than one credential.
     #[error("more than one credential")]
     Ambiguous,
-    /// A proxy told a certificate that cannot be read.
+    /// A proxy forwarded a certificate that cannot be parsed.
     #[error("the certificate that was told cannot be read")]
     Forwarded,
-    /// The caller, its client or its token was revoked.
+    /// The caller, its client or its token is revoked.
     #[error("the caller was revoked")]
     Revoked,
-    /// The token is not accepted.
+    /// The access token is not accepted.
     #[error("the token is not accepted")]
     Token(#[source] TokenError),
 }
 
 impl AuthnError {
-    /// Which check the token did not pass, if there was one: for the operator alone.
+    /// The check that the token failed, if any: for the operator alone.
     #[must_use]
     pub const fn detail(&self) -> Option<Detail> {
         match self {
@@ -123,7 +124,7 @@ impl AuthnError {
         }
     }
 
-    /// The stable code for records; `docs/reasons.md` says what each means and what to do.
+    /// The stable reason code for records; `docs/reasons.md` explains each code and what to do.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -156,13 +157,13 @@ impl AuthnError {
         }
     }
 
-    /// Whether it is not the caller's fault.
+    /// Whether the gateway or an issuer is at fault, and not the caller.
     #[must_use]
     pub const fn is_ours(&self) -> bool {
         matches!(self, Self::Token(TokenError::Unavailable | TokenError::Busy))
     }
 
-    /// What a client is told is wrong.
+    /// The error that the client is told, for the challenge.
     #[must_use]
     pub const fn wrong(&self) -> Wrong {
         match self {
@@ -188,18 +189,18 @@ impl AuthnError {
     }
 }
 
-/// A caller and how it is known.
+/// An authenticated caller and its credential.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Who.
+    /// The principal of the caller.
     pub principal: Arc<Principal>,
-    /// By which scheme, as the audit log names it.
+    /// The authentication scheme, as the audit log names it.
     pub scheme: &'static str,
-    /// The access token it came with, to get others for.
+    /// The access token of the request, for token exchange.
     pub token: Option<Arc<Secret>>,
-    /// When its credential ends.
+    /// Expiry of the credential; `None` if it does not expire.
     pub until: Option<SystemTime>,
-    /// The digest that the body has to have.
+    /// The SHA-256 that the request body must have, if a proof signs it.
     pub body: Option<[u8; 32]>,
 }
 
@@ -209,33 +210,33 @@ impl Caller {
     }
 }
 
-/// What is asked of whoever knocks.
+/// The authentication-related parts of a request, and what its listener requires.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// The ways to authenticate, in order.
+    /// The accepted schemes, in order.
     pub schemes: &'a [Scheme],
     /// The method of the request.
     pub method: &'a Method,
-    /// Its path.
+    /// The path of the request.
     pub path: &'a str,
-    /// What comes after `?`.
+    /// The query of the request.
     pub query: Option<&'a str>,
-    /// Its headers.
+    /// The headers of the request.
     pub headers: &'a HeaderMap,
-    /// What tokens have to be for.
+    /// The protected resource that tokens must be for.
     pub resource: Option<&'a Resource>,
-    /// The certificate of the connection.
+    /// The client certificate of the connection.
     pub certificate: Option<&'a Certificate>,
-    /// What its connection knows.
+    /// The cache of the connection.
     pub memo: Option<&'a Memo>,
-    /// Where it comes from.
+    /// The address of the client.
     pub peer: Option<IpAddr>,
-    /// The proof of possession.
+    /// The DPoP proof of the request.
     proof: Option<&'a str>,
 }
 
 impl<'a> Asked<'a> {
-    /// What is asked of a request with this head.
+    /// Makes the input for a request with this head.
     #[must_use]
     pub fn new(
         schemes: &'a [Scheme],
@@ -260,7 +261,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Finds out who a request is from.
+/// Authenticates the requests of clients.
 #[derive(Debug)]
 pub struct Identity {
     keys: Keys,
@@ -271,10 +272,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Knows the callers of `settings`, and what must not be forgotten of `former`.
+    /// Makes an authenticator for the callers of `settings`. The token cache and the replay protection of `former`
+    /// are kept.
     ///
     /// # Errors
-    /// When something the issuers need is not to be had on this machine.
+    /// If a resource that an issuer needs is not available.
     pub fn new(
         settings: &settings::Identity,
         world: &World,
@@ -296,10 +298,10 @@ impl Identity {
         })
     }
 
-    /// Tries the schemes in order.
+    /// Authenticates a request; the schemes are tried in order.
     ///
     /// # Errors
-    /// When no credential is there, or the first one there is bad.
+    /// If there is no credential, or the first one found is invalid.
     pub async fn identify(&self, mut asked: Asked<'_>) -> Result<Caller, AuthnError> {
         let shown = shown(&asked);
         let takes = |scheme: &Scheme| matches!(scheme, Scheme::ApiKey | Scheme::Oauth);
@@ -308,7 +310,7 @@ impl Identity {
         {
             return Err(AuthnError::Ambiguous);
         }
-        // A key that is left over in a client is no mistake that another one would mend.
+        // A leftover key of a client is reported as unwanted: another key would not be accepted either.
         let open = !asked.schemes.is_empty()
             && asked.schemes.iter().all(|scheme| *scheme == Scheme::Anonymous);
         let unknown = if open { AuthnError::Unwanted } else { AuthnError::Unknown };
@@ -322,7 +324,7 @@ impl Identity {
             let claim = match scheme {
                 Scheme::ApiKey => self.key(&shown),
                 Scheme::Anonymous => self.anonymous(&shown),
-                // Who shows something else as well is judged by that: it could be worth less.
+                // A request with another credential is judged by that one, which may grant less than the certificate.
                 Scheme::Certificate if shown.any => Claim::Foreign,
                 Scheme::Certificate => self.certificate(&asked),
                 Scheme::Oauth => self.token(&asked, &shown).await,
@@ -347,7 +349,7 @@ impl Identity {
             },
             (Some(key), None) => match known(key) {
                 Some(who) => Claim::Proved(Box::new(Caller::by(Arc::clone(who), "apiKey"))),
-                // It may be a token.
+                // It may be an access token.
                 None => Claim::Foreign,
             },
         }
@@ -374,7 +376,7 @@ impl Identity {
         let (Some(bearer), Some(resource)) = (&self.bearer, asked.resource) else {
             return Claim::Foreign;
         };
-        // A key that is known is nobody else's business, least of all an issuer's.
+        // A known API key must not be sent to an issuer.
         let is_key = || asked.schemes.contains(&Scheme::ApiKey) && self.keys.find(token).is_some();
         if !bearer.is_for(resource, token) || is_key() {
             return Claim::Foreign;
@@ -391,8 +393,8 @@ impl Identity {
         }
     }
 
-    /// Who shows a credential is not anonymous, even where nobody asks for one: taking it for
-    /// nobody would hide that it is wrong.
+    /// A request with a credential is not anonymous, even if no credential is needed: accepting it would hide that
+    /// the credential is wrong.
     fn anonymous(&self, shown: &Shown<'_>) -> Claim {
         if shown.any {
             return Claim::Foreign;
@@ -401,12 +403,11 @@ impl Identity {
         self.anonymous.as_ref().map_or(Claim::Absent, |who| Claim::Proved(Box::new(caller(who))))
     }
 
-    /// What becomes of a token that is shown for `resource`, without a request: who would come of it, and what its holder
-    /// would have to prove with each request. Nothing is remembered. The issuer is asked about a token that is not
-    /// signed.
+    /// Validates a token for `resource` without a request. Returns the principal, and the confirmation that its
+    /// requests must prove. Nothing is cached. The issuer is asked about an opaque token.
     ///
     /// # Errors
-    /// The check that it does not pass.
+    /// The check that the token fails.
     pub async fn examine(
         &self,
         resource: &Resource,
@@ -418,25 +419,25 @@ impl Identity {
         }
     }
 
-    /// Whether a text is the API key of a caller: nobody is asked about that.
+    /// Whether a text is a configured API key, which must not be sent to an issuer.
     #[must_use]
     pub fn is_key(&self, text: &str) -> bool {
         self.keys.find(text).is_some()
     }
 
-    /// The name here of the issuer that a token says it is of; nothing of it is believed.
+    /// The configured name of the issuer that a token claims, unverified.
     #[must_use]
     pub fn said_issuer(&self, token: &str) -> Option<&str> {
         self.bearer.as_ref()?.said_issuer(token)
     }
 
-    /// A nonce for proofs of possession.
+    /// A nonce for DPoP proofs.
     #[must_use]
     pub fn nonce(&self) -> Option<String> {
         self.bearer.as_ref()?.nonce()
     }
 
-    /// Keeps what is known of issuers fresh, for as long as the gateway runs.
+    /// Keeps the keys of the issuers fresh until the gateway stops.
     pub async fn tend(&self) {
         match &self.bearer {
             Some(bearer) => bearer.tend().await,
@@ -444,14 +445,14 @@ impl Identity {
         }
     }
 
-    /// The issuers whose keys are not known, so that their tokens are refused.
+    /// The names of the issuers whose keys are not known; their tokens are refused.
     pub fn missing(&self) -> impl Iterator<Item = &str> {
         self.bearer.iter().flat_map(Bearer::missing)
     }
 }
 
-/// Names of parameters that carry a credential, whatever their value is: in lower case, without separators.
-/// Names that have other uses, such as `token`, `key` and `auth`, are judged by the value.
+/// Query parameters that carry a credential regardless of the value: in lower case, without separators. Parameters
+/// with other uses, such as `token`, `key` and `auth`, are judged by the value.
 const CREDENTIALS: [&str; 12] = [
     "accesstoken",
     "apikey",
@@ -467,10 +468,10 @@ const CREDENTIALS: [&str; 12] = [
     "xapikey",
 ];
 
-/// Whether a query has a credential in it, in whatever spelling: by the name of a parameter, or because a value
-/// is the one that the headers show, or looks like a token or a key.
+/// Whether a query contains a credential in any spelling: by the name of a parameter, or because a value equals a
+/// credential in the headers or looks like a token or a key.
 ///
-/// RFC 6750, section 2.3: a token in a URL is in every log on its way.
+/// RFC 6750, section 2.3: a token in a URL appears in the logs of every hop.
 fn has_credential(query: &str, shown: Option<&Shown<'_>>) -> bool {
     let decoded =
         |text: &str| certificate::percent(text).unwrap_or_else(|| text.as_bytes().to_vec());
@@ -483,9 +484,9 @@ fn has_credential(query: &str, shown: Option<&Shown<'_>>) -> bool {
     })
 }
 
-/// Whether the value of a parameter is the credential in the headers, or looks like one: with a scheme before it,
-/// a JWT (RFC 7519: three parts in base64url, or five if it is encrypted, of which the first is an object), or a
-/// key that this program made.
+/// Whether the value of a parameter equals a credential in the headers, or looks like one: it starts with a scheme,
+/// is a JWT (RFC 7519: three base64url parts, or five if encrypted, the first of which is an object), or is a key
+/// that `portcullis keygen` made.
 fn is_credential(value: &[u8], shown: Option<&Shown<'_>>) -> bool {
     let scheme = value.iter().position(|byte| matches!(byte, b' ' | b'+'));
     let whole = value;
@@ -507,13 +508,13 @@ fn is_credential(value: &[u8], shown: Option<&Shown<'_>>) -> bool {
         || value.starts_with(settings::KEY.as_bytes())
 }
 
-/// The credentials in a request.
+/// The credentials in the headers of a request.
 struct Shown<'a> {
     bearer: Option<&'a str>,
     dpop: Option<&'a str>,
     key: Option<&'a str>,
     proof: Option<&'a str>,
-    /// There is any, of whatever sort.
+    /// Whether there is any credential.
     any: bool,
 }
 
@@ -526,7 +527,7 @@ fn shown<'a>(asked: &Asked<'a>) -> Result<Shown<'a>, AuthnError> {
     let mut values = asked.headers.get_all(AUTHORIZATION).iter();
     let authorization = match (values.next(), values.next()) {
         (None, _) => None,
-        // Which characters a credential has is looked at when it is seen for the first time.
+        // The characters of a credential are checked when it is validated for the first time.
         (Some(value), None) => Some(std::str::from_utf8(value.as_bytes())),
         (Some(_), Some(_)) => return Err(AuthnError::Ambiguous),
     };
@@ -540,7 +541,7 @@ fn shown<'a>(asked: &Asked<'a>) -> Result<Shown<'a>, AuthnError> {
     if let Some(text) = authorization {
         let (scheme, rest) = text.split_once(' ').ok_or(AuthnError::Unknown)?;
         let rest = rest.trim();
-        // Two credentials in one header: it is not clear which one speaks.
+        // With two credentials in one header, it is ambiguous which one counts.
         if memchr::memchr2(b',', b' ', rest.as_bytes()).is_some() {
             return Err(AuthnError::Ambiguous);
         }
@@ -553,7 +554,7 @@ fn shown<'a>(asked: &Asked<'a>) -> Result<Shown<'a>, AuthnError> {
     Ok(Shown { bearer, dpop, key, proof, any })
 }
 
-/// The caller, with the names in the certificate of its connection, with which it ends.
+/// Adds the names in the connection's certificate to the caller, whose credential then expires with it.
 fn named(mut caller: Caller, certificate: Option<&Certificate>) -> Caller {
     let Some(certificate) = certificate else { return caller };
     if let Some(name) = certificate.names().first() {

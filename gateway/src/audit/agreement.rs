@@ -1,7 +1,7 @@
-//! Whether a log is the one that its last checkpoint was made of, where checkpoints are kept apart from it.
+//! Compares a log with its last checkpoint, where checkpoints are kept apart from it.
 //!
-//! A log alone cannot show that its end was cut off, or that all of it was taken away. The file of checkpoints
-//! can, so a start compares the two before it signs anything.
+//! A log alone cannot show that its end was cut off, or that all of it was removed. The file of checkpoints can, so
+//! the start of the gateway compares the two before it signs anything.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
@@ -10,18 +10,18 @@ use std::path::Path;
 use super::file::{Resumed, Trusted};
 use super::note::Checkpoint;
 
-/// How much of the end of the file is read first.
+/// Number of bytes at the end of the file that are read first.
 const TAIL: u64 = 1024 * 1024;
 
-/// The last checkpoint of ours in the file at `path`. Without a configured key it is not known which are ours, so the
-/// last of all.
+/// Returns the last checkpoint in the file at `path` that one of the trusted keys signed, or the very last one if no
+/// key is configured.
 ///
 /// # Errors
-/// When the file is there and cannot be read. One that may only be appended to says nothing.
+/// If the file exists and cannot be read. A file without read permission gives `None`.
 pub fn last_kept(path: &Path, trusted: &Trusted) -> io::Result<Option<Checkpoint>> {
     match fs::metadata(path) {
         Ok(found) if found.is_file() => {}
-        // What was written to a pipe is elsewhere.
+        // A pipe keeps nothing that could be read back.
         Ok(_) => return Ok(None),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -42,7 +42,7 @@ pub fn last_kept(path: &Path, trusted: &Trusted) -> io::Result<Option<Checkpoint
         file.seek(SeekFrom::Start(length - window))?;
         let mut bytes = Vec::new();
         file.by_ref().take(window).read_to_end(&mut bytes)?;
-        // The first may have been cut by the window.
+        // The window may have cut the first one.
         let notes = Checkpoint::split(&String::from_utf8_lossy(&bytes));
         let mut notes = notes.iter().skip(usize::from(!is_whole)).rev();
         let last = notes.find_map(|note| match trusted.keys.is_empty() {
@@ -56,7 +56,8 @@ pub fn last_kept(path: &Path, trusted: &Trusted) -> io::Result<Option<Checkpoint
     }
 }
 
-/// Why the log that goes on after `resumed`, if there is one, is not the one that `kept` was made of.
+/// Explains why the log that continues after `resumed` is not the one `kept` was made of; `None` if it is. Without
+/// `resumed` there is no log.
 #[must_use]
 pub fn disagreement(kept: &Checkpoint, resumed: Option<&Resumed>) -> Option<String> {
     let chain = kept.origin.rsplit('/').next().unwrap_or_default();
@@ -72,7 +73,7 @@ pub fn disagreement(kept: &Checkpoint, resumed: Option<&Resumed>) -> Option<Stri
     }
     let agrees = match &resumed.signed {
         Some((signed, root)) => *signed > size || (*signed == size && *root == kept.root),
-        // The record of the checkpoint itself comes after those it is over.
+        // The record of a checkpoint comes after those it covers.
         None => resumed.chain.tree.size() > size,
     };
     let has = resumed.chain.tree.size();
@@ -86,7 +87,7 @@ pub fn disagreement(kept: &Checkpoint, resumed: Option<&Resumed>) -> Option<Stri
     })
 }
 
-/// What a new log says of the one that `kept` was made of.
+/// The text with which a new log records that it replaces the log of `kept`.
 #[must_use]
 pub fn left_behind(kept: &Checkpoint) -> String {
     let chain = kept.origin.rsplit('/').next().unwrap_or_default();

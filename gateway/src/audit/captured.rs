@@ -1,19 +1,19 @@
-//! What was said, for operators who want that on record (control C24): off unless configured, without
-//! secrets and personal data, and never more than so much.
+//! Recording of arguments and results, for operators who want them in the log (control C24): off by default, redacted
+//! of secrets and personal data, and bounded in size.
 
-/// What of an exchange is recorded of its contents.
+/// The contents of an exchange that are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
-    /// What was sent.
+    /// The arguments of the call, if they are captured.
     pub arguments: Option<Excerpt>,
-    /// What came back.
+    /// The result of the call, if it is captured.
     pub result: Option<Excerpt>,
-    /// Bytes that will be wanted when it has come.
+    /// Number of bytes to reserve for the result.
     pub due: usize,
 }
 
 impl Captured {
-    /// Bytes of it that stand in the intent.
+    /// Number of bytes that the `intent` line takes for it.
     #[must_use]
     pub fn announced(&self) -> usize {
         self.arguments.as_ref().map_or(0, |arguments| arguments.length)
@@ -23,16 +23,16 @@ impl Captured {
 /// The beginning of a text, or all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
-    /// The text.
+    /// The captured, redacted text.
     pub text: Box<str>,
-    /// There was more.
+    /// Whether the text was longer.
     pub cut: bool,
-    /// Bytes of it in a record.
+    /// Its length in a record, in bytes.
     pub length: usize,
 }
 
 impl Excerpt {
-    /// As much of `text` as has `most` bytes in a record, where everything but printable ASCII is escaped.
+    /// Takes as much of `text` as fits `most` bytes of a record, in which everything but printable ASCII is escaped.
     #[must_use]
     pub fn of(text: &str, most: usize) -> Self {
         let mut left = most;
@@ -53,7 +53,7 @@ impl Excerpt {
         Self { text: text.into(), cut: false, length: most - left }
     }
 
-    /// What could not be made fit to be written down.
+    /// An empty excerpt, for text that could not be redacted.
     #[must_use]
     pub fn withheld() -> Self {
         Self { text: "".into(), cut: true, length: 0 }

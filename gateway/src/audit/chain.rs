@@ -1,14 +1,14 @@
-//! How records hang together: each names the one before it, so none can be changed, taken out, put
-//! in or moved without every later one being wrong (control C23).
+//! The hash chain: each record names the hash of the one before it, so that none can be changed, removed, inserted or
+//! moved without breaking every later one (control C23).
 //!
 //! ```text
 //! content = SHA-256( JCS( the record without seq, prev and hash ) )            RFC 8785
 //! hash    = SHA-256( 0x00 ‖ prev ‖ seq, 8 bytes ‖ content )                         RFC 6962
 //! ```
 //!
-//! The hash of a record is that of a leaf: it is what stands in the tree, and nothing is hashed twice.
+//! The hash of a record is also its leaf hash in the Merkle tree, so nothing is hashed twice.
 //!
-//! `docs/audit.md` describes the format for those who write their own verifier.
+//! `docs/audit.md` describes the format for authors of other verifiers.
 
 use policy::json::{Document, write_canonical, write_canonical_string};
 
@@ -16,56 +16,56 @@ use super::tree::{Hash, Tree, hash, leaf};
 use crate::base::hex;
 use crate::base::sha256::sha256;
 
-/// The version of the format.
+/// The current version of the format.
 pub const SCHEMA: &str = "portcullis.audit/v3";
-/// How all versions of it begin.
+/// The common prefix of all versions.
 const FORMATS: &str = "portcullis.audit/v";
-/// What the first record of a chain names as the one before it.
+/// The `prev` hash of the first record of a chain.
 pub const GENESIS: Hash = [0; 32];
-/// `,"prev":"`, 64 digits, `"`
+/// Length of `,"prev":"`, 64 digits and `"`.
 const PREV: usize = 9 + 64 + 1;
-/// `,"hash":"`, 64 digits, `"}`
+/// Length of `,"hash":"`, 64 digits and `"}`.
 const HASH: usize = 9 + 64 + 2;
 
-/// A record's place in its chain.
+/// The sequence number and hashes of a record in its chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// How many records came before it.
+    /// Number of records before it.
     pub seq: u64,
-    /// The hash of the record before it.
+    /// The hash of the previous record.
     pub prev: Hash,
-    /// Its own.
+    /// The hash of this record.
     pub hash: Hash,
 }
 
-/// The end of a chain, where the next record goes.
+/// The head of a chain, to which the next record is appended.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    /// Its name: 16 hexadecimal digits, in every record.
+    /// The chain id: 16 hexadecimal digits, in every record.
     pub id: Box<str>,
-    /// The hash of its last record.
+    /// The hash of the last record.
     pub last: Hash,
-    /// The tree over it; its size is the number of the next record.
+    /// The Merkle tree of the records; its size is the sequence number of the next one.
     pub tree: Tree,
 }
 
-/// The digest of what a record says, which must be canonical.
+/// The digest of a record's content, which must be in canonical form.
 #[must_use]
 pub fn content(canonical: &[u8]) -> Hash {
     sha256(canonical)
 }
 
-/// The digest of what a record says that is written as [`policy::json::write_ascii`] writes.
+/// The digest of a record's content in the form that [`policy::json::write_ascii`] writes.
 #[must_use]
 pub fn content_of(line: &[u8]) -> Hash {
-    // What has no escape by number is canonical as it stands. The others are rare.
+    // Text without `\u` escapes is canonical already. Others are rare.
     if memchr::memchr(b'\\', line).is_none() || memchr::memmem::find(line, b"\\u").is_none() {
         return content(line);
     }
     canonical(line).map_or_else(|| content(line), |canonical| content(&canonical))
 }
 
-/// The canonical form of a record without its place.
+/// The canonical form (RFC 8785) of a record without `seq`, `prev` and `hash`.
 fn canonical(line: &[u8]) -> Option<Vec<u8>> {
     let document = read(line)?;
     let mut members: Vec<_> = document.root().members().collect();
@@ -84,13 +84,13 @@ fn canonical(line: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// A record, strictly read.
+/// Parses a record strictly.
 pub(super) fn read(line: &[u8]) -> Option<Document> {
     let bytes = bytes::Bytes::copy_from_slice(line);
     Document::parse(bytes, &policy::json::Bounds::MESSAGE).ok()
 }
 
-/// The version of the format that a record says it is in, where that is another than this one.
+/// The format version of a record, if it is not the current one.
 pub(super) fn other_format(line: &[u8]) -> Option<u8> {
     let document = read(line)?;
     let version = document.root().get("schema")?.as_str()?.strip_prefix(FORMATS)?.parse().ok()?;
@@ -98,7 +98,7 @@ pub(super) fn other_format(line: &[u8]) -> Option<u8> {
 }
 
 impl Place {
-    /// The place after `prev` of a record that says `content`.
+    /// Computes the place of a record with the digest `content` that follows the hash `prev`.
     #[must_use]
     pub fn after(prev: Hash, seq: u64, content: &Hash) -> Self {
         let mut data = [0; 72];
@@ -111,7 +111,7 @@ impl Place {
         Self { seq, prev, hash }
     }
 
-    /// Writes it into a record that is an object without it, and ends the line.
+    /// Appends the place to `line`, a JSON object without it, and ends the line.
     pub fn seal(&self, line: &mut Vec<u8>) {
         line.pop();
         line.extend_from_slice(br#","seq":"#);
@@ -124,14 +124,14 @@ impl Place {
         line.extend_from_slice(b"}\n");
     }
 
-    /// Whether a record that says `content` belongs here.
+    /// Whether `content` is the digest of the record at this place.
     #[must_use]
     pub fn fits(&self, content: &Hash) -> bool {
         Self::after(self.prev, self.seq, content) == *self
     }
 
-    /// The place of the record in `line`, and whether it is where it belongs: that is, whether it
-    /// says what it said when it was written. `None` when there is no record.
+    /// Reads the place of the record in `line`, and whether its hash matches its content, that is, whether it is
+    /// unchanged. `None` if there is no record.
     #[must_use]
     pub fn of(line: &[u8]) -> Option<(Self, bool)> {
         if let Some((place, said)) = Self::as_written(line)
@@ -139,7 +139,7 @@ impl Place {
         {
             return Some((place, true));
         }
-        // Somebody may have written it anew, with other spaces or in another order: that is no edit.
+        // The record may have been reformatted, with other spaces or in another order: that is no change of content.
         let document = read(line)?;
         let text = |name: &str| document.root().get(name)?.as_str().map(String::from);
         let digest = |name: &str| hex::decode(&text(name)?)?.try_into().ok();
@@ -149,7 +149,7 @@ impl Place {
         Some((place, fits))
     }
 
-    /// The place at the end of a line as [`Self::seal`] leaves it, and what stands before it.
+    /// Reads the place at the end of a line as [`Self::seal`] writes it, and returns it with the content before it.
     fn as_written(line: &[u8]) -> Option<(Self, &[u8])> {
         let digest = |part: &[u8]| {
             let mut hash = [0; 32];
@@ -177,19 +177,19 @@ impl Place {
 }
 
 impl Chain {
-    /// A chain with nothing in it.
+    /// Makes an empty chain with this id.
     #[must_use]
     pub fn new(id: &str) -> Self {
         Self { id: id.into(), last: GENESIS, tree: Tree::default() }
     }
 
-    /// Where a record goes that says `content`.
+    /// The place of the next record, with the digest `content`.
     #[must_use]
     pub fn next(&self, content: &Hash) -> Place {
         Place::after(self.last, self.tree.size(), content)
     }
 
-    /// Goes on after the record at `place`.
+    /// Appends the record at `place`.
     pub fn push(&mut self, place: &Place) {
         self.last = place.hash;
         self.tree.push(place.hash);
@@ -230,7 +230,7 @@ mod tests {
             let before = Place::of(&line).unwrap();
             let at = at.index(line.len());
             let old = std::mem::replace(&mut line[at], byte);
-            // Spelled otherwise is not changed: digits of hashes and escapes in capitals.
+            // Another spelling is not a change: hashes and escapes with capital digits.
             let same = old.eq_ignore_ascii_case(&byte);
             if !same {
                 prop_assert!(Place::of(&line).is_none_or(|(place, fits)| !fits || place != before.0));

@@ -1,5 +1,5 @@
-//! The file of checkpoints alone. Kept where the gateway can only append, it is what proves that the
-//! end of the log has not been cut off.
+//! A separate file of checkpoints. Kept on a volume where the gateway can only append, it proves that the end of the
+//! log has not been cut off.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -15,31 +15,31 @@ use super::sink::{Apart, Rendering, Sink as _};
 use super::spool::{Outlet, Spool};
 use super::watch::{Lost, Watch};
 
-/// How the file is called in records and in the log.
+/// Name of the file in records and log lines.
 pub(super) const NAME: &str = "checkpoints";
-/// Most bytes of checkpoints that wait for a file that is slow or gone: some two thousand.
+/// Maximum number of bytes of checkpoints that wait for a slow or missing file: about two thousand checkpoints.
 const WAITING: usize = 512 * 1024;
-/// What stands before some of them and after each: whatever a crash or somebody else has left there does not
-/// become a part of them.
+/// Separator before and after checkpoints, so that text left by a crash or another process does not become part of
+/// one.
 const APART: &str = "\n\n";
 
-/// The file, until it is begun.
+/// The opened file, before anything is written to it.
 #[derive(Debug)]
 pub struct CheckpointFile {
     path: PathBuf,
     file: File,
-    /// It is a file, not a pipe or a device.
+    /// Whether it is a regular file, not a pipe or a device.
     regular: bool,
     spool: Spool,
     outlet: Outlet,
 }
 
-/// The file, once it is begun.
+/// The file in use, written to by its own thread.
 #[derive(Debug)]
 pub(super) struct Kept {
     path: PathBuf,
     regular: bool,
-    /// What is written to; another where that was lost.
+    /// The open file; replaced if the file was lost.
     out: Arc<ArcSwap<File>>,
     spool: Spool,
     state: Mutex<State>,
@@ -48,30 +48,30 @@ pub(super) struct Kept {
 /// What is known of the file.
 #[derive(Debug)]
 struct State {
-    /// The last checkpoint that was sent: it proves what all before it do.
+    /// The last checkpoint that was sent; it covers what all earlier ones cover.
     last: Option<String>,
-    /// The most bytes that were seen in it. It only grows.
+    /// The largest size seen, in bytes: the file only grows.
     length: u64,
-    /// What became of it, until another is begun.
+    /// How the file was lost, until a new one is started.
     lost: Option<Lost>,
 }
 
-/// The file is not what it was.
+/// The file is no longer intact.
 #[derive(Debug)]
 pub(super) struct Lapse {
-    /// What became of it.
+    /// How the file was lost.
     pub(super) what: Lost,
-    /// It was not known before.
+    /// Whether the loss was not known before.
     pub(super) is_new: bool,
-    /// Whether another was begun in its place.
+    /// Whether a new file was started in its place.
     pub(super) begun: io::Result<()>,
 }
 
 impl CheckpointFile {
-    /// Opens or makes the file at `path`. It is only appended to, and never read.
+    /// Opens or creates the file at `path`. It is only appended to and never read.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let (options, regular) = appending(path);
         let file = options.open(path).map_err(|error| naming(path, &error))?;
@@ -79,11 +79,11 @@ impl CheckpointFile {
         Ok(Self { path: path.to_owned(), file, regular, spool, outlet })
     }
 
-    /// Writes the first of them, and whatever is put into the spool from then on, on a thread of its
-    /// own: who keeps checkpoints may be slow, and calls do not wait for them.
+    /// Writes the first checkpoints, then starts a thread that writes those put into the spool: the file may be slow,
+    /// and calls do not wait for it.
     ///
     /// # Errors
-    /// When the first are not taken, or there can be no more threads.
+    /// If the first checkpoints cannot be written, or the thread cannot be started.
     pub(super) fn begin(self, first: &[String]) -> io::Result<Kept> {
         let Self { path, mut file, regular, spool, outlet } = self;
         file.write_all(&joined(first))?;
@@ -100,12 +100,12 @@ impl CheckpointFile {
 }
 
 impl Kept {
-    /// What waits to be written.
+    /// The queue of checkpoints to be written.
     pub(super) fn spool(&self) -> &Spool {
         &self.spool
     }
 
-    /// Puts these into the spool; `false` where it has no room for them.
+    /// Queues these checkpoints; returns `false` if there is no room for them.
     pub(super) fn send(&self, notes: &[String]) -> bool {
         let sent = self.put(notes);
         if sent && let Some(last) = notes.last() {
@@ -114,7 +114,7 @@ impl Kept {
         sent
     }
 
-    /// Looks whether the file is still what it was. One that is not is begun anew with the last checkpoint.
+    /// Checks that the file is intact, and starts a new one with the last checkpoint if it is not.
     pub(super) fn look(&self) -> Option<Lapse> {
         if !self.regular {
             return None;
@@ -142,7 +142,7 @@ impl Kept {
         }
         state.length = self.out.load().metadata()?.len();
         state.lost = None;
-        // Where there is no room for it, later ones wait to be written.
+        // If the spool has no room for it, later checkpoints are queued already.
         if let Some(last) = &state.last {
             self.put(slice::from_ref(last));
         }
@@ -156,7 +156,7 @@ impl Kept {
     }
 }
 
-/// Notes as they stand in a file, one after the other.
+/// The checkpoints as they are written to the file.
 fn joined(notes: &[String]) -> Bytes {
     let notes = notes.iter().flat_map(|note| [note, "\n"]);
     std::iter::once(APART).chain(notes).collect::<String>().into()
@@ -175,7 +175,7 @@ mod tests {
         text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
     }
 
-    /// Waits until all that was sent is on the disk.
+    /// Waits until everything that was sent is on disk.
     fn written(kept: &Kept) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {

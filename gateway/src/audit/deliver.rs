@@ -1,5 +1,5 @@
-//! Records on their way to others: again and again until they are taken, in order, on a thread that
-//! serves no client.
+//! Delivers records to remote receivers in order, with retries until they are accepted, on a thread that serves no
+//! clients.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,43 +24,43 @@ use crate::config::settings::Format;
 use crate::net::http_client::{Endpoint, FetchError};
 use crate::outbound::secrets::LiveSecret;
 
-/// Most bytes of one request.
+/// Maximum size of one request, in bytes.
 const BATCH: usize = 512 * 1024;
-/// How long a syslog may take.
+/// Timeout of a delivery to syslog.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Somebody who is sent records.
+/// A remote receiver of records, with its queue.
 #[derive(Debug)]
 pub struct Delivery {
-    /// Its name, as configured.
+    /// The name of the sink in the configuration.
     pub name: Box<str>,
-    /// Where they wait.
+    /// The consumer end of the sink's spool.
     pub outlet: Outlet,
-    /// How they are written.
+    /// The format of the records.
     pub format: Format,
-    /// Where they go.
+    /// The address of the receiver.
     pub to: Receiver,
 }
 
-/// Where records are sent.
+/// The protocol and address of a receiver. The number of a syslog receiver is its facility.
 #[derive(Debug)]
 pub enum Receiver {
-    /// By POST, shown this.
+    /// HTTP POST of JSON lines, with an optional bearer token.
     Http(Box<Endpoint>, Option<Arc<LiveSecret>>),
-    /// By POST as logs of OTLP, shown this.
+    /// HTTP POST of OTLP logs, with an optional bearer token.
     Otlp(Box<Endpoint>, Option<Arc<LiveSecret>>),
-    /// By UDP.
+    /// Syslog messages over UDP.
     Udp(SocketAddr, u8),
-    /// By TCP.
+    /// Syslog messages over TCP.
     Tcp(SocketAddr, u8),
-    /// To a socket on this machine.
+    /// Syslog messages to a Unix datagram socket.
     Unix(PathBuf, u8),
 }
 
-/// Delivers until the process ends.
+/// Starts the thread that delivers records until the process ends.
 ///
 /// # Errors
-/// When there can be no more threads.
+/// If the thread cannot be started.
 pub fn deliver(deliveries: Vec<Delivery>) -> io::Result<()> {
     if deliveries.is_empty() {
         return Ok(());
@@ -101,7 +101,7 @@ impl Delivery {
         }
     }
 
-    /// Sends what was not sent yet; `done` says how far it came.
+    /// Sends the lines that were not sent yet, and counts them in `done` where the protocol sends them one by one.
     async fn send(
         &self,
         lines: &[Bytes],
@@ -147,7 +147,7 @@ impl Delivery {
             }
             Receiver::Tcp(address, facility) => {
                 let sent = async {
-                    // A peer that has gone says so before anything is written to it.
+                    // A closed connection is detected before anything is written to it.
                     let gone = |stream: &TcpStream| matches!(stream.try_read(&mut [0; 64]), Ok(0));
                     if stream.as_ref().is_some_and(gone) {
                         *stream = None;
@@ -157,7 +157,7 @@ impl Delivery {
                         None => stream.insert(TcpStream::connect(address).await?),
                     };
                     for line in rest {
-                        // RFC 6587, section 3.4.1
+                        // Octet counting (RFC 6587, section 3.4.1).
                         let message = syslog(line, *facility);
                         let head = format!("{} ", message.len());
                         stream.write_all(&[head.as_bytes(), &message].concat()).await?;
@@ -196,7 +196,7 @@ async fn post(
     }
 }
 
-/// What a receiver is shown.
+/// The bearer token for a receiver.
 fn shown(token: &LiveSecret) -> Result<HeaderValue, String> {
     token.bearer().ok_or_else(|| Chain(&FetchError::Token).to_string())
 }
@@ -219,9 +219,8 @@ async fn logs(
     }
 }
 
-/// A record as a message of syslog: informational, and a warning where something was denied.
-///
-/// RFC 5424, section 6
+/// Formats a record as a syslog message (RFC 5424, section 6): a warning if the exchange was denied, refused or
+/// failed, otherwise informational.
 fn syslog(line: &[u8], facility: u8) -> Vec<u8> {
     let document = read(line.trim_ascii_end());
     let root = document.as_ref().map(policy::json::Document::root);

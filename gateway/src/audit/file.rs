@@ -1,4 +1,4 @@
-//! A file that is only appended to, continued after a crash, and begun anew when it is long.
+//! A sink that appends to a file, resumes it after a restart or a crash, and rotates it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -18,91 +18,90 @@ use crate::base::hex;
 use crate::base::sha256::sha256;
 use crate::config::settings::Rotation;
 
-/// How much of the end of a file is read first to find out where it ends.
+/// Number of bytes at the end of a file that are read first to find where its chain ends.
 const TAIL: u64 = 1024 * 1024;
-/// How the first record of a file begins.
+/// Prefixes of the first record of a file.
 const BEGINNINGS: [&[u8]; 2] = [br#"{"chain":""#, br#"{"bytes":"#];
-/// Digits of the number in the name of a file that is full.
+/// Number of digits in the name of a rotated file.
 const DIGITS: usize = 12;
-/// After how long a file that could not be begun anew is tried again.
+/// Interval between attempts to rotate a file after a failure.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// A file of records.
+/// A sink that writes records to a file.
 #[derive(Debug)]
 pub struct FileSink {
     name: Box<str>,
     path: PathBuf,
     file: Arc<File>,
-    /// It is a file, not a pipe or a device.
+    /// Whether it is a regular file, not a pipe or a device.
     regular: bool,
     rotation: Rotation,
     bytes: u64,
-    /// The number of its first record, and since when it is written to.
+    /// The sequence number of its first record, and the time of that record.
     first: Option<u64>,
     since: SystemTime,
-    /// When it was last tried in vain to begin it anew.
+    /// Time of the last failed rotation.
     stuck: Option<SystemTime>,
-    /// A part of a line stands at its end, which could not be cut off.
+    /// The file ends with a partial line that could not be removed.
     torn: bool,
     unsynced: bool,
-    /// Bytes of others that stand in it and were not told of.
+    /// Bytes that other processes appended and that were not reported yet.
     foreign: u64,
-    /// Its file is not what it was: nothing more is written to it.
+    /// How the file was lost, if it was: nothing more is written to it then.
     lost: Option<Lost>,
 }
 
-/// Where a chain ends that is continued.
+/// The end of an existing chain that is continued.
 #[derive(Debug)]
 pub struct Resumed {
-    /// The chain.
+    /// The chain up to its last record.
     pub chain: Chain,
-    /// The last process ended without saying so.
+    /// Whether the last process ended without a `stop` record.
     pub crashed: bool,
-    /// A part of a record stood at the end and was cut off: how many bytes, and their SHA-256.
+    /// The length and SHA-256 of a partial record that was cut off the end.
     pub torn: Option<(usize, Hash)>,
-    /// The last checkpoint in it: over how many records, and their head.
+    /// The last checkpoint found: the number of records it covers, and their root hash.
     pub signed: Option<(u64, Hash)>,
 }
 
-/// What a log that is continued is held to.
+/// What is required of a log before it is continued.
 #[derive(Clone, Debug, Default)]
 pub struct Trusted {
-    /// The keys of its checkpoints; without any there is nothing that only the gateway could have
-    /// written.
+    /// The keys that may have signed its checkpoints. Without any, its origin is not verified.
     pub keys: Vec<Verifier>,
-    /// Most records after the last checkpoint.
+    /// Maximum number of records after the last checkpoint.
     pub uncovered: u64,
 }
 
-/// Whether what is or will be at `path` is a file, whose records can be continued, and not a pipe or a device.
+/// Whether the path is free or holds a regular file, whose records can be continued, and not a pipe or a device.
 #[must_use]
 pub fn can_be_continued(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |found| found.is_file())
 }
 
-/// An error of the file at `path`, with its name.
+/// Adds the path to an error.
 pub(super) fn naming(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
 }
 
-/// How to open or make what is only appended to, and whether it is a file and not a pipe or a device.
+/// The options to open or create a file for appending, and whether it is a regular file.
 pub(super) fn appending(path: &Path) -> (OpenOptions, bool) {
     let regular = can_be_continued(path);
     let mut options = OpenOptions::new();
     options.append(true).create(true);
     if !regular {
-        // A reader that stalls refuses what is written instead of holding who writes.
+        // A stalled reader of a pipe causes an error instead of blocking the writer.
         options.custom_flags(libc::O_NONBLOCK);
     }
     (options, regular)
 }
 
 impl FileSink {
-    /// Opens or makes the file at `path`, readable by its owner alone, and says where the chain in it
-    /// ends, if there is one.
+    /// Opens or creates the file at `path`, readable by its owner alone, and returns the end of the chain in it, if
+    /// there is one.
     ///
     /// # Errors
-    /// When it cannot be opened, another process writes to it, or what is in it cannot be continued.
+    /// If it cannot be opened, another process writes to it, or its content cannot be continued.
     pub fn open(
         name: &str,
         path: &Path,
@@ -110,7 +109,7 @@ impl FileSink {
         (trusted, now): (&Trusted, SystemTime),
     ) -> io::Result<(Self, Option<Resumed>)> {
         let (mut options, regular) = appending(path);
-        // Of a pipe or a device nothing is read.
+        // Nothing is read from a pipe or a device.
         let file = options.read(regular).mode(0o600).open(path);
         let file = file.map_err(|error| naming(path, &error))?;
         let mut sink = Self {
@@ -132,7 +131,7 @@ impl FileSink {
         Ok((sink, resumed))
     }
 
-    /// Whether it can be continued: it is a file, not a pipe or a device.
+    /// Whether it can be continued: it is a regular file, not a pipe or a device.
     #[must_use]
     pub fn can_be_continued(&self) -> bool {
         self.regular
@@ -155,7 +154,7 @@ impl FileSink {
         Ok(resumed)
     }
 
-    /// Ends the last line if it is whole, and cuts it off if it is not: it was acknowledged to nobody.
+    /// Adds the missing line feed of a whole last record, and cuts off a partial one: it was never acknowledged.
     fn mend(&mut self) -> io::Result<Option<(usize, Hash)>> {
         match tail(&self.path, &self.file, self.bytes)? {
             FileEnd::Ended => Ok(None),
@@ -172,8 +171,8 @@ impl FileSink {
         }
     }
 
-    /// Goes on behind what somebody else has appended, on a line of its own: a record that followed on their open
-    /// line could not be read.
+    /// Skips what another process has appended, and ends its line: a record that followed on an open line could not
+    /// be read.
     fn step_over(&mut self) -> io::Result<()> {
         if !self.regular || self.torn {
             return Ok(());
@@ -194,7 +193,7 @@ impl FileSink {
         Ok(())
     }
 
-    /// Puts the file aside under the number of its first record, and begins another in its place.
+    /// Renames the file after the number of its first record, and creates a new one in its place.
     fn begin(&self, first: u64) -> io::Result<File> {
         let (stem, end) = parts(&self.path);
         let full = self.path.with_file_name(format!("{stem}.{first:0DIGITS$}{end}"));
@@ -207,17 +206,17 @@ impl FileSink {
         let opened = options.append(true).create_new(true).read(true).mode(0o600).open(&self.path);
         let opened = opened.and_then(|file| lock(&file, &self.path).map(|()| file));
         opened.or_else(|error| {
-            // As it was: what cannot be begun anew is continued.
+            // On failure the old file is put back and continued.
             fs::rename(&full, &self.path)?;
             Err(error)
         })
     }
 }
 
-/// The full files that belong to the file at `path`, by the number of their first record.
+/// Lists the rotated files that belong to the file at `path`, by the number of their first record.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// If the folder cannot be read.
 pub fn siblings(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -239,11 +238,11 @@ pub fn siblings(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// The logs in a folder, without the full files that belong to them: what begins with a record, and what has the usual
-/// name of a log, whatever it begins with.
+/// Lists the logs in a folder, without their rotated files: files that begin with a record, and all files with the
+/// usual name of a log.
 ///
 /// # Errors
-/// When the folder or a file in it cannot be read.
+/// If the folder or a file in it cannot be read.
 pub fn logs(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -268,7 +267,7 @@ pub fn logs(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// What the name of a full file begins and ends with.
+/// The start and the end of the names of rotated files.
 fn parts(path: &Path) -> (String, String) {
     let text = |part: Option<&std::ffi::OsStr>| {
         part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default()
@@ -278,21 +277,21 @@ fn parts(path: &Path) -> (String, String) {
     (text(path.file_stem()), end)
 }
 
-/// What stands at the end of a file of records.
+/// How a file of records ends.
 #[derive(Debug)]
 enum FileEnd {
-    /// The line feed of the last record, or nothing at all.
+    /// With the line feed of the last record, or the file is empty.
     Ended,
-    /// A whole record without its line feed.
+    /// With a whole record without its line feed.
     Open,
-    /// A part of a record.
+    /// With a partial record.
     Torn(Vec<u8>),
 }
 
-/// What stands at the end of the first `bytes` of a file of records.
+/// Determines how the first `bytes` of a file of records end.
 ///
 /// # Errors
-/// When it cannot be read, or does not end as a file of records does.
+/// If the file cannot be read, or does not end like a file of records.
 fn tail(path: &Path, mut file: &File, bytes: u64) -> io::Result<FileEnd> {
     let window = TAIL.min(bytes);
     file.seek(SeekFrom::Start(bytes - window))?;
@@ -306,7 +305,7 @@ fn tail(path: &Path, mut file: &File, bytes: u64) -> io::Result<FileEnd> {
     if Place::of(rest).is_some_and(|(_, fits)| fits) {
         return Ok(FileEnd::Open);
     }
-    // Nothing is cut off a file that is somebody else's.
+    // Nothing is cut off a file that is not a log of the gateway.
     let ours = match start {
         0 if window == bytes => {
             BEGINNINGS.iter().any(|first| first.starts_with(rest) || rest.starts_with(first))
@@ -319,11 +318,11 @@ fn tail(path: &Path, mut file: &File, bytes: u64) -> io::Result<FileEnd> {
     Ok(FileEnd::Torn(rest.to_vec()))
 }
 
-/// Where the chain ends in the file at `path`, as [`FileSink::open`] would continue it. The file is only read: it is
-/// neither made nor locked, nothing is cut off it, and a gateway may be writing to it.
+/// Finds the end of the chain in the file at `path`, as [`FileSink::open`] would continue it. The file is only read,
+/// neither created nor locked or truncated, and a gateway may be writing to it.
 ///
 /// # Errors
-/// When it cannot be read, or what is in it cannot be continued.
+/// If it cannot be read, or its content cannot be continued.
 pub fn examine(path: &Path, trusted: &Trusted) -> io::Result<Option<Resumed>> {
     let nothing = Extent { bytes: 0, last: LastLine::Ended };
     let file = match File::open(path) {
@@ -342,25 +341,25 @@ pub fn examine(path: &Path, trusted: &Trusted) -> io::Result<Option<Resumed>> {
     continuation(path, Some(&file), extent, trusted)
 }
 
-/// How much of a file belongs to its records.
+/// The part of a file that holds its records.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
-    /// So many bytes from its beginning.
+    /// Length in bytes, from the start of the file.
     bytes: u64,
-    /// How they end.
+    /// How the last line ends.
     last: LastLine,
 }
 
 /// Whether the last record of a file has its line feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastLine {
-    /// It has, or there is no record.
+    /// It has one, or there is no record.
     Ended,
-    /// It has not.
+    /// The line feed is missing.
     Open,
 }
 
-/// Where the chain ends in the file at `path`, or in the full one before it.
+/// Finds the end of the chain in the file at `path`, or in the rotated file before it.
 fn continuation(
     path: &Path,
     file: Option<&File>,
@@ -388,7 +387,7 @@ fn continuation(
     Ok(end)
 }
 
-/// Nobody else may write to it: two chains in one file would be none.
+/// Locks the file, because records of two processes in one file would form no chain.
 fn lock(file: &File, path: &Path) -> io::Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
@@ -402,8 +401,8 @@ fn lock(file: &File, path: &Path) -> io::Result<()> {
     }
 }
 
-/// The end of the chain in a file of whole lines: from the last checkpoint that can be trusted on, or from
-/// `start`, if that is where the file begins.
+/// Finds the end of the chain in a file of whole lines, starting from the last trusted checkpoint, or from the chain
+/// `start` if the file begins there.
 fn end_of(
     file: &mut (impl io::Read + io::Seek),
     Extent { bytes: length, last }: Extent,
@@ -451,7 +450,7 @@ fn foreign(path: &Path, what: &str) -> io::Error {
     ))
 }
 
-/// The end of the chain in the last part of a file; `None` when more of it has to be read.
+/// Finds the end of the chain in the last part of a file; `None` if more of it must be read.
 fn resume_in(
     text: &[u8],
     whole: bool,
@@ -464,7 +463,7 @@ fn resume_in(
         lines.remove(0);
     }
     let trusts = |line: &&[u8]| is_trusted(line, trusted);
-    // A log of one record has nothing to go by but that it begins: the second is a checkpoint.
+    // A log of one record has no checkpoint yet: the second record is one.
     let begins = |line: &&[u8]| {
         let first =
             Place::of(line).is_some_and(|(place, _)| place.seq == 0 && place.prev == GENESIS);
@@ -507,15 +506,15 @@ fn resume_in(
     Ok(chain.map(|chain| Resumed { chain, crashed, torn: None, signed }))
 }
 
-/// Whether the last process recorded that it stopped: there is a `stop` after its `start`. Other records may stand
-/// behind the `stop`: its checkpoint, and those of work that a worker had not ended in time.
+/// Whether the last process recorded that it stopped: a `stop` follows its `start`. Other records may follow the
+/// `stop`: its checkpoint, and those of work that did not end in time.
 fn has_stopped(lines: &[&[u8]]) -> bool {
     let mut events = lines.iter().rev().filter_map(|line| event_of(line));
     events.find(|event| matches!(*event, "start" | "stop")) == Some("stop")
 }
 
-/// Whether a line is a record that a chain can be continued from: a checkpoint that one of the keys has
-/// signed, over the tree whose peaks it has; without keys any record with peaks.
+/// Whether a chain can be continued from this record: a checkpoint that a trusted key has signed over the tree whose
+/// peaks it carries. Without keys, any record with peaks.
 fn is_trusted(line: &[u8], trusted: &Trusted) -> bool {
     if memchr::memmem::find(line, br#","peaks":["#).is_none() {
         return false;
@@ -533,13 +532,13 @@ fn is_trusted(line: &[u8], trusted: &Trusted) -> bool {
     })
 }
 
-/// The chain just before a record that has the peaks of the tree so far.
+/// The chain just before a record that carries the peaks of the tree so far.
 fn anchor(line: &[u8], place: &Place) -> Option<Chain> {
     let (id, tree) = peaks(line)?;
     (tree.size() == place.seq).then_some(Chain { id, last: place.prev, tree })
 }
 
-/// The chain of a record that has the peaks of the tree so far, and the tree.
+/// The chain id and the tree of a record that carries the peaks of the tree so far.
 #[must_use]
 pub fn peaks(line: &[u8]) -> Option<(Box<str>, Tree)> {
     let document = read(line)?;
@@ -553,8 +552,8 @@ pub fn peaks(line: &[u8]) -> Option<(Box<str>, Tree)> {
     Some((id, Tree::resume(size, peaks)?))
 }
 
-/// What a record in canonical form is of. A quote inside a string is escaped, so no name that a peer
-/// chose can look like it.
+/// The event type of a record in canonical form. A quote inside a string is escaped, so no name chosen by a peer can
+/// imitate it.
 #[must_use]
 pub fn event_of(line: &[u8]) -> Option<&str> {
     const KEY: &[u8] = br#","event":""#;
@@ -591,7 +590,7 @@ impl Sink for FileSink {
         }
         let mut file = &*self.file;
         if self.torn {
-            // What was not taken whole was not taken.
+            // A line that was not written whole was not accepted.
             match self.regular {
                 true => file.set_len(self.bytes)?,
                 false => file.write_all(b"\n")?,
@@ -600,7 +599,7 @@ impl Sink for FileSink {
         }
         self.step_over()?;
         let mut file = &*self.file;
-        // One `write`: whoever reads the file at the same time sees whole lines.
+        // A single `write`, so that readers of the file see whole lines.
         match file.write(line) {
             Ok(written) if written == line.len() => {
                 if self.first.is_none() && self.bytes == 0 {
@@ -677,7 +676,7 @@ impl Sink for FileSink {
             let what = format!("`{path}` is not empty and cannot be continued; move it away");
             return Err(io::Error::other(what));
         }
-        // A file that was only emptied is locked already.
+        // A file that was only truncated is locked already.
         if (found.dev(), found.ino()) != (own.dev(), own.ino()) {
             lock(&file, &self.path)?;
             self.file = Arc::new(file);
@@ -695,8 +694,8 @@ impl Sink for FileSink {
     }
 }
 
-/// The full files beside the one at `path` that are not to be kept, each with the numbers of its first
-/// record and of the first one after it. The oldest go first, so that what is left is one piece.
+/// Lists the rotated files of `path` that have expired, each with the numbers of its first record and of the first
+/// one after it. The oldest come first, so that the rest stays contiguous.
 #[must_use]
 pub fn expired(path: &Path, rotation: Rotation, now: SystemTime) -> Vec<(PathBuf, u64, u64)> {
     let full = siblings(path).unwrap_or_default();
@@ -711,6 +710,6 @@ pub fn expired(path: &Path, rotation: Rotation, now: SystemTime) -> Vec<(PathBuf
     let current = current.and_then(|line| Place::of(&line)).map(|(place, _)| place.seq);
     let nexts = full.iter().skip(1).map(|(first, _)| Some(*first)).chain([current]);
     let gone = full.iter().zip(nexts).take(many.max(aged));
-    // Without knowing where the next begins, nothing is thrown away.
+    // Without the number of the next record, nothing is removed.
     gone.map_while(|((first, path), next)| Some((path.clone(), *first, next?))).collect()
 }

@@ -1,4 +1,4 @@
-//! The chain and its sinks: what is written, in which order, and what is known to be missing where.
+//! The chain and its sinks: writes each record to every sink in order, and tracks which records a sink is missing.
 
 use std::fs::File;
 use std::io;
@@ -17,31 +17,31 @@ use super::tree::{Hash, Tree};
 use super::watch::{Lost, Watch};
 use crate::config::settings::{Full, Rotation};
 
-/// Most checkpoints that wait to be sent to who keeps them: the last prove what those before them do.
+/// Maximum number of checkpoints that wait to be sent: the last ones prove what earlier ones do.
 const NOTES: usize = 1024;
 
-/// Writes the object of an event.
+/// Serializes an event as a JSON object.
 type Write<'a> = dyn FnMut(&Event<'_>) -> Vec<u8> + 'a;
 
-/// A sink in its place.
+/// A sink and its state in the ledger.
 #[derive(Debug)]
 pub struct Slot {
-    /// The sink.
+    /// The destination of the lines.
     pub sink: Box<dyn Sink>,
-    /// What happens when it has no room.
+    /// The policy for lack of room.
     pub full: Full,
-    /// The first record it lacks, and the last, of those it is not yet on record to lack.
+    /// The first and last record that the sink is missing and that no `gap` record reports yet.
     pub missing: Option<(u64, u64)>,
-    /// It was begun anew, and has not been told from where.
+    /// The sink has started a new file, and no `opened` record says where.
     pub begun: bool,
 }
 
-/// How much room a call wants before it is made, in bytes.
+/// The room that a call needs before it is sent, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// What its records say in any case, each of them.
+    /// Bytes that each of its records takes.
     pub(super) usual: usize,
-    /// What they say once.
+    /// Bytes that occur in one of its records only.
     pub(super) once: usize,
 }
 
@@ -51,64 +51,64 @@ impl Room {
     }
 }
 
-/// Who signs the head of the tree, and how often.
+/// The signer of checkpoints, and how often it signs.
 #[derive(Debug)]
 pub struct Checkpoints {
-    /// Who signs.
+    /// The key that signs the tree head.
     pub signer: Signer,
-    /// After so many records.
+    /// Number of records after which a checkpoint is due.
     pub records: u64,
-    /// After so long, if there was any.
+    /// Time after which a checkpoint is due, if there are new records.
     pub interval: Duration,
 }
 
-/// What a crash of the machine would lose.
+/// What is not synced yet, and would be lost in a crash of the machine.
 #[derive(Debug)]
 pub(super) struct Unsynced {
-    /// The files of sinks that were written to, and whose they are.
+    /// The files of sinks that were written to, by sink name.
     pub(super) files: Vec<(Box<str>, Arc<File>)>,
-    /// Checkpoints over what was written to them, for who keeps them.
+    /// Checkpoints over what was written to them, for the separate file.
     pub(super) notes: Vec<String>,
 }
 
-/// The file of a sink that is not what it was.
+/// A sink's file that is no longer intact.
 #[derive(Debug)]
 pub(super) struct Loss {
-    /// Which sink.
+    /// The name of the sink.
     pub(super) sink: Box<str>,
-    /// What became of the file.
+    /// How the file was lost.
     pub(super) what: Lost,
-    /// It was not known before.
+    /// Whether the loss was not known before.
     pub(super) is_new: bool,
-    /// What was done.
+    /// The action that was taken.
     pub(super) then: Then,
 }
 
-/// What was done about a file that was lost.
+/// The action taken for a file that was lost.
 #[derive(Debug)]
 pub(super) enum Then {
-    /// There can be no other, so the sink takes nothing.
+    /// No new file could be started, so the sink accepts nothing.
     Nothing(io::Error),
-    /// It is there again, with all that was written to it.
+    /// The file is back, with everything that was written to it.
     Again,
-    /// There is another in its place, and that is on record, or is not.
+    /// A new file was started; the result says whether that is on record.
     Anew(Result<(), AuditError>),
 }
 
-/// The chain and its sinks.
+/// The chain, its sinks and the state of checkpoints.
 #[derive(Debug)]
 pub struct Ledger {
     chain: Chain,
     slots: Vec<Slot>,
     checkpoints: Checkpoints,
-    /// How many records the last checkpoint covers, itself among them.
+    /// Number of records up to and including the last checkpoint.
     covered: u64,
-    /// Something was said of the tree that a checkpoint has to confirm.
+    /// A record with tree peaks was written that a checkpoint must confirm.
     owed: bool,
     signed: Option<Instant>,
-    /// Somebody keeps checkpoints apart from the log as well.
+    /// Checkpoints are kept apart from the log as well.
     kept: bool,
-    /// Those that were not sent there yet.
+    /// Checkpoints that were not sent there yet.
     notes: Vec<String>,
 }
 
@@ -132,12 +132,12 @@ impl Ledger {
         }
     }
 
-    /// The key that checkpoints are signed with.
+    /// The public key of the signer, as text.
     pub(super) fn public(&self) -> String {
         self.checkpoints.signer.public().text()
     }
 
-    /// Records after the last checkpoint.
+    /// Number of records after the last checkpoint.
     fn uncovered(&self) -> u64 {
         self.chain.tree.size().saturating_sub(self.covered)
     }
@@ -146,12 +146,12 @@ impl Ledger {
         &self.chain.tree
     }
 
-    /// Whether every sink that calls depend on has room for what a call leaves.
+    /// Checks that every sink with the policy `deny` has room for the records of a call.
     ///
     /// # Errors
-    /// When one has not.
+    /// If one has no room.
     pub(super) fn room(&self, room: Room) -> Result<(), AuditError> {
-        // Its line, the one that it ends with, and what belongs to both.
+        // Room for the `intent` line, the longer `exchange` line, and what only one of them has.
         let length = 3 * (room.usual + 256) + room.once;
         for slot in self.slots.iter().filter(|slot| slot.full == Full::Deny) {
             if !slot.sink.room(length) {
@@ -162,19 +162,19 @@ impl Ledger {
         Ok(())
     }
 
-    /// Appends a record that is an object without its place, to every sink that takes it.
+    /// Appends a record, a JSON object without its place, to every sink that accepts it.
     ///
     /// # Errors
-    /// When a sink does not take it that has to.
+    /// If a sink that may not lose records does not accept it.
     pub(super) fn push(&mut self, line: Vec<u8>, write: &mut Write<'_>) -> Result<(), AuditError> {
         let content = content_of(&line);
         self.push_hashed(line, &content, write)
     }
 
-    /// The same for a record whose digest is known.
+    /// Like [`Self::push`], for a record whose content digest is known.
     ///
     /// # Errors
-    /// When a sink does not take it that has to.
+    /// If a sink that may not lose records does not accept it.
     pub(super) fn push_hashed(
         &mut self,
         line: Vec<u8>,
@@ -183,13 +183,13 @@ impl Ledger {
     ) -> Result<(), AuditError> {
         self.mend(write);
         let written = self.write(line, content);
-        // What one sink did not take another has: it is covered all the same.
+        // A record that one sink did not accept may be in another: a checkpoint covers it all the same.
         let due = self.owed || self.uncovered() >= self.checkpoints.records;
         let signed = if due { self.checkpoint(write) } else { Ok(()) };
         written.and(signed)
     }
 
-    /// Records what sinks lack, where they have room again, and where new files begin.
+    /// Records the gaps of sinks that have room again, and the starts of new files.
     pub(super) fn mend(&mut self, write: &mut Write<'_>) {
         for n in 0..self.slots.len() {
             let Some(slot) = self.slots.get(n) else { return };
@@ -203,20 +203,21 @@ impl Ledger {
         }
     }
 
-    /// The first record of a file has what is needed to go on from it.
+    /// Writes an `opened` record, so that a new file can be continued and verified from its first record.
     fn opened(&mut self, n: usize, write: &mut Write<'_>) {
         let (tree, key) = (self.chain.tree.clone(), self.public());
         let name: Option<Box<str>> = self.slots.get(n).map(|slot| slot.sink.name().into());
         let (sink, tree, key) = (name.as_deref(), Some(&tree), Some(&*key));
         self.note(&Event { event: "opened", key, sink, tree, ..Event::default() }, write);
         self.owed = true;
-        // Where this sink has not taken it, what it lacks is said with the same peaks.
+        // If this sink does not accept it, its `gap` record carries the same peaks.
         if let Some(slot) = self.slots.get_mut(n) {
             slot.begun = false;
         }
     }
 
-    /// Which records a sink lacks. Whoever reads that sink alone can go on from here.
+    /// Writes a `gap` record that says which records a sink is missing. A reader of that sink alone can continue from
+    /// it.
     fn gap(&mut self, n: usize, write: &mut Write<'_>) {
         let (tree, size) = (self.chain.tree.clone(), self.chain.tree.size());
         let Some(slot) = self.slots.get_mut(n) else { return };
@@ -229,13 +230,13 @@ impl Ledger {
         let Some(slot) = self.slots.get_mut(n) else { return };
         slot.missing = match (lacked, slot.missing) {
             (Some(_), None) if taken => None,
-            // Others have it: it is one more that this one lacks.
+            // Other sinks have the `gap` record, so this one is missing it too.
             (Some((from, _)), Some((_, to))) => Some((from, to)),
             (lacked, _) => lacked,
         };
     }
 
-    /// Appends an event of the log itself. What is lost of it shows in the gap it leaves.
+    /// Appends an event of the log itself. If it is lost, a later gap shows it.
     fn note(&mut self, event: &Event<'_>, write: &mut Write<'_>) {
         let line = write(event);
         let content = content_of(&line);
@@ -244,7 +245,7 @@ impl Ledger {
         }
     }
 
-    /// Begins files anew that are full; whether there were any.
+    /// Rotates full files; returns whether there were any.
     pub(super) fn turn(&mut self, now: impl Fn() -> SystemTime) -> bool {
         let (next, mut turned) = (self.chain.tree.size(), false);
         for slot in &mut self.slots {
@@ -270,9 +271,9 @@ impl Ledger {
         for slot in &mut self.slots {
             let room = slot.full == Full::Block || slot.sink.room(line.len());
             let written = match slot.missing {
-                // First it has to be on record what it lacks.
+                // A `gap` record must come before any other.
                 Some(_) => Err(io::Error::other("it lacks earlier records")),
-                // Whoever has to wait has waited: no more of them are under way than may be.
+                // Callers have already waited for room, so a blocking sink cannot overflow here.
                 None if room => slot.sink.append(&line),
                 None => Err(io::Error::other("it has no room for more")),
             };
@@ -282,7 +283,7 @@ impl Ledger {
                     let (from, _) = slot.missing.unwrap_or((place.seq, place.seq));
                     slot.missing = Some((from, place.seq));
                     if slot.full == Full::Drop {
-                        // It may lose records, and this one is counted as lost.
+                        // The sink may lose records, and this one is counted as missing.
                         taken = true;
                     } else {
                         let sink = slot.sink.name().into();
@@ -294,7 +295,7 @@ impl Ledger {
         if taken || self.slots.is_empty() {
             self.chain.push(&place);
         } else {
-            // Nobody has it: its number is free.
+            // No sink has the record, so its number is reused.
             for slot in &mut self.slots {
                 let before = slot.missing.filter(|(from, _)| *from < place.seq);
                 slot.missing = before.map(|(from, _)| (from, place.seq - 1));
@@ -303,10 +304,10 @@ impl Ledger {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Signs the head of the tree, if there is something new since it was last signed.
+    /// Writes a checkpoint, if there are records after the last one.
     ///
     /// # Errors
-    /// When a sink does not take it that has to.
+    /// If a sink that may not lose records does not accept it.
     pub(super) fn checkpoint(&mut self, write: &mut Write<'_>) -> Result<(), AuditError> {
         if self.uncovered() == 0 {
             return Ok(());
@@ -329,7 +330,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The same when it is time to; `None` when it is not.
+    /// Writes a checkpoint if the interval has passed; `None` if no checkpoint is due.
     pub(super) fn checkpoint_at(
         &mut self,
         now: Instant,
@@ -344,14 +345,14 @@ impl Ledger {
         (self.uncovered() > 0).then(|| self.checkpoint(write))
     }
 
-    /// What shows whether the files of sinks are still what they were, and the places of those sinks.
+    /// Returns handles to check the files of sinks, with the index of each sink.
     pub(super) fn watches(&self) -> Vec<(usize, Watch)> {
         let watch = |(n, slot): (usize, &Slot)| Some((n, slot.sink.watch()?));
         self.slots.iter().enumerate().filter_map(watch).collect()
     }
 
-    /// Looks at the file of the sink at place `n`, while nothing is written to it. One that is not what it was takes
-    /// nothing more until there is another in its place, or itself again.
+    /// Checks the file of the sink at index `n`, while nothing is written to it. If it is not intact, the sink
+    /// accepts nothing until the file is back or a new one is started.
     pub(super) fn look(
         &mut self,
         n: usize,
@@ -382,8 +383,8 @@ impl Ledger {
         Some(Loss { sink, what, is_new, then })
     }
 
-    /// Puts on record what somebody else has appended to files of sinks: the sink, how many bytes, and whether that
-    /// was taken.
+    /// Records what other processes have appended to files of sinks. Returns the sink, the number of bytes, and the
+    /// result of the record.
     pub(super) fn foreign(
         &mut self,
         write: &mut Write<'_>,
@@ -393,7 +394,7 @@ impl Ledger {
             match slot.sink.foreign() {
                 Ok(0) => {}
                 Ok(bytes) => found.push((slot.sink.name().into(), bytes)),
-                // What is written next finds the same, and is refused for it.
+                // The next write finds the same error and is refused for it.
                 Err(error) => tracing::debug!(%error, "a file of records was not looked at"),
             }
         }
@@ -409,21 +410,22 @@ impl Ledger {
         told
     }
 
-    /// What is to be synced: whoever asks does it, and gives [back](Self::unsent) what could not be sent.
+    /// Takes what needs to be synced. The caller syncs it, and returns checkpoints that could not be sent with
+    /// [`Self::unsent`].
     pub(super) fn unsynced(&mut self) -> Unsynced {
         let file = |slot: &mut Slot| Some((slot.sink.name().into(), slot.sink.unsynced()?));
         let files = self.slots.iter_mut().filter_map(file).collect();
         Unsynced { files, notes: std::mem::take(&mut self.notes) }
     }
 
-    /// Keeps checkpoints that could not be sent, until they are asked for again.
+    /// Puts back checkpoints that could not be sent.
     pub(super) fn unsent(&mut self, mut notes: Vec<String>) {
         notes.append(&mut self.notes);
         self.notes = notes;
         self.keep_last();
     }
 
-    /// Whether who keeps checkpoints was given all there are.
+    /// Whether all checkpoints were handed over.
     pub(super) fn is_sent(&self) -> bool {
         self.notes.is_empty()
     }
@@ -433,7 +435,7 @@ impl Ledger {
         self.notes.drain(..over);
     }
 
-    /// Where full files are, and how long they are kept.
+    /// The files whose rotated files may expire, and their rotation settings.
     pub(super) fn kept(&self) -> Vec<(PathBuf, Rotation)> {
         self.slots.iter().filter_map(|slot| slot.sink.kept()).collect()
     }

@@ -1,11 +1,11 @@
-//! Records as a person reads them on a terminal: a short line for each request that has ended.
+//! Formats records for a person at a terminal: a short line for each exchange that has ended.
 //!
 //! ```text
 //! 11:02:52 DENY   ana files/read_text_file only-shared-files
 //! ```
 //!
-//! The time is UTC, as in the records. What callers and servers chose is clipped, and nothing in it begins a line or is
-//! acted on by a terminal. A terminal that takes nothing costs lines and keeps nobody waiting.
+//! The time is UTC, as in the records. Text from clients and upstream servers is clipped and escaped. A terminal that
+//! does not accept output loses lines and delays nothing.
 
 use std::fmt;
 use std::fs::File;
@@ -23,21 +23,21 @@ use super::{Observer, Record};
 use crate::base::printable::in_a_line;
 use crate::metrics::outcome::Ending;
 
-/// Most lines that wait to be written.
+/// Maximum number of lines that wait to be written.
 const WAITING: usize = 1024;
-/// Most characters of a name in a line.
+/// Maximum number of characters of a name in a line.
 const NAME: usize = 96;
 
-/// Whether a terminal shows colours.
+/// Whether lines are coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colours {
-    /// It does.
+    /// With ANSI colour sequences.
     Shown,
-    /// It does not, or is none, or nobody wants them.
+    /// Without: the output is no terminal, has no colours, or the operator turned them off.
     None,
 }
 
-/// Writes a line for each exchange to standard error.
+/// An observer that writes a line for each exchange to standard error.
 pub struct Lines {
     to: SyncSender<Vec<u8>>,
     lost: AtomicU64,
@@ -50,14 +50,14 @@ impl fmt::Debug for Lines {
 }
 
 impl Lines {
-    /// Begins to write.
+    /// Starts the thread that writes.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// If the thread cannot be started.
     pub fn start(colours: Colours) -> io::Result<Self> {
         let (to, from) = sync_channel(WAITING);
         let thread = thread::Builder::new().name("lines".to_owned());
-        // Not through the lock of the library: a terminal that takes nothing holds this thread and no other.
+        // Not `io::stderr()` itself, whose lock would let a blocked terminal hold other threads as well.
         let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
         thread.spawn(move || write(&from, out, colours))?;
         Ok(Self { to, lost: AtomicU64::new(0) })
@@ -84,13 +84,13 @@ impl Observer for Lines {
 fn write(from: &Receiver<Vec<u8>>, mut out: File, colours: Colours) {
     while let Ok(record) = from.recv() {
         if let Some(line) = line(&record, colours) {
-            // There is nobody left to tell that nobody can be told.
+            // If standard error fails, there is nowhere to report it.
             drop(out.write_all(format!("{line}\n").as_bytes()));
         }
     }
 }
 
-/// A record in a line; none for those that say nothing to a person: intents, and what keeps the log whole.
+/// Formats a record as a line; `None` for records without interest to a person: intents and checkpoints.
 #[must_use]
 pub fn line(record: &[u8], colours: Colours) -> Option<String> {
     let document = read(record.trim_ascii_end())?;
@@ -120,10 +120,10 @@ pub fn line(record: &[u8], colours: Colours) -> Option<String> {
     })
 }
 
-/// How something ended.
+/// The outcome of an exchange as a word.
 struct OutcomeWord {
     text: &'static str,
-    /// The number of its colour (ECMA-48, SGR).
+    /// Its SGR colour code (ECMA-48).
     colour: &'static str,
 }
 
@@ -135,13 +135,13 @@ fn word(outcome: &str, record: Value<'_>) -> OutcomeWord {
         "denied" => ("DENY", "31"),
         "refused" => ("REFUSE", "33"),
         "cancelled" => ("CANCEL", "33"),
-        // A tool or a server that failed, and whatever there may be one day.
+        // Failures, and outcomes that later versions may add.
         _ => ("FAIL", "35"),
     };
     OutcomeWord { text, colour }
 }
 
-/// Who, what and why.
+/// Formats the caller, the target and the reason of an exchange.
 fn exchange(record: Value<'_>) -> String {
     let text = |key: &str| record.get(key).and_then(Value::as_str);
     let peer =
@@ -150,7 +150,7 @@ fn exchange(record: Value<'_>) -> String {
     format!("{} {} {}", clipped(&who, NAME), what(record), why(record))
 }
 
-/// What was asked for: `SERVER/NAME`, or the method.
+/// The target of a request: `SERVER/NAME`, or the method.
 fn what(record: Value<'_>) -> String {
     let text = |key: &str| record.get(key).and_then(Value::as_str);
     let server = text("server");
@@ -164,13 +164,13 @@ fn what(record: Value<'_>) -> String {
         };
     };
     let Some(server) = server else { return clipped(&item, NAME) };
-    // A caller of a route with several servers names the server in the tool.
+    // On a route with several servers, the name of a tool includes its server.
     let (double, plus) = (format!("{server}__"), format!("{server}+"));
     let bare = item.strip_prefix(&double).or_else(|| item.strip_prefix(&plus)).unwrap_or(&item);
     format!("{}/{}", clipped(&server, NAME), clipped(bare, NAME))
 }
 
-/// Why it ended so: the rule where one said no, else the reason and what was found.
+/// The reason of an outcome: the rule that denied it, otherwise the reason code, and the first finding.
 fn why(record: Value<'_>) -> String {
     let text = |key: &str| record.get(key).and_then(Value::as_str);
     let (rule, reason) = (text("rule"), text("reason"));
@@ -201,7 +201,7 @@ fn why(record: Value<'_>) -> String {
     parts.join(" ")
 }
 
-/// Requests that are recorded together.
+/// Formats a summary of refused requests.
 fn counted(record: Value<'_>) -> String {
     let text = |key: &str| record.get(key).and_then(Value::as_str);
     let count = record.get("count").map(|count| count.raw().to_owned()).unwrap_or_default();
@@ -209,7 +209,7 @@ fn counted(record: Value<'_>) -> String {
     format!("{} {count} more {}", clipped(&from, NAME), why(record))
 }
 
-/// So much of a text as stands in a line, without anything that a terminal acts on.
+/// Clips a text to `most` characters and escapes it for a terminal.
 fn clipped(text: &str, most: usize) -> String {
     let short: String = text.chars().take(most).collect();
     let dots = if short.len() < text.len() { "..." } else { "" };

@@ -1,6 +1,6 @@
-//! Checkpoints: the head of the tree, signed, in a form that witnesses of transparency logs read.
+//! Checkpoints: signed tree heads in the format that witnesses of transparency logs read.
 //!
-//! C2SP signed-note and tlog-checkpoint, with Ed25519 (RFC 8032)
+//! C2SP signed-note and tlog-checkpoint, with Ed25519 (RFC 8032).
 
 use std::fmt::Write as _;
 
@@ -11,44 +11,44 @@ use base64::engine::general_purpose::STANDARD;
 use super::tree::{Hash, Tree, hash};
 use crate::base::hex;
 
-/// Ed25519, as signed notes call it.
+/// The signature type of Ed25519 in signed notes.
 const ALGORITHM: u8 = 1;
-/// Before each signature.
+/// The prefix of each signature line.
 const DASH: &str = "\u{2014} ";
-/// Bytes of a signature with Ed25519; there are longer ones.
+/// Length of an Ed25519 signature in bytes. Other signature types are longer.
 const SIGNATURE: usize = 64;
 
-/// Why a key or a note cannot be used.
+/// The reason why a key or a note cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
-    /// The key is none of Ed25519.
+    /// The private key is not an Ed25519 key in PKCS#8.
     #[error("this is no Ed25519 key in PKCS#8")]
     Key,
-    /// The public key is not `NAME+HASH+KEY`.
+    /// The public key is not of the form `NAME+HASH+KEY`.
     #[error("this is no verifier key `NAME+HASH+KEY`")]
     Verifier,
-    /// The note is not one.
+    /// The note is not a checkpoint.
     #[error("this is no checkpoint")]
     Form,
-    /// The note has no whole signature: a crash may leave one that has not.
+    /// The note has no complete signature, as a crash may leave it.
     #[error("this checkpoint is not finished")]
     Unfinished,
-    /// Nobody who is known has signed it.
+    /// No known key has signed the note.
     #[error("it is signed by none of the keys")]
     Stranger,
-    /// A signature under the name of a known key is none.
+    /// The signature under the name of a known key is invalid.
     #[error("the signature is wrong")]
     Signature,
 }
 
-/// Who signs.
+/// A private key that signs checkpoints.
 #[derive(Debug)]
 pub struct Signer {
     key: Ed25519KeyPair,
     public: Verifier,
 }
 
-/// Who can tell whether it was signed.
+/// A public key that verifies signed notes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verifier {
     name: Box<str>,
@@ -56,14 +56,14 @@ pub struct Verifier {
     key: Vec<u8>,
 }
 
-/// The head of a tree, at one size.
+/// A tree head: the root hash of a log at one size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Which log: the name of the signer, and the chain.
+    /// The origin of the log: the name of the signer, and the chain id.
     pub origin: Box<str>,
-    /// How many records.
+    /// Number of records it covers.
     pub size: u64,
-    /// The head over them.
+    /// The root hash over these records.
     pub root: Hash,
 }
 
@@ -73,12 +73,12 @@ impl Verifier {
         Self { name: name.into(), id: [a, b, c, d], key: key.to_vec() }
     }
 
-    /// Reads `NAME+HASH+KEY`.
+    /// Parses a verifier key `NAME+HASH+KEY`.
     ///
     /// # Errors
-    /// When it is something else.
+    /// If it has another form.
     pub fn parse(text: &str) -> Result<Self, NoteError> {
-        // The key may have a plus in it, the name may not.
+        // The key may contain a plus sign, the name may not.
         let mut parts = text.trim().splitn(3, '+');
         let parts = (parts.next(), parts.next(), parts.next());
         let (Some(name), Some(id), Some(key)) = parts else { return Err(NoteError::Verifier) };
@@ -91,7 +91,7 @@ impl Verifier {
         }
     }
 
-    /// `NAME+HASH+KEY`.
+    /// The verifier key in the form `NAME+HASH+KEY`.
     #[must_use]
     pub fn text(&self) -> String {
         let key = STANDARD.encode([&[ALGORITHM], &*self.key].concat());
@@ -100,18 +100,18 @@ impl Verifier {
 }
 
 impl Signer {
-    /// A new key.
+    /// Generates a new key.
     ///
     /// # Errors
-    /// When the machine gives no random bytes.
+    /// If no random bytes are available.
     pub fn generate(name: &str) -> Result<Self, NoteError> {
         Ok(Self::of(Ed25519KeyPair::generate().map_err(|_failed| NoteError::Key)?, name))
     }
 
-    /// The key in `der`, which is PKCS#8.
+    /// Reads a private key in PKCS#8 (DER).
     ///
     /// # Errors
-    /// When it is something else.
+    /// If it is anything else.
     pub fn read(der: &[u8], name: &str) -> Result<Self, NoteError> {
         let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der);
         Ok(Self::of(key.map_err(|_refused| NoteError::Key)?, name))
@@ -122,10 +122,10 @@ impl Signer {
         Self { key, public }
     }
 
-    /// The key in PEM.
+    /// Returns the private key in PEM.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be encoded.
     pub fn pem(&self) -> Result<String, NoteError> {
         let der = self.key.to_pkcs8v1().map_err(|_failed| NoteError::Key)?;
         let mut text = String::from("-----BEGIN PRIVATE KEY-----\n");
@@ -137,13 +137,13 @@ impl Signer {
         Ok(text)
     }
 
-    /// Its public half.
+    /// The public key that verifies its notes.
     #[must_use]
     pub fn public(&self) -> &Verifier {
         &self.public
     }
 
-    /// The checkpoint of `tree`, over the records of `chain`.
+    /// Signs the head of `tree` over the records of `chain`, as a note.
     #[must_use]
     pub fn note(&self, chain: &str, tree: &Tree) -> String {
         let root = STANDARD.encode(tree.root());
@@ -155,7 +155,7 @@ impl Signer {
     }
 }
 
-/// A line below a note that is complete, whoever has signed there.
+/// A complete signature line of a note, by any signer.
 #[derive(Debug)]
 struct Signed<'a> {
     name: &'a str,
@@ -177,7 +177,7 @@ impl<'a> Signed<'a> {
     }
 }
 
-/// The text of a note, its last line end included, and who has signed it.
+/// Splits a note into its text, including the last line end, and its complete signatures.
 fn parts(note: &str) -> Result<(String, Vec<Signed<'_>>), NoteError> {
     let (text, signatures) = note.split_once("\n\n").ok_or(NoteError::Unfinished)?;
     let signed: Vec<_> = signatures.lines().filter_map(Signed::read).collect();
@@ -188,11 +188,11 @@ fn parts(note: &str) -> Result<(String, Vec<Signed<'_>>), NoteError> {
 }
 
 impl Checkpoint {
-    /// Reads a note that one of `known` has signed, and says which. Signatures of others are passed over, as
-    /// C2SP signed-note wants it.
+    /// Verifies a note with the keys in `known`, and returns the checkpoint and the key that signed it. Signatures of
+    /// other keys are ignored, as C2SP signed-note requires.
     ///
     /// # Errors
-    /// When it is none, or nobody who is known has signed it.
+    /// If it is not a checkpoint, or no known key has a valid signature on it.
     pub fn open<'a>(
         note: &str,
         known: impl IntoIterator<Item = &'a Verifier>,
@@ -209,10 +209,10 @@ impl Checkpoint {
         Err(NoteError::Stranger)
     }
 
-    /// Reads a note, whoever has signed it.
+    /// Parses a note without verifying its signatures.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is not a checkpoint.
     pub fn unsigned(note: &str) -> Result<Self, NoteError> {
         Self::read(&parts(note)?.0).ok_or(NoteError::Form)
     }
@@ -224,15 +224,15 @@ impl Checkpoint {
         Some(Self { origin: origin.into(), size: size.parse().ok()?, root })
     }
 
-    /// The notes in a file that has one after the other, and as one of them what is left of any that was
-    /// not finished: a text, an empty line, signatures, and an empty line or the next text.
+    /// Splits a file of consecutive notes. What is left of an unfinished note is returned as one of them. A note is a
+    /// text, an empty line, and signatures; an empty line or the next text ends it.
     #[must_use]
     pub fn split(text: &str) -> Vec<String> {
         let mut notes = Vec::new();
         let (mut note, mut last) = (String::new(), "");
         for line in text.lines() {
             let signs = line.starts_with(DASH);
-            // After signatures comes no more of them, after an empty line nothing but them.
+            // No signature follows other text after the signatures; nothing but signatures follows the empty line.
             let ends = !signs && (last.starts_with(DASH) || last.is_empty());
             if ends && !note.is_empty() {
                 notes.push(std::mem::take(&mut note));
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(Checkpoint::open(&note, [stranger.public()]), Err(NoteError::Stranger));
         let forged = note.replacen("\n1\n", "\n2\n", 1);
         assert_eq!(Checkpoint::open(&forged, [&public]), Err(NoteError::Signature));
-        // Wherever a crash has cut one, it is none, and takes none of the others with it.
+        // Wherever a crash cuts one note, that note is invalid, and the others are still found.
         let cosigned = note.clone() + &format!("{DASH}witness {}\n", STANDARD.encode([7; 76]));
         for end in 1..note.len() {
             let part = String::from_utf8_lossy(note.as_bytes().split_at(end).0);
@@ -284,7 +284,7 @@ mod tests {
             let cut = read.iter().filter(|size| **size == Err(NoteError::Unfinished)).count();
             assert!(whole >= 2 && whole + cut == read.len(), "{end}: {read:?}");
         }
-        // What somebody puts before one that is signed is not taken for that.
+        // Text that is put before a signed note does not count as signed.
         assert_eq!(Checkpoint::open(&format!("a\n{note}"), [&public]), Err(NoteError::Signature));
         let again = PrivatePkcs8KeyDer::from_pem_slice(signer.pem().unwrap().as_bytes()).unwrap();
         let again = Signer::read(again.secret_pkcs8_der(), "gw.example/one").unwrap();
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(Verifier::parse(text).unwrap().text(), text);
         let note = "If you think cryptography is the answer to your problem,\nthen you don't know \
                     what your problem is.\n\n\u{2014} PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n";
-        // It is no checkpoint, but its signature is one.
+        // It is not a checkpoint, but its signature is valid.
         assert_eq!(Checkpoint::open(note, [&Verifier::parse(text).unwrap()]), Err(NoteError::Form));
         assert!(Verifier::parse(&text.replacen("c7", "c8", 1)).is_err());
     }

@@ -1,8 +1,8 @@
-//! Records in the words of OCSF, for those who collect events of many products.
+//! Converts records to OCSF events, for systems that collect events of many products.
 //!
-//! OCSF 1.8.0: API Activity (6003), Authentication (3002), Detection Finding (2004), Entity Management
-//! (3004) and Application Lifecycle (6002), with the profile `security_control`. A record keeps its
-//! own id, number and hash in `metadata`, so that it is found again in the log it comes from.
+//! OCSF 1.8.0: API Activity (6003), Authentication (3002), Detection Finding (2004), Entity Management (3004) and
+//! Application Lifecycle (6002), with the profile `security_control`. An event carries the id, sequence number and
+//! hash of its record in `metadata` and `unmapped`, so that the record can be found in its log.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -13,10 +13,10 @@ use policy::json::{Value, write_ascii};
 use super::chain::read;
 use crate::mcp::wire::Object;
 
-/// The version of OCSF that is written.
+/// The version of OCSF.
 const VERSION: &str = "1.8.0";
 
-/// A class of events.
+/// An OCSF event class.
 #[derive(Clone, Copy)]
 struct Class {
     uid: u32,
@@ -29,8 +29,8 @@ const FINDING: Class = Class { uid: 2004, category: 2 };
 const ENTITY: Class = Class { uid: 3004, category: 3 };
 const LIFECYCLE: Class = Class { uid: 6002, category: 6 };
 
-/// The event that a record is, as one line; `None` when it is about the log alone, or the beginning of
-/// what another record is the end of.
+/// Converts a record to an event, as one line. `None` for records about the log itself and for intents, whose
+/// exchange has an event of its own.
 #[must_use]
 pub fn event(line: &[u8]) -> Option<Vec<u8>> {
     let document = read(line)?;
@@ -75,7 +75,7 @@ pub fn event(line: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// A record that is read.
+/// Access to the members of a parsed record.
 struct Record<'a>(Value<'a>);
 
 impl<'a> Record<'a> {
@@ -87,7 +87,7 @@ impl<'a> Record<'a> {
         self.0.get(name)?.raw().parse().ok()
     }
 
-    /// A time, in milliseconds since 1970.
+    /// A time in milliseconds since 1970.
     fn time(&self, name: &str) -> Option<u64> {
         let time = humantime::parse_rfc3339(&self.text(name)?).ok()?;
         let since = time.duration_since(UNIX_EPOCH).ok()?;
@@ -99,7 +99,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// 2 is to read; what a tool does nobody knows, so it is 99, something else.
+/// The activity id: 2 (read), or 99 (other) for tool calls, whose effect is unknown, and for notifications.
 fn activity(record: &Record<'_>) -> u8 {
     match record.text("method").as_deref() {
         Some("tools/call") | None => 99,
@@ -143,7 +143,7 @@ fn api(event: &mut Object<'_>, record: &Record<'_>) {
     let good = matches!(record.text("outcome").as_deref(), Some("answered"));
     number(event, "status_id", if good { 1 } else { 2 });
     member(event, "status_code", record.text("reason"));
-    // Denied and Blocked; allowed and Allowed.
+    // Action 2 is Denied and disposition 2 is Blocked; 1 is Allowed for both.
     number(event, "action_id", if record.denied() { 2 } else { 1 });
     number(event, "disposition_id", if record.denied() { 2 } else { 1 });
     actor(event, record);
@@ -247,11 +247,11 @@ fn endpoint(event: &mut Object<'_>, record: &Record<'_>) {
     let peer = record.text("peer").unwrap_or_default();
     let mut endpoint = Object::open(event.key("src_endpoint"));
     if let Some(address) = record.text("address") {
-        // A network, or addresses that are not told apart, is a name.
+        // A network, or the group of all other addresses, is written as a name.
         let is_one = address.parse::<IpAddr>().is_ok();
         write_ascii(endpoint.key(if is_one { "ip" } else { "name" }), &address);
     }
-    // What a server asks by itself comes from it.
+    // A server's own request comes from that server.
     let server = record.text("server").filter(|_| peer.is_empty());
     member(&mut endpoint, "name", server);
     if let Some((host, port)) = peer.rsplit_once(':') {

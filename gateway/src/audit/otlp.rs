@@ -1,5 +1,5 @@
-//! Records as log records of OTLP 1. The body is the record as it is in a file, so that whoever collects
-//! them can verify them; what a query goes by stands beside it.
+//! Converts records to OTLP 1 log records. The body is the record as it is in the file, so that collected records can
+//! be verified; attributes repeat the members that queries use.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ use prost::Message as _;
 use super::chain::read;
 use crate::base::hex;
 
-/// Members of a record that stand beside it, and what they are called there.
+/// Members of a record that become attributes, and the names of those attributes.
 const BESIDE: [(&str, &str); 9] = [
     ("outcome", "portcullis.outcome"),
     ("reason", "error.type"),
@@ -30,7 +30,7 @@ const BESIDE: [(&str, &str); 9] = [
     ("id", "portcullis.record.id"),
 ];
 
-/// Lines of the log as one request.
+/// Encodes lines of the log as one export request.
 pub(super) fn request(lines: &[Bytes]) -> Vec<u8> {
     let log_records = lines.iter().filter_map(record).collect();
     let scope = Some(InstrumentationScope {
@@ -45,7 +45,7 @@ pub(super) fn request(lines: &[Bytes]) -> Vec<u8> {
     ExportLogsServiceRequest { resource_logs }.encode_to_vec()
 }
 
-/// How many records of a request were not taken, and will not be: OTLP has them sent no second time.
+/// The number of records that the receiver rejected; OTLP does not allow sending them again.
 pub(super) fn rejected(answer: Bytes) -> i64 {
     let answer = ExportLogsServiceResponse::decode(answer).ok();
     let partial = answer.and_then(|answer| answer.partial_success);
@@ -76,7 +76,7 @@ fn record(line: &Bytes) -> Option<LogRecord> {
     })
 }
 
-/// The bytes of an id, or none.
+/// The bytes of a hexadecimal id; empty if it is absent.
 fn digits(document: &Document, name: &str) -> Vec<u8> {
     let text = document.root().get(name).and_then(Value::as_str);
     text.and_then(|text| hex::decode(&text)).unwrap_or_default()

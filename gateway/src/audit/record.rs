@@ -1,4 +1,4 @@
-//! What is recorded, and how it is written down.
+//! The contents of records and their serialization: [`Record`] for exchanges, [`Event`] for everything else.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -28,45 +28,45 @@ use crate::metrics::credential_check::Detail;
 use crate::metrics::outcome::{Ending, Outcome};
 use crate::metrics::{self, Operated};
 
-/// Most bytes of a name that a peer chose.
+/// Maximum length of a name chosen by a peer, in bytes.
 pub const FOREIGN: usize = 256;
 
-/// Most bytes of such a name that are looked at for what is not written down.
+/// Maximum length of such a name that is searched for values to redact, in bytes.
 const LOOKED: usize = 64 * 1024;
-/// The smallest number that may be one of a person or an account: those have seven digits or more.
+/// Numbers from here on may identify a person or an account: those have seven digits or more.
 const UNTOLD: u64 = 1_000_000;
-/// Most bytes of what is said of an event in words.
+/// Maximum length of the `what` text of an event, in bytes.
 const WHAT: usize = 8 * 1024;
-/// Most findings of one exchange that are on record.
+/// Maximum number of findings of one exchange in a record.
 const FOUND: usize = 32;
-/// Most things of a list of which it is on record why they were not shown.
+/// Maximum number of withheld items of a list in a record.
 pub const UNSEEN: usize = 32;
-/// How `scheme` names a caller whom an issuer vouches for.
+/// The `scheme` of a caller with an access token.
 pub const OAUTH: &str = "oauth";
-/// How it names one by certificate.
+/// The `scheme` of a caller with a client certificate.
 pub const CERTIFICATE: &str = "certificate";
-/// Most groups, roles and scopes of a caller that are on record.
+/// Maximum number each of groups, roles and scopes of a caller in a record.
 pub const NAMES: usize = 128;
 
-/// The id of a record: a UUID of version 7.
+/// The id of a record: a UUID version 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordId(u128);
 
 impl RecordId {
     pub(super) fn new(now: SystemTime, process: u64, count: u64) -> Self {
         let millis = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-        // 48 bits of time, 12 of the process, 62 of the process and the count.
+        // 48 bits of time, 12 of the process, 62 of the process and the counter.
         let tail = u128::from(mixed(process << 32 ^ count));
         Self(millis << 80 | 7 << 76 | u128::from(process >> 52) << 64 | 2 << 62 | tail)
     }
 
-    /// As a number: also a trace id, where the client sent none.
+    /// The id as a number. It is also the trace id if the client sent none.
     #[must_use]
     pub const fn number(self) -> u128 {
         self.0
     }
 
-    /// As RFC 9562 writes it, at the end of `out`.
+    /// Appends the id in the notation of RFC 9562 to `out`.
     fn write(self, out: &mut Vec<u8>) {
         let bytes = self.0.to_be_bytes();
         let mut rest = &bytes[..];
@@ -89,18 +89,18 @@ impl fmt::Display for RecordId {
     }
 }
 
-/// The last 62 bits, each of which then depends on all of them: of the traces that these ids name a part is
-/// recorded, and which is told by their last bits. Every step can be taken back, so no two become one.
+/// Mixes the low 62 bits so that each depends on all of them: these ids are also trace ids, which samplers select by
+/// their last bits. Every step is invertible, so ids stay unique.
 const fn mixed(bits: u64) -> u64 {
     const LAST: u64 = (1 << 62) - 1;
-    // The factors of SplitMix64.
+    // The multipliers of SplitMix64.
     let bits = bits & LAST;
     let bits = (bits ^ bits >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9) & LAST;
     let bits = (bits ^ bits >> 31).wrapping_mul(0x94d0_49bb_1331_11eb) & LAST;
     bits ^ bits >> 31
 }
 
-/// What stands in both records of a call and takes a while to be written.
+/// Formatted members that occur in both records of a call.
 #[derive(Debug)]
 struct Texts {
     id: Vec<u8>,
@@ -110,116 +110,115 @@ struct Texts {
     trace: String,
 }
 
-/// What is known of an exchange. Filled in as it becomes known.
+/// What is known of an exchange, filled in while it proceeds.
 #[derive(Debug)]
 pub struct Record {
-    /// Its id.
+    /// The id of the record.
     pub id: RecordId,
-    /// When the request came.
+    /// Time at which the request was received.
     pub time: SystemTime,
-    /// The same, for durations.
+    /// The same as `time`, for durations.
     pub started: Instant,
-    /// The configuration in force.
+    /// The version of the configuration in force.
     pub policy: Arc<str>,
-    /// Its rules: they say which values are in no record.
+    /// The policy in force, which also says which values are redacted.
     pub rules: Arc<Policy>,
-    /// Where it came in.
+    /// The listener that received the request.
     pub listener: Arc<str>,
-    /// Where it came from.
+    /// The network address of the client.
     pub peer: SocketAddr,
-    /// Who sent it.
+    /// The caller, if it is authenticated.
     pub principal: Option<Arc<Principal>>,
-    /// How that is known.
+    /// The authentication scheme of the caller.
     pub scheme: Option<&'static str>,
-    /// Which way it was to go.
+    /// The route, if one matches the request.
     pub route: Option<Arc<str>>,
-    /// The revision it was in.
+    /// The protocol version of the request.
     pub version: Option<Version>,
-    /// What it asked for.
+    /// The JSON-RPC method of the request.
     pub method: Option<Box<str>>,
-    /// How it came over HTTP (`GET`, `POST`, `DELETE`): all that is known of a request that has no method of MCP.
+    /// The HTTP method (`GET`, `POST`, `DELETE`), recorded for requests without a JSON-RPC method.
     pub http_method: Option<&'static str>,
-    /// Its JSON-RPC id.
+    /// The JSON-RPC id of the request.
     pub rpc_id: Option<Id>,
-    /// The server it was for.
+    /// The upstream server it is for.
     pub server: Option<Box<str>>,
-    /// What it was for: a tool, a prompt, a resource, as the caller named it.
+    /// The tool, prompt, resource or template that was requested, as the caller named it.
     pub item: Option<(Kind, Box<str>)>,
-    /// What its server calls it, where that is known: on a route it can have another name. Metrics tell tools and prompts
-    /// apart by it.
+    /// The upstream server's own name of that item, if it is known: a route may rename it. Metrics use it as a label.
     pub own_name: Option<Box<str>>,
     /// The keyed digest of the arguments.
     pub argument_digest: Option<String>,
-    /// What was said, where that is recorded.
+    /// Captured arguments and results, if capture is configured.
     pub captured: Option<Box<Captured>>,
-    /// There is an intent.
+    /// Whether an `intent` line was written.
     pub(super) announced: bool,
-    /// What was decided.
+    /// The decision of the policy.
     pub verdict: Verdict,
-    /// What was found in what the server said.
+    /// Findings in what the upstream server sent.
     pub found: Vec<Finding>,
-    /// How many were shown, and how many hidden.
+    /// Numbers of list items that were shown and hidden.
     pub listed: Option<(usize, usize)>,
-    /// What was hidden, and why: the first [`UNSEEN`] of it.
+    /// The first [`UNSEEN`] hidden list items, with the reasons.
     pub unseen: Vec<Unseen>,
-    /// Bytes of the request's body.
+    /// Length of the request body, in bytes.
     pub bytes_in: usize,
-    /// Bytes of the answer's body.
+    /// Length of the response body, in bytes.
     pub bytes_out: usize,
-    /// How long servers took.
+    /// Total time spent waiting for upstream servers.
     pub upstream: Duration,
-    /// When something was sent to a server.
+    /// Time of the first message to an upstream server.
     pub sent: Option<Instant>,
-    /// The trace it belongs to.
+    /// The trace context of the exchange.
     pub trace: Trace,
-    /// The controls that were asked, beside those of the decision.
+    /// Controls that were evaluated, in addition to those of the decision.
     pub ran: Ran,
-    /// Written once.
+    /// Cache of formatted members.
     texts: OnceLock<Box<Texts>>,
 }
 
-/// Something of a list that its caller was not shown.
+/// A list item that the caller was not shown.
 #[derive(Clone, Debug)]
 pub struct Unseen {
-    /// Whose it is.
+    /// The upstream server that offers it.
     pub server: Box<str>,
-    /// Its name, as its server gives it.
+    /// The name that its upstream server uses.
     pub name: Box<str>,
-    /// The reason code.
+    /// The reason code of the denial.
     pub code: &'static str,
-    /// Which detector found something in its definition, where that is the reason.
+    /// The detector that matched its definition, if that is the reason.
     pub detector: Option<&'static str>,
 }
 
-/// What is known when an exchange begins.
+/// The facts that are known when an exchange begins.
 #[derive(Debug)]
 pub struct Beginning {
-    /// Its id.
+    /// The id of the record.
     pub id: RecordId,
-    /// When the request came, and the same for durations.
+    /// Time at which the request was received, as time of day and for durations.
     pub at: (SystemTime, Instant),
-    /// The configuration in force.
+    /// The version of the configuration in force.
     pub policy: Arc<str>,
-    /// Its rules.
+    /// The policy in force.
     pub rules: Arc<Policy>,
-    /// Where it came in, and where it came from.
+    /// The listener, and the network address of the client.
     pub through: (Arc<str>, SocketAddr),
-    /// Its trace, until it is known what it belongs to.
+    /// A trace context for the exchange, until that of the request is known.
     pub trace: Trace,
 }
 
-/// What was decided.
+/// The decision about an exchange, if there was one.
 #[derive(Clone, Debug, Default)]
 pub enum Verdict {
-    /// Nothing: it was refused before, or needs no decision.
+    /// None: the request was refused earlier, or needs no decision.
     #[default]
     None,
-    /// This.
+    /// The policy has decided.
     Decided(Box<Decision>),
 }
 
 impl Record {
-    /// A record of which only the beginning is known.
+    /// Makes a record of an exchange that begins.
     #[must_use]
     pub fn new(beginning: Beginning) -> Self {
         let Beginning { id, at: (time, started), policy, rules, through: (listener, peer), trace } =
@@ -274,30 +273,30 @@ impl Record {
         })
     }
 
-    /// Notes what was found in what the server said: the first of it.
+    /// Adds findings in what the upstream server sent, up to the limit.
     pub fn found(&mut self, found: Vec<Finding>) {
         let room = FOUND.saturating_sub(self.found.len());
         self.found.extend(found.into_iter().take(room));
     }
 
-    /// Whether a message of it cost more to look at than one may.
+    /// Whether a message of the exchange exceeded its inspection budget.
     pub(super) fn is_over_budget(&self) -> bool {
         let decided = self.decision().into_iter().flat_map(|decision| &decision.findings);
         let mut all = decided.chain(&self.found);
         all.any(|finding| finding.detector == Detector::InspectionBudget)
     }
 
-    /// What is written before a call is sent, in the record of `chain`.
+    /// Serializes the `intent` record, which is written before a call is sent.
     pub(super) fn intent(&self, chain: &str) -> Vec<u8> {
         self.write(chain, "intent", None)
     }
 
-    /// What is written when all is over.
+    /// Serializes the `exchange` record, which is written at the end.
     pub(super) fn exchange(&self, chain: &str, ending: Ending, now: Instant) -> Vec<u8> {
         self.write(chain, "exchange", Some((ending, now)))
     }
 
-    /// One object, in canonical form but for escapes (RFC 8785): its members are in order.
+    /// Writes one JSON object with sorted members: the canonical form (RFC 8785) except for escapes.
     fn write(&self, chain: &str, event: &str, end: Option<(Ending, Instant)>) -> Vec<u8> {
         let mut out = Vec::with_capacity(1200);
         let line = &mut Object::open(&mut out);
@@ -308,7 +307,7 @@ impl Record {
             list(line.ours("actors"), actors.iter().map(ToString::to_string));
         }
         foreign(line, "argumentDigest", self.argument_digest.as_deref());
-        // Once: with the intent, or where there is none.
+        // Captured arguments are written once: in the `intent` line if there is one.
         let captured = self.captured.as_ref();
         let arguments = captured.and_then(|captured| captured.arguments.as_ref());
         let arguments = arguments.filter(|_| end.is_none() || !self.announced);
@@ -353,7 +352,8 @@ impl Record {
         if end.is_some() && !self.found.is_empty() {
             list(line.ours("found"), self.found.iter().map(ToString::to_string));
         }
-        // What others vouch for: nothing else says it later, when somebody asks what another policy would do.
+        // Groups, roles and scopes from tokens and certificates are recorded, because a later simulation of another
+        // policy needs them and has no other source.
         let vouched = matches!(self.scheme, Some(OAUTH | CERTIFICATE)) && end.is_some();
         let said = self.principal.as_ref().filter(|_| vouched);
         if let Some(who) = said {
@@ -428,29 +428,28 @@ impl Record {
         out
     }
 
-    /// Something that was not shown: `SERVER/NAME: CODE`, with the detector where that is the reason.
+    /// Formats a hidden list item as `SERVER/NAME: CODE`, followed by the detector if that is the reason.
     fn left_out(&self, Unseen { server, name, code, detector }: &Unseen) -> String {
         let name = self.shown(name);
         let detector = detector.map(|detector| format!(" {detector}")).unwrap_or_default();
         format!("{server}/{name}: {code}{detector}")
     }
 
-    /// A member that a peer chose the value of, where that may be a URI or carry a value.
+    /// Writes a member with a value chosen by a peer that may be a URI or contain a sensitive value.
     fn named(&self, line: &mut Object<'_>, key: &'static str, value: Option<&str>) {
         if let Some(value) = value {
             write_ascii(line.ours(key), &self.shown(value));
         }
     }
 
-    /// As much of what a peer chose as is written down and sent as a part of a trace: without secrets, the numbers
-    /// of cards, accounts and persons, and the values that the policy plants.
+    /// Redacts and clips a text chosen by a peer for records and traces: without secrets, numbers of cards, accounts
+    /// and persons, and the canary values that the policy plants.
     #[must_use]
     pub fn shown<'a>(&self, text: &'a str) -> Cow<'a, str> {
         without(text, Some(self.rules.contents()))
     }
 
-    /// An id of a request as it is written down. A number that has the form of one that is not written down
-    /// becomes a text.
+    /// Redacts the id of a request. A number that looks like a sensitive one becomes a redacted string.
     #[must_use]
     pub fn shown_id(&self, id: &Id) -> Id {
         match id {
@@ -463,7 +462,7 @@ impl Record {
         }
     }
 
-    /// The decision, where there was one.
+    /// The decision, if there was one.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
         match &self.verdict {
@@ -472,7 +471,7 @@ impl Record {
         }
     }
 
-    /// The controls that were asked before anything was sent.
+    /// All controls that were evaluated before anything was sent.
     #[must_use]
     pub fn asked(&self) -> Ran {
         let mut ran = self.ran;
@@ -480,7 +479,7 @@ impl Record {
         ran
     }
 
-    /// The rule that decided.
+    /// The id of the rule that decided.
     #[must_use]
     pub fn rule(&self) -> Option<&str> {
         let rule = match &self.decision()?.effect {
@@ -490,11 +489,11 @@ impl Record {
         rule.map(|rule| rule.as_str())
     }
 
-    /// What it was as an operation of MCP.
+    /// The exchange as an MCP operation, for metrics.
     pub(super) fn operated(&self, ending: Ending) -> Operated<'_> {
         let named =
             self.item.as_ref().filter(|(kind, _)| matches!(kind, Kind::Tool | Kind::Prompt));
-        // What leads to no server has no name that a label could have, also where another route has such a tool.
+        // Without a known server, the name must not become a label value, even if another route has such a tool.
         let own_name = self.own_name.as_deref().unwrap_or(metrics::OTHER);
         Operated {
             method: self.method.as_deref(),
@@ -506,7 +505,7 @@ impl Record {
         }
     }
 
-    /// The code of the denial, when there is one.
+    /// The reason code of the denial, if it was denied.
     #[must_use]
     pub fn reason(&self) -> Option<&'static str> {
         match &self.decision()?.effect {
@@ -516,7 +515,7 @@ impl Record {
     }
 }
 
-/// A list of names that has any.
+/// Writes a list of names, unless it is empty.
 fn some<'a>(line: &mut Object<'_>, key: &'static str, names: impl Iterator<Item = &'a str>) {
     let mut names = names.take(NAMES).map(str::to_owned).peekable();
     if names.peek().is_some() {
@@ -524,7 +523,7 @@ fn some<'a>(line: &mut Object<'_>, key: &'static str, names: impl Iterator<Item 
     }
 }
 
-/// A member of our own words, which need no escapes.
+/// Writes a member with a value of the gateway's own, which needs no escapes.
 fn plain(line: &mut Object<'_>, key: &'static str, value: &[u8]) {
     let out = line.ours(key);
     out.push(b'"');
@@ -532,14 +531,14 @@ fn plain(line: &mut Object<'_>, key: &'static str, value: &[u8]) {
     out.push(b'"');
 }
 
-/// A member that a peer chose the value of.
+/// Writes a member with a value chosen by a peer, clipped.
 fn foreign(line: &mut Object<'_>, key: &'static str, value: Option<&str>) {
     if let Some(value) = value {
         write_ascii(line.ours(key), clipped(value));
     }
 }
 
-/// A member with as much of what was said as may be.
+/// Writes a member with a captured excerpt.
 fn excerpt(line: &mut Object<'_>, key: &'static str, said: Option<&Excerpt>) {
     if let Some(said) = said {
         write_ascii(line.ours(key), &said.text);
@@ -552,7 +551,7 @@ fn list(out: &mut Vec<u8>, items: impl Iterator<Item = String>) {
         if n > 0 {
             out.push(b',');
         }
-        // What was found is told without values already.
+        // Findings contain no values; only URIs are masked.
         write_ascii(out, &without_uris(&item));
     }
     out.push(b']');
@@ -566,20 +565,20 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// As much of what a peer chose as is written down.
+/// Clips a text chosen by a peer.
 fn clipped(text: &str) -> &str {
     let end = text.floor_char_boundary(FOREIGN);
     text.get(..end).unwrap_or_default()
 }
 
-/// As much of what a peer chose as is written down where it may be a URI, or have one in it: without what is
-/// secret in that. It is masked before it is cut, so that no secret stands without the sign it ends with.
+/// Masks secrets in URIs and redacts sensitive values in a text chosen by a peer, and clips it. Masking comes first,
+/// so that clipping cannot remove the delimiter by which a secret is recognised.
 #[must_use]
 pub fn written(text: &str) -> Cow<'_, str> {
     without(text, None)
 }
 
-/// The same, also without the values that `contents` names.
+/// Like [`written`], and also redacts the values that `contents` names.
 fn without<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a, str> {
     match masking::uris(text) {
         Cow::Borrowed(text) => clipped_without(text, contents),
@@ -588,7 +587,7 @@ fn without<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a, str> {
 }
 
 fn clipped_without<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a, str> {
-    // Of a text that is much longer than what is written of it, the rest is not looked at.
+    // The rest of a very long text is not searched, because it is not written.
     let text = text.get(..text.floor_char_boundary(LOOKED)).unwrap_or_default();
     match without_values(text, contents) {
         Cow::Borrowed(text) => Cow::Borrowed(clipped(text)),
@@ -596,7 +595,7 @@ fn clipped_without<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a, st
     }
 }
 
-/// The same without the user information and the secret parameters of URIs alone.
+/// Masks secrets in URIs only, and clips.
 fn without_uris(text: &str) -> Cow<'_, str> {
     match masking::uris(text) {
         Cow::Borrowed(text) => Cow::Borrowed(clipped(text)),
@@ -604,58 +603,58 @@ fn without_uris(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Something that happened to the log itself, or that belongs to no exchange.
+/// An event of the log itself, or one that belongs to no exchange.
 #[derive(Debug, Default)]
 pub(super) struct Event<'a> {
-    /// What.
+    /// The type of the event.
     pub(super) event: &'a str,
-    /// The bytes that were torn.
+    /// Length of what was cut off a torn file, or appended by another process.
     pub(super) bytes: Option<usize>,
-    /// The digest of what was torn.
+    /// The digest of what was cut off.
     pub(super) digest: Option<Hash>,
-    /// The last process ended without saying so.
+    /// Whether the last process ended without a `stop` record.
     pub(super) crashed: bool,
-    /// The first record that is missing somewhere, and the last.
+    /// The first and last record that are missing.
     pub(super) missing: Option<(u64, u64)>,
-    /// The key that checkpoints are signed with from here on.
+    /// The public key that signs checkpoints from here on.
     pub(super) key: Option<&'a str>,
-    /// A signed checkpoint.
+    /// A checkpoint, as a signed note.
     pub(super) note: Option<&'a str>,
     /// The tree over the records before this one.
     pub(super) tree: Option<&'a Tree>,
-    /// Requests that are recorded together.
+    /// A summary of refused requests.
     pub(super) counted: Option<Counted>,
-    /// The sink it is about.
+    /// The sink it concerns.
     pub(super) sink: Option<&'a str>,
-    /// Where it was asked for.
+    /// The source of a revocation.
     pub(super) source: Option<&'a str>,
-    /// More, in words.
+    /// A description or the name of the subject.
     pub(super) what: Option<&'a str>,
 }
 
-/// Requests of callers that are not known, or of a server, recorded together.
+/// A summary of refused requests of unauthenticated callers or of an upstream server.
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
-    /// Where they came from.
+    /// The address or network they came from.
     pub(super) address: Option<String>,
-    /// The server that made them.
+    /// The upstream server that sent them.
     pub(super) server: Option<Arc<str>>,
-    /// How many they are.
+    /// Number of requests it stands for.
     pub(super) count: u64,
-    /// When the first of them came.
+    /// Time of the first one.
     pub(super) since: SystemTime,
-    /// How they ended.
+    /// The outcome they share.
     pub(super) outcome: Outcome,
-    /// Why.
+    /// Their common reason code.
     pub(super) reason: Option<&'static str>,
-    /// Which check their credentials did not pass.
+    /// The check that their credentials failed.
     pub(super) detail: Option<Detail>,
-    /// With which HTTP status.
+    /// The HTTP status of the responses.
     pub(super) status: u16,
 }
 
 impl Event<'_> {
-    /// Its object, in canonical form but for escapes.
+    /// Serializes the event, in canonical form except for escapes.
     pub(super) fn write(
         &self,
         chain: &str,

@@ -1,13 +1,14 @@
-//! Requests of callers that are not let in, and requests of servers that they may not make outside of calls,
-//! counted where there are many.
+//! Summarises refused requests: those of callers that are not admitted, and those that upstream servers send outside
+//! of calls without permission.
 //!
-//! A caller without a credential, or with one that was revoked, decides how many requests it sends, and so does one
-//! that asks for a route that does not exist; a record for each would let it decide how much is written. The first few of an address with one outcome and reason have a record each; those after them are
-//! counted and recorded together, once an interval. With `each`, `interval` and `tracked` as configured at most
-//! `tracked * (each + 1)` records and a few for all other addresses are written in an interval.
+//! A caller without a valid credential, or one that asks for routes that do not exist, decides how many requests it
+//! sends; a record for each would let it decide how much is written. The first few requests of an address with one
+//! outcome and reason have a record each; later ones are counted and recorded together, once an interval. With the
+//! settings `each`, `interval` and `tracked`, at most `tracked * (each + 1)` records are written in an interval, and
+//! a few for all other addresses.
 //!
-//! A server decides as well how often it asks clients on streams that belong to no call. What it may not ask is
-//! counted in the same way, by server and reason.
+//! An upstream server also decides how often it sends requests on streams that belong to no call. Those it may not
+//! send are counted in the same way, by server and reason.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,17 +22,17 @@ use crate::config::settings;
 use crate::metrics::credential_check::Detail;
 use crate::metrics::outcome::{Ending, Outcome};
 
-/// The part of an IPv6 address that its network shares: whoever has one address has all of a /64.
+/// The prefix of an IPv6 address that identifies a network: one client can use a whole /64.
 const NETWORK: u128 = u128::MAX << 64;
 
-/// Where requests came from.
+/// The origin of requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Address {
-    /// From this address, or for IPv6 from this network.
+    /// An IPv4 address, or the /64 of an IPv6 address.
     Of(IpAddr),
-    /// From a configured server.
+    /// A configured upstream server.
     Server(Arc<str>),
-    /// From addresses that are not told apart.
+    /// All addresses beyond the number that is tracked.
     Other,
 }
 
@@ -55,65 +56,65 @@ impl fmt::Display for Address {
     }
 }
 
-/// What is counted together.
+/// The key by which requests are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Kind {
-    /// Where the requests came from.
+    /// The origin of the requests.
     pub(super) address: Address,
-    /// How they ended.
+    /// The outcome they share.
     pub(super) outcome: Outcome,
-    /// Why.
+    /// Their common reason code.
     pub(super) reason: Option<&'static str>,
-    /// Which check their credentials did not pass, if that is why.
+    /// The check that their credentials failed, if that is the reason.
     pub(super) detail: Option<Detail>,
-    /// With which HTTP status.
+    /// The HTTP status of the responses.
     pub(super) status: u16,
 }
 
 impl Kind {
-    /// Of what the server called `name` has asked.
+    /// The kind of a request that the upstream server `name` has sent.
     pub(super) fn of_server(name: &str, ending: Ending) -> Self {
         let Ending { outcome, status, reason, detail, .. } = ending;
         Self { address: Address::Server(name.into()), outcome, reason, detail, status }
     }
 
-    /// Of a request, by where it came from.
+    /// The kind of a client's request, by its address.
     pub(super) fn of(record: &Record, ending: Ending) -> Self {
         let Ending { outcome, status, reason, detail, .. } = ending;
         Self { address: Address::of(record.peer.ip()), outcome, reason, detail, status }
     }
 }
 
-/// Requests that are recorded together.
+/// The count of one kind, to be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
-    /// What they have in common.
+    /// The kind of the requests.
     pub(super) kind: Kind,
-    /// How many they are.
+    /// Number of requests it stands for.
     pub(super) count: u64,
-    /// When the first of them came.
+    /// Time of the first one.
     pub(super) since: SystemTime,
 }
 
-/// What is known of one kind.
+/// The state of one kind.
 #[derive(Debug)]
 struct Tally {
-    /// When the interval began.
+    /// The start of the current interval.
     begun: Instant,
-    /// How many had a record each.
+    /// Number of requests with a record of their own.
     alone: u64,
-    /// How many were counted and are not on record yet.
+    /// Number of requests that were counted and are not recorded yet.
     count: u64,
-    /// When the first of those came.
+    /// Time of the first one that is not recorded yet.
     since: SystemTime,
 }
 
-/// The counts.
+/// The counters of all kinds, bounded by the settings.
 #[derive(Debug)]
 pub(super) struct Refusals {
     limits: settings::Refusals,
     tallies: Mutex<BTreeMap<Kind, Tally>>,
-    /// How many were ever counted.
+    /// Total number of requests that were counted.
     counted: AtomicU64,
 }
 
@@ -122,8 +123,7 @@ impl Refusals {
         Self { limits, tallies: Mutex::default(), counted: AtomicU64::new(0) }
     }
 
-    /// Whether a request of this kind that came at this time has a record of its own, for which there must be
-    /// `room`; otherwise it is counted.
+    /// Whether a request gets a record of its own, which needs `room`; otherwise it is counted.
     pub(super) fn is_alone(
         &self,
         kind: &Kind,
@@ -141,13 +141,13 @@ impl Refusals {
         false
     }
 
-    /// Counts a request whose own record was not taken.
+    /// Counts a request whose own record could not be written.
     pub(super) fn count(&self, kind: &Kind, (now, time): (Instant, SystemTime)) {
         self.tally(&mut self.tallies(), kind, (now, time)).add(1, time);
         self.counted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What has to be recorded at `now`: what was counted for an interval, or all of it.
+    /// Takes the summaries to record at `now`: those whose interval has passed, or all.
     pub(super) fn due(&self, now: Instant, all: bool) -> Vec<Summary> {
         let mut due = Vec::new();
         self.tallies().retain(|kind, tally| {
@@ -155,7 +155,7 @@ impl Refusals {
                 return true;
             }
             if tally.count == 0 {
-                // It was quiet for an interval.
+                // No such request came for an interval, so the kind is forgotten.
                 return false;
             }
             let count = std::mem::take(&mut tally.count);
@@ -166,14 +166,14 @@ impl Refusals {
         due
     }
 
-    /// Takes back what could not be recorded, to be recorded later.
+    /// Adds back a summary that could not be recorded.
     pub(super) fn give_back(&self, summary: &Summary, now: Instant) {
         let Summary { kind, count, since } = summary;
         let (count, since) = (*count, *since);
         self.tally(&mut self.tallies(), kind, (now, since)).add(count, since);
     }
 
-    /// How many were ever counted.
+    /// Total number of requests that were counted.
     pub(super) fn counted(&self) -> u64 {
         self.counted.load(Ordering::Relaxed)
     }
@@ -193,7 +193,7 @@ impl Refusals {
     }
 
     fn tallies(&self) -> MutexGuard<'_, BTreeMap<Kind, Tally>> {
-        // No operation leaves a count half changed.
+        // No operation leaves a count half changed, so a poisoned lock is usable.
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -245,7 +245,7 @@ mod tests {
         counted += refusals.due(at(60), true).iter().map(|summary| summary.count).sum::<u64>();
         assert_eq!((alone, counted), (2, 60 * 1000 - 2));
         assert_eq!(refusals.counted(), counted);
-        // After a quiet interval it begins anew.
+        // After a quiet interval it starts again.
         assert!(refusals.due(at(80), false).is_empty());
         assert!(refusals.is_alone(&kind("192.0.2.1"), (at(80), UNIX_EPOCH), true));
     }

@@ -1,4 +1,4 @@
-//! Places that lines are written to.
+//! Sinks: the destinations of audit lines.
 
 use std::fmt;
 use std::fs::File;
@@ -18,70 +18,70 @@ use super::spool::{Outlet, Spool, patience};
 use super::watch::{Lost, Watch};
 use crate::config::settings::Rotation;
 
-/// Most bytes that are written at once.
+/// Maximum number of bytes in a batch.
 const BATCH: usize = 256 * 1024;
 
-/// A place for lines. One thread at a time writes to it, in the order of the chain.
+/// A destination of audit lines. One thread at a time writes to it, in the order of the chain.
 pub trait Sink: fmt::Debug + Send {
-    /// Its name, as configured.
+    /// The name of the sink in the configuration.
     fn name(&self) -> &str;
 
-    /// Whether it can take so many bytes more.
+    /// Whether `bytes` more bytes have room.
     fn room(&self, _bytes: usize) -> bool {
         true
     }
 
-    /// Takes one line, its line end included, whole or not at all.
+    /// Appends one line, including its line end, completely or not at all.
     ///
     /// # Errors
-    /// When the line is not taken.
+    /// If the line is not accepted.
     fn append(&mut self, line: &Bytes) -> io::Result<()>;
 
-    /// Begins anew, where it is time to: what comes next is the record with number `seq`.
+    /// Rotates the file if that is due; the next record is number `seq`. Returns whether it did.
     ///
     /// # Errors
-    /// When it cannot; then it goes on as before.
+    /// If it cannot be rotated; then the old file is continued.
     fn turn(&mut self, _seq: u64, _now: &dyn Fn() -> SystemTime) -> io::Result<bool> {
         Ok(false)
     }
 
-    /// What is to be flushed to the disk, if anything is.
+    /// Takes the file that must be synced, if there is unsynced data.
     fn unsynced(&mut self) -> Option<Arc<File>> {
         None
     }
 
-    /// What shows whether its file is still the one that is written to, if there is one.
+    /// Returns a handle to check that its file is intact, if it has one.
     fn watch(&self) -> Option<Watch> {
         None
     }
 
-    /// How many bytes somebody else has appended to its file since this was last asked. They are left where they
-    /// stand, and what is written next begins on a line of its own.
+    /// Returns the number of bytes that other processes have appended to its file since the last call. They are left
+    /// in place, and the next line starts after them.
     ///
     /// # Errors
-    /// When that cannot be found out, or the line they leave open cannot be ended.
+    /// If the file cannot be examined, or an open line cannot be ended.
     fn foreign(&mut self) -> io::Result<u64> {
         Ok(0)
     }
 
-    /// Takes nothing more until it has recovered: its file is not what it was.
+    /// Stops accepting lines until it has recovered, because its file is no longer intact.
     fn lose(&mut self, _what: Lost) {}
 
-    /// Goes on after it was lost, where it can: with what was there before, or with a new file, whose first record
-    /// is the one with number `seq`. Then it says which was the first record of the file that was lost.
+    /// Recovers after a loss, if possible: with the old file (`None`), or with a new file that starts with record
+    /// `seq`. Then it returns the number of the first record of the lost file.
     ///
     /// # Errors
-    /// When it cannot; then it takes nothing.
+    /// If it cannot; then it still accepts nothing.
     fn recover(&mut self, _seq: u64, _now: SystemTime) -> io::Result<Option<u64>> {
         Ok(None)
     }
 
-    /// Where its full files are, and how long they are kept.
+    /// The path of its file and its rotation settings, if rotated files may expire.
     fn kept(&self) -> Option<(PathBuf, Rotation)> {
         None
     }
 
-    /// What it holds back, where it does.
+    /// Its spool, if it has one.
     fn spool(&self) -> Option<&Spool> {
         None
     }
@@ -106,45 +106,45 @@ impl Sink for Spool {
     }
 }
 
-/// How records are written to a stream.
+/// The form in which records are written to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rendering {
-    /// As they are.
+    /// As complete JSON records.
     Whole,
-    /// As lines for people, without those that say nothing to them.
+    /// As lines for people, without records that do not interest them.
     Lines(Colours),
 }
 
-/// Writes what comes out of `outlet` to standard output.
+/// Starts the thread that writes the spool to standard output.
 ///
 /// # Errors
-/// When there can be no more threads.
+/// If the thread cannot be started.
 pub fn write_to_stdout(outlet: Outlet, written: Rendering) -> io::Result<()> {
-    // Without the buffer of the library: what was taken is known to the byte.
+    // Unbuffered, so that the number of accepted bytes is known exactly.
     let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let out = Arc::new(ArcSwap::from_pointee(out));
     Apart { name: "audit-stdout", out, synced: false, written, outlet }.start()
 }
 
-/// Somebody who writes on a thread of its own: a reader that stalls must stall calls by refusing them,
-/// not by holding the threads that serve everybody.
+/// A writer with a thread of its own: a reader that stalls may cause calls to be denied, but must not block the
+/// worker threads.
 #[derive(Debug)]
 pub(super) struct Apart {
     pub(super) name: &'static str,
-    /// What is written to; somebody else may put another in its place.
+    /// The file to write to; its owner may replace it.
     pub(super) out: Arc<ArcSwap<File>>,
-    /// Nothing is delivered before it is on the disk.
+    /// Whether data must be synced before it counts as delivered.
     pub(super) synced: bool,
-    /// How lines are written.
+    /// The form of the output.
     pub(super) written: Rendering,
     pub(super) outlet: Outlet,
 }
 
 impl Apart {
-    /// Begins to write.
+    /// Starts the thread that writes.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// If the thread cannot be started.
     pub(super) fn start(mut self) -> io::Result<()> {
         let runtime = Builder::new_current_thread().enable_time().build()?;
         let thread = thread::Builder::new().name(self.name.to_owned());
@@ -168,7 +168,7 @@ impl Apart {
             let out = self.out.load_full();
             match if self.synced { out.sync_data() } else { Ok(()) } {
                 Ok(()) => return,
-                // What the disk has refused it has forgotten: it is written once more.
+                // The kernel may discard data after a failed sync, so the batch is written again.
                 Err(error) => self.failed(&error, failures).await,
             }
         }
@@ -202,7 +202,7 @@ impl Apart {
             tracing::warn!(%error, to = self.name, "not written; it is tried again");
         }
         self.outlet.failed();
-        // Who is beside us is asked often.
+        // A local file is retried more often than a remote receiver.
         tokio::time::sleep(patience(failures.min(3))).await;
     }
 }

@@ -1,5 +1,4 @@
-//! Records that wait for somebody slow: bounded by bytes, so that what cannot be delivered is known
-//! before it is lost.
+//! A byte-bounded queue of records for a slow receiver, so that lack of room is known before records are lost.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,16 +9,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// Which part of a spool refusals leave free for the records of calls: one of so many.
+/// Fraction of a spool that is reserved for records of calls: one in this number.
 const RESERVED: usize = 4;
 
-/// What is shared by who fills it and who empties it.
+/// The state shared by the two ends.
 #[derive(Default)]
 struct Shared {
     lines: Mutex<VecDeque<Bytes>>,
-    /// Bytes that are not delivered: those that wait and those on their way.
+    /// Bytes that are not delivered, both queued and in flight.
     held: AtomicUsize,
-    /// It takes nothing until what it has is delivered.
+    /// Delivery fails: nothing is accepted until it succeeds.
     broken: AtomicBool,
     filled: Notify,
     emptied: Notify,
@@ -31,7 +30,7 @@ impl Shared {
     }
 }
 
-/// The end that is filled.
+/// The producer end of the queue.
 #[derive(Clone)]
 pub struct Spool {
     name: Arc<str>,
@@ -39,7 +38,7 @@ pub struct Spool {
     shared: Arc<Shared>,
 }
 
-/// The end that is emptied.
+/// The consumer end of the queue.
 pub struct Outlet(Arc<Shared>);
 
 impl fmt::Debug for Spool {
@@ -55,14 +54,14 @@ impl fmt::Debug for Outlet {
 }
 
 impl Spool {
-    /// A spool for `limit` bytes.
+    /// Makes a spool with room for `limit` bytes.
     #[must_use]
     pub fn new(name: &str, limit: usize) -> (Self, Outlet) {
         let shared = Arc::new(Shared::default());
         (Self { name: name.into(), limit, shared: Arc::clone(&shared) }, Outlet(shared))
     }
 
-    /// Waits until there is room for `bytes`, or until it is empty where it is smaller.
+    /// Waits until there is room for `bytes`, or until the spool is empty if its limit is smaller.
     pub async fn vacant(&self, bytes: usize) {
         let bytes = bytes.min(self.limit);
         loop {
@@ -85,33 +84,33 @@ impl Spool {
         }
     }
 
-    /// Whether it has room beside what is kept for the records of calls.
+    /// Whether it has room beside what is reserved for the records of calls.
     #[must_use]
     pub fn has_room_beside_calls(&self) -> bool {
         self.room(self.limit / RESERVED + 1)
     }
 
-    /// What it is called in the configuration.
+    /// The name of the sink in the configuration.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether `bytes` more find room in it.
+    /// Whether `bytes` more bytes have room.
     #[must_use]
     pub fn room(&self, bytes: usize) -> bool {
         let held = self.shared.held.load(Ordering::Acquire);
         !self.shared.broken.load(Ordering::Acquire) && held + bytes <= self.limit
     }
 
-    /// Puts a line behind those that wait.
+    /// Appends a line, without checking for room.
     pub fn push(&self, line: &Bytes) {
         self.shared.held.fetch_add(line.len(), Ordering::AcqRel);
         self.shared.lines().push_back(line.clone());
         self.shared.filled.notify_one();
     }
 
-    /// Bytes that are not delivered.
+    /// Number of bytes that are not delivered.
     #[must_use]
     pub fn held(&self) -> usize {
         self.shared.held.load(Ordering::Relaxed)
@@ -119,7 +118,7 @@ impl Spool {
 }
 
 impl Outlet {
-    /// The records that wait, up to `most` bytes but at least one, as soon as there is one.
+    /// Waits for queued records and takes up to `most` bytes of them, but at least one record.
     pub async fn next(&self, most: usize) -> Vec<Bytes> {
         loop {
             let filled = self.0.filled.notified();
@@ -144,7 +143,7 @@ impl Outlet {
         batch
     }
 
-    /// They are delivered.
+    /// Marks a batch as delivered and frees its room.
     pub fn delivered(&self, batch: &[Bytes]) {
         self.0.broken.store(false, Ordering::Release);
         let bytes = batch.iter().map(Bytes::len).sum();
@@ -152,13 +151,13 @@ impl Outlet {
         self.0.emptied.notify_waiters();
     }
 
-    /// They could not be delivered, and will be tried again: until then nothing more is taken.
+    /// Marks delivery as failing: nothing more is accepted until a batch is delivered.
     pub fn failed(&self) {
         self.0.broken.store(true, Ordering::Release);
     }
 }
 
-/// How long to wait before something is tried again that has failed `times` times.
+/// The delay before the next attempt after `times` failures: exponential, from 100 ms to 15 s.
 #[must_use]
 pub fn patience(times: u32) -> Duration {
     Duration::from_millis(100).saturating_mul(1 << times.min(8)).min(Duration::from_secs(15))
@@ -185,7 +184,7 @@ mod tests {
         assert!(!spool.room(4));
         outlet.delivered(&batch);
         assert!(spool.room(4));
-        // One that is longer than a batch is a batch.
+        // A line that is longer than a batch is a batch of its own.
         assert_eq!(outlet.take(1).len(), 1);
     }
 }

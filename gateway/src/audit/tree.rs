@@ -1,27 +1,28 @@
-//! The Merkle tree over the records: who has its head can tell whether a log is the one it was.
+//! The Merkle tree over the records: its root hash identifies the whole log.
 //!
-//! Only the peaks are kept, one hash for each bit of the size: enough to add leaves and to tell the
-//! head, at a cost that does not grow with the log.
+//! Only the peaks are kept, one hash for each set bit of the size. That is enough to add leaves and to compute the
+//! root, at a cost that grows with the logarithm of the size.
 //!
-//! RFC 6962, section 2.1 (the same in RFC 9162)
+//! RFC 6962, section 2.1 (the same in RFC 9162).
 
 use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::base::sha256::sha256;
 
-/// Longest of what is hashed in one piece.
+/// Maximum length that is hashed without a digest context, in bytes.
 const PIECE: usize = 128;
 
-/// A SHA-256.
+/// A SHA-256 digest (FIPS 180-4).
 pub type Hash = [u8; 32];
 
-/// What the hashes of leaves and of nodes begin with, so that neither is ever the other.
+/// Prefixes of leaf and node hashes, which keep one from being mistaken for the other.
 const LEAF: u8 = 0;
 const NODE: u8 = 1;
 
-/// The hash over these parts, one after the other.
+/// Hashes the concatenation of these parts.
 pub(super) fn hash(parts: &[&[u8]]) -> Hash {
-    // What is short is hashed in one piece: a context is allocated, and there are several for each record.
+    // A digest context is allocated on the heap, and there are several hashes for each record, so short input avoids
+    // it.
     let mut piece = [0; PIECE];
     let mut end = 0;
     for part in parts {
@@ -32,7 +33,7 @@ pub(super) fn hash(parts: &[&[u8]]) -> Hash {
     sha256(piece.get(..end).unwrap_or_default())
 }
 
-/// The same, however long they are.
+/// Hashes parts of any length.
 fn hash_apart(parts: &[&[u8]]) -> Hash {
     let mut context = Context::new(&SHA256);
     parts.iter().for_each(|part| context.update(part));
@@ -41,44 +42,44 @@ fn hash_apart(parts: &[&[u8]]) -> Hash {
     out
 }
 
-/// The hash of the leaf that has these data.
+/// The hash of a leaf with this data.
 pub(super) fn leaf(data: &[u8]) -> Hash {
     hash(&[&[LEAF], data])
 }
 
-/// The hash of the node over two.
+/// The hash of an inner node.
 fn node(left: &Hash, right: &Hash) -> Hash {
     hash(&[&[NODE], left, right])
 }
 
-/// A tree that grows.
+/// An append-only Merkle tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     size: u64,
-    /// The heads of the perfect trees it is made of, the largest first.
+    /// The roots of the perfect subtrees it consists of, largest first.
     peaks: Vec<Hash>,
 }
 
 impl Tree {
-    /// The tree of `size` leaves with these peaks; `None` when there can be none.
+    /// Restores a tree of `size` leaves from its peaks; `None` if the number of peaks does not match.
     #[must_use]
     pub fn resume(size: u64, peaks: Vec<Hash>) -> Option<Self> {
         (size.count_ones() as usize == peaks.len()).then_some(Self { size, peaks })
     }
 
-    /// How many leaves it has.
+    /// Returns the number of leaves.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The heads of the perfect trees it is made of, the largest first.
+    /// The roots of the perfect subtrees it consists of, largest first.
     #[must_use]
     pub fn peaks(&self) -> &[Hash] {
         &self.peaks
     }
 
-    /// Adds the leaf that has this hash.
+    /// Appends a leaf with this hash.
     pub fn push(&mut self, leaf: Hash) {
         let mut head = leaf;
         let mut level = self.size;
@@ -91,7 +92,7 @@ impl Tree {
         self.size += 1;
     }
 
-    /// Its head.
+    /// The root hash of the tree.
     #[must_use]
     pub fn root(&self) -> Hash {
         let mut peaks = self.peaks.iter().rev();
@@ -105,7 +106,7 @@ mod tests {
     use super::{Hash, Tree, hash, leaf, node};
     use proptest::prelude::{ProptestConfig, any, prop_assert_eq, proptest};
 
-    /// As the RFC says it, with all leaves at hand.
+    /// The definition of the RFC, with all leaves in memory.
     fn naive(leaves: &[Vec<u8>]) -> Hash {
         match leaves {
             [] => hash(&[]),
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_vectors_of_certificate_transparency() {
-        // RFC 9162 names no vectors; these are those of the reference implementation.
+        // RFC 9162 has no test vectors; these are from the reference implementation.
         let leaves = ["", "00", "10", "2021", "3031", "40414243"];
         let heads = [
             "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",

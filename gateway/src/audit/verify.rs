@@ -1,9 +1,8 @@
-//! Whether a log is the one that was written: offline, from its files alone.
+//! The verifier: checks offline, from its files alone, that a log is intact. The CLI verb `audit verify` uses it.
 //!
-//! What is found: a record that was changed, taken out, put in or moved; a file that was cut; two
-//! records with one number; a checkpoint that is not of this log, or signed by somebody else. What
-//! the files alone cannot show is that the end was cut off, or all of it written anew by somebody who
-//! has the key: for that it takes a checkpoint that was kept elsewhere, or a key that was.
+//! It detects records that were changed, removed, inserted or moved, a file that was truncated, two records with one
+//! number, and checkpoints of another log or by another signer. The files alone cannot show that the end was cut off,
+//! or that a holder of the key has rewritten the log: that needs a checkpoint or a key that was kept elsewhere.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,30 +13,30 @@ use super::file::{event_of, peaks};
 use super::note::{Checkpoint, NoteError, Verifier};
 use super::tree::{Hash, Tree};
 
-/// Longest line, in bytes: no record is nearly as long.
+/// Maximum length of a line, in bytes; no record is nearly as long.
 const LONGEST: u64 = 4 * 1024 * 1024;
 
-/// Something that should not be.
+/// A problem that the verifier has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// In which file.
+    /// Name of the file.
     pub file: String,
-    /// At which line.
+    /// Line number, or 0.
     pub line: u64,
-    /// The number the record bears, if it is one.
+    /// The sequence number in the record, if the line is one.
     pub seq: Option<u64>,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
-    /// How bad it is.
+    /// The severity of the problem.
     pub weight: Weight,
 }
 
-/// How much a problem says against a log.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// The log is not the one that was written.
+    /// The log is not intact.
     Broken,
-    /// It fits together, and is signed with a key that only the log itself names.
+    /// The log is consistent, but signed with a key that only the log itself names.
     Unproved,
 }
 
@@ -51,41 +50,41 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What was found out.
+/// The result of a verification.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// How many files were read.
+    /// Number of files that were read.
     pub files: u64,
-    /// How many records.
+    /// Number of valid records.
     pub records: u64,
-    /// How many checkpoints were good.
+    /// Number of valid checkpoints.
     pub checkpoints: u64,
-    /// Records of the last chain that its last good checkpoint covers.
+    /// Number of records of the last chain that its last valid checkpoint covers.
     pub covered: u64,
-    /// Records after that.
+    /// Number of records after that checkpoint.
     pub after: u64,
-    /// The checkpoints are signed by keys that only the log itself vouches for.
+    /// Whether the keys were taken from the log itself.
     pub vouched: bool,
     /// How the last chain ends.
     pub end: End,
-    /// What one should know.
+    /// Remarks that are not problems.
     pub remarks: Vec<String>,
-    /// The first thing that is wrong in each file, and what is missing at the end.
+    /// The first problem in each file, and those of the log as a whole.
     pub problems: Vec<Problem>,
 }
 
-/// How the records end.
+/// How the records of a log end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum End {
-    /// With a stop of the gateway.
+    /// With a `stop` record of the gateway.
     Stopped,
-    /// Without one, so that the files alone do not say whether more came.
+    /// Without one, so the files alone do not show whether there were more records.
     #[default]
     Open,
 }
 
 impl Report {
-    /// What is found of the log as a whole; `None` where nothing speaks against it.
+    /// The highest severity; `None` if there is no problem.
     #[must_use]
     pub fn weight(&self) -> Option<Weight> {
         let is_broken = |problem: &Problem| problem.weight == Weight::Broken;
@@ -97,21 +96,20 @@ impl Report {
     }
 }
 
-/// Most records after the last checkpoint, unless somebody says otherwise: those of one interval as it is
-/// configured where nothing is, and a little more.
+/// Default maximum number of records after the last checkpoint: one default checkpoint interval and a little more.
 pub const UNCOVERED: u64 = 1100;
 
-/// What is asked of a log.
+/// What a log must satisfy.
 #[derive(Clone, Debug)]
 pub struct Demands {
-    /// The keys that are believed; without any, those that the log itself names.
+    /// The trusted keys; if empty, those that the log itself names.
     pub keys: Vec<Verifier>,
-    /// Most records after the last checkpoint of a log that was not stopped: only the chain holds them,
-    /// which anybody can write anew.
+    /// Maximum number of records after the last checkpoint of a log that was not stopped: only the hash chain
+    /// protects them, which anyone can recompute.
     pub uncovered: u64,
-    /// The log may begin with this record, or an earlier one.
+    /// The log may begin with this record or an earlier one.
     pub from: u64,
-    /// It was collected by somebody who may have been given a record twice.
+    /// The log comes from a collector that may have received records twice.
     pub collected: bool,
 }
 
@@ -127,38 +125,38 @@ struct Strand {
     chain: Box<str>,
     tree: Tree,
     last: Hash,
-    /// Where it begins here: what came before is only said.
+    /// Number of the first record read here; earlier ones are known only by the peaks.
     begun: u64,
     covered: u64,
     stopped: bool,
-    /// The key that the last start here names.
+    /// The key that the last `start` or `opened` record names.
     named: Option<Verifier>,
 }
 
-/// What is known of the records of a chain: pieces of it, with how each hash begins.
+/// The records seen of a chain, as runs: the first number, and the first 64 bits of each hash.
 #[derive(Debug, Default)]
 struct Known(Vec<(u64, Vec<u64>)>);
 
-/// Reads files, the oldest first.
+/// The verifier, which reads files from the oldest to the newest.
 #[derive(Debug)]
 pub struct Audit {
     demands: Demands,
     keys: Vec<Verifier>,
-    /// The keys are those that the log names itself.
+    /// Whether the keys are taken from the log itself.
     vouched: bool,
     witnessed: Vec<Checkpoint>,
     strand: Option<Strand>,
     known: HashMap<Box<str>, Known>,
-    /// Which of each chain were thrown away, as the log says.
+    /// The last record of each chain that was removed on expiry, as the log says.
     retired: HashMap<Box<str>, u64>,
-    /// Where a new log says that it was begun in place of another, and what it says.
+    /// The `began` records, by which a new log says that it replaces another: position and text.
     began: Vec<(String, String)>,
-    /// Keys that the log names and nobody else vouches for, each of which was told.
+    /// Keys that only the log names; each was reported once.
     unknown: Vec<Verifier>,
     report: Report,
 }
 
-/// Where the reader is.
+/// The position of the reader.
 struct At<'a> {
     file: &'a str,
     line: u64,
@@ -177,7 +175,7 @@ impl At<'_> {
 }
 
 impl Audit {
-    /// A reader that asks this of a log.
+    /// Makes a verifier with these demands.
     #[must_use]
     pub fn new(demands: Demands) -> Self {
         let vouched = demands.keys.is_empty();
@@ -196,11 +194,11 @@ impl Audit {
         }
     }
 
-    /// Checkpoints that were kept elsewhere; the log has to agree with them. They are believed
-    /// whoever has signed them where no key is given: whoever gives them has them from elsewhere.
+    /// Adds checkpoints that were kept elsewhere and must agree with the log. If no key is given, their signatures
+    /// are not verified, because the caller vouches for them. Returns their number.
     ///
     /// # Errors
-    /// When none is one, or one is signed by none of the keys.
+    /// If one is not a checkpoint, or is not signed by a given key.
     pub fn witness(&mut self, notes: &str) -> Result<usize, NoteError> {
         let (mut read, mut unfinished) = (Vec::new(), 0);
         for note in Checkpoint::split(notes) {
@@ -210,7 +208,7 @@ impl Audit {
             };
             match checkpoint {
                 Ok(checkpoint) => read.push(checkpoint),
-                // A crash leaves one that is not finished, and others after it.
+                // A crash leaves an unfinished checkpoint, and later ones follow it.
                 Err(NoteError::Unfinished) => unfinished += 1,
                 Err(error) => return Err(error),
             }
@@ -228,7 +226,7 @@ impl Audit {
         Ok(count)
     }
 
-    /// A log that does not begin with its first record has to say what became of those before.
+    /// Checks that a log that does not begin with its first record says what became of earlier ones.
     fn beginnings(&mut self) {
         for (chain, known) in &self.known {
             let first = known.0.iter().map(|(first, _)| *first).min().unwrap_or_default();
@@ -244,8 +242,8 @@ impl Audit {
         }
     }
 
-    /// Whether two of the checkpoints from elsewhere contradict each other: then the log was forked,
-    /// whatever is in its files.
+    /// Whether two external checkpoints contradict each other. Then the log was forked, even if its files are
+    /// consistent.
     fn contradiction(&self) -> Option<String> {
         let (one, other) = self
             .witnessed
@@ -258,10 +256,10 @@ impl Audit {
         ))
     }
 
-    /// Reads one file, up to what is wrong in it.
+    /// Reads one file, up to the first problem in it.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn read(&mut self, file: &str, from: &mut dyn BufRead) -> io::Result<()> {
         self.report.files += 1;
         let mut line = Vec::new();
@@ -336,7 +334,7 @@ impl Audit {
                 (Ok((head, _)), _) => head,
                 (Err(NoteError::Stranger), Some(named)) => {
                     let (head, by) = Checkpoint::open(&note, [named]).map_err(wrong)?;
-                    // The rest can be looked at all the same.
+                    // The rest of the file can still be verified.
                     if !self.unknown.contains(by) {
                         self.unknown.push(by.clone());
                         self.report.problems.push(at.problem(signed_by(by), Weight::Unproved));
@@ -377,14 +375,14 @@ impl Audit {
         self.compare(at)
     }
 
-    /// Whether a record is one that was read already.
+    /// Whether a record was read before.
     fn is_again(&self, place: &Place) -> bool {
         let strand = self.strand.as_ref().filter(|strand| place.seq < strand.tree.size());
         let known = strand.and_then(|strand| self.known.get(&strand.chain));
         known.is_some_and(|known| known.start(place.seq) == Some(start_of(place)))
     }
 
-    /// Whether checkpoints from elsewhere have the same head over the records so far.
+    /// Checks that external checkpoints have the same root over the records so far.
     fn compare(&self, at: &At<'_>) -> Result<(), Problem> {
         let Some(strand) = &self.strand else { return Ok(()) };
         let size = strand.tree.size();
@@ -399,7 +397,7 @@ impl Audit {
         Ok(())
     }
 
-    /// Whether a record follows the one before it, or may begin something new.
+    /// Checks that a record follows the one before it, or may begin a new file or chain.
     fn place(
         &mut self,
         line: &[u8],
@@ -430,7 +428,7 @@ impl Audit {
                 return Err(at.wrong(what));
             }
         }
-        // A new beginning has to say what came before it.
+        // A new start must carry the peaks of what came before it.
         let begins = matches!(event, Some("start" | "opened"))
             || (event == Some("gap") && self.strand.is_some());
         let found = peaks(line).filter(|(_, tree)| begins && tree.size() == place.seq);
@@ -459,7 +457,7 @@ impl Audit {
         self.compare(at)
     }
 
-    /// Notes how a piece of a chain ends: whether what is there is held by a signature.
+    /// Ends a part of a chain: notes how it ends and whether a checkpoint covers it.
     fn close(&mut self, at: Option<&At<'_>>) {
         let Some(strand) = &self.strand else { return };
         let size = strand.tree.size();
@@ -479,7 +477,7 @@ impl Audit {
         if self.vouched {
             return;
         }
-        // The checkpoint is a record as well.
+        // The checkpoint itself is a record as well.
         let most = if strand.stopped { 1 } else { self.demands.uncovered };
         let what = if strand.covered == 0 || strand.covered < strand.begun {
             format!(
@@ -497,7 +495,7 @@ impl Audit {
         self.report.problems.push(Problem { line, ..broken(file, what) });
     }
 
-    /// What was found out, when all files are read.
+    /// Finishes the verification after all files are read.
     #[must_use]
     pub fn finish(mut self) -> Report {
         self.close(None);
@@ -538,12 +536,12 @@ impl Audit {
     }
 }
 
-/// Something that is wrong with a log and stands in no line.
+/// A problem of the log as a whole, at no line.
 fn broken(file: String, what: String) -> Problem {
     Problem { file, line: 0, seq: None, what, weight: Weight::Broken }
 }
 
-/// What is said where records are not there.
+/// The message for missing records.
 fn lacking(count: u64) -> String {
     match count {
         1 => "the record before it is missing".to_owned(),
@@ -551,7 +549,7 @@ fn lacking(count: u64) -> String {
     }
 }
 
-/// What is said of a checkpoint whose key only the start before it names.
+/// The message for a checkpoint whose key only the log names.
 fn signed_by(key: &Verifier) -> String {
     format!(
         "the checkpoint: it is signed by none of the keys that were given, but by the one that the start before it names, `{}`. \
@@ -562,7 +560,7 @@ fn signed_by(key: &Verifier) -> String {
 }
 
 impl Strand {
-    /// Whether something else may begin here: a file, or a chain where several follow each other.
+    /// Whether a new file or another chain may begin here.
     fn may_begin(&self, line: &[u8], event: Option<&str>, at: &At<'_>) -> bool {
         let other = || text(line, "chain").as_deref() != Some(&*self.chain);
         matches!(event, Some("start" | "opened")) && (at.line == 1 || other())
@@ -570,12 +568,12 @@ impl Strand {
 }
 
 impl Known {
-    /// The number after the last that is known.
+    /// The number after the last record seen.
     fn end(&self) -> u64 {
         self.0.iter().map(|(first, starts)| first + starts.len() as u64).max().unwrap_or_default()
     }
 
-    /// How the hash of the record with this number begins.
+    /// The first 64 bits of the hash of this record, if it was seen.
     fn start(&self, seq: u64) -> Option<u64> {
         self.0.iter().find_map(|(first, starts)| {
             let at = usize::try_from(seq.checked_sub(*first)?).ok()?;
@@ -583,12 +581,12 @@ impl Known {
         })
     }
 
-    /// Whether no other record has this number.
+    /// Adds a record; returns `false` if another record with this number was seen.
     fn agrees(&mut self, place: &Place) -> bool {
         let start = start_of(place);
         let next =
             |(first, starts): &&mut (u64, Vec<u64>)| first + starts.len() as u64 == place.seq;
-        // Most records follow the one before.
+        // In most logs each record follows the one before it.
         if self.0.len() == 1
             && let Some((_, starts)) = self.0.iter_mut().find(next)
         {
@@ -613,7 +611,7 @@ fn start_of(place: &Place) -> u64 {
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// A record as the gateway writes it, where somebody has written it otherwise.
+/// Restores the canonical form of a record that was reformatted; `None` if it has that form.
 fn spelled(line: &[u8]) -> Option<Vec<u8>> {
     if line.starts_with(b"{\"") && event_of(line).is_some() {
         return None;

@@ -1,6 +1,6 @@
-//! Whether a file that is written to is still what stands at its path, and whether its volume has room.
+//! Detects that an open audit file is no longer the file at its path, and that its volume is almost full.
 //!
-//! A file that was removed or moved away takes what is written to it as before, and nobody will ever read that.
+//! Writes to a file that was removed or renamed still succeed, but no reader would ever see them.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -11,17 +11,17 @@ use std::sync::Arc;
 
 use rustix::fs::fstatvfs;
 
-/// What refusals leave free on a volume for the records of calls, in bytes; a quarter of a volume that is small.
+/// Space on a volume that is reserved for the records of calls, in bytes; at most a quarter of the volume.
 const RESERVED: u64 = 64 * 1024 * 1024;
 
-/// What became of a file.
+/// How a file was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// Nothing stands at its path any more.
+    /// There is no file at its path any more.
     Removed,
-    /// Something else stands there.
+    /// There is another file at its path.
     Replaced,
-    /// It is shorter than what was written.
+    /// It is shorter than what was written to it.
     Cut,
 }
 
@@ -35,20 +35,19 @@ impl fmt::Display for Lost {
     }
 }
 
-/// A file to look at, without holding up who writes to it.
+/// A handle to check a file without blocking its writer.
 #[derive(Clone, Debug)]
 pub struct Watch {
     pub(super) path: PathBuf,
     pub(super) file: Arc<File>,
-    /// How much was written to it.
+    /// Number of bytes that were written to it.
     pub(super) bytes: u64,
-    /// What became of it, where that is known already.
+    /// The loss, if it is known already.
     pub(super) known: Option<Lost>,
 }
 
 impl Watch {
-    /// What became of the file, where it is no longer what it was. A folder that may not be looked into says
-    /// nothing either way.
+    /// Checks whether the file was lost. A folder that cannot be read counts as no loss.
     #[must_use]
     pub fn lost(&self) -> Option<Lost> {
         let own = self.file.metadata().ok()?;
@@ -65,27 +64,27 @@ impl Watch {
         }
     }
 
-    /// Whether what is left on its volume, as `volume` says it, is kept for the records of calls. A volume that says
-    /// nothing has room: a record that it does not take is refused all the same.
+    /// Whether the free space on its volume is reserved for the records of calls. An unknown amount counts as enough:
+    /// if the volume is full, the record is refused anyway.
     #[must_use]
     pub fn is_scarce(&self, volume: Volume) -> bool {
         volume(&self.file).is_some_and(|Space { free, all }| free < RESERVED.min(all / 4))
     }
 }
 
-/// What a volume has, in bytes.
+/// The space of a volume, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// What is left for us.
+    /// The space available to this process.
     pub free: u64,
-    /// All of it.
+    /// The total size of the volume.
     pub all: u64,
 }
 
-/// Says what the volume of a file has, where that can be known.
+/// Returns the space of a file's volume, if it is known.
 pub type Volume = fn(&File) -> Option<Space>;
 
-/// What the system says of the volume of `file`.
+/// Asks the operating system for the space of the volume of `file`.
 #[must_use]
 pub fn volume(file: &File) -> Option<Space> {
     let volume = fstatvfs(file).ok()?;

@@ -1,4 +1,4 @@
-//! A shared map that cannot grow past what was promised.
+//! A concurrent map with a hard limit on its number of entries.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,24 +6,24 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Parts that are locked on their own.
+/// Number of parts, each with a lock of its own.
 const SHARDS: usize = 32;
-/// Entries for which a part keeps its memory when it has become empty.
+/// Number of entries for which an empty part keeps its memory.
 const SPARE: usize = 16;
 
-/// Why an entry was not taken.
+/// The map is full, so an entry was not inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("holds {limit} entries already")]
 pub struct Full {
     limit: usize,
 }
 
-/// A map of at most `limit` entries that many tasks use at once. It refuses; it does not evict what
-/// a caller relies on.
+/// A map of at most `limit` entries that many tasks use at once. A full map refuses an entry; it never evicts one
+/// that a caller relies on.
 ///
-/// Split by a keyed hash into parts with a lock each, held for one operation: two tasks meet only
-/// when they touch the same part in the same instant. The limit is that of the whole map, not of a
-/// part: an entry is never refused because its part happens to be full.
+/// The map is split by a keyed hash into parts with a lock each, held for one operation, so two tasks contend only
+/// when they use the same part at the same instant. The limit is that of the whole map: an entry is never refused
+/// because its part happens to be full.
 pub struct Bounded<K, V> {
     shards: Vec<Mutex<HashMap<K, V>>>,
     hasher: RandomState,
@@ -38,23 +38,23 @@ impl<K, V> fmt::Debug for Bounded<K, V> {
 }
 
 impl<K: Eq + Hash, V> Bounded<K, V> {
-    /// An empty map with room for `limit`.
+    /// Makes an empty map with room for `limit` entries.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect();
         Self { shards, hasher: RandomState::new(), limit, length: AtomicUsize::new(0) }
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     #[must_use]
     pub fn length(&self) -> usize {
         self.length.load(Ordering::Acquire)
     }
 
-    /// Adds an entry; gives the value back when its key is taken.
+    /// Inserts an entry. If the key is taken, the map is unchanged and the value is returned.
     ///
     /// # Errors
-    /// When there is no room.
+    /// [`Full`] if there is no room.
     pub fn insert(&self, key: K, value: V) -> Result<Option<V>, Full> {
         let Some(mut shard) = self.shard(&key) else { return Err(Full { limit: self.limit }) };
         if shard.contains_key(&key) {
@@ -68,14 +68,14 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
         Ok(None)
     }
 
-    /// Takes an entry out.
+    /// Removes an entry and returns its value.
     pub fn remove(&self, key: &K) -> Option<V> {
         let removed = self.shard(key)?.remove(key);
         self.length.fetch_sub(usize::from(removed.is_some()), Ordering::AcqRel);
         removed
     }
 
-    /// Reads an entry.
+    /// Returns a copy of the value of `key`.
     pub fn get(&self, key: &K) -> Option<V>
     where
         V: Clone,
@@ -83,9 +83,9 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
         self.shard(key)?.get(key).cloned()
     }
 
-    /// Changes the entry of `key`, which counts as the default where there is none; one that has
-    /// become the default again is taken out. Gives what it has become. An entry that is made so is
-    /// counted and not refused: whoever changes entries bounds what they stand for.
+    /// Replaces the value of `key` by `change` of it, and returns the new value. A missing entry counts as the
+    /// default value, and an entry that has become the default is removed. The limit does not apply here: callers
+    /// bound what they count.
     pub fn update(&self, key: K, change: impl FnOnce(V) -> V) -> V
     where
         V: Clone + Default + PartialEq,
@@ -102,13 +102,13 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
         new
     }
 
-    /// Whether there is such an entry.
+    /// Whether there is an entry for `key`.
     pub fn contains(&self, key: &K) -> bool {
         self.shard(key).is_some_and(|shard| shard.contains_key(key))
     }
 
-    /// Drops the entries that `keep` does not want, and gives back the memory that a burst of entries
-    /// has left behind.
+    /// Keeps only the entries for which `keep` returns true, and frees memory that a burst of entries has left
+    /// behind.
     pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,7 +124,7 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
 
     fn shard(&self, key: &K) -> Option<MutexGuard<'_, HashMap<K, V>>> {
         let hash = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or_default();
-        // No operation above can leave a map half changed, so a poisoned lock is still good.
+        // No operation above can leave a map half changed, so a poisoned lock is usable.
         Some(self.shards.get(hash)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,4 +1,5 @@
-//! The only place that asks the machine for the time.
+//! The clock: the only module that reads the time of the machine. Everything else takes a [`Clock`], so tests can set
+//! the time.
 
 use std::fmt;
 use std::time::{Instant, SystemTime};
@@ -7,11 +8,11 @@ use std::time::{Instant, SystemTime};
 pub trait Clock: fmt::Debug + Send + Sync {
     /// The time of day, for records and expiries.
     fn now(&self) -> SystemTime;
-    /// A time that only moves forward, for durations.
+    /// Monotonic time, for durations.
     fn instant(&self) -> Instant;
 }
 
-/// The machine's clock.
+/// The clock of the operating system.
 #[derive(Clone, Copy, Debug)]
 pub struct System;
 

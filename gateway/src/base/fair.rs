@@ -1,8 +1,8 @@
-//! What keeps a peer that always has more to say from holding a thread that serves others.
+//! Keeps a peer that always has more data ready from starving other tasks of a worker thread.
 //!
-//! A read that is ready at once does not return to the scheduler, so a loop over such reads lets no timer fire and
-//! no other task run. Every loop over what a peer sends takes a turn of bounded length ([`Fair`]), and what carries
-//! no message is bounded as well ([`Blanks`]).
+//! A read that is ready at once does not return to the scheduler, so a loop over such reads lets no timer fire and no
+//! other task run. Every loop over data of a peer therefore yields after a bounded amount ([`Fair`]), and lines
+//! without a message are bounded as well ([`Blanks`]).
 
 use std::future::Future as _;
 use std::pin::pin;
@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Most items, and most bytes, that are read before other tasks run.
+/// Maximum number of items, and of bytes, that are read before other tasks run.
 const ITEMS: usize = 64;
 const BYTES: usize = 16 * 1024;
-/// Most lines without content in [`WINDOW`] while no message comes: more than 60 comments in each second.
+/// Maximum number of lines without content in [`WINDOW`] while no message comes: more than 60 comments a second.
 const LINES: usize = 8192;
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Counts what was read since other tasks last had a chance to run.
+/// Counts what was read since the loop last yielded to other tasks.
 #[derive(Debug, Default)]
 pub struct Fair {
     items: usize,
@@ -26,20 +26,20 @@ pub struct Fair {
 }
 
 impl Fair {
-    /// Nothing read yet.
+    /// A counter at zero.
     #[must_use]
     pub const fn new() -> Self {
         Self { items: 0, bytes: 0 }
     }
 
-    /// Counts one item of so many bytes.
+    /// Counts one item of `bytes` bytes.
     pub const fn took(&mut self, bytes: usize) {
         self.items = self.items.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Lets other tasks run and timers fire, when enough was read. To be called before something is read: nothing
-    /// is lost when the future is dropped here.
+    /// Yields to other tasks and timers if enough was read. Call it before a read: nothing is lost if the future is
+    /// dropped here.
     pub async fn turn(&mut self) {
         if self.items >= ITEMS || self.bytes >= BYTES {
             *self = Self::new();
@@ -47,7 +47,7 @@ impl Fair {
         }
     }
 
-    /// [`Self::turn`] for what is polled: pending when enough was read, and woken when other tasks have run.
+    /// [`Self::turn`] for code that polls: pending if enough was read, and woken after other tasks have run.
     pub fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.items < ITEMS && self.bytes < BYTES {
             return Poll::Ready(());
@@ -57,12 +57,12 @@ impl Fair {
     }
 }
 
-/// A peer sends more lines without content than it may.
+/// A peer has sent too many lines without content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more than {LINES} lines in a minute carry nothing")]
 pub struct TooBlank;
 
-/// Counts lines that carry nothing: comments, empty events, empty lines.
+/// Counts lines without content: comments, empty events, empty lines.
 #[derive(Debug, Default)]
 pub struct Blanks {
     lines: usize,
@@ -70,21 +70,21 @@ pub struct Blanks {
 }
 
 impl Blanks {
-    /// No line yet.
+    /// A counter at zero.
     #[must_use]
     pub const fn new() -> Self {
         Self { lines: 0, since: None }
     }
 
-    /// A message has come: the count begins anew.
+    /// Resets the count, because a message has come.
     pub const fn message(&mut self) {
         *self = Self::new();
     }
 
-    /// Counts `lines` more.
+    /// Counts `lines` more lines.
     ///
     /// # Errors
-    /// When these are too many for the time in which they came.
+    /// [`TooBlank`] if there are too many in one minute.
     pub fn count(&mut self, lines: usize, now: Instant) -> Result<(), TooBlank> {
         if lines == 0 {
             return Ok(());

@@ -1,10 +1,9 @@
-//! Files that people and other programs change while the gateway runs: when they are looked at, and how
-//! they are read, locked and replaced.
+//! Files that people and other programs change while the gateway runs: when to look at them, and how to read, lock
+//! and replace them.
 //!
-//! What is read is a regular file of a bounded size, opened without waiting: a pipe in its place is an
-//! error. What is written is a new file that takes the place of the old one, and no symbolic link is
-//! followed on the way. A disk or a network that does not answer holds one thread of the blocking pool and
-//! nobody else ([`Aside`]).
+//! Only regular files of a bounded size are read, and they are opened without blocking: a pipe in their place is an
+//! error. A write creates a new file that replaces the old one, and follows no symbolic link. A disk or network file
+//! system that does not answer blocks one thread of the blocking pool and nothing else ([`Aside`]).
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -22,19 +21,20 @@ use tokio::time::{Instant, Interval, timeout_at};
 use crate::base::task::Tasks;
 use crate::{base::hex, base::random};
 
-/// How often it is looked whether a file has changed.
+/// Interval between checks for a changed file.
 const TURN: Duration = Duration::from_secs(1);
-/// How long a look at files may take before the gateway goes on without it.
+/// Maximum time for a check of files, after which the gateway goes on without its result.
 pub const LOOK: Duration = Duration::from_secs(3);
-/// How often a lock is tried that somebody else holds, and how long the pauses between are.
+/// Number of attempts to take a lock that another process holds, and the pause between attempts.
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The bits of a mode that let every user write, and that keep files in a folder from being replaced by others.
+/// Mode bits: writable by every user, and the sticky bit, which keeps users from replacing files of others in a
+/// folder.
 const OF_ALL: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
-/// When a file is to be looked at.
+/// Says when a file should be read again: regularly, and on SIGHUP.
 #[derive(Debug)]
 pub struct Watch {
     turn: Interval,
@@ -42,24 +42,24 @@ pub struct Watch {
     tasks: Tasks,
 }
 
-/// Why a file is to be looked at.
+/// The reason to read a file again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It could have changed.
+    /// The interval has passed, so the file could have changed.
     Time,
-    /// Somebody has sent SIGHUP: it is to be read even if it looks the same.
+    /// The process has received SIGHUP: the file is read even if it looks the same.
     Asked,
 }
 
 impl Watch {
-    /// Begins to watch, on the runtime this is called on.
+    /// Starts to watch, on the current runtime.
     #[must_use]
     pub fn new(tasks: Tasks) -> Self {
         let turn = tokio::time::interval(TURN);
         Self { turn, hangup: signal(SignalKind::hangup()).ok(), tasks }
     }
 
-    /// Waits until the file is to be looked at; `None` when the gateway stops.
+    /// Waits until the file should be read again; returns `None` when the gateway stops.
     pub async fn next(&mut self) -> Option<Turn> {
         let asked = async {
             match &mut self.hangup {
@@ -75,12 +75,12 @@ impl Watch {
     }
 }
 
-/// Reads all of a regular file of at most `longest` bytes, and what the system says of it.
+/// Reads a regular file of at most `longest` bytes and its metadata.
 ///
 /// # Errors
-/// When it cannot be read, is not a regular file, or is longer ([`io::ErrorKind::FileTooLarge`]).
+/// If it cannot be read, is not a regular file, or is longer ([`io::ErrorKind::FileTooLarge`]).
 pub fn look(path: &Path, longest: u64) -> io::Result<(Metadata, Vec<u8>)> {
-    // Without `O_NONBLOCK` opening a pipe waits until somebody writes to it.
+    // Without `O_NONBLOCK`, opening a pipe blocks until another process opens it for writing.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let data = regular(&file)?;
@@ -92,7 +92,7 @@ pub fn look(path: &Path, longest: u64) -> io::Result<(Metadata, Vec<u8>)> {
         return Err(long());
     }
     let mut text = Vec::new();
-    // It may grow while it is read.
+    // The file may grow while it is read.
     io::Read::by_ref(&mut file).take(longest.saturating_add(1)).read_to_end(&mut text)?;
     if text.len() as u64 > longest {
         return Err(long());
@@ -100,25 +100,25 @@ pub fn look(path: &Path, longest: u64) -> io::Result<(Metadata, Vec<u8>)> {
     Ok((data, text))
 }
 
-/// Reads all of a regular file of at most `longest` bytes.
+/// Reads a regular file of at most `longest` bytes.
 ///
 /// # Errors
-/// As [`look`].
+/// As for [`look`].
 pub fn read(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
     look(path, longest).map(|(_, text)| text)
 }
 
-/// The same for text in UTF-8.
+/// Reads a regular UTF-8 file of at most `longest` bytes.
 ///
 /// # Errors
-/// As [`look`], and when it is not UTF-8.
+/// As for [`look`], and if it is not UTF-8.
 pub fn text(path: &Path, longest: u64) -> io::Result<String> {
     let invalid = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8");
     String::from_utf8(read(path, longest)?).map_err(invalid)
 }
 
-/// Whether every user of the machine can write to the file, or to the folder that it is in. One that cannot be
-/// looked at cannot be read either, so its answer does not matter.
+/// Whether every user of the machine can write to the file or to its folder. Returns false for a file whose metadata
+/// cannot be read: it cannot be read either.
 #[must_use]
 pub fn is_open_to_all(path: &Path) -> bool {
     let folder = match path.parent() {
@@ -129,28 +129,28 @@ pub fn is_open_to_all(path: &Path) -> bool {
     is_writable_to_all(path, 0) || is_writable_to_all(folder, STICKY)
 }
 
-/// Whether every user of the machine can write to the file, or put another in the place of a folder on the way to it.
+/// Whether every user of the machine can write to the file, or replace a folder on the path to it.
 #[must_use]
 pub fn is_replaceable_by_all(path: &Path) -> bool {
     let mut folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
     is_writable_to_all(path, 0) || folders.any(|folder| is_writable_to_all(folder, STICKY))
 }
 
-/// Whether every user can write there by its mode, which has not this bit. In a sticky folder, such as `/tmp`, nobody
-/// replaces files of others.
+/// Whether the mode lets every user write, unless the bit `sticky` is set. In a sticky folder, such as `/tmp`, users
+/// cannot replace files of others.
 fn is_writable_to_all(path: &Path, sticky: u32) -> bool {
-    // What an orchestrator mounts is often writable to all by its mode, and to nobody by its mount.
+    // An orchestrator often mounts files with a mode that is writable by all, on a read-only file system.
     let is_fixed =
         || statvfs(path).is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY));
     let data = fs::metadata(path);
     data.is_ok_and(|data| data.mode() & OF_ALL != 0 && data.mode() & sticky == 0) && !is_fixed()
 }
 
-/// Whether a program may be run for a secret: it is a file that can be run, and nobody else can put another in its
-/// place.
+/// Checks that a program may be run to obtain a secret: it is an executable regular file that other users cannot
+/// replace.
 ///
 /// # Errors
-/// When it is not, in words.
+/// If it may not be run, with the reason as text.
 pub fn may_run(program: &Path) -> io::Result<()> {
     let wrong = |kind, what: &str| Err(io::Error::new(kind, what.to_owned()));
     if !program.is_absolute() {
@@ -163,12 +163,12 @@ pub fn may_run(program: &Path) -> io::Result<()> {
     is_not_replaceable(program)
 }
 
-/// Whether nobody but its owner can change what is at `path`, or put something else in its place.
+/// Checks that other users can neither change the file at `path` nor replace it.
 ///
 /// # Errors
-/// When every user of the machine can, in words, or it is not there.
+/// If every user of the machine can, with the reason as text, or if there is no such file.
 pub fn is_not_replaceable(path: &Path) -> io::Result<()> {
-    // What a link leads to counts, and so does every folder on the way there.
+    // The target of a symbolic link counts, and so does every folder on the path to it.
     if is_replaceable_by_all(path) || is_replaceable_by_all(&path.canonicalize()?) {
         let what = "every user of this machine can write to it or to a folder on the way to it: `chmod o-w`";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
@@ -184,25 +184,25 @@ fn regular(file: &File) -> io::Result<Metadata> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
 }
 
-/// `file` with `end` behind all of its name, so that two files never share what is beside them.
+/// Appends `end` to the whole file name, so that two files never share the file beside them.
 fn beside(file: &Path, end: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)
 }
 
-/// The file that is locked by those who change `file`.
+/// The path of the lock file that guards changes of `file`.
 #[must_use]
 pub fn lock_of(file: &Path) -> PathBuf {
     beside(file, ".lock")
 }
 
-/// Keeps others from changing `file` until the handle is dropped. The lock file is made if it is not there; it
-/// is never emptied, and nothing is written to it.
+/// Takes the lock for changes of `file`, held until the handle is dropped. The lock file is created if it is missing;
+/// it is never truncated or written to.
 ///
 /// # Errors
-/// When the lock file is a symbolic link or something else that is not a regular file, cannot be opened, or
-/// is held by another process for too long.
+/// If the lock file is a symbolic link or not a regular file, cannot be opened, or is held by another process for too
+/// long.
 pub fn lock(file: &Path) -> io::Result<File> {
     let path = lock_of(file);
     let told = |error: io::Error| {
@@ -215,7 +215,7 @@ pub fn lock(file: &Path) -> io::Result<File> {
         options.open(&path)
     };
     let lock = open(true).or_else(|error| match error.kind() {
-        // It belongs to somebody else who changes the file: reading is enough to lock it.
+        // Another user owns the lock file: opening it for reading is enough to lock it.
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => open(false),
         _ => Err(error),
     });
@@ -231,21 +231,19 @@ pub fn lock(file: &Path) -> io::Result<File> {
     Err(told(io::Error::new(io::ErrorKind::TimedOut, "another process holds it")))
 }
 
-/// Puts a file with this text in the place of `file`, with the same mode and owner, so that readers see the
-/// old one or the new one.
+/// Replaces `file` atomically by a file with this text and the same mode and owner: readers see the old text or the
+/// new one.
 ///
 /// # Errors
-/// When it cannot be written, or is a symbolic link or something else that is not a regular file; then
-/// it is as it was.
+/// If it cannot be written, or is a symbolic link or not a regular file; then `file` is unchanged.
 pub fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
     replace_while(file, text, || true)
 }
 
-/// The same, if `wanted` still says so when the new file has been written and is about to take the place of the
-/// old one: the last moment at which nothing has changed.
+/// Like [`replace`], but asks `wanted` once after the new file is written and just before it replaces the old one.
 ///
 /// # Errors
-/// As [`replace`], and when it is no longer wanted ([`io::ErrorKind::TimedOut`]).
+/// As for [`replace`], and if `wanted` returns false ([`io::ErrorKind::TimedOut`]).
 pub fn replace_while(file: &Path, text: &[u8], wanted: impl FnOnce() -> bool) -> io::Result<()> {
     let former = match fs::symlink_metadata(file) {
         Ok(data) if data.is_symlink() => {
@@ -267,7 +265,7 @@ pub fn replace_while(file: &Path, text: &[u8], wanted: impl FnOnce() -> bool) ->
         }
         return Err(error);
     }
-    // The name is written to the disk with the folder. Not every file system can do that.
+    // Syncing the folder makes the new name durable. Not every file system supports it.
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = File::open(folder.unwrap_or(Path::new(".")));
     if let Err(error) = folder.and_then(|folder| folder.sync_all()) {
@@ -276,7 +274,7 @@ pub fn replace_while(file: &Path, text: &[u8], wanted: impl FnOnce() -> bool) ->
     Ok(())
 }
 
-/// Makes a file that was not there: `create_new` follows no link and opens nothing that somebody has put there.
+/// Writes a new file: `create_new` follows no link and opens no file that is already there.
 fn fill(path: &Path, text: &[u8], former: Option<&Metadata>) -> io::Result<()> {
     let mut out = OpenOptions::new().write(true).create_new(true).open(path)?;
     if let Some(former) = former {
@@ -292,22 +290,22 @@ fn fill(path: &Path, text: &[u8], former: Option<&Metadata>) -> io::Result<()> {
     out.sync_all()
 }
 
-/// Why a piece of work on files has no result.
+/// The reason why work on files has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stalled {
-    /// It was given up.
+    /// The time limit passed; the work may still be running.
     #[error("the file system did not answer in time")]
     Late,
-    /// One that was given up has not ended yet.
+    /// Earlier work that was given up has not ended yet.
     #[error("the file system still does not answer")]
     Busy,
-    /// It has ended in a panic.
+    /// The work ended in a panic.
     #[error("the work broke off")]
     Broken,
 }
 
-/// Does work on files in the blocking pool, one piece at a time: a file system that does not answer holds one
-/// thread and not a new one for each piece.
+/// Runs work on files in the blocking pool, one piece at a time, so that a file system that does not answer blocks
+/// one thread and not one thread per piece of work.
 #[derive(Clone, Debug)]
 pub struct Aside(Arc<Semaphore>);
 
@@ -318,10 +316,10 @@ impl Default for Aside {
 }
 
 impl Aside {
-    /// Waits for the result of `work` for as long as `within`. Work that is given up goes on until it ends.
+    /// Runs `work` and waits for its result for at most `within`. Work that is given up continues until it ends.
     ///
     /// # Errors
-    /// When there is no result in time, or earlier work has not ended.
+    /// If there is no result in time, or earlier work has not ended.
     pub async fn run<T: Send + 'static>(
         &self,
         within: Duration,
@@ -331,10 +329,10 @@ impl Aside {
         done(turn, Instant::now() + within, work).await
     }
 
-    /// The same, after earlier work: the wait for it is a part of the time.
+    /// Like [`Self::run`], but waits for earlier work; that wait counts against `within`.
     ///
     /// # Errors
-    /// When there is no result in time; after [`Stalled::Busy`] the work was not begun.
+    /// If there is no result in time; after [`Stalled::Busy`] the work was not started.
     pub async fn in_turn<T: Send + 'static>(
         &self,
         within: Duration,
@@ -348,8 +346,8 @@ impl Aside {
     }
 }
 
-/// The result of `work`, if there is one before `end`. The turn ends with the work, also in a panic, and not with
-/// the one who waits.
+/// Returns the result of `work` if there is one before `end`. The permit is released when the work ends or panics,
+/// not when its caller stops waiting.
 async fn done<T: Send + 'static>(
     turn: OwnedSemaphorePermit,
     end: Instant,
@@ -393,7 +391,7 @@ mod tests {
         drop(lock(&folder.join("list.revoked")).unwrap());
         assert_eq!(fs::read_to_string(&other).unwrap(), "what is approved");
         assert!(folder.join("list.revoked.lock").exists());
-        // A lock file that has something in it keeps it.
+        // Locking does not change the content of a lock file.
         let file = folder.join("list");
         assert_eq!(lock_of(&file), other);
         drop(lock(&file).unwrap());
@@ -426,7 +424,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-        // One that is given up at the last moment changes nothing either.
+        // A change that is given up at the last moment changes nothing either.
         let given_up = replace_while(&file, b"newer", || false).unwrap_err();
         assert_eq!(given_up.kind(), ErrorKind::TimedOut);
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");

@@ -1,56 +1,56 @@
-//! The generic cell rate algorithm (ITU-T I.371): a burst, then so many in so much time.
+//! The generic cell rate algorithm (GCRA, ITU-T I.371): a rate limit with a burst.
 //!
-//! One instant stands for all that was counted: the one at which the next would come, had all of them come evenly.
-//! Each moves it forward by the time that one is worth, and one is let through while the instant is not further
-//! ahead than the burst allows.
+//! The state is one instant, the theoretical arrival time: when the next event would come if all events so far had
+//! come evenly. Each event moves it forward by the time one event is worth, and an event is accepted while that
+//! instant is not further ahead of now than the burst allows.
 
 use std::time::{Duration, Instant};
 
-/// How many are let through in how much time.
+/// A rate with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// The time that one is worth.
+    /// The time that one event is worth.
     each: Duration,
-    /// How far ahead of now the instant may be.
+    /// How far ahead of now the theoretical arrival time may be.
     ahead: Duration,
 }
 
 impl Pace {
-    /// `count` in the time `per`, after at most `burst` at once. At least one of each.
+    /// Allows `count` events in the time `per`, and a burst of at most `burst`. Zero counts as one for both.
     #[must_use]
     pub const fn new(count: u32, per: Duration, burst: u32) -> Self {
         let each = match per.checked_div(count) {
             Some(each) => each,
-            // One of them.
+            // `count` is zero.
             None => per,
         };
         Self { each, ahead: each.saturating_mul(burst.saturating_sub(1)) }
     }
 
-    /// The time that one is worth.
+    /// The time that one event is worth.
     #[must_use]
     pub const fn each(self) -> Duration {
         self.each
     }
 }
 
-/// What was counted so far; by default nothing.
+/// The events counted so far; none by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gcra {
     even: Option<Instant>,
 }
 
 impl Gcra {
-    /// Nothing counted.
+    /// A state with no events.
     #[must_use]
     pub const fn new() -> Self {
         Self { even: None }
     }
 
-    /// Counts one more at `now`.
+    /// Counts one event at `now`.
     ///
     /// # Errors
-    /// How long to wait, where it is one too many; then it is not counted.
+    /// The time to wait, if the rate is exceeded; the event is then not counted.
     pub fn take(&mut self, pace: Pace, now: Instant) -> Result<(), Duration> {
         let even = self.even.map_or(now, |even| even.max(now));
         let wait = even.saturating_duration_since(now).saturating_sub(pace.ahead);
@@ -61,7 +61,7 @@ impl Gcra {
         Ok(())
     }
 
-    /// Whether what was counted no longer makes a difference.
+    /// Whether the state equals an empty one, so that it can be dropped.
     #[must_use]
     pub fn is_even(&self, now: Instant) -> bool {
         self.even.is_none_or(|even| even <= now)

@@ -1,11 +1,11 @@
-//! Whether the threads that serve clients are at work, or one of them is held by something that does not end.
+//! Detects worker threads that are blocked.
 //!
-//! Each worker's runtime notes the time several times a second. A worker that computes or blocks cannot, and
-//! neither can it serve anybody: the operator's listener, which runs on another thread, compares what was
-//! noted with the clock, and liveness turns red.
+//! Each worker's runtime notes the time several times a second. A worker that computes or blocks cannot do so, nor
+//! can it serve clients: the operator's listener, which runs on another thread, compares the noted times with the
+//! clock and fails the liveness probe.
 //!
-//! A process that can open no file and start no thread serves nobody new either, and its workers go on all the
-//! same. So it is tried whether it still can ([`lack`]).
+//! A process that can open no file and start no thread cannot serve new clients either, although its workers still
+//! run, so that is probed as well ([`lack`]).
 
 use std::fs::File;
 use std::io;
@@ -18,19 +18,19 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::base::clock::Clock;
 
-/// How often a worker notes the time.
+/// Interval at which a worker notes the time.
 const BEAT: Duration = Duration::from_millis(250);
-/// A worker that has noted nothing for so long has stalled.
+/// Time without a note after which a worker counts as stalled.
 pub const STALL: Duration = Duration::from_secs(2);
 
-/// A process that has lacked files or threads for so long is not alive. It is longer than a burst of
-/// connections, which ends by itself, and after which a new process would be no better.
+/// Time of lacking files or threads after which liveness fails. It is longer than a burst of connections, which ends
+/// by itself and which a new process would not handle better.
 pub const LACK: Duration = Duration::from_secs(30);
-/// The stack of a thread that only ends.
+/// Stack size of the probe thread, in bytes.
 const STACK: usize = 64 * 1024;
 
-/// What this process can have no more of: files or threads. Nothing where it can have both, or where they cannot
-/// be had for a reason other than a limit.
+/// Probes whether this process has reached its limit of files or threads, and names which. Returns `None` if both are
+/// available, or fail for a reason other than a limit.
 #[must_use]
 pub fn lack() -> Option<&'static str> {
     let is_limited = |error: &io::Error| {
@@ -41,23 +41,23 @@ pub fn lack() -> Option<&'static str> {
         return Some("files");
     }
     let thread = thread::Builder::new().name("probe".to_owned()).stack_size(STACK).spawn(|| {});
-    // It ends by itself: waiting for it would hold who asks while the machine is busy.
+    // The thread ends by itself; joining it would block the caller while the machine is busy.
     thread.is_err_and(|error| is_limited(&error)).then_some("threads")
 }
 
-/// When each worker was last at work.
+/// The last time each worker noted, and since when files or threads are lacking.
 #[derive(Debug)]
 pub struct Heartbeats {
     clock: Arc<dyn Clock>,
     begin: Instant,
-    /// Milliseconds since `begin`.
+    /// The last note of each worker, in milliseconds since `begin`.
     beats: Vec<AtomicU64>,
-    /// Since when files or threads have been lacking, in milliseconds since `begin` and one more; or 0.
+    /// Since when files or threads have been lacking, in milliseconds since `begin` plus one; 0 if they are not.
     lacking: AtomicU64,
 }
 
 impl Heartbeats {
-    /// `workers` that are at work now.
+    /// Starts with `workers` workers that count as running now.
     #[must_use]
     pub fn new(workers: usize, clock: Arc<dyn Clock>) -> Arc<Self> {
         let begin = clock.instant();
@@ -65,7 +65,7 @@ impl Heartbeats {
         Arc::new(Self { clock, begin, beats, lacking: AtomicU64::new(0) })
     }
 
-    /// Notes the time for a worker, for as long as its runtime goes on.
+    /// Notes the time for a worker, forever: run it on that worker's runtime.
     pub async fn keep(&self, worker: usize) {
         let mut turn = interval(BEAT);
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -86,7 +86,7 @@ impl Heartbeats {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Notes whether [`lack`] has found something. Called from one place.
+    /// Stores whether [`lack`] has found something. Must be called by one task only.
     pub fn note(&self, lacking: bool) {
         if !lacking {
             self.lacking.store(0, Ordering::Relaxed);
@@ -95,7 +95,7 @@ impl Heartbeats {
         }
     }
 
-    /// For how long files or threads have been lacking, if they are.
+    /// For how long files or threads have been lacking; `None` if they are not.
     #[must_use]
     pub fn lacking(&self) -> Option<Duration> {
         match self.lacking.load(Ordering::Relaxed) {
@@ -107,13 +107,13 @@ impl Heartbeats {
         }
     }
 
-    /// The same, if it has been for so long that only a new process helps.
+    /// Like [`Self::lacking`], but only if it has lasted for [`LACK`], so that only a restart helps.
     #[must_use]
     pub fn starved(&self) -> Option<Duration> {
         self.lacking().filter(|since| *since >= LACK)
     }
 
-    /// The workers that have stalled, and for how long each.
+    /// The stalled workers, each with the time since its last note.
     #[must_use]
     pub fn stalled(&self) -> Vec<(usize, Duration)> {
         let now = self.now();
@@ -133,7 +133,7 @@ mod tests {
     use super::{Heartbeats, LACK, STALL, lack};
     use crate::base::clock::{Clock, System};
 
-    /// A clock that is moved by hand.
+    /// A clock that the test sets.
     #[derive(Debug)]
     struct Hand(Mutex<Instant>);
 
@@ -198,7 +198,6 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let held = async {
             clock.forward(STALL);
-            // Nothing else runs here between the two lines.
             assert_eq!(beats.stalled(), [(0, STALL)]);
             while !beats.stalled().is_empty() {
                 tokio::task::yield_now().await;

@@ -1,11 +1,11 @@
-//! Bytes as hexadecimal digits.
+//! Hexadecimal encoding and decoding of bytes.
 
-/// Most bytes that are written at once.
+/// Number of bytes that are encoded in one step.
 const PIECE: usize = 32;
 
-/// In lower case, at the end of `out`.
+/// Appends `bytes` to `out` as lower-case hexadecimal digits.
 pub fn write(out: &mut Vec<u8>, bytes: &[u8]) {
-    // Computed and not looked up, and into a piece of known size: that is done with vectors.
+    // Arithmetic instead of a table, and a buffer of constant size, so that the compiler can vectorize it.
     let digit = |half: u8| half + if half < 10 { b'0' } else { b'a' - 10 };
     for piece in bytes.chunks(PIECE) {
         let mut text = [[0; 2]; PIECE];
@@ -17,7 +17,7 @@ pub fn write(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// In lower case.
+/// Encodes `bytes` as lower-case hexadecimal digits.
 #[must_use]
 pub fn encode(bytes: &[u8]) -> String {
     let mut text = Vec::with_capacity(bytes.len() * 2);
@@ -25,7 +25,7 @@ pub fn encode(bytes: &[u8]) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// From either case; `None` when `text` is not whole bytes of hexadecimal digits.
+/// Decodes digits of either case; `None` if `text` is not an even number of hexadecimal digits.
 #[must_use]
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();

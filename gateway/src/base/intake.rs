@@ -1,8 +1,8 @@
-//! Bytes of servers' answers in memory: those that are being read, and those that were read and are looked at.
+//! Accounts for the bytes of upstream servers' responses in memory, while they are read, inspected and sent on.
 //!
-//! A server decides how long an answer is and when its rest comes, so what has come of it is counted against a
-//! share of its server and one of the caller who waits for it. Short answers are not counted: they
-//! always find room, and no lock is taken for them. Their number is bounded by that of the requests and streams.
+//! An upstream server decides how long a response is and when the rest of it comes, so the bytes received so far are
+//! charged to a share of that server and to one of the caller who waits for it. Short responses are not charged and
+//! take no lock: the limits on requests and streams bound their number.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,21 +14,21 @@ use tokio::time::{Instant, sleep};
 
 use crate::base::share::{Ceiling, NoShare, Portions, Share, Shares};
 
-/// Bytes of an answer that are not counted.
+/// Responses of up to this many bytes are not counted.
 const FREE: usize = 16 * 1024;
-/// Bytes that are taken at a time.
+/// Granularity of the accounting, in bytes.
 const STEP: usize = 64 * 1024;
-/// How long is waited until room is looked for again.
+/// Interval between attempts while a response waits for room.
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// What all answers hold together.
+/// The accounts of all responses.
 pub struct Intake {
-    /// By the id of the caller's principal.
+    /// Shares by the id of the caller's principal.
     callers: Arc<Shares<Arc<str>>>,
-    /// By the name of the server.
+    /// Shares by the name of the upstream server.
     servers: Arc<Shares<Arc<str>>>,
-    /// The bytes of every answer, whoever's share they take; by the id of the caller, or the name of the server where
-    /// there is none. What bounds them is the ceiling above them.
+    /// The bytes of every response, whichever shares they take, by the id of the caller, or by the name of the server
+    /// if there is no caller. The ceiling above bounds them.
     held: Arc<Shares<Arc<str>>>,
     refused: AtomicU64,
 }
@@ -46,15 +46,15 @@ impl Default for Intake {
 }
 
 impl Intake {
-    /// Nothing yet of `all` bytes, of which one caller may have `of_caller` and one server `of_server`.
+    /// Makes accounts with `all` bytes in total, of which one caller may hold `of_caller` and one server `of_server`.
     #[must_use]
     pub fn new(all: usize, of_caller: usize, of_server: usize) -> Self {
         let ceiling = Shares::new(usize::MAX, usize::MAX);
         Self::under(&ceiling, Shares::new(all, of_caller), Shares::new(all, of_server))
     }
 
-    /// The same with these shares, by the id of the caller's principal and by the name of the server. Every byte takes of
-    /// `ceiling` as well.
+    /// Makes accounts with these shares, by the id of the caller's principal and by the name of the server. Every
+    /// byte is charged to `ceiling` as well.
     #[must_use]
     pub fn under(
         ceiling: &Arc<Ceiling>,
@@ -66,23 +66,24 @@ impl Intake {
         Self { callers, servers, held, refused: AtomicU64::new(0) }
     }
 
-    /// Bytes that are counted now: of what is being read or looked at, and of what waits for a client to read it.
+    /// The number of bytes that are counted now: being read, being inspected, or waiting for a client to read them.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.held.taken()
     }
 
-    /// Answers for which there was no room.
+    /// The number of responses for which there was no room.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// A message of `bytes` that was read for `caller` from a connection that callers share. It takes of the share of
-    /// the caller alone: what one caller leaves lying there must not keep the connection from being read for others.
+    /// Charges a message of `bytes` bytes that was read for `caller` from a connection that callers share. Only the
+    /// share of the caller is charged: a caller that does not read its messages must not stop the connection for
+    /// others.
     ///
     /// # Errors
-    /// When that is more than there is room for.
+    /// If there is no room for it.
     pub fn keep(
         self: &Arc<Self>,
         server: &Arc<str>,
@@ -94,14 +95,14 @@ impl Intake {
         Ok(kept)
     }
 
-    /// What begins to be kept for `caller` of what comes on a connection that callers share: see [`Self::keep`]. What
-    /// is for no caller takes of the bound above all answers alone.
+    /// Starts an account for messages for `caller` on a connection that callers share: see [`Self::keep`]. Without a
+    /// caller, only the bound on all responses is charged.
     pub fn begin_for(self: &Arc<Self>, server: &Arc<str>, caller: Option<&Arc<str>>) -> Received {
         let (of, server, caller) = (Arc::clone(self), Arc::clone(server), caller.cloned());
         Received { of, server, caller, charged: Charged::Caller, taken: None }
     }
 
-    /// An answer of `server` that begins, for `caller` where there is one.
+    /// Starts an account for a response of `server`, and of `caller` if there is one.
     pub fn begin(self: &Arc<Self>, server: &Arc<str>, caller: Option<&str>) -> Received {
         let (of, server) = (Arc::clone(self), Arc::clone(server));
         let caller = caller.map(Into::into);
@@ -109,16 +110,16 @@ impl Intake {
     }
 }
 
-/// Whose shares an answer takes of.
+/// The shares that a response is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Charged {
-    /// That of its server, and that of its caller where there is one.
+    /// The share of its server, and that of its caller if there is one.
     ServerAndCaller,
-    /// That of its caller alone: see [`Intake::keep`].
+    /// The share of its caller alone: see [`Intake::keep`].
     Caller,
 }
 
-/// One answer: what of it is in memory. It is given back when this is dropped.
+/// The account of one response; its bytes are released on drop.
 #[must_use = "what is dropped is not counted any more"]
 pub struct Received {
     of: Arc<Intake>,
@@ -128,12 +129,12 @@ pub struct Received {
     taken: Option<Counted>,
 }
 
-/// What an answer has taken.
+/// The shares that a response holds.
 struct Counted {
     bytes: usize,
-    /// The same bytes among those of all answers.
+    /// The same bytes in the account of all responses.
     held: Share<Arc<str>>,
-    /// `None` of a message that was read from a connection that callers share: see [`Intake::keep`].
+    /// `None` for a message from a connection that callers share: see [`Intake::keep`].
     of_server: Option<Share<Arc<str>>>,
     of_caller: Option<Share<Arc<str>>>,
 }
@@ -158,7 +159,7 @@ impl Counted {
         }
     }
 
-    /// Gives back `bytes`. What needs less than before does not have to find room for it among others.
+    /// Releases `bytes` in place, without having to find room for the remainder.
     fn release(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.held.release(bytes);
@@ -167,59 +168,59 @@ impl Counted {
 }
 
 impl Received {
-    /// So many bytes of the answer are in memory now.
+    /// Sets the number of bytes in memory.
     ///
     /// # Errors
-    /// When that is more than there is room for; then the answer is not read on.
+    /// If there is no room for them; the caller must then stop reading the response.
     pub fn holds(&mut self, bytes: usize) -> Result<(), NoShare> {
         self.take(bytes).inspect_err(|_none| self.was_refused())
     }
 
-    /// Makes sure that at least so many bytes are counted. What finds no room is not counted as refused.
+    /// Ensures that at least `bytes` are counted. A failure does not count as a refused response.
     ///
     /// # Errors
-    /// When that is more than there is room for; what was taken before stays taken.
+    /// If there is no room for them; what was taken before stays taken.
     pub fn reserve(&mut self, bytes: usize) -> Result<(), NoShare> {
         let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
         if bytes > held { self.take(bytes) } else { Ok(()) }
     }
 
-    /// Counts no more than so many bytes from now on; what is counted less than that stays so.
+    /// Counts at most `bytes` from now on; a smaller count stays as it is.
     pub fn shrink(&mut self, bytes: usize) {
         let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
-        // What takes less than before finds room.
+        // Taking less than before cannot fail.
         if bytes < held && self.take(bytes).is_err() {
             self.taken = None;
         }
     }
 
-    /// Counts an answer that is given up because there was no room for it.
+    /// Counts a response that was given up because there was no room for it.
     pub fn was_refused(&self) {
         self.of.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Nothing yet, for the same server and caller: to count what comes beside this.
+    /// Starts an empty account for the same server and caller, for data that comes beside this response.
     pub fn beside(&self) -> Self {
         let (of, server) = (Arc::clone(&self.of), Arc::clone(&self.server));
         Self { of, server, caller: self.caller.clone(), charged: self.charged, taken: None }
     }
 
-    /// What an answer of so many bytes takes until its client has read it: of the share of its caller alone. A client
-    /// that does not read must not keep the server from others.
+    /// Converts this to the account of a response of `bytes` that waits for its client to read it, charged to the
+    /// share of the caller alone: a client that does not read must not block the server for others.
     pub fn unsent(mut self, bytes: usize) -> Self {
         self.charged = Charged::Caller;
         if let Some(taken) = &mut self.taken {
             taken.of_server = None;
         }
         let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
-        // It was admitted with what is held: it can take less, and no more.
+        // The response was admitted with what is held, so it can take less and no more.
         if bytes <= held && self.take(bytes).is_err() {
             self.taken = None;
         }
         self
     }
 
-    /// Adds what another of the same server and caller has taken, to be given back with this one.
+    /// Adds the shares of another account of the same server and caller, to be released with this one.
     pub fn absorb(&mut self, mut other: Self) {
         match (&mut self.taken, other.taken.take()) {
             (Some(taken), Some(more)) => taken.join(more),
@@ -228,10 +229,10 @@ impl Received {
         }
     }
 
-    /// The same; room is waited for, `patience` at most.
+    /// Like [`Self::holds`], but waits for room for at most `patience`.
     ///
     /// # Errors
-    /// When there was none in that time.
+    /// If there is no room in that time.
     pub async fn waits(&mut self, bytes: usize, patience: Duration) -> Result<(), NoShare> {
         let until = Instant::now() + patience;
         while self.take(bytes).is_err() {
@@ -274,8 +275,8 @@ impl Received {
         Ok(Counted { bytes, held, of_server, of_caller })
     }
 
-    /// What was taken so far, apart from the answer, which goes on with nothing: what was read is looked at
-    /// when the answer is over.
+    /// Moves the shares taken so far to a new account and leaves this one empty: what was read is inspected after the
+    /// response has ended.
     pub fn split(&mut self) -> Self {
         Self { taken: self.taken.take(), ..self.beside() }
     }
@@ -299,7 +300,7 @@ mod tests {
         let over = NoShare::Holder { limit: 2 * STEP };
         assert_eq!(intake.begin(&one, Some("bob")).holds(FREE + 1), Err(over));
         intake.begin(&one, Some("bob")).holds(FREE).unwrap();
-        // Another server has a share of its own, of which the caller has what is left of hers.
+        // Another server has its own share, of which the caller may take what is left of the caller's share.
         let mut second = intake.begin(&other, Some("ana"));
         second.holds(STEP).unwrap();
         let over = NoShare::Holder { limit: 3 * STEP };
@@ -314,7 +315,7 @@ mod tests {
         let intake = Arc::new(Intake::new(4 * STEP, 2 * STEP, STEP));
         let (up, ana): (Arc<str>, Arc<str>) = ("up".into(), "ana".into());
         let kept = intake.keep(&up, &ana, 2 * STEP).unwrap();
-        // What takes of no server's share is held all the same.
+        // What is charged to no server's share is held all the same.
         assert_eq!(intake.bytes(), 2 * STEP);
         let over = NoShare::Holder { limit: 2 * STEP };
         assert_eq!(intake.keep(&up, &ana, FREE + 1).err(), Some(over));

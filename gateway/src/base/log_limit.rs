@@ -1,15 +1,15 @@
-//! A bound on log lines that a peer can cause: a burst, then so many a second, and a count of the rest.
+//! A rate limit for log lines that a peer can cause, with a count of those suppressed.
 //!
-//! The log is for the operator. A caller without a credential, a server that answers what nobody asked and a
-//! program that talks all day could otherwise fill the disk with it and hide what matters. Nothing is
-//! dropped in silence: the next line that may be written says how many were suppressed before it.
+//! The log is for the operator. A caller without a credential, a server that sends unsolicited messages and a program
+//! that writes all day could otherwise fill the disk and hide what matters. Nothing is dropped silently: the next
+//! line that is written says how many were suppressed before it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::base::gcra::{Gcra, Pace};
 
-/// Says which of the lines of one kind may be written.
+/// Decides which lines of one kind may be written.
 #[derive(Debug)]
 pub struct LogLimit {
     pace: Pace,
@@ -19,12 +19,12 @@ pub struct LogLimit {
 #[derive(Debug)]
 struct State {
     written: Gcra,
-    /// Lines that were not written since the last that was.
+    /// Number of lines that were suppressed since the last one written.
     suppressed: u64,
 }
 
 impl LogLimit {
-    /// At most `per_second` lines a second, after a burst of at most `burst`. At least one of each.
+    /// Allows `per_second` lines a second, and a burst of at most `burst`. Zero counts as one for both.
     #[must_use]
     pub const fn new(per_second: u32, burst: u32) -> Self {
         Self {
@@ -33,7 +33,7 @@ impl LogLimit {
         }
     }
 
-    /// At most one in each such time.
+    /// Allows one line in each period of `time`.
     #[must_use]
     pub const fn every(time: Duration) -> Self {
         Self {
@@ -42,8 +42,8 @@ impl LogLimit {
         }
     }
 
-    /// Whether a line may be written at `now`, and how many were suppressed since the last one that was;
-    /// `None` where it may not, and then it is counted.
+    /// Returns the number of lines suppressed since the last one if a line may be written at `now`; otherwise `None`,
+    /// and this line is counted as suppressed.
     pub fn allow(&self, now: Instant) -> Option<u64> {
         let mut state = self.state();
         if state.written.take(self.pace, now).is_err() {
@@ -53,14 +53,14 @@ impl LogLimit {
         Some(std::mem::take(&mut state.suppressed))
     }
 
-    /// How many lines were suppressed that no line has told of, where one may be written at `now`: for
-    /// whoever looks now and then, so that the last of them are told of too.
+    /// Returns the number of suppressed lines that no line has reported, if one may be written at `now`. For periodic
+    /// callers, so that the last suppressed lines are reported too.
     pub fn left(&self, now: Instant) -> Option<u64> {
         if self.state().suppressed == 0 { None } else { self.allow(now) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No operation leaves it half changed.
+        // No operation leaves the state half changed, so a poisoned lock is usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(limit.allow(at(500)), Some(1000), "half a second is worth one line");
         assert_eq!(limit.allow(at(500)), None);
         assert_eq!(limit.allow(at(1000)), Some(1));
-        // After a pause there is a burst again, and no more than that.
+        // After a pause there is one burst again, and no more.
         let after: Vec<_> = (0..5).map(|_| limit.allow(at(60_000))).collect();
         assert_eq!(after, [Some(0), Some(0), Some(0), None, None]);
     }

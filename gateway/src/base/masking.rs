@@ -1,22 +1,21 @@
-//! Texts without the secrets in them, for records, spans, log lines and messages.
+//! Masks secrets in text for records, spans, log lines and messages.
 //!
-//! A caller may name a resource by a URI with a password before its host or a token in its query. The server
-//! gets it as it was sent; what is written down about the call must not become a second place to steal it
-//! from.
+//! A caller may name a resource by a URI with a password before its host or a token in its query. The upstream server
+//! receives it as it was sent; records of the call must not become a second place to steal it from.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use policy::content;
 
-/// What stands in place of a secret.
+/// The replacement for a secret.
 const MASK: &str = "***";
-/// Longest name of a parameter that is looked at, in bytes: the known ones are shorter.
+/// Maximum length of a parameter name that is checked, in bytes; the known ones are shorter.
 const NAME: usize = 128;
 /// Names of parameters that carry a secret, in lower case and without separators.
 const SECRETS: [&str; 9] =
     ["auth", "authorization", "key", "otp", "pass", "passphrase", "pw", "sas", "sig"];
-/// How such names end: `access_token`, `X-Amz-Signature`, `client_secret`, `PHPSESSID`.
+/// Endings of such names: `access_token`, `X-Amz-Signature`, `client_secret`, `PHPSESSID`.
 const ENDINGS: [&str; 15] = [
     "accesskey",
     "accesskeyid",
@@ -35,15 +34,15 @@ const ENDINGS: [&str; 15] = [
     "token",
 ];
 
-/// The text without what has the form of a secret, and without what is secret in URIs: for lines of a log and for
-/// messages, which may repeat what somebody has written anywhere.
+/// Masks what has the form of a secret, and the secret parts of URIs: for log lines and messages that may quote
+/// arbitrary text.
 #[must_use]
 pub fn secrets(text: &str) -> String {
     uris(&content::without_secrets(text)).into_owned()
 }
 
-/// The text without the user information and the secret parameters of URIs in it. What is secret in a URI is
-/// found wherever the URI stands; a text without any comes back as it is.
+/// Masks the user information and the secret parameters of URIs anywhere in the text. Text without any is returned
+/// unchanged.
 #[must_use]
 pub fn uris(text: &str) -> Cow<'_, str> {
     let mut found = user_information(text);
@@ -64,9 +63,9 @@ pub fn uris(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Where user information stands: between `//` and the last `@` of an authority.
+/// Finds user information: the text between `//` and the last `@` of an authority.
 ///
-/// RFC 3986, section 3.2.1. Many readers take a backslash for a slash, so it is one here.
+/// RFC 3986, section 3.2.1. Many parsers treat a backslash as a slash, so this one does too.
 fn user_information(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let is_slash = |byte: Option<&u8>| matches!(byte, Some(b'/' | b'\\'));
@@ -90,7 +89,7 @@ fn user_information(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Where the values of secret parameters stand, in a query or a fragment.
+/// Finds the values of secret parameters in queries and fragments.
 fn parameters(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut from = 0;
@@ -111,12 +110,12 @@ fn parameters(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Whether no URI goes on here that stands in a longer text.
+/// Whether this character ends a URI that stands in a longer text.
 fn ends_a_uri(c: char) -> bool {
     c.is_whitespace() || matches!(c, '"' | '<' | '>' | '`')
 }
 
-/// Whether a parameter or a member of this name carries a secret, however the name is written.
+/// Whether a parameter or member of this name carries a secret, in any case and with any separators.
 #[must_use]
 pub fn is_secret(name: &str) -> bool {
     if name.len() > NAME {
@@ -126,7 +125,7 @@ pub fn is_secret(name: &str) -> bool {
     SECRETS.contains(&&*name) || ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// The letters and digits of a name, in lower case, where they are percent-encoded as well.
+/// The letters and digits of a name in lower case, after percent-decoding.
 fn plain(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut rest = name.as_bytes();

@@ -1,9 +1,9 @@
-//! Threads that compute beside those that serve clients: inspecting long messages, reading long lists.
+//! Runs computations beside the threads that serve clients: inspecting long messages, reading long lists.
 //!
-//! A peer chooses what is inspected, so what inspecting costs must not hold up anybody else. There are
-//! few such threads, they run at a lower priority than those that serve, each holder may have only a share
-//! of the bytes that are with them, and the holders have their turns. What nobody waits for any more ends
-//! at the next unit of work it spends ([`Budget`]). The threads are not waited for when the process ends.
+//! A peer chooses what is inspected, so the cost of inspection must not delay other callers. There are few such
+//! threads, they run at a lower priority than the workers, each holder has a bounded share of the bytes they work on,
+//! and holders take turns. A computation that no caller waits for any more ends at the next unit of work it spends
+//! ([`Budget`]). The process does not wait for these threads when it ends.
 
 mod turns;
 
@@ -22,30 +22,30 @@ use self::turns::Turns;
 
 use crate::base::share::{NoShare, Shares};
 
-/// Most bytes of messages that are with the threads or wait for them.
+/// Maximum number of bytes of messages that are being computed or queued.
 pub const BYTES: usize = 256 * 1024 * 1024;
-/// Most of them of one holder.
+/// Maximum number of those bytes that one holder may have.
 pub const BYTES_OF_ONE: usize = BYTES / 4;
-/// Most messages that wait.
+/// Maximum number of queued messages.
 const WAITING: usize = 4096;
-/// How long a result is waited for, the turns of others included.
+/// Maximum time to wait for a result, including the time in the queue.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How much lower the priority of the threads is than that of those that serve (`nice`).
+/// How much lower the priority of these threads is than that of the workers (`nice`).
 const NICE: i32 = 10;
 
-/// Why something was not computed.
+/// The reason why a computation has no result.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub enum OffloadError {
-    /// The holder has its share of bytes under inspection.
+    /// The holder's share of bytes is used up.
     #[error("too many bytes are being inspected")]
     Share(#[source] NoShare),
-    /// Others, or the computation itself, took too long.
+    /// The queue or the computation took too long.
     #[error("the inspection did not end within {} seconds", PATIENCE.as_secs())]
     Late,
-    /// There are more messages than may wait, or no threads.
+    /// The queue is full, or no thread could be started.
     #[error("too many messages wait to be inspected")]
     Full,
-    /// The computation did not end.
+    /// The computation ended in a panic.
     #[error("the inspection failed")]
     Failed,
 }
@@ -53,16 +53,16 @@ pub enum OffloadError {
 type Job = Box<dyn FnOnce() + Send>;
 type Queue = Arc<Turns<Cause, Job>>;
 
-/// Who is the cause of what is computed, and has a share of it.
+/// The holder that a computation is charged to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// A caller, by the id of its principal.
     Caller(Box<str>),
-    /// A server, by its name: of what it offers to everybody.
+    /// An upstream server, by its name: for definitions that it offers to all callers.
     Server(Box<str>),
 }
 
-/// What is counted of the messages that are given to the threads.
+/// Counters of the messages that are offloaded.
 #[derive(Debug, Default)]
 pub struct Counts {
     offloaded: AtomicU64,
@@ -71,26 +71,26 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Messages that the threads have taken.
+    /// Number of messages that were queued.
     #[must_use]
     pub fn offloaded(&self) -> u64 {
         self.offloaded.load(Ordering::Relaxed)
     }
 
-    /// Messages for which there was no room, or no share of its caller.
+    /// Number of messages that were refused for lack of room or of share, or because they took too long.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Messages that are with the threads now, or wait for them.
+    /// Number of messages that are being computed or queued now.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
     }
 }
 
-/// A message that is with the threads, or waits for them.
+/// Counts one message as in flight until it is dropped.
 struct InFlight(Arc<Counts>);
 
 impl InFlight {
@@ -106,7 +106,7 @@ impl Drop for InFlight {
     }
 }
 
-/// The threads, which are started when the first message needs them.
+/// The pool of threads, started when the first message needs it.
 pub struct Offload {
     queue: OnceLock<Option<Queue>>,
     shares: Arc<Shares<Cause>>,
@@ -127,18 +127,17 @@ impl fmt::Debug for Offload {
 }
 
 impl Offload {
-    /// What is counted of it.
+    /// The counters of this pool.
     #[must_use]
     pub fn counts(&self) -> Arc<Counts> {
         Arc::clone(&self.counts)
     }
 
-    /// Computes `work` for a message of `bytes` bytes. It may spend at most the units that a message of this
-    /// length may cost, and `most`. Dropping the future ends it.
+    /// Computes `work` for a message of `bytes` bytes. It may spend at most the units that a message of this length
+    /// may cost, and at most `most`. Dropping the future cancels it.
     ///
     /// # Errors
-    /// When its cause has too many bytes with the threads, when too many messages wait, when it takes too
-    /// long, and when the computation panics.
+    /// If the share of `cause` is used up, the queue is full, the computation takes too long, or it panics.
     pub async fn run<T, F>(
         &self,
         cause: Cause,
@@ -164,13 +163,13 @@ impl Offload {
         let cancel = waiting.0.clone();
         let in_flight = InFlight::begin(&self.counts);
         let job = move || {
-            // The bytes are with the thread for as long as it computes, whether or not anybody waits.
+            // The bytes stay charged while the thread computes, even if the caller no longer waits.
             let (_share, _in_flight) = (share, in_flight);
             if cancel.is_cancelled() {
                 return;
             }
             let budget = Budget::of(bytes, most).with_cancel(cancel).with_pause(thread::yield_now);
-            // Nobody may be there any more, and then nobody needs it.
+            // An error means that the caller no longer waits for the result.
             drop(done.send(work(&budget)));
         };
         if !queue.push(cause, Box::new(job)) {
@@ -184,7 +183,7 @@ impl Offload {
     }
 }
 
-/// Somebody who waits for a result; the computation ends when it is dropped.
+/// Cancels the computation on drop.
 struct Waiting(Cancel);
 
 impl Drop for Waiting {
@@ -193,7 +192,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Starts half as many threads as there are processors; `None` if there can be none.
+/// Starts half as many threads as there are processors; `None` if no thread can be started.
 fn start() -> Option<Queue> {
     let queue: Queue = Arc::new(Turns::new(WAITING));
     let count = thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
@@ -209,9 +208,9 @@ fn start() -> Option<Queue> {
     (started > 0).then_some(queue)
 }
 
-/// Lets this thread compute at a lower priority than those that serve clients.
+/// Lowers the priority of the current thread below that of the workers.
 pub fn lower_priority() {
-    // Linux applies this to the thread alone. Without it the threads compete as equals.
+    // Linux applies this to the current thread alone. If it fails, the threads compete at equal priority.
     if let Err(error) = rustix::process::nice(NICE) {
         tracing::warn!(%error, "the priority of a thread that computes could not be lowered");
     }
@@ -221,7 +220,7 @@ fn serve(queue: &Turns<Cause, Job>) -> ! {
     lower_priority();
     loop {
         let job = queue.pop();
-        // A panic drops the sender of the result, and whoever waits withholds the message.
+        // A panic drops the sender of the result, and the waiting caller then withholds the message.
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
             tracing::error!("an inspection failed; the message was withheld");
         }

@@ -1,15 +1,16 @@
-//! Text for a terminal, without anything a terminal would act on.
+//! Escapes text for output on a terminal.
 //!
-//! Names, URIs and messages that callers and servers chose stand in records, definitions and errors, and so in what
-//! the verbs and the log print. An escape sequence among them would be carried out by the terminal of whoever reads it.
+//! Names, URIs and messages chosen by clients and upstream servers appear in records, definitions and errors, and so
+//! in the output of the CLI and in the log. An escape sequence among them would be executed by the terminal of the
+//! reader.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use policy::hidden::Hidden;
 
-/// The text with each character that a terminal or an editor acts on, or does not show, written as JSON writes it:
-/// `\u001b`. What is JSON means the same afterwards. Line ends and tabs stay.
+/// Escapes each character that a terminal or an editor acts on or does not show, in JSON notation (`\u001b`), so that
+/// JSON keeps its meaning. Line ends and tabs are kept.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_acted_on) {
@@ -28,15 +29,15 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The same on one line: a text that somebody else chose begins no line of its own.
+/// Like [`printable`], and escapes line ends and tabs as well, so that untrusted text cannot begin a new line.
 #[must_use]
 pub fn in_a_line(text: &str) -> String {
     let text = printable(text);
     text.replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// An escaped text, as `str::escape_debug` and JSON write it, with quotation marks as they are: between none they end
-/// nothing, and people read them. Everything else stays escaped.
+/// Unescapes quotation marks in text that `str::escape_debug` or JSON has escaped, for display without surrounding
+/// quotes. All other escapes are kept.
 #[must_use]
 pub fn with_quotes(escaped: &str) -> String {
     let mut out = String::with_capacity(escaped.len());
@@ -59,9 +60,9 @@ pub fn with_quotes(escaped: &str) -> String {
 fn is_acted_on(c: char) -> bool {
     match Hidden::of(c) {
         Some(Hidden::Order | Hidden::Tag | Hidden::Shapeless | Hidden::Control) => true,
-        // Scripts and emoji are written with these.
+        // Joiners and variation selectors are needed for scripts and emoji.
         Some(Hidden::Joiner | Hidden::Variation) => false,
-        // Some readers take these for line ends.
+        // Some programs treat these as line ends.
         None => matches!(c, '\r' | '\u{2028}' | '\u{2029}'),
     }
 }

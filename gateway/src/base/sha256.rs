@@ -1,8 +1,8 @@
-//! The SHA-256 of what is at hand in one piece, as a name under which something is kept.
+//! SHA-256 in one call, mainly to derive keys and names from content.
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// The digest of `bytes` (FIPS 180-4).
+/// The SHA-256 digest of `bytes` (FIPS 180-4).
 #[must_use]
 pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut out = [0; 32];

@@ -1,7 +1,7 @@
-//! Shares of a resource that callers compete for: connections, requests, parked calls, bytes of a queue.
+//! Shares of resources that callers compete for: connections, requests, parked calls, bytes of a queue.
 //!
-//! [`Shares`] counts what is taken in all and by each holder. A part is taken before the work that needs
-//! it is begun, and is given back when its [`Share`] is dropped, so no path can forget to.
+//! [`Shares`] counts what is taken in total and by each holder. A share is taken before the work that needs it
+//! starts, and is returned when its [`Share`] is dropped, so no code path can leak it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,20 +14,22 @@ use policy::principal::Principal;
 
 use crate::base::bounded::Bounded;
 
-/// The part of an IPv6 address that one network is given at least (RFC 6177): the rest is its own to
-/// choose, so every address in it is the same holder.
+/// The smallest IPv6 prefix that a network is assigned (/64, RFC 6177). The network chooses the rest of the address,
+/// so all addresses in the prefix are one holder.
 const NETWORK: u128 = u128::MAX << 64;
 
-/// Who takes a share.
+/// The party that takes a share.
 #[derive(Clone, Debug)]
 pub enum Holder {
-    /// An authenticated caller, whatever its credential, client and connection.
+    /// An authenticated caller, identified by its principal alone: credentials, clients and connections are not told
+    /// apart.
     Caller(Arc<Principal>),
-    /// A network: of callers that nothing else tells apart.
+    /// A network, for callers that nothing else distinguishes.
     Network(IpAddr),
 }
 
-/// The network of a peer, by its first address; an IPv4 address is one for itself, however it is written.
+/// The network of a peer's address, named by its first address. An IPv4 address, mapped or not, is a network of its
+/// own.
 #[must_use]
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -37,7 +39,7 @@ pub fn network(address: IpAddr) -> IpAddr {
 }
 
 impl Holder {
-    /// The network of a peer.
+    /// The holder for the network of a peer's address.
     #[must_use]
     pub fn network(address: IpAddr) -> Self {
         Self::Network(network(address))
@@ -66,7 +68,7 @@ impl Hash for Holder {
 }
 
 impl Holder {
-    /// The name under which it takes of a [`Ceiling`].
+    /// The name under which this holder is charged to a [`Ceiling`].
     #[must_use]
     pub fn payer(&self) -> Arc<str> {
         match self {
@@ -76,55 +78,55 @@ impl Holder {
     }
 }
 
-/// Which bound refused a share.
+/// The bound that refused a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoShare {
-    /// Everything there is has been taken.
+    /// The total is used up.
     #[error("all {limit} are taken")]
     All {
-        /// How much there is for everybody.
+        /// The limit for all holders together.
         limit: usize,
     },
-    /// This holder has taken all that one holder may have.
+    /// The holder has all that one holder may have.
     #[error("one caller has taken its share of {limit}")]
     Holder {
-        /// How much one holder may have.
+        /// The limit of one holder.
         limit: usize,
     },
 }
 
-/// One bound over the bytes that several [`Shares`] take together, and how many of them one caller may have, by its id.
-/// Each of these keeps a bound of its own.
+/// A common bound on the bytes that several [`Shares`] take together, in total and per caller id. Each of them keeps
+/// its own bounds as well.
 pub type Ceiling = Shares<Arc<str>>;
 
-/// A ceiling, and what shares take of it.
+/// A ceiling, and how shares are charged to it.
 struct Under<K> {
     ceiling: Arc<Ceiling>,
-    /// The name under which a holder takes of it.
+    /// Maps a holder to the name it is charged under.
     payer: fn(&K) -> Arc<str>,
-    /// A share of so many bytes or fewer takes nothing of it.
+    /// A share of at most this many bytes is not charged to the ceiling.
     light: usize,
 }
 
-/// How a resource is shared out.
+/// The limits of a resource.
 #[derive(Debug)]
 pub struct Portions<K> {
-    /// What all may take together.
+    /// The limit for all holders together.
     pub all: usize,
-    /// What one holder may take.
+    /// The limit for one holder.
     pub each: usize,
-    /// What some may take instead.
+    /// Limits of particular holders, in place of `each`.
     pub others: HashMap<K, usize>,
 }
 
-/// What is taken of one resource, in all and by each holder. The unit (items or bytes) is that of the
+/// Counts what is taken of one resource, in total and by each holder. The unit (items or bytes) is that of the
 /// limits.
 pub struct Shares<K> {
-    /// What all may take together.
+    /// The limit for all holders together.
     all: usize,
-    /// What one holder may take.
+    /// The limit for one holder.
     each: usize,
-    /// What some may take instead.
+    /// Limits of particular holders, in place of `each`.
     others: HashMap<K, usize>,
     taken: AtomicUsize,
     holders: Bounded<K, usize>,
@@ -143,13 +145,13 @@ impl<K> fmt::Debug for Shares<K> {
 }
 
 impl<K: Clone + Eq + Hash> Shares<K> {
-    /// Nothing taken of `all`, of which one holder may have `each`.
+    /// Makes shares of `all`, of which one holder may have `each`.
     #[must_use]
     pub fn new(all: usize, each: usize) -> Arc<Self> {
         Self::with_others(all, each, HashMap::new())
     }
 
-    /// The same, where some holders may have more or less than `each`.
+    /// Like [`Self::new`], with limits other than `each` for some holders.
     #[must_use]
     pub fn with_others(all: usize, each: usize, others: HashMap<K, usize>) -> Arc<Self> {
         Arc::new(Self::free(all, each, others))
@@ -160,8 +162,8 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         Self { all, each, others, taken, holders, under: None }
     }
 
-    /// The same, where what is taken takes of `ceiling` as well, under the name that `payer` gives the holder. A share of
-    /// up to `light` bytes does not.
+    /// Makes shares that are charged to `ceiling` as well, under the name that `payer` gives the holder. A share of
+    /// at most `light` bytes is not.
     #[must_use]
     pub fn under(
         ceiling: &Arc<Ceiling>,
@@ -174,10 +176,10 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         Arc::new(Self { under, ..Self::free(all, each, others) })
     }
 
-    /// How much this holder may have.
+    /// The limit of this holder.
     #[must_use]
     pub fn limit_of(&self, holder: &K) -> usize {
-        // Most gateways have none: then nothing is hashed for it.
+        // Most configurations have no particular limits: this saves the hash.
         if self.others.is_empty() {
             return self.each;
         }
@@ -187,21 +189,20 @@ impl<K: Clone + Eq + Hash> Shares<K> {
     /// Takes `amount` for a holder.
     ///
     /// # Errors
-    /// When that is more than what is left, or more than the holder may have, here or under the ceiling; then nothing is
-    /// taken.
+    /// If it exceeds the total or the holder's limit, here or under the ceiling; then nothing is taken.
     pub fn take(self: &Arc<Self>, holder: &K, amount: usize) -> Result<Share<K>, NoShare> {
         let mut share = self.take_of_own(holder, amount)?;
         share.weigh()?;
         Ok(share)
     }
 
-    /// The same, whatever there is under the ceiling.
+    /// Like [`Self::take`], without the ceiling.
     fn take_of_own(self: &Arc<Self>, holder: &K, amount: usize) -> Result<Share<K>, NoShare> {
         let more = |taken: usize| taken.checked_add(amount).filter(|taken| *taken <= self.all);
         if more(self.taken()).is_none() {
             return Err(NoShare::All { limit: self.all });
         }
-        // The holder's part first: one who is refused for it must not take from others meanwhile.
+        // The holder's part first, so that a holder over its limit does not take from the total meanwhile.
         let (mut granted, limit) = (false, self.limit_of(holder));
         self.holders.update(holder.clone(), |held: usize| {
             let more = held.checked_add(amount).filter(|held| *held <= limit);
@@ -222,26 +223,26 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         self.holders.update(holder.clone(), |held: usize| held.saturating_sub(amount));
     }
 
-    /// How much one holder may have, unless it may have more or less.
+    /// The limit of a holder that has no particular one.
     #[must_use]
     pub const fn each(&self) -> usize {
         self.each
     }
 
-    /// How much is taken in all.
+    /// The amount taken in total.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::Acquire)
     }
 }
 
-/// What one holder has taken; given back when it is dropped.
+/// An amount that a holder has taken; returned on drop.
 #[must_use = "a share that is dropped is given back"]
 pub struct Share<K: Clone + Eq + Hash> {
     of: Arc<Shares<K>>,
     holder: K,
     amount: usize,
-    /// What it takes of the ceiling, where there is one.
+    /// What this share is charged to the ceiling, if there is one.
     weight: Option<Box<Share<Arc<str>>>>,
 }
 
@@ -255,14 +256,14 @@ impl<K: Clone + Eq + Hash> Share<K> {
     /// Takes `more` for the same holder.
     ///
     /// # Errors
-    /// As [`Shares::take`]; what was taken before stays taken.
+    /// As for [`Shares::take`]; what was taken before stays taken.
     pub fn grow(&mut self, more: usize) -> Result<(), NoShare> {
         let mut added = self.of.take_of_own(&self.holder, more)?;
         self.amount += std::mem::take(&mut added.amount);
         self.weigh().inspect_err(|_none| self.give_back(more))
     }
 
-    /// Takes of the ceiling what is held, or gives back to it what is not held any more.
+    /// Adjusts the charge to the ceiling to what is held now.
     fn weigh(&mut self) -> Result<(), NoShare> {
         let Some(under) = &self.of.under else { return Ok(()) };
         let wanted = if self.amount > under.light { self.amount } else { 0 };
@@ -281,14 +282,14 @@ impl<K: Clone + Eq + Hash> Share<K> {
         }
     }
 
-    /// Gives back `amount` of it, and leaves what it takes of the ceiling.
+    /// Returns `amount`, without adjusting the charge to the ceiling.
     fn give_back(&mut self, amount: usize) {
         self.amount -= amount;
         self.of.taken.fetch_sub(amount, Ordering::AcqRel);
         self.of.give_back(&self.holder, amount);
     }
 
-    /// Gives back `amount` of it, or all of it where it is less.
+    /// Returns `amount`, or everything if less is held.
     pub fn release(&mut self, amount: usize) {
         let amount = amount.min(self.amount);
         if amount > 0 {
@@ -299,7 +300,7 @@ impl<K: Clone + Eq + Hash> Share<K> {
         }
     }
 
-    /// Adds another share of the same holder, to be given back with this one.
+    /// Adds another share of the same holder, to be returned with this one.
     pub fn join(&mut self, mut other: Self) {
         self.amount += std::mem::take(&mut other.amount);
         match (&mut self.weight, other.weight.take()) {
@@ -402,7 +403,7 @@ mod tests {
         };
         let (bodies, answers) = (under(10), under(0));
         let (ana, bob): (Arc<str>, Arc<str>) = ("ana".into(), "bob".into());
-        // What is light is free; from then on all of it counts.
+        // A light share is not charged; above that limit all of it is.
         let mut body = bodies.take(&ana, 10).unwrap();
         assert_eq!(ceiling.taken(), 0);
         body.grow(30).unwrap();

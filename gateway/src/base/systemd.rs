@@ -1,5 +1,5 @@
-//! What a service manager is told, where there is one: systemd, `Type=notify-reload`. Without
-//! `NOTIFY_SOCKET` nobody is told anything.
+//! Notifies the service manager of state changes: systemd, `Type=notify-reload`. Does nothing without
+//! `NOTIFY_SOCKET`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use sd_notify::NotifyState;
 use crate::base::heartbeat::Heartbeats;
 use crate::base::task::Tasks;
 
-/// Everything is up, and what was last changed is in force or was refused.
+/// Reports that start-up or a reload has finished, with success or not.
 pub fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
-/// The configuration is being read again.
+/// Reports that the configuration is being reloaded.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -22,13 +22,13 @@ pub fn reloading() {
     }
 }
 
-/// No new connections; what is in flight ends.
+/// Reports that the gateway stops: it accepts no new connections and drains those in flight.
 pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
-/// Says that the gateway is alive, as often as it is asked to, until it stops. While a worker has stalled, or
-/// there have been no files or threads for long, nothing is said, so that the manager does what it is there for.
+/// Sends watchdog pings at the interval that systemd asks for, until the gateway stops. Pings pause while a worker is
+/// stalled or files or threads have been lacking for long, so that systemd restarts the process.
 pub async fn tend(tasks: Tasks, beats: Arc<Heartbeats>) {
     let Some(within) = sd_notify::watchdog_enabled() else { return };
     let mut turn = tokio::time::interval((within / 2).max(Duration::from_millis(1)));

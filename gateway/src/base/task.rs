@@ -1,4 +1,4 @@
-//! Tasks that somebody waits for.
+//! The gateway's tasks and worker threads, and the order in which they stop.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,25 +17,25 @@ use tokio_util::task::TaskTracker;
 use crate::base::heartbeat::Heartbeats;
 use crate::base::offload::{self, Offload};
 
-/// How long what served the work may take to end after the work has.
+/// Maximum time for services to end after the work has ended.
 pub const LAST: Duration = Duration::from_secs(5);
 
-/// Every task of the gateway: none outlives it. Work is done for clients and is given time to end;
-/// what serves the work, such as a program behind the gateway, is stopped when the work has ended.
+/// All tasks of the gateway; none outlives it. Work is done for clients and is given time to drain; services, such as
+/// the programs of stdio upstream servers, are stopped after the work has ended.
 #[derive(Clone, Default)]
 pub struct Tasks {
     work: TaskTracker,
     service: TaskTracker,
     stopping: CancellationToken,
-    /// The same as a flag, for those who look at every turn.
+    /// The same as `stopping` for the whole gateway, as a flag that is cheap to read in every loop.
     stopped: Arc<AtomicBool>,
-    /// It will stop soon.
+    /// The gateway will stop soon.
     waning: Arc<AtomicBool>,
     halting: CancellationToken,
-    /// The programs behind the gateway are to end, whatever they are used for.
+    /// The programs of this generation must end, even if they are in use.
     dismissed: CancellationToken,
     halted: CancellationToken,
-    /// The threads that compute beside those that serve.
+    /// The threads for computations.
     offload: Arc<Offload>,
 }
 
@@ -46,90 +46,90 @@ impl fmt::Debug for Tasks {
 }
 
 impl Tasks {
-    /// Runs work beside everything else.
+    /// Spawns work for a client.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.work.spawn(task);
     }
 
-    /// The threads that compute beside those that serve clients.
+    /// The threads for computations.
     #[must_use]
     pub fn offload(&self) -> &Offload {
         &self.offload
     }
 
-    /// Runs what serves the work.
+    /// Spawns a service, which is stopped after the work.
     pub fn spawn_service(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.service.spawn(task);
     }
 
-    /// The tasks of one configuration: they can be ended alone, and end with these.
+    /// Makes the tasks of one configuration generation: they can be stopped alone, and stop with the gateway.
     #[must_use]
     pub fn generation(&self) -> Self {
         let (stopping, halting) = (self.stopping.child_token(), self.halting.child_token());
         Self { stopping, halting, dismissed: CancellationToken::new(), ..self.clone() }
     }
 
-    /// The programs behind this configuration are to end, also those that are in use; no other is started.
+    /// Tells the programs of this generation to end, even if they are in use; no further program is started.
     pub fn dismiss(&self) {
         self.dismissed.cancel();
     }
 
-    /// Whether no program is to be started here.
+    /// Whether no program may be started in this generation.
     #[must_use]
     pub fn is_dismissed(&self) -> bool {
         self.dismissed.is_cancelled()
     }
 
-    /// Resolves when programs are to end, also those that are in use.
+    /// Resolves when the programs of this generation must end, even if they are in use.
     pub async fn dismissed(&self) {
         self.dismissed.cancelled().await;
     }
 
-    /// Another configuration takes over: what would never end by itself is to end.
+    /// Retires this generation because another takes over: tasks that would never end by themselves must end.
     pub fn retire(&self) {
         self.stopping.cancel();
     }
 
-    /// Whether no new work is to be begun here: another configuration has taken over, or it stops.
+    /// Whether no new work may start here, because another generation has taken over or the gateway stops.
     #[must_use]
     pub fn is_retired(&self) -> bool {
         self.stopping.is_cancelled()
     }
 
-    /// What serves the work ends when this is dropped.
+    /// Stops the services of this generation when the guard is dropped.
     #[must_use]
     pub fn guard(&self) -> DropGuard {
         self.halting.clone().drop_guard()
     }
 
-    /// Resolves when no new work is to be begun.
+    /// Resolves when no new work may start.
     pub async fn stopping(&self) {
         self.stopping.cancelled().await;
     }
 
-    /// Resolves when the work has ended, or its time has.
+    /// Resolves when the work has ended, or its time is over.
     pub async fn halting(&self) {
         self.halting.cancelled().await;
     }
 
-    /// Whether no new work is to be begun.
+    /// Whether the gateway stops, so that no new work may start.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// It will stop soon: whoever asks is told, and everything goes on.
+    /// Announces that the gateway will stop soon: readiness reports it, and everything else goes on.
     pub fn wane(&self) {
         self.waning.store(true, Ordering::Release);
     }
 
-    /// Whether it stops, or will soon.
+    /// Whether the gateway stops, or will soon.
     #[must_use]
     pub fn is_waning(&self) -> bool {
         self.waning.load(Ordering::Acquire) || self.is_stopping()
     }
 
-    /// Ends it all: the work within `at_most`, then what served it. Says whether the work was done.
+    /// Stops everything: the work within `at_most`, then the services. Returns whether all of it ended in time.
     pub async fn stop(&self, at_most: Duration) -> bool {
         self.stopped.store(true, Ordering::Release);
         self.stopping.cancel();
@@ -142,15 +142,14 @@ impl Tasks {
         done && ended.is_ok()
     }
 
-    /// Starts the threads that serve clients, each with a scheduler of its own, and notes with `beats` that
-    /// they go on.
+    /// Starts the worker threads that serve clients, each with its own scheduler and its own slot in `beats`.
     ///
-    /// A request stays on the thread that accepted its connection, and so do the connections to
-    /// servers it uses: nothing on its way has to wake another thread. `docs/performance.md` has
-    /// the figures. `begin` starts what a worker does; it is called once on each.
+    /// A request stays on the thread that accepted its connection, and so do the connections to upstream servers it
+    /// uses: no step has to wake another thread. `docs/performance.md` has the figures. `begin` starts the work of a
+    /// worker; it is called once on each.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// If a thread cannot be started.
     pub fn workers<B>(
         &self,
         count: usize,
@@ -164,7 +163,7 @@ impl Tasks {
         for worker in 0..count {
             let (begin, halted) = (begin.clone(), self.halted.clone());
             let beats = Arc::clone(beats);
-            // These are the threads for what blocks or takes long, such as reading a long message.
+            // This runs on the runtime's blocking threads, which do long work such as reading a long message.
             let runtime = Builder::new_current_thread()
                 .enable_all()
                 .on_thread_start(offload::lower_priority)
@@ -189,20 +188,20 @@ thread_local! {
     static WORKER: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// The place of this thread among those that keep things apart: each worker has its own, and all
-/// that are none share the last. There are [`places`].
+/// The index of this thread for per-thread data: each worker has its own, and all other threads share the last. There
+/// are [`places`] of them.
 #[must_use]
 pub fn place() -> usize {
     WORKER.get().min(parallelism())
 }
 
-/// How many different answers [`place`] gives.
+/// The number of different values that [`place`] returns.
 #[must_use]
 pub fn places() -> usize {
     parallelism() + 1
 }
 
-/// How many workers there should be.
+/// The number of workers to start.
 #[must_use]
 pub fn parallelism() -> usize {
     static COUNT: LazyLock<usize> =

@@ -1,8 +1,8 @@
-//! The operator's listener: health and metrics, which are not secret; and revocations, for which an
-//! operator has to show a token.
+//! The admin API on the operator's listener: health and metrics, which are public, and changes (revocations, reload,
+//! self-test), which require the operator's token.
 //!
-//! Requests are admitted as on every other listener, and everything that a peer controls has a bound: connections,
-//! in all and from one address, heads, bodies, and the time for each.
+//! Requests are admitted as on every other listener, and everything that a peer controls is bounded: connections, in
+//! total and from one address, request heads, bodies, and the time for each.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -42,76 +42,76 @@ use crate::serve::generation::Live;
 use crate::serve::listener::ACCEPT_PAUSE;
 use crate::stream::body::Body;
 
-/// Most connections at a time, and most of them from one address.
+/// Maximum number of connections, in total and from one address.
 const CONNECTIONS: usize = 256;
 const OF_ONE_ADDRESS: usize = 64;
-/// Longest head of a request, in bytes, and most headers in it.
+/// Maximum length of a request head in bytes, and of headers in it.
 const HEAD: usize = 16 * 1024;
 const HEADERS: usize = 64;
-/// Longest body of a request, in bytes: a change of what is revoked.
+/// Maximum length of a request body, in bytes: a change of revocations.
 const BODY: usize = 2 * 1024 * 1024;
-/// How long the head of a request may take, from the end of the one before it or from the beginning of the connection.
+/// Maximum time for a request head, from the end of the previous request or the start of the connection.
 const HEAD_TIME: Duration = Duration::from_secs(2);
-/// How long a request's body may take, and how long a peer may take nothing of what is written to it.
+/// Maximum time for a request body, and for a peer to accept written data.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is said that connections are refused.
+/// Minimum interval between log lines about closed connections.
 const SELDOM: Duration = Duration::from_secs(60);
 
-/// What is asked about.
+/// The state that the admin API reports and changes.
 #[derive(Clone, Debug)]
 pub struct Ops {
-    /// The counts.
+    /// The metrics of the process.
     pub metrics: Arc<Metrics>,
-    /// The records.
+    /// The audit journal of the process.
     pub journal: Arc<Journal>,
-    /// The gateway.
+    /// The generation of the configuration that is in force.
     pub live: Arc<Live>,
-    /// Whether the gateway stops.
+    /// The tasks of the gateway, which tell whether it stops.
     pub tasks: Tasks,
-    /// What was revoked.
+    /// The revocations in force.
     pub switch: Arc<Killswitch>,
-    /// Who changes the configuration.
+    /// Reloads the configuration; `None` if it was not read from a file.
     pub reloader: Option<Arc<Reloader>>,
-    /// Who attacks the gateway.
+    /// Runs the self-test on request.
     pub tester: Arc<Tester>,
-    /// What an operator shows to change something.
+    /// The token that an operator must present; without one, only health and metrics are served.
     pub token: Option<Arc<LiveSecret>>,
-    /// Which requests are let in.
+    /// Decides which requests are admitted.
     pub door: Arc<Door>,
-    /// Whether the workers go on.
+    /// The heartbeats of the workers.
     pub beats: Arc<Heartbeats>,
 }
 
-/// What a connection does: it has sent no request yet, is answered, or has been answered.
+/// The state of a connection: no request yet, a request is being answered, or the last one was answered.
 const SILENT: u8 = 0;
 const ANSWERED: u8 = 1;
 const IDLE: u8 = 2;
 
-/// A connection in its place.
+/// An open connection and its share.
 #[derive(Debug)]
 struct Seat {
     source: IpAddr,
     /// One of [`SILENT`], [`ANSWERED`] and [`IDLE`].
     state: AtomicU8,
     place: Mutex<Option<Share<IpAddr>>>,
-    /// It is to end, because another has its place.
+    /// Cancelled to close the connection because another takes its place.
     over: CancellationToken,
 }
 
 impl Seat {
-    /// Gives the place back at once, and ends the connection.
+    /// Returns the share of the connection at once, and closes it.
     fn leave(&self) {
         drop(self.place.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.over.cancel();
     }
 }
 
-/// The places for connections. When all that one may take are taken, a connection that is not being answered makes
-/// room: connections that say nothing keep nobody from asking whether the gateway lives.
+/// The open connections. When a limit is reached, a connection that is not being answered is closed in favour of the
+/// new one, so that idle connections cannot block health checks.
 #[derive(Debug)]
 struct Seats {
     places: Arc<Shares<IpAddr>>,
-    /// From the oldest to the newest.
+    /// Ordered from oldest to newest.
     seats: VecDeque<Weak<Seat>>,
 }
 
@@ -120,7 +120,7 @@ impl Seats {
         Self { places: Shares::new(CONNECTIONS, OF_ONE_ADDRESS), seats: VecDeque::new() }
     }
 
-    /// A place for a connection from `address`, and why another had to leave for it, if one had to.
+    /// Admits a connection from `address`. Also returns the exceeded limit, if another connection was closed for it.
     fn take(&mut self, address: IpAddr) -> Result<(Arc<Seat>, Option<NoShare>), NoShare> {
         self.seats.retain(|seat| seat.strong_count() > 0);
         let source = source(address);
@@ -141,8 +141,8 @@ impl Seats {
         Ok((seat, left))
     }
 
-    /// Ends the oldest connection that has not sent a request, or else the oldest that has been answered, among
-    /// those whose place helps; whether there was one.
+    /// Closes the oldest connection without a request, or else the oldest idle one, among those that count against
+    /// the limit `full`. Returns whether there was one.
     fn make_room(&self, source: IpAddr, full: NoShare) -> bool {
         let helps = |seat: &Seat| match full {
             NoShare::All { .. } => true,
@@ -163,8 +163,8 @@ impl Seats {
     }
 }
 
-/// Who a connection is counted for. Every process of this machine can come from each of its loopback addresses, so
-/// these are one.
+/// The address that a connection is counted under. All loopback addresses are one, because every local process can
+/// use each of them.
 fn source(address: IpAddr) -> IpAddr {
     let address = network(address);
     if address.is_loopback() || address == network(IpAddr::V6(Ipv6Addr::LOCALHOST)) {
@@ -174,7 +174,7 @@ fn source(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Serves the operator's listener until the gateway is asked to stop.
+/// Serves the operator's listener until the gateway stops.
 pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
@@ -190,7 +190,7 @@ pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
             () = tasks.stopping() => return,
         };
         let Ok((stream, address)) = accepted else {
-            // The machine has no room for another connection: trying again at once would only spin.
+            // The process is out of descriptors or memory: retrying at once would only spin.
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
@@ -256,7 +256,7 @@ impl Ops {
                 _ => text(StatusCode::BAD_REQUEST, "HTTP/1.1 without an upgrade, please\n"),
             };
         }
-        // Only a browser says which page it asks for, and no page has business here, whatever its origin.
+        // Only browsers send `Origin`, and no page may call this listener.
         if head.headers.contains_key(ORIGIN) {
             return text(StatusCode::FORBIDDEN, "pages may not call this listener\n");
         }
@@ -286,7 +286,7 @@ impl Ops {
         }
     }
 
-    /// What is in force (GET `/config`), and a change of it (POST `/reload`).
+    /// Serves the configuration in force (GET `/config`) and reloads it (POST `/reload`).
     async fn configuration(&self, request: &Request<Incoming>) -> Response<Body> {
         if !self.is_operator(request.headers()) {
             return stranger();
@@ -305,7 +305,7 @@ impl Ops {
         json(status, reloader.status())
     }
 
-    /// An attack on the configuration in force (POST `/selftest`): what came of it.
+    /// Runs the self-test on the configuration in force (POST `/selftest`), and returns its report.
     async fn selftest(&self, request: &Request<Incoming>) -> Response<Body> {
         if !self.is_operator(request.headers()) {
             return stranger();
@@ -319,7 +319,7 @@ impl Ops {
         }
     }
 
-    /// What was revoked: to be seen, added to (POST) and taken back from (DELETE).
+    /// Serves the revocations (GET), adds to them (POST) and removes from them (DELETE).
     async fn revocations(&self, request: Request<Incoming>) -> Response<Body> {
         if !self.is_operator(request.headers()) {
             return stranger();
@@ -341,7 +341,7 @@ impl Ops {
         };
         let revoke = act == Act::Revoke;
         let unlisted = if revoke { self.unlisted(&change) } else { String::from("[]") };
-        // What is revoked holds whether or not that can be written down; what is taken back does not.
+        // A revocation takes effect even if it cannot be recorded; its removal does not.
         if !revoke && let Err(error) = self.journal.changed(revoke, (&what, By::Operator)) {
             tracing::error!(error = %crate::base::error_chain::Chain(&error), "not recorded, not taken back");
             return text(StatusCode::SERVICE_UNAVAILABLE, "it cannot be recorded\n");
@@ -364,7 +364,8 @@ impl Ops {
         }
     }
 
-    /// The tools and prompts in a change that their servers do not list, as a JSON array: such a name may be misspelt.
+    /// Lists, as a JSON array, the tools and prompts of a change that their servers do not list: such a name may be
+    /// misspelt.
     fn unlisted(&self, change: &Revoked) -> String {
         let gateway = Arc::clone(&self.live.now().gateway);
         let servers: Vec<_> = gateway.routes.values().flat_map(|route| &route.servers).collect();
@@ -378,8 +379,8 @@ impl Ops {
         serde_json::Value::from(unlisted).to_string()
     }
 
-    /// The workers go on, and have what they need. One that has stalled serves nobody, and only a new process
-    /// helps; as where no file or thread has been to be had for long.
+    /// Liveness: the workers run, and files and threads are available. Only a restart helps against a stalled worker
+    /// or a long lack of files or threads.
     fn alive(&self) -> Response<Body> {
         let (stalled, starved) = (self.beats.stalled(), self.beats.starved());
         if stalled.is_empty() && starved.is_none() {
@@ -397,7 +398,7 @@ impl Ops {
         text(StatusCode::SERVICE_UNAVAILABLE, body)
     }
 
-    /// Whether a request shows the token, compared by digest in constant time.
+    /// Whether a request carries the token, compared by digest in constant time.
     fn is_operator(&self, headers: &HeaderMap) -> bool {
         let Single::Value(shown) = single(headers, AUTHORIZATION.as_str()) else { return false };
         let Some(shown) = shown.strip_prefix("Bearer ") else { return false };
@@ -410,13 +411,13 @@ impl Ops {
         })
     }
 
-    /// Ready to decide and to record. A server that is down is its own problem: it must not take
-    /// the others out of service.
+    /// Readiness: the gateway can decide and record. An unreachable upstream server does not count, because it must
+    /// not take the others out of service.
     fn ready(&self, verbose: bool) -> Response<Body> {
         let stopping = self.tasks.is_waning();
         let recording = self.journal.is_working();
         let hindrance = self.tester.hindrance();
-        // Without another file or thread nobody new is served.
+        // New clients cannot be served without another file or thread.
         let provided = self.beats.lacking().is_none();
         let good = !stopping && recording && provided && hindrance.is_none();
         let mut body = String::from(if good { "ok\n" } else { "not ready\n" });
@@ -442,9 +443,9 @@ impl Ops {
     }
 }
 
-/// A body, if all of it comes in time and it is not too long.
+/// Reads a whole body; `None` if it is too long or too slow.
 async fn whole(body: Incoming) -> Option<Bytes> {
-    // What says beforehand that it is too long is not read.
+    // A body that announces too great a length is not read.
     if body.size_hint().lower() > BODY as u64 {
         return None;
     }
@@ -519,7 +520,7 @@ mod tests {
         held[3].state.store(IDLE, Ordering::Release);
         let (new, left) = seats.take(one).unwrap();
         assert!(left.is_some() && held[3].over.is_cancelled());
-        // The new one has said nothing so far.
+        // The new connection has sent nothing so far.
         let (newer, _) = seats.take(one).unwrap();
         assert!(new.over.is_cancelled() && !newer.over.is_cancelled());
         assert!(held.iter().filter(|seat| seat.over.is_cancelled()).count() == 1);

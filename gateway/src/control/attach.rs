@@ -1,20 +1,20 @@
-//! How a `portcullis stdio` finds the running gateway of its configuration, and is served by it.
+//! Lets a `portcullis stdio` process find the running gateway of its configuration and be served by it.
 //!
-//! A gateway that runs leaves `FILE.running` beside its configuration: the name of a socket and a token. Only the user
-//! can read the file, and it is kept back from the programs that the gateway starts, as everything is whose name
-//! begins with that of the configuration. So who knows the token may read the configuration, too. The gateway holds a
-//! lock on the file for as long as it lives: one that nobody holds was left behind by a process that was killed, and
-//! is not followed. While the lock is held, a client is served by that gateway or not at all: a process of its own
-//! would not know what was revoked there.
+//! A running gateway creates `FILE.running` beside its configuration, with the name of a socket and a token. Only the
+//! user can read the file, and the sandbox hides it from the programs that the gateway starts, like every file whose
+//! name begins with that of the configuration; a process that knows the token may therefore read the configuration,
+//! too. The gateway holds a lock on the file as long as it lives: a file without a lock was left by a process that
+//! was killed, and is ignored. While the lock is held, a client is served by that gateway or not at all: a process of
+//! its own would not know what was revoked there.
 //!
-//! The socket is an abstract one of Unix, whose name is drawn at random. Every process of the machine can see the name
-//! and take it once the gateway has died, so both sides prove that they know the token before the client sends its
-//! key, and neither sends the token: each answers a number that the other has drawn with an HMAC under the token. The
-//! process that a client has started only copies bytes from there on.
+//! The socket is an abstract Unix socket with a random name. Every local process can see the name, and bind it after
+//! the gateway has died, so both sides prove that they know the token before the client sends its key. Neither sends
+//! the token: each answers a random number of the other side with an HMAC under the token. After that, the client's
+//! process only copies bytes.
 //!
-//! A program behind the gateway is no client of it: a process that descends from the gateway is refused before it takes
-//! a place, and connects in vain as often as it likes: see `refusals`. Other processes of the user can hold places without proving anything, and keep no client out with that: see
-//! `greetings`.
+//! A program behind the gateway is no client of it: a process that descends from the gateway is refused before it
+//! takes a place, at little cost: see `refusals`. Other processes of the user can hold places without proving
+//! anything, but cannot keep clients out: see `greetings`.
 
 mod greetings;
 mod refusals;
@@ -52,37 +52,37 @@ use crate::process::ancestry::{Lineage, LineageError};
 use crate::serve::generation::Live;
 use crate::serve::listener::ACCEPT_PAUSE;
 
-/// What stands behind the name of the configuration in that of the file.
+/// Suffix of the file after the name of the configuration.
 const ENDING: &str = ".running";
-/// The first line of the file: its form.
+/// The first line of the file: its format version.
 const FORM: &str = "portcullis-running/2";
-/// Longest file, and longest line of a greeting, in bytes.
+/// Maximum length of the file, and of a line of the handshake, in bytes.
 const LONGEST: u64 = 16 * 1024;
-/// Most clients that are attached at once.
+/// Maximum number of attached clients.
 const CLIENTS: usize = 64;
-/// How long a greeting may take.
+/// Maximum time for the handshake.
 const GREETING: Duration = Duration::from_secs(10);
-/// How often a client tries to reach a gateway that lives, and how long it waits before the next time.
+/// Number of attempts of a client to reach a live gateway, and the pause between them.
 const TRIES: usize = 20;
 const TRY_PAUSE: Duration = Duration::from_millis(250);
-/// Lines that a process of this user can cause by connecting: of those that are refused at once, and of those that are
-/// not served.
+/// Limits log lines that a process of this user can cause by connecting: about connections refused at once, and about
+/// clients that are not served.
 static BELOW: LogLimit = LogLimit::new(1, 5);
 static UNSERVED: LogLimit = LogLimit::new(1, 20);
-/// What the gateway says when it serves a client, and what it says before the reason when it does not.
+/// The answer of the gateway to a client that it serves, and the prefix of its reason for refusing one.
 const SERVED: &str = "served";
 const REFUSED: &str = "refused ";
 
-/// Why a client cannot be attached to a gateway that runs.
+/// The reason why a client cannot be attached to a running gateway.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// It has not proved that it knows the token before its place was taken.
+    /// The client did not prove in time that it knows the token, and lost its place to another.
     #[error("it did not prove in time that it knows the token, and others connect")]
     Evicted,
-    /// The gateway does not serve it.
+    /// The gateway refuses the client, with this reason.
     #[error("{0}")]
     Refused(String),
-    /// The key or the route cannot be sent.
+    /// The key or the route contains a line end.
     #[error("the key in `PORTCULLIS_API_KEY` or the route has a line end in it")]
     Greeting,
     /// The gateway does not prove that it knows the token.
@@ -90,37 +90,36 @@ pub enum AttachError {
         "what answers for the running gateway does not prove that it is that gateway; it was not shown the key"
     )]
     Unproved,
-    /// The gateway lives, and its socket cannot be used.
+    /// The gateway runs, but its socket cannot be used.
     #[error(
         "a gateway runs with this configuration and cannot be reached; stop it, or try again, because a process of its \
          own would not know what was revoked there"
     )]
     Unreachable(#[source] io::Error),
-    /// The gateway lives, and has left what this version does not read.
+    /// The gateway runs, but its file has a format of another version.
     #[error(
         "a gateway of another version of portcullis runs with this configuration: start it again with this version"
     )]
     Version,
-    /// The gateway has ended, or does not serve the client any longer.
+    /// The gateway has stopped, or no longer serves the client.
     #[error(
         "the running gateway has ended the connection: it has stopped, or the key was revoked; its log says why"
     )]
     Ended,
-    /// The connection broke.
+    /// The connection failed with this error.
     #[error("the connection with the running gateway broke")]
     Broken(#[source] io::Error),
 }
 
-/// Where a gateway that runs is found.
+/// The content of the file that a running gateway leaves.
 struct Notice {
-    /// Of the socket.
+    /// Name of the abstract socket.
     name: String,
     token: String,
 }
 
 impl Notice {
-    /// Reads what a gateway of this user has left that lives; `None` where there is none, or nothing that can be
-    /// believed.
+    /// Reads the file of a live gateway of this user; `None` if there is none, or it cannot be trusted.
     fn read(config: &Path) -> Result<Option<Self>, AttachError> {
         let path = path(config);
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -133,8 +132,8 @@ impl Notice {
             (Err(_), _) => return Ok(None),
         };
         let data = opened.metadata().map_err(AttachError::Broken)?;
-        // Somebody else who can write to the folder must not be shown the key; and the name that a gateway has left
-        // behind which has ended may be that of anybody's socket by now.
+        // The key must not be shown to another user who can write to the folder; and after a gateway has ended, any
+        // process may have bound the name of its socket.
         let lives = || matches!(opened.try_lock_shared(), Err(TryLockError::WouldBlock));
         if !is_left_by_us(&data) || !lives() {
             return Ok(None);
@@ -152,7 +151,7 @@ impl Notice {
         format!("{FORM}\n{}\n{}\n", self.name, self.token)
     }
 
-    /// Connects with the gateway, and is served by it if it proves to be the one that has left this.
+    /// Connects to the gateway, verifies that it knows the token, and asks to be served.
     async fn connect(&self, route: &str, key: &str) -> Result<UnixStream, AttachError> {
         let mut stream = connected(&self.name).await.map_err(AttachError::Broken)?;
         let own = rustix::process::geteuid().as_raw();
@@ -181,12 +180,12 @@ impl Notice {
 /// Whether a gateway of this user runs with the configuration `config`.
 #[must_use]
 pub fn is_running(config: &Path) -> bool {
-    // One of another version is one, too.
+    // A gateway of another version counts as well.
     matches!(Notice::read(config), Ok(Some(_)) | Err(AttachError::Version))
 }
 
-/// Connects with the socket of this abstract name. Where many connect, this waits in the order of the kernel, which
-/// refuses one that does not wait.
+/// Connects to the abstract socket `name`. The call blocks while the backlog is full, because the kernel refuses a
+/// non-blocking connection then.
 async fn connected(name: &str) -> io::Result<UnixStream> {
     let address = SocketAddr::from_abstract_name(name)?;
     let connecting = tokio::task::spawn_blocking(move || StdStream::connect_addr(&address));
@@ -195,20 +194,20 @@ async fn connected(name: &str) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Whether a file is one that a gateway of this user leaves, and that nobody else can have written.
+/// Whether a file can only have been written by a gateway of this user.
 fn is_left_by_us(data: &Metadata) -> bool {
     let own = rustix::process::geteuid().as_raw();
     data.is_file() && data.uid() == own && data.mode() & 0o077 == 0
 }
 
-/// Who proves that it knows the token: what one side says is of no use to the other.
+/// The side that proves that it knows the token; the proof of one side is not valid for the other.
 #[derive(Clone, Copy, Debug)]
 enum Prover {
     Gateway,
     Client,
 }
 
-/// The random numbers of one connection, in hexadecimal: each side draws one.
+/// The nonces of one connection, in hexadecimal: one of each side.
 struct Challenge {
     client: String,
     gateway: String,
@@ -223,7 +222,7 @@ impl Challenge {
         format!("{FORM}\n{prover}\n{}\n{}\n", self.client, self.gateway)
     }
 
-    /// The HMAC under the token with which `prover` shows that it knows that, in hexadecimal.
+    /// The HMAC with which `prover` proves that it knows the token, in hexadecimal.
     fn proof(&self, token: &str, prover: Prover) -> String {
         let key = hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes());
         hex::encode(hmac::sign(&key, self.text(prover).as_bytes()).as_ref())
@@ -237,40 +236,40 @@ impl Challenge {
     }
 }
 
-/// 32 random bytes in hexadecimal.
+/// Returns 32 random bytes in hexadecimal.
 fn drawn() -> io::Result<String> {
     random::bytes::<32>().map(|bytes| hex::encode(&bytes)).map_err(io::Error::other)
 }
 
-/// What a client asks for.
+/// The request of a client.
 struct AttachRequest {
-    /// The path of a route; empty for the only one there is.
+    /// The path of a route; empty for the only route.
     route: String,
     key: Option<Secret>,
 }
 
-/// The file that says where the running gateway of the configuration `config` is.
+/// The path of the file for the configuration `config`.
 fn path(config: &Path) -> PathBuf {
     let mut name = config.as_os_str().to_owned();
     name.push(ENDING);
     name.into()
 }
 
-/// Where processes are attached to this gateway.
+/// The socket on which processes attach to this gateway.
 #[derive(Debug)]
 pub struct Attachments {
     listener: UnixListener,
     token: Secret,
-    /// What is taken away at the end.
+    /// Removes the file on drop.
     left: Left,
 }
 
-/// The file, which is taken away with this if it is still what was written.
+/// The file, removed on drop if its content is unchanged.
 #[derive(Debug)]
 struct Left {
     path: PathBuf,
     text: Secret,
-    /// Locked for as long as this process lives, so that clients know that it does.
+    /// Locked as long as this process lives, so that clients can tell that it does.
     _held: File,
 }
 
@@ -284,11 +283,11 @@ impl Drop for Left {
 }
 
 impl Attachments {
-    /// Opens the socket, and says beside the configuration `config` where it is. A gateway that was there before is
-    /// not found any longer.
+    /// Binds the socket, and writes the file beside the configuration `config`. It replaces the file of an earlier
+    /// gateway.
     ///
     /// # Errors
-    /// When there can be no such file or socket, as where the folder can only be read.
+    /// If the file or socket cannot be created, for example because the folder is read-only.
     pub fn open(config: &Path) -> io::Result<Self> {
         let notice = Notice { name: format!("portcullis-{}", drawn()?), token: drawn()? };
         let address = SocketAddr::from_abstract_name(&notice.name)?;
@@ -299,7 +298,7 @@ impl Attachments {
         let next = path.with_extension(format!("{}.next", drawn()?));
         let mut options = OpenOptions::new();
         let mut held = options.write(true).create_new(true).mode(0o600).open(&next)?;
-        // It is locked before it can be found.
+        // The file is locked before it becomes visible.
         let written = held.try_lock().map_err(io::Error::from);
         let written = written.and_then(|()| held.write_all(text.as_bytes()));
         if let Err(error) = written.and_then(|()| fs::rename(&next, &path)) {
@@ -310,7 +309,7 @@ impl Attachments {
         Ok(Self { listener, token: Secret::new(notice.token.into()), left })
     }
 
-    /// Serves the processes that are attached, until the gateway stops.
+    /// Serves attached processes until the gateway stops.
     pub async fn serve(self, live: Arc<Live>, tasks: Tasks) {
         let Self { listener, token, left: _left } = self;
         let token = Arc::new(token);
@@ -334,7 +333,7 @@ impl Attachments {
                 drop(stream);
                 match refusals.pause(Instant::now()) {
                     Some(pause) => tokio::time::sleep(pause).await,
-                    // Many that are refused do not hold up what else this thread serves.
+                    // Yields, so that many refusals do not delay other tasks of this thread.
                     None => tokio::task::yield_now().await,
                 }
                 continue;
@@ -358,14 +357,14 @@ impl Attachments {
     }
 }
 
-/// From whom the process descends that has connected; `None` where it is not to be heard.
+/// Returns the lineage of the connected process; `None` if it must be refused.
 fn admitted(stream: &UnixStream, refusals: &mut Refusals) -> Option<Lineage> {
-    // Every user of the machine can connect: the names of such sockets are no secret.
+    // Every local user can connect, because the names of abstract sockets are public.
     let peer = stream.peer_cred().ok()?;
     if peer.uid() != rustix::process::geteuid().as_raw() {
         return None;
     }
-    // 0 is a process of a PID namespace that is not below that of the gateway, so it is no program of the gateway.
+    // 0 is a process in a PID namespace that is not below that of the gateway, so it is no program of the gateway.
     let Some(process) = peer.pid().and_then(Pid::from_raw) else { return Some(Lineage::default()) };
     let (own, now) = (getpid(), Instant::now());
     let mut climbed = Vec::new();
@@ -393,13 +392,13 @@ fn admitted(stream: &UnixStream, refusals: &mut Refusals) -> Option<Lineage> {
     }
 }
 
-/// A process of this user that has connected.
+/// A connected process of this user.
 struct Attached {
     stream: UnixStream,
     token: Arc<Secret>,
-    /// Given back when the client has proved that it knows the token.
+    /// Released when the client has proved that it knows the token.
     greeting: Greeting,
-    /// Where the place of a client is taken.
+    /// The places for clients.
     clients: Arc<Semaphore>,
 }
 
@@ -436,8 +435,8 @@ impl Attached {
     }
 }
 
-/// Proves to a client that this is the gateway which has left the token, has it prove that it knows the token as well,
-/// and reads what it wants.
+/// Runs the handshake: proves to the client that this gateway knows the token, verifies the client's proof, and reads
+/// its request.
 async fn greeted(
     input: &mut (impl AsyncBufRead + Unpin),
     output: &mut (impl AsyncWrite + Unpin),
@@ -456,12 +455,11 @@ async fn greeted(
     Ok(AttachRequest { route, key: (!key.is_empty()).then(|| Secret::new(key.into())) })
 }
 
-/// Writes a line.
 async fn say(output: &mut (impl AsyncWrite + Unpin), line: &str) -> Result<(), AttachError> {
     output.write_all(format!("{line}\n").as_bytes()).await.map_err(AttachError::Broken)
 }
 
-/// One line of bounded length.
+/// Reads one line of bounded length.
 async fn line_of(input: &mut (impl AsyncBufRead + Unpin)) -> io::Result<String> {
     let mut line = String::new();
     input.take(LONGEST).read_line(&mut line).await?;
@@ -475,15 +473,15 @@ fn late() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the greeting did not come in time")
 }
 
-/// A connection with the running gateway of a configuration.
+/// A connection to the running gateway of a configuration.
 #[derive(Debug)]
 pub struct Connection(UnixStream);
 
-/// Attaches this process to the running gateway of the configuration `config`; `None` where none runs. The client is
-/// served on `route`, or on the only one there is, and calls with `key`.
+/// Attaches this process to the running gateway of the configuration `config`; `None` if none runs. The client is
+/// served on `route`, or on the only route, and authenticates with `key`.
 ///
 /// # Errors
-/// When the gateway runs and does not serve the client, or cannot be reached.
+/// If the gateway runs and refuses the client, or cannot be reached.
 pub async fn attach(
     config: &Path,
     route: Option<&str>,
@@ -498,7 +496,7 @@ pub async fn attach(
         }
         match tokio::time::timeout(2 * GREETING, notice.connect(route, key)).await {
             Ok(Ok(stream)) => return Ok(Some(Connection(stream))),
-            // Too many connect, or it ends right now: then its file says no more that it lives.
+            // Too many clients connect, or the gateway is ending: then its file is unlocked soon.
             Ok(Err(AttachError::Broken(error))) => last = error,
             Ok(Err(error)) => return Err(error),
             Err(_) => return Err(AttachError::Unreachable(late())),
@@ -508,7 +506,7 @@ pub async fn attach(
     Err(AttachError::Unreachable(last))
 }
 
-/// One line that the gateway says, and nothing of what comes after it.
+/// Reads one line from the gateway, and nothing beyond it.
 async fn answer(stream: &mut UnixStream) -> io::Result<String> {
     let mut line = Vec::new();
     while line.len() as u64 <= LONGEST {
@@ -521,11 +519,10 @@ async fn answer(stream: &mut UnixStream) -> io::Result<String> {
 }
 
 impl Connection {
-    /// Copies what the client says to the gateway and what the gateway says to the client, until the client closes its
-    /// end.
+    /// Copies between standard input and output and the gateway, until the client closes its end.
     ///
     /// # Errors
-    /// When the gateway ends first.
+    /// If the gateway ends first.
     pub async fn copy(self) -> Result<(), AttachError> {
         let (mut input, mut output) = self.0.into_split();
         let said = async {
@@ -541,7 +538,7 @@ impl Connection {
         tokio::select! {
             said = said => {
                 said.map_err(AttachError::Broken)?;
-                // What is under way is still answered.
+                // Requests in flight are still answered.
                 heard.await.map_err(AttachError::Broken)
             }
             heard = &mut heard => {

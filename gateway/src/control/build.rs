@@ -1,5 +1,5 @@
-//! From a configuration to what serves it: what outlives a change of it, and what is built anew for
-//! each.
+//! Builds the running gateway from its settings: the state that outlives a reload ([`Lasting`]), and the parts that
+//! are built anew for each configuration ([`Built`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -59,33 +59,33 @@ use crate::session::{SessionKey, Sessions};
 use crate::telemetry::{Collector, Telemetry};
 use crate::upstream::{Party, Upstream, UpstreamError, server_identity};
 
-/// Why the gateway did not start.
+/// The reason why the gateway did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A socket is not to be had.
+    /// A socket cannot be bound.
     #[error("could not listen on `{address}`")]
     Bind {
-        /// Where.
+        /// The address of the socket.
         address: SocketAddr,
-        /// Which key of the configuration says so, in words.
+        /// The configuration key that names the address, as a phrase.
         key: Box<str>,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         cause: io::Error,
     },
-    /// A sink cannot be opened.
+    /// An audit sink cannot be opened.
     #[error("could not open the audit sink `{name}`")]
     Sink {
-        /// Which.
+        /// The name of the sink.
         name: Box<str>,
-        /// Why.
+        /// The error of the sink.
         #[source]
         cause: io::Error,
     },
-    /// The first record was not taken.
+    /// The first audit record cannot be written.
     #[error("could not write the first audit record")]
     Audit(#[source] AuditError),
-    /// The log is not the one that the last checkpoint was made of.
+    /// The audit log does not match its last checkpoint.
     #[error(
         "the audit log is not the one that the last checkpoint in `{file}` was made of: {what}; put it back, or move \
          away what is left of it and begin a new one with `portcullis run --new-log`"
@@ -93,65 +93,65 @@ pub enum StartError {
     Log {
         /// The file of checkpoints.
         file: Box<str>,
-        /// What is not as it was.
+        /// The mismatch, as a phrase.
         what: Box<str>,
     },
-    /// A new log is to be begun where there is no reason to.
+    /// A new log was requested, but no log is missing.
     #[error(
         "`--new-log` is for one start after a log was moved away; nothing is missing here, so start without it"
     )]
     NewLog,
-    /// A session key does not fit.
+    /// A session key is malformed.
     #[error("a session key is not 32 bytes in hexadecimal")]
     SessionKey(#[source] SealError),
-    /// A server cannot be set up.
+    /// An upstream server cannot be set up.
     #[error("could not set up the server `{name}`")]
     Server {
-        /// Which.
+        /// The name of the server.
         name: Box<str>,
-        /// Why.
+        /// The error of the upstream server.
         #[source]
         cause: UpstreamError,
     },
-    /// A program cannot be kept where it has to be.
+    /// The required sandbox of a program is not available.
     #[error("the sandbox of the server `{name}` cannot be had")]
     Sandbox {
-        /// Which server.
+        /// The name of the server.
         name: Box<str>,
-        /// Why.
+        /// The missing part of the sandbox.
         #[source]
         cause: SandboxError,
     },
-    /// Another process writes to each of the logs that a process with one client could have.
+    /// Every log file for single-client processes is in use by another process.
     #[error(
         "{0} processes of this configuration serve one client each, which is the most there can be"
     )]
     Crowded(u8),
-    /// There can be no more threads.
+    /// A thread cannot be started.
     #[error("could not start the threads")]
     Threads(#[source] io::Error),
-    /// What was approved cannot be read.
+    /// The lockfile cannot be read.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// What was revoked cannot be read.
+    /// The file of revocations cannot be read.
     #[error(transparent)]
     Revoked(#[from] RevokedError),
-    /// Something outside cannot be used.
+    /// A secret, a certificate or a network resource cannot be used.
     #[error(transparent)]
     World(#[from] WorldError),
     /// The TLS of a listener cannot be set up.
     #[error("could not set up the TLS of the listener `{name}`")]
     Tls {
-        /// Which.
+        /// The name of the listener.
         name: Box<str>,
-        /// Why.
+        /// The error in its TLS settings.
         #[source]
         cause: TlsError,
     },
 }
 
 impl StartError {
-    /// Whether a secret of the configuration is not to be had, as when a configuration is not valid.
+    /// Whether a secret of the configuration is unavailable; it is reported like an invalid configuration.
     #[must_use]
     pub const fn is_of_a_secret(&self) -> bool {
         matches!(
@@ -166,7 +166,7 @@ impl StartError {
         )
     }
 
-    /// What can be done about it, where the error does not say so itself.
+    /// Advice on how to fix the problem, if the error does not give it already.
     #[must_use]
     pub fn help(&self) -> Option<String> {
         match self {
@@ -192,24 +192,24 @@ impl StartError {
         }
     }
 
-    /// Whether something listens already where the gateway was to.
+    /// Whether the address is already in use.
     #[must_use]
     pub fn is_taken(&self) -> bool {
         matches!(self, Self::Bind { cause, .. } if cause.kind() == io::ErrorKind::AddrInUse)
     }
 }
 
-/// What outlives a change of the configuration.
+/// The state that outlives a reload of the configuration.
 pub struct Lasting {
-    /// Every task of the process.
+    /// All tasks of the process.
     pub tasks: Tasks,
-    /// The time.
+    /// The clock of the process.
     pub clock: Arc<dyn Clock>,
-    /// What is counted.
+    /// The metrics of the process.
     pub metrics: Arc<Metrics>,
-    /// The records.
+    /// The audit journal of the process.
     pub journal: Arc<Journal>,
-    /// Traces.
+    /// Tracing and export of telemetry.
     pub telemetry: Arc<Telemetry>,
     /// The secrets that are in use.
     pub secrets: Arc<SecretStore>,
@@ -220,15 +220,15 @@ pub struct Lasting {
     calls: Arc<Bounded<(SessionKey, Id), CancellationToken>>,
     results: Arc<Results>,
     quotas: Arc<Quotas>,
-    /// Schemas of tools that are kept compiled.
+    /// Cache of compiled schemas of tools.
     compiled: Arc<Compiled>,
     rates: Arc<Rates>,
     revoking: watch::Sender<()>,
-    /// What marks in content are made with.
+    /// The key of marks in content.
     key: [u8; 32],
-    /// The listeners in their order: where each is bound, and its TLS.
+    /// The bound address and TLS of each listener, in the order of the configuration.
     pub bound: Vec<(SocketAddr, Option<Arc<Acceptor>>)>,
-    /// The bounds.
+    /// The limits of the configuration.
     pub limits: Limits,
 }
 
@@ -238,40 +238,40 @@ impl fmt::Debug for Lasting {
     }
 }
 
-/// A configuration that was built: what serves it is not begun yet.
+/// A configuration that was built, and does not serve yet.
 #[derive(Debug)]
 pub struct Built {
-    /// What would be in force.
+    /// The generation that would take effect.
     pub generation: Generation,
-    /// Its digest.
+    /// The digest of its text.
     pub digest: String,
     keeper: Arc<Keeper>,
     upstreams: Vec<Arc<Upstream>>,
-    /// The servers that are programs.
+    /// The upstream servers that are started as programs.
     programs: Vec<Server>,
     names: BTreeSet<Arc<str>>,
-    /// What is said of it when it begins.
+    /// Remarks that are logged when it takes effect.
     remarks: Vec<Remark>,
 }
 
-/// Where a configuration comes from, to be read again.
+/// The place from which the configuration is read again.
 pub trait Source: fmt::Debug + Send + Sync {
-    /// The file, as it is now.
+    /// Returns the current text of the configuration file.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     fn text(&self) -> io::Result<String>;
-    /// The settings in `text`.
+    /// Compiles the settings in `text`.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All problems of the configuration.
     fn settings(&self, text: &str) -> Result<Settings, Problems>;
 }
 
-/// What outlives a change of the configuration, and the sockets.
+/// Builds the state that outlives a reload, and binds the sockets.
 ///
 /// # Errors
-/// When a socket, a sink, a key or a certificate is not to be had.
+/// If a socket, a sink, a key or a certificate cannot be used.
 pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), StartError> {
     let clock: Arc<dyn Clock> = Arc::new(System);
     let (tasks, limits) = (Tasks::default(), settings.limits);
@@ -308,7 +308,7 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
         listeners.push(socket);
     }
     let key = crate::base::random::bytes().map_err(|_opaque| StartError::SessionKey(SealError))?;
-    // Last: it writes the first record, and a start that fails before leaves none.
+    // The journal comes last: it writes the first record, and a start that fails before it leaves none.
     let journal = journal(settings, &world, &metrics, observers)?;
     let lasting = Lasting {
         tasks,
@@ -346,24 +346,24 @@ impl Lasting {
         world.with_secrets(&self.secrets)
     }
 
-    /// Builds everything that a configuration needs, beside what is in force: nothing of that changes.
+    /// Builds everything that a configuration needs, beside the generation in force, which is not changed.
     ///
     /// # Errors
-    /// When anything it needs is not to be had.
+    /// If any resource cannot be acquired; nothing is left running.
     pub fn build(
         &self,
         mut settings: Settings,
         former: Option<(&Gateway, &Keeper)>,
     ) -> Result<Built, StartError> {
         let tasks = self.tasks.generation();
-        // Given up before it serves, nothing of it is left running.
+        // Stops the services of this generation on drop, also if the build fails.
         let ending = tasks.guard();
         let (names, remarks) = (Names::of(&settings), Remark::all(&settings));
         let sandboxes = Sandboxes::of(&settings);
         let world = self.world(&tasks);
         let policy = std::mem::take(&mut settings.policy).with_key(self.key);
         let policy = policy.with_compiled(Arc::clone(&self.compiled));
-        // What a caller was given a link to can be read after a change of the configuration as well.
+        // Resource links that callers were given stay readable after a reload.
         let links = former.map(|(gateway, _)| Arc::clone(gateway.policy.links()));
         let policy = Arc::new(policy.with_links(links.unwrap_or_default()));
         let (journal, metrics) = (Arc::clone(&self.journal), Arc::clone(&self.metrics));
@@ -429,8 +429,8 @@ impl Lasting {
         Ok(Built { generation, digest, keeper, upstreams, programs, names, remarks })
     }
 
-    /// Whether this kernel can keep programs where they are to be kept. Where it has to and cannot,
-    /// nothing is started; where it should, that is in the log and on record.
+    /// Checks that this kernel supports the sandboxes of programs. A missing required sandbox is an error; a missing
+    /// optional one is logged and recorded.
     fn sandboxes(&self, settings: &Settings) -> Result<(), StartError> {
         for server in &settings.servers {
             let Reach::Stdio(Program { sandbox, .. }) = &server.reach else { continue };
@@ -458,7 +458,7 @@ impl Lasting {
         Ok(())
     }
 
-    /// Begins what serves a configuration, and shows what it names.
+    /// Starts the background tasks of a configuration, and logs its remarks.
     pub fn begin(&self, built: &Built) {
         let tasks = &built.generation.gateway.tasks;
         tasks.spawn_service(Arc::clone(&built.keeper).tend(tasks.clone()));
@@ -475,7 +475,7 @@ impl Lasting {
         }
         let programs = built.programs.clone();
         tasks.spawn(async move {
-            // It looks at files, and a file system may not answer.
+            // It reads files, and a file system may not answer.
             drop(tokio::task::spawn_blocking(move || programs.iter().for_each(look_for)).await);
         });
         for remark in &built.remarks {
@@ -491,22 +491,22 @@ impl Lasting {
 }
 
 impl Built {
-    /// What holds servers to what was approved.
+    /// The monitor that holds upstream servers to their approved definitions.
     #[must_use]
     pub fn keeper(&self) -> Arc<Keeper> {
         Arc::clone(&self.keeper)
     }
 }
 
-/// Says at once that a program is not there, or cannot be started: otherwise the first caller would find out.
+/// Logs that a program is missing or cannot be started, before the first caller finds out.
 fn look_for(server: &Server) {
     if let Some(Err(error)) = server_identity::started(server) {
         tracing::error!(server = %server.name, "its program {error}");
     }
 }
 
-/// Asks a server for its tools, so that the first caller does not wait for it. One that does not
-/// answer is asked again when somebody calls it.
+/// Reads the list of tools of an upstream server in advance, for the first caller. A server that does not answer is
+/// asked again on demand.
 async fn greet(upstream: Arc<Upstream>, tasks: Tasks) {
     let ourselves = Party::gateway();
     tokio::select! {
@@ -518,7 +518,7 @@ async fn greet(upstream: Arc<Upstream>, tasks: Tasks) {
     }
 }
 
-/// A listener's door: what its routes are to clients of OAuth, and its TLS.
+/// Builds the admission of a listener: its OAuth resources and its TLS.
 fn door(
     settings: &Settings,
     listener: &Listener,
@@ -533,7 +533,7 @@ fn door(
     Door::new(listener, resources, acceptor.clone())
 }
 
-/// A route behind a listener that is bound at `bound`, as an OAuth client sees it.
+/// The OAuth protected resource of a route behind a listener that is bound at `bound`.
 pub(crate) fn resource(
     settings: &Settings,
     listener: &Listener,
@@ -548,7 +548,7 @@ pub(crate) fn resource(
     Resource::new(&public, &route.path, &route.oauth, &settings.identity.issuers, mutual)
 }
 
-/// Keeps what is known of issuers fresh.
+/// Keeps the keys of issuers fresh until the gateway stops.
 async fn tend(identity: Arc<Identity>, tasks: Tasks) {
     tokio::select! {
         () = identity.tend() => {}
@@ -556,8 +556,8 @@ async fn tend(identity: Arc<Identity>, tasks: Tasks) {
     }
 }
 
-/// Asks a server for all its lists now and then, whatever it says about how long they last: a
-/// definition that changes in secret is found without anybody calling.
+/// Reads all lists of an upstream server at an interval, regardless of their announced lifetime, so that a changed
+/// definition is found without a call.
 async fn recheck(upstream: Arc<Upstream>, tasks: Tasks, every: Duration) {
     let mut turn = tokio::time::interval(every);
     loop {
@@ -572,7 +572,7 @@ async fn recheck(upstream: Arc<Upstream>, tasks: Tasks, every: Duration) {
     }
 }
 
-/// Listens on the address that this key of the configuration gives.
+/// Listens on `address`; `key` names the configuration key for the error.
 pub(crate) fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, StartError> {
     let failed = |cause| StartError::Bind { address, key: key.into(), cause };
     let listener = TcpListener::bind(address).map_err(failed)?;
@@ -584,14 +584,14 @@ pub(crate) fn local(listener: &TcpListener) -> SocketAddr {
     listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
 }
 
-/// Whether a terminal shows colours (<https://no-color.org>).
+/// Whether to use colours on a stream (<https://no-color.org>).
 #[must_use]
 pub fn colours(stream: &impl IsTerminal) -> Colours {
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     if stream.is_terminal() && !unwanted { Colours::Shown } else { Colours::None }
 }
 
-/// How records are written to standard output: at a terminal they are for people, unless JSON was asked for.
+/// The form of records on standard output: lines for people on a terminal, unless JSON logs are configured.
 fn stdout_is_read(settings: &Settings) -> Rendering {
     let stdout = io::stdout();
     match stdout.is_terminal() && settings.log.format != Some(LogFormat::Json) {
@@ -600,7 +600,7 @@ fn stdout_is_read(settings: &Settings) -> Rendering {
     }
 }
 
-/// Whether each request is a line on standard error. Where the same line stands on standard output it is not.
+/// Whether each request is shown on standard error, unless the same line goes to standard output.
 fn shows_requests(settings: &Settings) -> bool {
     let is_ours = settings.log.terminal == Terminal::Ours || settings.log.format.is_some();
     let mut sinks = settings.audit.sinks.iter();
@@ -609,10 +609,10 @@ fn shows_requests(settings: &Settings) -> bool {
     is_ours && !twice && settings.log.is_human(io::stderr().is_terminal())
 }
 
-/// The journal over what the configuration names.
+/// Builds the audit journal with the configured sinks.
 ///
 /// # Errors
-/// When a sink cannot be opened, or does not take the first record.
+/// If a sink cannot be opened, or does not accept the first record.
 pub(crate) fn journal(
     settings: &Settings,
     world: &World,
@@ -653,7 +653,7 @@ pub(crate) fn journal(
     let Logs { resumed, ends, is_file } = logs;
     let next = resumed.as_ref().map_or(0, |resumed| resumed.chain.tree.size());
     for (slot, end) in sinks.iter_mut().zip(ends) {
-        // One that ends earlier than another lacks what came after.
+        // A file that ends before the longest one is missing the records in between.
         slot.missing = end.filter(|end| *end < next).map(|end| (end, next - 1));
     }
     let audit = &settings.audit;
@@ -685,14 +685,14 @@ pub(crate) fn journal(
     Ok(journal)
 }
 
-/// The logs that a gateway goes on with.
+/// The existing logs that a gateway continues.
 #[derive(Debug, Default)]
 struct Logs {
-    /// The longest of them.
+    /// The end of the longest log.
     resumed: Option<Resumed>,
-    /// How many records stand in each sink, in their order; `None` where there is nothing to go on with.
+    /// Number of records in each sink, in order; `None` for a sink without an existing log.
     ends: Vec<Option<u64>>,
-    /// At least one is a file, so that it is known what stands in it.
+    /// Whether at least one sink is a regular file, whose content is known.
     is_file: bool,
 }
 
@@ -700,7 +700,7 @@ impl Logs {
     /// Adds the end of a file.
     ///
     /// # Errors
-    /// When it is of another chain than that of a file before.
+    /// If it belongs to another chain than an earlier file.
     fn add(&mut self, end: Option<Resumed>) -> io::Result<()> {
         self.ends.push(end.as_ref().map(|end| end.chain.tree.size()));
         let known = self.resumed.as_ref();
@@ -719,17 +719,17 @@ impl Logs {
     }
 }
 
-/// What a start would go on with.
+/// The state of the logs that a start would continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Continued {
-    /// How many records stand in the log; none where a new one is begun.
+    /// Number of records in the log; `None` if a new one would be started.
     pub records: Option<u64>,
-    /// How many records the last checkpoint is over that was kept apart from the log, where there is one.
+    /// Number of records that the last separate checkpoint covers, if there is one.
     pub kept: Option<u64>,
 }
 
-/// Holds the logs to their key and to the last checkpoint that was kept apart from them, as a start does. Everything is
-/// only read, and a gateway may be writing.
+/// Checks the logs against their key and the last separate checkpoint, as a start does. Everything is only read, and
+/// a gateway may be writing.
 ///
 /// # Errors
 /// Those of a start with these logs.
@@ -744,7 +744,7 @@ pub fn examine_logs(audit: &settings::Audit, world: &World) -> Result<Continued,
         | SinkTarget::Syslog(..) => None,
     });
     let files: Vec<_> = files.collect();
-    // Before the logs: a gateway that runs keeps a checkpoint after the records that it is over.
+    // The checkpoint is read before the logs: a running gateway writes it after the records that it covers.
     let kept = if files.is_empty() { None } else { kept(audit, &trusted)? };
     let mut logs = Logs::default();
     for (name, path) in files {
@@ -756,18 +756,18 @@ pub fn examine_logs(audit: &settings::Audit, world: &World) -> Result<Continued,
     Ok(Continued { records, kept: kept.map(|kept| kept.size) })
 }
 
-/// The last checkpoint that was kept apart from the log.
+/// Reads the last checkpoint that was kept apart from the log.
 fn kept(audit: &settings::Audit, trusted: &Trusted) -> Result<Option<Checkpoint>, StartError> {
     let failed = |cause| StartError::Sink { name: "audit.checkpoints.file".into(), cause };
     let kept = audit.checkpoints.file.as_deref().map(|path| last_kept(path, trusted));
     Ok(kept.transpose().map_err(failed)?.flatten())
 }
 
-/// Compares the log with the last checkpoint that was kept apart from it. Where there is no log any more, and a new one
-/// is to be begun on purpose, says what was left behind.
+/// Compares the log with its last separate checkpoint. If there is no log and a new one was requested, returns the
+/// text that records the replacement.
 ///
 /// # Errors
-/// When the log is not the one that the checkpoint was made of.
+/// If the log does not match the checkpoint, or a new log was requested without need.
 fn compared(
     audit: &settings::Audit,
     kept: Option<&Checkpoint>,
@@ -785,7 +785,7 @@ fn compared(
     }
 }
 
-/// The URL of a signal: that of a collector is the base, and OTLP says what comes after it.
+/// The URL of one signal: `path`, as OTLP defines it, below the base URL of a collector.
 fn below(base: &Uri, path: &str) -> Result<Uri, FetchError> {
     let base = base.to_string();
     let url = format!("{}{path}", base.trim_end_matches('/'));
@@ -849,7 +849,7 @@ fn checkpoints(settings: &settings::Checkpoints, world: &World) -> Result<Checkp
     Ok(Checkpoints { signer, records, interval })
 }
 
-/// What a log that is there already is held to: our own key, and those before it.
+/// The keys that may have signed an existing log: the current key and the former ones.
 fn trusted(
     settings: &settings::Checkpoints,
     checkpoints: &Checkpoints,
@@ -904,7 +904,7 @@ pub(crate) fn upstreams(
     Ok(upstreams)
 }
 
-/// What was found out of servers that are where they were still holds.
+/// Takes over what is known of upstream servers whose identity has not changed.
 fn succeed(upstreams: &[Arc<Upstream>], former: &Gateway) {
     for known in former.routes.values().flat_map(|route| &route.servers) {
         let same = upstreams.iter().filter(|upstream| upstream.identity() == known.identity());

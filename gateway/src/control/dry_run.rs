@@ -1,5 +1,6 @@
-//! What a configuration would decide, without a gateway: by the policy that [`crate::exchange`] asks, and
-//! with the definitions that stand in the lockfile. No server is asked and nothing is recorded.
+//! Answers what a configuration would decide, without a running gateway: with the policy engine that
+//! [`crate::exchange`] uses and the definitions in the lockfile. No upstream server is contacted and nothing is
+//! recorded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,60 +29,60 @@ use crate::edge::denial::ToolDenial;
 use crate::edge::failure::{Failure, Public};
 use crate::mcp::protocol::Era;
 
-/// A configuration that is asked what it would decide.
+/// A configuration that can be queried.
 #[derive(Debug)]
 pub struct Rehearsal {
     policy: Policy,
     pins: Pins,
     catalogs: BTreeMap<(ServerName, Kind), Arc<Catalog>>,
-    /// Something that is not in the lockfile may be shown all the same.
+    /// Whether items that are not in the lockfile are shown.
     shows_unapproved: bool,
 }
 
-/// What a thing is known to be.
+/// The knowledge about an item (a tool, prompt, resource or template).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Its definition is in the lockfile, in this state.
     Locked(State),
-    /// It is not in the lockfile, and other things of its server are: until it is approved it is not shown, so it is
-    /// taken not to be there.
+    /// The lockfile has other items of its server but not this one. It is treated as absent, because it is hidden
+    /// until it is approved.
     Missing,
-    /// Nothing is known of its server, or nothing has to be approved: it is taken to be there, to be approved, and to take anything.
+    /// Nothing is known of its server, or no approval is needed. It is assumed to exist, to be approved, and to
+    /// accept any arguments.
     Assumed,
-    /// Things of this sort have no definition.
+    /// Items of this kind have no definition.
     Nothing,
 }
 
-/// How a denied caller would be told so.
+/// The form in which a denied caller would be told.
 #[derive(Debug)]
 pub enum DeniedAs {
     /// In the result of the call, with this text.
     Result(String),
-    /// With an error.
+    /// As a JSON-RPC or HTTP error.
     Error(Box<Public>),
 }
 
-/// What would be decided.
+/// The answer to a query.
 #[derive(Debug)]
 pub struct Answer {
     /// The decision, as it would be recorded.
     pub decision: Decision,
-    /// What the caller would be told, if it is denied.
+    /// The message to the caller, if it is denied.
     pub told: Option<DeniedAs>,
-    /// Whether it stands in the list that the caller is shown; nothing of the sort has a list if not
-    /// known.
+    /// Whether the caller's list would contain the item; `None` if its definition is not known.
     pub listed: Option<bool>,
-    /// What is known of the thing.
+    /// The knowledge about the item.
     pub known: Known,
-    /// What each rule says.
+    /// The result of each rule.
     pub rules: Vec<Said>,
 }
 
 impl Rehearsal {
-    /// What `settings` say, with what was approved.
+    /// Prepares the policy of `settings` with the lockfile and the revocations.
     ///
     /// # Errors
-    /// When the lockfile is there and cannot be used, or what is revoked cannot be read.
+    /// If the lockfile exists and cannot be used, or the revocations cannot be read.
     pub fn new(settings: &mut Settings) -> Result<Self, StartError> {
         let policy = std::mem::take(&mut settings.policy);
         if let Some(file) = &settings.revocations {
@@ -111,45 +112,45 @@ impl Rehearsal {
         Ok(Self { policy, pins, catalogs, shows_unapproved })
     }
 
-    /// The policy.
+    /// The policy engine of the configuration.
     #[must_use]
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// What stands in the lockfile.
+    /// The content of the lockfile.
     #[must_use]
     pub fn lock(&self) -> &Lock {
         &self.pins.lock
     }
 
-    /// Whether anything of a server is known.
+    /// Whether any definition of a server is known.
     #[must_use]
     pub fn knows(&self, server: &ServerName) -> bool {
         self.catalogs.keys().any(|(known, _)| known == server)
     }
 
-    /// The thing of a server in the lockfile that `name` may have been meant to be.
+    /// The item of a server in the lockfile whose name is closest to `name`.
     #[must_use]
     pub fn nearest(&self, server: &ServerName, kind: Kind, name: &str) -> Option<&str> {
         let catalog = self.catalogs.get(&(server.clone(), kind))?;
         nearest(name, catalog.offers().iter().map(|offer| offer.name().as_str()))
     }
 
-    /// Everything whose definition is known.
+    /// All items whose definitions are known.
     pub fn offers(&self) -> impl Iterator<Item = (&ServerName, &Offer)> {
         let catalogs = self.catalogs.iter();
         catalogs
             .flat_map(|((server, _), catalog)| catalog.offers().iter().map(move |o| (server, o)))
     }
 
-    /// What would be decided.
+    /// Decides a hypothetical request.
     #[must_use]
     pub fn ask(&self, question: &Question) -> Answer {
         let Question { principal, server, kind, name, arguments } = question;
         let (catalog, pins, known) = self.catalog(server, *kind, name);
         self.policy.pin(pins);
-        // The person who asks has written the policy, and waits.
+        // The user who asks has written the policy and waits for the answer.
         let budget = Budget::unlimited();
         let verb = match kind {
             Kind::Tool => Verb::Call,
@@ -166,7 +167,7 @@ impl Rehearsal {
             extra: Vec::new(),
             meta: Vec::new(),
         };
-        // As an exchange asks: first of the server, then of the thing.
+        // The same order as in an exchange: first the server, then the item.
         let any = self.policy.admit_list(principal, server, *kind);
         let (decision, denial) = match any.outcome {
             Err(denial) => (any.decision, Some(denial)),
@@ -188,8 +189,8 @@ impl Rehearsal {
         Answer { decision, told, listed, known, rules }
     }
 
-    /// What the rules alone say of something that was done with arguments that are not known any more;
-    /// `None` where it depends on them.
+    /// Applies the rules alone to a request whose arguments are no longer known; `None` if the result depends on
+    /// them.
     #[must_use]
     pub fn by_rules(&self, question: &Question) -> Option<Effect> {
         let Question { principal, server, kind, name, .. } = question;
@@ -212,13 +213,13 @@ impl Rehearsal {
         self.policy.access().decide_anyway(subject)
     }
 
-    /// What the rules say of a list of what `server` has of a kind.
+    /// Applies the rules to a request for a list of `server`.
     #[must_use]
     pub fn of_list(&self, principal: &Principal, server: &ServerName, kind: Kind) -> Effect {
         self.policy.admit_list(principal, server, kind).decision.effect
     }
 
-    /// What the server offers of a kind, with `name` among it, and what is approved then.
+    /// The catalog of the server with `name` added to it if it may exist, and the pins that apply then.
     fn catalog(
         &self,
         server: &ServerName,
@@ -233,7 +234,7 @@ impl Rehearsal {
             return (catalog.cloned(), as_is(), Known::Locked(version.state));
         }
         if kind == Kind::Resource && self.pins.unfit(server.as_str(), kind, name, None).is_some() {
-            // What the rules say of it is asked: as if it could be used.
+            // The rules are queried as if the resource could be used.
             let mut resources = BTreeMap::clone(&self.pins.resources);
             resources.insert(server.as_str().into(), ResourcePins::Dynamic);
             let pins = Pins { resources: Arc::new(resources), ..self.pins.clone() };
@@ -261,7 +262,7 @@ impl Rehearsal {
     }
 }
 
-/// What rules call a resource or a template that was asked for, or that was listed when it was.
+/// The URI by which rules match a resource or a template.
 fn uri_of(kind: Kind, name: &str) -> Option<Result<ResourceUri, UriError>> {
     match kind {
         Kind::Resource => Some(ResourceUri::listed(name)),
@@ -278,13 +279,13 @@ fn told(policy: &Policy, kind: Kind, denial: Denial) -> DeniedAs {
     }
 }
 
-/// The version that counts: one that is approved, else one that could be.
+/// The version that applies: an approved one, or else a pending or a revoked one.
 fn best(versions: &[Version]) -> Option<&Version> {
     let of = |state| versions.iter().rfind(|version| version.state == state);
     of(State::Approved).or_else(|| of(State::Pending)).or_else(|| of(State::Revoked))
 }
 
-/// A thing of which nothing is known but its name.
+/// An item of which only the name is known.
 fn assumed(kind: Kind, name: &str) -> Option<(Offer, Version)> {
     let text = match kind {
         Kind::Tool => serde_json::json!({ "name": name, "inputSchema": { "type": "object" } }),

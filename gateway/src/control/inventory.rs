@@ -1,4 +1,5 @@
-//! Asks servers what they are and what they offer, for people who are to approve it.
+//! Asks upstream servers for their server info and definitions, for the CLI verbs with which people review and
+//! approve them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,35 +26,35 @@ use crate::pins::Keeper;
 use crate::serve::listener;
 use crate::upstream::{Hello, Offered, Party, Upstream, UpstreamError, server_identity};
 
-/// How long a list is waited for of which its server does not say that it has it.
+/// Maximum time to wait for a list that the server does not declare.
 const UNDECLARED: Duration = Duration::from_secs(5);
 
-/// What one server says and offers at one moment.
+/// The server info and definitions of one upstream server at one moment.
 #[derive(Debug)]
 pub struct Survey {
-    /// Its name.
+    /// The name of the server.
     pub server: ServerName,
-    /// Who it is.
+    /// The identity of the server, as in the lockfile.
     pub identity: String,
-    /// What it says of itself, in each era that it speaks.
+    /// Its server info, in each era that it supports.
     pub hellos: Vec<Arc<Hello>>,
-    /// What it offers, one catalogue for each kind; and behind those, in catalogues of their own, what it
-    /// offers only to clients that can be asked something, or to these in another form.
+    /// Its catalogs, one for each kind; then additional ones with definitions that it offers only to clients with
+    /// client capabilities, or to these in another form.
     pub catalogs: Vec<Arc<Catalog>>,
-    /// The lists that could not be read although it says that it has them, and why.
+    /// Declared lists that could not be read, with the reasons.
     pub unread: Vec<(Kind, String)>,
-    /// It was asked in every era that it could speak.
+    /// Whether it was asked in every era that it may support.
     pub whole: bool,
-    /// Why it could not be asked at all.
+    /// The reason why it could not be asked at all.
     pub failed: Option<String>,
-    /// What helps against what failed, where that is known.
+    /// Advice on the failure, if there is any.
     pub mend: Option<String>,
-    /// How long it took.
+    /// Time that the survey of this server took.
     pub took: Duration,
 }
 
 impl Survey {
-    /// Whether everything was read that it says it has.
+    /// Whether all declared lists were read.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.failed.is_none() && self.unread.is_empty()
@@ -66,15 +67,15 @@ impl Survey {
     }
 }
 
-/// How servers are asked.
+/// The settings of a survey.
 pub struct Asking {
-    /// How long each server may take for everything it is asked.
+    /// Maximum time for each server.
     pub patience: Duration,
-    /// What is told while they are asked: the server, and what is done with it.
+    /// Called with the progress of each server.
     pub told: Box<Progress>,
 }
 
-/// Tells what is done with a server while it is asked.
+/// A callback with the server and a description of the current step.
 pub type Progress = dyn Fn(&ServerName, &str) + Send + Sync;
 
 impl fmt::Debug for Asking {
@@ -84,7 +85,7 @@ impl fmt::Debug for Asking {
 }
 
 impl Survey {
-    /// Adds what is offered to clients that can be asked something and is not known yet.
+    /// Adds definitions that are offered only to clients with client capabilities, if they are new.
     fn add(&mut self, offered: Offered) {
         for hello in offered.hellos {
             if !self.hellos.iter().any(|known| known.digest == hello.digest) {
@@ -107,7 +108,7 @@ impl Survey {
         }
     }
 
-    /// Whether it offers something of this name, to some client.
+    /// Whether it offers an item of this name to any client.
     #[must_use]
     pub fn offers(&self, kind: Kind, name: &str) -> bool {
         let mut of_kind = self.catalogs.iter().filter(|catalog| catalog.kind() == kind);
@@ -115,11 +116,11 @@ impl Survey {
     }
 }
 
-/// Asks every server that `wanted` wants what it is and what it offers. Nothing is decided, nothing
-/// listens, and nothing is recorded.
+/// Asks every server selected by `wanted` for its server info and definitions. Nothing is decided, served or
+/// recorded.
 ///
 /// # Errors
-/// When anything it needs is not to be had.
+/// If a resource cannot be acquired.
 pub async fn survey(
     mut settings: Settings,
     wanted: impl Fn(&str) -> bool,
@@ -137,13 +138,13 @@ pub async fn survey(
     settings.servers.retain(|server| wanted(server.name.as_str()));
     let journal = build::journal(&settings, &world, &metrics, Vec::new())?;
     let pinning = settings.pins.off();
-    // What is found in definitions is told by those who ask for the survey.
+    // The callers of the survey report findings in definitions themselves.
     let policy = Arc::new(Policy::new(Access::default(), Definitions::off(), None));
     let keeper = Keeper::new(policy, pinning, journal, Arc::clone(&metrics), Vec::new())?;
     let upstreams = build::upstreams(&settings, &world, &metrics, &Arc::new(keeper))?;
     let each = upstreams.iter().zip(&settings.servers);
     let mut surveys = join_all(each.map(|(upstream, server)| ask(upstream, server, asking))).await;
-    // After that every program has ended, and has been heard to its end.
+    // After this, every program has ended and its output was read completely.
     listener::drain(&tasks, settings.limits.drain_time).await;
     for (survey, upstream) in surveys.iter_mut().zip(&upstreams) {
         let said = upstream.last_words();
@@ -161,7 +162,7 @@ pub async fn survey(
     Ok(surveys)
 }
 
-/// Asks one server.
+/// Surveys one server, within its time limit.
 async fn ask(upstream: &Arc<Upstream>, server: &Server, asking: &Asking) -> Survey {
     let name = upstream.name().clone();
     let begun = Instant::now();
@@ -227,8 +228,7 @@ async fn ask(upstream: &Arc<Upstream>, server: &Server, asking: &Asking) -> Surv
     survey
 }
 
-/// Reads every list of a server. They are asked for together, so that one that is never answered leaves the time
-/// of the others alone.
+/// Reads all lists of a server concurrently, so that one that is never answered does not take time from the others.
 async fn lists(upstream: &Arc<Upstream>, survey: &mut Survey, until: Instant, asking: &Asking) {
     let has = |kind: Kind| survey.hellos.iter().any(|hello| hello.has(kind));
     let said: Vec<_> = Kind::LISTED.into_iter().filter(|kind| has(*kind)).map(Kind::list).collect();
@@ -250,7 +250,7 @@ async fn lists(upstream: &Arc<Upstream>, survey: &mut Survey, until: Instant, as
     for (kind, listing) in join_all(read).await {
         match listing {
             Ok(listing) => catalogs.push(Arc::clone(listing.catalog())),
-            // Of what it does not say it has it need not know how to list it.
+            // A server need not answer requests for lists that it does not declare.
             Err(_) if !has(kind) => {}
             Err(UpstreamError::Timeout(_)) => unread.push((kind, late(asking.patience))),
             Err(error) => unread.push((kind, Chain(&error).to_string())),
@@ -267,7 +267,7 @@ async fn lists(upstream: &Arc<Upstream>, survey: &mut Survey, until: Instant, as
     (survey.catalogs, survey.unread) = (catalogs, unread);
 }
 
-/// What helps where a server is there and has not answered in time.
+/// Advice for a server that was reached but did not answer in time.
 fn longer(reach: &Reach) -> String {
     let what = match reach {
         Reach::Stdio(_) => {

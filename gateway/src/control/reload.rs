@@ -1,9 +1,9 @@
-//! The configuration, changed while the gateway runs: the whole of it or nothing.
+//! Reloads the configuration while the gateway runs: all of it or nothing.
 //!
-//! The file is watched by what is in it, so that a ConfigMap whose links are swapped is a change like any
-//! other; SIGHUP and the operator's listener ask for it at once. All of a new configuration is read,
-//! checked and built beside the one in force; then it takes over in one step. What is wrong with a
-//! file is said in the log, in a metric, on record and to the operator, and changes nothing.
+//! The file is watched by content, so that a ConfigMap whose links are swapped is a change like any other; SIGHUP and
+//! the admin API request a reload at once. A new configuration is read, checked and built completely beside the one
+//! in force, and then takes effect in one step. Problems of a file are reported in the log, in a metric, in the audit
+//! log and to the operator, and change nothing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,61 +23,61 @@ use crate::control::revocation::Killswitch;
 use crate::pins::Keeper;
 use crate::serve::generation::Live;
 
-/// What cannot change while the gateway runs: sockets, sinks, keys, and bounds that things were made
+/// Sections that cannot change while the gateway runs: sockets, sinks, keys, and limits that resources were created
 /// with.
 const FIXED: [&str; 8] =
     ["listeners", "ops", "audit", "telemetry", "log", "sessions", "limits", "revocations"];
 
-/// After how long what may work the next time is tried again.
+/// Interval between attempts after an error that may be temporary.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long a change may take, from the file to what is built of it. What it reads may be on a disk that does
-/// not answer.
+/// Maximum time for a reload, from reading the file to building the result. The files may be on a disk that does not
+/// answer.
 const CHANGE: Duration = Duration::from_secs(30);
 
 /// The digest of each section of a configuration.
 pub type Sections = BTreeMap<Box<str>, [u8; 32]>;
 
-/// Why a configuration was not taken.
+/// The reason why a configuration was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// The file cannot be read.
     #[error("the file cannot be read")]
     Read(#[from] std::io::Error),
-    /// It is not valid: every problem as JSON, and the first in words.
+    /// The file is not a valid configuration.
     #[error("it is not valid: {first}")]
     Invalid {
-        /// All of them.
+        /// All problems, as JSON.
         json: String,
-        /// The first.
+        /// The first problem, in words.
         first: String,
     },
-    /// Something has changed that cannot change.
+    /// A section has changed that needs a restart.
     #[error("these sections need a restart: {}", .0.join(", "))]
     Restart(Vec<String>),
-    /// Something it needs is not to be had.
+    /// A resource that it needs cannot be acquired.
     #[error(transparent)]
     Build(#[from] StartError),
-    /// It took too long.
+    /// The files were not read in time.
     #[error("its files were not read within {} s", CHANGE.as_secs())]
     Slow,
-    /// It could not be built at all.
+    /// The attempt to build it panicked.
     #[error("building it broke off")]
     Broken,
-    /// That it is in force cannot be recorded.
+    /// Its activation cannot be recorded.
     #[error("it cannot be recorded")]
     Record(#[source] crate::audit::AuditError),
 }
 
-/// What became of a change.
+/// The result of a successful reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reloaded {
-    /// It is in force.
+    /// The new configuration is in force.
     Applied,
-    /// It was in force already.
+    /// The file has the configuration that is in force.
     Unchanged,
 }
 
-/// Who changes the configuration.
+/// Reloads the configuration, on request and when the file changes.
 #[derive(Debug)]
 pub struct Reloader {
     source: Arc<dyn Source>,
@@ -85,7 +85,7 @@ pub struct Reloader {
     live: Arc<Live>,
     switch: Arc<Killswitch>,
     held: Mutex<Held>,
-    /// One change at a time.
+    /// Held during a reload, to serialize them.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -95,14 +95,14 @@ struct Held {
     digest: String,
     sections: Sections,
     at: SystemTime,
-    /// The file as it was last tried to the end, and as it was last looked at.
+    /// The digest of the file at the last completed attempt, and at the last check.
     tried: Option<[u8; 32]>,
     seen: Option<[u8; 32]>,
-    /// Why it could not be read when it was last looked at.
+    /// The error of the last check, if the file could not be read.
     unread: Option<String>,
-    /// When to try again what may work the next time.
+    /// The earliest time of the next attempt after an error that may be temporary.
     again: Option<Instant>,
-    /// What was wrong with it.
+    /// The error of the last rejected configuration.
     error: Option<Wrong>,
 }
 
@@ -115,7 +115,7 @@ struct Wrong {
 }
 
 impl Reloader {
-    /// Reads `source` again when it changes.
+    /// Makes a reloader for the configuration that was read from `source` and is in force.
     #[must_use]
     pub fn new(
         source: Arc<dyn Source>,
@@ -123,7 +123,7 @@ impl Reloader {
         (keeper, digest, sections): (Arc<Keeper>, String, Sections),
     ) -> Self {
         let at = lasting.clock.now();
-        // The file may have changed since it was read: it is looked at once more.
+        // The file may have changed since it was read, so it is checked once more.
         let (tried, seen, again, error) = (None, None, None, None);
         let unread = None;
         let held = Held { keeper, digest, sections, at, tried, seen, unread, again, error };
@@ -135,7 +135,7 @@ impl Reloader {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches the file, for as long as the gateway runs.
+    /// Watches the file until the gateway stops.
     pub async fn tend(self: Arc<Self>) {
         let mut watch = Watch::new(self.lasting.tasks.clone());
         let (aside, mut stalled) = (Aside::default(), false);
@@ -147,7 +147,7 @@ impl Reloader {
             };
             let late = wanted.is_err();
             match wanted {
-                // What is wrong was told.
+                // The error was reported by `reload`.
                 Ok(true) => drop(self.reload().await),
                 Ok(false) => {}
                 Err(error) if !stalled => {
@@ -159,8 +159,8 @@ impl Reloader {
         }
     }
 
-    /// Whether the file is another than was last tried, and was the same when it was last looked at:
-    /// one that is being written is left alone until it is written.
+    /// Whether the file differs from the last attempt and has not changed since the last check: a file that is being
+    /// written is left alone until it is complete.
     fn has_settled(&self) -> bool {
         let text = self.source.text();
         let unread = text.as_ref().err().map(ToString::to_string);
@@ -182,10 +182,10 @@ impl Reloader {
         now.is_some() && now != held.tried && now == before && again
     }
 
-    /// Takes what the file says now.
+    /// Reloads the configuration from the source.
     ///
     /// # Errors
-    /// When it cannot be taken; then nothing has changed.
+    /// If it is rejected; then nothing has changed.
     pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, ReloadError> {
         systemd::reloading();
         let done = self.changed().await;
@@ -208,39 +208,39 @@ impl Reloader {
                 self.held().error = Some(Wrong { at: now, what, problems, restart });
             }
         }
-        // What was refused leaves what was in force: the gateway serves.
+        // After a rejection the old configuration is still served, so the gateway is ready.
         if !self.lasting.tasks.is_waning() {
             systemd::ready();
         }
         done
     }
 
-    /// Waits for a change, and for no longer than one may take.
+    /// Runs a reload with a time limit.
     async fn changed(self: &Arc<Self>) -> Result<Reloaded, ReloadError> {
         let Ok(turn) = timeout(CHANGE, Arc::clone(&self.turn).lock_owned()).await else {
             return Err(ReloadError::Slow);
         };
         let decided = Arc::new(AtomicBool::new(false));
         let (reloader, decides) = (Arc::clone(self), Arc::clone(&decided));
-        // Beside everything else: it may take a while, and whatever becomes of it the gateway goes on.
+        // On the blocking pool: it may take long, and its failure must not affect the gateway.
         let mut changed = tokio::task::spawn_blocking(move || {
             let done = reloader.change(&decides);
-            // One that was given up keeps the next from beginning until it has ended.
+            // A reload that was given up blocks the next one until it has ended.
             drop(turn);
             done
         });
         let done = match timeout(CHANGE, &mut changed).await {
             Ok(done) => done,
             Err(_) if !decided.swap(true, Ordering::AcqRel) => return Err(ReloadError::Slow),
-            // It had been built in time and is being put in force.
+            // The reload was built in time and is taking effect.
             Err(_) => changed.await,
         };
         done.unwrap_or(Err(ReloadError::Broken))
     }
 
-    /// Takes what the file says now, unless `decided` says that nobody waits for it any more.
+    /// Reloads, unless `decided` says that the time limit has passed.
     fn change(&self, decided: &AtomicBool) -> Result<Reloaded, ReloadError> {
-        // What a file refers to may come a little later than the file.
+        // Files that the configuration refers to may be updated a little later than the configuration.
         self.held().again = Some(self.lasting.clock.instant() + AGAIN);
         let text = self.source.text()?;
         let digest = Some(sha256(text.as_bytes()));
@@ -257,7 +257,7 @@ impl Reloader {
             if righted {
                 tracing::info!("the configuration is again the one that is in force");
             }
-            // What it refers to may be another all the same.
+            // The secrets it refers to may have changed nevertheless.
             self.lasting.secrets.read_all();
             return Ok(Reloaded::Unchanged);
         }
@@ -292,14 +292,14 @@ impl Reloader {
         Ok(Reloaded::Applied)
     }
 
-    /// What has changed that cannot change.
+    /// The sections that have changed and need a restart.
     fn fixed(&self, settings: &Settings) -> Vec<String> {
         let held = self.held();
         let other = |name: &&&str| settings.sections.get(**name) != held.sections.get(**name);
         FIXED.iter().filter(other).map(|name| (*name).to_owned()).collect()
     }
 
-    /// What is in force, and what was wrong with what is not, as JSON.
+    /// The configuration in force and the error of the last rejected one, as JSON.
     #[must_use]
     pub fn status(&self) -> String {
         let held = self.held();

@@ -1,8 +1,8 @@
-//! What was revoked: from a file, which is watched, and by an operator, who is asked for a token.
+//! Manages revocations, which come from a watched file and from operators through the admin API.
 //!
-//! What an operator revokes holds at once. It is written into the file as well, if there is one, so
-//! that a restart does not forget it (control C32). What a file revokes holds at the first look at it, and is
-//! lifted when the file was read whole (`settled`).
+//! A revocation by an operator takes effect at once. It is also written to the file, if there is one, so that it
+//! survives a restart (control C32). An entry in the file takes effect when it is first seen, and its removal takes
+//! effect when the file is known to be complete (`settled`).
 
 mod settled;
 
@@ -31,14 +31,14 @@ use crate::serve::generation::{Generation, Live, Names};
 
 use settled::{Mark, Settled, Step};
 
-/// Most entries of one sort in one change.
+/// Maximum number of entries of one kind in a change.
 const MOST: usize = 10_000;
-/// What is read of a change: the lists and their entries, and not much more.
+/// Parser bounds for a change: its lists and their entries, and little more.
 const BOUNDS: Bounds = Bounds { depth: 4, nodes: 6 * MOST, key: 64, number: 32 };
-/// How long a change of the file may take, with the wait for earlier ones, before it is given up.
+/// Maximum time for a change of the file, including the wait for earlier changes.
 const WRITE: Duration = Duration::from_secs(5);
 
-/// What was revoked, and where that is written down.
+/// The revocations in force, and the file that stores them.
 #[derive(Debug)]
 pub struct Killswitch {
     live: Arc<Live>,
@@ -47,20 +47,20 @@ pub struct Killswitch {
     clock: Arc<dyn Clock>,
     file: Option<PathBuf>,
     held: Mutex<Held>,
-    /// Who reads or writes the file; never taken by a thread that serves.
+    /// Held while the file is read or written; never taken by a worker thread.
     turn: Mutex<()>,
-    /// Changes of the file, one after the other.
+    /// Runs changes of the file one after the other.
     changes: Aside,
 }
 
-/// Settles whether a change of the file still takes effect: the thread that is about to replace the file
-/// claims it, and so does the request that no longer waits. The first of them decides, so that a change that
-/// was answered as refused never happens later.
+/// Decides whether a change of the file still takes effect: the thread that is about to replace the file claims it,
+/// and so does the request when it stops waiting. The first claim wins, so that a change that was reported as refused
+/// never happens later.
 #[derive(Debug, Default)]
 struct Decision(AtomicBool);
 
 impl Decision {
-    /// Whether this is the first claim.
+    /// Claims the decision; returns whether this is the first claim.
     fn claim(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }
@@ -68,11 +68,11 @@ impl Decision {
 
 #[derive(Debug, Default)]
 struct Held {
-    /// What the file says, as it was last good.
+    /// The revocations of the file, as it was last valid.
     file: Settled,
-    /// What an operator has added and the file does not say.
+    /// Revocations by operators that are not in the file.
     added: Revoked,
-    /// The content that was last looked at, good or not; `None` if there was none.
+    /// The content that was last seen, valid or not; `None` if there was none.
     seen: Option<Mark>,
 }
 
@@ -80,61 +80,61 @@ impl Held {
     fn all(&self) -> Revoked {
         let mut all = self.file.force().clone();
         all.add(&self.added);
-        // Something of the self-test, which shows that what is revoked is.
+        // The self-test uses a revoked tool to check that revocation works.
         all.tools.insert(own().into());
         all
     }
 }
 
-/// Which way something is changed.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// It is revoked.
+    /// Adds entries to the revocations.
     Revoke,
-    /// It is no longer revoked.
+    /// Removes entries from the revocations.
     Lift,
 }
 
-/// Why a change is refused; then nothing has changed, but for [`ChangeError::Undecided`].
+/// The reason why a change is refused. Nothing has changed then, except perhaps for [`ChangeError::Undecided`].
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// It cannot be read.
+    /// The body is malformed.
     #[error(
         "send an object with `everything: true`, or with the lists `principals`, `clients`, `servers`, `tools`, `tokens`"
     )]
     Shape,
-    /// There is too much of it.
+    /// It has too many entries of one kind.
     #[error("more than {MOST} entries of one sort")]
     Many,
-    /// An entry is no name.
+    /// An entry is not a valid name.
     #[error("{0}")]
     Name(String),
-    /// It names what the configuration does not know.
+    /// It names something that is not in the configuration.
     #[error("{0}; what is not configured can be revoked in the file of revocations alone")]
     Unknown(String),
-    /// It takes back what is not revoked.
+    /// It removes something that is not revoked.
     #[error("not revoked: {0}")]
     NotRevoked(String),
-    /// The file goes on saying it.
+    /// The file still contains the entry.
     #[error("the file of revocations names it and could not be written; nothing was changed")]
     Unwritten,
-    /// The file is being replaced, and the file system does not say that it was.
+    /// The replacement of the file has started, and the file system has not confirmed it.
     #[error(
         "the file of revocations is being replaced and the file system does not answer; ask what is revoked before you try again"
     )]
     Undecided,
 }
 
-/// What became of a change.
+/// Whether a change survives a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// It lasts: the file says it.
+    /// It is in the file.
     Written,
-    /// It holds until the gateway stops.
+    /// It lasts until the gateway stops.
     Unwritten,
 }
 
-/// Why the file was not changed.
+/// The reason why the file could not be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
     /// It cannot be read.
@@ -145,23 +145,22 @@ pub enum EditError {
     Write(Box<str>, #[source] io::Error),
 }
 
-/// Changes what the file says at this moment, which somebody else may have changed; gives all of it.
+/// Applies a change to the current content of the file, under its lock, and returns the whole result.
 ///
 /// # Errors
-/// When it cannot be locked, read or written; then it is as it was.
+/// If it cannot be locked, read or written; then the file is unchanged.
 pub fn edit(path: &Path, change: impl FnOnce(&mut Revoked)) -> Result<Revoked, EditError> {
     edit_while(path, change, || true)
 }
 
-/// The same, if `wanted` still says so when the new text is on the disk and is about to take the place of the
-/// old one.
+/// Like [`edit`], but asks `wanted` just before the new file replaces the old one.
 fn edit_while(
     path: &Path,
     change: impl FnOnce(&mut Revoked),
     wanted: impl FnOnce() -> bool,
 ) -> Result<Revoked, EditError> {
     let failed = |error| EditError::Write(path.display().to_string().into(), error);
-    // Given up with the file handle, also when this fails.
+    // The lock is released when the handle is dropped, also on errors.
     let _lock = file::lock(path).map_err(failed)?;
     let mut all = revoked::read(path)?;
     change(&mut all);
@@ -174,10 +173,10 @@ fn edit_while(
 }
 
 impl Killswitch {
-    /// Revokes what the file says.
+    /// Starts with the revocations in the file.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the file cannot be read.
     pub fn new(live: Arc<Live>, file: Option<PathBuf>, tasks: Tasks) -> Result<Self, RevokedError> {
         let now = live.now();
         let (metrics, clock) = (Arc::clone(&now.gateway.metrics), Arc::clone(&now.gateway.clock));
@@ -196,7 +195,7 @@ impl Killswitch {
         let changes = Aside::default();
         let switch = Self { live, tasks, metrics, clock, file, held, turn, changes };
         switch.apply(&switch.held());
-        // It may have been changed since the last process read it.
+        // The file may have changed since the last process read it, so its content is recorded.
         let said = switch.held().file.force().clone();
         switch.record(&Revoked::default(), &said);
         Ok(switch)
@@ -224,7 +223,7 @@ impl Killswitch {
         }
     }
 
-    /// Records and logs what the file changes, for which no operator has asked the gateway.
+    /// Records and logs what the file changes; such changes do not come from the admin API.
     fn record(&self, before: &Revoked, now: &Revoked) {
         let journal = Arc::clone(&self.live.now().gateway.journal);
         for (act, change) in [(Act::Revoke, rest(now, before)), (Act::Lift, rest(before, now))] {
@@ -239,27 +238,27 @@ impl Killswitch {
         }
     }
 
-    /// Puts another configuration in force, in which the same is revoked from the first request on.
+    /// Activates a new generation, in which the revocations are in force from the first request.
     pub fn succeed(&self, generation: Generation) {
         let held = self.held();
         generation.gateway.revoke(&held.all());
         self.live.replace(generation);
     }
 
-    /// Watches the file, for as long as the gateway runs.
+    /// Watches the file until the gateway stops.
     pub async fn tend(self: Arc<Self>) {
         let (mut watch, aside) = (Watch::new(self.tasks.clone()), Aside::default());
         let mut stalled = false;
         while let Some(turn) = watch.next().await {
             let Some(file) = self.file.clone() else { continue };
-            // After a look that did not end, the file counts as new.
+            // After a check that did not end, the file is read as if it were new.
             let (switch, asked) = (Arc::clone(&self), turn == Turn::Asked || stalled);
             let looked = aside.run(file::LOOK, move || switch.look(&file, asked)).await;
             let Err(error) = looked else {
                 stalled = false;
                 continue;
             };
-            // Nothing was read, so nothing is lifted. Said once.
+            // Nothing was read, so nothing is lifted. Logged once.
             self.held().file.doubt();
             if !std::mem::replace(&mut stalled, true) {
                 tracing::error!(%error, "revocations cannot be read; those of before hold");
@@ -269,8 +268,8 @@ impl Killswitch {
         }
     }
 
-    /// Takes what the file says now. One that cannot be read changes nothing: what was revoked stays
-    /// revoked.
+    /// Applies the current content of the file. A file that cannot be read changes nothing: revocations stay in
+    /// force.
     fn look(&self, path: &Path, asked: bool) {
         let _turn = self.turn();
         let found = file::look(path, revoked::LONGEST);
@@ -288,7 +287,7 @@ impl Killswitch {
         let before = held.file.force().clone();
         let first = asked || held.seen != seen;
         held.seen = seen;
-        // A file that is being written, or was cut short, lifts nothing.
+        // A file that is being written, or was truncated, lifts nothing.
         let lists = said.and_then(|said| match said {
             Said::Lists(lists) => Ok(lists),
             Said::Nothing if held.file.force().is_empty() => Ok(Revoked::default()),
@@ -327,10 +326,10 @@ impl Killswitch {
         self.record(&before, &now);
     }
 
-    /// Reads what is to be changed, and holds it to what the configuration in force knows.
+    /// Parses a change, and checks it against the configuration in force.
     ///
     /// # Errors
-    /// When it cannot be read, or would change nothing.
+    /// If it is malformed, names something unknown, or removes something that is not revoked.
     pub fn read(&self, text: Bytes, act: Act) -> Result<Revoked, ChangeError> {
         let change = read(text)?;
         match act {
@@ -346,17 +345,17 @@ impl Killswitch {
         Ok(change)
     }
 
-    /// Revokes `change`, or takes it back.
+    /// Applies a change.
     ///
     /// # Errors
-    /// When the file goes on saying what is taken back, or may do so.
+    /// If a removal could not be written to the file that has the entry, or may not have been.
     pub async fn change(self: &Arc<Self>, change: Revoked, act: Act) -> Result<Kept, ChangeError> {
         {
             let mut held = self.held();
             let named = !held.file.force().common(&change).is_empty();
             match act {
                 Act::Revoke => held.added.add(&change),
-                // It is taken back when the file no longer says it.
+                // A removal takes effect after it is written to the file.
                 Act::Lift if named && self.file.is_some() => {}
                 Act::Lift => {
                     held.added.remove(&change);
@@ -384,8 +383,9 @@ impl Killswitch {
         }
     }
 
-    /// Writes a change into the file, unless it was given up meanwhile. What is in force goes with it: the file
-    /// may be half written by somebody who does not take the lock, and what it lacks for that must not be lost.
+    /// Writes a change to the file, unless it was given up meanwhile. All revocations in force are written with it:
+    /// another process that ignores the lock may have left the file half written, and nothing may be lost because of
+    /// that.
     fn write(
         &self,
         path: &Path,
@@ -403,19 +403,19 @@ impl Killswitch {
         let edited = |all: &mut Revoked| {
             all.add(&known);
             match act {
-                // It is in force, and so in what is known, unless it was lifted while this waited.
+                // The revocation is in force, so `known` contains it, unless it was lifted during the wait.
                 Act::Revoke => {}
                 Act::Lift => all.remove(change),
             }
         };
         let all = edit_while(path, edited, || decision.claim())?;
         let mut held = self.held();
-        // It is in the file now: taking an entry out there lifts it.
+        // The entries are in the file now, so removing them there lifts them.
         held.added.remove(&added);
         held.file = Settled::new(all.clone());
         self.apply(&held);
         drop(held);
-        // What the file says beside that was written by somebody else.
+        // Any other difference in the file was written by another process.
         let mut expected = known;
         expected.add(change);
         self.record(&expected, &{
@@ -426,7 +426,7 @@ impl Killswitch {
         Ok(())
     }
 
-    /// What is in force and whether all of it lasts over a restart, as the members of a JSON object.
+    /// The revocations in force, and whether all of them survive a restart, as members of a JSON object.
     #[must_use]
     pub fn status(&self) -> String {
         let (mut all, added) = {
@@ -444,14 +444,14 @@ impl Killswitch {
     }
 }
 
-/// What of `one` is not in `other`.
+/// The entries of `one` that are not in `other`.
 fn rest(one: &Revoked, other: &Revoked) -> Revoked {
     let mut rest = one.clone();
     rest.remove(other);
     rest
 }
 
-/// The lists that have entries, as an operator would send them.
+/// The lists with entries, in the format of a request.
 fn written(change: &Revoked) -> String {
     let filled = change.lists().into_iter().filter(|(_, list)| !list.is_empty());
     let mut members: Vec<_> =
@@ -466,10 +466,10 @@ fn own() -> String {
     format!("{RESERVED}/{}", selftest_fixtures::REVOKED)
 }
 
-/// Holds a change to what the configuration knows: a name that is misspelt would revoke nothing.
+/// Checks the names of a change against the configuration, because a misspelt name would revoke nothing.
 ///
 /// # Errors
-/// What it does not know, and what there is.
+/// The first unknown name, with the names that are known.
 pub fn unknown(known: &Names, change: &Revoked) -> Result<(), ChangeError> {
     let refused = |text: String| Err(ChangeError::Unknown(text));
     let shown = |names: &BTreeSet<Box<str>>| {
@@ -499,7 +499,7 @@ pub fn unknown(known: &Names, change: &Revoked) -> Result<(), ChangeError> {
     }
 }
 
-/// The entries of lists, in words.
+/// Formats the entries of all lists as text.
 #[must_use]
 pub fn listed(lists: &Revoked) -> String {
     let everything = lists.everything.then(|| "everything".to_owned());

@@ -1,4 +1,4 @@
-//! From a configuration to a running gateway, and to its end.
+//! Starts the gateway from its settings, and stops it.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
@@ -34,29 +34,29 @@ use crate::serve::listener;
 
 pub use crate::control::build::{Source, StartError};
 
-/// How often it is looked whether the workers go on.
+/// Interval between checks of the workers.
 const WATCH: Duration = Duration::from_millis(500);
 
-/// How long the workers may take to end, and how often it is looked whether they have.
+/// Maximum time for the workers to end, and the interval between checks whether they have.
 const JOIN: Duration = Duration::from_secs(2);
 const TURN: Duration = Duration::from_millis(2);
 
-/// A gateway whose sockets are bound.
+/// A running gateway with bound sockets.
 #[derive(Debug)]
 pub struct Running {
-    /// Where clients connect: the name of each listener, its address, and whether it speaks TLS.
+    /// The name of each listener, its address, and whether it uses TLS.
     pub listeners: Vec<(Arc<str>, SocketAddr, bool)>,
-    /// Where the operator connects.
+    /// The address of the operator's listener.
     pub ops: Option<SocketAddr>,
     live: Arc<Live>,
     lasting: Arc<Lasting>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Starts a gateway that reads `source` again when it changes.
+/// Starts a gateway that reloads `source` when it changes.
 ///
 /// # Errors
-/// When anything it needs is not to be had; then nothing is left running.
+/// If any resource cannot be acquired; nothing is left running.
 pub async fn start(
     settings: Settings,
     source: Option<Arc<dyn Source>>,
@@ -64,10 +64,10 @@ pub async fn start(
     launch(settings, source, true).await
 }
 
-/// Starts a gateway that listens nowhere, for a client that started it.
+/// Starts a gateway without listeners, for the client that started this process.
 ///
 /// # Errors
-/// When anything it needs is not to be had; then nothing is left running.
+/// If any resource cannot be acquired; nothing is left running.
 pub async fn start_inside(settings: Settings) -> Result<Running, StartError> {
     launch(settings, None, false).await
 }
@@ -91,14 +91,14 @@ async fn launch(
     match assemble(settings, source, &lasting, (listeners, ops_listener)) {
         Ok(running) => Ok(running),
         Err(error) => {
-            // The first record stands, so that there was no crash has to be recorded too.
+            // The first record is written, so the stop must be recorded too, or it would look like a crash.
             lasting.journal.stop().await;
             Err(error)
         }
     }
 }
 
-/// Builds and begins everything that serves, over what outlives a change of the configuration.
+/// Builds and starts everything that serves the configuration.
 fn assemble(
     settings: Settings,
     source: Option<Arc<dyn Source>>,
@@ -175,7 +175,7 @@ fn assemble(
     Ok(Running { listeners: shown, ops, live, lasting: Arc::clone(lasting), threads })
 }
 
-/// Says when a worker stalls and when it goes on, and when there are no more files or threads.
+/// Logs when a worker stalls or recovers, and when files or threads are exhausted or available again.
 async fn watch(beats: Arc<Heartbeats>, lasting: Arc<Lasting>) {
     let mut turn = tokio::time::interval(WATCH);
     let (mut known, mut lacked) = (BTreeSet::new(), None);
@@ -214,7 +214,7 @@ async fn watch(beats: Arc<Heartbeats>, lasting: Arc<Lasting>) {
     }
 }
 
-/// Drops what nobody came back for.
+/// Removes expired state at an interval.
 async fn sweep(live: Arc<Live>, tasks: Tasks) {
     let mut turn = tokio::time::interval(SWEEP);
     loop {
@@ -226,11 +226,11 @@ async fn sweep(live: Arc<Live>, tasks: Tasks) {
 }
 
 impl Running {
-    /// Serves the client at standard input and output on the route `path`, or on the only one there
-    /// is, until it closes its end. It calls with the API key `key`, or without a credential.
+    /// Serves the client at standard input and output on the route `path`, or on the only route, until it closes its
+    /// end. The client authenticates with the API key `key`, or is anonymous.
     ///
     /// # Errors
-    /// When it is not clear which route is meant, or the client is not let in.
+    /// If the route is ambiguous or unknown, or the client is not admitted.
     pub async fn serve_inside(
         &self,
         path: Option<&str>,
@@ -241,8 +241,9 @@ impl Running {
         console.serve(stdin(), stdout()).await
     }
 
-    /// Serves the processes that clients start with the configuration `config`, too: they find this gateway by the
-    /// file that it leaves beside that. Where it can leave none, they run by themselves.
+    /// Also serves `portcullis stdio` processes that use the configuration `config`; they find this gateway by the
+    /// file that it creates beside the configuration. If it cannot create the file, such processes run a gateway of
+    /// their own.
     pub fn take_attachments(&self, config: &Path) {
         let attachments = match Attachments::open(config) {
             Ok(attachments) => attachments,
@@ -255,16 +256,16 @@ impl Running {
         self.lasting.tasks.spawn_service(attachments.serve(live, tasks));
     }
 
-    /// Is no longer ready, and goes on for as long as it takes others to notice.
+    /// Reports that it is not ready, and waits until load balancers have noticed.
     pub async fn wane(&self) {
         self.lasting.tasks.wane();
         tokio::time::sleep(self.lasting.limits.lame_duck_time).await;
     }
 
-    /// Has the end of the process watched over: it comes in time whatever the gateway computes then.
+    /// Starts the watchdog, which ends the process in time even if a computation does not end.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// If the thread cannot be started.
     pub fn watch_over(&self, begins: Begins) -> Result<Watchdog, StartError> {
         let limits = &self.lasting.limits;
         let within = limits.lame_duck_time + limits.drain_time + END;
@@ -272,7 +273,7 @@ impl Running {
         watchdog.map_err(StartError::Threads)
     }
 
-    /// Stops: no new connections, a time for what is in flight, and the last record.
+    /// Stops: closes the listeners, drains what is in flight, and writes the last record.
     pub async fn stop(self) -> Stopped {
         listener::drain(&self.lasting.tasks, self.lasting.limits.drain_time).await;
         let stopped = joined(self.threads, JOIN).await;
@@ -282,17 +283,17 @@ impl Running {
     }
 }
 
-/// How the gateway has stopped.
+/// How completely the gateway has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Stopped {
-    /// Nothing goes on.
+    /// All work has ended.
     Whole,
-    /// A worker is still held by something; it ends with the process.
+    /// A worker is still blocked; it ends with the process.
     Abandoned,
 }
 
-/// Waits for the workers to end, which they do at once unless something holds them.
+/// Waits for the workers to end, which is immediate unless one is blocked.
 async fn joined(threads: Vec<JoinHandle<()>>, within: Duration) -> Stopped {
     let ended = async {
         while !threads.iter().all(JoinHandle::is_finished) {
@@ -312,7 +313,7 @@ async fn joined(threads: Vec<JoinHandle<()>>, within: Duration) -> Stopped {
     stopped
 }
 
-/// Takes new certificates for a listener when its files change.
+/// Loads new certificates for a listener when its files change.
 async fn renew(acceptor: Arc<Acceptor>, name: Arc<str>, lasting: Arc<Lasting>) {
     let mut turn = tokio::time::interval(tls::WATCH);
     let (aside, mut stalled) = (Aside::default(), false);
@@ -341,7 +342,7 @@ async fn renew(acceptor: Arc<Acceptor>, name: Arc<str>, lasting: Arc<Lasting>) {
     }
 }
 
-/// Every listener for every worker: one queue of connections, taken from by whoever is free.
+/// A handle of every listener for every worker: all workers accept from one queue of connections.
 type Shares = Arc<Vec<Vec<TcpListener>>>;
 
 fn shares(listeners: &[TcpListener], workers: usize) -> Result<Shares, StartError> {
@@ -357,7 +358,7 @@ fn shares(listeners: &[TcpListener], workers: usize) -> Result<Shares, StartErro
     shares.collect::<Result<_, _>>().map(Arc::new)
 }
 
-/// The file that is run when none is named.
+/// The configuration that runs if no file is named: its file name and text.
 #[must_use]
 pub fn quickstart() -> (PathBuf, &'static str) {
     (PathBuf::from("quickstart.yaml"), include_str!("../../../config/quickstart.yaml"))

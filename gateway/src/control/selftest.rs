@@ -1,8 +1,8 @@
-//! The gateway attacks itself: the configuration in force, through its own exchanges, with a server of its
-//! own behind it. What is configured and does not run, and what runs and does not hold, is told.
+//! The self-test: the gateway attacks its own configuration in force, through its own exchanges, with a built-in
+//! upstream server. It reports controls that are configured but do not run, and controls that run but do not hold.
 //!
-//! Nothing here knows how a control works. An attack is sent as a client would send it, and what counts
-//! is what comes back, what arrived at the server, and what was put on record.
+//! The attacks know nothing of how a control works. They are sent like requests of a client, and judged by the
+//! response, by what reached the server, and by what was recorded.
 
 mod attacks;
 
@@ -24,28 +24,28 @@ use crate::serve::generation::{Generation, Live};
 
 use attacks::Attacker;
 
-/// How often it is looked whether the configuration is another one.
+/// Interval between checks for a new configuration.
 const TURN: Duration = Duration::from_secs(1);
-/// After how long what did not hold is tried again.
+/// Time after which a failed self-test is repeated.
 const AGAIN: Duration = Duration::from_secs(30);
-/// How long all of it may take.
+/// Maximum time for the whole self-test.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What became of an attack.
+/// The result of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was stopped.
+    /// The attack was stopped.
     Held,
-    /// It was let through and is on record, as the configuration wants it.
+    /// The attack was let through and recorded, as configured.
     Recorded,
-    /// Nothing was asked: it is switched off, or it does not run.
+    /// The control is switched off, or did not run.
     Off,
-    /// It got through.
+    /// The attack got through.
     Failed,
 }
 
 impl Verdict {
-    /// In a word.
+    /// The verdict as one word.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -57,62 +57,62 @@ impl Verdict {
     }
 }
 
-/// One attack and what became of it.
+/// One attack and its result.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What has to stop it; none for what the self-test itself needs.
+    /// The control that must stop it; `None` for checks of the self-test itself.
     pub control: Option<Control>,
-    /// What it is.
+    /// The name of the attack.
     pub attack: String,
-    /// What became of it.
+    /// The result of the attack.
     pub verdict: Verdict,
-    /// What was seen, in words.
+    /// The observed behaviour, in words.
     pub note: String,
-    /// What it cost in the gateway.
+    /// Time spent in the gateway.
     pub took: Duration,
-    /// The configuration says that it need not hold.
+    /// Whether the configuration excludes it from the verdict.
     pub excepted: bool,
 }
 
 impl Row {
-    /// Its name: that of the control, and of the attack.
+    /// The name of the control, and that of the attack.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}/{}", self.control.map_or("selftest", Control::as_str), self.attack)
     }
 
-    /// Whether it is as it should be.
+    /// Whether the result is acceptable.
     #[must_use]
     pub const fn is_good(&self) -> bool {
         self.excepted || matches!(self.verdict, Verdict::Held | Verdict::Recorded)
     }
 }
 
-/// What came of all attacks on one configuration.
+/// The results of all attacks on one configuration.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// When.
+    /// The time of the self-test.
     pub at: SystemTime,
-    /// The configuration: its digest.
+    /// The digest of the configuration.
     pub configuration: Arc<str>,
-    /// The attacks.
+    /// The attacks and their results.
     pub rows: Vec<Row>,
 }
 
 impl Report {
-    /// Whether everything holds.
+    /// Whether all results are acceptable.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.rows.iter().all(Row::is_good)
     }
 
-    /// What does not hold, by name.
+    /// The names of the attacks with unacceptable results.
     #[must_use]
     pub fn bad(&self) -> Vec<String> {
         self.rows.iter().filter(|row| !row.is_good()).map(Row::name).collect()
     }
 
-    /// All of it as JSON.
+    /// The report as JSON.
     #[must_use]
     pub fn json(&self) -> String {
         let row = |row: &Row| {
@@ -126,7 +126,7 @@ impl Report {
     }
 }
 
-/// What is seen of one exchange when it ends.
+/// The observed end of one exchange.
 #[derive(Clone, Debug)]
 struct Seen {
     ran: Ran,
@@ -135,7 +135,7 @@ struct Seen {
     gateway: Duration,
 }
 
-/// Sees how the exchanges of the self-test end.
+/// Observes how the exchanges of the self-test end.
 #[derive(Clone, Debug, Default)]
 struct Witness(Arc<Mutex<Vec<Seen>>>);
 
@@ -147,7 +147,7 @@ impl Witness {
 
 impl Observer for Witness {
     fn ended(&self, record: &Record, ending: Ending, now: Instant) {
-        // No connection comes from port 0.
+        // No network connection comes from port 0, which the self-test uses.
         if record.peer.port() != 0 {
             return;
         }
@@ -160,7 +160,7 @@ impl Observer for Witness {
     }
 }
 
-/// Which configuration was attacked: one that says the same may be another.
+/// Identifies the generation that was attacked; another one may have the same configuration.
 #[derive(Debug)]
 struct Of(Weak<Generation>);
 
@@ -170,7 +170,7 @@ impl Of {
     }
 }
 
-/// Who attacks, when, and what came of it last.
+/// Runs self-tests, and keeps the last report.
 #[derive(Debug)]
 pub struct Tester {
     live: Arc<Live>,
@@ -178,12 +178,12 @@ pub struct Tester {
     metrics: Arc<Metrics>,
     clock: Arc<dyn Clock>,
     last: Mutex<Option<(Of, Report)>>,
-    /// One at a time.
+    /// Held during a self-test, to serialize them.
     turn: tokio::sync::Mutex<()>,
 }
 
 impl Tester {
-    /// One for the configurations that are in force here.
+    /// Makes a tester for the generations that come into force in `live`.
     #[must_use]
     pub fn new(
         live: Arc<Live>,
@@ -195,7 +195,7 @@ impl Tester {
         Self { live, journal, metrics, clock, last: Mutex::new(None), turn }
     }
 
-    /// What keeps the gateway from being ready, if anything does.
+    /// The reason why the self-test keeps the gateway from being ready, if it does.
     #[must_use]
     pub fn hindrance(&self) -> Option<String> {
         let now = self.live.now();
@@ -211,7 +211,7 @@ impl Tester {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Attacks whatever is in force, when it is first in force and as often as it says.
+    /// Tests each generation when it comes into force, and then at the configured interval.
     pub async fn tend(self: Arc<Self>, tasks: Tasks) {
         let mut turn = tokio::time::interval(TURN);
         loop {
@@ -224,7 +224,7 @@ impl Tester {
             let due = match &*self.last() {
                 Some((of, report)) if of.is(&now) => {
                     let age = self.clock.now().duration_since(report.at).unwrap_or_default();
-                    // What could not be tried, or was not itself, is tried again soon.
+                    // A failed self-test is repeated soon, because the failure may be temporary.
                     let every = if report.is_good() { selftest.every } else { Some(AGAIN) };
                     every.is_some_and(|every| age >= every)
                 }
@@ -232,13 +232,13 @@ impl Tester {
             };
             drop(now);
             if due {
-                // What came of it was told.
+                // The result was reported by `run`.
                 drop(self.run().await);
             }
         }
     }
 
-    /// Attacks what is in force now; `None` where that is not wanted.
+    /// Tests the generation in force; `None` if the self-test is not configured.
     pub async fn run(&self) -> Option<Report> {
         let _turn = self.turn.lock().await;
         let now = self.live.now();
@@ -271,7 +271,7 @@ impl Tester {
         let attacker = Attacker::new(Arc::clone(now), selftest, witness.clone());
         let Some(attacker) = attacker else { return vec![broken("its server has no name")] };
         let mut rows = attacker.attack().await;
-        // Every exchange has to be on record, and records have to be taken.
+        // Every exchange must be on record, and the journal must accept records.
         let (sent, seen) = (attacker.sent(), witness.seen().len());
         let grown = usize::try_from(self.journal.accounted() - before).unwrap_or(usize::MAX);
         let good = sent == seen && grown >= sent && self.journal.is_working();
@@ -301,14 +301,14 @@ impl Tester {
     }
 }
 
-/// The self-test itself did not work.
+/// The result if the self-test itself did not work.
 fn broken(note: &str) -> Row {
     let (attack, took) = ("server".to_owned(), Duration::ZERO);
     let verdict = Verdict::Failed;
     Row { control: None, attack, verdict, note: note.to_owned(), took, excepted: false }
 }
 
-/// A report in words, a line for each attack.
+/// Formats a JSON report as text, with a line for each attack.
 #[must_use]
 pub fn words(report: &serde_json::Value) -> String {
     let mut out = String::new();

@@ -1,5 +1,5 @@
-//! The gateway as a server over standard input and output, for clients that start their servers: in the process that
-//! the client has started, or behind a socket that such a process is attached to.
+//! Serves MCP over standard input and output, for clients that start their servers: in the process that the client
+//! has started, or over a socket that such a process is attached to.
 //!
 //! SPEC 2026-07-28 basic/transports/stdio
 
@@ -26,48 +26,48 @@ use crate::stream::body::PIECE;
 use crate::stream::budget::Room;
 use crate::stream::queue::{self, Progress, queue};
 
-/// Messages that wait to be written.
+/// Maximum number of messages that wait to be written.
 const WAITING: usize = 64;
 
-/// Why a client is not served, or not any longer.
+/// The reason why a client is not served, or no longer.
 #[derive(Debug, thiserror::Error)]
 pub enum ConsoleError {
-    /// It is not clear which route is meant.
+    /// The route is ambiguous or unknown.
     #[error(transparent)]
     Route(#[from] NoRoute),
-    /// The key is not known, or was revoked.
+    /// The key is unknown or revoked.
     #[error(
         "the key in `PORTCULLIS_API_KEY` is not one of `identity.apiKeys`, or it was revoked: the audit log says which; \
          `portcullis keygen` makes one, with the line that admits it"
     )]
     Key,
-    /// There is no key, and nobody is let in without one.
+    /// The client has no key, and anonymous callers are not admitted.
     #[error(
         "this client has no key: set `PORTCULLIS_API_KEY` in its environment, or define `identity.anonymous`"
     )]
     NoKey,
-    /// It is not let in for another reason.
+    /// The client is not admitted for another reason.
     #[error("the client is not let in (HTTP status {0}): the audit log says why")]
     Refused(u16),
-    /// What waits for it has taken the room that there is.
+    /// The messages that wait for the client exceed its room.
     #[error("the client did not read what it was sent")]
     Unread,
 }
 
-/// Who else uses the gateway that serves a client.
+/// Whether the gateway that serves a client has other clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tenancy {
-    /// Nobody: the process is the client's own. It may read as slowly as it likes.
+    /// It has none: the process belongs to the client, which may read as slowly as it likes.
     Single,
-    /// Others, whose share of the gateway a client that does not read must not hold: it is cut off.
+    /// It has others: a client that does not read is cut off, because it would hold a share of the gateway.
     Multi,
 }
 
-/// One client.
+/// The connection of one stdio client.
 #[derive(Debug)]
 pub struct Console {
     live: Arc<Live>,
-    /// The tasks of the process, whichever configuration is in force.
+    /// The tasks of the process, across generations.
     tasks: Tasks,
     gateway: Arc<Gateway>,
     bridge: Arc<Bridge>,
@@ -77,12 +77,12 @@ pub struct Console {
 }
 
 impl Console {
-    /// A client for the route `path`, or for the only one there is. It calls with the API key `key`, or without a
-    /// credential; whether it is let in is decided here, before anything of it is read. `tenancy` says whether it
-    /// shares the gateway with others.
+    /// Opens a connection for the route `path`, or for the only route. The client authenticates with the API key
+    /// `key`, or is anonymous, and is admitted or refused before any input is read. `tenancy` says whether the
+    /// gateway has other clients.
     ///
     /// # Errors
-    /// When there is no such route, or it is not let in.
+    /// If there is no such route, or the client is not admitted.
     pub async fn open(
         live: Arc<Live>,
         tasks: Tasks,
@@ -122,12 +122,11 @@ impl Console {
         Ok(Self { live, tasks, gateway, bridge, credentials, has_key, messages })
     }
 
-    /// Serves the client until it closes its end, or the gateway stops. `output` is closed at the end, even where the
+    /// Serves the client until it closes its end, or the gateway stops. `output` is closed at the end, even if the
     /// client does not read.
     ///
     /// # Errors
-    /// When its credential is refused on the way, which it has been told, or when it is cut off because it does not
-    /// read. Nothing more is taken from it.
+    /// If its credential is refused later, which the client is told, or if it is cut off because it does not read.
     pub async fn serve(
         mut self,
         input: impl AsyncRead + Unpin,
@@ -187,20 +186,20 @@ impl Console {
             self.gateway.limits.drain_time.min(Duration::from_secs(2))
         };
         drop(self.bridge);
-        // What is under way in the legacy era goes on to its end, but not for ever.
+        // Legacy-era requests in flight may finish, within a time limit.
         drop(tokio::time::timeout(patience, all_written.recv()).await);
         ended
     }
 }
 
-/// The gateway of the configuration that is in force, and the client as one of it.
+/// Moves the client to the gateway of the generation in force.
 fn moved(live: &Live, bridge: &Bridge, credentials: &HeaderMap) -> (Arc<Gateway>, Arc<Bridge>) {
     let gateway = Arc::clone(&live.now().gateway);
     let bridge = bridge.moved(Arc::clone(&gateway), credentials);
     (gateway, bridge)
 }
 
-/// Why a client is not let in, for the one who reads its error output.
+/// The error for a client that is not admitted, for its error output.
 const fn refused(status: StatusCode, has_key: bool) -> ConsoleError {
     match (status, has_key) {
         (StatusCode::UNAUTHORIZED, true) => ConsoleError::Key,
@@ -212,7 +211,7 @@ const fn refused(status: StatusCode, has_key: bool) -> ConsoleError {
 async fn write(mut messages: queue::Receiver, mut output: impl AsyncWrite + Unpin) {
     while let Some(piece) = messages.piece(PIECE).await {
         let mut text = Vec::with_capacity(piece.len() + 1);
-        // A message has no line end inside; in JSON a space means the same.
+        // A message must not contain a line end; in JSON a space is equivalent.
         text.extend(piece.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }));
         let is_whole = messages.progress() != Progress::Within;
         if is_whole {
@@ -224,7 +223,7 @@ async fn write(mut messages: queue::Receiver, mut output: impl AsyncWrite + Unpi
     }
 }
 
-/// Lines of a client. What was read of one is kept where the wait for the rest is given up.
+/// Reads lines of a client. A partial line is kept when the future is dropped.
 struct Lines<R> {
     input: BufReader<R>,
     text: Vec<u8>,
@@ -232,8 +231,8 @@ struct Lines<R> {
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    /// The next line; `None` at the end of the input. A line that is too long is read to its end and cut, so
-    /// that it is refused as what it is and the next line is read well.
+    /// Returns the next line; `None` at the end of the input. A line that is too long is consumed and truncated to
+    /// one byte above the limit, so that it is refused as too long and the next line is read correctly.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             let buffer = self.input.fill_buf().await.ok()?;

@@ -1,6 +1,6 @@
-//! What the gateway would decide about an access token, check by check, without a request and without a gateway that
-//! runs. The checks are those that a request goes through: the first one that a token does not pass is what the record
-//! of a request with it would say.
+//! Explains what the gateway would decide about an access token, check by check, without a request and without a
+//! running gateway. The checks are those of a request: the first one that fails is the reason that the audit record
+//! of a request would have.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,54 +22,54 @@ use crate::identity::{ClaimError, Confirmation, Identity, TokenError, TokenForm}
 use crate::metrics::Metrics;
 use crate::outbound::environment::{World, WorldError};
 
-/// Most issuers that are named to an operator whose token is of none of them.
+/// Maximum number of issuers that are named in a hint.
 const NAMED_ISSUERS: usize = 8;
 
-/// What a token goes through, in the order of the gateway.
+/// The checks of a token, in the order of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TokenCheck {
-    /// It has three parts that can be read, and a header without anything that is not accepted.
+    /// It is well formed: three parts, and a header without members that are not accepted.
     Form,
-    /// Its issuer was asked, and says that it is active (RFC 7662). For a token that is not signed.
+    /// For an opaque token: its issuer reports it as active (RFC 7662).
     Introspection,
-    /// Its `iss`, or that of the answer about it, is the issuer of the configuration.
+    /// Its `iss`, or that of the introspection response, is a configured issuer.
     Issuer,
-    /// `typ` in its header.
+    /// The `typ` of its header.
     Type,
     /// The issuer may sign with its algorithm.
     Algorithm,
     /// The issuer publishes its key.
     Key,
-    /// The signature fits.
+    /// The signature matches the key.
     Signature,
-    /// What has to be there is there, and it says of itself that it is an access token.
+    /// The required claims are present, and it is an access token.
     Claims,
-    /// It has begun, has not ended, and is not good for too long.
+    /// It is valid now, and its lifetime is not too long.
     Time,
-    /// What it is bound to is understood.
+    /// Its confirmation (`cnf`) is supported.
     Confirmation,
-    /// Whom it is about and who uses it.
+    /// Its subject and its client.
     Caller,
-    /// The groups.
+    /// Its groups are well formed.
     Groups,
-    /// The roles.
+    /// Its roles are well formed.
     Roles,
-    /// Who acts for whom.
+    /// Its chain of actors (`act`).
     Actors,
-    /// The scopes.
+    /// Its scopes are well formed.
     Scopes,
-    /// The route believes the issuer.
+    /// The route accepts the issuer.
     Route,
-    /// It is for the route and for nobody else.
+    /// Its audience is the route and nothing else.
     Audience,
-    /// It is bound to something, where the route wants that.
+    /// It is sender-constrained, if the route requires that.
     Binding,
-    /// Neither its caller nor its client nor itself was revoked.
+    /// Its caller, its client and the token itself are not revoked.
     Revoked,
 }
 
 impl TokenCheck {
-    /// All of them, in order.
+    /// All checks, in order.
     pub const ALL: [Self; 19] = [
         Self::Form,
         Self::Introspection,
@@ -92,7 +92,7 @@ impl TokenCheck {
         Self::Revoked,
     ];
 
-    /// Its name.
+    /// The name of the check.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -118,7 +118,7 @@ impl TokenCheck {
         }
     }
 
-    /// Whether tokens of this form go through it.
+    /// Whether tokens of this form are subject to this check.
     const fn is_for(self, form: TokenForm) -> bool {
         match self {
             Self::Introspection => matches!(form, TokenForm::Opaque),
@@ -142,7 +142,7 @@ impl TokenCheck {
         }
     }
 
-    /// The check that a token of this form did not pass.
+    /// The check that failed with this error, for a token of this form.
     const fn of(error: &TokenError, form: TokenForm) -> Self {
         match error {
             TokenError::Shape => Self::Form,
@@ -187,19 +187,19 @@ impl TokenCheck {
     }
 }
 
-/// What came of one check.
+/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckState {
-    /// The token passes.
+    /// The token passes the check.
     Ok,
-    /// It does not.
+    /// The token fails the check.
     Failed,
-    /// One before it did not pass.
+    /// An earlier check failed.
     NotReached,
 }
 
 impl CheckState {
-    /// Its name.
+    /// The name of the result.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -210,77 +210,77 @@ impl CheckState {
     }
 }
 
-/// What the gateway would decide.
+/// The decision about a token.
 #[derive(Debug)]
 pub enum Judgement {
-    /// It would serve this caller, whose requests would have to prove this.
+    /// The caller is accepted, and its requests must prove this confirmation.
     Accepted(Arc<Principal>, Confirmation),
-    /// The caller was revoked.
+    /// The caller is revoked.
     Revoked(Arc<Principal>),
-    /// It would refuse it.
+    /// The token is refused.
     Refused(TokenError),
 }
 
-/// What was found out about a token.
+/// The explanation of a token.
 #[derive(Debug)]
 pub struct Examined {
-    /// The name of the issuer that it says it is of, if that is configured, or that was asked about it.
+    /// The name of the configured issuer that the token names or that was asked about it.
     pub issuer: Option<Box<str>>,
-    /// Where the issuer was asked, and as which client; `None` for a token that is signed.
+    /// The introspection endpoint that was asked; `None` for a signed token.
     pub asked: Option<IntrospectionEndpoint>,
-    /// What tokens of the route have to be for.
+    /// The audience that the route requires.
     pub resource: Box<str>,
-    /// What came of each check.
+    /// The result of each check.
     pub checks: Vec<(TokenCheck, CheckState)>,
-    /// What the gateway would decide.
+    /// The decision of the gateway.
     pub verdict: Judgement,
-    /// The scopes of the route's `oauth.scopes` that the token does not have. They are what clients ask for first; nothing
-    /// but the rules requires one.
+    /// The scopes in `oauth.scopes` of the route that the token does not have. Clients request these first; only the
+    /// rules require any.
     pub unheld_scopes: Vec<Scope>,
-    /// What the configuration says about what the token did not pass, in words for its operator.
+    /// A hint about the configuration for the failed check, in words for the operator.
     pub hint: Option<String>,
 }
 
-/// Whom the gateway asks about a token that is not signed.
+/// The endpoint that the gateway asks about an opaque token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntrospectionEndpoint {
-    /// The endpoint.
+    /// The URL of the endpoint.
     pub url: Box<str>,
-    /// The id of the gateway there.
+    /// The client id of the gateway.
     pub client: Box<str>,
 }
 
-/// Why nothing could be found out.
+/// The reason why a token could not be examined.
 #[derive(Debug, thiserror::Error)]
 pub enum ExamineError {
-    /// No listener takes tokens.
+    /// No listener accepts access tokens.
     #[error(
         "no listener of this configuration takes access tokens: add `oauth` to its `authentication`"
     )]
     Listener,
-    /// It is not clear which route is meant.
+    /// The route is ambiguous or unknown.
     #[error("name one of its routes with `--route`: {0}")]
     Route(String),
-    /// It is not signed, and nobody can be asked about it.
+    /// The token is opaque, and no issuer of the route supports introspection.
     #[error(
         "this token is not a signed one (a JWT), and no issuer of the route has `introspection`: the gateway would take \
          it for an API key that it does not know"
     )]
     Opaque,
-    /// It is not signed, and nobody may be asked about it.
+    /// The token is opaque, and introspection was excluded by the options.
     #[error(
         "this token is not a signed one (a JWT): the gateway would ask `{0}` about it; leave `--jwks` out to have that done"
     )]
     Unasked(Box<str>),
-    /// It is the API key of a caller.
+    /// The text is an API key of a caller.
     #[error(
         "this is an API key of the configuration and not a token; no issuer was asked about it"
     )]
     ApiKey,
-    /// Something the configuration needs is not to be had.
+    /// A resource that the configuration needs is not available.
     #[error(transparent)]
     World(#[from] WorldError),
-    /// There is no randomness.
+    /// No random bytes are available.
     #[error("the machine gave no random bytes")]
     Random(#[source] SealError),
     /// The file of revocations cannot be read.
@@ -288,21 +288,21 @@ pub enum ExamineError {
     Revoked(#[from] RevokedError),
 }
 
-/// What is examined, beside the token.
+/// The context in which a token is examined.
 #[derive(Debug, Default)]
 pub struct ExaminedFor<'a> {
-    /// The path of the route; not needed where there is one.
+    /// The path of the route; may be `None` if there is only one.
     pub route: Option<&'a str>,
-    /// The name of the listener; the first that takes tokens if not given.
+    /// The name of the listener; the first that accepts tokens if `None`.
     pub listener: Option<&'a str>,
     /// A file with the keys of the issuer, so that nothing is fetched.
     pub keys: Option<PathBuf>,
 }
 
-/// Finds out what the gateway would decide about `token` with these settings.
+/// Determines what the gateway would decide about `token` with these settings.
 ///
 /// # Errors
-/// When that cannot be found out.
+/// If that cannot be determined.
 pub async fn examine(
     mut settings: Settings,
     about: &ExaminedFor<'_>,
@@ -316,7 +316,7 @@ pub async fn examine(
     };
     let asked_issuer = asked.as_ref().ok().and_then(Option::as_ref).map(|(place, _)| *place);
     for (place, issuer) in settings.identity.issuers.iter_mut().enumerate() {
-        // No secret is needed but that of the issuer that is asked.
+        // Only the secret of the issuer that is asked is needed.
         if Some(place) != asked_issuer {
             issuer.introspection = None;
         }
@@ -370,13 +370,15 @@ pub async fn examine(
     Ok(Examined { issuer, asked, resource, checks, verdict, unheld_scopes, hint })
 }
 
-/// Whether a caller has a scope that clients ask for. Some providers are asked for `api://API/NAME` and write `NAME`.
+/// Whether a caller has a scope that clients request. Some providers expect requests for `api://API/NAME` and issue
+/// `NAME`.
 fn holds(who: &Principal, wanted: &Scope) -> bool {
     let short = wanted.as_str().rsplit('/').next();
     who.claims.scopes.iter().any(|scope| scope == wanted || Some(scope.as_str()) == short)
 }
 
-/// What the configuration says about what a token of the issuer at `place` did not pass; the route believes those `on_route`.
+/// A hint about the configuration for a failed check. The token is of the issuer at `place`; the route accepts those
+/// in `on_route`.
 fn hint(
     error: &TokenError,
     issuers: &[Issuer],
@@ -403,7 +405,7 @@ fn hint(
     }
 }
 
-/// Which issuers are configured, and whether one is all but the one that a token names.
+/// Names the configured issuers, or the one that differs from the token's only in case or a trailing slash.
 fn issuer_hint(issuers: &[Issuer], said: Option<&str>) -> String {
     let bare = |url: &str| url.trim_end_matches('/').to_lowercase();
     let near =
@@ -426,7 +428,7 @@ fn issuer_hint(issuers: &[Issuer], said: Option<&str>) -> String {
     format!("configured are {}{more}", all.join(", "))
 }
 
-/// Which issuer the gateway asks about a token that is not signed, by its place in the configuration, and where.
+/// Finds the issuer that the gateway asks about an opaque token, by index, and its endpoint.
 fn introspection_endpoint(
     settings: &Settings,
     resource: &Resource,
@@ -438,7 +440,7 @@ fn introspection_endpoint(
         .iter()
         .filter_map(|place| Some((*place, issuers.get(*place)?.introspection.as_ref()?)));
     let (place, introspection) = found.next().ok_or(ExamineError::Opaque)?;
-    // A query may carry a secret.
+    // The query of a URL may contain a secret.
     let url = masking::uris(&introspection.place.url.to_string()).into_owned().into_boxed_str();
     if about.keys.is_some() {
         return Err(ExamineError::Unasked(url));
@@ -446,7 +448,7 @@ fn introspection_endpoint(
     Ok((place, IntrospectionEndpoint { url, client: introspection.client.id.clone() }))
 }
 
-/// What came of each check of a token of this form; `on_route` says whether the route believes the issuer.
+/// The result of each check for a token of this form; `on_route` says whether the route accepts the issuer.
 fn states(verdict: &Judgement, form: TokenForm, on_route: bool) -> Vec<(TokenCheck, CheckState)> {
     let failed = match verdict {
         Judgement::Accepted(..) => None,
@@ -454,7 +456,7 @@ fn states(verdict: &Judgement, form: TokenForm, on_route: bool) -> Vec<(TokenChe
         Judgement::Refused(error) => Some(TokenCheck::of(error, form)),
     };
     let state = |check: TokenCheck| match failed {
-        // An `aud` of the wrong type is found before the route is looked at.
+        // An `aud` of the wrong type is found before the route is checked.
         Some(TokenCheck::Audience) if check == TokenCheck::Route && !on_route => {
             CheckState::NotReached
         }
@@ -467,7 +469,7 @@ fn states(verdict: &Judgement, form: TokenForm, on_route: bool) -> Vec<(TokenChe
     checks.map(|check| (check, state(check))).collect()
 }
 
-/// The resource that a token is shown for, and the scopes that clients are told to ask for there.
+/// Finds the resource that the token is for, and the scopes that clients are told to request there.
 fn meant(
     settings: &Settings,
     about: &ExaminedFor<'_>,

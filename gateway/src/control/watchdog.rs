@@ -1,8 +1,8 @@
-//! The end of the process when what is under way does not end: a computation cannot be interrupted, and whoever
-//! has asked the gateway to stop must not have to kill it.
+//! Ends the process when it does not stop in time: a computation cannot be interrupted, and the operator must not
+//! have to kill the gateway.
 //!
-//! A thread of its own waits for the stop to begin, and for its end. When that does not come in time it
-//! records what has happened, as far as that is possible, and ends the process.
+//! A separate thread waits for the stop to begin, and for its end. If the end does not come in time, the thread
+//! records that, if possible, and ends the process.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -17,34 +17,34 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::audit::Journal;
 use crate::base::error_chain::Chain;
 
-/// What the process ends with when work had to be abandoned.
+/// Exit code of the process if work had to be abandoned.
 pub const ABANDONED: u8 = 9;
-/// How long the last records, spans and programs may take after the work has ended or its time has.
+/// Maximum time for the last records, spans and programs after the work has ended or was given up.
 pub const END: Duration = Duration::from_secs(30);
-/// How long the record of a forced end may take.
+/// Maximum time for the record of a forced end.
 const RECORD: Duration = Duration::from_secs(2);
 
-/// Watches over the end of the process for as long as it is kept.
+/// Watches the end of the process until it is dropped.
 #[derive(Debug)]
 pub struct Watchdog {
     begun: CancellationToken,
     _ended: DropGuard,
 }
 
-/// What the stop begins with.
+/// What starts the time limit of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begins {
-    /// SIGINT or SIGTERM, also where the thread that should act on it is held.
+    /// SIGINT or SIGTERM, even if the thread that should handle it is blocked.
     WithSignal,
-    /// A call of [`Watchdog::begin`] alone.
+    /// Only a call of [`Watchdog::begin`].
     WithCall,
 }
 
 impl Watchdog {
-    /// Begins to watch. A stop may take as long as `within`.
+    /// Starts the watchdog; a stop may take `within`.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// If the thread cannot be started.
     pub fn start(journal: Arc<Journal>, begins: Begins, within: Duration) -> io::Result<Self> {
         let (begun, ended) = (CancellationToken::new(), CancellationToken::new());
         let watched = (begun.clone(), ended.clone());
@@ -66,13 +66,13 @@ impl Watchdog {
         Ok(Self { begun, _ended: ended.drop_guard() })
     }
 
-    /// The stop has begun.
+    /// Starts the time limit of the stop.
     pub fn begin(&self) {
         self.begun.cancel();
     }
 }
 
-/// Whether a stop that begins now does not come to its end in time.
+/// Whether a stop that begins now does not end in time.
 async fn overdue(ended: &CancellationToken, within: Duration) -> bool {
     timeout(within, ended.cancelled()).await.is_err()
 }
@@ -89,7 +89,7 @@ async fn told_to_stop(begins: Begins) {
     }
 }
 
-/// Ends the process. The record is written on a thread of its own: what holds the others may hold it as well.
+/// Ends the process. The record is written by another thread, which may be blocked like the others.
 #[expect(clippy::exit, reason = "what should return from `main` is held, and nothing else ends it")]
 fn end(journal: Arc<Journal>) {
     tracing::error!("the gateway did not stop in time; the process ends with work under way");
@@ -99,7 +99,7 @@ fn end(journal: Arc<Journal>) {
         if let Err(error) = journal.noted("stop", what) {
             tracing::error!(error = %Chain(&error), "the last record was not taken");
         }
-        // Nobody waits for longer than the bound.
+        // The receiver waits only until the time limit.
         done.send(()).unwrap_or_default();
     });
     match written {

@@ -1,9 +1,9 @@
-//! Signed tokens: read strictly, verified with a key that was chosen before.
+//! Reads JSON Web Signatures strictly, and verifies them with a key that is chosen beforehand.
 //!
-//! A token says which key it is signed with and how; here that is only a question. The answer comes
-//! from the keys of its issuer, each of which is good for one algorithm. What a token could lead
-//! astray with (a key of its own, a URL, an algorithm without a key, a critical extension) is refused
-//! before any signature is looked at (RFC 7515, RFC 8725; vectors AV-01 to AV-09 and AV-39).
+//! The header of a token names a key and an algorithm, but only as a claim: the keys come from the issuer, and each
+//! is valid for one algorithm. Header members that could mislead a verifier (an embedded key, a URL, an algorithm
+//! without a key, a critical extension) are refused before any signature is checked (RFC 7515, RFC 8725; vectors
+//! AV-01 to AV-09 and AV-39).
 
 use std::fmt;
 
@@ -21,24 +21,24 @@ use bytes::Bytes;
 use policy::json::{Bounds, Document, JsonError, Kind, Value, write_string};
 use rustls::pki_types::PrivateKeyDer;
 
-/// Longest token, in bytes.
+/// Maximum length of a token, in bytes.
 pub const LONGEST: usize = 8 * 1024;
-/// Longest name of a key.
+/// Maximum length of a key id, in bytes.
 const KID: usize = 256;
-/// Bounds on what is written in a token or in a set of keys.
+/// Parser bounds for tokens and key sets.
 pub const BOUNDS: Bounds = Bounds { depth: 16, nodes: 4096, key: 256, number: 32 };
-/// Members of a header that have a meaning here, or none that matters.
+/// Header members that are accepted: those used here and those that are harmless.
 const MEMBERS: [&str; 5] = ["alg", "kid", "typ", "x5t", "x5t#S256"];
 /// The public exponent of every RSA key in use: 65537.
 const EXPONENT: [u8; 3] = [1, 0, 1];
 
-/// An algorithm for signatures. None of them works with a secret that two ends share.
+/// A signature algorithm. All of them are asymmetric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 pub enum Algorithm {
-    /// RSASSA-PKCS1-v1_5 with SHA-256.
+    /// RSASSA-PKCS1-v1_5 signatures with SHA-256.
     #[serde(rename = "RS256")]
     Rs256,
-    /// RSASSA-PSS with SHA-256.
+    /// RSASSA-PSS signatures with SHA-256.
     #[serde(rename = "PS256")]
     Ps256,
     /// ECDSA on P-256 with SHA-256.
@@ -47,16 +47,16 @@ pub enum Algorithm {
     /// ECDSA on P-384 with SHA-384.
     #[serde(rename = "ES384")]
     Es384,
-    /// Ed25519.
+    /// EdDSA with Ed25519.
     #[serde(rename = "EdDSA")]
     EdDsa,
 }
 
 impl Algorithm {
-    /// Those that are accepted unless less is configured.
+    /// All algorithms, accepted unless fewer are configured.
     pub const ALL: [Self; 5] = [Self::Rs256, Self::Ps256, Self::Es256, Self::Es384, Self::EdDsa];
 
-    /// Its name (RFC 7518, section 3.1; RFC 8037, section 3.1).
+    /// The name in JOSE (RFC 7518, section 3.1; RFC 8037, section 3.1).
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -75,42 +75,42 @@ impl Algorithm {
     }
 }
 
-/// Why a token is not accepted.
+/// The reason why a token is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoseError {
-    /// Longer than is read.
+    /// It is longer than [`LONGEST`].
     #[error("the token is longer than {LONGEST} bytes")]
     Long,
-    /// It has not three parts.
+    /// It does not have three parts.
     #[error("the token has not three parts")]
     Parts,
-    /// A part is not Base64 for URLs in its one spelling.
+    /// A part is not canonical base64url.
     #[error("a part of the token is not Base64 for URLs")]
     Base64,
-    /// A part is not a JSON object.
+    /// A part is not JSON.
     #[error("a part of the token is not a JSON object: {0}")]
     Json(JsonError),
-    /// The header has a member that it must not have, or one of the wrong type.
+    /// The header has a member that is not accepted or has the wrong type, or a part is not a JSON object.
     #[error("the header has a member that is not accepted")]
     Header,
-    /// The algorithm is not one that is accepted.
+    /// The algorithm is missing or not accepted.
     #[error("the algorithm is not accepted")]
     Algorithm,
-    /// The signature does not fit.
+    /// The signature does not match.
     #[error("the signature does not fit")]
     Signature,
 }
 
-/// A token as it was read. Nothing in it is to be believed before [`Jws::is_signed_by`].
+/// A parsed token. None of its content may be trusted before [`Jws::is_signed_by`].
 #[derive(Debug)]
 pub struct Jws<'a> {
-    /// How it says it is signed.
+    /// The algorithm it claims.
     pub algorithm: Algorithm,
-    /// With which key, as it says.
+    /// The key id it claims.
     pub kid: Option<Box<str>>,
-    /// What sort of token it says it is, in lower case and without `application/`.
+    /// The token type it claims, in lower case and without `application/`.
     pub typ: Option<Box<str>>,
-    /// The public key in its header, where that may be.
+    /// The public key in its header, if [`Jws::read_with_key`] was used.
     pub jwk: Option<Key>,
     claims: Document,
     signed: &'a [u8],
@@ -118,18 +118,18 @@ pub struct Jws<'a> {
 }
 
 impl<'a> Jws<'a> {
-    /// Reads an access token, or any other whose key is known from elsewhere.
+    /// Parses a token whose key is known from elsewhere, such as an access token.
     ///
     /// # Errors
-    /// When it is not written as it should be.
+    /// If it is malformed.
     pub fn read(text: &'a str) -> Result<Self, JoseError> {
         Self::parse(text, false)
     }
 
-    /// Reads a token that brings its own public key: a proof of possession (RFC 9449, section 4.2).
+    /// Parses a token that carries its own public key: a DPoP proof (RFC 9449, section 4.2).
     ///
     /// # Errors
-    /// When it is not written as it should be.
+    /// If it is malformed.
     pub fn read_with_key(text: &'a str) -> Result<Self, JoseError> {
         Self::parse(text, true)
     }
@@ -172,16 +172,16 @@ impl<'a> Jws<'a> {
         Ok(Self { algorithm, kid, typ, jwk, claims, signed: signed.as_bytes(), signature })
     }
 
-    /// What it says, before that may be believed: whose key to look for, and nothing else.
+    /// The claims before verification. Use them only to choose the key.
     #[must_use]
     pub fn unverified(&self) -> Value<'_> {
         self.claims.root()
     }
 
-    /// What it says, if `key` has signed it.
+    /// Verifies the signature with `key` and returns the claims.
     ///
     /// # Errors
-    /// When it has not, or in another way than the token says.
+    /// If the signature does not match, or the key is not for the algorithm of the token.
     pub fn is_signed_by(&self, key: &Key) -> Result<Value<'_>, JoseError> {
         if !key.fits(self.algorithm) || !key.verifies(self.algorithm, self.signed, &self.signature)
         {
@@ -196,8 +196,8 @@ fn object(text: &str) -> Result<Document, JoseError> {
     if document.root().is_object() { Ok(document) } else { Err(JoseError::Header) }
 }
 
-/// What a token says in its second part, if it has three and that is an object: of a token that
-/// somebody gave us for somebody else. It says nothing of who a caller is.
+/// The claims of a token that another party issued to another party, unverified; `None` if it does not have three
+/// parts or the second is not an object. They must not be used to authenticate a caller.
 #[must_use]
 pub fn said(token: &str) -> Option<Document> {
     let (_, rest) = token.split_once('.')?;
@@ -205,41 +205,41 @@ pub fn said(token: &str) -> Option<Document> {
     (!signature.contains('.')).then(|| object(claims).ok()).flatten()
 }
 
-/// What a token says in its header, likewise.
+/// The header of such a token, unverified.
 #[must_use]
 pub fn said_header(token: &str) -> Option<Document> {
     object(token.split_once('.')?.0).ok()
 }
 
-/// Base64 for URLs, without padding and without bits that mean nothing: one text has one spelling.
+/// Decodes base64url without padding and without stray bits, so that each value has one encoding.
 fn decode(text: &str) -> Result<Vec<u8>, JoseError> {
     URL_SAFE_NO_PAD.decode(text).map_err(|_unreadable| JoseError::Base64)
 }
 
-/// Why a key is not accepted.
+/// The reason why a key is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// A secret that two ends share, or a private key.
+    /// A symmetric key or a private key.
     #[error("a secret has no place in a set of public keys")]
     Secret,
-    /// It is not for signatures.
+    /// Its declared use is not signatures.
     #[error("not for signatures")]
     Use,
-    /// Of a kind that is not used here.
+    /// Its type, curve or algorithm is not supported.
     #[error("not a kind of key that is used here")]
     Kind,
-    /// Too weak, or not on its curve.
+    /// It is too weak, or not a point on its curve.
     #[error("too weak, or broken")]
     Weak,
 }
 
-/// A public key, good for one algorithm; one of RSA that does not say for which, for two.
+/// A public key, valid for one algorithm; an RSA key without `alg` is valid for RS256 and PS256.
 #[derive(Clone)]
 pub struct Key {
-    /// Its name among the keys of its owner.
+    /// The key id in its set.
     pub kid: Option<Box<str>>,
     algorithm: Algorithm,
-    /// It is of RSA and did not say for which algorithm.
+    /// It is an RSA key without `alg`.
     either: bool,
     public: Public,
     thumbprint: Box<str>,
@@ -262,10 +262,10 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// Reads a public key (RFC 7517).
+    /// Reads a public JSON Web Key (RFC 7517).
     ///
     /// # Errors
-    /// When it is none, or none that is accepted.
+    /// If it is not a key, or not one that is accepted.
     pub fn read(jwk: Value<'_>) -> Result<Self, KeyError> {
         let text = |key: &str| jwk.get(key).and_then(Value::as_str);
         let bytes = |key: &str| text(key).and_then(|text| decode(&text).ok()).ok_or(KeyError::Weak);
@@ -349,13 +349,13 @@ impl Key {
         Ok(Self { kid, algorithm, either, public, thumbprint })
     }
 
-    /// Its digest (RFC 7638), in Base64 for URLs.
+    /// The JWK thumbprint (RFC 7638), in base64url.
     #[must_use]
     pub fn thumbprint(&self) -> &str {
         &self.thumbprint
     }
 
-    /// Whether it is for this algorithm.
+    /// Whether the key is valid for this algorithm.
     #[must_use]
     pub fn fits(&self, algorithm: Algorithm) -> bool {
         self.algorithm == algorithm || (self.either && algorithm == Algorithm::Ps256)
@@ -376,28 +376,28 @@ impl Key {
     }
 }
 
-/// Most keys in one set.
+/// Maximum number of keys in a set.
 const KEYS: usize = 64;
 
-/// Why a set of keys is not accepted.
+/// The reason why a key set is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeySetError {
     /// It is not JSON.
     #[error("the set of keys cannot be read: {0}")]
     Json(JsonError),
-    /// It is not a set of keys.
+    /// It has no list `keys`.
     #[error("the set of keys has no list `keys`")]
     Shape,
-    /// It has more keys than anybody needs.
+    /// It has more than `KEYS` keys.
     #[error("the set has more than {KEYS} keys")]
     Many,
 }
 
-/// Reads a set of public keys (RFC 7517, section 5). Keys that are not accepted are left out, and so
-/// are those that share a name: which of them is meant cannot be known.
+/// Reads a JSON Web Key Set (RFC 7517, section 5). Keys that are not accepted are left out, and so are keys that
+/// share a key id, because the id is ambiguous.
 ///
 /// # Errors
-/// When it is no set of keys, or has too many.
+/// If it is not a key set, or has too many keys.
 pub fn keys(text: Bytes) -> Result<Vec<Key>, KeySetError> {
     let document = Document::parse(text, &BOUNDS).map_err(KeySetError::Json)?;
     let list = document.root().get("keys").filter(|list| list.kind() == Kind::Array);
@@ -426,7 +426,7 @@ fn parsed(algorithm: &'static dyn VerificationAlgorithm, bytes: &[u8]) -> Result
     Ok(Public::Parsed(key))
 }
 
-/// An object with these members, in their order.
+/// Writes a JSON object with these members in this order.
 fn members(members: &[(&str, &str)]) -> Vec<u8> {
     let mut out = vec![b'{'];
     for (n, (key, value)) in members.iter().enumerate() {
@@ -439,7 +439,7 @@ fn members(members: &[(&str, &str)]) -> Vec<u8> {
     out
 }
 
-/// A private key that signs.
+/// A private key that signs tokens.
 pub struct Signer {
     pair: Pair,
     algorithm: Algorithm,
@@ -460,7 +460,8 @@ impl fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// The private key `key`, to be named `kid`; `wanted` chooses where a key could do more.
+    /// Makes a signer from a private key, with the key id `kid`. `wanted` chooses among the algorithms of an RSA key.
+    /// Returns `None` if the key is not supported or not for `wanted`.
     #[must_use]
     pub fn new(
         key: &PrivateKeyDer<'_>,
@@ -471,7 +472,7 @@ impl Signer {
         (wanted.is_none_or(|wanted| wanted == algorithm)).then_some(Self { pair, algorithm, kid })
     }
 
-    /// Signs these claims, a JSON object, as a token of the type `typ`.
+    /// Signs `claims`, a JSON object, as a token of the type `typ`; `None` if signing fails.
     #[must_use]
     pub fn sign(&self, typ: &str, claims: &[u8]) -> Option<String> {
         let mut header = vec![("alg", self.algorithm.as_str()), ("typ", typ)];
@@ -498,7 +499,7 @@ impl Signer {
         Some(text)
     }
 
-    /// The public half of a key on a curve, as it is written in a set of keys.
+    /// The public key as a JWK; `None` for RSA and Ed25519 keys.
     #[must_use]
     pub fn public(&self) -> Option<Vec<u8>> {
         let point = match &self.pair {
@@ -532,10 +533,10 @@ fn pair(key: &PrivateKeyDer<'_>, wanted: Option<Algorithm>) -> Option<(Pair, Alg
     Some((Pair::Rsa(pair), algorithm))
 }
 
-/// A point in time as tokens write it: whole seconds since 1970 (RFC 7519, section 2).
+/// Reads a NumericDate in whole seconds since 1970 (RFC 7519, section 2); `None` if it is absent.
 ///
 /// # Errors
-/// When the member is there and is anything else: it must not count as absent (CVE-2026-25537).
+/// If the member has any other type: it must not count as absent (CVE-2026-25537).
 pub fn seconds(claims: Value<'_>, name: &str) -> Result<Option<u64>, WrongType> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let digits = value.raw();
@@ -543,16 +544,16 @@ pub fn seconds(claims: Value<'_>, name: &str) -> Result<Option<u64>, WrongType> 
     if plain { digits.parse().map(Some).map_err(|_large| WrongType) } else { Err(WrongType) }
 }
 
-/// A text; absent is none.
+/// Reads a string claim; `None` if it is absent.
 ///
 /// # Errors
-/// When the member is there and is anything else.
+/// If the member has any other type.
 pub fn text(claims: Value<'_>, name: &str) -> Result<Option<Box<str>>, WrongType> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     value.as_str().map(|text| Some(text.into())).ok_or(WrongType)
 }
 
-/// A member that is there is not of the type it should be of.
+/// A claim is present but has the wrong type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a member is not of the type it should be of")]
 pub struct WrongType;

@@ -1,4 +1,4 @@
-//! Certificates and keys in files, as they are given in the configuration.
+//! Loads the certificates and keys in PEM that the configuration names.
 
 use std::io;
 use std::path::Path;
@@ -13,39 +13,39 @@ use rustls::sign::CertifiedKey;
 use crate::base::file;
 use crate::crypto::x509::{Leaf, X509Error};
 
-/// Longest file that is read: a bundle of a few hundred authorities.
+/// Maximum length of a file, in bytes: enough for a bundle of a few hundred authorities.
 const LONGEST: u64 = 4 * 1024 * 1024;
 
-/// Why a file cannot be used.
+/// The reason why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PemError {
-    /// It is not there, or may not be read.
+    /// It is missing or not readable.
     #[error("could not read `{0}`: {1}")]
     Read(Box<str>, #[source] io::Error),
-    /// It is longer than any certificate.
+    /// It is longer than the limit.
     #[error("`{0}` is longer than {LONGEST} bytes")]
     Long(Box<str>),
-    /// There is no certificate in it, or one that is broken.
+    /// It has no certificate, or a broken one.
     #[error("`{0}` has no certificates in PEM")]
     NoCertificate(Box<str>),
-    /// There is no key in it, or one that is broken.
+    /// It has no private key, or a broken one.
     #[error("`{0}` has no private key in PEM")]
     NoKey(Box<str>),
-    /// The key is of a kind that is not used, or belongs to another certificate.
+    /// The key is of an unsupported type, or belongs to another certificate.
     #[error("the key in `{0}` does not belong to the certificate")]
     Mismatch(Box<str>),
-    /// A certificate of an authority cannot be used.
+    /// A certificate cannot be used as a trust anchor.
     #[error("`{0}` has a certificate that cannot be trusted as an authority")]
     Authority(Box<str>),
-    /// A certificate cannot be read.
+    /// A certificate cannot be parsed.
     #[error("a certificate in `{0}` cannot be used: {1}")]
     Certificate(Box<str>, #[source] X509Error),
 }
 
-/// The text of a file that is not too long.
+/// Reads a file up to the maximum length.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If it cannot be read or is too long.
 pub fn text(path: &Path) -> Result<Vec<u8>, PemError> {
     let name = || Box::from(path.display().to_string());
     file::read(path, LONGEST).map_err(|error| match error.kind() {
@@ -54,29 +54,29 @@ pub fn text(path: &Path) -> Result<Vec<u8>, PemError> {
     })
 }
 
-/// The certificates in a file, at least one.
+/// Reads the certificates in a file, at least one.
 ///
 /// # Errors
-/// When it cannot be read or has none.
+/// If it cannot be read or has none.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let missing = || PemError::NoCertificate(path.display().to_string().into());
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text(path)?).collect();
     read.ok().filter(|found| !found.is_empty()).ok_or_else(missing)
 }
 
-/// The private key in a file.
+/// Reads the private key in a file.
 ///
 /// # Errors
-/// When it cannot be read or has none.
+/// If it cannot be read or has none.
 pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
     let missing = |_| PemError::NoKey(path.display().to_string().into());
     PrivateKeyDer::from_pem_slice(&text(path)?).map_err(missing)
 }
 
-/// The authorities in a file.
+/// Reads the trust anchors in a file.
 ///
 /// # Errors
-/// When it cannot be read, or one in it is no authority.
+/// If it cannot be read, or a certificate in it cannot be an authority.
 pub fn roots(path: &Path) -> Result<Arc<RootCertStore>, PemError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
@@ -86,10 +86,10 @@ pub fn roots(path: &Path) -> Result<Arc<RootCertStore>, PemError> {
     Ok(Arc::new(roots))
 }
 
-/// A certificate with its chain and its key, and what the certificate says.
+/// Reads a certificate chain and its private key, and parses the leaf certificate.
 ///
 /// # Errors
-/// When a file cannot be read, or the two do not belong together.
+/// If a file cannot be read, or the key does not belong to the certificate.
 pub fn identity(chain: &Path, secret: &Path) -> Result<(Arc<CertifiedKey>, Leaf), PemError> {
     let certificates = certificates(chain)?;
     let unusable = |error| PemError::Certificate(chain.display().to_string().into(), error);

@@ -1,8 +1,7 @@
-//! What a client holds for us and can neither read, make nor carry to somebody else: sealed with
-//! AES-256-GCM under a key of the gateway, and bound to whom and what it was made for (controls
-//! C17 and C18, vectors AV-61 to AV-70).
+//! Seals state that a client holds for the gateway and must neither read, forge nor transfer: AES-256-GCM under a key
+//! of the gateway, bound to the party and the purpose it was made for (controls C17 and C18, vectors AV-61 to AV-70).
 //!
-//! There may be several keys: the first seals, all open, so that keys can be rotated without ending
+//! There may be several keys: the first one seals and all of them open, so keys can be rotated without invalidating
 //! what was sealed before.
 
 use std::fmt;
@@ -14,12 +13,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::base::random::{self, NoRandomBytes};
 
-/// The machine gave no random bytes, or a key has another length than 32 bytes.
+/// No random bytes are available, or a key is not 32 bytes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("could not seal")]
 pub struct SealError;
 
-/// Seals and opens.
+/// Seals and opens values with the configured keys.
 pub struct Sealer {
     keys: Vec<(LessSafeKey, hmac::Key)>,
 }
@@ -31,10 +30,10 @@ impl fmt::Debug for Sealer {
 }
 
 impl Sealer {
-    /// A sealer with these keys of 32 bytes; with none, with a new one.
+    /// Makes a sealer with these 32-byte keys, or with a new random key if there are none.
     ///
     /// # Errors
-    /// When a key has another length, or the machine gives no random bytes.
+    /// If a key has another length, or no random bytes are available.
     pub fn new(keys: &[Vec<u8>]) -> Result<Self, SealError> {
         let fresh = fresh::<32>()?.to_vec();
         let keys = if keys.is_empty() { std::slice::from_ref(&fresh) } else { keys };
@@ -45,20 +44,19 @@ impl Sealer {
         Ok(Self { keys: keys.iter().map(key).collect::<Result<_, _>>()? })
     }
 
-    /// Seals `plain` so that it opens for the same `bound` alone. The first part of `bound` names
-    /// the purpose.
+    /// Seals `plain` so that it opens only with the same `bound`. The first part of `bound` names the purpose.
     ///
     /// # Errors
-    /// When the machine gives no random bytes.
+    /// If no random bytes are available.
     pub fn seal(&self, bound: &[&[u8]], plain: Vec<u8>) -> Result<String, SealError> {
         self.seal_with(fresh::<NONCE_LEN>()?, bound, plain)
     }
 
-    /// Seals so that the same is sealed the same way again: for what clients compare. The nonce is
-    /// made of what is sealed, in the manner of RFC 5297, so that only equals have the same.
+    /// Seals deterministically: equal input gives equal output, for values that clients compare. The nonce is derived
+    /// from the input (as in SIV, RFC 5297), so only equal inputs share a nonce.
     ///
     /// # Errors
-    /// When there is no key.
+    /// If there is no key.
     pub fn seal_same(&self, bound: &[&[u8]], plain: Vec<u8>) -> Result<String, SealError> {
         let (_, key) = self.keys.first().ok_or(SealError)?;
         let tag = hmac::sign(key, &[owned(bound), plain.clone()].concat());
@@ -79,7 +77,7 @@ impl Sealer {
         Ok(URL_SAFE_NO_PAD.encode([&nonce[..], &plain].concat()))
     }
 
-    /// Opens what was sealed for `bound`; `None` for anything else, and it is not said why.
+    /// Opens what was sealed for `bound`; `None` for anything else, without a reason.
     #[must_use]
     pub fn open(&self, bound: &[&[u8]], text: &str) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
@@ -94,12 +92,12 @@ impl Sealer {
     }
 }
 
-/// Random bytes, for a key or a nonce.
+/// Random bytes for a key or a nonce.
 fn fresh<const N: usize>() -> Result<[u8; N], SealError> {
     random::bytes().map_err(|NoRandomBytes| SealError)
 }
 
-/// Every part with its length before it, so that no two lists of parts are the same bytes.
+/// Encodes every part with its length before it, so that no two lists of parts have the same bytes.
 fn owner(bound: &[&[u8]]) -> Aad<Vec<u8>> {
     Aad::from(owned(bound))
 }

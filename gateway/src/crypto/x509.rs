@@ -1,8 +1,8 @@
-//! What a certificate says of whom it belongs to, and which of that counts.
+//! Reads the names and properties of X.509 certificates, and decides which of the names count.
 //!
-//! Only what rustls does not tell is read here: names, the key's digest, and when it ends. A [`Leaf`]
-//! is what was read. Whether it is to be believed is decided by rustls, with some trust anchors; a
-//! [`Certificate`] names those and has only the names that they may vouch for.
+//! Only what rustls does not expose is read here: names, the digest of the key, and the expiry. A [`Leaf`] is a
+//! certificate as parsed. rustls decides with its trust anchors whether it is valid; a [`Certificate`] records the
+//! anchor and has only the names that this anchor may vouch for.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,64 +17,63 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::base::sha256::sha256;
 
-/// Most names in one certificate.
+/// Maximum number of names in one certificate.
 const NAMES: usize = 100;
-/// Longest SPIFFE ID, in bytes.
+/// Maximum length of a SPIFFE ID, in bytes.
 const SPIFFE: usize = 2048;
 
-/// A certificate as it was read. Its names are what it says, and count for nothing before somebody
-/// vouches for it: see [`Leaf::vouched_by`].
+/// A parsed certificate. Its names are unverified until a trust anchor vouches for it: see [`Leaf::vouched_by`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// SHA-256 of the whole certificate, in Base64 for URLs: `x5t#S256` (RFC 8705, section 3.1).
+    /// SHA-256 of the whole certificate, in base64url: `x5t#S256` (RFC 8705, section 3.1).
     pub thumbprint: Box<str>,
     /// SHA-256 of its public key with the algorithm (RFC 7469, section 2.4).
     pub key: [u8; 32],
-    /// When it ends.
+    /// The end of its validity.
     pub ends: SystemTime,
-    /// Its owner may issue certificates.
+    /// Whether it is a CA certificate.
     pub is_authority: bool,
-    /// Its key may be used for signatures.
+    /// Whether its key may be used for signatures.
     pub signs: bool,
-    /// Its subject alternative names, in its order.
+    /// Its subject alternative names, in their order.
     names: Vec<San>,
 }
 
-/// The certificate of a client that somebody has vouched for, with the names that count.
+/// A verified client certificate, with the names that its trust anchor may vouch for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     /// SHA-256 of the whole certificate, as in [`Leaf::thumbprint`].
     pub thumbprint: Box<str>,
-    /// When it ends.
+    /// The end of its validity.
     pub ends: SystemTime,
     anchor: Anchor,
     names: Arc<[Box<str>]>,
 }
 
-/// The trust anchors that vouch for a certificate, which decide what names they may give.
+/// The trust anchor that verified a certificate, which decides what names count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Anchor {
-    /// The authorities of the listener, which the operator trusts with every name.
+    /// The listener's certificate authorities, which the operator trusts with every name.
     Authorities,
-    /// The bundle of this trust domain. It vouches for the SPIFFE IDs of the domain and for no other
-    /// name: a partner whose domain is federated issues whatever it likes under its own authority.
+    /// The bundle of this trust domain. It vouches for SPIFFE IDs of the domain and for no other name: a federated
+    /// partner can issue anything under its own authority.
     TrustDomain(Box<str>),
-    /// A proxy that verified the certificate with anchors of its own, which are not known here. A
-    /// certificate with a SPIFFE ID was verified with the bundle of that ID's trust domain, so it is
-    /// treated as such; one without is named by authorities that the proxy trusts.
+    /// A proxy that verified the certificate with anchors that are not known here. A certificate with a SPIFFE ID was
+    /// verified with the bundle of that ID's trust domain, so it is treated as such; one without is vouched for by
+    /// authorities that the proxy trusts.
     Proxy,
 }
 
-/// A subject alternative name (RFC 5280, section 4.2.1.6). Other kinds name nobody here.
+/// A subject alternative name (RFC 5280, section 4.2.1.6) of a kind that can identify a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum San {
-    /// A URI.
+    /// A URI, such as a SPIFFE ID.
     Uri(Box<str>),
-    /// A host.
+    /// A DNS name, in lower case.
     Dns(Box<str>),
-    /// An address for mail.
+    /// An e-mail address (`rfc822Name`).
     Email(Box<str>),
-    /// An address.
+    /// An IPv4 or IPv6 address.
     Ip(IpAddr),
 }
 
@@ -89,34 +88,34 @@ impl fmt::Display for San {
     }
 }
 
-/// What is not accepted as a certificate.
+/// The reason why a certificate is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum X509Error {
-    /// It cannot be read.
+    /// It cannot be parsed.
     #[error("not a certificate")]
     Unreadable,
-    /// It has more names than anybody needs.
+    /// It has more than `NAMES` names.
     #[error("more than {NAMES} names")]
     Names,
-    /// A SPIFFE ID is the only URI in a certificate.
+    /// It has a SPIFFE ID and another URI.
     #[error("a SPIFFE ID beside another URI")]
     Uris,
-    /// A SPIFFE ID is written in one way.
+    /// It has a malformed SPIFFE ID.
     #[error("not a SPIFFE ID")]
     Spiffe,
-    /// A SPIFFE ID does not belong to an authority.
+    /// It has a SPIFFE ID, but is a CA certificate or its key does not sign.
     #[error("a SPIFFE ID of an authority, or of a key that does not sign")]
     Usage,
-    /// A trust domain vouches for its own SPIFFE IDs alone.
+    /// It has no SPIFFE ID of the trust domain that vouches for it.
     #[error("no SPIFFE ID of the trust domain that vouches for it")]
     Domain,
 }
 
 impl Leaf {
-    /// Reads a certificate in DER.
+    /// Parses a certificate in DER.
     ///
     /// # Errors
-    /// When it is none, or has too many names.
+    /// If it is malformed, or has too many names.
     pub fn read(der: &[u8]) -> Result<Self, X509Error> {
         let unreadable = |_| X509Error::Unreadable;
         let (rest, read) =
@@ -145,12 +144,12 @@ impl Leaf {
         })
     }
 
-    /// The SPIFFE ID, if it has one.
+    /// Returns the SPIFFE ID, if the certificate has one.
     ///
-    /// SPIFFE X509-SVID, sections 2 and 4: exactly one URI; the leaf is no authority and signs.
+    /// SPIFFE X509-SVID, sections 2 and 4: exactly one URI; the leaf is not a CA and its key signs.
     ///
     /// # Errors
-    /// When it has something like one.
+    /// If it has a `spiffe:` URI that breaks these rules.
     pub fn spiffe(&self) -> Result<Option<SpiffeId>, X509Error> {
         let uris = || self.names.iter().filter_map(San::uri);
         let claimed = |uri: &str| uri.get(..7).is_some_and(|it| it.eq_ignore_ascii_case("spiffe:"));
@@ -166,10 +165,11 @@ impl Leaf {
         Ok(Some(id))
     }
 
-    /// The certificate, once `anchor` has verified it: with the names that `anchor` may vouch for.
+    /// Converts to a verified certificate, with the names that `anchor` may vouch for. Call it only after `anchor`
+    /// has verified the certificate.
     ///
     /// # Errors
-    /// When it has something like a SPIFFE ID, or none of the trust domain that vouches for it.
+    /// If its SPIFFE ID is invalid, or `anchor` is a trust domain and it has no SPIFFE ID of that domain.
     pub fn vouched_by(self, anchor: Anchor) -> Result<Certificate, X509Error> {
         let only = |id: &SpiffeId| vec![San::Uri(id.as_str().into())];
         let names = match (&anchor, self.spiffe()?) {
@@ -184,13 +184,13 @@ impl Leaf {
 }
 
 impl Certificate {
-    /// Who vouches for it.
+    /// The trust anchor that verified it.
     #[must_use]
     pub const fn anchor(&self) -> &Anchor {
         &self.anchor
     }
 
-    /// The names that count, in its order, each with its kind: `uri:..`, `dns:..`, `email:..`, `ip:..`.
+    /// The names that count, in their order, each with its kind: `uri:..`, `dns:..`, `email:..`, `ip:..`.
     #[must_use]
     pub const fn names(&self) -> &Arc<[Box<str>]> {
         &self.names
@@ -206,7 +206,7 @@ impl San {
     }
 }
 
-/// The digest of a certificate in DER that tokens are bound to.
+/// The SHA-256 thumbprint of a certificate in DER, which tokens are bound to (`x5t#S256`).
 #[must_use]
 pub fn thumbprint(der: &[u8]) -> Box<str> {
     URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, der)).into()
@@ -228,7 +228,7 @@ fn san(name: &GeneralName<'_>) -> Option<San> {
     }
 }
 
-/// The name of a workload: `spiffe://TRUST-DOMAIN/PATH`.
+/// A workload identity: `spiffe://TRUST-DOMAIN/PATH`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SpiffeId {
     text: Box<str>,
@@ -236,12 +236,10 @@ pub struct SpiffeId {
 }
 
 impl SpiffeId {
-    /// Reads one; there is one way to write it.
-    ///
-    /// SPIFFE-ID, sections 2.1 to 2.4
+    /// Parses a SPIFFE ID in its only spelling (SPIFFE-ID, sections 2.1 to 2.4).
     ///
     /// # Errors
-    /// When it is anything else.
+    /// If it is malformed.
     pub fn parse(text: &str) -> Result<Self, X509Error> {
         let rest = text.strip_prefix("spiffe://").filter(|_| text.len() <= SPIFFE);
         let rest = rest.ok_or(X509Error::Spiffe)?;
@@ -259,13 +257,13 @@ impl SpiffeId {
         Ok(Self { text: text.into(), domain: domain.len() })
     }
 
-    /// All of it.
+    /// The ID as text, with its scheme.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Who vouches for it.
+    /// The trust domain of the ID.
     #[must_use]
     pub fn trust_domain(&self) -> &str {
         let start = "spiffe://".len();
@@ -273,7 +271,7 @@ impl SpiffeId {
     }
 }
 
-/// Whether `text` is a trust domain (SPIFFE-ID, section 2.1).
+/// Whether `text` is a valid trust domain name (SPIFFE-ID, section 2.1).
 #[must_use]
 pub fn is_trust_domain(text: &str) -> bool {
     let fits =

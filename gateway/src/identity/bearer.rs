@@ -1,14 +1,12 @@
-//! Access tokens: who vouches, whether it is true, for whom it is, and whether its holder may have it.
+//! Validates access tokens: issuer, signature or introspection, audience, and proof of possession.
 //!
-//! A token that was verified is remembered by its SHA-256 until it ends, so that the next request
-//! with it costs a hash; and by the connection it came on last, where it costs a comparison. What
-//! depends on the request is asked every time: the audience, the proof, and whether the keys of its
-//! issuer are still the same.
+//! A valid token is cached by its SHA-256 until it expires, so that the next request with it costs a hash, and by the
+//! connection it came on last, where it costs a comparison. Everything that depends on the request is checked every
+//! time: the audience, the proof, and whether the keys of its issuer are unchanged.
 //!
-//! What is remembered outlives a change of the configuration. A finding names the issuer it was made
-//! for by a number that an issuer keeps only as long as everything that findings depend on stays the
-//! same, so that a change which has nothing to do with an issuer costs its callers nothing, and one
-//! which has makes it all be found out anew.
+//! The cache survives a reload of the configuration. An entry refers to its issuer by an id that changes with any
+//! setting that entries depend on. A reload therefore costs the callers of an unchanged issuer nothing, and the
+//! tokens of a changed issuer are validated anew.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,19 +35,19 @@ use crate::identity::resource::Resource;
 use crate::outbound::authorization_server::Authority;
 use crate::outbound::environment::{World, WorldError};
 
-/// How often what has ended is forgotten.
+/// Interval at which expired entries are removed.
 const SWEEP: Duration = Duration::from_secs(10);
-/// How long it is remembered that an issuer does not know a token.
+/// Time for which the answer that a token is inactive is cached.
 const UNKNOWN: Duration = Duration::from_secs(5);
-/// Most tokens nobody knows that are remembered.
+/// Maximum number of inactive tokens that are cached.
 const STRANGERS: usize = 4096;
-/// Bytes that a token takes which is remembered, beside its texts: the entries of the tables, what the principal takes
-/// without any name, and what the allocator adds.
+/// Estimated size of a cached token without its texts, in bytes: table entries, an empty principal, and overhead of
+/// the allocator.
 const ENTRY: usize = 1024;
-/// Bytes that a name takes beside its text: its place in a set, and what the allocator adds.
+/// Estimated overhead of a name beside its text, in bytes: its place in a set, and overhead of the allocator.
 const NAME: usize = 48;
 
-/// Everything that is needed to believe tokens.
+/// The validator of access tokens.
 #[derive(Debug)]
 pub(super) struct Bearer {
     issuers: Vec<Known>,
@@ -58,18 +56,17 @@ pub(super) struct Bearer {
     clock: Arc<dyn Clock>,
 }
 
-/// What is remembered of tokens and proofs, whatever the configuration.
+/// The caches for tokens and proofs, which survive reloads.
 #[derive(Debug)]
 pub(super) struct Memory {
     tokens: Bounded<[u8; 32], Arc<Verified>>,
-    /// The bytes of tokens that are remembered here or by a connection, by the id of the caller that they are of.
+    /// Bytes of cached tokens, here and in connections, by the id of the caller.
     shares: Arc<Shares<Arc<str>>>,
-    /// Tokens their issuer does not know, apart from the others: anybody can make them up.
+    /// Tokens that are inactive, in a separate cache because anyone can make them up.
     strangers: Bounded<[u8; 32], Arc<Verified>>,
-    /// Tokens that an issuer was asked about and found good, until they end: there is room to ask
-    /// about them again.
+    /// Expiry of tokens that an issuer reported as active, which have reserved room for further introspection.
     regulars: Bounded<[u8; 32], SystemTime>,
-    /// They are used once.
+    /// The DPoP proofs that were used.
     proofs: Proofs,
 }
 
@@ -92,17 +89,17 @@ impl Memory {
     }
 }
 
-/// An issuer and what is known of it.
+/// A configured issuer and its state.
 #[derive(Debug)]
 struct Known {
-    /// Which one it is, among all that there have been. Another configuration of it is another one.
+    /// The id of this issuer and its settings; changed settings have another id.
     id: u64,
     settings: Issuer,
     ring: Arc<KeyRing>,
     introspection: Option<Introspection>,
 }
 
-/// How an issuer is asked about tokens.
+/// The introspection endpoint of an issuer.
 #[derive(Debug)]
 struct Introspection {
     authority: Authority,
@@ -118,7 +115,7 @@ impl Introspection {
     ) -> Result<Option<Self>, WorldError> {
         let Some(asked) = &issuer.introspection else { return Ok(None) };
         let authority = Authority::new(world, &asked.place, &asked.client, Some(&issuer.issuer))?;
-        // Questions that are on their way to the issuer count as before.
+        // Requests in flight to the issuer still count.
         let questions = former.and_then(|former| former.introspection.as_ref());
         let questions = questions.map(|former| Arc::clone(&former.questions));
         let questions = questions.unwrap_or_else(|| Arc::new(Questions::new()));
@@ -126,8 +123,8 @@ impl Introspection {
     }
 }
 
-/// Whether two configurations of an issuer have its keys from the same place in the same way. A file
-/// is read anew: it is there.
+/// Whether two settings of an issuer read its keys from the same place in the same way. Key files count as different,
+/// because reading them again is cheap.
 fn have_same_keys(one: &Issuer, other: &Issuer) -> bool {
     let remote = !matches!(one.keys, KeySource::File(_));
     remote && one.issuer == other.issuer && one.keys == other.keys && one.way == other.way
@@ -154,26 +151,26 @@ impl Known {
     }
 }
 
-/// A token that was looked at.
+/// The cached result for a token.
 #[derive(Debug)]
 struct Verified {
-    /// What it is good for; `None` when its issuer does not know it.
+    /// What the token grants; `None` if it is inactive.
     good: Option<Good>,
-    /// The issuer that this was found out of, by its number.
+    /// The id of its issuer.
     issuer: u64,
-    /// How long what was found out is relied on.
+    /// Time until which this result is used.
     until: SystemTime,
-    /// When the token ends.
+    /// Expiry of the token.
     ends: SystemTime,
-    /// The set of keys it was verified with; `None` when its issuer was asked.
+    /// The generation of the key set that verified it; `None` if it was introspected.
     generation: Option<u64>,
-    /// The part of its caller's share that it takes while it is remembered; `None` where there was no room, so that it is
-    /// good for one request alone.
+    /// The share of its caller that it takes while it is cached; `None` if there was no room, so that it is valid for
+    /// one request alone.
     room: Option<Share<Arc<str>>>,
 }
 
 impl Verified {
-    /// Takes of the share of its caller what it is to take while it is remembered; whether there was room.
+    /// Takes the share of its caller for the cache; returns whether there was room.
     fn finds_room(&mut self, shares: &Arc<Shares<Arc<str>>>) -> bool {
         let Some(good) = &self.good else { return false };
         self.room = shares.take(&good.principal.id.as_str().into(), good.memory()).ok();
@@ -184,7 +181,7 @@ impl Verified {
 #[derive(Debug)]
 struct Good {
     principal: Arc<Principal>,
-    /// The token, to get others for.
+    /// The token itself, for token exchange.
     token: Arc<Secret>,
     audiences: Vec<Box<str>>,
     confirmation: Confirmation,
@@ -201,7 +198,7 @@ impl Good {
         Self { principal: Arc::new(principal), token, audiences, confirmation }
     }
 
-    /// Bytes that it takes, as they are estimated: the token, the principal, and every name in it.
+    /// Estimates its size in bytes: the token, the principal, and every name in it.
     fn memory(&self) -> usize {
         let Self { principal, token, audiences, confirmation } = self;
         let claims = &principal.claims;
@@ -219,8 +216,7 @@ impl Good {
     }
 }
 
-/// What is known of the token that came last on a connection, if it is good. Most connections know no
-/// other.
+/// The last valid token of a connection. Most connections use only one.
 #[derive(Debug, Default)]
 pub struct Memo(Mutex<Option<Arc<Verified>>>);
 
@@ -235,7 +231,7 @@ impl Memo {
         same.is_ok().then(|| Arc::clone(verified))
     }
 
-    /// Remembers what has room among all that is remembered.
+    /// Caches the token, if it has a share of the cache.
     fn keep(&self, verified: &Arc<Verified>) {
         if verified.room.is_some() {
             let entry = Arc::clone(verified);
@@ -244,7 +240,7 @@ impl Memo {
     }
 }
 
-/// A caller by token.
+/// An accepted access token and its caller.
 #[derive(Debug)]
 pub(super) struct Accepted {
     pub(super) principal: Arc<Principal>,
@@ -283,12 +279,12 @@ impl Bearer {
         Ok(Self { issuers, implied, memory, clock })
     }
 
-    /// Whether `token` is for this scheme: readable, or of an issuer that can be asked.
+    /// Whether `token` is for this scheme: a JWT, or an opaque token for a resource with introspection.
     pub(super) fn is_for(&self, resource: &Resource, token: &str) -> bool {
         looks_signed(token) || self.asked(resource).is_some()
     }
 
-    /// Who may use `token` for what is asked.
+    /// Validates `token` for a request.
     pub(super) async fn accept(
         &self,
         resource: &Resource,
@@ -298,7 +294,7 @@ impl Bearer {
     ) -> Result<Accepted, TokenError> {
         let mut now = self.clock.now();
         let last = asked.memo.and_then(|memo| memo.last(token));
-        // What was found out for this request is good for it, however short it is remembered.
+        // A result found for this request is valid for it, even if it is not cached for long.
         let (verified, until) = match last.filter(|last| self.holds(last, now)) {
             Some(verified) => (Arc::clone(&verified), verified.until),
             None => {
@@ -306,7 +302,7 @@ impl Bearer {
                 if let Some(memo) = asked.memo {
                     memo.keep(&verified);
                 }
-                // Finding it out may have taken a while.
+                // Validation may have taken a while.
                 now = self.clock.now();
                 let until = if verified.good.is_some() { verified.ends } else { verified.until };
                 (verified, until)
@@ -326,7 +322,7 @@ impl Bearer {
         Ok(Accepted { principal, token, until: verified.until, body })
     }
 
-    /// What was verified, if it is good for this resource.
+    /// Returns what the token grants, if it is valid for this resource.
     fn for_resource<'a>(
         &self,
         resource: &Resource,
@@ -336,15 +332,15 @@ impl Bearer {
             return Err(TokenError::IssuerOfRoute);
         }
         let good = verified.good.as_ref().ok_or(TokenError::Inactive)?;
-        // A token that is good for somebody else as well could have been taken there.
+        // A token that is also for another audience may have been stolen there.
         if !resource.accepts(&good.audiences) {
             return Err(TokenError::Audience);
         }
         Ok(good)
     }
 
-    /// What becomes of a token on the way to this resource: who would come of it, and what its holder would still have
-    /// to prove; without remembering anything and without a request. The issuer is asked about one that is not signed.
+    /// Validates a token for this resource without a request: returns its principal, and the confirmation that
+    /// remains to be proved. Nothing is cached. The issuer is asked about an opaque token.
     pub(super) async fn examine(
         &self,
         resource: &Resource,
@@ -369,7 +365,7 @@ impl Bearer {
         Ok((Arc::clone(&good.principal), good.confirmation.clone()))
     }
 
-    /// The name of the issuer that a token says it is of, if that is configured. Nothing of it is believed.
+    /// The configured name of the issuer that a token claims, unverified.
     pub(super) fn said_issuer(&self, token: &str) -> Option<&str> {
         let read = Jws::read(token).ok()?;
         let said = text(read.unverified(), "iss").ok()??;
@@ -377,7 +373,8 @@ impl Bearer {
         Some(&known.settings.name)
     }
 
-    /// Whether the holder of the token has proved what it has to prove.
+    /// Checks the proof of possession that the token requires. Returns the digest that the body must have, if the
+    /// proof names one.
     fn proved(
         &self,
         resource: &Resource,
@@ -398,7 +395,7 @@ impl Bearer {
             }
         }
         let Some(key) = key else {
-            // RFC 9449, section 7.1: a token that is not bound is not presented like one that is.
+            // RFC 9449, section 7.1: an unbound token must not be presented with the DPoP scheme.
             return if dpop { Err(TokenError::Proof) } else { Ok(None) };
         };
         if !dpop {
@@ -417,24 +414,23 @@ impl Bearer {
         })
     }
 
-    /// A nonce for proofs.
+    /// A nonce for DPoP proofs.
     pub(super) fn nonce(&self) -> Option<String> {
         self.memory.proofs.nonce(self.clock.now())
     }
 
-    /// The issuer that something was found out of, with its place; none if it is configured otherwise
-    /// by now, or not at all.
+    /// The issuer of a result and its index; `None` if its settings have changed since or it was removed.
     fn place(&self, verified: &Verified) -> Option<(usize, &Known)> {
         self.issuers.iter().enumerate().find(|(_, known)| known.id == verified.issuer)
     }
 
-    /// Whether what was verified still is so.
+    /// Whether a result is still valid.
     fn holds(&self, verified: &Verified, now: SystemTime) -> bool {
         let ring = |known: &Known| verified.generation.is_none_or(|g| known.ring.stands_by(g, now));
         verified.until > now && self.place(verified).is_some_and(|(_, known)| ring(known))
     }
 
-    /// What is remembered of the token with this digest, if it still holds.
+    /// The cached result for the token with this digest, if it is still valid.
     fn remembered(&self, name: &[u8; 32], now: SystemTime) -> Option<Arc<Verified>> {
         let holds = |found: &Arc<Verified>| self.holds(found, now);
         if let Some(stranger) = self.memory.strangers.get(name).filter(holds) {
@@ -448,7 +444,7 @@ impl Bearer {
         None
     }
 
-    /// What is known of a token, found out first if need be.
+    /// The result for a token, from the cache or by validation.
     async fn verified(
         &self,
         resource: &Resource,
@@ -470,10 +466,10 @@ impl Bearer {
             let is_regular = self.memory.regulars.get(&name).is_some_and(|until| until > now);
             let asker = if is_regular { Asker::Token(name) } else { Asker::at(peer) };
             let place = introspection.questions.place(asker).await;
-            // A client that is told so comes back; one that is kept waiting takes the place of others.
+            // A refused client can retry; a waiting one would take the place of others.
             let _place = place.ok_or(TokenError::Unavailable)?;
             let now = self.clock.now();
-            // Others with the same token may have waited as well.
+            // Another request with the same token may have finished meanwhile.
             if let Some(verified) = self.remembered(&name, now) {
                 return Ok(verified);
             }
@@ -489,19 +485,19 @@ impl Bearer {
             return Ok(verified);
         }
         if verified.generation.is_none() {
-            // With no room for it here, it has none of its own when it is asked about again.
+            // Without room here, the token has no reserved room when it is introspected again.
             if self.memory.regulars.insert(name, verified.ends).is_err() {
                 tracing::debug!("there is no more room for tokens that are known to be good");
             }
         }
         if !has_room || self.memory.tokens.insert(name, Arc::clone(&verified)).is_err() {
-            // With no room to remember it, it is verified each time: slower, not wrong.
+            // Without room in the cache, the token is validated for every request: slower, but correct.
             tracing::debug!("a token is not remembered");
         }
         Ok(verified)
     }
 
-    /// Verifies a token that is signed. Its issuer chooses the keys before the signature is looked at.
+    /// Verifies a JWT. The issuer determines the acceptable keys before the signature is checked.
     async fn verify(&self, token: &str, now: SystemTime) -> Result<Verified, TokenError> {
         let read = Jws::read(token).map_err(TokenError::Jose)?;
         let said = text(read.unverified(), "iss").map_err(|_wrong| TokenError::Issuer)?;
@@ -512,7 +508,7 @@ impl Bearer {
         match read.typ.as_deref() {
             Some("at+jwt") => {}
             None | Some("jwt") if settings.untyped => {}
-            // Also what is signed for something else: an ID token, a proof, a logout.
+            // This also refuses tokens for other purposes: ID tokens, proofs, logout tokens.
             Some(_) | None => return Err(TokenError::Kind),
         }
         if !settings.algorithms.contains(&read.algorithm) {
@@ -531,15 +527,13 @@ impl Bearer {
         Ok(Verified { good, issuer, until: ends, ends, generation, room })
     }
 
-    /// The issuer that is asked about tokens nobody can read, and how.
+    /// The first issuer of the resource with introspection, which is asked about opaque tokens.
     fn asked(&self, resource: &Resource) -> Option<(&Known, &Introspection)> {
         let mut known = resource.issuers.iter().filter_map(|n| self.issuers.get(*n));
         known.find_map(|known| Some((known, known.introspection.as_ref()?)))
     }
 
-    /// Asks the issuer about a token.
-    ///
-    /// RFC 7662, section 2
+    /// Asks the issuer about an opaque token (RFC 7662, section 2).
     async fn inspect(
         &self,
         known: &Known,
@@ -572,13 +566,13 @@ impl Bearer {
         Ok(Verified { good, issuer, until, ends, generation: None, room: None })
     }
 
-    /// Reads the keys of every issuer before they are needed, for as long as the gateway runs.
+    /// Keeps the keys of every issuer fresh and the caches clean, until the gateway stops.
     pub(super) async fn tend(&self) {
         let issuers = futures_util::future::join_all(self.issuers.iter().map(Known::tend));
         tokio::join!(issuers, self.sweep());
     }
 
-    /// Forgets what has ended.
+    /// Removes expired entries at an interval.
     async fn sweep(&self) {
         loop {
             tokio::time::sleep(SWEEP).await;
@@ -586,20 +580,20 @@ impl Bearer {
         }
     }
 
-    /// Whether the keys of every issuer are known.
+    /// The names of the issuers whose keys are not known.
     pub(super) fn missing(&self) -> impl Iterator<Item = &str> {
         let missing = self.issuers.iter().filter(|known| !known.ring.is_known());
         missing.map(|known| &*known.settings.name)
     }
 }
 
-/// Whether a text is as a bearer token is written, and not longer than is read (RFC 6750, section 2.1).
+/// Whether a text has the syntax of a bearer token and an acceptable length (RFC 6750, section 2.1).
 fn is_written_as_a_token(text: &str) -> bool {
     let charset = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
     text.len() <= LONGEST && text.bytes().all(charset)
 }
 
-/// Three parts: a token that can be read.
+/// Whether a token has three parts, like a JWT.
 pub(super) fn looks_signed(token: &str) -> bool {
     memchr::memchr_iter(b'.', token.as_bytes()).count() == 2
 }

@@ -1,4 +1,4 @@
-//! Callers by the certificate of their connection, and certificates that a proxy tells.
+//! Authenticates callers by the certificate of their connection, or by a certificate that a trusted proxy forwards.
 //!
 //! RFC 8705 section 7.1, RFC 9440; vectors AV-42 and AV-45.
 
@@ -19,10 +19,10 @@ use crate::config::settings::{Forwarded, ForwardedHeader, KnownCertificate};
 use crate::crypto::x509::{Anchor, Certificate, Leaf};
 use crate::mcp::wire::headers::{Single, single};
 
-/// Longest header with a certificate in it.
+/// Maximum length of a header with a certificate, in bytes.
 const LONGEST: usize = 16 * 1024;
 
-/// Who has `certificate`, if it is one that is known.
+/// Returns the principal of a certificate, if one of its names is configured.
 pub(super) fn who(known: &[KnownCertificate], certificate: &Certificate) -> Option<Principal> {
     let (mut id, mut groups, mut scopes) = (None, Vec::new(), Vec::new());
     for entry in known {
@@ -43,28 +43,28 @@ pub(super) fn who(known: &[KnownCertificate], certificate: &Certificate) -> Opti
     Some(Principal { id, groups: groups.into_iter().collect(), claims }.bound())
 }
 
-/// Whether one of the names of `certificate` that count is among `patterns`.
+/// Whether one of the verified names of `certificate` matches one of `patterns`.
 #[must_use]
 pub fn is_named(certificate: &Certificate, patterns: &[Pattern]) -> bool {
     let mut names = certificate.names().iter();
     names.any(|name| patterns.iter().any(|pattern| pattern.matches(name)))
 }
 
-/// What a header says that should have a certificate in it.
+/// The content of a header with a forwarded certificate.
 #[derive(Debug)]
 pub enum Told {
-    /// Nothing that counts: whoever sent it may not tell.
+    /// The sender is not a trusted proxy, so the header is ignored.
     Stranger,
-    /// That there is none, by somebody who may tell.
+    /// The trusted proxy forwards no certificate.
     None,
-    /// This certificate.
+    /// The trusted proxy forwards this certificate.
     Certificate(Arc<Certificate>),
-    /// Something that cannot be read, by somebody who may tell.
+    /// The trusted proxy forwards something that cannot be parsed.
     Broken,
 }
 
-/// The certificate of a client, as a proxy tells it that may: from `peer`, with a certificate of its
-/// `own`. Others are not listened to.
+/// Reads the client certificate that a trusted proxy forwards. The proxy is recognised by its address `peer` and its
+/// `own` certificate; headers of other senders are ignored.
 #[must_use]
 pub fn told(
     forwarded: &Forwarded,
@@ -101,14 +101,14 @@ pub fn told(
     }
 }
 
-/// A byte sequence of structured fields (RFC 9440, section 2.1; RFC 8941, section 3.3.5).
+/// Parses a byte sequence of structured fields (RFC 9440, section 2.1; RFC 8941, section 3.3.5).
 fn rfc9440(text: &str) -> Option<Vec<u8>> {
     let inner = text.trim().strip_prefix(':')?.strip_suffix(':')?;
     STANDARD.decode(inner).ok()
 }
 
-/// `Cert="<PEM, percent-encoded>"` of the only element: with more than one it cannot be known which
-/// of them this proxy has seen itself.
+/// Parses `Cert="<PEM, percent-encoded>"` of the only element: with several elements, it is unknown which one this
+/// proxy has verified itself.
 fn envoy(text: &str) -> Option<Vec<u8>> {
     let (mut quoted, mut parts, mut start) = (false, Vec::new(), 0);
     for (at, byte) in text.bytes().enumerate() {
@@ -132,7 +132,7 @@ fn envoy(text: &str) -> Option<Vec<u8>> {
     CertificateDer::from_pem_slice(&pem).ok().map(|der| der.as_ref().to_vec())
 }
 
-/// The bytes of a text that is percent-encoded (RFC 3986, section 2.1).
+/// Decodes percent-encoded text (RFC 3986, section 2.1).
 pub(super) fn percent(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

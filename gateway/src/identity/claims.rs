@@ -1,7 +1,7 @@
-//! From what a token says to who the caller is.
+//! Maps the claims of an access token to a principal.
 //!
-//! RFC 9068 (access tokens as JWT), RFC 8725 (best practice), RFC 7662 (what an issuer says of a
-//! token); vectors AV-16 and AV-20 to AV-29.
+//! RFC 9068 (JWT access tokens), RFC 8725 (best practice), RFC 7662 (introspection); vectors AV-16 and AV-20 to
+//! AV-29.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,50 +14,50 @@ use super::{ClaimError, TokenError};
 use crate::config::settings::{ClaimPath, Implied, Issuer};
 use crate::crypto::jose::{seconds, text};
 
-/// Most who act for one caller, one for the other (RFC 8693, section 4.1).
+/// Maximum length of a chain of actors (RFC 8693, section 4.1).
 const ACTORS: usize = 5;
-/// Most groups, roles and scopes of each sort.
+/// Maximum number each of groups, roles and scopes.
 const MOST: usize = 512;
-/// Most audiences.
+/// Maximum number of audiences.
 const AUDIENCES: usize = 64;
-/// Members that only an ID token has (OpenID Connect Core 1.0, sections 2 and 3.1.3.6).
+/// Claims that only ID tokens have (OpenID Connect Core 1.0, sections 2 and 3.1.3.6).
 const OF_ID_TOKENS: [&str; 4] = ["nonce", "at_hash", "c_hash", "s_hash"];
-/// How the principals of clients begin that call in their own name. No issuer's name has a colon in
-/// it, so no user of any issuer is named so.
+/// Prefix of principals for clients that act in their own name. Names of issuers contain no colon, so no user of an
+/// issuer has such a name.
 pub(crate) const SERVICE: &str = "service:";
 
-/// What a verified token is good for.
+/// What a verified token grants.
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
-    /// Who presents it, once the confirmation is proved.
+    /// The principal that presents it, once the confirmation is proved.
     pub(super) principal: Principal,
-    /// For which resources.
+    /// The resources it is for.
     pub(super) audiences: Vec<Box<str>>,
-    /// Until when, the difference between clocks included.
+    /// Its expiry, including the tolerance for clock skew.
     pub(super) expires: SystemTime,
-    /// What its holder has to prove.
+    /// What its holder must prove.
     pub(super) confirmation: Confirmation,
 }
 
-/// What the holder of a token has to prove (RFC 7800).
+/// The confirmation of a token: what its holder must prove (RFC 7800).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Confirmation {
-    /// That the connection has the certificate with this digest (RFC 8705).
+    /// The thumbprint of the certificate that the connection must use (RFC 8705).
     pub certificate: Option<Box<str>>,
-    /// That it has the key with this digest (RFC 9449).
+    /// The thumbprint of the key that must sign a DPoP proof (RFC 9449).
     pub key: Option<Box<str>>,
 }
 
-/// From where what is said comes.
+/// The source of a set of claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// A token that was verified.
+    /// A JWT with a verified signature.
     Token,
-    /// The issuer's answer about a token.
+    /// An introspection response of the issuer.
     Answer,
 }
 
-/// Reads what `claims` say at the time `now`.
+/// Validates `claims` at the time `now` and reads what they grant.
 pub(super) fn read(
     issuer: &Issuer,
     implied: &Implied,
@@ -82,8 +82,8 @@ pub(super) fn read(
     let expires = expires.ok_or(TokenError::Claims(ClaimError::Expiry))?;
     let expires = in_time(issuer, expires, begins, issued, now)?;
     let confirmation = confirmation(claims)?;
-    // RFC 9449, section 6.2: a token of this type is bound to a key. One that is not could be used
-    // by anybody, although its issuer did not mean it to be.
+    // RFC 9449, section 6.2: a token of this type is bound to a key. Without the binding, anyone could use it,
+    // against the intent of its issuer.
     if presented == Presented::Dpop && confirmation.key.is_none() {
         return Err(TokenError::Confirmation);
     }
@@ -120,7 +120,7 @@ pub(super) fn read(
     Ok(Grant { principal, audiences: audiences(claims)?, expires, confirmation })
 }
 
-/// Until when a token is good that is good now, the difference between clocks included.
+/// Checks the validity period at `now`; returns the expiry, including the tolerance for clock skew.
 fn in_time(
     issuer: &Issuer,
     expires: u64,
@@ -143,17 +143,17 @@ fn in_time(
     Ok(UNIX_EPOCH + Duration::from_secs(expires.saturating_add(skew).min(1 << 40)))
 }
 
-/// Whom a token is about.
+/// The identities in a token.
 struct Identified {
-    /// The principal.
+    /// The id of the principal.
     id: String,
-    /// The user, if there is one.
+    /// The subject, if it is a user.
     subject: Option<Box<str>>,
-    /// The client.
+    /// The id of the client.
     client: Option<Box<str>>,
 }
 
-/// Whom a token is about, and who uses it.
+/// Determines the principal, the user and the client of a token.
 fn named(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Identified, TokenError> {
     let (no_subject, no_client) =
         (TokenError::Claims(ClaimError::Subject), TokenError::Claims(ClaimError::Client));
@@ -174,14 +174,14 @@ fn named(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Identified, T
     if is_empty || (form == Form::Token && client.is_none()) {
         return Err(no_client);
     }
-    // A token without `sub` belongs to nobody but its client. One that lacks the member that is
-    // configured in place of `sub`, and has `sub`, is of somebody whose name is not known.
+    // An introspection response without `sub` belongs to its client alone. If the claim that is configured in place
+    // of `sub` is missing and there is a `sub`, the user's name is unknown.
     let nobody = form == Form::Answer && claims.get("sub").is_none();
     let acts_for_itself = is_service(issuer, claims)?;
     let (id, subject) = match (subject, client.as_deref()) {
         (Some(_), Some(client)) if acts_for_itself => (service(issuer, client), None),
-        // RFC 9068, sections 2.2 and 5: without a user `sub` is the client, whose id must not be
-        // mistaken for the user of that name.
+        // RFC 9068, sections 2.2 and 5: without a user, `sub` is the client id, which must not be mistaken for a user
+        // of that name.
         (Some(subject), Some(client)) if *subject == *client => (service(issuer, client), None),
         (Some(subject), _) if !subject.is_empty() && !acts_for_itself => {
             (format!("{}/{subject}", issuer.name), Some(subject))
@@ -192,7 +192,7 @@ fn named(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Identified, T
     Ok(Identified { id, subject, client })
 }
 
-/// Whether the issuer says, where it is configured to, that the client of a token acts for itself.
+/// Whether the configured claim says that the client acts in its own name.
 fn is_service(issuer: &Issuer, claims: Value<'_>) -> Result<bool, TokenError> {
     let Some(service) = &issuer.service else { return Ok(false) };
     let Some(said) = at(claims, &service.claim) else { return Ok(false) };
@@ -200,11 +200,11 @@ fn is_service(issuer: &Issuer, claims: Value<'_>) -> Result<bool, TokenError> {
     Ok(*said == *service.is)
 }
 
-/// Whether a token says that what is to stand at `path` is to be had elsewhere, because it would be too long: then
-/// nobody here knows it, and a rule that forbids something to a group would not apply.
+/// Whether a token says that the claim at `path` was moved elsewhere because it would be too long. Its value is
+/// unknown then, and a rule that denies something to a group would not apply.
 ///
-/// OpenID Connect Core 1.0, section 5.6.2 (`_claim_names`); `hasgroups` is what Microsoft Entra ID writes where not
-/// even that fits.
+/// OpenID Connect Core 1.0, section 5.6.2 (`_claim_names`); Microsoft Entra ID writes `hasgroups` if even that does
+/// not fit.
 fn is_elsewhere(claims: Value<'_>, path: &ClaimPath) -> bool {
     let Some(first) = path.0.first() else { return false };
     let names = claims.get("_claim_names");
@@ -213,23 +213,23 @@ fn is_elsewhere(claims: Value<'_>, path: &ClaimPath) -> bool {
     moved || (has && &**first == "groups" && at(claims, path).is_none())
 }
 
-/// The principal of a client that calls in its own name.
+/// The principal of a client that acts in its own name.
 fn service(issuer: &Issuer, client: &str) -> String {
     format!("{SERVICE}{}/{client}", issuer.name)
 }
 
-/// How a token has to be presented, as its issuer says.
+/// How a token must be presented, according to its issuer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presented {
     Bearer,
     Dpop,
 }
 
-/// Whether it is an access token, or an answer about one: refresh and ID tokens are signed and active as well.
+/// Checks that the claims are those of an access token: refresh and ID tokens are signed and active as well.
 ///
-/// RFC 7662, section 2.2 (`token_type`, as in RFC 6749, section 7.1). The header of a token says it, and was looked
-/// at before. Some issuers say it elsewhere as well: `typ` (Keycloak) and `token_use` (Ory Hydra, Amazon Cognito);
-/// what is said there has to fit.
+/// RFC 7662, section 2.2 (`token_type`, as in RFC 6749, section 7.1). The header of a JWT was checked before. Some
+/// issuers state it elsewhere as well, in `typ` (Keycloak) and `token_use` (Ory Hydra, Amazon Cognito), which must
+/// agree.
 fn presented(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Presented, TokenError> {
     let said = |name: &str| -> Result<Option<String>, TokenError> {
         let said = text(claims, name).map_err(|_wrong| TokenError::Use)?;
@@ -261,7 +261,7 @@ fn at<'a>(claims: Value<'a>, path: &ClaimPath) -> Option<Value<'a>> {
     })
 }
 
-/// `aud`: a text, or a list of texts that is not empty.
+/// Reads `aud`: a string, or a non-empty list of strings.
 fn audiences(claims: Value<'_>) -> Result<Vec<Box<str>>, TokenError> {
     let audience = claims.get("aud").ok_or(TokenError::Audience)?;
     if let Some(one) = audience.as_str() {
@@ -273,7 +273,7 @@ fn audiences(claims: Value<'_>) -> Result<Vec<Box<str>>, TokenError> {
     texts.filter(fits).ok_or(TokenError::Audience)
 }
 
-/// A list of texts, or one text. What is there and is something else is refused.
+/// Reads a list of strings, or one string; `None` for any other type.
 fn list<T: Ord>(
     claims: Value<'_>,
     path: Option<&ClaimPath>,
@@ -290,8 +290,8 @@ fn list<T: Ord>(
     }
 }
 
-/// The names in a list, each once. `None` when one is no name, or there are more than [`MOST`] of them. Doubles count:
-/// a name behind them would not be read, and a rule that forbids something to it would not apply.
+/// Collects the names in a list. `None` if one is invalid, or there are more than [`MOST`]. Duplicates count: a name
+/// after the limit would not be read, and a rule that denies something to it would not apply.
 fn names<T: Ord>(items: impl Iterator<Item = Option<T>>) -> Option<BTreeSet<T>> {
     let mut found = BTreeSet::new();
     for (count, item) in items.enumerate() {
@@ -303,7 +303,7 @@ fn names<T: Ord>(items: impl Iterator<Item = Option<T>>) -> Option<BTreeSet<T>> 
     Some(found)
 }
 
-/// The scopes: a text with single spaces between them, or a list (RFC 9068, section 2.2.3).
+/// Reads the scopes: a string with single spaces between them, or a list (RFC 9068, section 2.2.3).
 fn scopes(claims: Value<'_>, path: Option<&ClaimPath>) -> Result<BTreeSet<Scope>, TokenError> {
     let wrong = || TokenError::Claims(ClaimError::Scopes);
     let value = match path {
@@ -323,7 +323,7 @@ fn scopes(claims: Value<'_>, path: Option<&ClaimPath>) -> Result<BTreeSet<Scope>
     found.ok_or_else(wrong)
 }
 
-/// Who acts for the caller, the nearest first.
+/// Reads the actors that act for the caller, nearest first.
 fn actors(claims: Value<'_>) -> Result<Vec<Box<str>>, TokenError> {
     let (mut found, mut next) = (Vec::new(), claims.get("act"));
     while let Some(actor) = next {
@@ -337,11 +337,11 @@ fn actors(claims: Value<'_>) -> Result<Vec<Box<str>>, TokenError> {
     Ok(found)
 }
 
-/// What has to be proved. What is not understood cannot be proved.
+/// Reads the confirmation; unsupported methods are refused, because they cannot be checked.
 fn confirmation(claims: Value<'_>) -> Result<Confirmation, TokenError> {
     let Some(cnf) = claims.get("cnf") else { return Ok(Confirmation::default()) };
     let mut found = Confirmation::default();
-    // SHA-256 in Base64 for URLs.
+    // A SHA-256 in base64url.
     let digest = |value: Value<'_>| {
         let text = value.as_str().filter(|text| text.len() == 43);
         text.map(Into::into).ok_or(TokenError::Confirmation)

@@ -1,4 +1,4 @@
-//! Proofs of possession: a signature for one request with one token (RFC 9449; vectors AV-55 to
+//! Validates DPoP proofs of possession: a signature for one request with one token (RFC 9449; vectors AV-55 to
 //! AV-60).
 
 use std::sync::Arc;
@@ -15,57 +15,57 @@ use crate::base::sha256::sha256;
 use crate::crypto::jose::{self, Jws};
 use crate::crypto::sealer::Sealer;
 
-/// How far the time of a proof may be from ours.
+/// Maximum difference between the time of a proof and the clock of the gateway.
 const WINDOW: Duration = Duration::from_secs(60);
-/// How long a nonce is good for.
+/// Lifetime of a nonce.
 const NONCE: Duration = Duration::from_secs(300);
-/// One key gets this part of the room for proofs.
+/// The share of one key in the room for proofs is one in this number.
 const SHARES: usize = 16;
-/// Longest id of a proof.
+/// Maximum length of the id of a proof, in bytes.
 const ID: usize = 256;
-/// Names the format to the cipher.
+/// Identifies the purpose to the sealer.
 const FORMAT: &[u8] = b"portcullis dpop nonce v1";
 
-/// Why a proof is not accepted.
+/// The reason why a proof is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    /// It is not a proof.
+    /// It is malformed, or its signature is invalid.
     #[error("not a proof")]
     Shape,
-    /// It is for another request, another token or another key.
+    /// It is for another request, token or key.
     #[error("a proof of something else")]
     Other,
-    /// It was made too long ago, or in the future.
+    /// It is too old, or from the future.
     #[error("a proof of another time")]
     Time,
     /// It was used before.
     #[error("a proof that was used before")]
     Used,
-    /// It has no nonce of ours, or an old one.
+    /// It has no valid nonce of the gateway.
     #[error("a proof without a nonce")]
     Nonce,
-    /// No more can be remembered, so whether it was used before could not be known.
+    /// There is no room to remember it, so a replay could not be detected.
     #[error("too many proofs")]
     Full,
 }
 
-/// What a proof has to be about.
+/// What a proof must be for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct About<'a> {
     pub(super) method: &'a Method,
-    /// The URL that was asked for.
+    /// The URL of the request.
     pub(super) url: &'a str,
     pub(super) token: &'a str,
-    /// The digest of the key the token is bound to.
+    /// The thumbprint of the key that the token is bound to.
     pub(super) key: &'a str,
     pub(super) nonce: bool,
 }
 
-/// Remembers proofs, so that none is used twice.
+/// Remembers used proofs, to prevent replay.
 pub(super) struct Proofs {
-    /// The digest of the key and the id of the proof, and until when it could be used again.
+    /// Time until which each used proof would be valid, by the digest of its key and id.
     used: Bounded<[u8; 32], SystemTime>,
-    /// How many each key has used since when: none takes the room of the others.
+    /// Number of proofs of each key, and since when, so that no key takes all the room.
     shares: Bounded<[u8; 32], Option<(usize, SystemTime)>>,
     share: usize,
     sealer: Arc<Sealer>,
@@ -83,8 +83,8 @@ impl Proofs {
         Self { used, shares, share: (limit / SHARES).max(1), sealer }
     }
 
-    /// Accepts `text` as a proof of what it should be about, once; gives the digest of the body it
-    /// is about, where it names one.
+    /// Validates `text` as a proof for `about`, once. Returns the digest that the body must have, if the proof names
+    /// one.
     pub(super) fn accept(
         &self,
         text: &str,
@@ -121,11 +121,11 @@ impl Proofs {
         };
         let name = format!("{}\0{id}", key.thumbprint());
         let entry = sha256(name.as_bytes());
-        // Before it is counted: one who has got hold of a proof must not use up the share of its key.
+        // This check precedes the count, so that the holder of a stolen proof cannot use up the share of its key.
         if self.used.contains(&entry) {
             return Err(ProofError::Used);
         }
-        // It could be used again until it is too old.
+        // The proof would be valid until it is too old, so it is remembered until then.
         if !self.has_share(key.thumbprint(), now) {
             return Err(ProofError::Full);
         }
@@ -136,7 +136,7 @@ impl Proofs {
         }
     }
 
-    /// Counts a proof of the key with this digest.
+    /// Counts a proof of the key with this thumbprint; returns whether the key is within its share.
     fn has_share(&self, thumbprint: &str, now: SystemTime) -> bool {
         let name = sha256(thumbprint.as_bytes());
         let counted = self.shares.update(name, |share| match share {
@@ -146,13 +146,13 @@ impl Proofs {
         counted.is_some_and(|(count, _)| count <= self.share)
     }
 
-    /// Forgets what could not be used again in any case.
+    /// Removes proofs that are too old to be used again.
     pub(super) fn sweep(&self, now: SystemTime) {
         self.used.retain(|_, until| *until >= now);
         self.shares.retain(|_, share| share.is_some_and(|(_, since)| now <= since + WINDOW * 2));
     }
 
-    /// A nonce for proofs: the time, sealed, so that every replica knows it.
+    /// Makes a nonce: the sealed time, so that every replica can check it.
     pub(super) fn nonce(&self, now: SystemTime) -> Option<String> {
         let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
         self.sealer.seal(&[FORMAT], now.to_be_bytes().to_vec()).ok()
@@ -166,17 +166,15 @@ impl Proofs {
     }
 }
 
-/// `sha-256=:..:` (RFC 9530), as the draft for MCP has it.
+/// Parses `sha-256=:..:` (RFC 9530), as the draft for MCP specifies.
 fn content(value: Value<'_>) -> Option<[u8; 32]> {
     let text = value.as_str()?;
     let inner = text.strip_prefix("sha-256=:")?.strip_suffix(':')?;
     STANDARD.decode(inner).ok()?.try_into().ok()
 }
 
-/// Whether two URLs are the same without what comes after `?` or `#`, scheme and host in any case
-/// and the usual port in either way.
-///
-/// RFC 9449, section 4.3
+/// Whether two URLs are equal without query and fragment, with case-insensitive scheme and host and default ports
+/// (RFC 9449, section 4.3).
 fn same_url(said: &str, meant: &str) -> bool {
     let plain = |text: &str| {
         let text = text.split(['?', '#']).next().unwrap_or_default();
@@ -214,7 +212,7 @@ mod tests {
         UNIX_EPOCH + Duration::from_secs(1_800_000_000)
     }
 
-    /// Somebody with a key that tokens are bound to.
+    /// A client with a key that tokens are bound to.
     struct Holder {
         pair: EcdsaKeyPair,
         thumbprint: String,
@@ -262,7 +260,7 @@ mod tests {
     #[test]
     fn a_used_proof_is_remembered_for_as_long_as_it_would_be_accepted() {
         let (proofs, holder) = (proofs(1000), Holder::new());
-        // The clock of the client is as early as it may be, so it would be accepted for longest.
+        // The client's clock is as far ahead as allowed, so the proof would be valid for longest.
         let proof = holder.proof("one", base() + WINDOW, None);
         let accept = |now| proofs.accept(&proof, holder.about(false), now);
         assert_eq!(accept(base()), Ok(None));
@@ -286,7 +284,7 @@ mod tests {
         assert_eq!(accept("at once", base()), Ok(None));
         assert_eq!(accept("at its end", base() + NONCE), Ok(None));
         assert_eq!(accept("too late", base() + NONCE + SECOND), Err(ProofError::Nonce));
-        // The clock of the replica that made it may be ahead of ours, by no more than that of a client.
+        // The clock of the replica that made the nonce may be ahead by as much as that of a client.
         assert_eq!(accept("early", base() - WINDOW), Ok(None));
         assert_eq!(accept("too early", base() - WINDOW - SECOND), Err(ProofError::Nonce));
         let without = holder.proof("without", base(), None);

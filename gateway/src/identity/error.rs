@@ -1,79 +1,79 @@
-//! Why a token is not accepted, and which check that was.
+//! Errors of access tokens, and the metrics labels of the checks that failed.
 
 use super::ProofError;
 use crate::crypto::jose::JoseError;
 use crate::metrics::credential_check::Detail;
 
-/// Why a token is not accepted.
+/// The reason why an access token is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It is not written as a token is.
+    /// It does not have the syntax of a token.
     #[error("not a token")]
     Shape,
-    /// It cannot be read, or is not signed as it should be.
+    /// It is not a well-formed JWT, or its signature is invalid.
     #[error(transparent)]
     Jose(JoseError),
-    /// Its issuer may not sign like this.
+    /// Its issuer may not use its algorithm.
     #[error("signed with an algorithm that its issuer may not use")]
     Algorithm,
-    /// Nobody who is known here has issued it.
+    /// Its issuer is not configured.
     #[error("not of an issuer that is configured here")]
     Issuer,
-    /// Its issuer is known, but not believed on this route.
+    /// Its issuer is configured, but not accepted on this route.
     #[error("not of an issuer that the route believes")]
     IssuerOfRoute,
-    /// Its issuer has no such key.
+    /// Its issuer does not have the key that signed it.
     #[error("signed with a key its issuer does not have")]
     Key,
-    /// It is a token for something else.
+    /// Its `typ` is not that of an access token.
     #[error("not an access token by its type")]
     Kind,
-    /// It has what only ID tokens have.
+    /// It has claims that only ID tokens have.
     #[error("an ID token and not an access token")]
     IdToken,
-    /// It is signed or active, and of another sort.
+    /// It is valid, but not an access token.
     #[error("not an access token by `typ`, `token_use` or `token_type` in it")]
     Use,
-    /// Something it says is missing, of the wrong type or no name.
+    /// A claim is missing or malformed.
     #[error(transparent)]
     Claims(ClaimError),
-    /// It is for somebody else.
+    /// Its audience is not this resource, or not this resource alone.
     #[error("not for this resource")]
     Audience,
-    /// It has ended.
+    /// It has expired.
     #[error("its `exp` has passed")]
     Expired,
-    /// It has not begun.
+    /// It is not valid yet.
     #[error("not good yet")]
     Early,
-    /// It is good for longer than is accepted.
+    /// Its lifetime is longer than allowed.
     #[error("good for longer than `maxLifetime` of its issuer allows")]
     Lifetime,
-    /// Its issuer says that it is not good.
+    /// Its issuer reports it as inactive.
     #[error("its issuer does not know it")]
     Inactive,
     /// It is bound to another certificate than that of the connection.
     #[error("bound to another certificate")]
     Certificate,
-    /// What has to be proved is not understood.
+    /// It has an unsupported confirmation, or lacks a required one.
     #[error("bound by a `cnf` that is missing or not understood")]
     Confirmation,
-    /// What has to be proved was not proved.
+    /// The proof of possession is missing, or was presented without need.
     #[error("not proved to be the caller's")]
     Proof,
-    /// The proof is not accepted.
+    /// The DPoP proof is not accepted.
     #[error(transparent)]
     Dpop(ProofError),
-    /// The proof needs a nonce of ours.
+    /// The DPoP proof needs a nonce of the gateway.
     #[error("the proof needs a nonce")]
     Nonce,
-    /// It is bound to nothing, where it has to be.
+    /// It is not sender-constrained, which the route requires.
     #[error("not bound to a key, which is asked for here")]
     Unbound,
-    /// The body is another than the one that was signed.
+    /// The body differs from the signed one.
     #[error("the body is not the one that was signed")]
     Body,
-    /// The issuer cannot be asked.
+    /// The keys or the introspection endpoint of its issuer are unavailable.
     #[error("its issuer cannot be asked")]
     Unavailable,
     /// No more proofs can be remembered.
@@ -81,43 +81,43 @@ pub enum TokenError {
     Busy,
 }
 
-/// What a token says that is not as it has to be.
+/// The claim that is missing or malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
-    /// `exp`, `nbf`, `iat` or `jti`.
+    /// `exp`, `nbf`, `iat` or `jti` has the wrong type.
     #[error("`exp`, `nbf`, `iat` or `jti` is of the wrong type")]
     Times,
-    /// No end.
+    /// It has no `exp`.
     #[error("it has no `exp`")]
     Expiry,
-    /// No beginning.
+    /// It has no `iat`.
     #[error("it has no `iat`, which only `untyped` tokens may lack")]
     Issued,
-    /// No id.
+    /// It has no `jti`.
     #[error("it has no `jti`, which only `untyped` tokens may lack")]
     Id,
-    /// Nobody that it is about.
+    /// It has no valid subject.
     #[error("it does not name whom it is about, at `claims.subject` or in `sub`")]
     Subject,
-    /// No client.
+    /// It has no valid client id.
     #[error("it names no client, at `claims.client` or in `client_id` or `azp`")]
     Client,
-    /// Whether a client acts for itself.
+    /// The claim that marks service clients has the wrong type.
     #[error("what stands at `service.claim` is not a text")]
     Service,
-    /// The groups.
+    /// Its groups are malformed, or too many.
     #[error("the groups at `claims.groups` are no list of at most 512 names")]
     Groups,
-    /// The groups, which are not in the token.
+    /// Its groups are not in the token.
     #[error("its groups are not in it: it had too many of them, and says where to ask")]
     GroupsElsewhere,
-    /// The roles.
+    /// Its roles are malformed, or too many.
     #[error("the roles at `claims.roles` are no list of at most 512 names")]
     Roles,
-    /// Who acts for whom.
+    /// Its chain of actors is malformed, or too long.
     #[error("its `act` is not understood, or has more than five in it")]
     Actors,
-    /// The scopes.
+    /// Its scopes are malformed, or too many.
     #[error("the scopes are no text with single spaces and no list of at most 512 scopes")]
     Scopes,
 }
@@ -142,7 +142,7 @@ impl ClaimError {
 }
 
 impl TokenError {
-    /// Which check the token did not pass.
+    /// The check that the token failed, as a metrics label.
     #[must_use]
     pub const fn detail(&self) -> Detail {
         match self {

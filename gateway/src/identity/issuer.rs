@@ -1,9 +1,7 @@
-//! The keys of an issuer: where they are had from, when they are read again, and which of them a
-//! token may be signed with.
+//! The keys of an issuer: fetches and refreshes them, and chooses the key that may have signed a token.
 //!
-//! One reading at a time, whoever waits; an unknown key causes one reading and then none for a
-//! while; keys that cannot be read again are relied on for a while and then not at all (vectors
-//! AV-30 to AV-38).
+//! Fetches are single-flight. An unknown key id causes one fetch and then none during a cooldown. Keys that cannot be
+//! refreshed are used for a limited time and then not at all (vectors AV-30 to AV-38).
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,15 +21,15 @@ use crate::crypto::jose::{self, Algorithm, Key, KeySetError};
 use crate::crypto::pem::{self, PemError};
 use crate::net::http_client::{FetchError, Ways};
 
-/// The soonest and the latest after which keys are read again, whatever their issuer says.
+/// Bounds on the refresh interval, regardless of the issuer's cache headers.
 const SOONEST: Duration = Duration::from_secs(300);
 const LATEST: Duration = Duration::from_secs(24 * 3600);
-/// Most callers that wait for the keys of one issuer.
+/// Maximum number of callers that wait for the keys of one issuer.
 const WAITING: usize = 64;
-/// How soon keys are looked for again when there are none.
+/// Minimum interval between attempts while there are no keys.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Why there are no keys.
+/// The reason why there are no keys.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KeysError {
     /// They could not be fetched.
@@ -40,22 +38,22 @@ pub(super) enum KeysError {
     /// The file could not be read.
     #[error(transparent)]
     File(#[from] PemError),
-    /// They are no set of keys.
+    /// The text is not a key set.
     #[error(transparent)]
     Set(#[from] KeySetError),
-    /// The metadata of the issuer is not its own, or says nothing of keys.
+    /// The metadata of the issuer is of another issuer, or has no key set.
     #[error("the metadata of the issuer {0}")]
     Metadata(&'static str),
 }
 
-/// What can be said of a key.
+/// The result of a search for a key.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// It may have signed the token; and when that was so.
+    /// The key that may have signed the token, and the generation of its set.
     Key(Arc<Key>, u64),
     /// The issuer has no such key.
     Unknown,
-    /// Nobody knows, because the issuer cannot be asked.
+    /// The keys of the issuer are not available.
     Unavailable,
 }
 
@@ -69,27 +67,27 @@ pub(super) struct KeyRing {
     max_stale: Duration,
     clock: Arc<dyn Clock>,
     held: ArcSwapOption<Held>,
-    /// The number of the set of keys. No two sets have the same, whatever the configuration.
+    /// The generation of the key set. Different sets never share a number, even across reloads.
     generation: AtomicU64,
-    /// Until when the keys are relied on, in seconds since 1970.
+    /// Time until which the keys may be used, in seconds since 1970.
     good_until: AtomicU64,
-    /// They are to be read again at once.
+    /// Whether the keys must be fetched again at once.
     due: AtomicBool,
-    /// Where discovery has found the keys.
+    /// The key set URL that discovery has found.
     discovered: Mutex<Option<Uri>>,
-    /// Who reads them, and when that was last done.
+    /// Held while the keys are fetched, with the times of the last attempts.
     reading: Turn<Last>,
-    /// How many wait for that.
+    /// Number of callers that wait for a fetch.
     waiting: AtomicUsize,
     tasks: Tasks,
 }
 
-/// When keys were last read, or tried to be.
+/// The times of the last attempts to fetch the keys.
 #[derive(Debug, Default)]
 struct Last {
-    /// At all.
+    /// The last attempt for any reason.
     tried: Option<Instant>,
-    /// For the sake of a key nobody knew.
+    /// The last attempt because of an unknown key id.
     for_unknown: Option<Instant>,
 }
 
@@ -133,8 +131,8 @@ impl KeyRing {
         }
     }
 
-    /// Begins with the keys that `former` has from the same source, as long as they are relied on. They
-    /// are read again at once: a change of the configuration has always been a way to ask for that.
+    /// Takes over the keys of `former` from the same source while they may be used. They are fetched again at once,
+    /// because operators reload the configuration to force that.
     pub(super) fn succeed(&self, former: &Self) {
         let Some(held) = former.held.load_full() else { return };
         let age = self.clock.instant().saturating_duration_since(held.read);
@@ -145,13 +143,12 @@ impl KeyRing {
         self.due.store(true, Ordering::Release);
     }
 
-    /// Which set of keys it is: a token that was good under another has to be looked at again.
+    /// The generation of the current key set; tokens that were verified with another one are verified again.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Whether what was verified under `generation` still holds: its keys are those of now, and are
-    /// not too old.
+    /// Whether a result of `generation` is still valid: it is the current key set, and not too old.
     pub(super) fn stands_by(&self, generation: u64, now: SystemTime) -> bool {
         let now = seconds(now);
         self.generation() == generation && now <= self.good_until.load(Ordering::Acquire)
@@ -163,7 +160,7 @@ impl KeyRing {
         (age <= held.good_for + self.max_stale).then_some(held)
     }
 
-    /// The key that a token may be signed with, as its header names it.
+    /// Finds the key that may have signed a token, by the key id in its header.
     pub(super) async fn find(self: &Arc<Self>, kid: Option<&str>, algorithm: Algorithm) -> Found {
         if let Some(held) = self.usable()
             && let Some(key) = held.choose(kid, algorithm)
@@ -181,8 +178,8 @@ impl KeyRing {
         }
     }
 
-    /// Has the keys read, in a task of its own: a caller that hangs up does not stop what others wait
-    /// for, and more than a few are not kept waiting at all.
+    /// Fetches the keys in a task of its own, so that a caller that disconnects does not cancel the fetch for others.
+    /// The number of callers that wait is bounded.
     async fn read_for(self: &Arc<Self>, before: Option<Instant>) {
         if self.waiting.fetch_add(1, Ordering::AcqRel) >= WAITING {
             self.waiting.fetch_sub(1, Ordering::AcqRel);
@@ -195,12 +192,12 @@ impl KeyRing {
             ring.waiting.fetch_sub(1, Ordering::AcqRel);
             drop(done);
         });
-        // The sender is dropped when it is done.
+        // The sender is dropped when the fetch has ended.
         drop(read.await);
     }
 
-    /// Reads the keys again, unless somebody has since `before`, or tried not long ago. For the sake
-    /// of an unknown key that is done once in a while alone: anybody can make one up.
+    /// Fetches the keys, unless they were fetched after `before` or attempted recently. Fetches because of an unknown
+    /// key id have a cooldown, because anyone can make up a key id.
     async fn read(&self, before: Option<Instant>, for_unknown: bool) {
         let came = self.clock.instant();
         let mut last = self.reading.lock().await;
@@ -212,7 +209,7 @@ impl KeyRing {
             last.is_some_and(|last| now.saturating_duration_since(last) < rest)
         };
         if self.usable().is_none() {
-            // Whoever has waited while it failed does not try again: each would wait in turn.
+            // Callers that waited during a failed attempt share its failure, or each of them would wait in turn.
             let failed_meanwhile = last.tried.is_some_and(|tried| tried >= came);
             if failed_meanwhile || within(last.tried, AGAIN.min(self.cooldown)) {
                 return;
@@ -274,7 +271,7 @@ impl KeyRing {
         }
     }
 
-    /// Reads the keys once, and keeps none: how many there are.
+    /// Fetches the keys once without using them; returns their number.
     pub(super) async fn count(&self) -> Result<usize, KeysError> {
         let (text, _) = self.load().await?;
         Ok(jose::keys(text)?.len())
@@ -286,9 +283,7 @@ impl KeyRing {
         Ok((fetched.body, age))
     }
 
-    /// Asks the issuer where its keys are.
-    ///
-    /// RFC 8414, section 3; OpenID Connect Discovery 1.0, section 4
+    /// Finds the key set URL in the issuer's metadata (RFC 8414, section 3; OpenID Connect Discovery 1.0, section 4).
     async fn discover(&self, issuer: &Uri) -> Result<Uri, KeysError> {
         let path = issuer.path().trim_end_matches('/');
         let mut last = KeysError::Metadata("cannot be found");
@@ -309,7 +304,7 @@ impl KeyRing {
         Err(last)
     }
 
-    /// Where the metadata `text` says that the keys are.
+    /// The key set URL in the metadata `text`.
     fn keys_of(&self, text: Bytes) -> Result<Uri, KeysError> {
         let unreadable = |_| KeysError::Metadata("is not JSON");
         let metadata = Document::parse(text, &jose::BOUNDS).map_err(unreadable)?;
@@ -322,7 +317,7 @@ impl KeyRing {
         place.ok_or(KeysError::Metadata("has no `jwks_uri` with `https`"))
     }
 
-    /// Reads the keys before they are needed, and again before they are old; says when to come back.
+    /// Fetches the keys when that is due; returns the time until the next call.
     pub(super) async fn tend(&self) -> Duration {
         let held = self.held.load_full();
         let age = held.as_ref().map(|held| {
@@ -334,7 +329,7 @@ impl KeyRing {
             Some(left) if !left.is_zero() && !due => left,
             _ => {
                 self.read(held.map(|held| held.read), false).await;
-                // When it failed, it is tried again in a while.
+                // After a failure, the next attempt comes soon.
                 self.held.load().as_ref().map_or(AGAIN * 5, |held| {
                     let age = self.clock.instant().saturating_duration_since(held.read);
                     held.good_for.saturating_sub(age).max(AGAIN * 5)
@@ -357,7 +352,7 @@ async fn file(path: &Path) -> Result<Bytes, PemError> {
     let path = path.to_owned();
     let name = Box::from(path.display().to_string());
     let read = tokio::task::spawn_blocking(move || pem::text(&path));
-    // The disk may not answer: then it is as if the keys could not be read.
+    // A disk that does not answer counts as a read error.
     match tokio::time::timeout(crate::base::file::LOOK, read).await {
         Ok(Ok(text)) => Ok(text?.into()),
         Ok(Err(_)) => Err(PemError::Read(name, std::io::ErrorKind::Other.into())),
@@ -366,7 +361,7 @@ async fn file(path: &Path) -> Result<Bytes, PemError> {
 }
 
 impl Held {
-    /// The key of this name; without a name, the only one that fits.
+    /// The key with this id; without an id, the only one that is valid for the algorithm.
     fn choose(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<Arc<Key>> {
         let named = |key: &&Arc<Key>| kid.is_none() || key.kid.as_deref() == kid;
         let mut fitting = self.keys.iter().filter(named).filter(|key| key.fits(algorithm));

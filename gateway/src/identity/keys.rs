@@ -1,4 +1,4 @@
-//! Callers by API key.
+//! Authenticates callers by API key.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,14 +8,13 @@ use policy::principal::Principal;
 
 use crate::config::settings::ApiKey;
 
-/// Keys by the first bytes of their SHA-256; the whole of it is compared in constant time.
+/// API keys by the first bytes of their SHA-256; the whole digest is compared in constant time.
 ///
-/// The table is looked up with a digest, never with the key: how long that takes says nothing
-/// about a key that would fit.
+/// The table is indexed by digest, so that the time of a lookup reveals nothing about valid keys.
 #[derive(Debug)]
 pub(super) struct Keys(HashMap<[u8; 8], Vec<Known>>);
 
-/// The SHA-256 of a key, and whose it is.
+/// The SHA-256 of a key, and its principal.
 type Known = ([u8; 32], Arc<Principal>);
 
 impl Keys {
@@ -28,7 +27,7 @@ impl Keys {
         Self(table)
     }
 
-    /// Whose key it is.
+    /// The principal of a key.
     pub(super) fn find(&self, key: &str) -> Option<&Arc<Principal>> {
         let hash = digest::digest(&digest::SHA256, key.as_bytes());
         let candidates = self.0.get(&prefix(hash.as_ref())).map_or(&[] as &[_], Vec::as_slice);

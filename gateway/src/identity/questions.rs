@@ -1,8 +1,8 @@
-//! Room for questions to an issuer about tokens that cannot be read here.
+//! Bounds the introspection requests to an issuer.
 //!
-//! Anybody can make up a token, and each one costs a question. So a question needs a place before
-//! anything is sent, one address has a share of the places, and some are kept for tokens that were
-//! good before. A caller waits for its place for a while, which is why these are semaphores and not
+//! Anyone can make up an opaque token, and each one costs a request. A request therefore needs a permit before
+//! anything is sent, one address has a share of the permits, and some are reserved for tokens that were valid before.
+//! Callers wait for a permit for a short time, which is why these are semaphores and not
 //! [`crate::base::share::Shares`].
 
 use std::collections::HashMap;
@@ -15,51 +15,51 @@ use tokio::time::timeout;
 
 use crate::base::share::network;
 
-/// Most questions to one issuer at the same time.
+/// Maximum number of concurrent requests to one issuer.
 const QUESTIONS: usize = 48;
-/// So many of them are kept for tokens that were good before.
+/// Number of these that are reserved for tokens that were valid before.
 const RESERVED: usize = 16;
-/// Most questions at the same time for one address, and about one token.
+/// Maximum number of concurrent requests for one address, and about one token.
 const EACH: usize = 16;
-/// How long a caller waits for its place.
+/// Maximum time to wait for a permit.
 const ROOM: Duration = Duration::from_secs(2);
 
-/// For whose sake an issuer is asked.
+/// The party that a request is counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asker {
-    /// Somebody at this address whose token is not known.
+    /// A network with an unknown token.
     Address(Option<IpAddr>),
-    /// Somebody with this token, which was good before.
+    /// A token that was valid before, by its SHA-256.
     Token([u8; 32]),
 }
 
 impl Asker {
-    /// Somebody at `address`, or in its network.
+    /// The network of `address`.
     pub(super) fn at(address: Option<IpAddr>) -> Self {
         Self::Address(address.map(network))
     }
 }
 
-/// Places for questions to one issuer.
+/// The permits for requests to one issuer.
 #[derive(Debug)]
 pub(super) struct Questions {
-    /// The places of each asker who has one or waits for one: no more than there are requests.
+    /// The permits of each asker that holds or awaits one: no more than there are requests.
     lanes: Mutex<HashMap<Asker, Lane>>,
-    /// For tokens that are not known.
+    /// Permits for unknown tokens.
     new: Semaphore,
-    /// For all.
+    /// Permits for all tokens.
     all: Semaphore,
 }
 
-/// The places of one asker.
+/// The permits of one asker.
 #[derive(Debug)]
 struct Lane {
     places: Arc<Semaphore>,
-    /// How many questions have a place in it, or wait for one.
+    /// Number of requests that hold or await a permit in it.
     users: usize,
 }
 
-/// A question in the lane of its asker, which is kept as long as there is one.
+/// A request in the lane of its asker; the lane is removed with its last request.
 #[derive(Debug)]
 struct InLane<'a> {
     questions: &'a Questions,
@@ -67,7 +67,7 @@ struct InLane<'a> {
     places: Arc<Semaphore>,
 }
 
-/// The right to ask once; given back when it is dropped.
+/// A permit for one request, returned on drop.
 #[derive(Debug)]
 #[must_use = "a place that is dropped is given back"]
 pub(super) struct Place<'a> {
@@ -86,13 +86,13 @@ impl Questions {
         }
     }
 
-    /// A place, if there is one within a while.
+    /// Waits for a permit for a bounded time.
     pub(super) async fn place(&self, asker: Asker) -> Option<Place<'_>> {
         timeout(ROOM, self.turn(asker)).await.ok().flatten()
     }
 
     async fn turn(&self, asker: Asker) -> Option<Place<'_>> {
-        // The share comes first: who waits for its own share keeps no place from others.
+        // The asker's own share comes first, so that a request that waits for it holds no common permit.
         let lane = self.enter(asker);
         let of_asker = Arc::clone(&lane.places).acquire_owned().await.ok()?;
         let new = match asker {
@@ -112,7 +112,7 @@ impl Questions {
     }
 
     fn lanes(&self) -> MutexGuard<'_, HashMap<Asker, Lane>> {
-        // No operation leaves it half changed.
+        // No operation leaves the table half changed, so a poisoned lock is usable.
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

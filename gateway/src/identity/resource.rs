@@ -1,5 +1,5 @@
-//! A route as the resource of an OAuth client: what tokens are for, where that is said, and how a
-//! client that lacks something is told what to get.
+//! A route as an OAuth protected resource: its identifier, its metadata, and the challenges for clients without a
+//! sufficient token.
 //!
 //! RFC 9728 (protected resource metadata), RFC 6750 section 3 and RFC 9449 section 7.1 (challenges).
 
@@ -13,53 +13,54 @@ use policy::principal::{Proof, Wanted};
 use crate::config::settings::{Issuer, RouteOauth};
 use crate::crypto::jose::Algorithm;
 
-/// Where metadata is, before the path of the resource.
+/// The well-known prefix of metadata paths.
 pub const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// A route as an OAuth client sees it.
+/// An OAuth protected resource.
 #[derive(Debug)]
 pub struct Resource {
-    /// What clients put before a path.
+    /// The public base URL of the listener.
     pub public: Box<str>,
-    /// What tokens are for.
+    /// The resource identifier, which is the required audience.
     pub uri: Box<str>,
-    /// Other audiences that will do.
+    /// Alternative audiences that are accepted.
     pub audiences: Vec<Box<str>>,
-    /// Audiences that a token may have beside one that will do.
+    /// Audiences that a token may have beside an accepted one.
     besides: Vec<Box<str>>,
-    /// Indices of the issuers that are believed.
+    /// Indices of the accepted issuers.
     pub issuers: Vec<usize>,
-    /// The proof tokens must come with.
+    /// The proof of possession that tokens require.
     pub proof: Option<Wanted>,
-    /// Whether proofs must have a nonce of ours in them.
+    /// Whether DPoP proofs need a nonce of the gateway.
     pub nonce: bool,
-    /// What a client is told of it.
+    /// The metadata document, in JSON.
     pub metadata: Bytes,
-    /// Where that is.
+    /// The URL of the metadata document.
     location: Box<str>,
-    /// The scopes to ask for first.
+    /// The scopes that clients should request first, separated by spaces.
     scopes: Box<str>,
 }
 
-/// What is wrong with a request, in the words of RFC 6750, section 3.1, and RFC 9449.
+/// The error of a request, in the terms of RFC 6750, section 3.1, and RFC 9449.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// Nothing: there was no credential.
+    /// None: the request had no credential.
     Nothing,
-    /// The request, not the token.
+    /// The request is malformed.
     Request,
-    /// The token.
+    /// The token is not accepted, for this reason.
     Token(&'static str),
-    /// The token, which is good with a proof by DPoP alone.
+    /// The token is only accepted with a DPoP proof.
     Bound(&'static str),
-    /// The proof.
+    /// The proof is not accepted, for this reason.
     Proof(&'static str),
-    /// The proof lacks a nonce of ours.
+    /// The proof lacks a nonce of the gateway.
     Nonce,
 }
 
 impl Resource {
-    /// The route at `path` behind `public`.
+    /// Makes the resource for the route at `path` below `public`. `mutual` says whether the listener sees client
+    /// certificates.
     #[must_use]
     pub fn new(
         public: &str,
@@ -115,8 +116,8 @@ impl Resource {
         }
     }
 
-    /// Whether tokens for all of these audiences will do: one at least is ours, and each other one is ours or may stand
-    /// beside it.
+    /// Whether a token for these audiences is accepted: at least one is the resource or an alternative, and each
+    /// other one is too or is tolerated beside it.
     #[must_use]
     pub fn accepts(&self, audiences: &[Box<str>]) -> bool {
         let ours = |one: &str| {
@@ -126,7 +127,7 @@ impl Resource {
         audiences.iter().any(|one| ours(one)) && audiences.iter().all(|one| fits(one))
     }
 
-    /// How a client is asked for a token, or for a better one.
+    /// Builds the `WWW-Authenticate` challenge for a missing or insufficient token.
     #[must_use]
     pub fn challenge(&self, wrong: Wrong) -> Option<HeaderValue> {
         let dpop = self.proof == Some(Wanted::Dpop)
@@ -145,7 +146,7 @@ impl Resource {
         self.finish(text, &self.scopes, dpop)
     }
 
-    /// How a client is asked for a token with these scopes: all that the operation needs.
+    /// Builds the challenge for a token with more scopes: all those that the operation needs.
     #[must_use]
     pub fn step_up(&self, scopes: &[Scope], proof: Proof) -> Option<HeaderValue> {
         let scopes: Vec<_> = scopes.iter().map(Scope::as_str).collect();
@@ -154,8 +155,7 @@ impl Resource {
         self.finish(format!(r#"{scheme} error="insufficient_scope", "#), &scopes.join(" "), dpop)
     }
 
-    /// A scope has no quote and no backslash in it, and neither has a URL, so nothing needs to be
-    /// escaped.
+    /// Completes a challenge. Scopes and URLs contain no quotes or backslashes, so nothing is escaped.
     fn finish(&self, mut text: String, scopes: &str, dpop: bool) -> Option<HeaderValue> {
         write!(text, r#"resource_metadata="{}""#, self.location).unwrap_or_default();
         if !scopes.is_empty() {

@@ -1,4 +1,4 @@
-//! Whatever sinks refuse, each log that is left can be verified.
+//! Each remaining log can be verified, regardless of which records sinks refuse.
 
 use std::io::{self, Cursor};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use crate::audit::sink::Sink;
 use crate::audit::verify::{Audit, Demands};
 use crate::config::settings::Full;
 
-/// A sink that does what it is told to, line by line.
+/// A sink that accepts or refuses each line as scripted.
 #[derive(Clone, Debug)]
 struct Told {
     lines: Arc<Mutex<Vec<Bytes>>>,
@@ -75,10 +75,10 @@ proptest! {
                 ledger.slots[0].begun = true;
             }
             let probe = object(&Event { event: "probe", ..Event::default() });
-            // What the one does not take that has to is no record to whoever asked.
+            // A record that the required sink does not accept counts as failed for the caller.
             prop_assert_eq!(ledger.push(probe, &mut object).is_ok(), works[0]);
         }
-        // Both work again at the end, and it is stopped as a gateway stops.
+        // Both sinks work again at the end, and the log is stopped like that of a gateway.
         for sink in &sinks {
             *sink.works.lock().unwrap() = true;
         }

@@ -1,11 +1,10 @@
-//! A queue in which every holder has its turn: what one of them puts in does not stand before what others
-//! put in.
+//! A fair queue: holders take turns, so that the items of one holder do not delay those of others.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Items that wait, by holder.
+/// Queued items, by holder.
 #[derive(Debug)]
 pub(super) struct Turns<K, T> {
     most: usize,
@@ -16,20 +15,20 @@ pub(super) struct Turns<K, T> {
 #[derive(Debug)]
 struct Inner<K, T> {
     count: usize,
-    /// The items of each holder that has any, the oldest first.
+    /// The items of each holder that has any, oldest first.
     waiting: HashMap<K, VecDeque<T>>,
-    /// Whose turn it is, and who comes next: every holder that has items, once.
+    /// The holders that have items, once each, in the order of their turns.
     order: VecDeque<K>,
 }
 
 impl<K: Clone + Eq + Hash, T> Turns<K, T> {
-    /// An empty queue with room for `most` items.
+    /// Makes an empty queue with room for `most` items.
     pub(super) fn new(most: usize) -> Self {
         let inner = Inner { count: 0, waiting: HashMap::new(), order: VecDeque::new() };
         Self { most, inner: Mutex::new(inner), added: Condvar::new() }
     }
 
-    /// Adds an item behind those of its holder; `false` when there is no room.
+    /// Appends an item to those of its holder; returns `false` if the queue is full.
     pub(super) fn push(&self, holder: K, item: T) -> bool {
         let mut inner = self.lock();
         if inner.count >= self.most {
@@ -46,7 +45,7 @@ impl<K: Clone + Eq + Hash, T> Turns<K, T> {
         true
     }
 
-    /// Takes the oldest item of the holder whose turn it is; waits for one.
+    /// Takes the oldest item of the holder whose turn it is; blocks until there is one.
     pub(super) fn pop(&self) -> T {
         let mut inner = self.lock();
         loop {
@@ -58,7 +57,7 @@ impl<K: Clone + Eq + Hash, T> Turns<K, T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<K, T>> {
-        // No operation leaves it half changed, so a poisoned lock is still good.
+        // No operation leaves the queue half changed, so a poisoned lock is usable.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,14 +1,13 @@
-//! The places of connections that have not proved yet that they know the token.
+//! Admits connections that have not proved yet that they know the token.
 //!
-//! Every process of the user can connect and say nothing, and an honest client that comes then must find a place. So
-//! when all are taken, one that is held makes room: the oldest one of those processes that hold the most together.
-//! Which processes belong together says their [`Lineage`]: at each step from the first ancestor downwards, those that
-//! are below the same ancestor, or in the same session or group, are counted together. One process that connects again
-//! and again makes room from its own places, one that starts many processes from theirs.
+//! Every process of the user can connect and send nothing, and an honest client must still find a place. When all
+//! places are taken, one held place is therefore given up: the oldest of those processes that hold the most together.
+//! Which processes belong together follows from their [`Lineage`]: at each step from the first ancestor downwards,
+//! processes below the same ancestor, or in the same session or group, are counted together. A process that connects
+//! repeatedly loses its own places, and one that starts many processes loses theirs.
 //!
-//! An honest client proves itself within milliseconds. Every connection is left [`GRACE`] for that, also where so many
-//! processes connect that none of them can be told from an honest one: then who comes next waits for its turn, in the
-//! order in which the kernel keeps those that connect.
+//! An honest client proves itself within milliseconds. Every connection is left [`GRACE`] for that, even when so many
+//! processes connect that honest ones cannot be told apart; later connections then wait in the backlog of the kernel.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -21,26 +20,26 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::ancestry::Lineage;
 
-/// Most connections at once that have not proved yet that they know the token: they take no place of a client.
+/// Maximum number of connections that have not proved themselves; they take no place of a client.
 const PLACES: usize = 128;
-/// Most of these that one process has. A client has one.
+/// Maximum number of these for one process. A client needs one.
 const PER_PROCESS: usize = 4;
-/// How long no other process takes the place of a connection.
+/// Minimum time before another process can take the place of a connection.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// What is held of the places.
+/// The places and their holders.
 #[derive(Debug, Default)]
 pub(super) struct Greetings {
     table: Mutex<Table>,
-    /// A place was given back.
+    /// Notified when a place is freed.
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    /// In the order in which they have come.
+    /// The held places, oldest first.
     held: Vec<Unproved>,
-    /// What tells the next one from the others.
+    /// The id of the next place.
     next: u64,
 }
 
@@ -53,7 +52,7 @@ struct Unproved {
     evicted: CancellationToken,
 }
 
-/// A place, which is given back when this is dropped.
+/// A held place, freed on drop.
 #[derive(Debug)]
 pub(super) struct Greeting {
     id: u64,
@@ -61,20 +60,20 @@ pub(super) struct Greeting {
     evicted: CancellationToken,
 }
 
-/// Where the next connection finds a place.
+/// The place that the next connection can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
-    /// One is free.
+    /// A place is free.
     Free,
-    /// That of the connection at this index.
+    /// The place of the connection at this index is taken over.
     InsteadOf(usize),
-    /// None before this moment, unless one is given back: that which makes room is left its time.
+    /// No place before this moment, unless one is freed: the connection to be evicted is within its grace.
     Later(Instant),
 }
 
 impl Greetings {
-    /// Takes a place for a connection of a process with this lineage, which may be that of another connection. Waits
-    /// for [`GRACE`] at most.
+    /// Takes a place for a connection of a process with this lineage, possibly that of another connection. Waits for
+    /// at most [`GRACE`] at a time.
     pub(super) async fn enter(self: &Arc<Self>, lineage: Lineage) -> Greeting {
         loop {
             let later = match self.try_enter(&lineage) {
@@ -88,7 +87,7 @@ impl Greetings {
         }
     }
 
-    /// The same without waiting; the moment to try again where there is no place now.
+    /// Like [`Self::enter`] without waiting; fails with the moment to try again.
     fn try_enter(self: &Arc<Self>, lineage: &Lineage) -> Result<Greeting, Instant> {
         let now = Instant::now();
         let mut table = self.table();
@@ -105,13 +104,13 @@ impl Greetings {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // No operation leaves it half changed.
+        // No operation leaves the table half changed, so a poisoned lock is usable.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Greeting {
-    /// Resolves when another connection has the place.
+    /// Resolves when another connection has taken the place.
     pub(super) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
@@ -124,8 +123,8 @@ impl Drop for Greeting {
     }
 }
 
-/// Where a connection of a process with the lineage `next` finds a place at `now`. Those that are held stand in the
-/// order in which they have come.
+/// Finds a place for a connection of a process with the lineage `next` at `now`. `held` is ordered from oldest to
+/// newest.
 fn room(held: &[Unproved], next: &Lineage, now: Instant) -> Room {
     let own = held.iter().enumerate().filter(|(_, one)| one.lineage.is_of_same_process(next));
     let own: Vec<usize> = own.map(|(index, _)| index).collect();
@@ -142,7 +141,7 @@ fn room(held: &[Unproved], next: &Lineage, now: Instant) -> Room {
     }
 }
 
-/// The oldest connection of those processes that hold the most together.
+/// The index of the oldest connection of the processes that hold the most together.
 fn heaviest(held: &[Unproved]) -> usize {
     let mut among: Vec<usize> = (0..held.len()).collect();
     for step in 0.. {
@@ -151,7 +150,7 @@ fn heaviest(held: &[Unproved]) -> usize {
             let kin = held.get(index).and_then(|one| one.lineage.at(step));
             branches.entry(kin).or_default().push(index);
         }
-        // The first of each is its oldest. Of branches with as many, that with the oldest is taken.
+        // The first of each branch is its oldest. Among equal branches, the one with the oldest connection is chosen.
         let weight = |branch: &Vec<usize>| (branch.len(), Reverse(branch.first().copied()));
         let heaviest = branches.into_iter().max_by_key(|(_, branch)| weight(branch));
         let Some((kin, branch)) = heaviest else { break };
@@ -175,19 +174,19 @@ mod tests {
     use super::{GRACE, Greetings, PER_PROCESS, PLACES, Room, Unproved, room};
     use crate::process::ancestry::{Kin, Lineage};
 
-    /// A process below these, each a leader of its own session.
+    /// A process below these, each the leader of its own session.
     fn below(ids: &[i32]) -> Lineage {
         let pids = ids.iter().map(|id| Pid::from_raw(*id).unwrap());
         Lineage::made(pids.flat_map(|pid| [Kin::Session(pid), Kin::Process(pid)]).collect())
     }
 
-    /// A process whose parent has ended, in the session of that.
+    /// A process whose parent has ended, in the session of that parent.
     fn orphan(session: i32, id: i32) -> Lineage {
         let [first, session, id] = [1, session, id].map(|id| Pid::from_raw(id).unwrap());
         Lineage::made(vec![Kin::Process(first), Kin::Session(session), Kin::Process(id)])
     }
 
-    /// Connections that have come a millisecond after each other, the last of them at `last`.
+    /// Connections that arrived one millisecond apart, the last of them at `last`.
     fn held(lineages: Vec<Lineage>, last: Instant) -> Vec<Unproved> {
         let count = u32::try_from(lineages.len()).unwrap();
         let ages = (0..count).rev().map(|age| Duration::from_millis(1) * age);
@@ -256,7 +255,7 @@ mod tests {
         for one in &mut held[1..] {
             one.since = now;
         }
-        // That of the honest client has had its time, and is left.
+        // The honest client's grace has passed, but its place is kept.
         let room = |now| room(&held, &below(&[1, 9]), now);
         assert_eq!(room(now), Room::Later(now + GRACE));
         assert_eq!(room(now + GRACE), Room::InsteadOf(1));
@@ -272,12 +271,12 @@ mod tests {
         drop(places.pop());
         places.push(greetings.enter(below(&[1, 9])).await);
         assert!(places.iter().all(|place| !place.evicted.is_cancelled()));
-        // The next one waits, and the oldest makes room.
+        // The next connection waits, and the oldest makes room.
         let next = greetings.enter(below(&[1, 10])).await;
         places[0].evicted().await;
         assert!(places[1..].iter().all(|place| !place.evicted.is_cancelled()));
         assert_eq!(greetings.table().held.len(), PLACES);
-        // What was evicted has nothing to give back.
+        // An evicted connection has no place to free.
         drop(places);
         assert_eq!(greetings.table().held.len(), 1);
         drop(next);

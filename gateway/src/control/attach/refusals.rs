@@ -1,10 +1,10 @@
-//! What connections cost that are refused before they take a place.
+//! Bounds the cost of connections that are refused before they take a place.
 //!
-//! A program behind the gateway can connect with the socket as fast as it is refused. So the gateway remembers for a
-//! moment which processes are below it, and closes their connections without reading `/proc` again; and it accepts
-//! the next connections after a pause where many were refused one after the other. Clients that connect meanwhile wait
-//! in the order of the kernel. The pause is so short, and a refusal without `/proc` so much cheaper, that they wait no
-//! longer than for a gateway that reads `/proc` for each connection before theirs.
+//! A program behind the gateway can connect to the socket as fast as it is refused. The gateway therefore remembers
+//! for a moment which processes descend from it and closes their connections without reading `/proc` again, and it
+//! pauses before the next accept after many refusals in a row. Clients that connect meanwhile wait in the backlog of
+//! the kernel. The pause is so short, and a refusal without `/proc` so much cheaper, that they wait no longer than if
+//! the gateway read `/proc` for each earlier connection.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,38 +12,40 @@ use std::time::Duration;
 use rustix::process::Pid;
 use tokio::time::Instant;
 
-/// How long a process is known to be below the gateway. When a process starts cannot be told without `/proc`, so this
-/// is short: a client that has got the id of a process that has ended is refused for so long at most, and tries again.
+/// Time for which a process is remembered as a descendant of the gateway. It is short because a reused process id
+/// cannot be detected without `/proc`: a client with the id of an ended process is refused for at most this time, and
+/// tries again.
 const REMEMBERED: Duration = Duration::from_millis(250);
-/// Most processes that are remembered.
+/// Maximum number of remembered processes.
 const MOST: usize = 256;
-/// So many connections are refused without a pause.
+/// Number of connections that are refused without a pause.
 const BURST: u32 = 64;
-/// In which time they have to be refused.
+/// The time within which these refusals must occur to cause a pause.
 const WITHIN: Duration = Duration::from_secs(1);
-/// The pause, in parts of the time that the refusals took: the gateway is busy with them for a quarter of the time.
+/// The length of the pause as a multiple of the time that the refusals took, so that refusals take at most a quarter
+/// of the time.
 const PAUSE_FACTOR: u32 = 3;
-/// Longest pause.
+/// Maximum length of a pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// The connections that were refused lately.
+/// The state of recent refusals.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// The processes below the gateway, and when that was seen.
+    /// Descendants of the gateway, and when each was seen.
     below: HashMap<Pid, Instant>,
-    /// How many connections were refused since the last pause.
+    /// Number of refusals since the last pause.
     count: u32,
-    /// When the first of them was.
+    /// Time of the first of them.
     since: Option<Instant>,
 }
 
 impl Refusals {
-    /// Whether a process is known to be below the gateway at `now`.
+    /// Whether a process is remembered at `now` as a descendant of the gateway.
     pub(super) fn is_below(&self, process: Pid, now: Instant) -> bool {
         self.below.get(&process).is_some_and(|seen| now < *seen + REMEMBERED)
     }
 
-    /// From `now` on these processes are known to be below the gateway.
+    /// Remembers these processes as descendants of the gateway.
     pub(super) fn remember(&mut self, processes: &[Pid], now: Instant) {
         if self.below.len() + processes.len() > MOST {
             self.below.clear();
@@ -51,7 +53,7 @@ impl Refusals {
         self.below.extend(processes.iter().map(|process| (*process, now)));
     }
 
-    /// Counts a connection that was refused at `now`; the pause before the next one is accepted, where there is one.
+    /// Counts a refusal at `now`; returns the pause before the next accept, if one is due.
     pub(super) fn pause(&mut self, now: Instant) -> Option<Duration> {
         let since = *self.since.get_or_insert(now);
         let took = now.saturating_duration_since(since);
@@ -111,7 +113,7 @@ mod tests {
             let took = each * (BURST - 1);
             assert_eq!(refusals.pause(began + took), Some(took * 3));
         }
-        // However slowly it refuses.
+        // The pause is bounded, however slow the refusals are.
         for n in 1..BURST {
             assert_eq!(refusals.pause(now + Duration::from_millis(10) * n), None);
         }

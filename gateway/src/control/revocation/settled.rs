@@ -1,8 +1,8 @@
-//! What a watched file revokes, as far as one look at it can be believed.
+//! Decides how far the content of a watched file can be trusted.
 //!
-//! A file that is written in place is seen half written: it reads well and lacks what comes behind. So what
-//! it names is revoked at the first look, and what it no longer names is lifted when two looks that are
-//! some time apart have found the same content. A file that is gone or cannot be read says nothing at all.
+//! A file that is written in place may be read half written: it is valid, but its end is missing. An entry is
+//! therefore revoked when it is first seen, and a missing entry is lifted only after two checks, some time apart,
+//! have found the same content. A file that is missing or unreadable changes nothing.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,10 +12,10 @@ use policy::revoked::Revoked;
 
 use crate::base::sha256::sha256;
 
-/// How far apart two equal looks have to be: a little less than a turn, which may come early.
+/// Minimum time between two equal checks: a little less than the interval of checks, which may come early.
 const APART: Duration = Duration::from_millis(900);
 
-/// What tells one content of the file from another, also from one that reads the same and was written anew.
+/// Identifies one state of the file, including a rewrite with the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     digest: [u8; 32],
@@ -30,29 +30,29 @@ impl Mark {
     }
 }
 
-/// What became of a look.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The file says what is in force.
+    /// The file has what is in force.
     Same,
-    /// It names more, which is revoked from now on.
+    /// The file has new entries, which are in force now.
     Added,
-    /// It also names less, which has to be seen once more.
+    /// The file lacks entries; another check must confirm it.
     Waits,
-    /// It has named less for long enough: that is lifted.
+    /// The file has lacked entries for long enough, and they are lifted.
     Lifted,
 }
 
-/// What the file has in force.
+/// The revocations of the file that are in force.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     force: Revoked,
-    /// A content that would lift something, and when it was first seen.
+    /// A state of the file that would lift entries, and when it was first seen.
     next: Option<(Mark, Instant)>,
 }
 
 impl Settled {
-    /// What is in force, however it came to be.
+    /// Starts with these revocations in force.
     pub(super) const fn new(force: Revoked) -> Self {
         Self { force, next: None }
     }
@@ -61,17 +61,17 @@ impl Settled {
         &self.force
     }
 
-    /// Whether something is lifted if the file stays as it is.
+    /// Whether entries are lifted if the file does not change again.
     pub(super) const fn waits(&self) -> bool {
         self.next.is_some()
     }
 
-    /// The file could not be used: what it said before has to be seen twice again.
+    /// The file could not be read: a removal must be confirmed twice again.
     pub(super) fn doubt(&mut self) {
         self.next = None;
     }
 
-    /// The file has this content at `now`.
+    /// Processes the content `says` of the file at `now`.
     pub(super) fn look(&mut self, mark: Mark, says: &Revoked, now: Instant) -> Step {
         if self.force.is_within(says) {
             self.next = None;
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(file.look(mark(1), &names(&["a", "b", "c"]), start), Step::Added);
         assert_eq!(file.look(mark(2), &names(&["b", "d"]), start), Step::Waits);
         assert_eq!(*file.force(), names(&["a", "b", "c", "d"]));
-        // Looks at one moment are one look.
+        // Checks at the same moment count as one.
         assert_eq!(file.look(mark(2), &names(&["b", "d"]), start), Step::Waits);
         assert_eq!(file.look(mark(2), &names(&["b", "d"]), start + TURN), Step::Lifted);
         assert_eq!(*file.force(), names(&["b", "d"]));

@@ -1,4 +1,4 @@
-//! The attacks: each is sent through an exchange, as a client would send it.
+//! The attacks of the self-test. Each is sent through an exchange, like a request of a client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::edge::admission::{Door, Peer};
 use crate::mcp::protocol::{Version, header, meta, method};
 use crate::serve::generation::Generation;
 
-/// Longest answer that is read.
+/// Maximum length of a response that is read, in bytes.
 const LONGEST: usize = 1024 * 1024;
-/// How long one attack may take.
+/// Maximum time for one attack.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Who attacks one configuration.
+/// Sends attacks to one generation.
 pub(super) struct Attacker<'a> {
     generation: Arc<Generation>,
     door: Arc<Door>,
@@ -38,7 +38,7 @@ pub(super) struct Attacker<'a> {
     sent: AtomicUsize,
 }
 
-/// What came back.
+/// The response to an attack, and the observed exchange.
 struct Came {
     status: StatusCode,
     text: String,
@@ -58,7 +58,7 @@ impl Came {
         self.seen.as_ref().is_some_and(|seen| seen.found.contains(&detector))
     }
 
-    /// What became of an attack that `control` has to stop.
+    /// The result of an attack that `control` must stop.
     fn row(&self, control: Control, attack: &str, held: bool) -> Row {
         let verdict = match (held, self.ran(control)) {
             (true, _) => Verdict::Held,
@@ -68,8 +68,8 @@ impl Came {
         self.judged(control, attack, verdict)
     }
 
-    /// The same where the policy says what becomes of what `detector` finds: `held` says whether it was
-    /// stopped.
+    /// Like [`Self::row`], where the policy decides what happens to findings of `detector`; `held` says whether the
+    /// attack was stopped.
     fn found_row(
         &self,
         fate: Fate,
@@ -81,7 +81,7 @@ impl Came {
             (Fate::Ignored, _, _) => Verdict::Off,
             (Fate::Stopped | Fate::Recorded, true, _) => Verdict::Held,
             (Fate::Recorded, false, true) => Verdict::Recorded,
-            // What was found and passes all the same does not hold.
+            // A finding that passes although it should be stopped.
             (Fate::Stopped, false, true) => Verdict::Failed,
             (Fate::Stopped | Fate::Recorded, false, false) => match self.ran(control) {
                 true => Verdict::Failed,
@@ -104,7 +104,7 @@ impl Came {
         Row { control: Some(control), attack, verdict, note, took, excepted: false }
     }
 
-    /// The same where a denial with this reason is what holds.
+    /// Like [`Self::row`], where a denial with this reason is expected.
     fn denied(&self, control: Control, attack: &str, reason: &str) -> Row {
         self.row(control, attack, self.reason() == reason)
     }
@@ -117,19 +117,19 @@ impl<'a> Attacker<'a> {
         witness: Witness,
     ) -> Option<Self> {
         let mut door = Door::plain("selftest".into(), vec![Scheme::ApiKey]);
-        // As over HTTP: what headers say has to be so.
+        // As over HTTP, headers and body must agree.
         door.plain = false;
         let door = Arc::new(door);
         let (server, sent) = (ServerName::parse(RESERVED).ok()?, AtomicUsize::new(0));
         Some(Self { generation, door, selftest, witness, server, sent })
     }
 
-    /// How many exchanges there were.
+    /// Number of exchanges so far.
     pub(super) fn sent(&self) -> usize {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// All of them.
+    /// Runs all attacks in order.
     pub(super) async fn attack(&self) -> Vec<Row> {
         let plain = self.call(own::PLAIN, &json!({})).await;
         if !plain.text.contains("done") {
@@ -147,7 +147,7 @@ impl<'a> Attacker<'a> {
         rows
     }
 
-    /// At each listener: another host, another page, nobody.
+    /// Attacks each listener with a wrong `Host`, a foreign `Origin`, and without credentials.
     async fn at_the_doors(&self, rows: &mut Vec<Row>) {
         for door in &self.generation.doors {
             let name = &*door.name;
@@ -178,7 +178,7 @@ impl<'a> Attacker<'a> {
         rows.push(came.row(Control::Authentication, "wrong-key", held));
     }
 
-    /// What is more than one message, says two things, or is too long; and sessions of others.
+    /// Attacks with ambiguous and oversized messages, mismatched headers, and a forged session.
     async fn on_messages(&self, rows: &mut Vec<Row>) {
         let call = message(1, method::TOOLS_CALL, &json!({ "name": own::PLAIN, "arguments": {} }));
         let named = |body: &str, name: &'static str| {
@@ -196,7 +196,7 @@ impl<'a> Attacker<'a> {
         let long = " ".repeat(self.generation.gateway.limits.request_body + 1);
         let came = self.send(&self.door, self.request(&long, "localhost", &[])).await;
         let held = came.status == StatusCode::PAYLOAD_TOO_LARGE;
-        // It is refused before it is a message.
+        // It is refused before it is parsed, so the control does not run.
         let mut row = came.row(Control::Message, "too-long", held);
         if !held {
             row.verdict = Verdict::Failed;
@@ -221,7 +221,7 @@ impl<'a> Attacker<'a> {
         rows.push(came.denied(Control::Rules, "condition", "forbidden"));
         let route = self.generation.gateway.routes.get(GUARDED);
         if route.is_some_and(|route| !route.guardrails.is_empty()) {
-            // They say what they like of it, if they say anything.
+            // The guardrails may answer as they like: only whether they were asked counts.
             let came = self.call_at(GUARDED, own::PLAIN, &json!({})).await;
             rows.push(came.row(Control::Guardrails, "asked", came.ran(Control::Guardrails)));
         }
@@ -229,7 +229,7 @@ impl<'a> Attacker<'a> {
         rows.push(came.denied(Control::Revocation, "tool", "revoked"));
         let came = self.call(own::ATTENDED, &json!({})).await;
         rows.push(came.denied(Control::Registry, "approval", "approval-required"));
-        // One of two, whatever was called before.
+        // The limit allows one call, so one of two is refused, regardless of earlier calls.
         let first = self.call(own::RATED, &json!({})).await;
         let second = self.call(own::RATED, &json!({})).await;
         let limited = |came: &Came| came.reason() == "rate-limited";
@@ -237,7 +237,7 @@ impl<'a> Attacker<'a> {
         rows.push(second.row(Control::Rates, "too-often", held));
     }
 
-    /// What the policy says becomes of what a detector finds.
+    /// The action that the policy takes on findings of a detector.
     fn fate(&self, control: Control, detector: Detector) -> Fate {
         let policy = &self.generation.gateway.policy;
         policy.fate(control, detector, &self.server)
@@ -260,7 +260,7 @@ impl<'a> Attacker<'a> {
         for (tool, detector) in own::POISONED {
             let came = self.call(tool, &json!({})).await;
             let of = (Control::Definitions, detector);
-            // What is taken out is not in the list, and nothing has to be denied.
+            // A tool whose definition was cleaned stays in the list without the poisoned text, and is not denied.
             let cleaned = has(list, tool) && !list.contains(mark(detector));
             let withheld = came.reason() == "definition" && !has(list, tool);
             let held = came.found(detector) && (withheld || cleaned);
@@ -342,14 +342,14 @@ impl<'a> Attacker<'a> {
         request
     }
 
-    /// Sends a request through `door`, and reads what comes back and what was put on record of it.
+    /// Sends a request through `door`, and returns the response with the observed exchange.
     async fn send(&self, door: &Arc<Door>, request: Request<Full<Bytes>>) -> Came {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let before = self.witness.seen().len();
         let gateway = Arc::clone(&self.generation.gateway);
         let nowhere = Peer::at(SocketAddr::from(([127, 0, 0, 1], 0)));
         let exchange = async {
-            // Nobody else's place is taken, and nobody else keeps it from one.
+            // The self-test neither takes the place of a client's request nor waits for one.
             let place = gateway.enter_apart();
             let gateway = Arc::clone(&gateway);
             let exchange = gateway.exchange(Arc::clone(door), nowhere, request, place);
@@ -372,7 +372,7 @@ fn has(list: &str, tool: &str) -> bool {
     list.contains(&format!("\"name\":\"{tool}\""))
 }
 
-/// What is in a poisoned definition, as it stands in a list.
+/// The part of a poisoned definition that would appear in a list.
 const fn mark(detector: Detector) -> &'static str {
     match detector {
         Detector::ActiveMarkup => "<!-- and more",
@@ -382,7 +382,7 @@ const fn mark(detector: Detector) -> &'static str {
     }
 }
 
-/// A request of the modern era.
+/// Builds a JSON-RPC request of the modern era.
 fn message(id: u64, method: &str, params: &Value) -> String {
     let version = Version::V2026July.as_str();
     let meta = json!({ meta::VERSION: version, meta::CLIENT_CAPABILITIES: {} });
