@@ -29,7 +29,7 @@ const BESIDE: &str = "(?:for (?:example|instance)|any|a|an|the|your|their|own|of
 /// Phrases that forbid the verb behind them.
 const NOT: &str = "(?:(?:do|must|should|may|can|shall) not|don't|mustn't|shouldn't|can't|cannot|never|(?:be|make) sure not to|\
     take care not to)(?: ever)?";
-/// Verbs of disclosure.
+/// Verbs that disclose something.
 const GIVE: &str = "(?:include|send|share|put|provide|pass|enter|paste|expose|log|store|commit|hardcode|embed|upload|\
     submit|transmit|leak|supply|type|write|save|add|use|attach|post)";
 /// [`GIVE`] as participles, after "avoid".

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 /// The source of the lexicon, one class per line; lines that begin with a colon are other lists.
 const TEXT: &str = include_str!("lexicon.txt");
 
-/// The parsed lexicon.
+/// The lexicon in parsed form.
 #[derive(Debug, Default)]
 pub(super) struct Lexicon {
     /// The classes of each word.

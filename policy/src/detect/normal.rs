@@ -23,7 +23,7 @@ pub enum Trick {
     Reversed,
     /// Characters that isolate text of another direction, where there is no such text.
     Isolated,
-    /// Terminal escape sequences.
+    /// Escape sequences for terminals.
     Terminal,
     /// Combining marks on letters that normally carry none.
     Marks,

@@ -8,14 +8,14 @@
 pub(super) enum On {
     /// The words, joined by blanks, with placeholders.
     Words,
-    /// The text itself.
+    /// The text as it is.
     Text,
 }
 
-/// A weighted pattern.
+/// A pattern with a weight.
 #[derive(Debug)]
 pub(super) struct Rule {
-    /// Its stable identifier.
+    /// Its stable identifier, a feature of the model.
     pub(super) id: &'static str,
     /// The intent that it indicates.
     pub(super) family: &'static str,
