@@ -1257,7 +1257,7 @@ mod tests {
 
     use super::{Audience, Held, Keeper, LISTS, LISTS_BYTES};
 
-    /// A list with one prompt, which takes about so many bytes.
+    /// A list with one prompt, which takes about this many bytes.
     fn list(name: usize, bytes: usize) -> Arc<Catalog> {
         // A number and the comma after it are two bytes of text, and sixteen of the index.
         let text = format!(r#"{{"name":"p{name}","x":[{}0]}}"#, "0,".repeat(bytes / 18));
@@ -1278,7 +1278,7 @@ mod tests {
             assert_eq!(after(name, 10, Audience::Caller), (name + 1).min(LISTS));
         }
         assert_eq!(after(19, 10, Audience::Caller), LISTS, "the same again");
-        // Two of these do not fit; that of everybody stays.
+        // Two of these lists do not fit; the list for all clients is kept.
         assert_eq!(after(30, LISTS_BYTES / 2 + 1, Audience::Caller), LISTS);
         assert_eq!(after(31, LISTS_BYTES / 2 + 1, Audience::Caller), 2);
         assert_eq!(after(32, LISTS_BYTES + 1, Audience::Caller), 2);

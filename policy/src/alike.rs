@@ -368,12 +368,12 @@ mod tests {
             for (remade, wanted) in both.into_iter().zip(wanted) {
                 let found = members(&with(one.clone(), "x"), &with(other.clone(), "x"), remade);
                 assert_eq!(found, wanted, "{one} {other}");
-                // Another text beside it is read by models, and stays a change.
+                // A change of a text that models read remains a change.
                 let found = members(&with(one.clone(), "x"), &with(other.clone(), "y"), remade);
                 assert_eq!(found, "", "{one} {other}");
             }
         }
-        // A list that is a set is no change, and not named.
+        // A reordered set is no change, so it is not named.
         let mut sets = with(json!("b,a"), "x");
         sets["required"] = json!(["q", "p"]);
         assert_eq!(members(&with(json!("a,b"), "x"), &sets, Remade::Reordered), at);
@@ -389,7 +389,7 @@ mod tests {
             };
             assert!(!same(&place("x", "y"), &place("y", "x")), "{at}");
         }
-        // What is data may have members of these names.
+        // In data these names have no special meaning.
         let data = |a: &str, b: &str| json!({ "default": { "required": [a, b] } });
         assert!(!same(&data("x", "y"), &data("y", "x")));
         let names = |a: &str, b: &str| json!({ "properties": { "enum": { "default": [a, b] } } });
@@ -412,13 +412,13 @@ mod tests {
         assert_eq!(like(json!("a"), "d", &[at]), like(json!(["b", 1]), "d", &[at]));
         assert_ne!(like(json!("a"), "d", &[at]), like(json!("b"), "d", &[]));
         assert_ne!(like(json!("a"), "d", &[at]), like(json!("a"), "e", &[at]));
-        // An object is never left out: text that nobody has named could stand in it.
+        // An object is never left out, because it could hold text that is not named.
         let object = |text: &str| json!({ "description": text });
         assert_ne!(like(object("a"), "d", &[at]), like(object("b"), "d", &[at]));
         assert_ne!(like(json!([object("a")]), "d", &[at]), like(json!([object("b")]), "d", &[at]));
         let outer = "/inputSchema/properties/p";
         assert_ne!(like(json!("a"), "d", &[outer]), like(json!("b"), "d", &[outer]));
-        // That there is one counts.
+        // The presence of a value counts.
         let without = json!({ "name": "a", "description": "d", "inputSchema": { "properties": {
             "p": { "description": "x" } } } });
         assert_ne!(like(json!("a"), "d", &[at]), of(Subject::Offer(Kind::Tool), &without, &[at]));

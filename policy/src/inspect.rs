@@ -537,7 +537,7 @@ mod tests {
             let found = detectors(&definition(key, text));
             assert_eq!(found, [Detector::OversizedText], "{key} {text}");
         }
-        // All else is looked for in an expression too.
+        // All other detectors apply to an expression too.
         let key = "(?:AKIAQ3EGRZ7XK2MWPLVT)";
         assert_eq!(detectors(&definition("pattern", key)), [Detector::Secrets]);
     }

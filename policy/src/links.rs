@@ -139,7 +139,7 @@ mod tests {
         };
         assert!(has(&ana, "up", 1) && has(&ana, "up", 2));
         assert!(!has(&bob, "up", 1) && !has(&ana, "down", 1) && !has(&ana, "up", 3));
-        // With another key it is somebody else.
+        // Another key stands for another owner of the link.
         let mut other = ana.clone();
         other.claims.thumbprint = Some("another".into());
         let other = other.bound();

@@ -510,7 +510,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let connect = || runtime.block_on(target.connect());
         assert!(connect().is_ok());
-        // One lookup for one connection: the second answer was not asked for.
+        // One lookup for each connection: the second answer was not requested.
         assert_eq!(answers.lock().unwrap().len(), 3);
         for refused in [inside, other] {
             match connect() {

@@ -189,7 +189,7 @@ mod tests {
         for inside in ["10.1.2.3", "::ffff:10.1.2.3", "64:ff9b::a01:203", "2002:a01:203::1"] {
             assert!(admits("10.0.0.0/8", inside), "{inside}");
         }
-        // An address of IPv4 in one of IPv6 is not admitted by a prefix of IPv6.
+        // An IPv6 prefix does not admit an IPv4 address that is embedded in IPv6.
         assert!(admits("2000::/3", "2606:4700::1111"));
         for inside in ["::ffff:10.1.2.3", "2002:a01:203::1", "2002:7f00:1::1"] {
             assert!(!admits("::/0", inside), "{inside}");

@@ -258,7 +258,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
-    /// How many requests in `pieces` are framed well.
+    /// Number of unambiguously framed requests in `pieces`.
     fn good<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u64 {
         let framing = Arc::new(Framing::default());
         let mut watched = Watched::new((), Arc::clone(&framing));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever the bytes are cut, the same requests are seen.
+        /// The requests are independent of how the bytes are split.
         #[test]
         fn where_the_bytes_are_cut_makes_no_difference(
             order in prop::collection::vec(0..3_usize, 1..6),

@@ -229,7 +229,7 @@ mod tests {
             Kin::Process(pid(30)),
         ];
         assert_eq!(lineage, Lineage::made(kin.to_vec()));
-        // At every depth, and the process itself.
+        // At every depth, the process itself included.
         for own in [1, 20, 30] {
             assert_eq!(Lineage::read(pid(30), is(own), look), Err(LineageError::Below));
         }

@@ -988,7 +988,7 @@ mod tests {
         sock_filter,
     };
 
-    /// The system calls that are to be refused: written down once more, so that none is lost.
+    /// The system calls that must be refused, listed a second time so that none is lost.
     const REFUSED: [i64; 45] = [
         libc::SYS_acct,
         libc::SYS_add_key,
@@ -1043,7 +1043,7 @@ mod tests {
         answer_to(plan, call, [u64::from(argument), 0, 0])
     }
 
-    /// The same for a call with these first arguments.
+    /// The same for a call with these two first arguments.
     fn answer_to(plan: &Plan, call: i64, [one, two, three]: [u64; 3]) -> u32 {
         answer_to_all(plan, call, [one, two, three, 0])
     }
@@ -1053,7 +1053,7 @@ mod tests {
         run(&filter(plan).unwrap(), call, arguments)
     }
 
-    /// The same of a filter that is made already.
+    /// The same for a filter that is built already.
     fn run(program: &[sock_filter], call: i64, arguments: [u64; 4]) -> u32 {
         let arch = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
         let (mut at, mut held) = (0_usize, 0_u32);
@@ -1067,7 +1067,7 @@ mod tests {
                     held = match step.k {
                         0 => u32::try_from(call).unwrap(),
                         4 => arch,
-                        // Each argument is two words, the lower first.
+                        // Each argument has two words, the lower one first.
                         offset @ 16..48 => {
                             let word = usize::try_from(offset - 16).unwrap() / 4;
                             let argument = arguments[word / 2] >> (32 * (word % 2));
@@ -1141,7 +1141,7 @@ mod tests {
                         let said = raised(program, libc::SYS_socketpair, asked);
                         assert_eq!(said, expected, "a pair of {asked:?}");
                     }
-                    // An end of another pair could be connected to a path.
+                    // An end of another type of pair could be connected to a path.
                     let stays = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].contains(&kind);
                     let expected = if files && stays { allowed } else { refused };
                     let said = raised(&none, libc::SYS_socketpair, asked);
@@ -1236,7 +1236,7 @@ mod tests {
                     assert_eq!(answer(call, [kind, 0, 19]), refused, "{call} {kind}");
                 }
             }
-            // The third argument is where the new limits are: either half of it can be nought.
+            // The third argument is the address of the new limits: either half of it can be zero.
             for new in [0x7fff_1234_5678, 0x5678, 0x7fff_0000_0000] {
                 assert_eq!(answer(libc::SYS_prlimit64, [0, 7, new]), allowed, "{new:#x}");
                 for other in others {

@@ -796,7 +796,7 @@ mod tests {
             let command = words.next().unwrap();
             let args: Vec<_> = words.collect();
             let files = of(self.line(&command, &args)).unwrap();
-            // An interpreter that is started by another program is elsewhere.
+            // The files of an interpreter that a wrapper starts are outside the test folder.
             let own = files.iter().filter_map(|file| file.strip_prefix(&self.0).ok());
             own.map(|file| file.display().to_string()).collect()
         }
@@ -825,7 +825,7 @@ mod tests {
             ("server-of-its-own server.py", &[]),
             ("python3 -m server data.db", &[]),
             ("python3 -u server.py data.db", &["server.py"]),
-            // What an option means is the interpreter's own affair.
+            // The same option differs between interpreters.
             ("bash -e ./tool data.db", &["tool"]),
             ("bash -euo pipefail ./tool data.db", &["tool"]),
             ("bash --norc -O extglob ./tool", &["tool"]),
@@ -845,7 +845,7 @@ mod tests {
             ("java -cp tool:pkg Main data.db", &["pkg/package.json", "pkg/src/main.js", "tool"]),
             ("php -r tool", &[]),
             ("php -f tool data.db", &["tool"]),
-            // What starts another program is looked through.
+            // The command of a wrapper is analysed in turn.
             ("env -i A=b python3 server.py data.db", &["server.py"]),
             ("env -u HOME -- bash -e ./tool", &["tool"]),
             ("/usr/bin/env -S bash -e ./tool", &["tool"]),

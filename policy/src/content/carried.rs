@@ -536,7 +536,7 @@ mod tests {
         assert_ne!(carried.learned_of("ana"), before, "the older of the two was dropped");
     }
 
-    /// What is found of `shown` in `sent`.
+    /// The parts of `sent` in which `shown` is found.
     fn found<'a>(shown: &str, sent: &'a str) -> Option<&'a str> {
         let carried = Carried::default();
         carried.keep("ana", "crm", value(shown));
@@ -568,7 +568,7 @@ mod tests {
             (AWS, "akiaqylpmn5hhhfpzam"),
             (AWS, "AKIAQYLPMN5HHHFPZAM3"),
             (IBAN, "DE89 3704 0044 0532 0130 01"),
-            // A short number within a longer one is another, and a word is no value.
+            // A short number within a longer one is not the value, and a word is none.
             ("123-45-6789", "91234567890"),
             ("authorization", "authorization"),
             ("hunter42x", "hunter42x"),

@@ -149,7 +149,7 @@ fn words(text: &str) -> Vec<String> {
 mod tests {
     use super::{Form, is_order};
 
-    /// Whether `call`, or `calling`, is an order in a text.
+    /// Whether `call` or `calling` is an instruction in a text.
     fn orders(text: &str) -> bool {
         match text.to_lowercase().rfind("calling") {
             Some(at) => is_order(text, at, Form::Gerund),

@@ -109,7 +109,7 @@ fn length(text: &str) -> Option<usize> {
 mod tests {
     use super::{Marks, RULES, of};
 
-    /// The sources in which rules are named.
+    /// The source files that name rules.
     const SOURCES: [&str; 9] = [
         include_str!("personal.rs"),
         include_str!("personal/numbers.rs"),
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn every_rule_that_a_detector_names_is_known() {
         assert!(RULES.is_sorted());
-        // The names behind a class, those of forms, and those that functions give back.
+        // The names in findings, in tables of formats, and in return values.
         let words = SOURCES.iter().flat_map(|source| {
             let code = source.split("#[cfg(test)]").next().unwrap_or_default();
             code.split('"').skip(1).step_by(2)

@@ -294,7 +294,7 @@ mod tests {
         let none = Document::parse(r#"{"compass":"y"}"#.into(), &Bounds::MESSAGE).unwrap();
         assert_eq!(shown(none.root()), None);
         assert!(says_so("clientSecret") && !says_so("secre"));
-        // Also in a text that is JSON, or that nobody can read as such.
+        // Also in a string that is JSON, or that cannot be parsed as JSON.
         for text in [
             r#"{"password":"four words of mine"}"#,
             r#"{"password":"four words of mine","n":NaN}"#,

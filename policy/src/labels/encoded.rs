@@ -219,7 +219,7 @@ mod tests {
     use super::{Reads, without};
     use crate::work::Budget;
 
-    /// Takes the number for what is not to be shown.
+    /// Conceals this number.
     struct Number;
 
     impl Reads for Number {

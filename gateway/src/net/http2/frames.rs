@@ -430,7 +430,7 @@ mod tests {
         }
     }
 
-    /// How many of the same frame a client may send at once.
+    /// Number of equal frames that a client may send at once.
     fn taken(one: &[u8]) -> usize {
         let (mut watched, watch) = Watched::of_client((), &bounds());
         let now = Instant::now();
@@ -490,7 +490,7 @@ mod tests {
             watched.went(&frame(HEADERS, 4, 1));
             assert_eq!(watch.flood(), None, "{round}");
         }
-        // A tenth of it within a tenth of the time.
+        // A tenth of the allowance is replenished in a tenth of the time.
         let (mut watched, watch) = Watched::of_client((), &bounds());
         watched.came(&[0; PREFACE], now);
         for second in 0..50 {
@@ -552,7 +552,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever the bytes are cut, the same frames are seen.
+        /// The frames are independent of how the bytes are split.
         #[test]
         fn where_the_bytes_are_cut_makes_no_difference(
             order in prop::collection::vec((0..10_u8, any::<u8>(), 0..40_u8), 1..20),

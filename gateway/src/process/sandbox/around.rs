@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(all.first(), Some(&(folder.clone(), Access::List)));
         assert_eq!((of("code.py"), of("run")), (Some(Access::Full), Some(Access::Read)));
         assert_eq!((of("keys"), of("registry")), (None, None));
-        // Each by itself: a copy beside it, and what is in a folder that is hidden, too.
+        // Opened individually: also a copy beside a hidden file, and a file in a hidden folder.
         for closed in ["keys", "keys.lock", "registry", "registry/mirror"] {
             assert!(opened(&at(closed), Access::Read).is_empty(), "{closed}");
         }
