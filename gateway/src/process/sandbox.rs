@@ -1043,7 +1043,7 @@ mod tests {
         answer_to(plan, call, [u64::from(argument), 0, 0])
     }
 
-    /// The same for a call with these two first arguments.
+    /// The same for a call with these three first arguments.
     fn answer_to(plan: &Plan, call: i64, [one, two, three]: [u64; 3]) -> u32 {
         answer_to_all(plan, call, [one, two, three, 0])
     }
