@@ -1,4 +1,4 @@
-//! Connections that the gateway opens and accepts: where they may go, whom they trust, HTTP/1.1 framing and HTTP/2.
+//! Network connections of the gateway, in both directions: egress rules, server verification, HTTP/1.1 framing, HTTP/2.
 
 pub mod egress;
 pub mod server_verifier;

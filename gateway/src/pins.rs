@@ -1,8 +1,8 @@
-//! Holds what servers say to what was approved.
+//! Compares the definitions that upstream servers list with the approved ones of the lockfile.
 //!
-//! Every list that is read is compared here with the lockfile, before anybody sees it. The decision
-//! itself is the policy's: this module gives it a new [`Pins`] when the lockfile changes or a
-//! change is one that is accepted, and tells of each change once (control C10).
+//! Every list is compared here before any caller sees it. The decision itself belongs
+//! to the policy: this module gives it new [`Pins`] when the lockfile changes or a changed definition is accepted, and
+//! reports each change once (control C10).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -41,47 +41,47 @@ use crate::config::settings::{Action, Pinning, UNREADABLE, Verbs};
 use crate::mcp::protocol::Era;
 use crate::metrics::{Metrics, Pinned};
 
-/// Most things of one server whose definitions are followed over time, and most changes of one
-/// server that are told: one with more is quarantined.
+/// Most items of one server whose definitions are followed over time, and most changes of one
+/// server that are reported: a server with more is quarantined.
 const OF_ONE: usize = 4096;
-/// How long it may take to read the lockfile and to compare it with what servers say. Until then what was
-/// approved before holds.
+/// Time limit for reading the lockfile and comparing it with all lists. Until then the previous approvals
+/// apply.
 const LOOK: Duration = Duration::from_secs(30);
-/// Most accepted findings that are told one by one.
+/// Most accepted findings that are reported individually.
 const EXCUSED: usize = 1000;
-/// Most likenesses that are told, and most definitions that are told to be withheld.
+/// Most shadowing conflicts, and most withheld definitions, that are reported.
 const LIKENESSES: usize = 10_000;
-/// Most lists of one kind and server that are compared with those of others.
+/// Most lists of one kind and server that are compared with those of other servers.
 const LISTS: usize = 8;
-/// Most bytes that those of them take that are of callers; the last one is kept however long it is.
+/// Size limit of these lists that belong to single callers, in bytes; the latest one is kept regardless of its size.
 const LISTS_BYTES: usize = 16 * 1024 * 1024;
-/// Most former definitions of one thing that are remembered; one that has had more changes with
-/// every list.
+/// Most former definitions of one item that are remembered; from then on every change of the item counts as a return
+/// to one of them.
 const FORMER: usize = 8;
-/// Most changes of one definition that are told.
+/// Most changes of one definition that are reported.
 const TOLD: usize = 8;
 
-/// One thing of one server.
+/// The server, kind and name of an item.
 type Place = (Box<str>, Kind, Box<str>);
 
-/// One thing with this definition that is withheld because of what a detector finds.
+/// An item with its definition and the detector because of which it is withheld.
 type Withheld = (Place, Option<Digest>, Detector);
 
-/// To whom a server has shown a list.
+/// The clients to which a server has shown a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// To all, or to the gateway in its own name. What a server shows to others only is known as well.
+    /// All clients, or the gateway with its own credentials. The lists for other audiences are known as well.
     All,
-    /// The same while it is not known what the server shows to clients that can be asked something.
+    /// All clients; the lists for clients with capabilities are not known yet.
     Plain,
-    /// To clients that can be asked whatever the server may ask, in this era.
+    /// Clients of this era with all capabilities that the server may use.
     Capable(Era),
-    /// To one caller.
+    /// A single caller, with its credentials.
     Caller,
 }
 
 impl Audience {
-    /// Whether both lists are shown to the same clients, so that the later one takes the place of the other.
+    /// Whether both lists are shown to the same clients, so that the later one replaces the earlier one.
     fn replaces(self, other: Self) -> bool {
         match (self, other) {
             (Self::All | Self::Plain, Self::All | Self::Plain) => true,
@@ -93,18 +93,18 @@ impl Audience {
     }
 }
 
-/// How a list is known that is compared.
+/// The origin of a list that is compared.
 #[derive(Clone, Copy, Debug)]
 enum Reading<'a> {
-    /// It was read; this is when that began.
+    /// It was read, beginning at this time.
     Now(Instant),
-    /// It was read before the lockfile changed from this one, and the server may say something else by now.
+    /// It was read before the lockfile changed from this one, and the server may list something else by now.
     Kept(&'a Lock),
 }
 
 impl Reading<'_> {
-    /// Whether it is a list from before a change of the lockfile, and this was approved then: nobody knows whether the server
-    /// still says so, and the next reading tells.
+    /// Whether the list was read before a change of the lockfile, and this definition was approved then: the server
+    /// may no longer list it, so it is judged after the next reading.
     fn was_approved(self, (server, kind, name): &Place, digest: Option<Digest>) -> bool {
         let Self::Kept(former) = self else { return false };
         let versions = former.servers.get(server).map_or(&[][..], |l| l.versions(*kind, name));
@@ -113,58 +113,58 @@ impl Reading<'_> {
     }
 }
 
-/// The lists of one kind of one server, and to whom each is shown.
+/// The lists of one kind of one server, each with its audience.
 type Lists = Vec<(Arc<Catalog>, Audience)>;
 
-/// What was approved because it was said first, or is built in: of which server, and what.
+/// A definition that was approved on first use or is built in, with its server and, for an offer, its kind and name.
 pub type First = (Box<str>, Option<(Kind, Box<str>)>, Version);
 
-/// Compares what is said with what was approved.
+/// Compares listed definitions with approved ones, and informs the policy.
 #[derive(Debug)]
 pub struct Keeper {
     policy: Arc<Policy>,
     settings: Pinning,
     journal: Arc<Journal>,
     metrics: Arc<Metrics>,
-    /// Grows when anything is seen that was not there before.
+    /// Increases when lists that have not changed have to be compared again.
     epoch: AtomicU64,
     held: Mutex<Held>,
-    /// Held while lists are compared with each other; taken before `held`.
+    /// Held while lists are compared with each other; locked before `held`.
     shading: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Held {
-    /// The lockfile and its signatures, as they were last looked at.
+    /// The state of the lockfile and its signatures when they were last read.
     stamp: Option<Stamp>,
-    /// Why the lockfile cannot be used, if it cannot.
+    /// Why the lockfile is unusable, if it is.
     closed: Option<Box<str>>,
     pins: Pins,
-    /// The names of tools and prompts that the lockfile approves.
+    /// The names of tools and prompts with an approved definition in the lockfile.
     approved: BTreeSet<Arc<str>>,
-    /// What servers are taken to offer until they have listed it.
+    /// The approved definitions, which stand for the lists of servers until these are read.
     expected: Vec<Arc<Catalog>>,
-    /// Who servers are.
+    /// The identities of the servers.
     identities: BTreeMap<Box<str>, Box<str>>,
-    /// What was listed last, to be compared again when the lockfile changes.
+    /// The latest lists, which are compared again when the lockfile changes.
     latest: BTreeMap<(Box<str>, Kind), Lists>,
-    /// What was told of things that could be taken for others.
+    /// The shadowing conflicts that were reported.
     shadows: BTreeSet<String>,
     followed: BTreeMap<Place, Followed>,
-    /// What was told, so that it is told once.
+    /// The changes that were reported, so that each is reported once.
     told: BTreeSet<(Place, Option<Digest>)>,
-    /// How much was told of each server.
+    /// The number of reported changes of each server.
     counts: BTreeMap<Box<str>, usize>,
-    /// What was told to be withheld because of what was found in it.
+    /// The withheld definitions that were reported.
     withheld: BTreeSet<Withheld>,
-    /// What was told of constraints that name what is not there.
+    /// The reported constraints that name unknown tools or arguments.
     missed: BTreeSet<String>,
-    /// What was approved because it was said first; kept when the lockfile changes.
+    /// The definitions approved on first use, which are kept when the lockfile changes.
     first: Vec<First>,
 }
 
 impl Held {
-    /// Notes that something is told; whether it was not yet, and there is room for it.
+    /// Records the report of a change; `false` if it was reported before, or the limit is exceeded.
     fn tells(&mut self, place: &Place, digest: Option<Digest>) -> bool {
         if self.told.contains(&(place.clone(), digest)) {
             return false;
@@ -174,54 +174,54 @@ impl Held {
         *count <= OF_ONE && self.told.insert((place.clone(), digest))
     }
 
-    /// Whether the list of this server and kind was read that is shown to all, with what is shown to some.
+    /// Whether the complete list of this server and kind was read, with the lists for all audiences.
     fn has_listed(&self, catalog: &Catalog) -> bool {
         let place = (Box::from(catalog.server().as_str()), catalog.kind());
         let lists = self.latest.get(&place).map_or(&[][..], Vec::as_slice);
         lists.iter().any(|(_, to)| *to == Audience::All)
     }
 
-    /// Whether a server has had more changes than anybody reads.
+    /// Whether a server has exceeded the limit of changes.
     fn is_restless(&self, server: &str) -> bool {
         self.counts.get(server).is_some_and(|count| *count > OF_ONE)
     }
 }
 
-/// What is compared to find out what could be taken for what.
+/// The lists that are compared to find shadowing.
 struct Comparing {
-    /// What servers list.
+    /// The lists of the servers.
     listed: Vec<Arc<Catalog>>,
-    /// What was approved of servers that have not listed it yet.
+    /// The approved definitions of servers whose lists have not been read.
     approved: Vec<Arc<Catalog>>,
 }
 
 impl Comparing {
-    /// What is kept now.
+    /// The lists that are kept now.
     fn of(held: &Held) -> Self {
         let listed = held.latest.values().flatten().map(|(catalog, _)| Arc::clone(catalog));
         let unlisted = held.expected.iter().filter(|catalog| !held.has_listed(catalog));
         Self { listed: listed.collect(), approved: unlisted.cloned().collect() }
     }
 
-    /// What could be taken for what.
+    /// The shadowing conflicts among these lists.
     fn shadows(self, policy: &Policy) -> Shadows {
         Shadows::expecting(self.listed, self.approved, policy.routes())
     }
 }
 
-/// The definitions of one thing over time.
+/// The definitions of one item over time.
 #[derive(Debug)]
 struct Followed {
     now: Digest,
-    /// When that was last read.
+    /// The time of the last reading.
     seen: Instant,
     former: BTreeSet<Digest>,
-    /// What `pins.volatile` would have to name so that the last one that differed from what is approved did not; empty
-    /// where more than defaults differed.
+    /// The members that `pins.volatile` would have to name so that the last definition that was not approved equals an
+    /// approved one; empty where more than defaults differed.
     remade: Vec<Box<str>>,
 }
 
-/// What tells whether files have changed.
+/// Modification time, size and inode of the lockfile and of its signatures, to detect changes.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp([Option<(SystemTime, u64, u64)>; 2]);
 
@@ -236,10 +236,10 @@ impl Stamp {
 }
 
 impl Keeper {
-    /// Reads the lockfile. One that is missing approves nothing.
+    /// Reads the lockfile. A missing lockfile approves nothing.
     ///
     /// # Errors
-    /// When it is there and cannot be used.
+    /// When the lockfile exists and is unusable.
     pub fn new(
         policy: Arc<Policy>,
         settings: Pinning,
@@ -285,15 +285,15 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Goes on from another configuration: what was trusted because it was said first stays what it was.
-    /// Everything else is found again, and acted upon again, when the lists are read again, which they
-    /// are before anything of them is used.
+    /// Continues from the keeper of another configuration: takes over the definitions approved on first use.
+    /// All other state is found again when the lists are read again, which happens
+    /// before any of them is used.
     pub fn succeed(&self, former: &Self) {
         if !self.settings.trust_on_first_use {
             return;
         }
         let mut first = former.held().first.clone();
-        // What is built in is built in here as well.
+        // Built-in definitions are added by the configuration itself.
         first.retain(|(_, _, version)| version.by.as_deref() != Some(BUILT_IN));
         let mut held = self.held();
         for (server, offer, version) in first.clone() {
@@ -307,13 +307,13 @@ impl Keeper {
         self.shade();
     }
 
-    /// Whether anything is compared at all.
+    /// Whether pinning is enabled.
     pub fn acts(&self) -> bool {
         self.settings.mode != Mode::Off
     }
 
-    /// Whether what the lockfile says counts here: not where none is read, and not where what was said first is trusted and
-    /// there is none, as in the quickstart.
+    /// Whether the lockfile applies: not where pinning is off, and not where definitions are trusted on first use and
+    /// there is no lockfile, as in the quickstart.
     fn has_lockfile(&self) -> bool {
         let is_there = || self.settings.file.symlink_metadata().is_ok();
         self.acts() && (!self.settings.trust_on_first_use || is_there())
@@ -329,26 +329,26 @@ impl Keeper {
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Shows metrics by the names of tools and prompts that the lockfile approves.
+    /// Labels metrics with the names of the tools and prompts that the lockfile approves.
     pub fn label(&self) {
         self.metrics.approved(&self.held().approved);
     }
 
-    /// Whether anything has happened since `epoch` was told for which a list that has not changed
-    /// has to be compared again; and what is to be told next time.
+    /// Whether a list that has not changed has to be compared again, because of an event since `epoch`, which is
+    /// updated to the current one.
     pub fn has_moved(&self, epoch: &AtomicU64) -> bool {
         let now = self.epoch.load(Ordering::Acquire);
         epoch.swap(now, Ordering::Relaxed) != now
     }
 
-    /// How often every server is to be asked for its lists in the background.
+    /// The interval at which the lists of every server are read in the background; `None` if pinning is off.
     #[must_use]
     pub fn recheck(&self) -> Option<Duration> {
         self.acts().then_some(self.settings.recheck)
     }
 
-    /// Uses another lockfile. What was held against servers is forgotten, and found again if it
-    /// still holds.
+    /// Replaces the lockfile. Quarantines and reports are reset, and made again if they
+    /// still apply.
     fn take(&self, held: &mut Held, lock: Lock) {
         self.metrics.lockfile_usable.store(1, Ordering::Relaxed);
         held.approved = approved(&lock);
@@ -377,7 +377,7 @@ impl Keeper {
         self.expect(held);
     }
 
-    /// Works out what servers are taken to offer until they have listed it: what was approved of them.
+    /// Determines the definitions that stand for servers whose lists have not been read: the approved ones.
     fn expect(&self, held: &mut Held) {
         held.expected = if self.acts() {
             shadow::approved(&held.pins.lock, &self.servers())
@@ -386,14 +386,14 @@ impl Keeper {
         };
     }
 
-    /// The servers of the configuration.
+    /// The names of the configured servers.
     fn servers(&self) -> Vec<ServerName> {
         let names = self.settings.resources.keys();
         names.filter_map(|name| ServerName::parse(name).ok()).collect()
     }
 
-    /// Warns once of each constraint that names a tool or an argument which no server has by the lockfile: calls pass it
-    /// by.
+    /// Warns once of each constraint on a tool or an argument that no server has according to the lockfile, so that
+    /// no call is checked against it.
     fn missed(&self, held: &mut Held) {
         for missed in Missed::all(self.policy.constraints(), &self.servers(), &held.pins.lock) {
             let missed = missed.to_string();
@@ -404,7 +404,7 @@ impl Keeper {
         }
     }
 
-    /// Tells of each finding that somebody has accepted: what is shown because of it is on record with who has, and why.
+    /// Records each finding that was accepted: who accepted it, and why the definition is shown.
     fn excused(&self, lock: &Lock) {
         let mut told = 0;
         for (server, locked) in &lock.servers {
@@ -428,8 +428,8 @@ impl Keeper {
         }
     }
 
-    /// Tells once of each definition that is withheld from everybody because of what was found in it, and how that
-    /// is accepted if it is a false alarm; again when the lockfile changes.
+    /// Reports once each definition that is withheld from all callers because of a finding, and the command that
+    /// accepts it as a false alarm; again when the lockfile changes.
     fn tell_withheld(&self, catalog: &Catalog) {
         let server = catalog.server();
         for offer in catalog.offers() {
@@ -439,7 +439,7 @@ impl Keeper {
         }
     }
 
-    /// Tells that a definition is not shown because of `finding`, if that was not told since the lockfile changed.
+    /// Reports that a definition is withheld because of `finding`, if that was not reported since the lockfile changed.
     pub fn withheld(&self, server: &ServerName, offer: &Offer, finding: &Finding) {
         let (kind, name) = (offer.kind(), offer.name().as_str());
         let place: Place = (server.as_str().into(), kind, name.into());
@@ -454,14 +454,14 @@ impl Keeper {
         let finding = &Finding { at: self.told_name(&finding.at), ..finding.clone() };
         let (kind, name) = (kind.as_str(), ascii(&self.told_name(name)));
         tracing::warn!(%server, kind, %name, %finding, accept, "one is withheld");
-        // What is built in is made to be withheld.
+        // The built-in server has definitions that are withheld on purpose.
         if !server.is_reserved() {
             let what = format!("server `{server}`, {kind} {name}: withheld; {finding}");
             self.record("definition", &what);
         }
     }
 
-    /// The same of the instructions in what `server` says of itself, which has this digest.
+    /// The same for the instructions in the server info of `server`, which has this digest.
     pub fn withheld_instructions(
         &self,
         server: &ServerName,
@@ -479,13 +479,13 @@ impl Keeper {
         self.record("definition", &format!("server `{server}`, instructions: withheld; {finding}"));
     }
 
-    /// Notes that something is told to be withheld; whether it was not yet, and there is room for it.
+    /// Records the report of a withheld definition; `false` if it was reported before, or the limit is exceeded.
     fn withholds_anew(&self, what: Withheld) -> bool {
         let mut held = self.held();
         held.withheld.len() < LIKENESSES && held.withheld.insert(what)
     }
 
-    /// Tells that the lockfile is this one from now on.
+    /// Reports which lockfile is in use from now on.
     fn found(&self, text: &[u8]) {
         let digest = crate::base::hex::encode(&crate::base::sha256::sha256(text));
         let file = self.settings.file.display().to_string();
@@ -493,8 +493,8 @@ impl Keeper {
         self.record("pins", &format!("lockfile sha256:{digest}"));
     }
 
-    /// A name, or a place in a definition, as it may stand in the log and on record: a server can write a secret
-    /// or a canary into either.
+    /// A name, or a place in a definition, as it may appear in the log and in audit records: a server can write a
+    /// secret or a canary into either.
     fn told_name(&self, name: &str) -> String {
         masking::uris(&without_values(name, Some(self.policy.contents()))).into_owned()
     }
@@ -505,7 +505,7 @@ impl Keeper {
         }
     }
 
-    /// Watches the lockfile, for as long as the gateway runs.
+    /// Watches the lockfile until the gateway stops.
     pub async fn tend(self: Arc<Self>, tasks: Tasks) {
         if !self.acts() {
             return;
@@ -519,7 +519,7 @@ impl Keeper {
                 Err(Stalled::Broken) => {
                     ("it could not be compared with what servers say", Some(self.held()))
                 }
-                // While it is compared it has been read, and this thread must not wait for that.
+                // During the comparison it has been read, and this thread must not wait for its end.
                 Err(Stalled::Late | Stalled::Busy) => {
                     ("it was not read in time", self.held.try_lock().ok())
                 }
@@ -527,14 +527,14 @@ impl Keeper {
             let Some(mut held) = held else { continue };
             if held.closed.as_deref() != Some(why) {
                 self.close(&mut held, why);
-                // It is read again when it can be, also if it is the same.
+                // Forces another reading, even of an unchanged file.
                 held.stamp = None;
                 self.publish(&held);
             }
         }
     }
 
-    /// Reads the lockfile again if it has changed, or if somebody has asked for it.
+    /// Reads the lockfile again, if it has changed or if that is requested.
     fn look(&self, asked: bool) {
         let file = &self.settings.file;
         let stamp = Some(Stamp::of(file));
@@ -544,7 +544,7 @@ impl Keeper {
         let read = lockfile::read(file, &self.settings.approvers);
         let _turn = self.shading.lock().unwrap_or_else(PoisonError::into_inner);
         let mut held = self.held();
-        // What could not be read may be read the next time, as it is.
+        // A file that could not be read may be readable the next time, without a change.
         held.stamp = stamp.filter(|_| !matches!(read, Err(LockError::Read(..))));
         match read {
             Ok((lock, text)) => {
@@ -559,13 +559,13 @@ impl Keeper {
             Err(error) => self.close(&mut held, &Chain(&error).to_string()),
         }
         self.metrics.approved(&held.approved);
-        // What it approves anew is not shown before it was compared.
+        // Newly approved definitions are not shown before they are compared.
         let shadows = Comparing::of(&held).shadows(&self.policy);
         self.compared(&mut held, shadows);
         self.publish(&held);
     }
 
-    /// Closes the door: what nobody can read nobody has approved. Told once.
+    /// Fails closed: an unusable lockfile approves nothing. Logged once for each reason.
     fn close(&self, held: &mut Held, error: &str) {
         self.metrics.lockfile_usable.store(0, Ordering::Relaxed);
         let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
@@ -578,13 +578,13 @@ impl Keeper {
         }
     }
 
-    /// Whether `server` is not the one that was approved, and that matters.
+    /// Whether the identity of `server` is not the approved one, and the policy enforces it.
     #[must_use]
     pub fn is_stranger(&self, server: &ServerName) -> bool {
         self.policy.unfit_server(server) == Some(Unfit::Identity)
     }
 
-    /// Notes who `server` is; whether it may be spoken to.
+    /// Records the identity of `server`; whether the gateway may connect to it.
     pub fn identified(&self, server: &ServerName, identity: &str) -> bool {
         if !self.acts() {
             return true;
@@ -619,8 +619,8 @@ impl Keeper {
         false
     }
 
-    /// Compares a list with what was approved, and with the lists of other servers. Takes as long as the
-    /// lists are long: not for a thread that serves clients.
+    /// Compares a list with the approved definitions, and with the lists of other servers. Takes time in proportion
+    /// to the lists, so it must not run on a thread that serves clients.
     pub fn note(&self, catalog: &Arc<Catalog>, audience: Audience, begun: Instant) {
         let (fresh, first) = {
             let mut held = self.held();
@@ -635,15 +635,15 @@ impl Keeper {
             if self.compare(&mut held, catalog, audience, Reading::Now(begun)) {
                 self.publish(&held);
             } else if fresh && matches!(audience, Audience::Capable(_)) {
-                // What is missing from the list that is shown to all is looked at again, knowing this one.
+                // The complete list is checked again for removed definitions, now that this list is known.
                 self.epoch.fetch_add(1, Ordering::Release);
             }
         }
         self.tell_withheld(catalog);
     }
 
-    /// Keeps a list to compare those of other servers with; whether what is kept says anything else
-    /// than before. Where callers are shown different lists, the last few that differ are kept.
+    /// Keeps a list for the comparison with other servers; whether the kept definitions
+    /// have changed. Where callers are shown different lists, the last few that differ are kept.
     fn remember(held: &mut Held, catalog: &Arc<Catalog>, audience: Audience) -> bool {
         let said = |catalog: &Catalog| -> BTreeSet<_> {
             let one = |offer: &Offer| (offer.name().clone(), offer.digest());
@@ -659,7 +659,7 @@ impl Keeper {
             kept.iter().position(|(_, to)| audience.replaces(*to))
         };
         let mut gone = replaced.map(|at| said(&kept.remove(at).0)).unwrap_or_default();
-        // The oldest of callers make room for another.
+        // The oldest lists of callers make room for the new one.
         while audience == Audience::Caller
             && let Some(oldest) = kept.iter().position(|(_, to)| of_caller(to))
         {
@@ -675,16 +675,16 @@ impl Keeper {
         new.symmetric_difference(&gone).any(|one| !others.contains(one))
     }
 
-    /// Finds out what could be taken for what, among all that servers list, or are taken to offer.
+    /// Finds shadowing conflicts among all lists of servers, and the definitions that stand for unread ones.
     fn shade(&self) {
-        // One at a time, from what is kept now: the last to end knows of all.
+        // One at a time, from the current state: the last comparison covers all lists.
         let _turn = self.shading.lock().unwrap_or_else(PoisonError::into_inner);
         let comparing = Comparing::of(&self.held());
         let shadows = comparing.shadows(&self.policy);
         self.compared(&mut self.held(), shadows);
     }
 
-    /// Tells what could be taken for what, and has the policy know.
+    /// Reports shadowing conflicts, and informs the policy.
     fn compared(&self, held: &mut Held, shadows: Shadows) {
         let (_, shadowing) = self.policy.shadows();
         for (server, kind, name, conflicts) in shadows.all() {
@@ -707,7 +707,7 @@ impl Keeper {
         self.policy.shadow(Arc::new(shadows));
     }
 
-    /// Whether anything is to be decided otherwise than before.
+    /// Compares a list with the approved definitions; whether any decision may change.
     fn compare(
         &self,
         held: &mut Held,
@@ -730,14 +730,14 @@ impl Keeper {
         decisive
     }
 
-    /// Whether a definition has come back after it was one that nobody has approved: then it differs
-    /// between callers, between replicas, or with time.
+    /// Follows a definition over time; whether it has returned after an unapproved one in between: then it differs
+    /// between callers, between replicas, or over time.
     fn follow(&self, held: &mut Held, place: &Place, offer: &Offer, begun: Instant) -> bool {
-        // One that is like an approved one is that one: their order of sets may differ between starts.
+        // A definition that is equivalent to an approved one counts as that, since sets may be ordered anew at a start.
         let Some(digest) = held.pins.settled(&place.0, offer) else { return false };
         let locked = held.pins.lock.servers.get(&place.0);
         let versions = locked.map_or(&[][..], |locked| locked.versions(place.1, &place.2));
-        // Of what is not in the lockfile nothing is shown, however it changes.
+        // An item that is not in the lockfile is not shown, regardless of its changes.
         if versions.is_empty() {
             return false;
         }
@@ -752,8 +752,8 @@ impl Keeper {
             held.followed.insert(place.clone(), followed);
             return false;
         };
-        // Of two readings at the same time nobody can say which came first: the next one tells, and is
-        // looked at even if it is the same as this one.
+        // The order of two concurrent readings is unknown: the next reading decides, and is
+        // evaluated even if it equals this one.
         if begun < followed.seen && followed.now != digest {
             if followed.former.len() < FORMER {
                 followed.former.insert(digest);
@@ -775,7 +775,7 @@ impl Keeper {
         }
         let members = followed.remade.clone();
         let left = std::mem::replace(&mut followed.now, digest);
-        // Two versions that are both approved may be offered side by side.
+        // Two approved versions may be listed side by side.
         let strange = !approved(&left);
         let back = followed.former.contains(&digest) || followed.former.len() >= FORMER;
         if followed.former.len() < FORMER {
@@ -855,7 +855,7 @@ impl Keeper {
         }
     }
 
-    /// What is done about a definition that is another than was approved.
+    /// Acts on a definition that differs from the approved ones; whether any decision changes.
     fn drifted(
         &self,
         held: &mut Held,
@@ -893,7 +893,7 @@ impl Keeper {
         action == Action::QuarantineServer && held.pins.quarantined.insert(place.0.clone())
     }
 
-    /// Quarantines a server that changes more than anybody reads.
+    /// Quarantines a server that has exceeded the limit of changes.
     fn restless(&self, held: &mut Held, place: &Place) -> bool {
         let fresh = held.pins.quarantined.insert(place.0.clone());
         if fresh {
@@ -903,7 +903,7 @@ impl Keeper {
         fresh
     }
 
-    /// Approves what is said first, if that is wanted; whether anything was approved.
+    /// Approves a definition on first use, if that is enabled; whether it was approved.
     fn trust(
         &self,
         held: &mut Held,
@@ -929,8 +929,8 @@ impl Keeper {
         added
     }
 
-    /// Adds what was approved because it was said first to what the lockfile says; whether it says
-    /// so now and did not before. What a person has decided about stays decided.
+    /// Adds a definition approved on first use to the lockfile in memory; `false` if it has been decided about
+    /// already. Decisions of a person are kept.
     fn add(held: &mut Held, server: &str, offer: Option<(Kind, &str)>, version: Version) -> bool {
         let lock = Arc::make_mut(&mut held.pins.lock);
         let locked = lock.servers.entry(server.into()).or_default();
@@ -946,11 +946,11 @@ impl Keeper {
         true
     }
 
-    /// Tells of what was approved and is no longer there.
+    /// Reports approved definitions that are no longer listed.
     fn missing(&self, held: &mut Held, catalog: &Catalog) {
         let (server, kind) = (catalog.server().as_str(), catalog.kind());
         let Some(locked) = held.pins.lock.servers.get(server) else { return };
-        // What is shown only to clients that can be asked something is not gone.
+        // A definition that is listed only for clients with capabilities is not removed.
         let lists = held.latest.get(&(server.into(), kind)).map_or(&[][..], Vec::as_slice);
         let capable = lists.iter().filter(|(_, to)| matches!(to, Audience::Capable(_)));
         let capable: Vec<Arc<Catalog>> = capable.map(|(list, _)| Arc::clone(list)).collect();
@@ -966,7 +966,7 @@ impl Keeper {
             .collect();
         for name in names {
             let place: Place = (server.into(), kind, name);
-            // A resource that may be made at run time comes and goes.
+            // A resource that may be created at run time may disappear.
             let goes = held.pins.unfit(server, kind, &place.2, None).is_none();
             if goes || is_listed(&place.2) {
                 held.told.remove(&(place, None));
@@ -977,7 +977,7 @@ impl Keeper {
         }
     }
 
-    /// Compares what a server says of itself with what was approved.
+    /// Compares the server info and instructions of a server with the approved ones.
     pub fn note_server(&self, server: &ServerName, said: &Fragment, digest: Option<Digest>) {
         let name = server.as_str();
         let approved = |pins: &Pins| {
@@ -995,7 +995,7 @@ impl Keeper {
         }
         let locked = held.pins.lock.servers.get(name);
         let versions = locked.map(|locked| locked.server.clone()).unwrap_or_default();
-        // One for each era that a server speaks.
+        // One version for each era that a server speaks.
         let decided = versions.iter().filter(|version| version.state != State::Pending).count();
         if decided < 2 && self.trust(&mut held, name, None, digest, said) {
             self.publish(&held);
@@ -1025,7 +1025,7 @@ impl Keeper {
         }
     }
 
-    /// One event for one change, in the log and on record.
+    /// Reports one change in the log and in an audit record.
     fn tell(
         &self,
         place: &Place,
@@ -1038,7 +1038,7 @@ impl Keeper {
         self.tell_with(place, code, action, digest, what, next);
     }
 
-    /// The same, with what to do `next` about it, which is for the log alone.
+    /// The same with the advice `next`, which only the log has.
     fn tell_with(
         &self,
         place: &Place,
@@ -1070,7 +1070,7 @@ impl Keeper {
         self.record("definition", &what);
     }
 
-    /// What to do about a tool of which `pins.volatile` should name these `members`; nothing where there are none.
+    /// The advice to name these `members` of a tool in `pins.volatile`; `None` where there are none.
     fn volatile_step(
         &self,
         (server, _, name): &Place,
@@ -1081,14 +1081,14 @@ impl Keeper {
             return None;
         }
         let is_shown = |text: &str| self.told_name(text) == text;
-        // What could be a secret is not told.
+        // A name that could be a secret is not printed.
         let entry = (is_shown(name) && members.iter().all(|at| is_shown(at)))
             .then(|| volatile_entry(server, name, members))
             .flatten();
         Some(volatile_advice(entry.as_deref(), remade))
     }
 
-    /// What to do about a definition that is held, where an approval would show it.
+    /// The advice to approve a definition that is held; `None` where an approval would not show it.
     fn next_step(&self, place: &Place, code: &str, action: Action) -> Option<String> {
         let is_held = matches!(action, Action::Hold | Action::QuarantineServer);
         let can_approve = [Unfit::Changed.code(), Unfit::NotApproved.code()].contains(&code);
@@ -1107,16 +1107,16 @@ impl Keeper {
     }
 }
 
-/// What is different about a definition that is not as it was approved.
+/// The differences of a definition from the approved ones.
 struct Changed<'a> {
-    /// The changes, and from what.
+    /// The changes, and the version that they are relative to.
     drift: Drift<'a>,
-    /// What `pins.volatile` would have to name, where only the order within defaults differs.
+    /// The members that `pins.volatile` would have to name, where only the order within defaults differs.
     members: Vec<Box<str>>,
 }
 
-/// The line that leaves values of a tool out of the comparison, below `pins: {volatile: …}`. Nothing where a name that
-/// the server chose could be read as something else in YAML.
+/// The entry under `pins: {volatile: …}` that leaves values of a tool out of the comparison. `None` where a name that
+/// the server chose could be misread in YAML.
 #[must_use]
 pub fn volatile_entry(server: &str, tool: &str, members: &[Box<str>]) -> Option<String> {
     let plain = |text: &str| {
@@ -1129,7 +1129,7 @@ pub fn volatile_entry(server: &str, tool: &str, members: &[Box<str>]) -> Option<
     })
 }
 
-/// What to do about a tool of which only defaults differ that its server makes anew at every start.
+/// The advice for a tool whose server generates its defaults anew at every start.
 #[must_use]
 pub fn volatile_advice(entry: Option<&str>, remade: Remade) -> String {
     let why = match remade {
@@ -1146,7 +1146,7 @@ pub fn volatile_advice(entry: Option<&str>, remade: Remade) -> String {
     )
 }
 
-/// The names of tools and prompts of which a definition is approved.
+/// The names of tools and prompts with an approved definition.
 fn approved(lock: &Lock) -> BTreeSet<Arc<str>> {
     let offers = lock.servers.values().flat_map(|locked| &locked.offers);
     let is_named = |kind: Kind| matches!(kind, Kind::Tool | Kind::Prompt);
@@ -1156,7 +1156,7 @@ fn approved(lock: &Lock) -> BTreeSet<Arc<str>> {
     found.map(|((_, name), _)| Arc::from(&**name)).collect()
 }
 
-/// How many definitions of each server are in which state.
+/// The number of definitions of each server in each state.
 fn counted(lock: &Lock) -> Vec<Pinned> {
     let states = [State::Approved, State::Pending, State::Revoked];
     let mut pinned = Vec::new();
@@ -1173,17 +1173,17 @@ fn counted(lock: &Lock) -> Vec<Pinned> {
     pinned
 }
 
-/// The command with which a finding is accepted that is a false alarm. `thing`: `tools/NAME`, or `server` for what
-/// the server says of itself.
+/// The command that accepts a finding as a false alarm. `thing`: `tools/NAME`, or `server` for the server info
+/// and instructions.
 #[must_use]
 pub fn acceptance(server: &str, thing: &str, detector: Detector) -> String {
     let named = named(server, thing);
     format!("portcullis pin approve {named} --accept {} --reason TEXT", detector.name())
 }
 
-/// How `pin approve` names a thing: `tools/NAME`, or `server` for what the server says of itself.
+/// The argument of `pin approve` for an item: `tools/NAME`, or `server` for the server info and instructions.
 fn named(server: &str, thing: &str) -> String {
-    // A name that a server chose is pasted into a shell, where a tool is told from a prompt by its first part.
+    // The name is pasted into a shell, and `pin approve` tells a tool from a prompt by its first part.
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:".contains(c);
     let tool = thing.strip_prefix("tools/").filter(|name| !name.contains('/'));
     match thing {
@@ -1193,7 +1193,7 @@ fn named(server: &str, thing: &str) -> String {
     }
 }
 
-/// An accepted finding, for the record.
+/// The text of an audit record on an accepted finding.
 fn accepted(
     server: &str,
     offer: Option<(Kind, &str)>,
@@ -1210,9 +1210,9 @@ fn accepted(
     format!("server `{server}`, {of}: {finding} accepted; {digest}; by {by} at {at}: {reason}")
 }
 
-/// What is different about a server that is not the one that was approved, and what to do.
+/// The report of a changed server identity, with the advice for the operator.
 fn changed_identity(server: &str, approved: &str, found: &str) -> String {
-    // The names in it are of the configuration and of files: they are shown whole, because digests stand at the end.
+    // The names are from the configuration and from files; they are shown whole, because digests stand at the end.
     let shown = |text: &str| text.escape_debug().to_string();
     let program = |text: &str| text.split_once(" running ").map(|(program, _)| program.to_owned());
     let only = match (program(approved), program(found)) {
@@ -1230,19 +1230,19 @@ fn changed_identity(server: &str, approved: &str, found: &str) -> String {
     )
 }
 
-/// A name that a peer chose, for people to read.
+/// A name that a peer chose, in printable ASCII and cut to 256 bytes.
 fn ascii(text: &str) -> String {
     let mut out = Vec::new();
     write_ascii(&mut out, text.get(..text.floor_char_boundary(256)).unwrap_or_default());
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// A definition apart from the answer it was read from, which would be kept with it.
+/// A copy of a definition that does not keep the whole response in memory.
 fn apart(definition: &Fragment) -> Fragment {
     let text = Bytes::copy_from_slice(definition.value().raw().as_bytes());
     match Document::parse(text, &Bounds::ANSWER) {
         Ok(document) => Fragment::whole(Arc::new(document)),
-        // INVARIANT: it was read by the same reader within the same bounds.
+        // INVARIANT: the same parser with the same bounds has accepted it.
         Err(_) => definition.clone(),
     }
 }
@@ -1257,7 +1257,7 @@ mod tests {
 
     use super::{Audience, Held, Keeper, LISTS, LISTS_BYTES};
 
-    /// A list with one prompt, which takes about so many bytes.
+    /// A list with one prompt, which takes about this many bytes.
     fn list(name: usize, bytes: usize) -> Arc<Catalog> {
         // A number and the comma after it are two bytes of text, and sixteen of the index.
         let text = format!(r#"{{"name":"p{name}","x":[{}0]}}"#, "0,".repeat(bytes / 18));
@@ -1278,7 +1278,7 @@ mod tests {
             assert_eq!(after(name, 10, Audience::Caller), (name + 1).min(LISTS));
         }
         assert_eq!(after(19, 10, Audience::Caller), LISTS, "the same again");
-        // Two of these do not fit; that of everybody stays.
+        // Two of these lists do not fit; the list for all clients is kept.
         assert_eq!(after(30, LISTS_BYTES / 2 + 1, Audience::Caller), LISTS);
         assert_eq!(after(31, LISTS_BYTES / 2 + 1, Audience::Caller), 2);
         assert_eq!(after(32, LISTS_BYTES + 1, Audience::Caller), 2);

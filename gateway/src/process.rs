@@ -1,4 +1,4 @@
-//! Programs that the gateway starts: their sandbox, their ancestry, and the files that their arguments name.
+//! Programs that the gateway starts: their sandbox, supervision and ancestry, and the files that their arguments name.
 
 pub mod ancestry;
 pub mod sandbox;

@@ -1,30 +1,31 @@
-//! What an address of a network leads to: one classifier for the arguments of calls and for connections.
+//! Classifies network addresses by what they lead to, for URLs in the arguments of calls and for egress connections.
 //!
 //! The blocks are those of the IANA special-purpose address registries, and the metadata services of AWS,
 //! Google, Oracle, Alibaba and Azure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What an address leads to.
+/// What a connection to an address reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// The internet.
+    /// A host on the internet.
     Public,
-    /// A network of an organisation: RFC 1918, RFC 4193, and the shared space of RFC 6598.
+    /// The network of an organisation: RFC 1918, RFC 4193, and the shared address space of RFC 6598.
     Private,
-    /// This machine.
+    /// The machine of the gateway.
     Loopback,
-    /// Neither public nor private: examples, benchmarks, assignments of protocols, space that nobody has.
+    /// Neither public nor private: documentation, benchmarking, protocol assignments and unassigned space.
     Special,
-    /// No server wherever it stands, or a service that hands out the credentials of the machine.
+    /// Never a destination: unspecified, link-local and multicast addresses, and services that hand out the credentials
+    /// of the machine.
     Never,
 }
 
-/// Addresses with a prefix in common.
+/// Addresses with a common prefix.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     first: IpAddr,
-    /// Bits of the prefix.
+    /// Length of the prefix in bits.
     length: u32,
     reach: Reach,
 }
@@ -33,7 +34,7 @@ const fn four([a, b, c, d]: [u8; 4], length: u32, reach: Reach) -> Block {
     Block { first: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), length, reach }
 }
 
-/// The rest of the address is zero.
+/// A block of IPv6 by its first four segments; the rest of the address is zero.
 const fn six([a, b, c, d]: [u16; 4], length: u32, reach: Reach) -> Block {
     Block { first: IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)), length, reach }
 }
@@ -42,7 +43,7 @@ const fn six_whole(first: Ipv6Addr, reach: Reach) -> Block {
     Block { first: IpAddr::V6(first), length: 128, reach }
 }
 
-/// The first block that has an address decides; what is in none is public.
+/// The first block that contains an address decides; an address in no block is public.
 const BLOCKS: [Block; 36] = [
     four([0, 0, 0, 0], 8, Reach::Never),
     four([169, 254, 0, 0], 16, Reach::Never),
@@ -57,7 +58,7 @@ const BLOCKS: [Block; 36] = [
     six([0xff00, 0, 0, 0], 8, Reach::Never),
     six([0xfd00, 0xec2, 0, 0], 32, Reach::Never),
     six_whole(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), Reach::Never),
-    // They hold an address of IPv4 that is reached some other way: Teredo, and NAT64 of one's own.
+    // These embed an IPv4 address that is reached by another route: Teredo, and local-use NAT64.
     six([0x2001, 0, 0, 0], 32, Reach::Never),
     six([0x64, 0xff9b, 1, 0], 48, Reach::Never),
     four([10, 0, 0, 0], 8, Reach::Private),
@@ -76,7 +77,7 @@ const BLOCKS: [Block; 36] = [
     six([0x2001, 0, 0, 0], 23, Reach::Special),
     six([0x2001, 0xdb8, 0, 0], 32, Reach::Special),
     six([0x3fff, 0, 0, 0], 20, Reach::Special),
-    // All but 2000::/3, from which alone addresses are given to everybody (RFC 4291, section 2.4).
+    // Everything outside 2000::/3, the only global unicast space that is assigned (RFC 4291, section 2.4).
     six([0, 0, 0, 0], 3, Reach::Special),
     six([0x4000, 0, 0, 0], 2, Reach::Special),
     six([0x8000, 0, 0, 0], 2, Reach::Special),
@@ -98,22 +99,22 @@ impl Block {
     }
 }
 
-/// What a connection to `address` leads to.
+/// Classifies `address`, after [`plain`] has resolved an embedded IPv4 address.
 #[must_use]
 pub fn reach(address: IpAddr) -> Reach {
     let address = plain(address);
     BLOCKS.iter().find(|block| block.holds(address)).map_or(Reach::Public, |block| block.reach)
 }
 
-/// Whether all addresses from `first` to `last`, which have a prefix in common, are in one block of those
-/// that are never connected to.
+/// Whether all addresses from `first` to `last`, which have a prefix in common, are in one block of
+/// [`Reach::Never`].
 #[must_use]
 pub fn is_never(first: IpAddr, last: IpAddr) -> bool {
     let mut never = BLOCKS.iter().filter(|block| block.reach == Reach::Never);
     never.any(|block| block.holds(first) && block.holds(last))
 }
 
-/// The address that is reached: what holds one of IPv4 leads there (mapped, NAT64, 6to4).
+/// The address that is reached: the embedded address where an IPv6 address embeds IPv4 (mapped, NAT64, 6to4).
 #[must_use]
 pub fn plain(address: IpAddr) -> IpAddr {
     let IpAddr::V6(six) = address else { return address };

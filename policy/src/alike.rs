@@ -1,9 +1,9 @@
-//! Whether two definitions say the same although their bytes differ: the order of lists that are sets by the
-//! schema (`required`, `enum`, `type`) makes no difference, and neither do the values that the operator has
-//! named as volatile.
+//! Decides whether two definitions are equivalent although their bytes differ: the order of lists that are sets by
+//! the schema (`required`, `enum`, `type`) makes no difference, and neither do the values that the operator has
+//! declared volatile.
 //!
-//! The digest of a definition ([`crate::pin`]) is of every byte, and approvals are of that digest. What is
-//! compared here beside it is never stored: it is worked out from the definitions (control C10).
+//! The digest of a definition ([`crate::pin`]) covers every byte, and approvals are of that digest. The digest that
+//! is computed here is never stored: it is computed from the definitions each time (control C10).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -15,15 +15,15 @@ use crate::kind::Kind;
 use crate::pin::{Digest, Subject};
 use crate::pointer::escaped;
 
-/// Values that may be another in every list, as JSON Pointers (RFC 6901), by server, kind and name.
+/// Values that may change between lists, as JSON Pointers (RFC 6901), by server, kind and name.
 pub type Volatile = BTreeMap<(Box<str>, Kind, Box<str>), Vec<Box<str>>>;
 
-/// What a definition is like when nothing of it is volatile; worked out once.
+/// The equivalence digest of a definition without volatile values, computed once on demand.
 #[derive(Clone, Debug, Default)]
 pub struct Alike(OnceLock<Option<Digest>>);
 
 impl Alike {
-    /// What `definition` is like. `None` when a number in it has no canonical form.
+    /// The equivalence digest of `definition`. `None` when a number in it has no canonical form.
     pub(crate) fn of(
         &self,
         subject: Subject,
@@ -37,10 +37,10 @@ impl Alike {
     }
 }
 
-/// Most places that are told of two definitions that differ.
+/// Most places that are reported of two definitions that differ.
 const PLACES: usize = 16;
 
-/// Where two definitions of one thing differ, as JSON Pointers, each to the innermost value that an object names.
+/// Where two definitions of one item differ, as JSON Pointers, each to the innermost value that an object names.
 #[must_use]
 pub fn differing(one: Value<'_>, other: Value<'_>) -> Vec<String> {
     let mut places = Vec::new();
@@ -48,18 +48,18 @@ pub fn differing(one: Value<'_>, other: Value<'_>) -> Vec<String> {
     places.into_iter().map(|place| place.at).collect()
 }
 
-/// What shows that a server makes a value anew at every start.
+/// The evidence that a server generates a value anew at every start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remade {
     /// It has the same items in another order.
     Reordered,
-    /// It was this before, and something else in between.
+    /// It had this value before, and another one in between.
     Returned,
 }
 
-/// What `pins.volatile` has to name so that two definitions of a tool are alike, where they differ in defaults alone and
-/// those were `remade`: the members that it names already (`known`), and these. Nothing where it would have to name
-/// anything else: what a model reads is not to be left out because it was seen before.
+/// The members of `pins.volatile` that make two definitions of a tool equivalent, where they differ in defaults alone
+/// and those were `remade`: the ones that it names already (`known`), and the new ones. Empty where other values would
+/// have to be named: text that a model reads is not ignored because it was seen before.
 #[must_use]
 pub fn volatile_defaults(
     one: Value<'_>,
@@ -82,12 +82,12 @@ pub fn volatile_defaults(
         known.iter().cloned().chain(new.iter().map(|at| Box::from(*at))).collect();
     let subject = Subject::Offer(Kind::Tool);
     let like = settled(subject, one, &members);
-    // It is said only where it helps.
+    // A suggestion is made only where it makes the definitions equivalent.
     let helps = like.is_some() && like == settled(subject, other, &members);
     if helps && !new.is_empty() && members.len() <= PLACES { members } else { Vec::new() }
 }
 
-/// Whether two values are lists of the same items in another order, or texts that are such lists with commas.
+/// Whether two values are lists of the same items in another order, or comma-separated texts of such lists.
 fn is_reordered(one: Value<'_>, other: Value<'_>) -> bool {
     let items = |value: Value<'_>| -> Option<Vec<Vec<u8>>> {
         let mut items: Vec<_> = match value.as_str() {
@@ -109,14 +109,16 @@ fn is_reordered(one: Value<'_>, other: Value<'_>) -> bool {
 
 /// A place at which two definitions differ.
 struct Differing<'a> {
-    /// Where, as a JSON Pointer.
+    /// The place, as a JSON Pointer.
     at: String,
-    /// The value of the one; the object that it is in where the one has none there.
+    /// The value of the first definition; the enclosing object where it has none there.
     one: Value<'a>,
-    /// The same of the other.
+    /// The value of the second definition, in the same way.
     other: Value<'a>,
 }
 
+/// Collects the places at which two values differ, at most [`PLACES`].
+///
 /// INVARIANT: the depth of a document is bounded, so the recursion is.
 fn differ<'a>(one: Value<'a>, other: Value<'a>, at: &mut String, places: &mut Vec<Differing<'a>>) {
     let plain = |value| {
@@ -146,7 +148,7 @@ fn differ<'a>(one: Value<'a>, other: Value<'a>, at: &mut String, places: &mut Ve
     }
 }
 
-/// The digest of a definition whose sets are in order and whose volatile values are left out.
+/// The digest of a definition with its sets sorted and its volatile values left out.
 fn settled(subject: Subject, definition: Value<'_>, volatile: &[Box<str>]) -> Option<Digest> {
     let mut writer = AlikeWriter { out: Vec::new(), at: String::new(), volatile };
     let part = match subject {
@@ -157,8 +159,8 @@ fn settled(subject: Subject, definition: Value<'_>, volatile: &[Box<str>]) -> Op
     Some(Digest::of_alike(subject, &writer.out))
 }
 
-/// Whether a value can be left out where it is named: a single value, or a list of single values. An object is
-/// never left out, because what a model reads could stand in it without being named.
+/// Whether a value can be left out where it is named: a scalar, or a list of scalars. An object is never left out,
+/// because it could hold text that a model reads and that the operator did not name.
 fn is_single(value: Value<'_>) -> bool {
     match value.kind() {
         Shape::Object => false,
@@ -169,27 +171,27 @@ fn is_single(value: Value<'_>) -> bool {
     }
 }
 
-/// What a part of a definition is, as far as that says which lists are sets.
+/// The role of a part of a definition, which determines the lists that are sets.
 #[derive(Clone, Copy)]
 enum SchemaPart {
     /// The definition of a tool.
     Tool,
-    /// A JSON Schema.
+    /// A single JSON Schema.
     Schema,
     /// An object whose members are schemas.
     Schemas,
-    /// A list of schemas, in an order that counts.
+    /// A list of schemas, whose order counts.
     ListOfSchemas,
     /// An object whose members are sets.
     Sets,
     /// A list whose order does not count.
     Set,
-    /// Anything else: every order counts but that of members.
+    /// Anything else: every order counts except that of members.
     Data,
 }
 
 impl SchemaPart {
-    /// What the member `name` of this part is.
+    /// The role of the member `name` of this part.
     fn member(self, name: &str) -> Self {
         match (self, name) {
             (Self::Tool, "inputSchema" | "outputSchema") | (Self::Schemas, _) => Self::Schema,
@@ -220,7 +222,7 @@ impl SchemaPart {
         }
     }
 
-    /// What an item of a list is that is this part.
+    /// The role of an item of this part.
     const fn item(self) -> Self {
         match self {
             Self::ListOfSchemas => Self::Schema,
@@ -233,7 +235,7 @@ impl SchemaPart {
 
 struct AlikeWriter<'a> {
     out: Vec<u8>,
-    /// Where it is, as a JSON Pointer.
+    /// The current place, as a JSON Pointer.
     at: String,
     volatile: &'a [Box<str>],
 }
@@ -242,7 +244,7 @@ impl AlikeWriter<'_> {
     /// INVARIANT: the depth of a document is bounded, so the recursion is.
     fn value(&mut self, value: Value<'_>, part: SchemaPart) -> Result<(), Inexact> {
         if self.volatile.iter().any(|named| **named == *self.at) && is_single(value) {
-            // No JSON is written so: that there is a value counts, and which does not.
+            // `~` is no JSON: the digest covers the presence of a volatile value, not the value.
             self.out.push(b'~');
             return Ok(());
         }
@@ -366,12 +368,12 @@ mod tests {
             for (remade, wanted) in both.into_iter().zip(wanted) {
                 let found = members(&with(one.clone(), "x"), &with(other.clone(), "x"), remade);
                 assert_eq!(found, wanted, "{one} {other}");
-                // Another text beside it is read by models, and stays a change.
+                // A change of a text that models read remains a change.
                 let found = members(&with(one.clone(), "x"), &with(other.clone(), "y"), remade);
                 assert_eq!(found, "", "{one} {other}");
             }
         }
-        // A list that is a set is no change, and not named.
+        // A reordered set is no change, so it is not named.
         let mut sets = with(json!("b,a"), "x");
         sets["required"] = json!(["q", "p"]);
         assert_eq!(members(&with(json!("a,b"), "x"), &sets, Remade::Reordered), at);
@@ -387,7 +389,7 @@ mod tests {
             };
             assert!(!same(&place("x", "y"), &place("y", "x")), "{at}");
         }
-        // What is data may have members of these names.
+        // In data these names have no special meaning.
         let data = |a: &str, b: &str| json!({ "default": { "required": [a, b] } });
         assert!(!same(&data("x", "y"), &data("y", "x")));
         let names = |a: &str, b: &str| json!({ "properties": { "enum": { "default": [a, b] } } });
@@ -410,13 +412,13 @@ mod tests {
         assert_eq!(like(json!("a"), "d", &[at]), like(json!(["b", 1]), "d", &[at]));
         assert_ne!(like(json!("a"), "d", &[at]), like(json!("b"), "d", &[]));
         assert_ne!(like(json!("a"), "d", &[at]), like(json!("a"), "e", &[at]));
-        // An object is never left out: text that nobody has named could stand in it.
+        // An object is never left out, because it could hold text that is not named.
         let object = |text: &str| json!({ "description": text });
         assert_ne!(like(object("a"), "d", &[at]), like(object("b"), "d", &[at]));
         assert_ne!(like(json!([object("a")]), "d", &[at]), like(json!([object("b")]), "d", &[at]));
         let outer = "/inputSchema/properties/p";
         assert_ne!(like(json!("a"), "d", &[outer]), like(json!("b"), "d", &[outer]));
-        // That there is one counts.
+        // The presence of a value counts.
         let without = json!({ "name": "a", "description": "d", "inputSchema": { "properties": {
             "p": { "description": "x" } } } });
         assert_ne!(like(json!("a"), "d", &[at]), of(Subject::Offer(Kind::Tool), &without, &[at]));

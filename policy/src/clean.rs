@@ -1,8 +1,7 @@
-//! Takes out of a definition what should not stand in it, and leaves the rest as it is (control C12).
+//! Removes from a definition what must not stand in it, and leaves the rest unchanged (control C12).
 //!
-//! `clean(clean(x)) == clean(x)`: what a pass leaves behind it would leave behind again. Names are not
-//! changed: they are how things are called. What is still found after cleaning withholds the
-//! definition.
+//! Idempotent: `clean(clean(x)) == clean(x)`. Names are not changed, because they are how items are called. A
+//! definition in which something is still found after cleaning is withheld.
 
 use std::sync::LazyLock;
 
@@ -11,23 +10,23 @@ use regex::Regex;
 use crate::hidden::TERMINAL;
 use crate::json::{Kind as Shape, Value, write_canonical_string, write_items, write_members};
 
-/// What is taken out.
+/// What is removed from a definition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleaning {
-    /// Characters that are not shown, and commands to terminals.
+    /// Invisible characters and terminal escape sequences.
     pub hidden: bool,
-    /// HTML comments and markup that does something.
+    /// HTML comments and active markup.
     pub markup: bool,
-    /// Secrets are replaced.
+    /// Secrets are replaced by a placeholder.
     pub secrets: bool,
-    /// Addresses of the inside are replaced.
+    /// Addresses of internal hosts are replaced.
     pub addresses: bool,
 }
 
-/// Members of a schema that are no text.
+/// Members of a schema that determine which arguments are admitted, and are not text.
 const CONTRACT: [&str; 8] =
     ["enum", "const", "pattern", "default", "required", "type", "format", "$ref"];
-/// Most passes over one string; what takes more was made to take more.
+/// Most passes over one string; a string that needs more was built to need more.
 const PASSES: usize = 8;
 
 struct Patterns {
@@ -47,7 +46,7 @@ static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
     })
 });
 
-/// The definition as JSON, without what is to be taken out of its strings.
+/// The definition as JSON, with its strings cleaned.
 #[must_use]
 pub fn definition(value: Value<'_>, cleaning: Cleaning) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.raw().len());
@@ -55,10 +54,12 @@ pub fn definition(value: Value<'_>, cleaning: Cleaning) -> Vec<u8> {
     out
 }
 
+/// Writes a value with its strings cleaned; `key` is the name of the member that it is the value of.
+///
 /// INVARIANT: the depth of a document is bounded, so the recursion is.
 fn write(out: &mut Vec<u8>, value: Value<'_>, cleaning: Cleaning, key: &str, depth: usize) {
     match value.kind() {
-        // What says which arguments are admitted is not text.
+        // These values decide which arguments are admitted.
         _ if CONTRACT.contains(&key) => out.extend_from_slice(value.raw().as_bytes()),
         Shape::Null | Shape::Boolean | Shape::Number => {
             out.extend_from_slice(value.raw().as_bytes());
@@ -83,7 +84,7 @@ fn write(out: &mut Vec<u8>, value: Value<'_>, cleaning: Cleaning, key: &str, dep
     }
 }
 
-/// One string without what is to be taken out of it.
+/// One string, cleaned until another pass changes nothing.
 #[must_use]
 pub fn text(text: &str, cleaning: Cleaning) -> String {
     let mut now = text.to_owned();
@@ -108,7 +109,7 @@ fn once(text: &str, cleaning: Cleaning) -> String {
     }
     if cleaning.markup {
         for pattern in [&patterns.comment, &patterns.element, &patterns.tag, &patterns.active] {
-            // A blank, so that what stood apart does not become one word.
+            // A blank, so that the text on both sides of the match does not become one word.
             text = pattern.replace_all(&text, " ").into_owned();
         }
     }

@@ -1,5 +1,5 @@
-//! How bytes are written as text: base64, hexadecimal, and percent escapes. Read as leniently as
-//! anybody might who gets them.
+//! Decodes and encodes bytes as text: base64, hexadecimal and percent escapes. Decoding is as lenient as the most
+//! lenient reader of a text, so that nothing is encoded past the detectors.
 
 use aws_lc_rs::digest::{Context, SHA256};
 use base64::Engine as _;
@@ -13,8 +13,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The bytes that base64 stands for, in either alphabet and with or without padding (RFC 4648); `None`
-/// where it is none.
+/// Decodes base64, in the standard or the URL-safe alphabet, with or without padding (RFC 4648); `None` where the text
+/// is not base64.
 pub(crate) fn base64(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches('=');
     if text.contains(['-', '_']) {
@@ -24,13 +24,13 @@ pub(crate) fn base64(text: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// Bytes as text, if most of them are text.
+/// Decodes bytes as UTF-8, if most of the result is text.
 pub(crate) fn shown(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
     is_shown(&text).then(|| text.into_owned())
 }
 
-/// Whether nine in ten characters of it are no control characters, and were read at all.
+/// Whether at least nine in ten characters are neither control nor replacement characters.
 pub(crate) fn is_shown(text: &str) -> bool {
     let odd = |c: &char| {
         *c == '\u{fffd}' || c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{1b}')
@@ -39,7 +39,7 @@ pub(crate) fn is_shown(text: &str) -> bool {
     odd * 10 <= all
 }
 
-/// The bytes with percent escapes undone (RFC 3986 section 2.1), and how many there were.
+/// The bytes with percent escapes decoded (RFC 3986 section 2.1), and the number of escapes.
 pub(crate) fn percent(text: &str) -> (Vec<u8>, usize) {
     let digit = |byte: Option<&u8>| {
         let digit = byte.and_then(|byte| char::from(*byte).to_digit(16));
@@ -63,8 +63,8 @@ pub(crate) fn percent(text: &str) -> (Vec<u8>, usize) {
     (out, undone)
 }
 
-/// A text with percent escapes undone, and where in it each byte of that begins, with the end of the text behind
-/// the last; `None` where there is no escape. A byte that is no character is `?`.
+/// A text with percent escapes decoded, and for each of its bytes the offset in `text` where that byte begins, with the
+/// length of `text` last; `None` where there is no escape. Bytes that are not UTF-8 become `?`.
 pub(crate) fn unescaped(text: &str) -> Option<(String, Vec<u32>)> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
@@ -84,13 +84,13 @@ pub(crate) fn unescaped(text: &str) -> Option<(String, Vec<u32>)> {
     Some((shown, places))
 }
 
-/// Bytes in hexadecimal, in lower case.
+/// Encodes bytes in lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The SHA-256 of parts, one behind the other.
+/// The SHA-256 of the concatenated parts.
 pub(crate) fn sha256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut context = Context::new(&SHA256);
     for part in parts {

@@ -1,8 +1,9 @@
-//! What stands in what servers say and callers send, beside definitions (controls C13, C14 and C26).
+//! Inspects and sanitises the contents of messages: results of servers and arguments of callers, but not definitions
+//! (controls C13, C14 and C26).
 //!
-//! Every string is looked at, wherever it stands: member names too, and what resources carry in
-//! base64. Each detector says what it found and where; what is done about it the policy says, by
-//! server. `sanitize(sanitize(x)) == sanitize(x)`: what is left is left again.
+//! Every string is inspected, wherever it stands: member names too, and base64 in resources. Each detector
+//! reports what it found and where; the policy determines, by server, what is done about it. Idempotent:
+//! `sanitize(sanitize(x)) == sanitize(x)`.
 
 mod carried;
 mod handling;
@@ -52,17 +53,17 @@ use crate::pattern::Pattern;
 use crate::principal::Who;
 use crate::work::{Budget, USUAL_MOST};
 
-/// Most findings that are kept of one message and detector; all are acted on.
+/// Most findings of each detector that are kept for one message; all of them are acted on.
 const KEPT: usize = 16;
 
-/// How much the patterns for orders find in a text; from 1 on it is taken for orders.
+/// The score of a text under the patterns for planted instructions; from 1 on it is taken to give instructions.
 #[must_use]
 pub fn patterns(text: &str) -> f32 {
     orders::patterns(text, None, &Budget::unlimited()).map_or(0.0, |order| order.value())
 }
 
-/// `text` with `[REDACTED:KIND]` in the place of everything that has the form of a secret: for lines of a
-/// log, which are nobody's message.
+/// `text` with `[REDACTED:KIND]` in place of everything that has the form of a secret: for log lines, which belong
+/// to no message.
 #[must_use]
 pub fn without_secrets(text: &str) -> String {
     let mut found = Vec::new();
@@ -70,9 +71,9 @@ pub fn without_secrets(text: &str) -> String {
     replaced(text, found)
 }
 
-/// `text` with `[REDACTED:KIND]` in the place of secrets, of the numbers of cards, accounts and persons, and of the
-/// canaries of `contents`, as they stand and encoded once: for names and addresses in records, which a caller may
-/// have put a value into. A short plain name comes back as it is, without an allocation.
+/// `text` with `[REDACTED:KIND]` in place of secrets, of card, account and identity numbers, and of the canaries of
+/// `contents`, plain and encoded once: for names and addresses in audit records, into which a caller may
+/// have put a value. A short plain name is returned without an allocation.
 #[must_use]
 pub fn without_values<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a, str> {
     let canaries = contents.and_then(|contents| contents.canaries.as_ref());
@@ -83,7 +84,7 @@ pub fn without_values<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a,
     let mut found = Vec::new();
     secrets::find(text, &mut found);
     personal::find(text, &mut found);
-    // In a name a low line stands where a blank would stand in a text.
+    // In a name, underscores take the place of blanks.
     if memchr::memchr(b'_', text.as_bytes()).is_some() {
         personal::find(&text.replace('_', " "), &mut found);
     }
@@ -95,14 +96,14 @@ pub fn without_values<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a,
     if found.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(replaced(text, found)) }
 }
 
-/// Whether a text is too short and too plain for a secret: words of small letters, with what joins them.
+/// Whether a text is too short and too plain for a secret: lower-case letters and separators.
 fn is_plain(text: &str) -> bool {
     const LONGEST: usize = 64;
     let plain = |byte: u8| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'.' | b'/' | b'-');
     text.len() <= LONGEST && text.bytes().all(plain)
 }
 
-/// `text` with the names of what was found in its place.
+/// `text` with each finding replaced by its kind.
 fn replaced(text: &str, mut found: Vec<Found>) -> String {
     found.sort_by_key(|one| (one.from, one.end));
     let (mut out, mut done) = (String::with_capacity(text.len()), 0);
@@ -119,33 +120,33 @@ fn replaced(text: &str, mut found: Vec<Found>) -> String {
     out
 }
 
-/// What is done about what some servers say and are sent.
+/// The policy for the contents that some servers send and receive.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// Which servers.
+    /// Patterns of the servers that it applies to.
     pub servers: Vec<Pattern>,
-    /// What they say.
+    /// Handling of what the servers send.
     pub results: Handlings,
-    /// What they are sent.
+    /// Handling of what is sent to the servers.
     pub arguments: Handlings,
-    /// What is done about arguments that are not as the definition says.
+    /// The mode for arguments that violate the input schema.
     pub input_schema: Mode,
-    /// What is done about arguments that the definition does not declare, where it leaves open whether
-    /// there may be more.
+    /// The mode for arguments that the input schema does not declare, where it leaves additional properties
+    /// open.
     pub undeclared: Mode,
-    /// What is done about results that are not as the definition says.
+    /// The mode for results that violate the output schema.
     pub output_schema: Mode,
-    /// Values that are no secrets: the first 16 hexadecimal digits of their SHA-256, or more.
+    /// Values that are no secrets: at least the first 16 hexadecimal digits of their SHA-256.
     pub allowed: Vec<String>,
-    /// Hosts that links in results may lead to; none means all.
+    /// Hosts that links in results may lead to; empty: all.
     pub link_hosts: Vec<Pattern>,
-    /// Types that may be carried in base64; none means all.
+    /// Media types that base64 data may have; empty: all.
     pub media_types: Vec<Pattern>,
-    /// Whether texts of results are put between marks that their author cannot write.
+    /// Whether texts of results are wrapped in marks that their author cannot forge.
     pub fence: bool,
-    /// How long results may be, if there is a limit.
+    /// The size limit of results, if there is one.
     pub size: Option<Size>,
-    /// Labels of members of results, and who sees what has them.
+    /// Labels of members of results, each with the principals that may see them.
     pub fields: Vec<(Box<str>, Vec<Who>)>,
 }
 
@@ -168,8 +169,8 @@ impl Default for Profile {
     }
 }
 
-/// What is done about what servers say and callers send: the first profile that a server is of, or
-/// the default one.
+/// The content policy for all servers: the first profile that matches a server applies to it, or else the default
+/// profile.
 #[derive(Debug)]
 pub struct Contents {
     profiles: Vec<Profile>,
@@ -177,7 +178,7 @@ pub struct Contents {
     key: [u8; 32],
     canaries: Option<AhoCorasick>,
     carried: Carried,
-    /// Whether the arguments of some server are searched for what another gave.
+    /// Whether the arguments of any server are searched for values from other servers.
     carries: bool,
 }
 
@@ -187,34 +188,34 @@ impl Default for Contents {
     }
 }
 
-/// Whom a server says something to.
+/// The recipient of a server's message.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
-    /// For whom marks are the same.
+    /// The caller, which keys the marks: equal values get equal marks for one caller.
     pub(crate) caller: &'a str,
-    /// What it sees of the tools that are named, where that is known.
+    /// What the caller sees of the tools that are named, if that is known.
     pub(crate) tools: Option<SeenTools<'a>>,
 }
 
-/// What was seen in one message, and what has become of it.
+/// The outcome of the inspection of one message.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// What was found.
+    /// The findings, at most 16 of each detector.
     pub findings: Vec<Finding>,
-    /// The message as it may be shown, if that is not as it came.
+    /// The message as it may be shown, if it was changed.
     pub changed: Option<Vec<u8>>,
-    /// For what it is withheld.
+    /// The finding for which the message is withheld, if it is.
     pub blocked: Option<Finding>,
-    /// How much the string that does most looks like orders; from 1 on it is taken for that.
+    /// The greatest score for planted instructions of any string; from 1 on it is taken to give instructions.
     pub score: f32,
 }
 
 impl Contents {
-    /// What these profiles say, the first one first.
+    /// The content policy with these profiles, in order of precedence.
     #[must_use]
     pub fn new(profiles: Vec<Profile>) -> Self {
         let (other, all) = (Profile::default(), Pattern::new("*"));
-        // Where an entry is of all servers, nothing is left to the default one.
+        // A profile for all servers leaves nothing to the default profile.
         let whole = profiles.iter().any(|profile| profile.servers.contains(&all));
         let usual = Some(&other).filter(|_| !whole);
         let searches = |profile: &Profile| {
@@ -226,21 +227,21 @@ impl Contents {
         Self { profiles, other, key, canaries, carried, carries }
     }
 
-    /// The same with a key that keeps values from being guessed by their marks.
+    /// This policy with a key, without which values cannot be guessed from their marks.
     #[must_use]
     pub fn with_key(self, key: [u8; 32]) -> Self {
         Self { key, ..self }
     }
 
-    /// The same, with values that should never be seen.
+    /// This policy with canary values, which must never occur in a message.
     ///
     /// # Errors
-    /// When they cannot be looked for.
+    /// When no automaton can be built for them.
     pub fn with_canaries(self, canaries: &[String]) -> Result<Self, Finding> {
         Ok(Self { canaries: values(canaries)?, ..self })
     }
 
-    /// What is done about what `server` says and is sent.
+    /// The profile that applies to `server`.
     #[must_use]
     pub fn of(&self, server: &ServerName) -> &Profile {
         let named = |profile: &&Profile| {
@@ -249,7 +250,7 @@ impl Contents {
         self.profiles.iter().find(named).unwrap_or(&self.other)
     }
 
-    /// Looks at `value`. `caller` is for whom marks are the same. What costs more than `budget` is blocked.
+    /// Inspects `value`. `caller` keys the marks. A message that costs more than `budget` is blocked.
     #[must_use]
     pub fn look(
         &self,
@@ -262,8 +263,8 @@ impl Contents {
         walk::look(&self.lens(server, direction, caller, None, budget), value, &[])
     }
 
-    /// The same for a value that goes to `server` with other parts of one message, without looking for what is in pieces:
-    /// [`Self::look_together`] does that for all of them.
+    /// Inspects a value that is sent to `server` as one part of a message, without the search for values in pieces:
+    /// [`Self::look_together`] does that for all parts.
     pub(crate) fn look_at_part(
         &self,
         server: &ServerName,
@@ -274,8 +275,8 @@ impl Contents {
         walk::part(&self.lens(server, Direction::Argument, caller, None, budget), value)
     }
 
-    /// Looks in all that `caller` has chosen of one message for what another server gave, where it stands in pieces in
-    /// several places of it. What costs more than `budget` is blocked.
+    /// Searches the parts of one message that `caller` has chosen for a value from another server that is split into
+    /// pieces over several places. A message that costs more than `budget` is blocked.
     #[must_use]
     pub fn look_together(
         &self,
@@ -287,14 +288,14 @@ impl Contents {
         walk::together(&self.lens(server, Direction::Argument, caller, None, budget), parts)
     }
 
-    /// Whether what `caller` sends to `server` is searched for what other servers gave, and they gave anything.
+    /// Whether what `caller` sends to `server` is searched for values from other servers, and there are any.
     pub(crate) fn seeks(&self, server: &ServerName, caller: &str) -> bool {
         let budget = Budget::for_bytes(0, USUAL_MOST);
         self.lens(server, Direction::Argument, caller, None, &budget).seeks()
     }
 
-    /// The same for what a server says, where the strings at the pointers `sealed` are not looked at: they
-    /// go on as text that nobody but the server reads.
+    /// Inspects what a server sends, except for the strings at the pointers `sealed`, which are passed on as text that
+    /// only the server can read.
     #[must_use]
     pub(crate) fn look_but(
         &self,
@@ -308,8 +309,8 @@ impl Contents {
         walk::look(&Lens { tools: reader.tools, ..lens }, value, sealed)
     }
 
-    /// The same for what a caller sends that is not rewritten: it is what was decided about. What would
-    /// be replaced in it is not sent.
+    /// Inspects a text of a caller that must not be rewritten, because the policy has decided about it: where something
+    /// would be replaced, the text is blocked.
     pub(crate) fn look_strictly(
         &self,
         server: &ServerName,
@@ -320,7 +321,7 @@ impl Contents {
         walk::text(&self.lens(server, Direction::Argument, caller, None, budget).strict(), text)
     }
 
-    /// The same for what a caller says about its trace, which can be left out.
+    /// Inspects the trace context of a caller, which can be dropped.
     pub(crate) fn look_at_trace(
         &self,
         server: &ServerName,
@@ -331,8 +332,8 @@ impl Contents {
         walk::text(&self.lens(server, Direction::Argument, caller, None, budget).for_traces(), text)
     }
 
-    /// The same, with these values of labelled members replaced wherever they stand; `bare` with nothing
-    /// put before or around anything, because there is more to be done to it.
+    /// Inspects what a server sends and replaces the `labelled` values wherever they stand; with `bare`, no note or
+    /// fence is added, because the result is processed further.
     pub(crate) fn look_without(
         &self,
         server: &ServerName,
@@ -353,8 +354,8 @@ impl Contents {
         }
     }
 
-    /// `value` as it may be written down, where whoever reads it has no need of any value in it; `None`
-    /// where it cannot be.
+    /// `value` as it may be written to an audit record, whose readers need none of its secrets; `None` where it
+    /// cannot be sanitised.
     pub(crate) fn recorded(
         &self,
         server: &ServerName,
@@ -364,7 +365,7 @@ impl Contents {
     ) -> Option<String> {
         let labelled = values(labelled).ok()?;
         let lens = self.lens(server, Direction::Argument, "", labelled.as_ref(), budget).recorded();
-        // Many a secret is one by the name of the member it stands in alone.
+        // Many secrets are recognisable only by the name of their member.
         let named = named::without(value, budget, &|value| lens.mark("named-secret", value));
         let named = match named {
             Some(text) => Some(Document::parse(text.into(), &Bounds::ANSWER).ok()?),
@@ -377,13 +378,13 @@ impl Contents {
             (None, Some(changed)) => String::from_utf8(changed).ok()?,
             (None, None) => value.raw().to_owned(),
         };
-        // Once more as one text, for what is one by what stands before it.
+        // Once more as one text, for values that are recognisable only by the text before them.
         let whole = lens.cleaned(&text);
         let blocks = whole.findings.iter().any(|(_, done, _)| *done == Handling::Block);
         if blocks || budget.is_exhausted() { None } else { Some(whole.text.unwrap_or(text)) }
     }
 
-    /// A number that changes whenever a text may be found to be something that it was not before.
+    /// A counter that changes whenever the same text could have new findings.
     pub(crate) fn learned(&self) -> u64 {
         self.carried.learned()
     }
@@ -393,20 +394,20 @@ impl Contents {
         self.carried.learned_of(caller)
     }
 
-    /// A finding whose place and words name no secret, whatever members are called.
+    /// A finding without secrets in its place and note, since the name of a member can be one.
     pub(crate) fn placed(&self, server: &ServerName, caller: &str, finding: Finding) -> Finding {
         let budget = Budget::for_bytes(0, USUAL_MOST);
         let lens = self.lens(server, Direction::Result, caller, None, &budget);
         let at = lens.place(&finding.at);
         let note = match finding.note {
-            // Our own words.
+            // Fixed texts of this crate.
             Cow::Borrowed(note) => Cow::Borrowed(note),
             Cow::Owned(note) => Cow::Owned(lens.told(&note)),
         };
         Finding { detector: finding.detector, at, note }
     }
 
-    /// What stands for a value of a labelled member.
+    /// The mark that replaces a value of a labelled member.
     pub(crate) fn mark(&self, server: &ServerName, caller: &str, value: &str) -> String {
         let budget = Budget::unlimited();
         self.lens(server, Direction::Result, caller, None, &budget).mark("sensitive-field", value)
@@ -450,7 +451,7 @@ impl Contents {
     }
 }
 
-/// Values that are looked for one by one, the longest first.
+/// An automaton for these values, the longest first; `None` if there are none.
 fn values<'a>(
     values: impl IntoIterator<Item = &'a String>,
 ) -> Result<Option<AhoCorasick>, Finding> {

@@ -1,13 +1,13 @@
-//! Does a text give orders to a model? A detector in layers, the same for whoever asks.
+//! Detects text that gives instructions to a model: one layered detector for definitions, contents and model training.
 //!
-//! Every string is seen as a person would see it ([`Trick`]s are found on the way) and decoded where it
-//! was encoded; then it is read in stretches of some dozen words. Each stretch has a score: of a linear
-//! model over what its words are about, and of rules by intent. The text is as suspicious as its most
-//! suspicious stretch, so that an order does not hide in a long description (control C12, threats
+//! Every string is normalised to what a person would see ([`Trick`]s are reported on the way) and decoded where it
+//! is encoded; then it is read in windows of some dozen words. Each window has a score, from a linear
+//! model over the topics of its words and from rules by intent. The score of a text is that of its most
+//! suspicious window, so that a long description cannot hide an instruction (control C12, threats
 //! T1001, T1402 and T1501).
 //!
-//! The weights are made by `tests/detect` and stand in `model.bin`; how well it does is in
-//! `docs/detection.md`. All of it is linear in the text.
+//! The weights are trained by `tests/detect` and stored in `model.bin`; `docs/detection.md` has the measured
+//! accuracy. All of it is linear in the length of the text.
 
 mod lexicon;
 mod normal;
@@ -38,73 +38,73 @@ use rules::{On, RULES};
 use strings::Slot;
 pub use tokens::Token;
 
-/// The weights: for each bucket a signed byte, then the bias; in units of 1/32.
+/// The weights: a signed byte for each bucket, then the bias; in units of 1/32.
 static MODEL: &[u8] = include_bytes!("detect/model.bin");
-/// What one unit of a weight is worth.
+/// The value of one unit of a weight.
 const UNIT: f32 = 1.0 / 32.0;
-/// How much the rules count beside the model, and the most they can.
+/// Factor of the rules beside the model, and the greatest score that they can reach.
 const RULES_COUNT: f32 = 0.6;
 const RULES_MOST: f32 = 8.0;
-/// Most words of one definition that are looked at.
+/// Most words of one definition that are read.
 const WORDS: usize = 50_000;
-/// What a trick says by itself.
+/// The score of a trick by itself.
 const TRICK: f32 = 8.0;
-/// Words around a stretch in which a rule still counts for it.
+/// Words before and behind a window in which a rule still counts for it.
 const BEFORE: usize = 4;
 const BEHIND: usize = 12;
-/// How many words before a stretch a rule that reaches into it can begin.
+/// How many words before a window a rule that reaches into it can begin.
 const NEAR: usize = 4;
-/// From this score on a text is taken to give orders: so many of a hundred ordinary definitions reach
-/// it as `docs/detection.md` says.
+/// From this score on, a text is taken to give instructions. `docs/detection.md` has the share of ordinary
+/// definitions that reach it.
 pub const THRESHOLD: f32 = 1.3;
 
-/// A text as it was read.
+/// A text that was normalised, decoded and divided into windows.
 #[derive(Debug)]
 pub struct Reading {
-    /// The stretches of text, decoded ones too.
+    /// The windows of the text, those of decoded text included.
     pub windows: Vec<Window>,
-    /// Ways in which the text was made to look otherwise, and where.
+    /// The ways in which the text is disguised, each with its place.
     pub tricks: Vec<(Trick, String)>,
-    /// What an encoding says by itself, whatever the words: the most of all, and where.
+    /// The encoding with the highest score by itself, regardless of its words: its score, description and place.
     encoded: Option<(f32, &'static str, String)>,
-    /// The words of the whole text as it stands.
+    /// The words of the whole text, without decoded text.
     pub tokens: Vec<Token>,
-    /// There was more than is looked at.
+    /// Whether the text is longer than is read.
     pub cut: bool,
 }
 
-/// A stretch of text.
+/// A window of some dozen words.
 #[derive(Debug)]
 pub struct Window {
-    /// From which word to which.
+    /// Range of its words: the first, and one past the last.
     pub words: (usize, usize),
-    /// Buckets of its features, each once.
+    /// Buckets of its features, without duplicates.
     pub features: Vec<u16>,
-    /// What the rules say, from 0 to 8.
+    /// Score of the rules, from 0 to 8.
     pub rules: f32,
-    /// In words, what the rule says that says most.
+    /// Description of the matching rule with the greatest weight.
     note: &'static str,
-    /// Where it begins.
+    /// The place where it begins, as a JSON Pointer.
     at: String,
 }
 
-/// How suspicious a text is, and why.
+/// The score of a text, with its place and reason.
 #[derive(Debug)]
 pub struct Score {
-    /// From [`THRESHOLD`] on it is taken to give orders.
+    /// From [`THRESHOLD`] on, the text is taken to give instructions.
     pub value: f32,
-    /// Where, as a JSON Pointer.
+    /// The place, as a JSON Pointer.
     pub at: String,
-    /// Why, in our words.
+    /// The reason, as a fixed text of this crate.
     pub note: &'static str,
 }
 
-/// The weights of a model.
+/// The weights of a linear model.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// One for each bucket.
+    /// One weight for each bucket.
     pub weights: Vec<f32>,
-    /// What is added to each stretch.
+    /// The bias of each window.
     pub bias: f32,
 }
 
@@ -116,7 +116,7 @@ impl Model {
         &BUILT_IN
     }
 
-    /// A model from the bytes it is kept as.
+    /// Parses a model from its stored bytes.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
         let weight = |byte: &u8| f32::from(byte.cast_signed()) * UNIT;
@@ -128,7 +128,7 @@ impl Model {
         }
     }
 
-    /// The bytes it is kept as.
+    /// Serialises the model to the bytes that [`Self::parse`] reads.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         let unit = |weight: &f32, most: f32| (weight / UNIT).round().clamp(-most, most);
@@ -141,7 +141,7 @@ impl Model {
         out
     }
 
-    /// What it says of one stretch.
+    /// The score of one window, without the rules.
     #[must_use]
     pub fn score(&self, window: &Window) -> f32 {
         let weight =
@@ -157,7 +157,7 @@ impl Reading {
         Reader::new(definition).read(definition)
     }
 
-    /// How suspicious it is to `model`, tricks included.
+    /// The score of the text under `model`, tricks included.
     #[must_use]
     pub fn score(&self, model: &Model) -> Score {
         let score = self.orders(model);
@@ -168,7 +168,7 @@ impl Reading {
         }
     }
 
-    /// How much it looks like orders to `model`.
+    /// The score of the text under `model`, without tricks.
     #[must_use]
     pub fn orders(&self, model: &Model) -> Score {
         let local = |window: &Window| model.score(window) + RULES_COUNT * window.rules;
@@ -187,22 +187,21 @@ impl Reading {
     }
 }
 
-/// Most stretches of suspicious lines that are decoded, each as long as one text is at most.
+/// Most parts of suspicious lines that are decoded, each of at most [`decode::LONGEST`] bytes.
 const SUSPECTS: usize = 16;
-/// What normalising a text costs for each byte of what it becomes, in units.
+/// Units that normalising a text costs for each byte of the result.
 const NORMALISED: usize = 16;
-/// What decoding a stretch in every way costs for each byte of it, in units.
+/// Units that decoding a part in every way costs for each of its bytes.
 const DECODED: usize = 128;
 
-/// What else a text says: as a person would see it, where that is not how it is written, and decoded
-/// where it was encoded.
-/// What it costs is taken from `budget`.
+/// Further readings of a text: its normalised form, if that differs, and its decoded forms. Their cost is spent from
+/// `budget`; empty where it does not suffice.
 pub(crate) fn readings(text: &str, budget: &Budget) -> Vec<String> {
     let mut views = Vec::new();
     let normal = if is_undisguised(text) {
         Cow::Borrowed(text)
     } else {
-        // Characters of compatibility become several: the cost is that of what they become.
+        // Compatibility characters expand: the cost is that of the expanded text.
         if !budget.spend(normal::expanded(text).saturating_mul(NORMALISED)) {
             return Vec::new();
         }
@@ -225,7 +224,7 @@ pub(crate) fn readings(text: &str, budget: &Budget) -> Vec<String> {
     let views = views.into_iter().take(decode::TRIED);
     let mut all: Vec<String> = Vec::new();
     for (code, text) in views {
-        // Where every letter stood alone, words may not have stood apart.
+        // Where single letters were spaced apart, the spaces between words may be missing.
         all.extend((code == Code::Spaced).then(|| segment::of(&text)));
         all.push(text);
     }
@@ -235,8 +234,8 @@ pub(crate) fn readings(text: &str, budget: &Budget) -> Vec<String> {
     all
 }
 
-/// Whether nothing in a text is a letter in disguise: where letters of another script look like Latin
-/// ones, they stand beside Latin ones.
+/// Whether no letter of a text can be disguised: all characters are plain, and no Greek, Cyrillic or Armenian letter
+/// stands beside a Latin one.
 fn is_undisguised(text: &str) -> bool {
     let odd = |byte: u8| byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r') || byte == 0x7f;
     if text.is_ascii() {
@@ -252,13 +251,13 @@ fn is_undisguised(text: &str) -> bool {
     })
 }
 
-/// Whether it is a letter, or a mark, of a script in which none looks like a Latin one.
+/// Whether it is a letter, or a mark, of a script without letters that look like Latin ones.
 const fn is_foreign(c: char) -> bool {
     matches!(c, '\u{5d0}'..='\u{5ea}' | '\u{60c}'..='\u{6ff}' | '\u{900}'..='\u{dff}' | '\u{e01}'..='\u{e5b}' | '\u{10a0}'..='\u{10ff}')
 }
 
-/// Whether a character is none that words are disguised with: ASCII, letters with accents, common
-/// punctuation, signs, pictures, and scripts in which no letter looks Latin.
+/// Whether words are never disguised with this character: ASCII, letters with accents, common
+/// punctuation, symbols, emoji, and scripts without letters that look like Latin ones.
 const fn is_plain(c: char) -> bool {
     matches!(c,
         ' '..='~' | '\t' | '\n' | '\r'
@@ -270,12 +269,12 @@ const fn is_plain(c: char) -> bool {
         | '\u{1f300}'..='\u{1faff}')
 }
 
-/// Whether a text by itself is taken to give orders.
+/// Whether a text by itself is taken to give instructions to a model.
 #[must_use]
 pub fn is_order(text: &str) -> bool {
     let mut quoted = Vec::new();
     crate::json::write_string(&mut quoted, text);
-    // INVARIANT: what is written as a string is one.
+    // INVARIANT: the output of `write_string` is valid JSON.
     let document = Document::parse(quoted.into(), &Bounds::ANSWER);
     let score = |document: &Document| Reading::of(document.root()).orders(Model::built_in()).value;
     document.is_ok_and(|document| score(&document) >= THRESHOLD)
@@ -286,7 +285,7 @@ pub(crate) fn names_a_change(name: &str) -> bool {
     tokens::parts(name).any(|part| LEXICON.writing.contains(part.to_lowercase().as_str()))
 }
 
-/// The words of a text, for those who make a model.
+/// The normalised words of a text that belongs to `name`, for training a model.
 #[must_use]
 pub fn words(text: &str, name: &str) -> Vec<Token> {
     let (tokens, _) =
@@ -294,12 +293,12 @@ pub fn words(text: &str, name: &str) -> Vec<Token> {
     tokens.into_iter().map(|token| LEXICON.repaired(&token).map_or(token, Into::into)).collect()
 }
 
-/// The rules, compiled. One that does not compile finds nothing; `the_rules_compile` keeps that from
-/// happening. Each for itself: an automaton of all of them would have more states than it can keep.
+/// The compiled rules. If one does not compile, all are missing; the test `the_rules_compile` prevents that.
+/// They are compiled one by one, because an automaton of all of them would exceed its cache of states.
 static COMPILED: LazyLock<Vec<Regex>> = LazyLock::new(|| compiled().unwrap_or_default());
 
-/// The words that a rule looks for are ASCII, or else only its boundaries are: with those of all
-/// scripts no automaton could be built that reads a byte at a time.
+/// The pattern of a rule, with ASCII word boundaries: with those of Unicode no automaton that reads single
+/// bytes could be built.
 fn bytewise(rule: &rules::Rule) -> String {
     if rule.pattern.is_ascii() {
         format!("(?-u){}", rule.pattern)
@@ -315,16 +314,16 @@ fn compiled() -> Result<Vec<Regex>, regex::Error> {
     RULES.iter().map(one).collect()
 }
 
-/// Reads one definition.
+/// State while one definition is read.
 struct Reader {
     name: String,
     parameters: BTreeSet<String>,
     about: BTreeSet<&'static str>,
     agreement: &'static str,
     reading: Reading,
-    /// Which word of the main text begins which string.
+    /// The index of the first word of each string, and the place of the string.
     places: Vec<(usize, String)>,
-    /// Words that change case with every letter, in lower case.
+    /// Lower-case forms of words that change case with every letter.
     alternating: BTreeSet<String>,
     repaired: usize,
 }
@@ -385,7 +384,7 @@ impl Reader {
             self.bonus(2.0, "swaps letters in words", "/description");
         }
         self.stream(&tokens, &whole, None);
-        // Those that say most are read; many that say nothing hide none.
+        // The most English texts are read first: a flood of meaningless ones must not displace one with a meaning.
         decoded.sort_by_key(|(_, text, _)| std::cmp::Reverse(LEXICON.english(text).0));
         for (code, text, at) in decoded.iter().take(decode::OF_ALL) {
             let bonus = match code {
@@ -478,11 +477,11 @@ impl Reader {
         end(tokens);
     }
 
-    /// Reads the stretches of one text.
+    /// Scores the windows of one text.
     fn stream(&mut self, tokens: &[Token], text: &str, at: Option<&str>) {
         let (texts, words) = hits(tokens, text);
         for (from, to) in features::windows(tokens) {
-            // Sorted by where they begin: a stretch looks at those near it alone.
+            // The matches are sorted by their first word: only those near a window are considered.
             let first = |word: usize| words.partition_point(|hit| hit.first < word);
             let near = words.get(first(from.saturating_sub(NEAR))..first(to + BEHIND));
             let near = near.unwrap_or_default();
@@ -494,7 +493,7 @@ impl Reader {
             let weight: u16 = rules.clone().map(|(_, rule)| rule.weight).sum();
             let gravest = rules.max_by_key(|(_, rule)| rule.weight);
             let note = gravest.map_or("", |(_, rule)| rule.note);
-            // Where the gravest rule has matched, or else the middle of the stretch.
+            // The place is where the rule with the greatest weight matched, or else the middle of the window.
             let middle = from.midpoint(to);
             let anchor = gravest.filter(|(hit, _)| hit.last != usize::MAX);
             let anchor = anchor.map_or(middle, |(hit, _)| hit.first);
@@ -516,7 +515,7 @@ impl Reader {
     }
 }
 
-/// The rules that match the text, and those that match words, in the order of the words.
+/// The matches of rules on the text, and those of rules on words, sorted by their first word.
 fn hits(tokens: &[Token], text: &str) -> (Vec<Hit>, Vec<Hit>) {
     let mut joined = Vec::new();
     let mut starts = Vec::with_capacity(tokens.len());

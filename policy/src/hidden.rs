@@ -1,6 +1,7 @@
-//! What is in a text and not shown: characters without a shape, and commands to terminals.
+//! Characters of a text that are not shown, and terminal escape sequences.
 //!
-//! One table for all who look for them, take them out or draw them (threat T1402, vector PV-49).
+//! One table for the detectors that look for them, the cleaning that removes them and the output that draws them
+//! (threat T1402, vector PV-49).
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -10,22 +11,22 @@ use regex::Regex;
 /// Why a character is not shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hidden {
-    /// It joins its neighbours, or keeps them apart: of use inside emoji and several scripts.
+    /// It joins its neighbours or keeps them apart: legitimate inside emoji and several scripts.
     Joiner,
-    /// It changes the order in which a text is shown (Unicode Standard Annex 9).
+    /// It changes the display order of a text (Unicode Standard Annex 9).
     Order,
-    /// It spells in tags, which nothing shows (U+E0000 to U+E007F, and what is not assigned there).
+    /// A tag character, which spells invisible text (U+E0000 to U+E007F, and the unassigned space up to U+E0FFF).
     Tag,
-    /// It chooses among the shapes of the character before it.
+    /// It selects a variant of the character before it.
     Variation,
-    /// It has no shape.
+    /// It has no glyph.
     Shapeless,
-    /// It is a command.
+    /// It is a control character.
     Control,
 }
 
 impl Hidden {
-    /// Of a character that is not shown, why.
+    /// Why a character is not shown; `None` for a character that is.
     #[must_use]
     pub fn of(c: char) -> Option<Self> {
         match c {
@@ -57,13 +58,12 @@ impl Hidden {
     }
 }
 
-/// Whether a text has characters that are not shown: a look at the bytes tells of most texts that they
-/// have none.
+/// Whether a text has characters that are not shown. A scan over the bytes rules out most texts.
 #[must_use]
 pub fn has_any(text: &str) -> bool {
     let odd = |byte: u8| match byte {
         b' '..=b'~' | b'\t' | b'\n' | b'\r' => false,
-        // The first bytes of all there are, and what is no first byte of any.
+        // The first bytes of all hidden characters, and the bytes that begin no character.
         0xc2 | 0xcd | 0xd8 | 0xe1 | 0xe2 | 0xe3 | 0xef | 0xf3 => true,
         0x80.. => false,
         _ => true,
@@ -81,17 +81,16 @@ pub fn has_any(text: &str) -> bool {
     false
 }
 
-/// Whether it is a letter that is written from right to left.
+/// Whether the character belongs to a script that is written from right to left.
 #[must_use]
 pub const fn is_rtl(c: char) -> bool {
     matches!(c, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefe}')
 }
 
-/// Longest command to a terminal that is taken for one, in characters: what is longer is shown as
-/// text from there on.
+/// Longest terminal escape sequence that is recognised, in characters: the rest of a longer one is shown as text.
 const COMMAND: usize = 200;
 
-/// Commands to terminals (ECMA-48): CSI and OSC, in seven bits and in eight, and other escapes.
+/// Terminal escape sequences (ECMA-48): CSI and OSC, in seven bits and in eight, and other escapes.
 pub static TERMINAL: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&format!(
         r"(?:\x1b\[|\u{{9b}})[0-9;?]*[ -/]*[@-~]|(?:\x1b\]|\u{{9d}})[^\x07\x1b\u{{9c}}]{{0,{COMMAND}}}(?:\x07|\x1b\\|\u{{9c}})?|\x1b[@-Z\\^_]"
@@ -99,7 +98,7 @@ pub static TERMINAL: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
-/// Commands that only choose a colour or a weight (SGR, ECMA-48 section 8.3.117) and hide nothing.
+/// Sequences that only choose a colour or a weight (SGR, ECMA-48 section 8.3.117) and hide nothing.
 static COLOUR: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(
         r"\x1b\[(?:0?[0-7]|9|0?9|2[1-79]|3[0-79]|4[0-79]|9[0-7]|10[0-7]|[34]8;5;\d{1,3}|;){0,8}m",
@@ -107,7 +106,7 @@ static COLOUR: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
-/// The text without commands that only choose a colour.
+/// The text without sequences that only choose a colour or a weight.
 #[must_use]
 pub fn without_colours(text: &str) -> Cow<'_, str> {
     match COLOUR.as_ref().filter(|_| text.contains('\u{1b}')) {

@@ -1,8 +1,8 @@
-//! What the detectors see in a definition, and how they say it.
+//! Inspects definitions: the detectors, and the findings that they report.
 //!
-//! Three questions about every string in it, member names included: does it hold characters a person
-//! cannot see, is it made to look otherwise than it is, and does it give orders to the model?
-//! (Threats T1001, T1402, T1501; control C12.)
+//! For every string in a definition, member names included, it asks whether the string holds characters that a person
+//! cannot see, whether it is disguised, and whether it gives instructions to the model
+//! (threats T1001, T1402, T1501; control C12).
 
 mod leaks;
 mod scopes;
@@ -23,66 +23,66 @@ use crate::work::Budget;
 /// A detector. Its name in the configuration, the audit log and the metrics is [`Detector::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detector {
-    /// Characters that are not shown or that change the order of those that are.
+    /// Characters that are invisible or that change the display order of others.
     HiddenCharacters,
-    /// Text that is made to look otherwise than it is.
+    /// Text that is disguised as other text.
     DisguisedText,
-    /// Text that gives orders to a model.
+    /// Text that gives instructions to a model.
     PlantedInstructions,
-    /// Names outside the specified alphabet, and names given twice.
+    /// Names outside the specified alphabet, and duplicate names.
     ToolNames,
-    /// URIs that could be resolved to another resource.
+    /// URIs that some readers could resolve to another resource.
     ResourceUris,
-    /// HTML comments and markup that does something.
+    /// HTML comments and active markup.
     ActiveMarkup,
     /// Keys, tokens and passwords.
     Secrets,
-    /// Numbers by which states and banks know a person.
+    /// Identity and bank numbers of persons.
     Identifiers,
-    /// How a person is reached.
+    /// Contact data of persons.
     Contacts,
-    /// Links that lead elsewhere than they seem to, or than they may.
+    /// Links that lead elsewhere than they seem to, or to a host that is not permitted.
     Links,
-    /// Values that should never be seen.
+    /// Canary values, which must never occur.
     Canaries,
-    /// Secrets and personal data that another server gave.
+    /// Secrets and personal data that came from another server.
     CarriedData,
     /// Members of results that are labelled as sensitive.
     SensitiveFields,
-    /// What is carried in base64 and is not of the type it should be.
+    /// Base64 data that is not of its declared media type.
     MediaTypes,
     /// Results that are too long.
     ResultSize,
-    /// What somebody else who was asked says.
+    /// Findings of an external guardrail service.
     Guardrail,
-    /// Addresses inside a network or a machine.
+    /// Addresses of internal hosts and of the machine.
     InternalUrls,
-    /// More text than anybody reads.
+    /// More text than a person would read.
     OversizedText,
-    /// What could be taken for something of another server.
+    /// Definitions that could be mistaken for those of another server.
     Shadowing,
-    /// Definitions that nobody has approved.
+    /// Definitions that are not approved.
     Pins,
-    /// Definitions that are not as they were registered.
+    /// Definitions that differ from the registry.
     Registry,
-    /// Arguments that are not as the definition says.
+    /// Arguments that violate the input schema.
     InputSchema,
-    /// Arguments that are not as the policy says.
+    /// Arguments that violate the constraints of the policy.
     Constraints,
-    /// Results that are not as the definition says.
+    /// Results that violate the output schema.
     OutputSchema,
-    /// Messages that cost more to look at than one may.
+    /// Messages whose inspection exceeds its budget.
     InspectionBudget,
-    /// What a server may not ask of clients.
+    /// Requests that a server may not send to clients.
     ServerRequests,
-    /// Scopes that write, of a tool that says it only reads.
+    /// Write scopes of a tool that claims to be read-only.
     WriteScopes,
     /// Results that direct their reader to a tool of another server.
     ToolDirections,
 }
 
 impl Detector {
-    /// Those that look at what is said and sent.
+    /// The detectors that inspect messages.
     pub const CONTENT: [Self; 19] = [
         Self::InputSchema,
         Self::Constraints,
@@ -105,7 +105,7 @@ impl Detector {
         Self::ServerRequests,
     ];
 
-    /// The stable name.
+    /// The stable name, as in the configuration, the audit log and the metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -141,11 +141,11 @@ impl Detector {
     }
 }
 
-/// What is said of a text that is longer than is looked at.
+/// The note of a text that is longer than is inspected.
 const UNREAD: &str = "is longer than is looked at";
 
 impl Detector {
-    /// Every detector that looks at definitions.
+    /// The detectors that inspect definitions.
     pub const OF_DEFINITIONS: [Self; 11] = [
         Self::HiddenCharacters,
         Self::DisguisedText,
@@ -160,14 +160,14 @@ impl Detector {
         Self::InspectionBudget,
     ];
 
-    /// The one of those that look at definitions that has this name.
+    /// The detector of this name, if it inspects definitions.
     #[must_use]
     pub fn of_definitions(name: &str) -> Option<Self> {
         Self::OF_DEFINITIONS.into_iter().find(|detector| detector.name() == name)
     }
 
-    /// Why what it finds in a definition may not be accepted as a false alarm, whoever says so; `None` where
-    /// it may.
+    /// Why a finding of this detector in a definition can never be accepted as a false alarm; `None` where
+    /// it can.
     #[must_use]
     pub const fn unacceptable(self) -> Option<&'static str> {
         match self {
@@ -205,42 +205,42 @@ impl Detector {
     }
 }
 
-/// The detectors whose findings in one definition somebody has accepted as false alarms.
+/// The detectors whose findings in one definition were accepted as false alarms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Excused(u32);
 
 impl Excused {
-    /// What this one finds is accepted too.
+    /// Accepts the findings of this detector.
     pub const fn note(&mut self, detector: Detector) {
         self.0 |= 1 << (detector as u32);
     }
 
-    /// Whether nothing is accepted.
+    /// Whether no detector is accepted.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether this finding is accepted. What may not be accepted never is.
+    /// Whether this finding is accepted. A finding that can never be accepted is not.
     #[must_use]
     pub fn covers(self, finding: &Finding) -> bool {
         self.names(finding.detector) && finding.unacceptable().is_none()
     }
 
-    /// Whether what this detector finds is accepted, as far as it may be.
+    /// Whether the findings of this detector are accepted, as far as they can be.
     pub(crate) const fn names(self, detector: Detector) -> bool {
         self.0 & (1 << (detector as u32)) != 0 && detector.unacceptable().is_none()
     }
 }
 
-/// Something a detector saw. It accuses; the policy sentences.
+/// An observation of a detector; the policy decides what follows from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which detector.
+    /// The detector that reports it.
     pub detector: Detector,
-    /// Where, as a JSON Pointer (RFC 6901) into the definition.
+    /// The place, as a JSON Pointer (RFC 6901) into the definition.
     pub at: String,
-    /// What, in our words: never the text that was found.
+    /// A description in fixed words: never the text that was found.
     pub note: Cow<'static, str>,
 }
 
@@ -250,7 +250,7 @@ impl Finding {
         Self { detector: Detector::ToolNames, at: String::new(), note: Cow::Borrowed(note) }
     }
 
-    /// Why it may not be accepted as a false alarm, whoever says so; `None` where it may.
+    /// Why this finding can never be accepted as a false alarm; `None` where it can.
     #[must_use]
     pub fn unacceptable(&self) -> Option<&'static str> {
         if self.is_of_the_list() {
@@ -262,13 +262,13 @@ impl Finding {
         self.detector.unacceptable()
     }
 
-    /// The same, accepted as a false alarm by `by`.
+    /// A copy of this finding that records its acceptance as a false alarm by `by`.
     pub(crate) fn accepted_by(&self, by: &str) -> Self {
         let note = Cow::Owned(format!("{}; accepted by {by}", self.note));
         Self { detector: self.detector, at: self.at.clone(), note }
     }
 
-    /// Whether it is about the others in the list, and not about the definition.
+    /// Whether the finding is about the other items of the list, and not about the definition.
     pub(crate) fn is_of_the_list(&self) -> bool {
         self.detector == Detector::ToolNames && self.at.is_empty()
     }
@@ -278,7 +278,7 @@ impl Finding {
         Self { detector, at, note: Cow::Owned(misfit.note) }
     }
 
-    /// Of what could not be taken out.
+    /// Hidden characters in a member that cleaning does not change.
     pub(crate) const fn unchanged() -> Self {
         let note = "what was found cannot be taken out";
         Self { detector: Detector::HiddenCharacters, at: String::new(), note: Cow::Borrowed(note) }
@@ -289,33 +289,33 @@ impl Finding {
         Self { detector: Detector::SensitiveFields, at, note }
     }
 
-    /// Of a text that may hold what is labelled, and that readers understand differently.
+    /// A text that may hold a labelled member, and that readers parse differently.
     pub(crate) fn unread(at: &str) -> Self {
         let note = Cow::Borrowed("may hold what is labelled, and cannot be read");
         Self { detector: Detector::SensitiveFields, at: at.to_owned(), note }
     }
 
-    /// Of a result that is longer than results may be.
+    /// A result that exceeds the size limit.
     #[must_use]
     pub const fn too_long() -> Self {
         let note = Cow::Borrowed("is longer than results may be");
         Self { detector: Detector::ResultSize, at: String::new(), note }
     }
 
-    /// Of a message that costs more to look at than one may ([`crate::work`]).
+    /// A message whose inspection exceeds its budget ([`crate::work`]).
     #[must_use]
     pub const fn over_budget() -> Self {
         let note = Cow::Borrowed("costs more to look at than a message may");
         Self { detector: Detector::InspectionBudget, at: String::new(), note }
     }
 
-    /// Of a request that a server may not make.
+    /// A request that a server may not send to its client.
     #[must_use]
     pub fn unasked(at: &'static str, code: &'static str) -> Self {
         Self { detector: Detector::ServerRequests, at: at.to_owned(), note: Cow::Borrowed(code) }
     }
 
-    /// Of a scope that a tool asks for although it says that it only reads.
+    /// A write scope of a tool that claims to be read-only.
     pub(crate) const fn write_scope(at: String) -> Self {
         let note = Cow::Borrowed("is a scope that writes, and the tool says that it only reads");
         Self { detector: Detector::WriteScopes, at, note }
@@ -325,7 +325,7 @@ impl Finding {
         Self { detector: Detector::Pins, at: String::new(), note: Cow::Borrowed(note) }
     }
 
-    /// Of a URI that cannot be compared. `key` is the member it stands in.
+    /// A URI without a canonical form. `key` is the member that holds it.
     pub(crate) fn uncomparable(key: &str, error: UriError) -> Self {
         let (at, note) = (format!("/{key}"), Cow::Borrowed(error.note()));
         Self { detector: Detector::ResourceUris, at, note }
@@ -347,15 +347,15 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Most findings of one detector kept of one definition; one is enough to withhold it. Counted by
-/// detector, so that one that is switched off cannot use up the room of one that is not.
+/// Most findings of each detector that are kept for one definition; one is enough to withhold it. The limit is per
+/// detector, so that a detector that is switched off cannot use up the room of another one.
 const KEPT: usize = 4;
 
-/// What one byte of a definition costs, in units: definitions are read more closely than results.
+/// Units that each byte of a definition costs: definitions are inspected more closely than results.
 const EACH_BYTE: usize = 96;
 
-/// Everything the detectors see in one definition; `tool` is its name when it is one of a tool. What that
-/// costs is taken from `budget`; one that costs more has that as a finding.
+/// All findings in one definition; `tool` is the name if it defines a tool. The cost is spent from `budget`; a
+/// definition that exceeds it has only that finding beside those on its name and scopes.
 pub(crate) fn definition(
     tool: Option<&OfferName>,
     definition: Value<'_>,
@@ -374,8 +374,8 @@ pub(crate) fn definition(
     findings
 }
 
-/// Everything the detectors see in a text that is not part of a definition. What that costs is taken from
-/// `budget`; one that costs more has that as a finding.
+/// All findings in a text that is not part of a definition. The cost is spent from `budget`; a text that exceeds
+/// it has only that finding.
 #[must_use]
 pub fn text(value: Value<'_>, budget: &Budget) -> Vec<Finding> {
     if !budget.spend(value.span().len().saturating_mul(EACH_BYTE)) {
@@ -389,7 +389,7 @@ pub fn text(value: Value<'_>, budget: &Budget) -> Vec<Finding> {
         findings.push(Finding { detector: Detector::DisguisedText, at, note });
     }
     if reading.cut {
-        // What nobody has looked at is not shown.
+        // Fails closed: text that was not inspected is not shown.
         let note = Cow::Borrowed(UNREAD);
         let (detector, at) = (Detector::PlantedInstructions, String::new());
         findings.push(Finding { detector, at, note });
@@ -402,6 +402,8 @@ pub fn text(value: Value<'_>, budget: &Budget) -> Vec<Finding> {
     findings
 }
 
+/// Inspects the strings and member names of a value.
+///
 /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
 fn walk(value: Value<'_>, at: &mut String, findings: &mut Vec<Finding>) {
     if let Some(text) = value.as_str() {
@@ -433,20 +435,20 @@ fn string(text: &str, at: &str, findings: &mut Vec<Finding>) {
         find(Detector::HiddenCharacters, note);
     }
     for (detector, note) in leaks::all(text) {
-        // A regular expression is code, and one word however long it is.
+        // A regular expression is a single long word, and may look random.
         if note != leaks::RANDOM_WORD || !is_expression(text, at) {
             find(detector, note);
         }
     }
 }
 
-/// Whether a text is the `pattern` of a schema, and has signs that only an expression has.
+/// Whether a text is the `pattern` of a schema and has characters of a regular expression.
 fn is_expression(text: &str, at: &str) -> bool {
     let schema = ["/inputSchema/", "/outputSchema/"].iter().any(|schema| at.starts_with(schema));
     schema && at.ends_with("/pattern") && text.contains(['[', '(', '\\'])
 }
 
-/// What is the matter with characters of a text that are not shown, if it has any.
+/// What is wrong with the first hidden character of a text; `None` if it has none.
 pub(crate) fn hidden(text: &str) -> Option<&'static str> {
     if text.bytes().all(|byte| (b' '..0x7f).contains(&byte)) {
         return None;
@@ -454,7 +456,7 @@ pub(crate) fn hidden(text: &str) -> Option<&'static str> {
     characters(text).find_map(|(_, note)| note)
 }
 
-/// The text without the characters that are not shown.
+/// The text without its hidden characters.
 pub(crate) fn shown(text: &str) -> String {
     characters(text).filter(|(_, note)| note.is_none()).map(|(c, _)| c).collect()
 }
@@ -464,12 +466,12 @@ pub(crate) fn without_secrets(text: &str) -> String {
     leaks::without(Detector::Secrets, text, "[redacted]")
 }
 
-/// The text with addresses of the inside replaced.
+/// The text with addresses of internal hosts replaced.
 pub(crate) fn without_addresses(text: &str) -> String {
     leaks::without(Detector::InternalUrls, text, "[internal]")
 }
 
-/// Every character, and what is the matter with it.
+/// Every character with its problem, if it has one.
 fn characters(text: &str) -> impl Iterator<Item = (char, Option<&'static str>)> {
     let mut before = ' ';
     let rtl = text.chars().any(is_rtl);
@@ -478,7 +480,7 @@ fn characters(text: &str) -> impl Iterator<Item = (char, Option<&'static str>)> 
         let c = chars.next()?;
         let note = match Hidden::of(c) {
             None => None,
-            // How an emoji is drawn is said in the text.
+            // These choose between the text and the emoji form of a character.
             Some(Hidden::Variation) if matches!(c, '\u{fe0e}' | '\u{fe0f}') => None,
             Some(Hidden::Variation) => Some("has variation selectors, which are not shown"),
             // Joiners belong inside emoji and several scripts; between ASCII letters they hide.
@@ -488,7 +490,7 @@ fn characters(text: &str) -> impl Iterator<Item = (char, Option<&'static str>)> 
                 (!joined).then_some("has a joiner that joins nothing")
             }
             Some(Hidden::Tag) => Some("has tag characters, which are not shown"),
-            // Marks and isolates belong into text from right to left; overrides do nowhere.
+            // Marks and isolates belong in right-to-left text; embeddings and overrides belong nowhere.
             Some(Hidden::Order) if rtl && !matches!(c, '\u{202a}'..='\u{202e}') => None,
             Some(Hidden::Order) => Some("has characters that change the order of the text"),
             Some(Hidden::Shapeless) => Some("has characters that are not shown"),
@@ -535,7 +537,7 @@ mod tests {
             let found = detectors(&definition(key, text));
             assert_eq!(found, [Detector::OversizedText], "{key} {text}");
         }
-        // All else is looked for in an expression too.
+        // All other detectors apply to an expression too.
         let key = "(?:AKIAQ3EGRZ7XK2MWPLVT)";
         assert_eq!(detectors(&definition("pattern", key)), [Detector::Secrets]);
     }

@@ -1,11 +1,11 @@
-//! JSON, read once, strictly, and kept as the bytes it came in.
+//! Strict JSON documents that keep the bytes they were parsed from.
 //!
-//! A [`Document`] is the text together with an index of its values. Nothing is converted until it
-//! is asked for, so a number keeps its spelling, an unknown member keeps its place, and a part that
-//! was not changed is copied on as bytes. What two readers could understand differently is refused
-//! when the document is read: a key given twice (also when one of the two is escaped), a lone
-//! surrogate, a byte order mark, bytes that are not UTF-8, more depth or more values than
-//! [`Bounds`] allow (threats PV-01 to PV-04, PV-07, PV-08 and PV-10).
+//! A [`Document`] is the text together with an index of its values. Nothing is converted until it is
+//! requested, so a number keeps its spelling, an unknown member keeps its place, and an unchanged part
+//! is copied as bytes. Text that two readers could understand differently is refused when the document
+//! is parsed: a duplicate key (also when one of the two is escaped), a lone surrogate, a byte order
+//! mark, bytes that are not UTF-8, more depth or more values than [`Bounds`] allow (threats PV-01 to
+//! PV-04, PV-07, PV-08 and PV-10).
 
 mod canonical;
 mod text;
@@ -22,20 +22,20 @@ pub use parse::{Bounds, JsonError};
 pub use write::{write_ascii, write_plain, write_string};
 pub(crate) use write::{write_items, write_members, write_name};
 
-/// What sort of value this is.
+/// The type of a JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `null`
+    /// The literal `null`.
     Null,
-    /// `true` or `false`
+    /// One of the literals `true` and `false`.
     Boolean,
-    /// A number, in the spelling it came in.
+    /// A number, in its original spelling.
     Number,
-    /// A string without escapes: its bytes are its text.
+    /// A string without escapes, whose bytes are its text.
     Plain,
     /// A string with at least one escape.
     Escaped,
-    /// `[..]`
+    /// An array, `[..]`.
     Array,
     /// `{..}`; its children are key, value, key, value.
     Object,
@@ -45,15 +45,15 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug)]
 struct Node {
     kind: Kind,
-    /// First byte, the opening quote or bracket included.
+    /// Offset of the first byte, the opening quote or bracket included.
     start: u32,
-    /// One past the last byte.
+    /// Offset after the last byte.
     end: u32,
-    /// Index of the node after this one and everything in it.
+    /// Index of the node after this one and its descendants.
     next: u32,
 }
 
-/// One JSON text and the index over it.
+/// A JSON text and the index of its values.
 #[derive(Clone, Debug)]
 pub struct Document {
     text: Bytes,
@@ -61,7 +61,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// Reads exactly one JSON text.
+    /// Parses exactly one JSON text.
     ///
     /// # Errors
     /// When `text` is anything else, or more than `bounds` allow.
@@ -69,10 +69,11 @@ impl Document {
         Self::parse_within(text, bounds, |_bytes| true)
     }
 
-    /// The same. Before the index over the values grows, `has_room` is asked with the bytes that it takes meanwhile.
+    /// Parses like [`Self::parse`]. Before the index of values grows, `has_room` is called with the bytes that it takes
+    /// during the growth; `false` ends the parse.
     ///
     /// # Errors
-    /// As [`Self::parse`], and [`JsonError::Room`] when there is no room.
+    /// As [`Self::parse`], and [`JsonError::Room`] when `has_room` returns `false`.
     pub fn parse_within(
         text: Bytes,
         bounds: &Bounds,
@@ -82,26 +83,26 @@ impl Document {
         Ok(Self { text, nodes })
     }
 
-    /// The outermost value.
+    /// The outermost value of the document.
     #[must_use]
     pub const fn root(&self) -> Value<'_> {
         Value { document: self, at: 0 }
     }
 
-    /// The whole text.
+    /// The whole text, as it was parsed.
     #[must_use]
     pub const fn text(&self) -> &Bytes {
         &self.text
     }
 
-    /// Bytes that the index over its values takes: a fixed number for each value and each key, so of a text with
-    /// many short values several times the text.
+    /// Size in bytes of the index of values: a fixed number for each value and each key, so for a text with many short
+    /// values several times the size of the text.
     #[must_use]
     pub fn index_bytes(&self) -> usize {
         self.nodes.len() * size_of::<Node>()
     }
 
-    /// Bytes that it takes: the text and the index.
+    /// Size in bytes of the text and the index together.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.text.len() + self.index_bytes()
@@ -121,13 +122,13 @@ pub struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// What sort of value it is.
+    /// The type of the value.
     #[must_use]
     pub fn kind(self) -> Kind {
         self.document.node(self.at).kind
     }
 
-    /// The text of the value, exactly as it came in.
+    /// The text of the value, exactly as it was parsed.
     #[must_use]
     pub fn raw(self) -> &'a str {
         let node = self.document.node(self.at);
@@ -143,7 +144,7 @@ impl<'a> Value<'a> {
         self.document.text.slice(node.start as usize..node.end as usize)
     }
 
-    /// Where the text of the value lies in the text of its document, in bytes.
+    /// The byte range of the value in the text of its document.
     #[must_use]
     pub fn span(self) -> std::ops::Range<usize> {
         let node = self.document.node(self.at);
@@ -162,19 +163,19 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The boolean; `None` when it is not one.
+    /// The boolean; `None` when it is not a boolean.
     #[must_use]
     pub fn as_bool(self) -> Option<bool> {
         (self.kind() == Kind::Boolean).then(|| self.raw() == "true")
     }
 
-    /// The integer, when it is a number spelled as one and fits.
+    /// The integer; `None` unless the value is a number that is spelled as an integer and fits.
     #[must_use]
     pub fn as_i64(self) -> Option<i64> {
         (self.kind() == Kind::Number).then(|| self.raw().parse().ok()).flatten()
     }
 
-    /// The number, when it is one and fits a double.
+    /// The number as a double; `None` unless the value is a number and is finite as a double.
     #[must_use]
     pub fn as_f64(self) -> Option<f64> {
         let number =
@@ -188,13 +189,13 @@ impl<'a> Value<'a> {
         self.kind() == Kind::Object
     }
 
-    /// The member called `key`; `None` when there is none or this is no object.
+    /// The member called `key`; `None` when there is none or the value is not an object.
     #[must_use]
     pub fn get(self, key: &str) -> Option<Value<'a>> {
         self.members().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
-    /// The members of an object in the order they came; nothing for any other value.
+    /// The members of an object in document order; empty for any other value.
     pub fn members(self) -> impl Iterator<Item = (Cow<'a, str>, Value<'a>)> + use<'a> {
         let mut children = self.children(Kind::Object);
         std::iter::from_fn(move || {
@@ -203,7 +204,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// The items of an array in order; nothing for any other value.
+    /// The items of an array in order; empty for any other value.
     pub fn items(self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         self.children(Kind::Array)
     }
@@ -236,19 +237,19 @@ pub struct Fragment {
 }
 
 impl Fragment {
-    /// The whole of `document`.
+    /// The root value of `document`.
     #[must_use]
     pub const fn whole(document: Arc<Document>) -> Self {
         Self { document, at: 0 }
     }
 
-    /// The document it is in.
+    /// The document that contains the value.
     #[must_use]
     pub fn document(&self) -> Arc<Document> {
         Arc::clone(&self.document)
     }
 
-    /// The value.
+    /// The value that this handle refers to.
     #[must_use]
     pub fn value(&self) -> Value<'_> {
         Value { document: &self.document, at: self.at }

@@ -1,9 +1,9 @@
-//! Members of results that are labelled as sensitive, and whom they are shown to (control C14).
+//! Labels members of results as sensitive, and determines which of them a caller may see (control C14).
 //!
-//! A label stands in the output schema (`x-sensitive`, `x-data-class`) or in what we know about the
-//! tool ourselves. Whoever may not see a label sees a mark in place of the value, wherever the value
-//! stands in the result: most servers repeat their structured content as text. A text that may hold a
-//! labelled member and cannot be read is withheld.
+//! A label stands in the output schema (`x-sensitive`, `x-data-class`) or in the operator's registry entry of the
+//! tool. A caller that may not see a label gets a mark in place of the value, everywhere in the result, because
+//! most servers repeat their structured content as text. A text that may hold a labelled member and cannot be
+//! parsed is withheld.
 
 pub(crate) mod form;
 pub(crate) mod encoded;
@@ -20,45 +20,45 @@ use crate::pointer::unescaped;
 
 /// Most labels of one tool.
 const LABELS: usize = 1024;
-/// How deep in a value they may be.
+/// Greatest depth of a labelled member in a result.
 const DEPTH: usize = 8;
-/// How deep a schema may be that is looked at.
+/// Greatest depth of a schema that is read.
 const NESTED: usize = 64;
-/// Most parts of a schema that are looked at.
+/// Most subschemas that are read.
 const PARTS: usize = 20_000;
-/// Labels of what anybody may see who may call the tool.
+/// Labels that conceal nothing from a caller that may call the tool.
 const OPEN: [&str; 2] = ["public", "internal"];
 
 /// The labels of one tool's results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
     all: BTreeSet<(Vec<Box<str>>, Box<str>)>,
-    /// Names of members that the schema declares: they are no data of anybody.
+    /// Names of members that the schema declares: they carry no data.
     declared: Arc<BTreeSet<Box<str>>>,
 }
 
-/// Which members of results are not shown to somebody.
+/// The members of results that are concealed from one caller.
 #[derive(Clone, Debug, Default)]
 pub struct Concealed {
     /// Their places in the structured content; `*` stands for every item or member.
     paths: BTreeSet<Vec<Box<str>>>,
-    /// Names that are shown within them.
+    /// Names of members that stay visible within them.
     declared: Vec<Arc<BTreeSet<Box<str>>>>,
 }
 
-/// Which part of what a server says is looked at: each has members that belong to the protocol.
+/// The part of a server's message that is processed: each has its own protocol members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A result.
+    /// A JSON-RPC result.
     Result,
-    /// An error: its code, its message and its data.
+    /// A JSON-RPC error: its code, message and data.
     Error,
-    /// The parameters of a notification or a question.
+    /// The parameters of a notification, or of an elicitation or sampling request.
     Params,
 }
 
 impl Labels {
-    /// Those of an output schema. One of which too much would have to be read labels everything.
+    /// The labels of an output schema. A schema that is too large to be read labels everything.
     #[must_use]
     pub fn of_schema(schema: Value<'_>) -> Self {
         let text = schema.raw();
@@ -76,20 +76,20 @@ impl Labels {
         if walk.part(schema, &mut Vec::new()).is_none() {
             all.insert((Vec::new(), "sensitive".into()));
         }
-        // Without a label the schema is read for the names that it declares alone.
+        // A schema without labels is read only for the names that it declares.
         if !labelled {
             all.clear();
         }
         Self { all, declared: Arc::new(declared) }
     }
 
-    /// Adds one, at a JSON Pointer in which `*` stands for every item or member.
+    /// Adds a label at a JSON Pointer in which `*` stands for every item or member.
     pub fn add(&mut self, at: &str, label: &str) {
         let parts = at.split('/').skip(1).map(|part| unescaped(part).into()).collect();
         self.all.insert((parts, label.into()));
     }
 
-    /// Whether there are none.
+    /// Whether there are no labels.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -97,7 +97,7 @@ impl Labels {
 }
 
 impl Concealed {
-    /// What of all these is not shown to whom `may` says of each label whether it is.
+    /// The members that are concealed, where `may` says of each label whether the caller may see it.
     #[must_use]
     pub(crate) fn of<'a>(
         labels: impl IntoIterator<Item = &'a Labels>,
@@ -113,26 +113,26 @@ impl Concealed {
         hidden
     }
 
-    /// Whether everything is shown.
+    /// Whether nothing is concealed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty()
     }
 
-    /// Whether a name is one that a schema declares.
+    /// Whether a schema declares a member of this name.
     fn declares(&self, name: &str) -> bool {
         self.declared.iter().any(|names| names.contains(name))
     }
 }
 
-/// A result without what its caller does not see.
+/// A message without the members that its caller may not see.
 pub(crate) struct Without {
-    /// The result.
+    /// The message as JSON.
     pub(crate) text: Vec<u8>,
-    /// The values that were replaced, to be looked for elsewhere.
+    /// The values that were replaced, which the caller of this module looks for elsewhere.
     pub(crate) values: BTreeSet<String>,
     pub(crate) findings: Vec<Finding>,
-    /// There are more values than can be looked for: nothing of it may be shown.
+    /// There were more values than can be looked for: nothing of the message may be shown.
     pub(crate) full: bool,
 }
 
@@ -140,23 +140,23 @@ struct Walk<'a, 'b> {
     root: Value<'a>,
     left: usize,
     depth: usize,
-    /// The texts whose content is described here, each within the one before it.
+    /// The enclosing texts whose content is described here, outermost first.
     content: Vec<Content>,
     labels: &'b mut BTreeSet<(Vec<Box<str>>, Box<str>)>,
     declared: &'b mut BTreeSet<Box<str>>,
 }
 
-/// A text whose content a schema describes.
+/// A string whose content a schema describes.
 struct Content {
-    /// Parts of the place at which the text stands.
+    /// Number of parts in the place at which the string stands.
     text: usize,
-    /// What it holds is read, to find the members that are labelled in it.
+    /// Whether its content can be parsed to find the labelled members.
     is_read: bool,
 }
 
 impl Content {
-    /// Whether what a schema says of a text at `at` is of JSON, as it stands or in base64: other media and encodings
-    /// (RFC 2045, RFC 4648) are not read.
+    /// Whether a schema describes the string at `at` as JSON, plain or in base64: other media types and encodings
+    /// (RFC 2045, RFC 4648) are not parsed.
     fn of(schema: Value<'_>, at: &[Box<str>]) -> Self {
         let said = |keyword: &str, known: fn(&str) -> bool| {
             schema.get(keyword).is_none_or(|said| said.as_str().is_some_and(|text| known(&text)))
@@ -174,7 +174,7 @@ impl Content {
 }
 
 impl<'a> Walk<'a, '_> {
-    /// `None` if there is too much of it.
+    /// Reads a subschema. `None` if a limit is exceeded.
     fn part(&mut self, schema: Value<'a>, at: &mut Vec<Box<str>>) -> Option<()> {
         self.left = self.left.checked_sub(1)?;
         (self.depth < NESTED).then_some(())?;
@@ -182,7 +182,7 @@ impl<'a> Walk<'a, '_> {
             return Some(());
         }
         if at.len() > DEPTH {
-            // What is too deep to be read counts as labelled.
+            // A member that is too deep to be read counts as labelled.
             return self.label(at, "sensitive");
         }
         self.depth += 1;
@@ -192,7 +192,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn label(&mut self, at: &[Box<str>], label: &str) -> Option<()> {
-        // Members of a text are found by their names: without a name the whole text is labelled.
+        // Members within a string are found by name: without a name the whole string is labelled.
         let mut at = at;
         for Content { text, is_read } in self.content.iter().rev() {
             let (outside, within) = at.split_at_checked(*text)?;
@@ -208,7 +208,7 @@ impl<'a> Walk<'a, '_> {
     fn inside(&mut self, schema: Value<'a>, at: &mut Vec<Box<str>>) -> Option<()> {
         for keyword in ["x-sensitive", "x-data-class"] {
             let said = schema.get(keyword).filter(|said| said.as_bool() != Some(false));
-            // What cannot be read as a label is one.
+            // A label that is not a string counts as `sensitive`.
             let label = said.map(|said| said.as_str().unwrap_or(Cow::Borrowed("sensitive")));
             label.map_or(Some(()), |label| self.label(at, &label))?;
         }
@@ -237,14 +237,14 @@ impl<'a> Walk<'a, '_> {
                         }
                         _ => self.part(member, at)?,
                     }
-                    // A list of schemas, one for each place.
+                    // `items` and `prefixItems` may be a list of schemas, one for each position.
                     member.items().try_for_each(|part| self.part(part, at))?;
                     at.pop();
                 }
                 "allOf" | "anyOf" | "oneOf" => {
                     member.items().try_for_each(|item| self.part(item, at))?;
                 }
-                // What is said of the names of members is said of the object.
+                // A schema of member names labels the object.
                 "if" | "then" | "else" | "not" | "propertyNames" => self.part(member, at)?,
                 "contentSchema" => {
                     self.content.push(Content::of(schema, at));
@@ -254,7 +254,7 @@ impl<'a> Walk<'a, '_> {
                 "dependentSchemas" | "dependencies" => {
                     member.members().try_for_each(|(_, part)| self.part(part, at))?;
                 }
-                // What leads nobody knows where labels everything.
+                // The target of a dynamic reference is unknown here, so it labels everything.
                 "$dynamicRef" | "$recursiveRef" => return None,
                 "$ref" => {
                     let target = member.as_str().and_then(|target| self.target(&target));

@@ -1,8 +1,9 @@
-//! Resources that a caller was given links to: a result can name one that its server has made for it.
+//! Remembers the resource links that each caller was given: a result can name a resource that its server has made
+//! for that caller.
 //!
-//! Who was given a link may read what it leads to, where resources of the server may be made at run time
-//! ([`crate::pins::ResourcePins::ByTemplate`]); rules and revocations decide as they always do. There is no clock
-//! here: the time is a number that only grows, and whoever has one says what has expired.
+//! A caller that was given a link may read its target where resources of the server may be made at run time
+//! ([`crate::pins::ResourcePins::ByTemplate`]); rules and revocations decide as always. This module has no clock: the
+//! time is a number that only grows, and the caller of [`Links::forget`] supplies it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use crate::uri::ResourceUri;
 
 /// Most callers whose links are remembered.
 const CALLERS: usize = 4096;
-/// Most links of one caller; a new one takes the place of the one that expires first.
+/// Most links of one caller; at the limit a new link replaces the one that expires first.
 const OF_ONE: usize = 256;
 
-/// Where a link of a caller leads: with which key the caller had proved its credential, the server, and the URI in
+/// The target of a caller's link: the key to which the caller's credential was bound, the server, and the URI in
 /// canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Target {
@@ -35,12 +36,12 @@ impl Target {
 /// The links that one caller was given.
 #[derive(Clone, Debug, Default)]
 pub struct LinksOf {
-    /// Until when they can be followed.
+    /// The time at which each link expires.
     links: BTreeMap<Target, u64>,
 }
 
 impl LinksOf {
-    /// Whether `principal`, whose they are, was given one to `uri`, in canonical form, of `server`.
+    /// Whether `principal`, the owner of these links, was given a link to `uri`, in canonical form, on `server`.
     #[must_use]
     pub fn has(&self, principal: &Principal, server: &str, uri: &str) -> bool {
         self.links.contains_key(&Target::new(principal, server, uri))
@@ -57,15 +58,15 @@ impl LinksOf {
     }
 }
 
-/// The links that callers were given, by caller: whatever keys one of them proves, it takes one place.
+/// The links of all callers, by principal id: a caller takes one place, regardless of how many keys it proves.
 #[derive(Debug, Default)]
 pub struct Links {
     given: ArcSwap<BTreeMap<Arc<str>, Arc<LinksOf>>>,
 }
 
 impl Links {
-    /// Remembers that `principal` was given links to these resources of `server`, until `until`. One caller more
-    /// than are remembered is not: what it was given it can read only if a template says so.
+    /// Remembers until `until` that `principal` was given links to these resources of `server`. Beyond 4096 callers
+    /// the links of a new one are not remembered: it can read their targets only if a template permits it.
     pub fn give(&self, principal: &Principal, server: &str, uris: &[ResourceUri], until: u64) {
         if uris.is_empty() {
             return;
@@ -86,13 +87,13 @@ impl Links {
         });
     }
 
-    /// What `principal` was given.
+    /// The links that `principal` was given; `None` if there are none.
     #[must_use]
     pub fn of(&self, principal: &Principal) -> Option<Arc<LinksOf>> {
         self.given.load().get(principal.id.as_str()).cloned()
     }
 
-    /// Forgets what has expired by `now`.
+    /// Removes the links that have expired by `now`.
     pub fn forget(&self, now: u64) {
         let is_over = |given: &LinksOf| given.links.values().any(|until| *until <= now);
         if !self.given.load().values().any(|given| is_over(given)) {
@@ -138,7 +139,7 @@ mod tests {
         };
         assert!(has(&ana, "up", 1) && has(&ana, "up", 2));
         assert!(!has(&bob, "up", 1) && !has(&ana, "down", 1) && !has(&ana, "up", 3));
-        // With another key it is somebody else.
+        // Another key stands for another owner of the link.
         let mut other = ana.clone();
         other.claims.thumbprint = Some("another".into());
         let other = other.bound();

@@ -1,8 +1,8 @@
-//! JSON Pointers (RFC 6901).
+//! Escapes and unescapes the reference tokens of JSON Pointers (RFC 6901).
 
 use std::borrow::Cow;
 
-/// The name of a member as it stands in a pointer (RFC 6901 section 3).
+/// Escapes the name of a member for use in a pointer (RFC 6901 section 3).
 #[must_use]
 pub fn escaped(name: &str) -> Cow<'_, str> {
     if name.contains(['~', '/']) {
@@ -12,11 +12,11 @@ pub fn escaped(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The name of the member that a part of a pointer stands for (RFC 6901 section 4).
+/// The name of the member that a token of a pointer stands for (RFC 6901 section 4).
 #[must_use]
 pub fn unescaped(part: &str) -> Cow<'_, str> {
     if part.contains('~') {
-        // In this order: `~01` is `~1`.
+        // `~1` first, so that `~01` becomes `~1` and not `/`.
         Cow::Owned(part.replace("~1", "/").replace("~0", "~"))
     } else {
         Cow::Borrowed(part)

@@ -1,9 +1,9 @@
-//! URIs of resources and texts of URI templates, in the one form that everything compares.
+//! Brings the URIs of resources and the texts of URI templates into one canonical form.
 //!
-//! A server may give the same resource for many spellings of its URI. Rules, approvals, revocations and
-//! records therefore never see a URI as it came: they see the canonical form of RFC 3986, section 6. A
+//! A server may return the same resource for many spellings of its URI. Rules, approvals, revocations and
+//! audit records therefore never see a URI as it arrived, but the canonical form of RFC 3986, section 6. A
 //! spelling that a reader could resolve to another resource has no canonical form and is refused, not
-//! repaired: whoever repairs it has to know how its server would have.
+//! repaired: a repair would have to know how the server would have repaired it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,7 +18,7 @@ const LONGEST: usize = 2048;
 /// Why a text is not a URI that can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UriError {
-    /// It is empty, or longer than is compared.
+    /// It is empty, or longer than 2048 bytes.
     Length,
     /// It does not begin with a scheme.
     Scheme,
@@ -28,19 +28,19 @@ pub enum UriError {
     Port,
     /// The letter of a drive that is not written as `C:`: some readers take `C|` for it (WHATWG URL, section 4.2).
     Drive,
-    /// A name or a password before the host.
+    /// Userinfo before the host.
     Userinfo,
     /// A segment of dots.
     Dots,
-    /// A segment without characters, before the last.
+    /// An empty segment before the last.
     Empty,
-    /// A fragment, which is no part of what is asked of a server.
+    /// A fragment, which is not sent to a server.
     Fragment,
     /// A backslash, or a slash or a backslash that is escaped.
     Slash,
     /// A `%` that is not followed by two hexadecimal digits, or escapes that are not UTF-8.
     Escape,
-    /// A character that is escaped and need not be, or is escaped twice.
+    /// An escaped character that must not be escaped, or an escape that is escaped again.
     Escaped,
     /// A control character, or one that is not shown.
     Hidden,
@@ -83,15 +83,15 @@ impl fmt::Display for UriError {
 
 impl std::error::Error for UriError {}
 
-/// Where a spelling comes from, which decides what it may contain.
+/// The origin of a spelling, which determines what it may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     /// A caller: only spellings that every reader resolves alike.
     Caller,
-    /// The list of a server. The server fixes its own spelling, so what is merely unusual has a canonical
-    /// form: userinfo is left out, unneeded escapes are undone, and the scheme may be missing.
+    /// The list of a server. The server fixes its own spelling, so an unusual one has a canonical form:
+    /// userinfo is left out, unneeded escapes are undone, and the scheme may be missing.
     List,
-    /// The same for a template (RFC 6570): what stands in braces is kept as it is.
+    /// A template (RFC 6570) in the list of a server: expressions in braces are kept.
     Template,
 }
 
@@ -100,7 +100,7 @@ enum Source {
 pub struct ResourceUri(Box<str>);
 
 impl ResourceUri {
-    /// Reads the URI that a caller names.
+    /// Parses the URI that a caller names.
     ///
     /// # Errors
     /// When it has a spelling that readers could resolve to different resources.
@@ -108,7 +108,7 @@ impl ResourceUri {
         canonical(text, Source::Caller).map(Self)
     }
 
-    /// Reads the URI of a resource that a server lists.
+    /// Parses the URI of a resource that a server lists.
     ///
     /// # Errors
     /// When it has no canonical form.
@@ -116,7 +116,7 @@ impl ResourceUri {
         canonical(text, Source::List).map(Self)
     }
 
-    /// Reads the text of a template that a server lists.
+    /// Parses the text of a template that a server lists.
     ///
     /// # Errors
     /// When it has no canonical form.
@@ -124,16 +124,16 @@ impl ResourceUri {
         canonical(text, Source::Template).map(Self)
     }
 
-    /// The canonical form.
+    /// The canonical form as a string.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The forms in which a URI in canonical form is compared with what is forbidden, revoked or locked: many
-/// servers give the same resource with and without a query, path parameters, a slash or blanks at the end, or
-/// another case of the authority or of the letter of a drive, and for `file:` with any authority.
+/// The forms in which a canonical URI is compared with what is forbidden, revoked or locked: many servers return
+/// the same resource with and without a query, path parameters, a slash or blanks at the end, with another case of
+/// the authority or of a drive letter, and for `file:` with any authority.
 pub(crate) fn related(canonical: &str) -> Vec<Cow<'_, str>> {
     let folded = folded(canonical);
     let mut forms = vec![Cow::Borrowed(canonical)];
@@ -164,7 +164,7 @@ pub(crate) fn related(canonical: &str) -> Vec<Cow<'_, str>> {
     forms
 }
 
-/// The text with the letter of its drive in the other case, if it has one: no system tells them apart.
+/// The text with its drive letter in the other case, if it has one: no system distinguishes them.
 fn with_other_drive(text: &str) -> Option<String> {
     let rest = text.strip_prefix("file://")?;
     let (host, path) = rest.split_at(rest.find('/')? + 1);
@@ -190,15 +190,15 @@ pub(crate) fn folded(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text up to its query. An escaped `?` or `#` counts: a server that decodes before it splits
-/// takes it for one.
+/// The text up to its query. An escaped `?` or `#` ends it as well, because a server that decodes before it splits
+/// reads a query there.
 fn without_query(text: &str) -> &str {
     let ends = ["?", "%3F", "%23"].into_iter().filter_map(|end| text.find(end)).min();
     ends.and_then(|end| text.get(..end)).unwrap_or(text)
 }
 
-/// The text without path parameters (RFC 3986, section 3.3), if its path or its host has any: servers that know them
-/// take `/a;x/b` for `/a/b`. A segment that consists of parameters alone is left out.
+/// The text without path parameters (RFC 3986, section 3.3), if its path or its host has any: servers that support
+/// them read `/a;x/b` as `/a/b`. A segment that consists of parameters alone is left out.
 fn without_parameters(text: &str) -> Option<String> {
     let start = match text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) {
         Some((scheme, _)) => scheme.len() + "://".len(),
@@ -212,24 +212,24 @@ fn without_parameters(text: &str) -> Option<String> {
     let mut names = Vec::new();
     for (n, segment) in segments(path, true).into_iter().enumerate() {
         let (name, parameters) = split_at_any(segment, &[';'], true);
-        // The first is the authority where there is one.
+        // With `//` before it, the first segment is the authority.
         if !name.is_empty() || parameters.is_empty() || n == 0 && before.ends_with("//") {
             names.push(name);
         }
     }
-    // Nothing is left of a path but its root.
+    // Keeps the root where the path has no other segment left.
     let is_root = names.len() == 1 && path.contains('/');
     let root = if is_root { "/" } else { "" };
     Some(format!("{before}{}{root}{query}", names.join("/")))
 }
 
-/// The text without the slash at its end, where it has a path.
+/// The text without one slash at its end; two of them are kept.
 fn without_slash(text: &str) -> &str {
     text.strip_suffix('/').filter(|rest| !rest.ends_with('/')).unwrap_or(text)
 }
 
-/// The text without the blanks at its end, which are escaped in canonical form: readers that decode it first, and
-/// some file systems, leave them out.
+/// The text without the blanks at its end, which are escaped in canonical form: readers that decode first, and some
+/// file systems, drop them.
 fn without_blanks(text: &str) -> &str {
     const BLANKS: [&str; 17] = [
         "%20",
@@ -257,7 +257,7 @@ fn without_blanks(text: &str) -> &str {
     rest
 }
 
-/// The text before the first of `ends`, and the rest; what stands in braces has no end in it.
+/// Splits the text before the first of `ends`. With `braces`, an end within braces does not count.
 fn split_at_any<'a>(text: &'a str, ends: &[char], braces: bool) -> (&'a str, &'a str) {
     let mut inside = false;
     let end = text.char_indices().find(|(_, c)| {
@@ -271,7 +271,7 @@ fn split_at_any<'a>(text: &'a str, ends: &[char], braces: bool) -> (&'a str, &'a
     text.split_at(end.map_or(text.len(), |(at, _)| at))
 }
 
-/// Schemes whose URIs have a host in any case; readers of `https:host` find one in the path.
+/// The default port of a scheme whose URIs must have a host, because readers of `https:host` take the path for one.
 fn usual_port(scheme: &str) -> Option<&'static str> {
     match scheme {
         "http" | "ws" => Some("80"),
@@ -298,7 +298,7 @@ fn canonical(text: &str, source: Source) -> Result<Box<str>, UriError> {
     let mut out = String::with_capacity(text.len() + 8);
     let (scheme, rest) = match text.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) {
         Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
-        // A name that a server gives and no URI: it is compared as a path.
+        // A server may list a name that is no URI: it is compared as a path.
         None if source == Source::Caller => return Err(UriError::Scheme),
         None => (String::new(), text),
     };
@@ -365,7 +365,7 @@ fn canonical(text: &str, source: Source) -> Result<Box<str>, UriError> {
     if source == Source::Caller && !is_nfc(&plain) {
         return Err(UriError::Form);
     }
-    // Undone escapes must not have made another one.
+    // An undone escape must not have formed another one.
     let is_escape =
         |rest: &str| rest.get(..2).is_some_and(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
     if out.split("%25").skip(1).any(is_escape) {
@@ -374,7 +374,7 @@ fn canonical(text: &str, source: Source) -> Result<Box<str>, UriError> {
     Ok(out.into())
 }
 
-/// The segments of a path; what stands in braces is in one.
+/// The segments of a path. With `braces`, an expression in braces stays in one segment.
 fn segments(path: &str, braces: bool) -> Vec<&str> {
     let (mut found, mut rest) = (Vec::new(), path);
     loop {
@@ -387,20 +387,20 @@ fn segments(path: &str, braces: bool) -> Vec<&str> {
     }
 }
 
-/// Whether a segment stands for the folder it is in or the one above, to some reader: with parameters
-/// behind it, blanks around it, or in other dots.
+/// Whether some reader takes a segment for the current or the parent folder: with parameters behind it, blanks
+/// around it, or with other Unicode dots.
 fn is_dots(segment: &str) -> bool {
     let segment = segment.split(';').next().unwrap_or_default().trim();
     !segment.is_empty() && segment.nfkc().all(|c| c == '.')
 }
 
-/// Whether this is the letter of a drive and a bar, which readers of `file:` take for a colon.
+/// Whether this is a drive letter and a bar, which readers of `file:` take for a colon.
 fn is_unusual_drive(segment: &str) -> bool {
     matches!(segment.as_bytes(), [letter, b'|'] if letter.is_ascii_alphabetic())
 }
 
-/// Whether the name of a host of the network is an address, and not in the one form of RFC 5952 or of four decimal
-/// numbers: readers take `127.1`, `0x7f.1` and `2130706433` for `127.0.0.1` (WHATWG URL, section 3.5).
+/// Whether a host is an IP address that is not in the form of RFC 5952 or of four decimal numbers:
+/// readers take `127.1`, `0x7f.1` and `2130706433` for `127.0.0.1` (WHATWG URL, section 3.5).
 fn is_unusual_address(name: &str) -> bool {
     if let Some(address) = name.strip_prefix('[') {
         let address = address.strip_suffix(']').unwrap_or_default();
@@ -414,7 +414,7 @@ fn is_unusual_address(name: &str) -> bool {
     is_number && name.parse::<std::net::Ipv4Addr>().is_err()
 }
 
-/// The authority without userinfo, in lower case where the scheme is one of networks.
+/// The authority without userinfo, in lower case where `usual`, the default port of the scheme, is given.
 fn host(
     authority: &str,
     usual: Option<&str>,
@@ -434,7 +434,7 @@ fn host(
         None => (out.as_str(), None),
     };
     let digits = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
-    // Of whatever scheme: libraries that split an authority drop an empty port and leading zeros.
+    // For every scheme: libraries that split an authority drop an empty port and leading zeros.
     if port.is_some_and(|port| port.is_empty() || digits(port) && port.starts_with('0')) {
         return Err(UriError::Port);
     }
@@ -445,7 +445,7 @@ fn host(
     if port.is_some_and(|port| port == usual || !digits(port) && source != Source::Template) {
         return Err(UriError::Port);
     }
-    // Names of hosts are ASCII (RFC 5891).
+    // Host names are ASCII (RFC 5891).
     if name.is_empty() || name.contains('%') {
         return Err(UriError::Host);
     }
@@ -455,13 +455,13 @@ fn host(
     Ok(out.to_ascii_lowercase())
 }
 
-/// Whether a host in canonical form ends in a dot, or in one of the characters that readers of the names of
-/// hosts take for a dot (Unicode Technical Standard 46): resolvers drop it.
+/// Whether a host in canonical form ends in a dot, or in a character that IDNA processing maps to a dot (Unicode
+/// Technical Standard 46): resolvers drop it.
 fn ends_in_dot(host: &str) -> bool {
     [".", "%E3%80%82", "%EF%BC%8E", "%EF%BD%A1"].into_iter().any(|dot| host.ends_with(dot))
 }
 
-/// Which part of a URI a text is.
+/// The part of a URI that a text belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Authority,
@@ -473,7 +473,7 @@ const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// What may stand in a segment as it is (RFC 3986, `pchar`).
+/// Whether a byte may stand unescaped in a segment (RFC 3986, `pchar`).
 const fn is_plain(byte: u8) -> bool {
     let delimiter = matches!(
         byte,
@@ -482,7 +482,7 @@ const fn is_plain(byte: u8) -> bool {
     is_unreserved(byte) || delimiter
 }
 
-/// Writes a part in canonical form to `out`, and what it says without escapes to `plain`.
+/// Writes a part in canonical form to `out`, and its decoded text to `plain`.
 fn component(
     text: &str,
     part: Part,
@@ -490,7 +490,7 @@ fn component(
     out: &mut String,
     plain: &mut String,
 ) -> Result<(), UriError> {
-    // Bytes of characters outside ASCII that were escaped.
+    // Pending bytes of an escaped character outside ASCII.
     let mut run = Vec::new();
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
@@ -534,7 +534,7 @@ fn raw(c: char, out: &mut String, plain: &mut String) {
     plain.push(c);
 }
 
-/// The byte that an escape stands for.
+/// Takes two hexadecimal digits from `rest` and returns the byte that they stand for.
 fn escape(rest: &mut &str) -> Result<u8, UriError> {
     let digits = rest.get(..2).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
     let digits = digits.ok_or(UriError::Escape)?;
@@ -543,7 +543,7 @@ fn escape(rest: &mut &str) -> Result<u8, UriError> {
     Ok(byte)
 }
 
-/// Writes an escaped byte of ASCII. `rest` is what follows it.
+/// Writes an escaped ASCII byte. `rest` is the text after it.
 fn escaped(
     byte: u8,
     (part, source): (Part, Source),
@@ -560,7 +560,7 @@ fn escaped(
             out.push(char::from(byte));
             Ok(())
         }
-        // In a path they mean what they are, escaped or not; in a query `&` and `%26` differ.
+        // In a path these mean the same escaped or not; in a query `&` and `%26` differ.
         byte if is_plain(byte) && part == Part::Path => {
             out.push(char::from(byte));
             Ok(())
@@ -572,7 +572,7 @@ fn escaped(
     }
 }
 
-/// Ends a run of escaped bytes outside ASCII.
+/// Decodes and writes a run of escaped bytes outside ASCII.
 fn unescaped(run: &mut Vec<u8>, out: &mut String, plain: &mut String) -> Result<(), UriError> {
     if run.is_empty() {
         return Ok(());
@@ -581,12 +581,12 @@ fn unescaped(run: &mut Vec<u8>, out: &mut String, plain: &mut String) -> Result<
     text.chars().try_for_each(|c| character(c, out, plain))
 }
 
-/// Writes a character that has to be escaped.
+/// Writes a character in its escaped form, unless it is hidden or folds to a separator.
 fn character(c: char, out: &mut String, plain: &mut String) -> Result<(), UriError> {
     let joined = plain.chars().next_back().is_some_and(|before| !before.is_ascii());
     match Hidden::of(c) {
         None => {}
-        // Emoji and several scripts need them between their characters.
+        // Emoji and several scripts need these between their characters.
         Some(Hidden::Joiner | Hidden::Variation) if joined => {}
         Some(
             Hidden::Joiner
@@ -600,7 +600,7 @@ fn character(c: char, out: &mut String, plain: &mut String) -> Result<(), UriErr
     if matches!(c, '\u{2028}' | '\u{2029}') {
         return Err(UriError::Hidden);
     }
-    // A reader that folds compatibility forms would find a separator here.
+    // A reader that applies compatibility normalisation would find a separator here.
     if !c.is_ascii() && std::iter::once(c).nfkc().any(|c| matches!(c, '/' | '\\' | '%')) {
         return Err(UriError::Form);
     }
@@ -619,7 +619,7 @@ fn percent(byte: u8, out: &mut String) {
     out.push(digit(byte & 15).to_ascii_uppercase());
 }
 
-/// The text of a pattern over URIs, with what stands beside its wildcards in canonical form.
+/// The text of a pattern over URIs, with everything but its wildcards in canonical form.
 ///
 /// # Errors
 /// When no URI in canonical form can match it.
@@ -633,7 +633,7 @@ pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
         }
         Some(_) | None => (None, text.as_str()),
     };
-    // Without the scheme it is not known where a path begins.
+    // Without a scheme, the beginning of the path is unknown.
     let authority = scheme.as_ref().and(rest.strip_prefix("//"));
     let literal = rest.split(['*', '?', '{']).next().unwrap_or_default();
     let known = |scheme: &String| usual_port(scheme).is_some() || scheme == "file";
@@ -649,7 +649,7 @@ pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
         return Err(UriError::Userinfo);
     }
     let path = authority.map_or(rest, |rest| split_at_any(rest, &['/'], false).1);
-    // A host that ends before its first wildcard is known to its end.
+    // A host that ends before its first wildcard is known completely.
     let is_whole = |host: &&str| {
         authority
             .and_then(|rest| rest.strip_prefix(host))
@@ -702,13 +702,13 @@ pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
                     }
                     byte => percent(byte, &mut out),
                 }
-                // The two digits.
+                // Skips the two digits.
                 chars.by_ref().take(2).for_each(drop);
             }
             '\\' => return Err(UriError::Slash),
             c if c.is_ascii_control() => return Err(UriError::Hidden),
             c if at < host && network => out.push(c.to_ascii_lowercase()),
-            // `[` and `]` stand as they are in an address of a host alone.
+            // Brackets are literal only in an IP address of a host.
             '[' | ']' if at < host => out.push(c),
             '"' | '<' | '>' | '^' | '`' | '|' | '[' | ']' => {
                 character(c, &mut out, &mut String::new())?

@@ -1,39 +1,38 @@
-//! What one exchange may cost: a budget of work that every inspection, schema check and condition spends
-//! from, and a flag that ends it early (vectors PV-37 and PV-38).
+//! Bounds the work of one exchange: a budget that every inspection, schema check and condition spends
+//! from, and a flag that cancels it (vectors PV-37 and PV-38).
 //!
-//! Peers choose texts, schemas and values, so the cost of looking at them is theirs to choose as well,
-//! within what the detectors make of it. A [`Budget`] bounds the product: a computation says before
-//! or while it runs what it costs, and stops when there is nothing left. What could not be looked at
-//! to its end is withheld.
+//! Peers choose texts, schemas and values, so within the complexity of the detectors they also choose the cost of
+//! looking at them. A [`Budget`] bounds that cost: a computation declares what it costs before or while it runs, and
+//! stops when nothing is left. Content that could not be inspected to its end is withheld.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What every message may cost, however short it is, in units.
+/// Units that every message may cost, regardless of its length.
 const BASE: u64 = 2 << 20;
-/// What each byte of a message may cost, in units. Ordinary text costs 10 to 30.
+/// Units that each byte of a message may cost. Ordinary text costs 10 to 30.
 const EACH_BYTE: u64 = 256;
-/// What is spent for each thing that is found, in units: it is kept, hashed and replaced.
+/// Units that each finding costs: it is kept, hashed and replaced.
 pub const EACH_FOUND: usize = 1024;
 
 /// Most units that one message may cost by default, about one second of a processor.
 pub const USUAL_MOST: u64 = 1 << 30;
 
-/// How many units are spent between two pauses: about a quarter of a millisecond.
+/// Units between two pauses: about a quarter of a millisecond.
 const UNITS_BETWEEN_PAUSES: u64 = 1 << 17;
 
-/// What the inspection of a message may cost.
+/// How much work the inspection of a message may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Most units, however long the message is.
+    /// Upper bound in units, for a message of any length.
     pub most: u64,
-    /// Units for each byte of it.
+    /// Units for each byte of the message.
     pub each_byte: u64,
 }
 
 impl Work {
-    /// What counts where nothing else is configured.
+    /// The default, where nothing else is configured.
     pub const USUAL: Self = Self { most: USUAL_MOST, each_byte: EACH_BYTE };
 }
 
@@ -43,24 +42,24 @@ impl From<u64> for Work {
     }
 }
 
-/// Ends a computation early: set when nobody waits for its result any more.
+/// Cancels a computation; set when nothing waits for its result any more.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Ends what spends from a budget with this flag, at the next time that it spends.
+    /// Stops the computations whose budget has this flag, the next time that they spend.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the computation is to end.
+    /// Whether the flag is set.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What the inspection of one message may still cost. One unit is one byte that one detector looks at, or
+/// The remaining work for the inspection of one message. One unit is one byte that one detector looks at, or
 /// a step of about that cost (one to three nanoseconds).
 ///
 /// It is spent by one thread; the flag in it can be set by any.
@@ -71,7 +70,7 @@ pub struct Budget {
     exhausted: Cell<bool>,
     cancel: Cancel,
     pause: Option<fn()>,
-    /// At how many spent units the next pause is due.
+    /// Spent units at which the next pause is due.
     pause_due: Cell<u64>,
 }
 
@@ -84,40 +83,40 @@ impl Budget {
         Self { limit, spent, exhausted, cancel: Cancel::default(), pause: None, pause_due }
     }
 
-    /// The budget of a message of so many bytes: in proportion to its length, and `most` at most.
+    /// The budget of a message of `bytes` bytes: proportional to its length, and at most `most` units.
     #[must_use]
     pub fn for_bytes(bytes: usize, most: u64) -> Self {
         Self::of(bytes, Work::from(most))
     }
 
-    /// The budget of a message of so many bytes.
+    /// The budget of a message of `bytes` bytes under `work`.
     #[must_use]
     pub fn of(bytes: usize, work: Work) -> Self {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         Self::new(bytes.saturating_mul(work.each_byte).saturating_add(BASE).min(work.most))
     }
 
-    /// A budget without a limit, for texts of people who run the program themselves.
+    /// A budget without a limit, for the texts of the operator's own commands.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::new(u64::MAX)
     }
 
-    /// The same, ended by `cancel` too.
+    /// This budget, which `cancel` exhausts as well.
     #[must_use]
     pub fn with_cancel(self, cancel: Cancel) -> Self {
         Self { cancel, ..self }
     }
 
-    /// The same, with a `pause` that is made about every quarter of a millisecond of work: a thread that computes for
-    /// long gives the processor up there, so that others need not wait for the end of its time slice.
+    /// This budget, with a `pause` that runs about every quarter of a millisecond of work, in which a long computation
+    /// yields the processor, so that other threads need not wait for the end of its time slice.
     #[must_use]
     pub fn with_pause(self, pause: fn()) -> Self {
         Self { pause: Some(pause), ..self }
     }
 
-    /// Spends `units`. `false` when there is not enough left, or when nobody waits any more: then the
-    /// computation ends, and so does every later one with this budget.
+    /// Spends `units`. `false` when not enough is left or the budget is cancelled: the caller ends its computation, and
+    /// every later call returns `false` too.
     #[must_use]
     pub fn spend(&self, units: usize) -> bool {
         let units = u64::try_from(units).unwrap_or(u64::MAX);
@@ -135,19 +134,19 @@ impl Budget {
         !self.exhausted.get()
     }
 
-    /// Whether something could not be computed to its end.
+    /// Whether a computation ran out of budget or was cancelled.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.exhausted.get()
     }
 
-    /// How many units are left.
+    /// Units that are left.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.limit.saturating_sub(self.spent.get())
     }
 
-    /// How many units have been asked for.
+    /// Units that were requested so far.
     #[must_use]
     pub fn spent(&self) -> u64 {
         self.spent.get()

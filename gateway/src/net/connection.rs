@@ -1,9 +1,9 @@
-//! A connection to somebody else, or the place of one request on a connection that others share.
+//! A client connection to a server, or the place of one request on a shared connection.
 //!
-//! There is no task behind a connection of HTTP/1.1: the exchange that holds it polls it, so an answer
-//! crosses no queue on its way, and dropping it in mid-answer closes it, which a modern server takes for
-//! the cancellation it is. Where TLS has agreed on HTTP/2 a connection is driven by a task of its own
-//! ([`crate::net::http2::client`]), and dropping a [`Link`] in mid-answer resets its stream.
+//! An HTTP/1.1 connection has no task of its own: the exchange that holds it polls it, so a response
+//! passes through no queue, and dropping the connection in the middle of a response closes it, which current servers
+//! take for a cancellation. Where TLS negotiates HTTP/2, a task drives each connection
+//! ([`crate::net::http2::client`]), and dropping a [`Link`] in the middle of a response resets its stream.
 
 use std::future::{Future as _, poll_fn};
 use std::io;
@@ -37,36 +37,36 @@ use crate::net::http2::client::{Seat, Shared, is_unprocessed};
 use crate::net::http2::{self, Terms};
 use crate::stream::body::Segments;
 
-/// How long an unused connection is kept. Servers close theirs after five seconds and more; one
+/// How long an unused connection is kept. Servers close theirs after five seconds or more, and a connection
 /// that is about to be closed must not be used for a call that cannot be repeated.
 const IDLE: Duration = Duration::from_secs(4);
-/// Most bytes of the head of an answer, and of what is read of its body at once: every connection
-/// holds one such buffer.
+/// Size limit of the head of a response and of a single read of its body, in bytes: every connection
+/// has one such buffer.
 const BUFFER: usize = 16 * 1024;
-/// Most bytes of the head of an answer over HTTP/2.
+/// Size limit of the head of an HTTP/2 response, in bytes.
 pub const HEAD: u32 = 16 * 1024;
 
-/// Why there is no connection, or none any more.
+/// Why a connection cannot be established, or has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// No connection.
+    /// The connection could not be established.
     #[error("could not connect")]
     Connect(#[source] io::Error),
-    /// The name of the server stands for an address connections to it may not go to.
+    /// The name of the server resolves to an address that the egress rules exclude.
     #[error("`{host}` stands for {address}, and connections to this server may not go there")]
     Egress {
-        /// The name, or the address it was given by.
+        /// The host of the URL: a name or an address.
         host: Box<str>,
-        /// The address.
+        /// The address that is excluded.
         address: IpAddr,
     },
-    /// Whoever is there is not who it should be.
+    /// The certificate of the server is not accepted.
     #[error("the server is not who it should be")]
     Identity(#[source] io::Error),
-    /// The connection broke.
+    /// The established connection failed.
     #[error("the connection broke")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The server has not looked at the request, so it can be sent again.
+    /// The server has not processed the request, so it can be repeated.
     #[error("the server did not take the request")]
     Unprocessed(#[source] h2::Error),
 }
@@ -83,7 +83,7 @@ impl From<h2::Error> for LinkError {
     }
 }
 
-/// Where and how to connect.
+/// The address of a server, with everything that is needed to connect to it.
 #[derive(Clone, Debug)]
 pub struct Target {
     host: Box<str>,
@@ -92,16 +92,16 @@ pub struct Target {
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     connect_time: Duration,
     lookup: Lookup,
-    /// How HTTP/2 is spoken, where it may be.
+    /// The limits of HTTP/2 and the tasks that drive its connections, where it is permitted.
     http2: Option<(Terms, Tasks)>,
 }
 
-/// Who is asked what a name stands for.
+/// The resolver of host names.
 #[derive(Clone, Debug)]
 enum Lookup {
-    /// The resolver of the machine.
+    /// The resolver of the operating system.
     Machine,
-    /// A name server of a test, which says something else each time.
+    /// A scripted resolver for tests, with another answer each time.
     #[cfg(test)]
     Told(Arc<std::sync::Mutex<std::collections::VecDeque<Vec<SocketAddr>>>>),
 }
@@ -117,10 +117,10 @@ impl Lookup {
 }
 
 impl Target {
-    /// The target of `uri`, at addresses that `egress` admits; `tls` is needed when its scheme is `https`.
+    /// The target of `uri`, at addresses that `egress` admits; an `https` URI needs `tls`.
     ///
     /// # Errors
-    /// When the URI has no host that could be connected to.
+    /// When the URI has no usable host, or is `https` without `tls`.
     pub fn new(
         uri: &Uri,
         egress: Egress,
@@ -143,7 +143,7 @@ impl Target {
         Ok(Self { host: host.into(), port, egress, tls, connect_time, lookup, http2 })
     }
 
-    /// The same, and where TLS is spoken the server may choose HTTP/2. Its connections are driven by `tasks`.
+    /// This target, with HTTP/2 offered in TLS. Its HTTP/2 connections are driven by `tasks`.
     #[must_use]
     pub fn multiplexed(mut self, terms: Terms, tasks: Tasks) -> Self {
         if let Some((config, _)) = &mut self.tls {
@@ -155,16 +155,16 @@ impl Target {
         self
     }
 
-    /// Whether connections are by TLS.
+    /// Whether connections use TLS.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     ///
     /// # Errors
-    /// When there is none to be had in time.
+    /// When it cannot be established within the time limit.
     pub async fn connect(&self) -> Result<Link, LinkError> {
         let connected = timeout(self.connect_time, self.stream()).await;
         let late = |_| LinkError::Connect(io::ErrorKind::TimedOut.into());
@@ -185,11 +185,11 @@ impl Target {
         }))
     }
 
-    /// When the certificate ends that is shown for a new connection, once it was verified; `None` where connections are
-    /// without TLS.
+    /// The expiry of the verified certificate that the server presents on a new connection; `None` where connections do
+    /// not use TLS.
     ///
     /// # Errors
-    /// When there is no connection to be had in time, or the certificate cannot be read.
+    /// When no connection can be established within the time limit, or the certificate cannot be read.
     pub async fn certificate_end(&self) -> Result<Option<SystemTime>, LinkError> {
         let connected = timeout(self.connect_time, self.stream()).await;
         let late = |_| LinkError::Connect(io::ErrorKind::TimedOut.into());
@@ -200,15 +200,15 @@ impl Target {
         Ok(leaf.map(|leaf| leaf.ends))
     }
 
-    /// The bytes of a connection, for a protocol that is spoken elsewhere.
+    /// A byte stream to the server, for a protocol that is implemented elsewhere.
     ///
     /// # Errors
-    /// When there is no connection.
+    /// When it cannot be established. There is no time limit.
     pub(crate) async fn stream(&self) -> Result<Stream, LinkError> {
-        // Once for a connection: what the name stands for afterwards makes no difference to it.
+        // Resolved once for each connection: a later change of the name has no effect on it.
         let found = self.lookup.addresses(&self.host, self.port).await;
         let addresses = found.map_err(LinkError::Connect)?;
-        // One that is out of bounds among others is no accident: none of them is used.
+        // A single excluded address among others indicates an attack, so none of them is used.
         if let Some(out) = addresses.iter().find(|address| !self.egress.admits(address.ip())) {
             return Err(LinkError::Egress { host: self.host.clone(), address: out.ip() });
         }
@@ -222,7 +222,7 @@ impl Target {
     }
 }
 
-/// A certificate that is not believed is something else than a server that is not there.
+/// Distinguishes a certificate that is not accepted from a server that cannot be reached.
 fn refused(error: io::Error) -> LinkError {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {
@@ -231,16 +231,16 @@ fn refused(error: io::Error) -> LinkError {
     }
 }
 
-/// A connection, or a part in one.
+/// A connection, or the place of one request on a shared one.
 #[derive(Debug)]
 pub enum Link {
-    /// A connection of HTTP/1.1: one request after the other.
+    /// An HTTP/1.1 connection, with one request at a time.
     Own(Own),
-    /// The place of one request on a connection of HTTP/2.
+    /// The place of one request on an HTTP/2 connection.
     Shared(Seat),
 }
 
-/// A connection of HTTP/1.1.
+/// An HTTP/1.1 connection with its state.
 #[derive(Debug)]
 pub struct Own {
     sender: SendRequest<Segments>,
@@ -249,7 +249,7 @@ pub struct Own {
     idle_since: Instant,
 }
 
-/// The body of an answer, to be read with [`Link::frame`].
+/// The body of a response, to be read with [`Link::frame`].
 #[derive(Debug)]
 pub struct Answer {
     body: Body,
@@ -258,9 +258,9 @@ pub struct Answer {
 
 #[derive(Debug)]
 enum Body {
-    /// That of a connection of HTTP/1.1.
+    /// The body on an HTTP/1.1 connection.
     Own(Incoming),
-    /// That of a stream of HTTP/2.
+    /// The body on an HTTP/2 stream.
     Shared(http2::Received),
 }
 
@@ -269,7 +269,7 @@ impl Answer {
         Self { body, fair: Fair::new() }
     }
 
-    /// Whether all of it has been read.
+    /// Whether the whole body has been read.
     #[must_use]
     pub fn is_over(&self) -> bool {
         match &self.body {
@@ -278,7 +278,7 @@ impl Answer {
         }
     }
 
-    /// How many bytes there are at least.
+    /// Least number of bytes that are left.
     #[must_use]
     pub fn expected(&self) -> u64 {
         match &self.body {
@@ -289,10 +289,10 @@ impl Answer {
 }
 
 impl Link {
-    /// Sends `request` and waits for the head of the answer.
+    /// Sends `request` and waits for the head of the response.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// When the connection fails.
     pub async fn send(
         &mut self,
         request: Request<impl Into<Segments>>,
@@ -310,8 +310,8 @@ impl Link {
         }
     }
 
-    /// The next part of the body of an answer. A server whose next part is always there does not hold the thread:
-    /// other tasks run in between, and a limit of time around this one is seen. May be given up and called again.
+    /// The next frame of a response body. A server whose next frame is always ready does not block the thread:
+    /// other tasks run in between, and a timeout around this call takes effect. Cancel-safe.
     pub async fn frame(&mut self, answer: &mut Answer) -> Option<Result<Frame<Bytes>, LinkError>> {
         let Answer { body, fair } = answer;
         fair.turn().await;
@@ -337,8 +337,8 @@ impl Link {
         frame
     }
 
-    /// Whether it can take another request; asked when it comes back and when it is taken again. The place
-    /// on a shared connection is that of one request.
+    /// Whether the connection can take another request; called when it is returned to the pool and when it is taken
+    /// from it. A place on a shared connection serves a single request.
     pub async fn is_usable(&mut self) -> bool {
         match self {
             Self::Own(own) => own.is_usable().await,
@@ -346,14 +346,14 @@ impl Link {
         }
     }
 
-    /// Starts the time after which it is no longer used.
+    /// Starts the idle time, after which the connection is no longer used.
     pub fn rest(&mut self) {
         if let Self::Own(own) = self {
             own.idle_since = Instant::now();
         }
     }
 
-    /// The connection that others may share.
+    /// The shared connection; `None` for HTTP/1.1.
     #[must_use]
     pub fn shared(&self) -> Option<&Shared> {
         match self {
@@ -383,12 +383,12 @@ impl Own {
     }
 }
 
-/// An answer that has begun and broke: the request was looked at, whatever the error says.
+/// The failure of a response that has begun: the server has processed the request, regardless of the error.
 fn broken(error: h2::Error) -> LinkError {
     LinkError::Broken(error.into())
 }
 
-/// The same request for HTTP/2, which names the host in the URI (RFC 9113, section 8.3.1).
+/// The request in the form of HTTP/2, with the host in the URI (RFC 9113, section 8.3.1).
 fn multiplexed(request: Request<Segments>) -> Result<Request<Segments>, LinkError> {
     let invalid = || LinkError::Connect(io::ErrorKind::InvalidInput.into());
     let (mut head, body) = request.into_parts();
@@ -401,7 +401,7 @@ fn multiplexed(request: Request<Segments>) -> Result<Request<Segments>, LinkErro
     Ok(Request::from_parts(head, body))
 }
 
-/// Lets the connection read and write. An error of its own shows up in the request or the body.
+/// Polls the connection. Its own errors appear in the request or in the body.
 fn drive(
     connection: &mut Pin<Box<Connection<TokioIo<Stream>, Segments>>>,
     closed: &mut bool,
@@ -412,7 +412,7 @@ fn drive(
     }
 }
 
-/// Bytes to and from a server.
+/// The byte stream to a server.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Plain(TcpStream),
@@ -420,7 +420,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Whether HTTP/2 was agreed on.
+    /// Whether HTTP/2 was negotiated.
     fn is_http2(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -510,7 +510,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let connect = || runtime.block_on(target.connect());
         assert!(connect().is_ok());
-        // One lookup for one connection: the second answer was not asked for.
+        // One lookup for each connection: the second answer was not requested.
         assert_eq!(answers.lock().unwrap().len(), 3);
         for refused in [inside, other] {
             match connect() {

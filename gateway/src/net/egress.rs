@@ -1,8 +1,8 @@
-//! Where connections to a server may go.
+//! The egress rules: decides which addresses connections to a server may use.
 //!
-//! A name is looked up when a connection is made, every address it stands for is judged, and the
-//! connection goes to an address that was judged: what the name stands for a moment later makes no
-//! difference (control C21, DNS rebinding). There is no proxy and no redirect on the way.
+//! A name is resolved when a connection is made, every resolved address is checked, and the
+//! connection uses an address that was checked: a different result of a later resolution has no
+//! effect (control C21, DNS rebinding). Neither proxies nor redirects are used.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,32 +11,32 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use policy::address::{self, Reach, plain, reach};
 
-/// Most addresses one name may stand for.
+/// Most addresses of one name that are considered.
 pub const ADDRESSES: usize = 64;
 
-/// Addresses that may be connected to.
+/// A set of addresses that connections may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// The internet.
+    /// Addresses of the public internet.
     Public,
-    /// The networks of an organisation.
+    /// Private networks of an organisation.
     Private,
-    /// This machine.
+    /// Loopback addresses of this machine.
     Loopback,
-    /// The addresses with a prefix.
+    /// All addresses with a prefix.
     Prefix(IpNet),
 }
 
-/// What is not a network.
+/// Why a text is not a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
-    /// It reads as nothing.
+    /// It is neither a keyword nor an address or prefix.
     #[error("not a network")]
     Unknown,
-    /// It has bits behind its prefix: what is meant cannot be known.
+    /// It has bits set behind its prefix, so its meaning is ambiguous.
     #[error("the address has bits behind the prefix")]
     Bits,
-    /// All of it is out of bounds.
+    /// All of its addresses are forbidden.
     #[error("addresses that are never connected to: link-local, multicast or metadata")]
     Never,
 }
@@ -86,21 +86,21 @@ impl Network {
     }
 }
 
-/// Where connections to one server may go. Without a network nothing is admitted.
+/// The networks that connections to one server may use. Without a network, nothing is admitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Egress {
     networks: Vec<Network>,
 }
 
 impl Egress {
-    /// To these networks, less what is never connected to.
+    /// Admits these networks, except for addresses that are never connected to.
     #[must_use]
     pub const fn new(networks: Vec<Network>) -> Self {
         Self { networks }
     }
 
-    /// What the host of a URL asks for: an address itself; this machine, if it is named so; and else
-    /// anything but this machine, which a name of others' must not lead to.
+    /// The default for the host of a URL: for an IP address that address, for `localhost` the loopback addresses, and
+    /// for any other name all addresses but loopback, because a foreign name must not lead to this machine.
     #[must_use]
     pub fn usual(host: &str) -> Self {
         let host = host.trim_matches(['[', ']']);
@@ -123,14 +123,14 @@ impl Egress {
     }
 }
 
-/// Whether `address` is never connected to, whatever is configured.
+/// Whether `address` is never connected to, regardless of the configuration.
 #[must_use]
 pub fn is_never(address: IpAddr) -> bool {
     reach(address) == Reach::Never
 }
 
-/// Whether `uri` leads to another machine without encryption: everybody on the way reads and changes what
-/// is said.
+/// Whether `uri` leads to another machine without encryption, so that anybody on the network path can read and change
+/// the traffic.
 #[must_use]
 pub fn is_in_the_clear(uri: &http::Uri) -> bool {
     let host = uri.host().unwrap_or_default().to_ascii_lowercase();
@@ -189,7 +189,7 @@ mod tests {
         for inside in ["10.1.2.3", "::ffff:10.1.2.3", "64:ff9b::a01:203", "2002:a01:203::1"] {
             assert!(admits("10.0.0.0/8", inside), "{inside}");
         }
-        // An address of IPv4 in one of IPv6 is not admitted by a prefix of IPv6.
+        // An IPv6 prefix does not admit an IPv4 address that is embedded in IPv6.
         assert!(admits("2000::/3", "2606:4700::1111"));
         for inside in ["::ffff:10.1.2.3", "2002:a01:203::1", "2002:7f00:1::1"] {
             assert!(!admits("::/0", inside), "{inside}");

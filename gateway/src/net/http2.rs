@@ -1,8 +1,8 @@
-//! HTTP/2, as it is spoken with clients ([`server`]) and with servers ([`client`]).
+//! HTTP/2 with clients ([`server`]) and with upstream servers ([`client`]).
 //!
-//! The protocol itself is the `h2` crate's. This module decides what a peer may cost: `frames` counts on
-//! the wire what the crate does not bound, `upkeep` bounds how long a connection may stand still.
-//! `docs/decisions/0012-http2-bounded-on-the-wire.md` says which bound is whose (vectors PV-29 to PV-32;
+//! The `h2` crate implements the protocol. This module limits what a peer may cost: `frames` counts on
+//! the wire what the crate does not bound, and `upkeep` bounds how long a connection may make no progress.
+//! `docs/decisions/0012-http2-bounded-on-the-wire.md` assigns each bound (vectors PV-29 to PV-32;
 //! control C33).
 
 mod frames;
@@ -23,20 +23,20 @@ use futures_util::task::AtomicWaker;
 use h2::RecvStream;
 use http_body::{Frame, SizeHint};
 
-/// What is agreed on for HTTP/2 in the handshake of TLS (RFC 9113, section 3.2).
+/// The ALPN identifier of HTTP/2 (RFC 9113, section 3.2).
 pub const ALPN: &[u8] = b"h2";
-/// The same for HTTP/1.1.
+/// The ALPN identifier of HTTP/1.1.
 pub const ALPN_OLD: &[u8] = b"http/1.1";
 
-/// Longest frame that is taken: the smallest limit that a peer may be given (RFC 9113, section 6.5.2).
+/// Largest frame that is accepted, in bytes: the smallest limit that the protocol permits (RFC 9113, section 6.5.2).
 const FRAME: u32 = 16 * 1024;
-/// Largest window there is (RFC 9113, section 6.9.1).
+/// Largest flow-control window in bytes (RFC 9113, section 6.9.1).
 pub const WINDOW: u32 = (1 << 31) - 1;
 
-/// Bytes of the body of one request that a client may send before one of its requests on the connection was authenticated.
-/// What comes meanwhile waits in the connection and is counted for nobody, so it is little for each request.
+/// Stream window in bytes before a request on the connection was authenticated. Bytes that arrive until then wait in
+/// the connection and are charged to no principal, so the window is small.
 pub const WINDOW_OF_STRANGERS: u32 = 16 * 1024;
-/// The same of all requests on the connection: what RFC 9113, section 6.9.2 starts with, which cannot be less.
+/// Connection window before that, in bytes: the initial value of RFC 9113, section 6.9.2, which cannot be reduced.
 const CONNECTION_WINDOW_OF_STRANGERS: u32 = 65_535;
 
 /// Whether a request on a connection was authenticated: from then on its client has the windows of `limits.http2`.
@@ -47,20 +47,20 @@ pub struct Vouched {
 }
 
 impl Vouched {
-    /// A request was authenticated.
+    /// Records that a request was authenticated, and wakes the connection's task.
     pub fn vouch(&self) {
         if !self.is.swap(true, Ordering::AcqRel) {
             self.waker.wake();
         }
     }
 
-    /// Whether one was.
+    /// Whether a request was authenticated.
     #[must_use]
     pub fn is(&self) -> bool {
         self.is.load(Ordering::Acquire)
     }
 
-    /// The same; the task is woken when it changes.
+    /// Like [`Self::is`]; the current task is woken when it changes.
     fn is_for(&self, cx: &Context<'_>) -> bool {
         if !self.is() {
             self.waker.register(cx.waker());
@@ -69,15 +69,15 @@ impl Vouched {
     }
 }
 
-/// What an answer takes of the shares of its caller until its last byte was written to the connection. It stands in the
-/// extensions of the response; over HTTP/1.1, where a connection has one answer at a time, it is given back before.
+/// The resources that a response takes from its caller's share until its last byte was written to the connection. It is
+/// an extension of the response; over HTTP/1.1, with one response at a time, the resources are released earlier.
 #[derive(Clone)]
 pub struct UntilSent {
     _held: Arc<dyn Any + Send + Sync>,
 }
 
 impl UntilSent {
-    /// Keeps `held`.
+    /// Keeps `held` until the response was sent.
     #[must_use]
     pub fn new(held: Arc<dyn Any + Send + Sync>) -> Self {
         Self { _held: held }
@@ -90,7 +90,7 @@ impl fmt::Debug for UntilSent {
     }
 }
 
-/// The bounds of a connection; each is described with its key in the schema.
+/// The bounds of an HTTP/2 connection; the configuration schema describes each with its key.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "described once, on the keys of the file")]
 pub struct Bounds {
@@ -106,52 +106,52 @@ pub struct Bounds {
     pub ping_timeout: Duration,
 }
 
-/// The bounds of a connection, with those that hold for HTTP/1.1 as well.
+/// The bounds of an HTTP/2 connection, together with those that apply to HTTP/1.1 as well.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// Those of HTTP/2.
+    /// The bounds of `limits.http2`.
     pub bounds: Bounds,
-    /// Longest list of headers, counted as RFC 9113, section 6.5.2 does.
+    /// Largest header list, in bytes as counted in RFC 9113, section 6.5.2.
     pub head: u32,
-    /// How long a list of headers may take to come.
+    /// Time limit for receiving a header list.
     pub head_time: Duration,
-    /// How long a peer may take nothing of what is written to it.
+    /// How long the peer may accept none of what is written to it.
     pub write_time: Duration,
 }
 
-/// Why a connection is ended for what its peer sends.
+/// The limit that a peer has exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Flood {
-    /// It resets more requests than it has answered.
+    /// It resets more streams than it had responses for.
     #[error("over `limits.http2.resets`")]
     Resets,
-    /// It sends too many frames that carry nothing.
+    /// It sends too many frames that carry neither headers nor data.
     #[error("over `limits.http2.control`")]
     Control,
-    /// A list of headers does not come to an end.
+    /// A header list was not completed in time.
     #[error("a list of headers did not come in time")]
     Head,
 }
 
-/// Why a connection has ended early.
+/// Why a connection has ended prematurely.
 #[derive(Debug, thiserror::Error)]
 pub enum Http2Error {
-    /// The preface did not come in time.
+    /// The client's connection preface did not arrive in time.
     #[error("the preface did not come in time")]
     Late,
-    /// The peer costs more than it may.
+    /// The peer has exceeded a limit.
     #[error("the connection was ended")]
     Flood(#[source] Flood),
-    /// The peer is gone, or hangs.
+    /// The peer is gone or hangs.
     #[error("the peer does not answer pings")]
     Silent,
-    /// The connection broke, or the peer breaks the protocol.
+    /// The connection failed, or the peer violated the protocol.
     #[error("the connection broke")]
     Broken(#[source] h2::Error),
 }
 
 impl Http2Error {
-    /// Whether it was ended because the peer costs more than it may.
+    /// Whether the connection was ended because the peer exceeded a limit.
     #[must_use]
     pub fn is_flood(&self) -> bool {
         match self {
@@ -164,16 +164,16 @@ impl Http2Error {
     }
 }
 
-/// The body of a request or of an answer as it comes in.
+/// The body of a request or a response that is being received.
 #[derive(Debug)]
 pub struct Received {
     stream: RecvStream,
-    /// Bytes that are still to come, where the peer says so. `h2` resets a stream whose body differs.
+    /// Bytes that are left according to `Content-Length`. `h2` resets a stream whose body differs.
     left: Option<u64>,
 }
 
 impl Received {
-    /// The body in `stream` of a message with these headers.
+    /// The body in `stream`, for a message with these headers.
     fn new(stream: RecvStream, headers: &http::HeaderMap) -> Self {
         let length = headers.get(http::header::CONTENT_LENGTH);
         let left = length.and_then(|length| length.to_str().ok()?.parse().ok());
@@ -192,7 +192,7 @@ impl http_body::Body for Received {
         let body = self.get_mut();
         let Some(data) = ready!(body.stream.poll_data(cx)) else { return Poll::Ready(None) };
         let taken = data.and_then(|data| {
-            // The reader of the body has a bound of its own, so the peer may send as much again.
+            // The reader of the body has a limit of its own, so the window is restored at once.
             body.stream.flow_control().release_capacity(data.len())?;
             body.left = body.left.map(|left| left.saturating_sub(data.len() as u64));
             Ok(Frame::data(data))

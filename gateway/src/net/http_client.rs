@@ -1,7 +1,7 @@
-//! Asking somebody else for something short: the keys of an issuer, a token, whether a token is good.
+//! A client for short HTTP and gRPC requests: key sets of issuers, tokens, token introspection.
 //!
-//! One request, one answer, each within bounds of size and time; no redirect is followed and no
-//! proxy is asked, and the connection goes only where it may (control C21).
+//! One request and one response, each with limits of size and time; redirects are not followed, no
+//! proxy is used, and the connection is subject to the egress rules (control C21).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::net::connection::{LinkError, Target};
 use crate::net::egress::Egress;
 use crate::stream::body::Pieces;
 
-/// Who is asked, and how.
+/// A URL that requests are sent to, with the limits of a request.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     target: Target,
@@ -28,63 +28,63 @@ pub struct Endpoint {
     time: Duration,
 }
 
-/// How endpoints are reached.
+/// The connection settings for endpoints.
 #[derive(Clone, Debug)]
 pub struct Ways {
-    /// Whom to believe there.
+    /// The TLS configuration, which verifies the server.
     pub tls: Arc<ClientConfig>,
-    /// Where they may be; if not given what their URL asks for.
+    /// The egress rules; `None` admits the addresses that the URL itself suggests ([`Egress::usual`]).
     pub egress: Option<Egress>,
-    /// How long a connection may take.
+    /// Time limit for establishing a connection.
     pub connect_time: Duration,
-    /// How long all of it may take.
+    /// Time limit for a request as a whole, connection included.
     pub time: Duration,
-    /// Most bytes of an answer.
+    /// Most bytes of a response body.
     pub limit: usize,
 }
 
-/// An answer.
+/// An HTTP response with its whole body.
 #[derive(Debug)]
 pub struct Fetched {
-    /// The status.
+    /// The HTTP status code.
     pub status: StatusCode,
-    /// The headers.
+    /// The headers of the response.
     pub headers: HeaderMap,
-    /// The body.
+    /// The whole response body.
     pub body: Bytes,
 }
 
-/// Why there is no answer.
+/// Why a request has no usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// It is not there, or not who it should be.
+    /// The server cannot be reached, or is not the expected one.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// It took too long.
+    /// The time limit was exceeded.
     #[error("no answer within {0:?}")]
     Late(Duration),
-    /// More than is read.
+    /// The body exceeds the size limit.
     #[error("the answer is longer than {0} bytes")]
     Long(usize),
-    /// What it should be shown is not to be had any more, or cannot stand in a header.
+    /// The token to present is unavailable, or is not a valid header value.
     #[error("the token to show is not to be had")]
     Token,
-    /// The URL cannot be used.
+    /// The URL is not usable.
     #[error("the URL cannot be used")]
     Url,
-    /// It answered with something else than what was asked for.
+    /// The response has an unexpected HTTP status.
     #[error("HTTP status {0}")]
     Status(u16),
-    /// It answered with something that cannot be read.
+    /// The response cannot be interpreted.
     #[error("the answer is not what it should be: {0}")]
     Answer(&'static str),
 }
 
 impl Ways {
-    /// The endpoint at `uri`.
+    /// The endpoint at `uri`, with these settings.
     ///
     /// # Errors
-    /// When there can be none.
+    /// When `uri` has no authority or is otherwise unusable.
     pub fn to(&self, uri: &Uri) -> Result<Endpoint, FetchError> {
         let authority = uri.authority().ok_or(FetchError::Url)?;
         let host =
@@ -99,18 +99,18 @@ impl Ways {
 }
 
 impl Endpoint {
-    /// Asks for what is there.
+    /// Sends a GET request.
     ///
     /// # Errors
-    /// When there is no answer, or not a good one.
+    /// When there is no response. A response of any status is one.
     pub async fn get(&self) -> Result<Fetched, FetchError> {
         self.send(Method::GET, HeaderMap::new(), Bytes::new()).await
     }
 
-    /// Sends a form, with these headers.
+    /// Sends a request with this method, these headers and this body.
     ///
     /// # Errors
-    /// When there is no answer. An answer of any status is one.
+    /// When there is no response. A response of any status is one.
     pub async fn send(
         &self,
         method: Method,
@@ -121,12 +121,12 @@ impl Endpoint {
         asked.unwrap_or(Err(FetchError::Late(self.time)))
     }
 
-    /// Calls a method of gRPC that takes one message and answers with one that says nothing.
+    /// Calls a unary gRPC method whose result is ignored.
     ///
     /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
     ///
     /// # Errors
-    /// When it is not taken.
+    /// When the call fails or has another status than OK.
     pub async fn call(
         &self,
         method: &str,
@@ -164,7 +164,7 @@ impl Endpoint {
             let (head, body) = response.into_parts();
             let collected = Limited::new(body, self.limit).collect().await;
             let collected = collected.map_err(|_broken| FetchError::Answer("it broke off"))?;
-            // An answer that is an error alone has its status in the head.
+            // A response without a message has its status in the headers (trailers-only).
             let trailers = collected.trailers().and_then(|trailers| trailers.get("grpc-status"));
             let status = trailers.or_else(|| head.headers.get("grpc-status")).cloned();
             match status.as_ref().map(HeaderValue::as_bytes) {
@@ -213,10 +213,10 @@ impl Endpoint {
 }
 
 impl Fetched {
-    /// The answer to a question that had a good one.
+    /// This response, if its status is 200.
     ///
     /// # Errors
-    /// When it had not.
+    /// [`FetchError::Status`] for any other status.
     pub fn good(self) -> Result<Self, FetchError> {
         match self.status {
             StatusCode::OK => Ok(self),
@@ -224,7 +224,7 @@ impl Fetched {
         }
     }
 
-    /// For how long it says it is good.
+    /// The `max-age` of the response; `None` if it has none.
     ///
     /// RFC 9111, section 5.2.2.1
     #[must_use]

@@ -1,14 +1,14 @@
-//! The framing of requests as it stands on the wire.
+//! Checks the framing of HTTP/1.1 requests on the wire.
 //!
-//! hyper takes `Content-Length` out of a request that has `Transfer-Encoding` too, merges lengths that
-//! are equal, and looks at the last transfer coding alone: what is left does not show that a proxy in
-//! front could have read the same bytes as other requests (RFC 9112, section 11.2; control C33). So the
-//! heads are looked at as they come in: a request is framed by exactly one `Content-Length`, by exactly
-//! one `Transfer-Encoding: chunked`, or has no body. Its target has no fragment, which others may read as a part of the
-//! path.
+//! hyper removes `Content-Length` from a request that has `Transfer-Encoding` too, merges equal
+//! lengths, and considers only the last transfer coding: its result does not show that a proxy in
+//! front could have parsed the same bytes as other requests (RFC 9112, section 11.2; control C33). So the
+//! heads are inspected as they arrive: a request must have exactly one `Content-Length`, exactly
+//! one `Transfer-Encoding: chunked`, or no body, and its target must have no fragment, which other servers may read as
+//! part of the path.
 //!
-//! Bodies are followed only where their framing has one meaning. After the first request that has not,
-//! nothing on the connection is taken: every request from there on is refused.
+//! Bodies are followed only where their framing is unambiguous. From the first ambiguous request on,
+//! every request on the connection is refused.
 
 use std::io;
 use std::pin::Pin;
@@ -18,13 +18,13 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Longest line of a head or a chunk that is looked at, in bytes. The names and values that matter are
-/// shorter; of a longer line the beginning says which header it is.
+/// Longest part of a line in a head or a chunk that is inspected, in bytes. The relevant names and values are
+/// shorter; the beginning of a longer line determines which header it is.
 const LINE: usize = 128;
-/// Digits of the largest number that is taken for a length.
+/// Most digits of a length.
 const DIGITS: usize = 15;
 
-/// How many requests of a connection are framed well, and how many were asked about.
+/// Number of unambiguously framed requests on a connection, and of requests that were checked.
 #[derive(Debug, Default)]
 pub struct Framing {
     good: AtomicU64,
@@ -32,14 +32,14 @@ pub struct Framing {
 }
 
 impl Framing {
-    /// Whether the next request is framed well. To be asked once for each request, in their order.
+    /// Whether the next request is unambiguously framed. To be called once for each request, in order.
     #[must_use]
     pub fn next_is_good(&self) -> bool {
         self.asked.fetch_add(1, Ordering::AcqRel) < self.good.load(Ordering::Acquire)
     }
 }
 
-/// A connection whose heads are looked at.
+/// A connection whose request heads are inspected.
 #[derive(Debug)]
 pub struct Watched<S> {
     stream: S,
@@ -48,46 +48,46 @@ pub struct Watched<S> {
     line: Line,
 }
 
-/// The line that is being read.
+/// The current line of a head or a chunk.
 #[derive(Debug, Default)]
 struct Line {
-    /// Its beginning.
+    /// The beginning of the line.
     text: Vec<u8>,
-    /// It is longer than what is kept of it.
+    /// Whether the line is longer than the kept beginning.
     cut: bool,
-    /// There is a `#` in it, kept or not.
+    /// Whether the line contains a `#` anywhere.
     has_hash: bool,
 }
 
-/// What the head says about the body.
+/// What a request head says about the body.
 #[derive(Clone, Copy, Debug, Default)]
 struct Head {
-    /// The first line is there.
+    /// Whether the request line has been read.
     begun: bool,
     length: Option<u64>,
     chunked: bool,
-    /// It says something that has no one meaning.
+    /// Whether the framing is ambiguous.
     bad: bool,
 }
 
-/// Where in the requests the next byte stands.
+/// The position of the next byte in the sequence of requests.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Head(Head),
-    /// So many bytes of a body are still to come.
+    /// In a body, with the number of bytes that are left.
     Body(u64),
-    /// The line with the size of a chunk.
+    /// In the line with the size of a chunk.
     Size,
-    /// So many bytes of a chunk and its line end are still to come.
+    /// In a chunk, with the number of bytes that are left, line end included.
     Chunk(u64),
-    /// The lines after the last chunk.
+    /// In the lines after the last chunk.
     Trailer,
-    /// Nobody can say.
+    /// Unknown, after an ambiguous request.
     Lost,
 }
 
 impl<S> Watched<S> {
-    /// Looks at what comes in on `stream`, and says so in `framing`.
+    /// Inspects the bytes that are read from `stream`, and counts requests in `framing`.
     #[must_use]
     pub fn new(stream: S, framing: Arc<Framing>) -> Self {
         let place = Place::Head(Head::default());
@@ -115,7 +115,7 @@ impl<S> Watched<S> {
         }
     }
 
-    /// Passes over bytes of a body; gives those that come after it.
+    /// Skips bytes of a body; returns the bytes after them.
     fn skip<'a>(&mut self, bytes: &'a [u8], left: u64, place: fn(u64) -> Place) -> &'a [u8] {
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         let left = left - most as u64;
@@ -127,7 +127,7 @@ impl<S> Watched<S> {
         bytes.get(most..).unwrap_or_default()
     }
 
-    /// What comes after a line.
+    /// The position after a line.
     fn after(&self, line: &Line) -> Place {
         let text = line.text.trim_ascii_end();
         match self.place {
@@ -135,7 +135,7 @@ impl<S> Watched<S> {
                 head.read(text, line);
                 Place::Head(head)
             }
-            // Empty lines before a request are passed over (RFC 9112, section 2.2).
+            // Empty lines before a request are ignored (RFC 9112, section 2.2).
             Place::Head(head) if !head.begun => Place::Head(head),
             Place::Head(head) => {
                 if head.bad || head.chunked && head.length.is_some() {
@@ -150,7 +150,7 @@ impl<S> Watched<S> {
             }
             Place::Size => match size(text) {
                 Some(0) => Place::Trailer,
-                // With the line end after its data.
+                // Includes the line end after the data.
                 Some(size) => Place::Chunk(size + 2),
                 None => Place::Lost,
             },
@@ -170,11 +170,11 @@ impl Line {
 }
 
 impl Head {
-    /// Reads a line that is not empty.
+    /// Evaluates a line that is not empty.
     fn read(&mut self, text: &[u8], line: &Line) {
         let cut = line.cut;
         if !std::mem::replace(&mut self.begun, true) {
-            // A target has no fragment (RFC 9112, section 3.2), and hyper takes one away.
+            // A target has no fragment (RFC 9112, section 3.2), and hyper removes it silently.
             self.bad |= line.has_hash;
             return;
         }
@@ -193,13 +193,13 @@ impl Head {
     }
 }
 
-/// The size in the first line of a chunk; what an extension says is passed over.
+/// The size in the first line of a chunk; extensions are ignored.
 fn size(line: &[u8]) -> Option<u64> {
     let digits = line.split(|byte| matches!(byte, b';' | b' ' | b'\t')).next()?;
     number(digits, 16)
 }
 
-/// A number, written with digits alone.
+/// A number that consists of digits only.
 fn number(digits: &[u8], radix: u32) -> Option<u64> {
     let fits = !digits.is_empty() && digits.len() <= DIGITS;
     let plain = fits && digits.iter().all(|digit| char::from(*digit).is_digit(radix));
@@ -258,7 +258,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
-    /// How many requests in `pieces` are framed well.
+    /// Number of unambiguously framed requests in `pieces`.
     fn good<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u64 {
         let framing = Arc::new(Framing::default());
         let mut watched = Watched::new((), Arc::clone(&framing));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever the bytes are cut, the same requests are seen.
+        /// The requests are independent of how the bytes are split.
         #[test]
         fn where_the_bytes_are_cut_makes_no_difference(
             order in prop::collection::vec(0..3_usize, 1..6),

@@ -1,8 +1,8 @@
-//! Which servers are believed to be who they say: the machine's authorities, or those that were
-//! named; and beyond that a key that was pinned or a SPIFFE ID (control C21, vector AV-51).
+//! Verifies TLS servers: against the certificate authorities of the machine or configured ones, and
+//! optionally against pinned keys or a SPIFFE ID (control C21, vector AV-51).
 //!
-//! A name that is right is not enough where more was asked for: every check that is configured has
-//! to hold.
+//! Every configured check must succeed: a valid certificate alone is not enough where a pin or a SPIFFE ID
+//! is required.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,20 +23,20 @@ use rustls::{
 
 use crate::crypto::x509::{Leaf, SpiffeId};
 
-/// What a server has to show, and what it is shown.
+/// The requirements on a server's certificate, and the client certificate for it.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
-    /// The authorities that are believed; the machine's own if none are given.
+    /// The accepted authorities; `None`: those of the machine.
     pub roots: Option<Arc<RootCertStore>>,
-    /// SHA-256 of the keys a server may have; any if there are none.
+    /// SHA-256 digests of the accepted keys; empty: any key.
     pub pins: Vec<[u8; 32]>,
-    /// The SPIFFE ID it has to have, instead of the name in its URL.
+    /// The required SPIFFE ID, which replaces the check of the host name.
     pub spiffe: Option<SpiffeId>,
-    /// What it is shown when it asks for a certificate.
+    /// The certificate that is presented when the server requests one.
     pub own: Option<Own>,
 }
 
-/// Our own certificate.
+/// The gateway's client certificate with its key.
 #[derive(Clone)]
 pub struct Own(pub Arc<CertifiedKey>);
 
@@ -46,28 +46,28 @@ impl fmt::Debug for Own {
     }
 }
 
-/// A certificate is good, but not of whom it should be.
+/// A valid certificate of an unexpected server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stranger {
-    /// Its key is not one of those that were pinned.
+    /// Its key is not among the pinned ones.
     #[error("the key of the server is not one that was pinned")]
     Key,
-    /// Its SPIFFE ID is another.
+    /// Its SPIFFE ID is not the required one.
     #[error("the server has another SPIFFE ID")]
     Spiffe,
 }
 
 impl Trust {
-    /// How connections are made under this trust.
+    /// The TLS client configuration for these requirements; `machine` has the authorities of the machine.
     ///
     /// # Errors
-    /// When the authorities cannot be used.
+    /// When no configuration can be built.
     pub fn config(&self, machine: &Arc<RootCertStore>) -> Result<Arc<ClientConfig>, rustls::Error> {
         let provider = Arc::new(default_provider());
         let roots = Arc::clone(self.roots.as_ref().unwrap_or(machine));
         let plain =
             WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
-        // Without any authority nobody is believed; that is found out when somebody is asked for.
+        // Without authorities every handshake fails, but the configuration itself is valid.
         let plain = if roots.is_empty() { None } else { plain.build().ok() };
         let verifier = Verifier {
             plain,
@@ -93,7 +93,7 @@ fn builder(
     ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
 }
 
-/// Shows one certificate to whoever asks.
+/// Presents one certificate to every server that requests one.
 #[derive(Debug)]
 struct Always(Own);
 
@@ -131,7 +131,7 @@ impl ServerCertVerifier for Verifier {
                 let plain = self.plain.as_ref().ok_or(unknown)?;
                 plain.verify_server_cert(leaf, chain, name, ocsp, now)?;
             }
-            // A workload is known by its SPIFFE ID; its certificate need not have the name in the URL.
+            // A workload is identified by its SPIFFE ID; its certificate need not contain the host name.
             Some(_) => {
                 let parsed = ParsedCertificate::try_from(leaf)?;
                 let algorithms = self.algorithms.all;
@@ -183,7 +183,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// A handshake that fails for a reason of our own, which the log then says.
+/// A handshake error with a reason of the gateway's own, which appears in the log.
 pub(crate) fn refused(error: impl std::error::Error + Send + Sync + 'static) -> rustls::Error {
     CertificateError::Other(OtherError(Arc::new(error))).into()
 }

@@ -1,9 +1,9 @@
-//! A connection that is given up when its peer takes nothing of what is written to it, and that lets others have their
-//! turn when its peer sends or takes much.
+//! A connection wrapper that fails when a write makes no progress, and that yields to other tasks when much is
+//! transferred.
 //!
-//! A client that stops reading would otherwise hold what is written for it, and its place, for ever
-//! (vectors PV-28, PV-29; control C33); and one that sends or reads a long message would hold the thread for as long
-//! as there is more to move.
+//! Otherwise a client that stops reading would hold the bytes written for it, and its connection, for ever
+//! (vectors PV-28, PV-29; control C33), and a client that sends or reads a long message would hold the worker thread
+//! until all of it is transferred.
 
 use std::future::Future as _;
 use std::io;
@@ -16,28 +16,28 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::base::fair::Fair;
 
-/// Most bytes that are handed over in one system call: the thread does nothing else within one.
+/// Most bytes that are written in one system call, during which the thread does nothing else.
 const PIECE: usize = 64 * 1024;
 
-/// A connection whose writes may not stand still for longer than a while.
+/// A connection whose writes time out and whose transfers yield to other tasks.
 #[derive(Debug)]
 pub struct Patient<S> {
     stream: S,
     patience: Duration,
-    /// Runs while a write waits.
+    /// Runs while a write is pending.
     waiting: Option<Pin<Box<Sleep>>>,
-    /// What was read, and what was written.
+    /// The transferred bytes, in both directions, which determine when to yield.
     moved: Fair,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Patient<S> {
-    /// Gives `stream` up when a write has waited for `patience`.
+    /// Wraps `stream`; a write that is pending for `patience` fails with `TimedOut`.
     #[must_use]
     pub const fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, waiting: None, moved: Fair::new() }
     }
 
-    /// Writes, and counts what was written.
+    /// Writes when it is this task's turn, and counts the written bytes.
     fn write(
         &mut self,
         cx: &mut Context<'_>,
@@ -103,7 +103,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // The first parts up to the bound, and one in any case.
+        // As many parts as fit the limit, and at least one.
         let mut left = PIECE;
         let fits = |part: &&io::IoSlice<'_>| {
             let fits = left > 0;

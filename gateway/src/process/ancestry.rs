@@ -1,4 +1,4 @@
-//! From which processes another process of this machine descends, as `/proc` tells it.
+//! Determines from `/proc` which processes another process of this machine descends from.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,12 +6,12 @@ use std::io::ErrorKind;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// Most processes that are followed upwards, with the first one. A process with more ancestors has no lineage.
+/// Most processes in a lineage. A process with more ancestors has none.
 const DEEPEST: usize = 64;
-/// How often a lineage is read from the beginning because a process has ended while it was read.
+/// How often a lineage is read again because a process ended in the meantime.
 const TRIES: usize = 3;
 
-/// What a process belongs to (`credentials(7)`).
+/// A session, process group or process that a process belongs to (`credentials(7)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kin {
     /// A session, by the id of its leader.
@@ -22,33 +22,33 @@ pub enum Kin {
     Process(Pid),
 }
 
-/// What a process belongs to, from its first ancestor down to the process itself. Of each there is the session, the
-/// group and the process, so a process whose parent has ended still has its session and its group in common with those
-/// that were started with it. Nothing for a process that cannot be seen from here, as one of another PID namespace.
+/// The sessions, groups and processes that a process belongs to, from its first ancestor down to itself. A process
+/// whose parent has ended still shares its session and its group with the processes that were started with it. Empty
+/// for a process that is not visible here, as in another PID namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lineage(Vec<Kin>);
 
-/// Why a process has no lineage.
+/// Why the lineage of a process cannot be determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineageError {
     /// It is this process or descends from it.
     #[error("the process descends from this one")]
     Below,
-    /// It has ended, or its ancestors do while they are looked for.
+    /// It or one of its ancestors ended in the meantime.
     #[error("the process has ended, or its ancestors have while they were looked for")]
     Gone,
-    /// It has too many ancestors.
+    /// It has more ancestors than are followed.
     #[error("the process has more than {DEEPEST} ancestors")]
     Deep,
 }
 
 impl Lineage {
-    /// Of `process`. `is_below` says of a process whether it is this one or known to be below it, and is asked of
-    /// `process` and of each of its ancestors in turn. What `/proc` keeps back from this user (`hidepid`) is left out, with
-    /// everything above it.
+    /// The lineage of `process`. `is_below` tells whether a process is this one or known to descend from it, and is
+    /// called for `process` and each of its ancestors in turn. Processes that `/proc` hides from this user
+    /// (`hidepid`) are left out, with their ancestors.
     ///
     /// # Errors
-    /// When the process is below this one, or that cannot be ruled out.
+    /// When the process descends from this one, or that cannot be ruled out.
     pub fn of(process: Pid, is_below: impl FnMut(Pid) -> bool) -> Result<Self, LineageError> {
         Self::read(process, is_below, look)
     }
@@ -97,36 +97,36 @@ impl Lineage {
         Err(LineageError::Deep)
     }
 
-    /// What stands at this step from the top; nothing below the process itself.
+    /// The entry at this step from the top; `None` beyond the process itself.
     #[must_use]
     pub fn at(&self, step: usize) -> Option<Kin> {
         self.0.get(step).copied()
     }
 
-    /// Whether both are of one process, which can be seen from here.
+    /// Whether both are lineages of the same process, which is visible here.
     #[must_use]
     pub fn is_of_same_process(&self, other: &Self) -> bool {
         self.0.last().is_some_and(|process| other.0.last() == Some(process))
     }
 
-    /// One that has these, for tests of what uses it.
+    /// A lineage with these entries, for tests.
     #[cfg(test)]
     pub(crate) fn made(kin: Vec<Kin>) -> Self {
         Self(kin)
     }
 }
 
-/// What is seen of a process.
+/// The result of reading a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sight {
     Seen(Stat),
-    /// It is there, and `/proc` does not show it.
+    /// The process exists, but `/proc` hides it.
     Hidden,
-    /// It has ended, or nothing can be read now.
+    /// The process has ended, or cannot be read now.
     Gone,
 }
 
-/// What the line of a process in `/proc/PID/stat` says of what it belongs to.
+/// The relevant fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
     parent: Option<Pid>,
@@ -135,23 +135,23 @@ struct Stat {
 }
 
 impl Stat {
-    /// The fourth to the sixth field (`proc_pid_stat(5)`). The second is the name of the program in parentheses, which
-    /// can have everything in it.
+    /// Parses the fourth to the sixth field (`proc_pid_stat(5)`). The second is the name of the program in
+    /// parentheses, which can contain any character.
     fn parse(text: &str) -> Option<Self> {
         let (_, rest) = text.rsplit_once(')')?;
-        // 0 is what cannot be seen from this PID namespace.
+        // 0 stands for a process outside this PID namespace.
         let mut ids = rest.split_whitespace().skip(1).map(|id| id.parse().ok().map(Pid::from_raw));
         let (parent, group, session) = (ids.next()??, ids.next()??, ids.next()??);
         Some(Self { parent, group, session })
     }
 }
 
-/// Reads `/proc/PID/stat`, for which the kernel waits for nothing that the process can hold.
+/// Reads `/proc/PID/stat`, on which the process cannot make the kernel wait.
 fn look(process: Pid) -> Sight {
     match fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())) {
         Ok(text) => Stat::parse(&text).map_or(Sight::Gone, Sight::Seen),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Sight::Hidden,
-        // `hidepid=2`, or no `/proc` at all: signals are sent all the same.
+        // With `hidepid=2` or without `/proc`, signals still tell whether the process exists.
         Err(error) if error.kind() == ErrorKind::NotFound => match test_kill_process(process) {
             Ok(()) | Err(Errno::PERM) => Sight::Hidden,
             Err(_) => Sight::Gone,
@@ -160,7 +160,7 @@ fn look(process: Pid) -> Sight {
     }
 }
 
-/// The parent of a process, if there are both.
+/// The parent of a process; `None` if either is not visible.
 #[must_use]
 pub fn parent_of(process: Pid) -> Option<Pid> {
     match look(process) {
@@ -229,7 +229,7 @@ mod tests {
             Kin::Process(pid(30)),
         ];
         assert_eq!(lineage, Lineage::made(kin.to_vec()));
-        // At every depth, and the process itself.
+        // At every depth, the process itself included.
         for own in [1, 20, 30] {
             assert_eq!(Lineage::read(pid(30), is(own), look), Err(LineageError::Below));
         }

@@ -1,16 +1,16 @@
-//! What a program behind the gateway can do: read and write where it may, reach what it may, and nothing
-//! that changes the machine (control C28).
+//! The sandbox of a program that the gateway starts: limits the files, the network and the system calls that it can use
+//! (control C28).
 //!
-//! The gateway starts itself with [`VERB`], which gives up rights and then becomes the program: nothing
-//! has to be undone, and nothing of it runs between `fork` and `exec` of the gateway. Landlock bounds
-//! files and TCP, seccomp takes system calls and sockets away that no server needs, `no_new_privs` makes both hold for
-//! whatever the program starts, and limits bound what it uses. A privileged user keeps of its rights [`KEPT`]
-//! alone.
+//! The gateway starts itself with [`VERB`]; that process gives up rights and then becomes the program: nothing
+//! has to be undone, and no code of the gateway runs between `fork` and `exec`. Landlock limits
+//! files and TCP, seccomp removes system calls and sockets that no server needs, `no_new_privs` extends both to
+//! everything that the program starts, and resource limits bound its consumption. A privileged user keeps only the
+//! capabilities in [`KEPT`].
 //!
-//! Every program, also one without a sandbox, has a session of its own, so that it has no terminal. A server is
-//! started by a process that stays with it and ends all of its processes when it ends: see [`supervised`].
+//! Every program, even one without a sandbox, has a session of its own, so that it has no terminal. A server is
+//! started by a supervisor process, which ends all of its processes when it ends: see [`supervised`].
 //!
-//! A program for which nothing is configured can reach everything but the gateway: see [`Plan::usual`].
+//! A program without a configured sandbox can reach everything but the gateway: see [`Plan::usual`].
 
 mod around;
 mod closed;
@@ -53,15 +53,15 @@ use self::around::{Access, Around, is_of_the_system};
 pub use self::closed::{Closed, Refused};
 use crate::base::error_chain::Chain;
 
-/// The verb of the command line that becomes a program.
+/// The verb of the command line with which the gateway process becomes a program.
 pub const VERB: &str = "__sandbox";
-/// The verb of the command line that starts a program and stays with it.
+/// The verb of the command line that supervises a program.
 pub const SUPERVISOR: &str = "__supervise";
-/// The exit code when the sandbox cannot be had, as of a command that cannot be run.
+/// The exit code when the sandbox cannot be set up, as for a command that cannot be executed.
 pub const REFUSED: u8 = 126;
 
-/// What every program may read, where it is there: its loader, its libraries and what names are looked
-/// up with.
+/// Paths that every program may read, where they exist: its loader, its libraries, and the files for name
+/// resolution.
 const USUAL: [&str; 20] = [
     "/usr",
     "/bin",
@@ -84,11 +84,11 @@ const USUAL: [&str; 20] = [
     "/proc/stat",
     "/sys/fs/cgroup",
 ];
-/// Devices that it may read and write.
+/// Devices that every program may read and write.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// System calls that no server needs: those that look into or change other processes, change the machine
-/// or its view of files, load code into the kernel, or are known for what was done with them.
+/// System calls that no server needs: those that inspect or change other processes, change the machine
+/// or its mounts, load code into the kernel, or have a history of exploits.
 const TAKEN: [i64; 45] = [
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -138,7 +138,7 @@ const TAKEN: [i64; 45] = [
 ];
 /// `kexec_file_load`, which `libc` does not name for every target that the gateway is built for.
 const KEXEC_FILE_LOAD: i64 = if cfg!(target_arch = "x86_64") { 320 } else { 294 };
-/// What `clone` makes besides a process: the namespaces of `unshare`.
+/// The flags of `clone` that create namespaces, as `unshare` does.
 const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
@@ -148,13 +148,13 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWPID,
     libc::CLONE_NEWNET,
 ];
-/// The bit that the numbers of the x32 ABI have. Linux says of such a call that it is one of x86-64, and it
-/// does the same as the call without the bit.
+/// The bit in the system call numbers of the x32 ABI. Linux reports such a call as one of x86-64, and it
+/// has the effect of the call without the bit.
 const X32: u32 = 0x4000_0000;
 
-/// Those of them that ordinary programs need for processes and users of their own: debuggers and
-/// browsers. They do not reach the gateway: Landlock keeps a program from looking into processes that are
-/// not its own, and the gateway cannot be looked into by processes of its user. With `unshare` goes `clone`
+/// The ones among [`TAKEN`] that ordinary programs need for processes and users of their own: debuggers and
+/// browsers. They cannot reach the gateway: Landlock keeps a program from inspecting processes outside
+/// its sandbox, and the gateway is not dumpable. Where `unshare` is allowed, so is `clone`
 /// with new namespaces.
 const SPARED: [i64; 5] = [
     libc::SYS_ptrace,
@@ -164,9 +164,9 @@ const SPARED: [i64; 5] = [
     libc::SYS_chroot,
 ];
 
-/// Calls that change how a process runs, by the id of the process or thread in the first argument. With them a
-/// program could slow down or stop any process of its user, which Landlock does not prevent, so they are left for
-/// the caller itself (0). A filter cannot tell the caller's other threads from threads of other processes.
+/// System calls that change how a process runs, with the id of the process or thread in the first argument. A
+/// program could use them to slow down or stop any process of its user, which Landlock does not prevent, so they are
+/// allowed only for the caller itself (0). A filter cannot tell its other threads from threads of other processes.
 const BY_PROCESS: [i64; 6] = [
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_setattr,
@@ -175,14 +175,14 @@ const BY_PROCESS: [i64; 6] = [
     libc::SYS_migrate_pages,
     libc::SYS_move_pages,
 ];
-/// The same for calls whose first argument is a kind of id and whose second is the id: with the kind that means
-/// one process (`PRIO_PROCESS`, `IOPRIO_WHO_PROCESS`). A group may be one that the gateway is in, and a user is
-/// the gateway's.
+/// The same for system calls with the kind of id in the first argument and the id in the second: with the kind that
+/// stands for a single process (`PRIO_PROCESS`, `IOPRIO_WHO_PROCESS`). A group may include the gateway, and so does
+/// the user.
 const BY_KIND: [(i64, u64); 2] = [(libc::SYS_setpriority, 0), (libc::SYS_ioprio_set, 1)];
 
-/// Calls that change the mode, the owner or the attributes of the file that a path leads to. Landlock does not
-/// govern them, so they reach files that a program cannot open; those that take an open file reach only what
-/// Landlock lets it open, and are left to it.
+/// System calls that change the mode, the owner or the attributes of the file at a path. Landlock does not
+/// restrict them, so they apply to files that a program cannot open; those that take a file descriptor apply only to
+/// files that Landlock lets it open, and are allowed.
 const BY_PATH: [i64; 10] = [
     libc::SYS_fchmodat,
     FCHMODAT2,
@@ -195,44 +195,44 @@ const BY_PATH: [i64; 10] = [
     REMOVEXATTRAT,
     FILE_SETATTR,
 ];
-/// Those that only older architectures have.
+/// The ones that only older architectures have.
 #[cfg(target_arch = "x86_64")]
 const BY_PATH_OF_OLD: [i64; 3] = [libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown];
-/// Those that only older architectures have.
+/// The ones that only older architectures have.
 #[cfg(not(target_arch = "x86_64"))]
 const BY_PATH_OF_OLD: [i64; 0] = [];
-/// Calls that `libc` does not name for every target. Their numbers are the same on all architectures.
+/// System calls that `libc` does not name for every target. Their numbers are the same on all architectures.
 const FCHMODAT2: i64 = 452;
 const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
 const FILE_SETATTR: i64 = 469;
 
-/// What a program that is run by root keeps of its rights (`capabilities(7)`). Everything else is taken away, also
-/// what kernels have that are newer than this list:
+/// The capabilities that a program of root keeps (`capabilities(7)`). All others are dropped, including those of
+/// kernels that are newer than this list:
 ///
-/// * `CAP_DAC_OVERRIDE`: it opens files of other users, such as those of a volume that a container was given, as far
-///   as Landlock lets it;
-/// * `CAP_SETUID`, `CAP_SETGID`: it can become another user and so give up being root (`setpriv`, `runuser`, `gosu`).
+/// * `CAP_DAC_OVERRIDE`: it opens files of other users, such as those of a container volume, as far
+///   as Landlock permits;
+/// * `CAP_SETUID`, `CAP_SETGID`: it can change to another user and so give up root (`setpriv`, `runuser`, `gosu`).
 ///
-/// Without `CAP_NET_RAW` it hears nothing of what others say on the network of this machine, without
-/// `CAP_NET_ADMIN` it changes no address, route or filter, and without `CAP_SYS_PTRACE`, `CAP_PERFMON` and
-/// `CAP_SYS_ADMIN` Linux does not show it the environment of other processes.
+/// Without `CAP_NET_RAW` it cannot capture the network traffic of this machine, without
+/// `CAP_NET_ADMIN` it cannot change addresses, routes or filters, and without `CAP_SYS_PTRACE`, `CAP_PERFMON` and
+/// `CAP_SYS_ADMIN` it cannot read the environment of other processes.
 const KEPT: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::SETUID).union(CapabilitySet::SETGID);
 
-/// The families of sockets that a program may have (`address_families(7)`). Of `AF_NETLINK` there is only
-/// `NETLINK_ROUTE`, with which libraries read addresses and routes (`getifaddrs`); to change them takes
+/// The socket families that a program may use (`address_families(7)`). Of `AF_NETLINK` only
+/// `NETLINK_ROUTE` is allowed, with which libraries read addresses and routes (`getifaddrs`); changing them requires
 /// `CAP_NET_ADMIN`.
 const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
-/// The types of sockets of the Internet that it may have: raw ones and those of packets are not among them.
+/// The types of Internet sockets that it may use, which exclude raw and packet sockets.
 const TYPES: [libc::c_int; 2] = [libc::SOCK_STREAM, libc::SOCK_DGRAM];
-/// The types of pairs of sockets (`socketpair`) that a program without a network may have: their ends stay connected to
+/// The types of socket pairs (`socketpair`) that a program without a network may use: their ends stay connected to
 /// each other.
 const PAIRS: [libc::c_int; 2] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
-/// The bits of the second argument of `socket` that say the type; others say how the descriptor is opened.
+/// The bits of the type in the second argument of `socket`; the other bits are flags for the descriptor.
 const TYPE_BITS: u64 = 0xf;
-/// The protocols of the Internet that it may have where it reaches ports by TCP alone: Landlock governs connections
-/// of TCP, and neither those of SCTP nor, in some kernels, those of MPTCP.
+/// The Internet protocols that it may use where it may connect only to certain TCP ports: Landlock restricts TCP
+/// connections, but not SCTP and, in some kernels, not MPTCP.
 const PROTOCOLS: [libc::c_int; 5] = [
     libc::IPPROTO_IP,
     libc::IPPROTO_TCP,
@@ -240,36 +240,36 @@ const PROTOCOLS: [libc::c_int; 5] = [
     libc::IPPROTO_ICMP,
     libc::IPPROTO_ICMPV6,
 ];
-/// Calls that connect and send at once where `MSG_FASTOPEN` is among their flags, and which argument these are.
-/// Landlock governs `connect`.
+/// System calls that connect and send at once with the flag `MSG_FASTOPEN`, and the index of their flags argument.
+/// Landlock restricts only `connect`.
 const FAST_OPEN: [(i64, u8); 3] =
     [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)];
 
-/// What of `ioctl` is refused, by its second argument (`asm-generic/ioctls.h`, the same on the architectures that the
-/// gateway is built for): `TIOCSTI`, which types into a terminal, and `TIOCLINUX`, which pastes into a console. The
-/// kernel reads the lower half of the argument alone, and so does the filter.
+/// The requests of `ioctl` that are refused, by its second argument (`asm-generic/ioctls.h`, the same on all supported
+/// architectures): `TIOCSTI`, which types into a terminal, and `TIOCLINUX`, which pastes into a console. The
+/// kernel reads only the lower half of the argument, and so does the filter.
 const TYPING: [u64; 2] = [0x5412, 0x541c];
 
-/// Whether this process is the gateway's own program, whose verbs start programs.
+/// Whether this process is the `portcullis` program, whose verbs start programs.
 static IS_GATEWAY: AtomicBool = AtomicBool::new(false);
 
-/// Folders that are told of in which a program can make nothing new.
+/// Most folders that are reported as sealed.
 const TOLD: usize = 16;
-/// Names that are tried for a folder for temporary files.
+/// Number of names that are tried for a temporary folder.
 const FOLDERS: usize = 8;
-/// Folders in which package runners keep what they fetch, in the home of the user.
+/// Folders in the home of the user in which package runners cache what they download.
 const CACHES: [&str; 4] = [".cache", ".config", ".local", ".npm"];
 
-/// Keeps what this process holds in memory from others: no process of the same user can read its memory or
-/// its environment, attach to it, or find it in a core file. Called first of all, while nothing that could
-/// look has been started by us. Programs that are started later are started by verbs of this program.
+/// Protects the memory of this process: no process of the same user can read its memory or
+/// its environment, attach to it, or find it in a core file. Called before anything else, while the gateway has
+/// started no process that could read it. Programs are started later by the verbs of this program.
 ///
-/// The secrets that the gateway was started with stand in its memory in any case, so its environment is
-/// not wiped besides: who can read the one can read the other. A process with `CAP_SYS_PTRACE`, such as one
-/// of root, can read both; a sandbox takes that right away.
+/// The secrets in the gateway's environment are in its memory as well, so the environment is
+/// not wiped in addition: a process that can read one of them can read the other. A process with `CAP_SYS_PTRACE`, such
+/// as one of root, can read both; a sandbox removes that capability.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// When the kernel refuses a setting.
 pub fn conceal() -> io::Result<()> {
     IS_GATEWAY.store(true, Ordering::Relaxed);
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -278,7 +278,7 @@ pub fn conceal() -> io::Result<()> {
     Ok(())
 }
 
-/// What is said of the folders of [`Plan::sealed`], after the names of those that it is about; nothing where there are none.
+/// A sentence on the folders of [`Plan::sealed`], without its subject, the server; `None` where there are none.
 #[must_use]
 pub fn shown(sealed: &[PathBuf]) -> Option<String> {
     let names: Vec<_> = sealed.iter().map(|folder| format!("`{}`", folder.display())).collect();
@@ -292,8 +292,8 @@ pub fn shown(sealed: &[PathBuf]) -> Option<String> {
     })
 }
 
-/// The same of several servers, each with its plan, as sentences: what is said of more than one is said once, with all their
-/// names.
+/// The sentences of [`shown`] for several servers with their plans; servers with the same sentence are named
+/// together.
 #[must_use]
 pub fn shown_together<'a>(plans: impl Iterator<Item = (&'a str, &'a Plan)>) -> Vec<String> {
     let mut together: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -309,7 +309,7 @@ pub fn shown_together<'a>(plans: impl Iterator<Item = (&'a str, &'a Plan)>) -> V
     together.into_iter().map(sentence).collect()
 }
 
-/// Why the gateway is not to run as root; nothing where it does not.
+/// A warning, if the gateway runs as root.
 #[must_use]
 pub fn privileged() -> Option<&'static str> {
     geteuid().is_root().then_some(
@@ -318,79 +318,79 @@ pub fn privileged() -> Option<&'static str> {
     )
 }
 
-/// What of the files of this machine a program may open; never the gateway's own.
+/// The files of this machine that a program may open; the gateway's own files are never among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Files {
-    /// What every program needs, and what is listed.
+    /// The files that every program needs, and the listed ones.
     Listed,
-    /// Everything that the user may.
+    /// Everything that the user may open.
     Any,
 }
 
-/// What a program may reach.
+/// The network that a program may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Network {
-    /// Nothing, nor the sockets of other processes that have a path.
+    /// None, which excludes Unix sockets of other processes as well.
     None,
-    /// These ports by TCP, wherever they are; names can be looked up.
+    /// These TCP ports of any host, and name resolution.
     Ports(Vec<u16>),
-    /// Everything.
+    /// Everything that the user may reach.
     Any,
 }
 
-/// What a program may do.
+/// The permissions of a sandboxed program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// It is not started where that cannot be enforced.
+    /// Whether the program is not started where the sandbox cannot be enforced.
     pub required: bool,
-    /// What it may open of the files of this machine.
+    /// The files that it may open beside the listed ones.
     pub rest: Files,
-    /// What it may read and run, besides what every program may.
+    /// Paths that it may read and execute, beside those for every program.
     pub read: Vec<PathBuf>,
-    /// What it may read and write.
+    /// Paths that it may read and write.
     pub write: Vec<PathBuf>,
-    /// What it cannot open, wherever it is listed: the gateway's own files.
+    /// Paths that it cannot open, even where they are listed: the gateway's own files.
     pub hidden: Vec<PathBuf>,
-    /// What it cannot change, wherever it is listed.
+    /// Paths that it cannot change, even where they are listed.
     pub fixed: Vec<PathBuf>,
-    /// What it may reach.
+    /// The network that it may use.
     pub network: Network,
-    /// Bytes of memory of each of its processes.
+    /// Limit on the memory of each of its processes, in bytes.
     pub memory: Option<u64>,
-    /// Processes and threads of its user.
+    /// Limit on the processes and threads of its user.
     pub processes: Option<u64>,
-    /// Files each of its processes has open.
+    /// Limit on the open files of each of its processes.
     pub files: Option<u64>,
 }
 
-/// Why a sandbox cannot be had.
+/// Why a sandbox cannot be set up, or its program not started.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// The kernel does not do it.
+    /// The kernel does not support Landlock as required.
     #[error("Landlock cannot be set up")]
     Landlock(#[from] RulesetError),
-    /// A path cannot be opened.
+    /// A listed path cannot be opened.
     #[error("`{0}` cannot be opened")]
     Path(PathBuf, #[source] io::Error),
-    /// Rights of a privileged user cannot be taken away.
+    /// Capabilities cannot be dropped.
     #[error("privileges cannot be given up")]
     Privileges(#[source] rustix::io::Errno),
-    /// The kernel does it in part.
+    /// The kernel enforces only a part of it.
     #[error("the kernel enforces it in part")]
     Partial,
-    /// The filter of system calls cannot be had.
+    /// The seccomp filter cannot be built or installed.
     #[error("seccomp: {0}")]
     Seccomp(String),
-    /// A limit cannot be set.
+    /// A resource limit cannot be set.
     #[error("a limit cannot be set")]
     Limit(#[source] rustix::io::Errno),
-    /// It would stay in the session of what has started it.
+    /// The program would stay in the session of its parent.
     #[error("the program cannot have a session of its own")]
     Session(#[source] rustix::io::Errno),
-    /// The program cannot be started.
+    /// The program cannot be executed.
     #[error("the program `{0}` cannot be started")]
     Start(String, #[source] io::Error),
-    /// The program cannot be started because its sandbox does not open it, or what it is run by.
+    /// The program cannot be executed because the sandbox does not open it or its interpreter.
     #[error(
         "the program `{0}` cannot be run inside its sandbox; list its folder, and that of its interpreter, under \
          `sandbox: {{read: [..]}}`"
@@ -399,8 +399,8 @@ pub enum SandboxError {
 }
 
 impl Plan {
-    /// For a program for which nothing is configured: it can reach what the user can, but not the gateway's
-    /// own files, nor other processes, nor what changes the machine; as far as the kernel can enforce it.
+    /// The plan of a program without a configured sandbox: it can use what its user can, except for the gateway's
+    /// own files, other processes, and system calls that change the machine; as far as the kernel can enforce it.
     #[must_use]
     pub const fn usual() -> Self {
         Self {
@@ -417,13 +417,13 @@ impl Plan {
         }
     }
 
-    /// The same plan, that keeps `hidden` and `fixed` back, whatever is open or listed.
+    /// Excludes `hidden` from all access and `fixed` from changes, regardless of what is open or listed.
     pub fn keep_back(&mut self, hidden: &[PathBuf], fixed: &[PathBuf]) {
         self.hidden.extend_from_slice(hidden);
         self.fixed.extend_from_slice(fixed);
     }
 
-    /// Whether it keeps everything back that `other` does.
+    /// Whether this plan protects every path that `other` protects.
     #[must_use]
     pub fn protects_all_of(&self, other: &Self) -> bool {
         other.hidden.iter().all(|path| self.hidden.contains(path))
@@ -434,24 +434,24 @@ impl Plan {
                 .all(|path| self.fixed.contains(path) || self.hidden.contains(path))
     }
 
-    /// Whether it is `other`, but for what is kept back.
+    /// Whether this plan equals `other` apart from the protected paths.
     #[must_use]
     pub fn allows_the_same(&self, other: &Self) -> bool {
         let rest = |plan: &Self| Self { hidden: Vec::new(), fixed: Vec::new(), ..plan.clone() };
         rest(self) == rest(other)
     }
 
-    /// Whether `path`, which is listed to be read, or to be changed too, is kept back all the same.
+    /// Whether a listed `path` is protected nevertheless: from changes if `changed`, otherwise from reading.
     #[must_use]
     pub fn keeps_back(&self, path: &Path, changed: bool) -> bool {
         let access = if changed { Access::Full } else { Access::Read };
         self.around().left(path, access) != Some(access)
     }
 
-    /// A path that is listed and is not there.
+    /// Checks that all listed paths exist.
     ///
     /// # Errors
-    /// When there is one: the first of them.
+    /// For the first path that does not.
     pub fn present(&self) -> Result<(), SandboxError> {
         let absent = |path: &PathBuf| {
             fs::metadata(path).err().map(|error| SandboxError::Path(path.clone(), error))
@@ -459,8 +459,8 @@ impl Plan {
         self.read.iter().chain(&self.write).find_map(absent).map_or(Ok(()), Err)
     }
 
-    /// Folders in which the program could make files if none of the gateway's own files were in them or
-    /// below them, and now cannot. In order, and no more than [`TOLD`] of them.
+    /// Folders in which the program could create files if they did not contain files of the gateway, directly or in
+    /// subfolders. In order, and at most [`TOLD`] of them.
     #[must_use]
     pub fn sealed(&self) -> Vec<PathBuf> {
         let around = self.around();
@@ -469,24 +469,25 @@ impl Plan {
             Files::Any => !is_of_the_system(folder),
             Files::Listed => listed.iter().any(|path| folder.starts_with(path)),
         };
-        // Where the user may make nothing there is nothing to miss.
+        // A folder that the user cannot write is no loss.
         let writable = |folder: &Path| access(folder, rustix::fs::Access::WRITE_OK).is_ok();
         let folders = around.on_the_way().into_iter();
         folders.filter(|folder| open(folder) && writable(folder)).take(TOLD).collect()
     }
 
-    /// Whether this kernel can enforce it; nothing is given up.
+    /// Checks whether this kernel can enforce the plan, without applying it.
     ///
     /// # Errors
-    /// When it cannot, or only in part.
+    /// When it cannot, or only a part of it.
     pub fn check(&self) -> Result<(), SandboxError> {
-        // What is open makes no difference to what the kernel can do.
+        // The open paths make no difference to the capabilities of the kernel.
         self.ruleset(true, &self.around())?;
         filter(self)?;
         self.present()
     }
 
-    /// Gives up what it does not say, and becomes the program. Says what could not be given up.
+    /// Gives up all rights beyond the plan, and becomes the program. Reports with `complain` what could not be given
+    /// up.
     fn become_program(
         &self,
         command: &str,
@@ -497,7 +498,7 @@ impl Plan {
             (Resource::As, self.memory),
             (Resource::Nproc, self.processes),
             (Resource::Nofile, self.files),
-            // What a program leaves when it falls over may have secrets in it.
+            // A core file could contain secrets.
             (Resource::Core, Some(0)),
         ] {
             let Some(limit) = limit else { continue };
@@ -516,7 +517,7 @@ impl Plan {
                 folder.display()
             )),
         }
-        // What was made for it has to be seen.
+        // Determined again, so that the folders that were created for the program are open.
         let around = self.opened(around);
         for folder in &around.crowded {
             complain(&format!("`{}` has too many entries; not all are open", folder.display()));
@@ -528,7 +529,7 @@ impl Plan {
             Err(error) => complain(&format!("the sandbox is not complete: {}", Chain(&error))),
         }
         let error = program.args(args).exec();
-        // One that could be run a moment ago is kept from it by what was given up since.
+        // A program that was executable before the rights were given up is blocked by the sandbox.
         Err(if runnable && error.kind() == io::ErrorKind::PermissionDenied {
             SandboxError::Closed(command.to_owned(), error)
         } else {
@@ -536,14 +537,14 @@ impl Plan {
         })
     }
 
-    /// What is kept back of the machine's files.
+    /// The protected paths of the machine.
     fn around(&self) -> Around {
         let mut fixed = self.fixed.clone();
         fixed.extend(std::env::current_exe());
         Around::new(&self.hidden, &fixed, geteuid().is_root())
     }
 
-    /// The same, with what is open now.
+    /// The same, with all paths opened that exist now.
     fn opened(&self, mut around: Around) -> Around {
         match self.rest {
             Files::Any => around.look(),
@@ -556,15 +557,15 @@ impl Plan {
         around
     }
 
-    /// Where nothing new can be made in the folder for temporary files, a folder in it for programs; and in a
-    /// home likewise those of package runners. The folder for temporary files where none could be had.
+    /// Creates a temporary folder for programs where nothing can be created in the regular one, and likewise
+    /// the caches of package runners in a home. `Err` with the regular temporary folder where none could be created.
     fn own_folders(&self, around: &Around) -> Result<Option<PathBuf>, PathBuf> {
         let opens = |folder: &Path| {
             self.rest == Files::Any || self.write.iter().any(|path| folder.starts_with(path))
         };
         let home = std::env::var_os("HOME").map(PathBuf::from);
         if let Some(home) = home.filter(|home| opens(home) && around.is_on_the_way(home)) {
-            // One that is there already is what is wanted; without one a program may get by.
+            // An existing folder is as good, and a program may do without one.
             CACHES.iter().for_each(|name| drop(private().create(home.join(name))));
         }
         let temporary = std::env::temp_dir();
@@ -572,7 +573,7 @@ impl Plan {
             return Ok(None);
         }
         let user = geteuid().as_raw();
-        // The first name may be taken by somebody else.
+        // Another user may have taken the first name.
         let names = (0..FOLDERS).map(|n| match n {
             0 => format!("portcullis-programs-{user}"),
             n => format!("portcullis-programs-{user}-{n}"),
@@ -581,10 +582,10 @@ impl Plan {
         found.map(Some).ok_or(temporary)
     }
 
-    /// Gives up everything that can be given up, and says what could not be.
+    /// Gives up all rights beyond the plan as far as possible; the first failure is returned.
     fn enforce(&self, around: &Around) -> Result<(), SandboxError> {
-        // Each is done whether or not the others could be: what runs all the same runs with less. What is not
-        // there is not opened.
+        // Each step is applied even if another one failed, so that a program that runs nevertheless has fewer rights. A
+        // missing path is not opened.
         let (present, filter) = (self.present(), filter(self));
         let given_up = [
             give_up_privileges(),
@@ -599,7 +600,7 @@ impl Plan {
         let status = self.ruleset(self.required, around)?.restrict_self()?;
         match status.ruleset {
             RulesetStatus::FullyEnforced => Ok(()),
-            // What is newer than what has to be enforced may be missing.
+            // Only features beyond the required ones may be missing.
             RulesetStatus::PartiallyEnforced if self.required => Ok(()),
             RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {
                 Err(SandboxError::Partial)
@@ -609,14 +610,14 @@ impl Plan {
 
     fn ruleset(&self, required: bool, around: &Around) -> Result<RulesetCreated, SandboxError> {
         let level = if required { CompatLevel::HardRequirement } else { CompatLevel::BestEffort };
-        // Linux 6.7: files, and TCP. What came later is taken where it is there.
+        // Linux 6.7: files and TCP are required. Later features are used where they are available.
         let mut ruleset = Ruleset::default()
             .set_compatibility(level)
             .handle_access(AccessFs::from_all(ABI::V4))?;
         if self.network != Network::Any {
             ruleset = ruleset.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?;
         }
-        // An abstract socket is a part of the network that ordinary programs use.
+        // Ordinary programs use abstract sockets as part of the network.
         let scope: BitFlags<Scope> = match (&self.rest, &self.network) {
             (Files::Any, Network::Any) => BitFlags::from(Scope::Signal),
             (Files::Any | Files::Listed, _) => Scope::AbstractUnixSocket | Scope::Signal,
@@ -651,34 +652,34 @@ impl Plan {
     }
 }
 
-/// With which rights a program is started. It is told to the process that starts it as JSON.
+/// The rights with which a program is started. Passed as JSON to the process that starts it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Confinement {
-    /// With the gateway's.
+    /// The rights of the gateway.
     None,
-    /// With those of a sandbox.
+    /// The rights of a sandbox.
     Plan(Box<Plan>),
 }
 
 impl Confinement {
-    /// Of a server with this sandbox.
+    /// The confinement of a server with this sandbox, or without one.
     #[must_use]
     pub fn of(plan: Option<&Plan>) -> Self {
         plan.map_or(Self::None, |plan| Self::Plan(Box::new(plan.clone())))
     }
 
-    /// Reads what another process of the gateway has written into the command line.
+    /// Parses what another process of the gateway has passed on the command line.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         #[expect(clippy::disallowed_methods, reason = "our own words, from our own process")]
         serde_json::from_str(text).ok()
     }
 
-    /// Takes a session of its own, gives up what is not allowed, and becomes the program. Says what could not be
-    /// given up. The program ends with the process that has started it.
+    /// Starts a session, gives up all rights beyond the confinement, and becomes the program. Reports with `complain`
+    /// what could not be given up. The program is killed when the process that started it ends.
     ///
     /// # Errors
-    /// When it cannot, and has to; or when the program cannot be started.
+    /// When a required sandbox cannot be enforced, or the program cannot be started.
     pub fn become_program(
         &self,
         command: &str,
@@ -696,7 +697,7 @@ impl Confinement {
         }
     }
 
-    /// The words behind a verb that start `command` so.
+    /// The arguments after a verb that start `command` in this confinement.
     fn line(&self, command: &OsStr, args: &[String]) -> io::Result<Vec<OsString>> {
         let own = serde_json::to_string(self).map_err(io::Error::other)?;
         let mut line: Vec<OsString> = vec![own.into(), "--".into(), command.into()];
@@ -705,11 +706,11 @@ impl Confinement {
     }
 }
 
-/// What starts `command` as a server, with a process that stays with it until none of its processes is left, and ends
-/// them when it ends or this process does. SIGTERM to that process is one to the program, and SIGQUIT ends all.
+/// A command that starts `command` as a server, under a supervisor that stays until no process of the server is left,
+/// and ends them when it or this process ends. The supervisor passes SIGTERM on to the program, and SIGQUIT ends all.
 ///
 /// # Errors
-/// When this program does not know where it is.
+/// When the path of this program is unknown.
 pub fn supervised(plan: Option<&Plan>, command: &str, args: &[String]) -> io::Result<Command> {
     let mut started = Command::new(own_program()?);
     started.arg(SUPERVISOR).arg(std::process::id().to_string());
@@ -717,13 +718,13 @@ pub fn supervised(plan: Option<&Plan>, command: &str, args: &[String]) -> io::Re
     Ok(started)
 }
 
-/// What starts `command` with the gateway's rights and without its terminal, in a process group of its own.
+/// A command that starts `command` with the gateway's rights, without its terminal and in a process group of its own.
 ///
 /// # Errors
-/// When this program does not know where it is.
+/// When the path of this program is unknown.
 pub fn detached(command: &Path, args: &[String]) -> io::Result<Command> {
     if !IS_GATEWAY.load(Ordering::Relaxed) {
-        // Another program that uses this library has no such verb.
+        // Another program that uses this library does not have the verb.
         let mut started = Command::new(command);
         started.args(args).process_group(0);
         return Ok(started);
@@ -733,10 +734,10 @@ pub fn detached(command: &Path, args: &[String]) -> io::Result<Command> {
     Ok(started)
 }
 
-/// Does what [`SUPERVISOR`] asks for, with the words behind it; the exit code of the program.
+/// Implements the verb [`SUPERVISOR`] with its arguments; returns the exit code of the program.
 ///
 /// # Errors
-/// When the program cannot be started, or would not be under control.
+/// When the program cannot be started, or cannot be supervised.
 pub fn supervise(mut line: impl Iterator<Item = OsString>) -> io::Result<u8> {
     let gateway = line.next().and_then(|id| id.to_str()?.parse().ok()).and_then(Pid::from_raw);
     let gateway = gateway.ok_or(io::ErrorKind::InvalidInput)?;
@@ -745,18 +746,18 @@ pub fn supervise(mut line: impl Iterator<Item = OsString>) -> io::Result<u8> {
     supervisor::supervise(gateway, program)
 }
 
-/// The program that runs, also where its file has been replaced since.
+/// The path of the running program, even where its file has been replaced.
 fn own_program() -> io::Result<PathBuf> {
     let own = Path::new("/proc/self/exe");
     if own.exists() { Ok(own.to_owned()) } else { std::env::current_exe() }
 }
 
-/// Whether a program with [`Files::Any`] may change `path` only if it is listed: it is of the system, or a device.
+/// Whether a program with [`Files::Any`] may change `path` only if it is listed: a system folder, or a device.
 pub(crate) fn is_listed_apart(path: &Path) -> bool {
     is_of_the_system(path) || path.starts_with("/dev")
 }
 
-/// Opens `path` itself, if it is there: it may have become a link since it was looked at.
+/// Adds a rule for `path`, if it exists. Links are not followed, because the path may have become one in the meantime.
 fn allow(
     ruleset: RulesetCreated,
     path: &Path,
@@ -770,7 +771,7 @@ fn allow(
     if metadata.file_type().is_symlink() {
         return Ok(ruleset);
     }
-    // What makes sense for folders alone makes none for a file.
+    // A file has no rights that apply only to folders.
     let access = if metadata.is_dir() { access } else { access & AccessFs::from_file(ABI::V5) };
     if access.is_empty() {
         return Ok(ruleset);
@@ -778,7 +779,7 @@ fn allow(
     Ok(ruleset.add_rule(PathBeneath::new(file, access))?)
 }
 
-/// Whether the user may run `command`, which is looked for in `PATH` if it is a mere name.
+/// Whether the user may execute `command`, which is searched for in `PATH` if it has no slash.
 fn is_runnable(command: &str) -> bool {
     let may = |path: &Path| access(path, rustix::fs::Access::EXEC_OK).is_ok();
     if command.contains('/') {
@@ -788,15 +789,15 @@ fn is_runnable(command: &str) -> bool {
     std::env::split_paths(&path).any(|folder| may(&folder.join(command)))
 }
 
-/// What makes a folder that nobody else can look into.
+/// A builder for folders that only the user can access.
 fn private() -> DirBuilder {
     let mut builder = DirBuilder::new();
     builder.mode(0o700);
     builder
 }
 
-/// Makes `folder` for `user` alone. One that is there is taken if nobody else could have put anything in it,
-/// and closed to others.
+/// Creates `folder` for `user` alone. An existing folder is accepted if no other user can write to it, and its
+/// permissions are restricted.
 fn is_made(folder: &Path, user: u32) -> bool {
     drop(private().create(folder));
     let closed = || -> io::Result<bool> {
@@ -812,12 +813,12 @@ fn is_made(folder: &Path, user: u32) -> bool {
     closed().unwrap_or(false)
 }
 
-/// Takes away what no program needs of the rights of a privileged user, also from what it starts: everything but
-/// [`KEPT`] from the bounding set, which a program of root gets its rights from, and from those in force; and
-/// all that is inheritable. What is not inheritable is not ambient either (`capabilities(7)`).
+/// Drops all capabilities except [`KEPT`], also for child processes: from the bounding set, which limits a program of
+/// root, from the effective and the permitted set, and all of the inheritable set. A capability that is not
+/// inheritable is not ambient either (`capabilities(7)`).
 fn give_up_privileges() -> Result<(), SandboxError> {
     let bounded = if geteuid().is_root() { bound_privileges() } else { Ok(()) };
-    // Another user has rights if the gateway was started with ambient ones.
+    // A process of another user has capabilities if the gateway was started with ambient ones.
     let given_up = capabilities(None).and_then(|held| {
         let (effective, permitted) = (held.effective & KEPT, held.permitted & KEPT);
         let inheritable = CapabilitySet::empty();
@@ -826,10 +827,10 @@ fn give_up_privileges() -> Result<(), SandboxError> {
     bounded.and(given_up).map_err(SandboxError::Privileges)
 }
 
-/// Takes everything but [`KEPT`] away from the bounding set.
+/// Drops all capabilities except [`KEPT`] from the bounding set.
 fn bound_privileges() -> rustix::io::Result<()> {
     let single = (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit));
-    // A kernel that does not know one does not give it either.
+    // An error means that the kernel does not know the capability, so nobody has it.
     let held = |one: &CapabilitySet| capability_is_in_bounding_set(*one).unwrap_or(false);
     let taken = single.filter(|one| !KEPT.contains(*one)).filter(held);
     let results: Vec<_> = taken.map(remove_capability_from_bounding_set).collect();
@@ -840,7 +841,7 @@ fn applied(filter: &BpfProgram) -> Result<(), SandboxError> {
     apply_filter(filter).map_err(|error| SandboxError::Seccomp(error.to_string()))
 }
 
-/// The filter: what is taken is refused with EPERM, what [`absent`] says with ENOSYS, and everything else is
+/// The seccomp filter: refused calls return EPERM, those of [`absent`] ENOSYS, and all others are
 /// allowed.
 fn filter(plan: &Plan) -> Result<BpfProgram, SandboxError> {
     let failed = |error: BackendError| SandboxError::Seccomp(error.to_string());
@@ -848,7 +849,7 @@ fn filter(plan: &Plan) -> Result<BpfProgram, SandboxError> {
     let taken = TAKEN.iter().filter(|call| !spared(call));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         taken.map(|call| (*call, Vec::new())).collect();
-    // The lower half of the first argument.
+    // A condition on the lower half of the first argument.
     let first = |operator, value: libc::c_int| {
         let value = u64::from(value.unsigned_abs());
         let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, operator, value)?;
@@ -875,7 +876,7 @@ fn filter(plan: &Plan) -> Result<BpfProgram, SandboxError> {
     Ok(absent(namespaces).into_iter().chain(filter).collect())
 }
 
-/// What is refused of sockets: all that are not of [`FAMILIES`], and what is no ordinary socket of its family.
+/// The rules for sockets: refuses all families but [`FAMILIES`], and unusual types of sockets.
 fn sockets(network: &Network) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     let is = |argument: u8, operator: SeccompCmpOp, value: libc::c_int| {
         let value = u64::from(value.unsigned_abs());
@@ -885,8 +886,8 @@ fn sockets(network: &Network) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Backend
         values.iter().map(|value| is(argument, SeccompCmpOp::Ne, *value)).collect()
     };
     if *network == Network::None {
-        // Landlock does not govern connections to sockets that have a path. Of a pair that is no stream, an end can be
-        // connected anew, and sends to every path.
+        // Landlock does not restrict connections to Unix sockets with a path. An end of a datagram pair can be
+        // reconnected, and can send to every path.
         let mut pairs = vec![SeccompRule::new(vec![is(0, SeccompCmpOp::Ne, libc::AF_UNIX)?])?];
         for kind in (0..=0xf).filter(|kind| !PAIRS.contains(kind)) {
             let kind = is(1, SeccompCmpOp::MaskedEq(TYPE_BITS), kind)?;
@@ -920,13 +921,13 @@ fn sockets(network: &Network) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Backend
     }
     let refused = refused.into_iter().map(SeccompRule::new).collect::<Result<_, _>>()?;
     rules.insert(libc::SYS_socket, refused);
-    // A pair is of files in any case, or of a family that is refused.
+    // A pair is of Unix sockets, or of a family that is refused.
     let others = SeccompRule::new(vec![is(0, SeccompCmpOp::Ne, libc::AF_UNIX)?])?;
     rules.insert(libc::SYS_socketpair, vec![others]);
     Ok(rules)
 }
 
-/// What is refused of `ioctl`: [`TYPING`].
+/// The rules for `ioctl`, which refuse [`TYPING`].
 fn typing() -> Result<Vec<SeccompRule>, BackendError> {
     let typed = |request: u64| {
         let equal = SeccompCmpOp::Eq;
@@ -935,7 +936,7 @@ fn typing() -> Result<Vec<SeccompRule>, BackendError> {
     TYPING.into_iter().map(typed).collect()
 }
 
-/// What is refused of [`BY_PROCESS`], [`BY_KIND`] and `prlimit64`: a change of a process other than the caller.
+/// The rules for [`BY_PROCESS`], [`BY_KIND`] and `prlimit64`, which refuse changes of processes other than the caller.
 fn on_others() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     let other = |argument: u8, value: u64| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value)
@@ -948,19 +949,19 @@ fn on_others() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
         let of_a_kind = SeccompRule::new(vec![other(0, process)?])?;
         rules.insert(call, vec![of_a_kind, SeccompRule::new(vec![other(1, 0)?])?]);
     }
-    // Without new limits, which are the third argument, it only tells those in force.
+    // Without new limits in the third argument, it only reads the current ones.
     let new = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
     rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![other(0, 0)?, new])?]);
     Ok(rules)
 }
 
-/// The beginning of the filter: calls that are answered as if the kernel did not have them, so that a library
-/// takes another. `SeccompFilter` knows one answer and compares whole numbers, so these are instructions of
-/// classic BPF (`linux/bpf_common.h`); a call they do not name goes on behind them.
+/// The beginning of the filter: calls for which the kernel seems to lack support, so that a library
+/// uses another one. `SeccompFilter` has a single error code and compares whole numbers, so these are instructions of
+/// classic BPF (`linux/bpf_common.h`); all other calls continue to the rest of the filter.
 ///
-/// * `clone3` has its flags in memory, which a filter cannot read: `clone` is taken instead, whose
-///   flags it reads.
-/// * Numbers of the x32 ABI, which are others than those that are compared.
+/// * `clone3` has its flags in memory, which a filter cannot read: libraries fall back to `clone`, whose
+///   flags it can read.
+/// * System calls of the x32 ABI, whose numbers differ from those in the filter.
 fn absent(namespaces: bool) -> Vec<sock_filter> {
     let (load, equal, at_least, answer) = (0x20, 0x15, 0x35, 0x06);
     let step = |code, k, jt, jf| sock_filter { code, jt, jf, k };
@@ -968,10 +969,10 @@ fn absent(namespaces: bool) -> Vec<sock_filter> {
         let errno = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
         step(answer, u32::from(errno), 0, 0)
     };
-    // The number of the call is the first member of `struct seccomp_data`.
+    // The number of the system call is the first member of `struct seccomp_data`.
     let mut program = vec![step(load, 0, 0, 0)];
     if cfg!(target_arch = "x86_64") {
-        // A tracer writes the number -1 where it has done the call itself.
+        // A tracer sets the number to -1 where it has emulated the call.
         program.extend([step(at_least, X32, 0, 2), step(equal, u32::MAX, 1, 0), no_such_call()]);
     }
     if namespaces && let Ok(clone3) = u32::try_from(libc::SYS_clone3) {
@@ -987,7 +988,7 @@ mod tests {
         sock_filter,
     };
 
-    /// The system calls that are to be refused: written down once more, so that none is lost.
+    /// The system calls that must be refused, listed a second time so that none is lost.
     const REFUSED: [i64; 45] = [
         libc::SYS_acct,
         libc::SYS_add_key,
@@ -1042,7 +1043,7 @@ mod tests {
         answer_to(plan, call, [u64::from(argument), 0, 0])
     }
 
-    /// The same for a call with these first arguments.
+    /// The same for a call with these three first arguments.
     fn answer_to(plan: &Plan, call: i64, [one, two, three]: [u64; 3]) -> u32 {
         answer_to_all(plan, call, [one, two, three, 0])
     }
@@ -1052,7 +1053,7 @@ mod tests {
         run(&filter(plan).unwrap(), call, arguments)
     }
 
-    /// The same of a filter that is made already.
+    /// The same for a filter that is built already.
     fn run(program: &[sock_filter], call: i64, arguments: [u64; 4]) -> u32 {
         let arch = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
         let (mut at, mut held) = (0_usize, 0_u32);
@@ -1066,7 +1067,7 @@ mod tests {
                     held = match step.k {
                         0 => u32::try_from(call).unwrap(),
                         4 => arch,
-                        // Each argument is two words, the lower first.
+                        // Each argument has two words, the lower one first.
                         offset @ 16..48 => {
                             let word = usize::try_from(offset - 16).unwrap() / 4;
                             let argument = arguments[word / 2] >> (32 * (word % 2));
@@ -1140,7 +1141,7 @@ mod tests {
                         let said = raised(program, libc::SYS_socketpair, asked);
                         assert_eq!(said, expected, "a pair of {asked:?}");
                     }
-                    // An end of another pair could be connected to a path.
+                    // An end of another type of pair could be connected to a path.
                     let stays = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].contains(&kind);
                     let expected = if files && stays { allowed } else { refused };
                     let said = raised(&none, libc::SYS_socketpair, asked);
@@ -1235,7 +1236,7 @@ mod tests {
                     assert_eq!(answer(call, [kind, 0, 19]), refused, "{call} {kind}");
                 }
             }
-            // The third argument is where the new limits are: either half of it can be nought.
+            // The third argument is the address of the new limits: either half of it can be zero.
             for new in [0x7fff_1234_5678, 0x5678, 0x7fff_0000_0000] {
                 assert_eq!(answer(libc::SYS_prlimit64, [0, 7, new]), allowed, "{new:#x}");
                 for other in others {

@@ -1,11 +1,11 @@
-//! What a program runs that its arguments name: the script behind an interpreter, the folder of a package
-//! behind a launcher, or the program behind one that only starts another. It can be changed while the program
-//! that is started stays the same (threat T1207).
+//! Finds the code that a program runs because its arguments name it: the script of an interpreter, the package folder
+//! of a launcher, or the command of a wrapper. That code can change while the program itself stays
+//! the same (threat T1207).
 //!
-//! Arguments name data as well, which may change, so only the programs below are looked at, and of
-//! their arguments only those that name code: a file with the ending of a source, the first argument
-//! that is no option, and the values of options that say what is run. Which those are differs: `-e` has the
-//! program in the next argument for Perl, and is a switch for a shell.
+//! Arguments also name data, which may change. So only known programs are considered, and only those of their
+//! arguments that name code: files with the extension of a source, the first argument
+//! that is not an option, and the values of options for code. The options differ by program: for Perl, `-e` has the
+//! code in the next argument; for a shell, it is a switch.
 
 use std::collections::VecDeque;
 use std::env;
@@ -15,74 +15,74 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// A command as it is started.
+/// A command line with its environment.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandLine<'a> {
-    /// The program: a path, or a name that is looked for.
+    /// The program: a path, or a name to search for.
     pub command: &'a str,
-    /// Its arguments.
+    /// The arguments of the program.
     pub args: &'a [String],
-    /// The folder that it is started in.
+    /// The working directory in which it is started.
     pub folder: &'a Path,
-    /// Where programs are looked for; in our own `PATH` if not given.
+    /// The search path for programs; `None`: the gateway's own `PATH`.
     pub path: Option<&'a OsStr>,
 }
 
 /// Most files that one program runs.
 const FILES: usize = 512;
-/// Most bytes of all of them.
+/// Greatest total size of these files, in bytes.
 const BYTES: u64 = 64 << 20;
-/// Most folders within each other.
+/// Greatest nesting of folders.
 const DEPTH: usize = 8;
-/// Most files that are told one by one and not by their folders.
+/// Most files that are reported individually, and not by their folders.
 const SINGLE: usize = 16;
-/// Most programs that start one another.
+/// Greatest length of a chain of programs that start each other.
 const STARTS: usize = 8;
 
-/// What an option means for the arguments after it.
+/// The role of an option's value.
 #[derive(Clone, Copy)]
 enum Means {
-    /// Its value says nothing of what is run.
+    /// It is unrelated to the code.
     Value,
-    /// The same, and the value is a part of the same argument or there is none.
+    /// The same, and it is part of the same argument if it is present.
     Attached,
-    /// Its value is run as well.
+    /// It names code that is run as well.
     Run,
-    /// The same for a folder that other arguments are relative to.
+    /// It names a folder that other arguments are relative to.
     Folder,
-    /// Its value is what is run, and other arguments are for that.
+    /// It names the code that is run, and the remaining arguments belong to that.
     Last,
-    /// Its value is a list of paths that are run, with colons between them.
+    /// It is a list of paths to code, separated by colons.
     List,
-    /// Its value is a module or the text of a program, and other arguments are for that.
+    /// It is a module or the code itself, and the remaining arguments belong to that.
     Text,
-    /// Its value is the beginning of a command.
+    /// It is the beginning of a command line.
     Words,
 }
 
 use Means::{Attached, Folder, Last, List, Run, Text, Value, Words};
 
-/// What a program does with its first argument that is no option.
+/// The role of the first argument that is not an option.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum First {
-    /// It is a file that is run: one that is not there is the value of an option that is not known here.
+    /// A file that is run; one that does not exist is the value of an unknown option.
     File,
-    /// It is something that is run: a file, a folder, or a name. What follows is for that.
+    /// A file, a folder or a name that is run. The remaining arguments belong to it.
     Thing,
-    /// It is a command, whose arguments follow.
+    /// A command, followed by its arguments.
     Command,
 }
 
-/// A program that runs what its arguments name.
+/// A program that runs code that its arguments name.
 struct Runner {
-    /// Beginnings of its names; a version may follow.
+    /// Its names, each optionally followed by a version.
     names: &'static [&'static str],
-    /// Options that are more than a switch.
+    /// Its options that are not mere switches.
     options: &'static [(&'static str, Means)],
-    /// Options of one letter can stand in one argument.
+    /// Whether single-letter options can be combined in one argument.
     clusters: bool,
     first: First,
-    /// First arguments that say what is done, and not with what.
+    /// First arguments that are subcommands.
     verbs: &'static [&'static str],
 }
 
@@ -199,7 +199,7 @@ static RUNNERS: [Runner; 15] = [
     },
     Runner {
         names: &["lua"],
-        // A script follows what stands in the argument.
+        // A script may follow the code in these arguments.
         options: &[("-e", Value), ("-l", Value)],
         clusters: false,
         first: First::File,
@@ -353,11 +353,11 @@ static RUNNERS: [Runner; 15] = [
     },
 ];
 
-/// A program that does nothing but start another one.
+/// A program that only starts another one.
 struct Wrapper {
     name: &'static str,
     options: &'static [(&'static str, Means)],
-    /// How many arguments that are no options stand before the command.
+    /// Number of non-option arguments before the command.
     before: usize,
 }
 
@@ -405,12 +405,12 @@ static WRAPPERS: [Wrapper; 9] = [
     Wrapper { name: "dumb-init", options: &[("-r", Value), ("--rewrite", Value)], before: 0 },
 ];
 
-/// Endings of files that are run.
+/// File extensions of sources and executable archives.
 const SOURCES: [&str; 19] = [
     "py", "pyz", "js", "mjs", "cjs", "ts", "mts", "cts", "jsx", "tsx", "sh", "bash", "rb", "pl",
     "php", "jar", "dll", "lua", "ps1",
 ];
-/// Files that say what a folder runs.
+/// Files that determine what a folder runs.
 const MANIFESTS: [&str; 10] = [
     "package.json",
     "package-lock.json",
@@ -423,13 +423,13 @@ const MANIFESTS: [&str; 10] = [
     "__main__.py",
     "bun.lock",
 ];
-/// Folders below that of a package whose files are not its own.
+/// Subfolders of a package that contain files of others.
 const OTHERS: [&str; 2] = ["node_modules", "__pycache__"];
 
-/// The files that a program runs besides itself, each once, in order.
+/// The files that a program runs beside itself, sorted and without duplicates.
 ///
 /// # Errors
-/// When one of them cannot be read, or there are more than can be told.
+/// When one of them cannot be read, or a limit is exceeded.
 pub fn of(started: CommandLine<'_>) -> io::Result<Vec<PathBuf>> {
     let mut line = Line {
         command: started.command.to_owned(),
@@ -455,11 +455,11 @@ pub fn of(started: CommandLine<'_>) -> io::Result<Vec<PathBuf>> {
     Err(io::Error::new(io::ErrorKind::FileTooLarge, what))
 }
 
-/// What decides about what a command does besides its program, each once, in order: what [`of`] finds, and every
-/// regular file whose path stands in an argument, as it is written there. Of many files there are their folders.
+/// The paths that determine the behaviour of a command beside its program, sorted and without duplicates: the result of
+/// [`of`], and every regular file whose path is written in an argument. Many files are represented by their folders.
 ///
 /// # Errors
-/// As [`of`].
+/// The errors of [`of`].
 pub fn named(started: CommandLine<'_>) -> io::Result<Vec<PathBuf>> {
     let run = of(started)?;
     let folders = run.len() > SINGLE;
@@ -471,26 +471,26 @@ pub fn named(started: CommandLine<'_>) -> io::Result<Vec<PathBuf>> {
         let plain = arg.split(is_between).chain([&**arg]).map(str::to_owned);
         plain.chain(shell_words(arg))
     });
-    // An option and its value may be one word: `-f/etc/own.conf`.
+    // An option and its value may be one argument: `-f/etc/own.conf`.
     let written = words.flat_map(|word| {
         let rooted = word.find('/').and_then(|at| word.get(at..)).map(PathBuf::from);
         rooted.into_iter().chain([started.folder.join(&word)])
     });
     let mut all: Vec<_> = run.chain(written.filter(|path| path.is_file())).collect();
     all.sort();
-    // What is in a folder that was found stands behind it.
+    // A path in a folder that is in the list directly follows that folder.
     all.dedup_by(|next, known| next.starts_with(&*known));
     Ok(all)
 }
 
-/// Whether a character stands between words and paths: in a text that a shell reads, in an option with its value, and
+/// Whether a character separates words and paths: in a shell command, between an option and its value, and
 /// in a list.
 fn is_between(c: char) -> bool {
     c.is_whitespace() || "=,:;|&<>()'\"`@".contains(c)
 }
 
-/// The words of a text as a shell reads them: what stands in quotes or behind a backslash belongs to its word, blanks
-/// as well (POSIX.1-2024, shell command language, section 2.2).
+/// The words of a text as a shell splits it: quoted and escaped characters belong to their word, blanks
+/// included (POSIX.1-2024, shell command language, section 2.2).
 fn shell_words(text: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     let mut chars = text.chars();
@@ -507,10 +507,10 @@ fn shell_words(text: &str) -> Vec<String> {
     words
 }
 
-/// The file of a program: as the system looks for it, from `folder`, in `path` or in our own.
+/// The file of a program, as the system finds it: relative to `folder`, in `path` or in the gateway's own `PATH`.
 ///
 /// # Errors
-/// When there is none.
+/// When no such file exists.
 pub fn look_up(command: &str, folder: &Path, path: Option<&OsStr>) -> io::Result<PathBuf> {
     let command = Path::new(command);
     if command.components().count() > 1 {
@@ -525,7 +525,7 @@ pub fn look_up(command: &str, folder: &Path, path: Option<&OsStr>) -> io::Result
     found.ok_or(io::ErrorKind::NotFound)?.canonicalize()
 }
 
-/// What is known of a program by its name.
+/// The classification of a program by its name.
 enum Kind {
     Runner(&'static Runner),
     Wrapper(&'static Wrapper),
@@ -545,17 +545,17 @@ impl Kind {
     }
 }
 
-/// An argument that is an option, and what it means.
+/// An option argument with its role.
 enum Opt<'a> {
-    /// A switch.
+    /// A switch without a value.
     Switch,
-    /// Its value is in the same argument.
+    /// An option with its value in the same argument.
     With(Means, &'a str),
-    /// Its value is the next argument.
+    /// An option with its value in the next argument.
     Next(Means),
 }
 
-/// Reads an argument that begins with `-`.
+/// Parses an argument that begins with `-`.
 fn option<'a>(word: &'a str, options: &[(&str, Means)], clusters: bool) -> Opt<'a> {
     let means = |name: &str| options.iter().find(|(known, _)| *known == name).map(|(_, m)| *m);
     if let Some(means) = means(word) {
@@ -580,11 +580,11 @@ fn option<'a>(word: &'a str, options: &[(&str, Means)], clusters: bool) -> Opt<'
     Opt::Switch
 }
 
-/// A command with its arguments, and what was found to be run so far.
+/// The state of analysing a command line.
 struct Line {
     command: String,
     words: VecDeque<String>,
-    /// Where the names of files may begin.
+    /// Folders that file names may be relative to.
     folders: Vec<PathBuf>,
     path: Option<OsString>,
     found: Found,
@@ -601,7 +601,8 @@ impl Line {
         }
     }
 
-    /// Goes on to the command that a wrapper starts; whether there is one. Its file counts as run.
+    /// Continues with the command that a wrapper starts; `false` if there is none. The file of the command counts as
+    /// code.
     fn start(&mut self, wrapper: &Wrapper) -> bool {
         let (mut before, mut options) = (wrapper.before, true);
         while let Some(word) = self.words.pop_front() {
@@ -631,7 +632,7 @@ impl Line {
                 before -= 1;
             } else {
                 let path = self.path.as_deref();
-                // One that is not there cannot be started either.
+                // A file that does not exist cannot be started either.
                 let file = self.folders.iter().find_map(|from| look_up(&word, from, path).ok());
                 self.found.files.extend(file);
                 self.command = word;
@@ -641,10 +642,10 @@ impl Line {
         false
     }
 
-    /// Finds what a runner runs; whether that is another command, which is gone on to.
+    /// Finds the code that a runner runs; `true` if that is another command, which becomes the current one.
     fn run(&mut self, runner: &Runner) -> io::Result<bool> {
         let mut named: Vec<(String, bool)> = Vec::new();
-        // Whether an option can be the runner's own, and the next other argument what is run.
+        // Whether options still belong to the runner, and whether the next other argument is the code.
         let (mut own, mut first, mut goes_on) = (true, true, false);
         while let Some(word) = self.words.pop_front() {
             if own && word == "--" {
@@ -685,7 +686,7 @@ impl Line {
             }
             named.push((word, first));
             first = first && runner.first == First::File && !exists;
-            // A package manager takes its own options anywhere.
+            // Package managers accept their options in any position.
             own = own && (first || runner.first == First::Command);
         }
         for (value, is_run) in named.iter().filter(|(value, _)| !value.is_empty()) {
@@ -713,7 +714,7 @@ struct Found {
 }
 
 impl Found {
-    /// Adds what is at `path`, if it is code.
+    /// Adds the file or the package at `path`, if it is code.
     fn add(&mut self, path: &Path, is_run: bool) -> io::Result<()> {
         let Ok(data) = path.metadata() else { return Ok(()) };
         if data.is_file() && (is_run || is_source(path)) {
@@ -737,7 +738,7 @@ impl Found {
         for entry in fs::read_dir(path)? {
             let entry = entry?;
             let (name, path) = (entry.file_name(), entry.path());
-            // Links are not followed: they could lead round in a circle.
+            // Links to folders are not followed, because they could form a cycle.
             let data = path.symlink_metadata()?;
             let text = name.to_str().unwrap_or_default();
             let own = !text.starts_with('.') && !OTHERS.contains(&text);
@@ -795,7 +796,7 @@ mod tests {
             let command = words.next().unwrap();
             let args: Vec<_> = words.collect();
             let files = of(self.line(&command, &args)).unwrap();
-            // An interpreter that is started by another program is elsewhere.
+            // The files of an interpreter that a wrapper starts are outside the test folder.
             let own = files.iter().filter_map(|file| file.strip_prefix(&self.0).ok());
             own.map(|file| file.display().to_string()).collect()
         }
@@ -824,7 +825,7 @@ mod tests {
             ("server-of-its-own server.py", &[]),
             ("python3 -m server data.db", &[]),
             ("python3 -u server.py data.db", &["server.py"]),
-            // What an option means is the interpreter's own affair.
+            // The same option differs between interpreters.
             ("bash -e ./tool data.db", &["tool"]),
             ("bash -euo pipefail ./tool data.db", &["tool"]),
             ("bash --norc -O extglob ./tool", &["tool"]),
@@ -844,7 +845,7 @@ mod tests {
             ("java -cp tool:pkg Main data.db", &["pkg/package.json", "pkg/src/main.js", "tool"]),
             ("php -r tool", &[]),
             ("php -f tool data.db", &["tool"]),
-            // What starts another program is looked through.
+            // The command of a wrapper is analysed in turn.
             ("env -i A=b python3 server.py data.db", &["server.py"]),
             ("env -u HOME -- bash -e ./tool", &["tool"]),
             ("/usr/bin/env -S bash -e ./tool", &["tool"]),

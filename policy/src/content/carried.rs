@@ -1,9 +1,9 @@
-//! What callers were shown of secrets, so that they are known again when they are sent elsewhere
+//! Remembers the secrets that callers were shown, to recognise them when they are sent to another server
 //! (control C26).
 //!
-//! A value is known by its letters and digits alone ([`Letters`]). Kept are digests of it under a random key, so
-//! many for each caller and server, in memory alone: one of the whole, and one of some letters in its middle,
-//! which is looked for wherever a text has as many in a row.
+//! A value is compared by its letters and digits alone ([`Letters`]). Only digests under a random key are kept, in
+//! memory, in a bounded number for each caller and server: one of the whole value, and one of a window in its
+//! middle, by which texts are searched.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -12,48 +12,48 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::work::Budget;
 
-/// Most values that are kept of what one server gave one caller; the oldest goes first.
+/// Most values of one server that are kept for one caller; the oldest is dropped first.
 const VALUES: usize = 256;
-/// Most pairs of a caller and a server; the one that was used least recently goes first.
+/// Most pairs of a caller and a server; the least recently used one is dropped first.
 const PAIRS: usize = 4096;
-/// Most callers of whom it is kept how their values are looked for; it is made again where it is needed.
+/// Most callers whose search index is kept; an index is rebuilt on demand.
 const SOUGHT: usize = 256;
-/// Of a digest so much is kept, in bytes.
+/// Bytes of a digest that are kept.
 const DIGEST: usize = 8;
 
-/// So many letters and digits in the middle of a value are looked for first.
+/// Letters and digits in the window of a value, by which it is searched for.
 const WINDOW: usize = 8;
-/// Fewest letters and digits of a value with a digit that is known anywhere, also within a word.
+/// Fewest letters and digits of a value with a digit that is searched for, also within a word.
 const ANYWHERE: usize = 12;
-/// The same of a value without a digit: words of languages are shorter.
+/// The same for a value without a digit, because natural words are shorter.
 const ANYWHERE_IN_LETTERS: usize = 20;
-/// What looking for values costs for each byte of a text, in units.
+/// Units that the search costs for each byte of a text.
 const EACH_BYTE: usize = 4;
-/// What a look at one place for one value costs, in units.
+/// Units that testing one value at one place costs.
 const EACH_PLACE: usize = 8;
-/// What comparing the whole of a value costs, in units, beside its length.
+/// Units that comparing a digest costs, beside the length of the value.
 const EACH_DIGEST: usize = 256;
-/// How many bits say which windows are looked for at all: a power of two.
+/// Bits of the filter over the windows of all values: a power of two.
 const BITS: usize = 1 << 14;
 
 type Digest = [u8; DIGEST];
 
-/// How much was known of what one caller was shown: while it is the same, so is what is known.
+/// A version of what is remembered about one caller: while it is equal, so are the findings in the same text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Learned {
-    /// The turn of what was learned last. Turns are never used twice.
+    /// The turn in which a value was last added. Turns are never reused.
     last: u64,
-    /// Of how many servers something is known; without a new turn it only falls, as what is old is dropped.
+    /// Number of servers with remembered values; without a new turn it only falls, as old pairs are dropped.
     servers: usize,
 }
 
-/// The one form in which values are compared: letters and digits in lower case, those of ASCII also where they
-/// are written wide (U+FF01 to U+FF5E), without anything that stands between them.
+/// The form in which values are compared: letters and digits in lower case, with full-width ASCII characters
+/// (U+FF01 to U+FF5E) folded, and without separators.
 #[derive(Debug, Default)]
 pub(super) struct Letters {
-    /// In UTF-8.
+    /// The letters and digits in UTF-8.
     all: Vec<u8>,
-    /// Where in the text the character of each byte begins and ends.
+    /// For each byte, the range of its character in the text.
     places: Vec<(u32, u32)>,
 }
 
@@ -66,7 +66,7 @@ impl Letters {
         letters
     }
 
-    /// The same of a string of JSON within a string: with its escapes undone (RFC 8259 section 7).
+    /// The letters of a JSON string within a string, with its escapes resolved (RFC 8259 section 7).
     fn of_escaped(text: &str) -> Self {
         let (mut letters, mut at) = (Self::default(), 0);
         while let Some(c) = text.get(at..).and_then(|rest| rest.chars().next()) {
@@ -84,7 +84,7 @@ impl Letters {
                     letters.add(c, at, end + 5);
                     end + 5
                 }
-                // A sign, or a character of its own.
+                // A sign, or an escape that stands for a control character.
                 None if escape.is_ascii() && escape != 0 => end + 1,
                 None => end,
             };
@@ -113,7 +113,7 @@ impl Letters {
         &self.all
     }
 
-    /// Where in the text these stand.
+    /// The range in the text of a range of letters.
     fn place(&self, letters: &Range<usize>) -> Option<Range<usize>> {
         let (from, _) = self.places.get(letters.start)?;
         let (_, end) = self.places.get(letters.end.checked_sub(1)?)?;
@@ -121,17 +121,17 @@ impl Letters {
     }
 }
 
-/// With what letters are hashed, and nobody else can.
+/// The keyed hash functions for the values of one caller.
 #[derive(Clone, Copy)]
 pub(super) struct Hashing<'a> {
-    /// The digest of letters, for one caller.
+    /// The keyed digest of letters.
     pub(super) digest: &'a dyn Fn(&[u8]) -> Vec<u8>,
-    /// A random number that is kept to this process, for one caller.
+    /// A random key that does not leave the process.
     pub(super) key: [u64; 2],
 }
 
 impl Hashing<'_> {
-    /// What a window is looked for by.
+    /// The hash of a window, which is packed into a number.
     fn window(&self, letters: u64) -> u32 {
         let [mask, factor] = self.key;
         let mixed = (letters ^ mask).wrapping_mul(factor | 1);
@@ -139,30 +139,30 @@ impl Hashing<'_> {
         u32::try_from(mixed >> 32).unwrap_or_default()
     }
 
-    /// Some letters as the number that a window is.
+    /// The hash of the letters of a window.
     fn window_of(&self, letters: &[u8]) -> u32 {
         self.window(letters.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 }
 
-/// What a value is looked for by: [`WINDOW`] letters and digits each.
+/// The hashes by which a value is searched for, of [`WINDOW`] letters and digits each.
 #[derive(Clone, Copy, Debug)]
 struct Windows {
-    /// Those in its middle: keys of one kind begin and end alike.
+    /// The window in its middle, because keys of one kind begin and end alike.
     middle: u32,
-    /// Those at its beginning.
+    /// The window at its beginning.
     head: u32,
 }
 
-/// A value that somebody was shown.
+/// A value that a caller was shown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShownValue {
     digest: Digest,
-    /// How many letters and digits it has.
+    /// Number of its letters and digits, in bytes of UTF-8.
     length: u32,
-    /// What it is looked for by; `None` for one that only a detector finds again.
+    /// The windows to search for; `None` for a value that only a detector finds again.
     windows: Option<Windows>,
-    /// What it is, by its stable name.
+    /// The stable name of the rule that found it.
     rule: &'static str,
 }
 
@@ -189,20 +189,20 @@ impl ShownValue {
     }
 }
 
-/// The values of one caller, as they are looked for.
+/// The search index over the values of one caller.
 #[derive(Debug)]
 pub(super) struct SoughtValues {
-    /// Which windows there may be, by the last bits of their hashes.
+    /// A filter over the windows, by the last bits of their hashes.
     bits: Vec<u64>,
-    /// By the window in their middle.
+    /// The values by their middle window.
     values: BTreeMap<u32, Vec<SoughtValue>>,
 }
 
-/// A value, and who gave it.
+/// A value with the servers that gave it.
 #[derive(Debug)]
 struct SoughtValue {
     value: ShownValue,
-    /// What it begins with.
+    /// The window at its beginning.
     head: u32,
     servers: Vec<Box<str>>,
 }
@@ -237,8 +237,8 @@ impl SoughtValues {
         word >> (Self::bit(window) % 64) & 1 == 1
     }
 
-    /// Where in a text a value stands that another server than `server` gave, and not that one too: what it is,
-    /// and its place.
+    /// The values in a text that a server other than `server` gave, and `server` itself did not: each with its rule
+    /// and its range.
     pub(super) fn find(
         &self,
         text: &str,
@@ -299,7 +299,7 @@ impl SoughtValues {
 }
 
 impl SoughtValue {
-    /// Where it stands among these letters, if its middle stands at `middle` and the rest around it.
+    /// The range of the value among these letters, if its middle window is at `middle` and the rest around it.
     fn place(
         &self,
         letters: &[u8],
@@ -310,7 +310,7 @@ impl SoughtValue {
         let length = self.value.length();
         let from = middle.checked_sub(length.saturating_sub(WINDOW) / 2)?;
         let whole = letters.get(from..from.checked_add(length)?)?;
-        // A digest costs more than a look at the beginning.
+        // The first window is compared first, because a digest is more expensive.
         let begins = hashing.window_of(whole.get(..WINDOW)?) == self.head;
         let is_it = begins
             && budget.spend(EACH_DIGEST.saturating_add(length))
@@ -319,19 +319,19 @@ impl SoughtValue {
     }
 }
 
-/// Whether no letter and no digit stands beside it.
+/// Whether neither a letter nor a digit stands beside a place.
 fn stands_alone(text: &str, place: &Range<usize>) -> bool {
     let before = text.get(..place.start).and_then(|text| text.chars().next_back());
     let behind = text.get(place.end..).and_then(|text| text.chars().next());
     ![before, behind].into_iter().flatten().any(char::is_alphanumeric)
 }
 
-/// What callers were shown.
+/// The secrets that callers were shown.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
-    // Taken for a moment by each text that is sent by somebody who was shown something.
+    // Locked briefly for each text that is sent by a caller with remembered values.
     kept: Mutex<Kept>,
-    /// How many values were new.
+    /// Number of changes: values that were added, and pairs that were dropped.
     learned: AtomicU64,
 }
 
@@ -341,18 +341,18 @@ type Pair = (Box<str>, Box<str>);
 #[derive(Debug, Default)]
 struct Kept {
     turn: u64,
-    /// What each was given.
+    /// The values by caller and server.
     of: BTreeMap<Pair, Given>,
-    /// How that of a caller is looked for, where it was.
+    /// The search index of each caller that needed one.
     sought: BTreeMap<Box<str>, Arc<SoughtValues>>,
 }
 
-/// What a caller was given by one server.
+/// The values that one server gave to one caller.
 #[derive(Debug, Default)]
 struct Given {
-    /// When there was last anything.
+    /// The turn in which any value was last shown.
     used: u64,
-    /// When there was last something new.
+    /// The turn in which a new value was last shown.
     new: u64,
     values: VecDeque<ShownValue>,
 }
@@ -364,7 +364,7 @@ impl Given {
 }
 
 impl Kept {
-    /// What the caller was given, with the servers that gave it.
+    /// The values of one caller, by server.
     fn of_caller<'a>(&'a self, caller: &'a str) -> impl Iterator<Item = (&'a str, &'a Given)> {
         let from: Pair = (caller.into(), "".into());
         let given = self.of.range(from..).take_while(move |((known, _), _)| &**known == caller);
@@ -377,7 +377,7 @@ fn short(digest: &[u8]) -> Digest {
 }
 
 impl Carried {
-    /// From now on `caller` has it from `server`.
+    /// Remembers that `server` gave `value` to `caller`.
     pub(super) fn keep(&self, caller: &str, server: &str, value: ShownValue) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.turn += 1;
@@ -404,7 +404,7 @@ impl Carried {
         }
     }
 
-    /// How the values of `caller` are looked for; `None` where there are none.
+    /// The search index over the values of `caller`; `None` where there are none.
     pub(super) fn sought(&self, caller: &str) -> Option<Arc<SoughtValues>> {
         if self.learned() == 0 {
             return None;
@@ -422,13 +422,13 @@ impl Carried {
         Some(sought)
     }
 
-    /// How often something was learned of any caller, or forgotten: while this is the same, the same text is
-    /// found to be the same, whoever sends it.
+    /// A counter of changes for any caller: while it is equal, the same text has the same findings, regardless of its
+    /// sender.
     pub(super) fn learned(&self) -> u64 {
         self.learned.load(Ordering::Acquire)
     }
 
-    /// The same of one caller: while this is the same, the same text that it sends is found to be the same.
+    /// The version for one caller: while it is equal, the same text of this caller has the same findings.
     pub(super) fn learned_of(&self, caller: &str) -> Learned {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut learned = Learned::default();
@@ -439,7 +439,7 @@ impl Carried {
         learned
     }
 
-    /// Whether `caller` has it from a server other than `server`, and not from that one too.
+    /// Whether a server other than `server` gave `value` to `caller`, and `server` itself did not.
     pub(super) fn is_of_another(&self, caller: &str, server: &str, value: &ShownValue) -> bool {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut other, mut own) = (false, false);
@@ -536,7 +536,7 @@ mod tests {
         assert_ne!(carried.learned_of("ana"), before, "the older of the two was dropped");
     }
 
-    /// What is found of `shown` in `sent`.
+    /// The parts of `sent` in which `shown` is found.
     fn found<'a>(shown: &str, sent: &'a str) -> Option<&'a str> {
         let carried = Carried::default();
         carried.keep("ana", "crm", value(shown));
@@ -568,7 +568,7 @@ mod tests {
             (AWS, "akiaqylpmn5hhhfpzam"),
             (AWS, "AKIAQYLPMN5HHHFPZAM3"),
             (IBAN, "DE89 3704 0044 0532 0130 01"),
-            // A short number within a longer one is another, and a word is no value.
+            // A short number within a longer one is not the value, and a word is none.
             ("123-45-6789", "91234567890"),
             ("authorization", "authorization"),
             ("hunter42x", "hunter42x"),

@@ -1,4 +1,4 @@
-//! Secrets and personal data that were encoded once: in base64, in hexadecimal, or for a URL.
+//! Finds secrets and personal data that are encoded once: in base64, in hexadecimal, or with percent escapes.
 
 use std::ops::Range;
 
@@ -13,33 +13,33 @@ use crate::work::Budget;
 const SHORTEST: usize = 20;
 /// Longest piece of a run that is decoded at once, in bytes: a multiple of four.
 const PIECE: usize = 64 * 1024;
-/// By so much two pieces overlap, so that none cuts a key from both: a multiple of four.
+/// Overlap of two pieces, so that no key is cut in both, in bytes: a multiple of four.
 const OVERLAP: usize = 4096;
-/// Fewest bytes in a row that are looked at as text in what is no text.
+/// Fewest consecutive printable bytes that are searched as text in binary data.
 const SHOWN: usize = 8;
-/// Fewest letters of a word of a language: an encoding is hardly ever split into such.
+/// Fewest letters of a natural word: an encoding is rarely split into such words.
 const WORD: usize = 5;
-/// Most blanks and line ends between two parts of one encoding, with the indentation of a line.
+/// Longest gap between two parts of one encoding, in characters: a line end and its indentation.
 const GAP: usize = 16;
-/// What one reading of an encoding costs for each byte, in units.
+/// Units that one decoding of a run costs for each byte.
 const READING: usize = 2;
-/// What a text with its escapes undone costs for each byte, in units.
+/// Units that a text with its percent escapes decoded costs for each byte.
 const UNESCAPING: usize = 8;
 
-/// Keeps in mind what is found in a text, and finds again what is kept in mind.
+/// Remembers the values found in a text, and adds the remembered values that occur in it.
 pub(super) type Recall<'a> = &'a dyn Fn(&str, &mut Vec<Found>);
 
-/// With what encodings are read.
+/// The context in which encodings are searched.
 #[derive(Clone, Copy)]
 pub(super) struct DecodeWith<'a> {
     pub(super) canaries: Option<&'a AhoCorasick>,
-    /// What looking may cost.
+    /// The budget of the search.
     pub(super) budget: &'a Budget,
-    /// What was decoded is compared as what stands plainly.
+    /// Compares decoded values with remembered ones, as plain values are.
     pub(super) recall: Option<Recall<'a>>,
 }
 
-/// Adds what is found in runs of `text` when they are decoded: each run as a whole.
+/// Appends what is found in the encoded runs of `text`.
 pub(super) fn find(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
     let mut runs = Vec::new();
     if has_run(text.as_bytes()) {
@@ -50,8 +50,8 @@ pub(super) fn find(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
     unescaped(text, with, out);
 }
 
-/// Adds what is found in a text with all escapes of URLs undone: one is enough, and what stands on both sides of
-/// it belongs to the value.
+/// Appends what is found in the text with all percent escapes decoded: a single escape can hide a value, together
+/// with the text on both sides of it.
 fn unescaped(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
     let Some((plain, places)) = coding::unescaped(text) else { return };
     if !with.budget.spend(text.len().saturating_mul(UNESCAPING)) {
@@ -65,7 +65,7 @@ fn unescaped(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
     );
 }
 
-/// What is found in a decoded text.
+/// The values in a decoded text.
 fn in_plain(text: &str, with: DecodeWith<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     let canaries = with.canaries.into_iter().flat_map(|canaries| canaries.find_iter(text));
@@ -78,7 +78,7 @@ fn in_plain(text: &str, with: DecodeWith<'_>) -> Vec<Found> {
     found
 }
 
-/// Adds what is found in runs that nothing interrupts.
+/// Appends what is found in contiguous runs.
 fn whole(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
     let bytes = text.as_bytes();
     let part = |byte: u8| {
@@ -88,7 +88,7 @@ fn whole(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
     for at in 0..=bytes.len() {
         let byte = bytes.get(at).copied().unwrap_or(b' ');
         let goes_on = part(byte) || escapes > 0 && matches!(byte, b'.' | b'~' | b':' | b'@');
-        // A sign of equality within a run gives a value to a name.
+        // A `=` within a run separates a name from its value.
         let assigns =
             byte == b'=' && bytes.get(at + 1).is_some_and(|next| part(*next) && *next != b'=');
         if goes_on && !assigns {
@@ -105,8 +105,8 @@ fn whole(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
     }
 }
 
-/// Adds what is found in runs that line ends, blanks, dashes or dots interrupt, and not in one of the `runs`
-/// already: many who decode base64 or hexadecimal leave out what is not of its alphabet (RFC 2045
+/// Appends what is found in runs that line ends, blanks, dashes or dots interrupt, except for what `runs` has
+/// already: many decoders of base64 and hexadecimal skip characters outside the alphabet (RFC 2045
 /// section 6.8).
 fn split(text: &str, with: DecodeWith<'_>, runs: &[Found], out: &mut Vec<Found>) {
     let bytes = text.as_bytes();
@@ -143,22 +143,22 @@ const fn is_gap(byte: u8) -> bool {
     matches!(byte, b' ' | b'\n' | b'\r' | b'\t' | b'-' | b'.')
 }
 
-/// Whether it reads as a word: small letters, but for the first one.
+/// Whether a part looks like a natural word: lower-case letters, except for the first one.
 fn is_word(part: &[u8]) -> bool {
     let [first, rest @ ..] = part else { return false };
     part.len() >= WORD && first.is_ascii_alphabetic() && rest.iter().all(u8::is_ascii_lowercase)
 }
 
-/// Parts that could be one encoding.
+/// Consecutive parts that could be one encoding.
 #[derive(Default)]
 struct Stretch {
     from: usize,
     end: usize,
-    /// How many characters of an encoding it has.
+    /// Number of encoded characters.
     coded: usize,
-    /// Whether something stands between two of them, or may.
+    /// Whether a gap follows the last part.
     interrupted: bool,
-    /// Whether something stands between two of them.
+    /// Whether a gap is between two parts.
     has_gaps: bool,
 }
 
@@ -172,7 +172,7 @@ impl Stretch {
         self.end = at + length;
     }
 
-    /// Looks at what it stands for, and begins another.
+    /// Appends what is found in the stretch, and begins a new one.
     fn end(&mut self, text: &str, with: DecodeWith<'_>, runs: &[Found], out: &mut Vec<Found>) {
         let Self { from, end, coded, has_gaps, .. } = std::mem::take(self);
         if coded < SHORTEST || !has_gaps {
@@ -185,18 +185,18 @@ impl Stretch {
             stretch.chars().filter(|c| u8::try_from(*c).is_ok_and(is_coded)).collect();
         for piece in hexes(&plain) {
             seen.hexadecimal(plain.get(piece.clone()).unwrap_or_default());
-            // A place is counted from the beginning of the stretch: once for each class, not for each piece.
+            // Computed only for a new class, because a place is counted from the beginning of the stretch.
             if seen.has_new() {
                 seen.tell(coded_place(stretch, &piece));
             }
         }
         if of_url && !stretch.contains('.') {
-            // A dash is a character of the second alphabet of base64.
+            // A dash is a character of the URL-safe alphabet of base64.
             seen.shifted(&stretch.split_ascii_whitespace().collect::<String>());
         }
         seen.shifted(&plain);
         seen.tell(0..stretch.len());
-        // What stands in one run alone is replaced without the words around it.
+        // A value within a single run is replaced without the words around the run.
         let inside = runs.get(runs.partition_point(|one| one.end <= from)..).unwrap_or_default();
         let is_known = |one: &Found| {
             inside.iter().take_while(|run| run.from < end).any(|run| run.class == one.class)
@@ -206,7 +206,7 @@ impl Stretch {
     }
 }
 
-/// Where in a stretch these of its characters of an encoding stand.
+/// The range in a stretch of a range of its encoded characters.
 fn coded_place(stretch: &str, coded: &Range<usize>) -> Range<usize> {
     let mut places = stretch.bytes().enumerate().filter(|(_, byte)| is_coded(*byte));
     let from = places.nth(coded.start).map_or(0, |(at, _)| at);
@@ -215,7 +215,7 @@ fn coded_place(stretch: &str, coded: &Range<usize>) -> Range<usize> {
     from..end
 }
 
-/// The runs of digits of hexadecimal that are long enough to be decoded.
+/// The runs of hexadecimal digits that are long enough to be decoded.
 fn hexes(run: &str) -> Vec<Range<usize>> {
     let (bytes, mut found, mut at) = (run.as_bytes(), Vec::new(), 0);
     while at < bytes.len() {
@@ -229,8 +229,8 @@ fn hexes(run: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Whether so many bytes of an encoding stand one behind the other anywhere: one in so many is looked at,
-/// and what is around it.
+/// Whether a run of [`SHORTEST`] encoded bytes occurs anywhere: only one byte in that many is tested, with its
+/// neighbours.
 fn has_run(bytes: &[u8]) -> bool {
     let part = |byte: &u8| {
         byte.is_ascii_alphanumeric()
@@ -254,12 +254,12 @@ fn has_run(bytes: &[u8]) -> bool {
     false
 }
 
-/// What is found in a run when it is decoded: one of each class.
+/// The values found in one run when it is decoded, at most one of each class.
 struct Decoded<'a> {
     with: DecodeWith<'a>,
-    /// What is found and has no place yet.
+    /// Values that have no place yet.
     kinds: Vec<(Class, &'static str)>,
-    /// The same with its place in the run.
+    /// Values with their places in the run.
     found: Vec<Found>,
 }
 
@@ -268,8 +268,8 @@ impl<'a> Decoded<'a> {
         Self { with, kinds: Vec::new(), found: Vec::new() }
     }
 
-    /// Decodes a run in every way in which it could be encoded. What is found in one way hides nothing that is
-    /// found in another: a value could be put before it for that.
+    /// Decodes a run in every way in which it could be encoded. A finding in one encoding does not end the search in
+    /// the others, or a value could be put in front as a decoy.
     fn run(&mut self, run: &str, has_escapes: bool) {
         if has_escapes && self.pays(run) {
             let (bytes, undone) = coding::percent(run);
@@ -279,7 +279,7 @@ impl<'a> Decoded<'a> {
         }
         self.base64(run);
         self.tell(0..run.len());
-        // What stands behind the last slash of a path is replaced without the path.
+        // A value behind the last slash of a path is replaced without the path.
         let tail = run.rfind('/').map_or(0, |slash| slash + 1);
         if tail > 0 {
             self.aligned(run.get(tail..).unwrap_or_default(), 0);
@@ -293,13 +293,13 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Whether something was found of a class of which nothing has a place yet. The rest is forgotten.
+    /// Drops the pending values of classes that have a place already; whether any are left.
     fn has_new(&mut self) -> bool {
         self.kinds.retain(|(class, _)| !self.found.iter().any(|known| known.class == *class));
         !self.kinds.is_empty()
     }
 
-    /// Gives what was found a place: one of each class, what says most first.
+    /// Gives the pending values a place: one of each class, the most specific first.
     fn tell(&mut self, place: Range<usize>) {
         self.kinds.sort_by_key(|(class, _)| match class {
             Class::Canary => 0,
@@ -316,27 +316,27 @@ impl<'a> Decoded<'a> {
 
     /// Decodes characters of which the first ones may belong to something else.
     fn shifted(&mut self, run: &str) {
-        // Of four characters that stand for three of ASCII, the first is a letter.
+        // In base64 of ASCII text, the first of four characters is a letter.
         let letters = run.bytes().filter(u8::is_ascii_alphabetic).count();
         if letters * 8 >= run.len() {
             self.aligned(run, 0);
         }
     }
 
-    /// Decodes base64 that begins at any of its first four characters, from this one on: what stands before it
-    /// may have its alphabet.
+    /// Decodes base64 at the offsets from `first` to 3, because the text before it may be of the same
+    /// alphabet.
     fn aligned(&mut self, run: &str, first: usize) {
         for skipped in first..4 {
             self.base64(run.get(skipped..).unwrap_or_default());
         }
     }
 
-    /// Whether the budget has room for one more reading of it.
+    /// Spends one more decoding of the run; `false` if the budget does not suffice.
     fn pays(&self, run: &str) -> bool {
         self.with.budget.spend(run.len().saturating_mul(READING))
     }
 
-    /// Decodes hexadecimal that begins at the first digit or the second.
+    /// Decodes hexadecimal from the first and from the second digit on.
     fn hexadecimal(&mut self, run: &str) {
         for skipped in 0..2 {
             for piece in pieces(run.get(skipped..).unwrap_or_default()) {
@@ -352,7 +352,7 @@ impl<'a> Decoded<'a> {
     fn base64(&mut self, run: &str) {
         let run = run.trim_start_matches(['=', '%']).trim_end_matches('=');
         for piece in pieces(run) {
-            // One character more stands for no byte.
+            // A single spare character encodes no byte.
             let spare = usize::from(piece.len() % 4 == 1);
             let piece = piece.get(..piece.len() - spare).unwrap_or_default();
             if self.pays(piece)
@@ -363,8 +363,8 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Looks at bytes: as one text if they are one, else at what is text in them. Bytes that nobody can
-    /// print before a value or behind it do not keep a server from reading the value.
+    /// Searches bytes: as one text if they are text, otherwise the text within them. Binary data around a value
+    /// does not keep a server from reading it.
     fn bytes(&mut self, bytes: &[u8]) {
         if let Some(text) = printable(bytes) {
             let found = in_plain(&text, self.with);
@@ -372,7 +372,7 @@ impl<'a> Decoded<'a> {
             return;
         }
         self.shown(bytes);
-        // In UTF-16 and UTF-32 there are zeros around each character of ASCII.
+        // UTF-16 and UTF-32 have zeros beside each ASCII character.
         let zeros = memchr::memchr_iter(0, bytes).count();
         if zeros * 4 >= bytes.len() {
             let plain: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != 0).collect();
@@ -380,7 +380,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Looks for canaries, for what is known, and for secrets in each run of text within bytes.
+    /// Searches each run of text within binary data for canaries, remembered values and secrets.
     fn shown(&mut self, bytes: &[u8]) {
         if self.with.canaries.is_some_and(|canaries| canaries.is_match(bytes)) {
             self.add(Class::Canary, "canary");
@@ -388,7 +388,7 @@ impl<'a> Decoded<'a> {
         let is_shown = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\r' | b'\n');
         for run in bytes.split(|byte| !is_shown(byte)).filter(|run| run.len() >= SHOWN) {
             let mut found = Vec::new();
-            // INVARIANT: a run has bytes of ASCII alone.
+            // INVARIANT: a run consists of ASCII bytes.
             let run = std::str::from_utf8(run).unwrap_or_default();
             secrets::find(run, &mut found);
             if let Some(recall) = self.with.recall {
@@ -398,7 +398,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Notes it, if it is the first of its class.
+    /// Adds a pending value, if it is the first of its class.
     fn add(&mut self, class: Class, rule: &'static str) {
         if !self.kinds.iter().any(|(known, _)| *known == class) {
             self.kinds.push((class, rule));
@@ -406,13 +406,13 @@ impl<'a> Decoded<'a> {
     }
 }
 
-/// A run in pieces of bounded length.
+/// Splits a run into overlapping pieces of bounded length.
 fn pieces(run: &str) -> impl Iterator<Item = &str> {
     let starts = (0..run.len()).step_by(PIECE - OVERLAP);
     starts.filter_map(move |from| run.get(from..run.len().min(from + PIECE)))
 }
 
-/// Bytes as text, if it could be printed; a character that a piece cuts does not count.
+/// Decodes bytes as UTF-8, if the text has no control characters; a character cut at either end is dropped.
 pub(super) fn printable(bytes: &[u8]) -> Option<String> {
     let cut = bytes.iter().take(3).take_while(|byte| (0x80..0xc0).contains(*byte)).count();
     let bytes = bytes.get(cut..)?;
@@ -427,7 +427,7 @@ pub(super) fn printable(bytes: &[u8]) -> Option<String> {
     (!text.contains(control)).then(|| text.to_owned())
 }
 
-/// The bytes that digits of hexadecimal stand for, two each; `None` where one is none.
+/// Decodes pairs of hexadecimal digits; `None` where a character is not a digit.
 pub(super) fn hexadecimal(run: &str) -> Option<Vec<u8>> {
     let value = |byte: u8| char::from(byte).to_digit(16).and_then(|value| u8::try_from(value).ok());
     let pair = |pair: &[u8]| match pair {

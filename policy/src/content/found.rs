@@ -1,18 +1,18 @@
-//! What a detector of values finds in a text: of which class it is, and where it stands.
+//! A value that a detector found in a text: its class and its range.
 
 use crate::inspect::Detector;
 
-/// What class of data it is.
+/// The class of a value, which determines its detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Secret,
     Identifier,
     Contact,
-    /// A value that is planted so that whoever carries it away is seen.
+    /// A canary, planted so that its disclosure is noticed.
     Canary,
     /// A value that another server gave to the same caller.
     Carried,
-    /// A member that is labelled.
+    /// A value of a labelled member.
     Field,
 }
 
@@ -29,11 +29,11 @@ impl Class {
     }
 }
 
-/// A stretch of a text that is something.
+/// A range of a text that holds a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) class: Class,
-    /// What, by its stable name.
+    /// The stable name of the rule that matched.
     pub(super) rule: &'static str,
     pub(super) from: usize,
     pub(super) end: usize,
@@ -44,7 +44,7 @@ impl Found {
         Self { class, rule, from, end }
     }
 
-    /// The same of a text that begins at `start`.
+    /// This finding with its range moved by `start`, the offset of the text in a longer one.
     pub(super) const fn behind(self, start: usize) -> Self {
         Self { from: self.from + start, end: self.end + start, ..self }
     }

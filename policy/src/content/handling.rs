@@ -1,82 +1,82 @@
-//! What is done about what is found, as the policy says it.
+//! The handling of findings in contents, as the policy configures it for each detector and direction.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::inspect::Detector;
 
-/// What is done about what is found.
+/// What the gateway does about a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Handling {
-    /// It is not looked for.
+    /// The detector does not search for it.
     Off,
-    /// It is recorded.
+    /// The finding is recorded in the audit log; the message is unchanged.
     Audit,
-    /// The text it stands in begins with a line that says so.
+    /// A line with the names of the findings is put before the text.
     Annotate,
-    /// The text it stands in is put between marks that its author cannot write.
+    /// The text is wrapped in marks that its author cannot forge.
     Wrap,
-    /// It is taken out.
+    /// The match is removed.
     Strip,
-    /// It is changed so that it is shown and does nothing.
+    /// The match is changed so that it is shown but has no effect.
     Defang,
-    /// It is replaced by its name and a mark, the same for the same value and caller.
+    /// The match is replaced by its kind and a mark, which is the same for the same value and caller.
     Redact,
     /// The message is withheld.
     Block,
 }
 
-/// In which direction.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// What a server says.
+    /// From a server to a caller.
     Result,
-    /// What a caller sends.
+    /// From a caller to a server.
     Argument,
 }
 
-/// What is done about what is found in one direction. What is left out is as the defaults say.
+/// What the gateway does about findings in one direction. Detectors that are left out have their defaults.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Handlings {
-    /// Characters that are not shown, and commands to terminals: `strip` and `annotate` (results
-    /// only), `block`, `audit` or `off`. Default `strip` in results, `audit` in arguments.
+    /// Invisible characters and terminal escape sequences: `strip` and `annotate` (results only), `block`, `audit` or
+    /// `off`. Default `strip` in results, `audit` in arguments.
     hidden_characters: Option<Handling>,
     /// HTML comments and markup that loads, runs or hides something: `strip`, `defang` and `annotate`
     /// (results only), `block`, `audit` or `off`. Default `audit` in results, `off` in arguments.
     active_markup: Option<Handling>,
-    /// Links that lead elsewhere than they seem to, and with `linkHosts` all that lead to other
-    /// hosts: as `activeMarkup`, and `redact`. Default `audit` in results, `defang` with `linkHosts`;
+    /// Links that lead elsewhere than they seem to, and with `linkHosts` all links to other hosts: the values of
+    /// `activeMarkup`, and `redact`. Default `audit` in results, `defang` with `linkHosts`;
     /// `off` in arguments.
     links: Option<Handling>,
     /// Keys, tokens and passwords: `redact`, `annotate` (results only), `block`, `audit` or `off`.
     /// Default `redact` in results, `audit` in arguments.
     secrets: Option<Handling>,
-    /// Numbers by which states and banks know a person: cards, IBAN, social security and tax numbers;
-    /// likewise. Default `redact` in results, `audit` in arguments.
+    /// Identity and bank numbers of persons (cards, IBAN, social security and tax numbers): the values of `secrets`.
+    /// Default `redact` in results, `audit` in arguments.
     identifiers: Option<Handling>,
-    /// Text that gives orders to whoever reads it: as `secrets`, and `wrap` (results only). Default
-    /// `redact` in results, `off` in arguments.
+    /// Text that gives instructions to the model that reads it: the values of `secrets`, and `wrap` (results only).
+    /// Default `redact` in results, `off` in arguments.
     planted_instructions: Option<Handling>,
-    /// Text that directs its reader to a tool of another server, of those that the caller sees: as
+    /// Text that directs the model to a tool of another server, among those that the caller sees: the values of
     /// `plantedInstructions`. Default `redact` in results, `off` in arguments.
     tool_directions: Option<Handling>,
-    /// E-mail addresses, telephone numbers and IP addresses; as `secrets`. Default `audit` in results,
+    /// E-mail addresses, telephone numbers and IP addresses: the values of `secrets`. Default `audit` in results,
     /// `off` in arguments.
     contacts: Option<Handling>,
-    /// The values of `canaries`, which should never be seen: `redact`, `block`, `audit` or `off`.
+    /// The values of `canaries`, which must never occur in a message: `redact`, `block`, `audit` or `off`.
     /// Default `audit` in results, `block` in arguments.
     canaries: Option<Handling>,
-    /// In arguments: secrets and personal data that the same caller got from another server. Likewise.
-    /// Default `block`.
+    /// Arguments only: secrets and personal data that the same caller got from another server: `redact`, `block`,
+    /// `audit` or `off`. Default `block`.
     carried_data: Option<Handling>,
-    /// In results: what is carried in base64, of a type that `mediaTypes` does not name, or that is
-    /// not what its type says: `block`, `audit` or `off`. Default `audit`, `block` with `mediaTypes`.
+    /// Results only: base64 data of a type that `mediaTypes` does not name, or that is not of its declared type:
+    /// `block`, `audit` or `off`. Default `audit`, `block` with `mediaTypes`.
     media_types: Option<Handling>,
 }
 
-/// What is done if nothing is said: in results, there with a list of what may be, and in arguments.
+/// The defaults: in results, in results with a list of permitted hosts or types, and in arguments.
 #[rustfmt::skip]
 const USUAL: [(Detector, Handling, Handling, Handling); 11] = [
     (Detector::HiddenCharacters, Handling::Strip, Handling::Strip, Handling::Audit),
@@ -92,7 +92,7 @@ const USUAL: [(Detector, Handling, Handling, Handling); 11] = [
     (Detector::MediaTypes, Handling::Audit, Handling::Block, Handling::Off),
 ];
 
-/// What may be done about what one detector finds, beside `off`, `audit` and `block`.
+/// The handlings that a detector supports, beside `off`, `audit` and `block`.
 const fn possible(detector: Detector) -> &'static [Handling] {
     use Handling::{Annotate, Defang, Redact, Strip, Wrap};
     match detector {
@@ -124,7 +124,7 @@ const fn possible(detector: Detector) -> &'static [Handling] {
 }
 
 impl Handling {
-    /// How it is written.
+    /// Its name in the configuration.
     const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -138,8 +138,8 @@ impl Handling {
         }
     }
 
-    /// What was decided about arguments is what is sent: they are not rewritten, but for values that
-    /// may be replaced.
+    /// Whether it is supported in a direction. Arguments are sent as they were decided about: they are not rewritten,
+    /// except that values may be replaced.
     const fn is_for(self, direction: Direction) -> bool {
         matches!(direction, Direction::Result)
             || matches!(self, Self::Off | Self::Audit | Self::Redact | Self::Block)
@@ -147,7 +147,7 @@ impl Handling {
 }
 
 impl Handlings {
-    /// The handlings that are written, with the names of their members.
+    /// The configured handlings, with the names of their members.
     const fn all(&self) -> [(&'static str, Detector, Option<Handling>); 11] {
         [
             ("hiddenCharacters", Detector::HiddenCharacters, self.hidden_characters),
@@ -164,8 +164,8 @@ impl Handlings {
         ]
     }
 
-    /// What is done about what this one finds; `named` says whether the profile names what may be,
-    /// where it can: hosts for links, types for media.
+    /// The handling of this detector's findings; `named` is whether the profile lists what is permitted: hosts for
+    /// links, types for media.
     #[must_use]
     pub fn of(&self, detector: Detector, direction: Direction, named: bool) -> Handling {
         let said = self.all().into_iter().find(|(_, known, _)| *known == detector);
@@ -173,7 +173,7 @@ impl Handlings {
         said.unwrap_or_else(|| Self::usual(detector, direction, named))
     }
 
-    /// What is done where nothing is said, without a list of what may be: each member as it is written.
+    /// The default handlings without a list of what is permitted, by the name of the member.
     pub fn usual_of(direction: Direction) -> impl Iterator<Item = (&'static str, &'static str)> {
         let all = Self::default().all().into_iter();
         all.map(move |(name, detector, _)| (name, Self::usual(detector, direction, false).name()))
@@ -190,7 +190,7 @@ impl Handlings {
         }
     }
 
-    /// The members that cannot be handled as they say, and how they can.
+    /// The members whose handling is not supported here, each with a hint for the operator.
     pub(crate) fn misused(
         &self,
         direction: Direction,

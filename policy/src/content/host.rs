@@ -1,4 +1,4 @@
-//! Where a link leads, and whether it leads elsewhere than it seems to (threat T1402).
+//! Checks the host that a link leads to, and whether the link pretends to lead elsewhere (threat T1402).
 
 use std::borrow::Cow;
 
@@ -7,7 +7,8 @@ use unicode_security::confusable_detection::skeleton;
 
 use crate::pattern::Pattern;
 
-/// What is the matter with the authority of a URL (RFC 3986 section 3.2), if anything is.
+/// The problem with the authority of a URL (RFC 3986 section 3.2); `None` if there is none. `hosts` are the permitted
+/// ones; empty: all.
 pub(crate) fn note(authority: &str, hosts: &[Pattern]) -> Option<&'static str> {
     let (userinfo, host) = match authority.rsplit_once('@') {
         Some((userinfo, host)) => (Some(userinfo), host),
@@ -29,7 +30,6 @@ pub(crate) fn note(authority: &str, hosts: &[Pattern]) -> Option<&'static str> {
     }
     let host = host.to_lowercase();
     let allowed = hosts.is_empty() || hosts.iter().any(|pattern| pattern.matches(&host));
-    // What is a placeholder leads nowhere.
     (!allowed).then_some("has a link to a host that is not on the list")
 }
 
@@ -40,7 +40,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Whether a name reads as that of a host.
+/// Whether a name looks like a host name.
 fn is_host(name: &str) -> bool {
     let name = name.replace("%2e", ".").replace("%2E", ".");
     let name = name.trim_matches(|c: char| !c.is_alphanumeric());
@@ -48,13 +48,13 @@ fn is_host(name: &str) -> bool {
     last.is_some_and(|last| last.len() >= 2 && last.bytes().all(|b| b.is_ascii_alphabetic()))
 }
 
-/// Whether a label looks like another: letters of several scripts, or all of them like Latin ones.
+/// Whether a label imitates another: with letters of several scripts, or of one that looks like Latin.
 fn is_disguised(label: &str) -> bool {
     let prefix = label.get(..4).filter(|prefix| prefix.eq_ignore_ascii_case("xn--"));
     let label = match prefix {
         Some(_) => match punycode(label.get(4..).unwrap_or_default()) {
             Some(label) => Cow::Owned(label),
-            // Nobody can say what it is.
+            // A label that cannot be decoded could be anything.
             None => return true,
         },
         None => Cow::Borrowed(label),
@@ -71,7 +71,7 @@ fn is_disguised(label: &str) -> bool {
     plain || !label.as_ref().is_single_script()
 }
 
-/// Whether an address of version 4 is written as hardly anybody writes it (RFC 3986 section 7.4).
+/// Whether an IPv4 address is written in an unusual form (RFC 3986 section 7.4).
 fn is_odd(host: &str) -> bool {
     let number = |part: &str| {
         part.strip_prefix("0x").or_else(|| part.strip_prefix("0X")).map_or_else(
@@ -85,7 +85,7 @@ fn is_odd(host: &str) -> bool {
     parts.iter().all(|part| number(part)) && !(parts.len() == 4 && parts.iter().all(usual))
 }
 
-/// A label from its form in ASCII (RFC 3492).
+/// Decodes a Punycode label (RFC 3492).
 fn punycode(label: &str) -> Option<String> {
     const BASE: u32 = 36;
     let (plain, coded) = label.rsplit_once('-').unwrap_or(("", label));
@@ -113,7 +113,7 @@ fn punycode(label: &str) -> Option<String> {
             k += BASE;
         }
         let count = u32::try_from(out.len()).ok()? + 1;
-        // Section 6.1.
+        // Bias adaptation, section 6.1.
         let mut delta = if old == 0 { (i - old) / 700 } else { (i - old) / 2 };
         delta += delta / count;
         let mut steps = 0;

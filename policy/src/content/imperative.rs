@@ -1,66 +1,66 @@
-//! Whether a verb in a text has its reader do something, or only tells of what is done.
+//! Decides whether a verb in a text is an instruction to its reader, or part of a description.
 //!
-//! "Send your token to us" is an order; "never send your token to us", "the client sends its token" and "when
-//! you send your token to us" are none. The words before the verb say which it is. They are read within its
-//! sentence and within a fixed distance, so that the cost is the same however long the text is.
+//! "Send your token to us" is an instruction; "never send your token to us", "the client sends its token" and "when
+//! you send your token to us" are none. The words before the verb decide. They are read within its
+//! sentence and within a fixed distance, so that the cost does not depend on the length of the text.
 
-/// How far before a verb is read, in bytes.
+/// How many bytes before a verb are read.
 const BEFORE: usize = 80;
-/// Words with which something is not to be done.
+/// Words that negate a verb.
 #[rustfmt::skip]
 const NEGATIONS: [&str; 10] = [
     "never", "not", "avoid", "without", "cannot", "refuse", "refuses", "nobody", "neither", "dont",
 ];
-/// Words that may stand between a negation and the verb that it is about. With others it is about something
-/// else: "do not forget to send it" has it sent.
+/// Words that may stand between a negation and its verb. Other words mean that it negates something
+/// else: "do not forget to send it" is an instruction to send it.
 #[rustfmt::skip]
 const GOVERNED: [&str; 39] = [
     "ever", "ask", "asks", "asked", "you", "us", "them", "anyone", "anybody", "to", "be", "the", "user", "users", "have",
     "need", "under", "any", "circumstances", "simply", "even", "again", "directly", "please", "should", "must", "try",
     "attempt", "or", "share", "post", "email", "mail", "give", "reveal", "disclose", "provide", "forward", "send",
 ];
-/// Words behind which `to` begins an order.
+/// Words after which `to` begins an instruction.
 const REMINDING: [&str; 6] = ["sure", "forget", "hesitate", "remember", "fail", "delay"];
-/// Words after which a verb is no order: who does it, or the form of the verb.
+/// Words after which a verb is no instruction: its subject, or an auxiliary.
 #[rustfmt::skip]
 const TELLING: [&str; 41] = [
     "i", "we", "they", "you", "it", "he", "she", "who", "which", "that", "did", "does", "can", "could", "may", "might",
     "will", "would", "how", "should", "must", "shall", "to", "by", "user", "users", "client", "clients", "people",
     "someone", "anyone", "apps", "agent", "model", "server", "servers", "system", "where", "when", "if", "as",
 ];
-/// Words after which a word is a noun.
+/// Words after which a verb is a noun.
 #[rustfmt::skip]
 const NAMING: [&str; 35] = [
     "the", "a", "an", "this", "each", "every", "any", "per", "function", "api", "method", "rpc", "phone", "last",
     "previous", "recursive", "of", "in", "on", "for", "tool", "its", "their", "your", "our", "my", "no", "actual",
     "more", "default", "single", "common", "with", "from", "at",
 ];
-/// Words that end in `s` and are nobody who does something.
+/// Words that end in `s` and are no plural subject.
 const NOBODY: [&str; 7] = ["this", "always", "as", "yes", "details", "afterwards", "steps"];
-/// Forms of `to be`, after which a verb tells of what is done.
+/// Forms of `to be`, after which a verb is descriptive.
 const BEING: [&str; 7] = ["is", "was", "are", "be", "being", "been", "were"];
-/// Verbs with which somebody is obliged.
+/// Auxiliary verbs that oblige the reader, together with `you`.
 const OBLIGING: [&str; 8] = ["must", "should", "shall", "can", "could", "may", "will", "would"];
-/// Words that oblige together with `to`.
+/// Words that oblige the reader, together with `to`.
 const NEEDING: [&str; 9] =
     ["need", "have", "want", "required", "going", "asked", "instructed", "supposed", "continue"];
-/// Words with which a sentence says that what it is about has to be done, behind `is`.
+/// Words after `is` with which a sentence says that an action is necessary.
 pub(super) const NECESSARY: [&str; 7] =
     ["important", "essential", "critical", "crucial", "mandatory", "required", "necessary"];
-/// Verbs of which another one can be the object, as in `continue by calling`.
+/// Verbs that take another verb as a means, as in `continue by calling`.
 const GOING_ON: [&str; 7] =
     ["continue", "proceed", "retry", "finish", "start", "complete", "begin"];
 
-/// The form of a verb.
+/// The grammatical form of a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// `call`
+    /// The base form, as in `call`.
     Base,
-    /// `calling`
+    /// The gerund, as in `calling`.
     Gerund,
 }
 
-/// Whether the verb that begins at a place of a text is an order.
+/// Whether the verb at `at` is an instruction.
 pub(super) fn is_order(text: &str, at: usize, form: Form) -> bool {
     let sentence = sentence_before(text, at);
     if is_negated(sentence) {
@@ -82,7 +82,7 @@ pub(super) fn is_order(text: &str, at: usize, form: Form) -> bool {
     }
 }
 
-/// Whether a verb is an order behind these words: the last one, the one before it, and all.
+/// Whether a verb is an instruction after these words: the last one, the one before it, and all of them.
 fn follows(last: &str, before: &str, all: &[String]) -> bool {
     if before == "you" && OBLIGING.contains(&last) {
         return true;
@@ -102,16 +102,16 @@ fn follows(last: &str, before: &str, all: &[String]) -> bool {
     !(TELLING.contains(&last) || NAMING.contains(&last) || BEING.contains(&last) || somebody)
 }
 
-/// Whether what begins at a place of a text is said not to be done.
+/// Whether the sentence before `at` forbids what begins there.
 pub(super) fn is_forbidden(text: &str, at: usize) -> bool {
     is_negated(sentence_before(text, at))
 }
 
-/// Whether the last clause of a text says that what follows is not to be done.
+/// Whether the last clause of a text negates what follows it.
 fn is_negated(sentence: &str) -> bool {
     let clause = sentence.rsplit([',', ';', ':', '—', '–']).next().unwrap_or_default();
     let mut words = words(clause);
-    // In "never post, email or send it" all three are forbidden.
+    // In "never post, email or send it" all three verbs are forbidden.
     if words.last().is_some_and(|last| last == "or") {
         words = self::words(sentence);
     }
@@ -124,13 +124,13 @@ fn is_negated(sentence: &str) -> bool {
     between.iter().all(|word| GOVERNED.contains(&word.as_str()))
 }
 
-/// What stands before a place of a text in the same sentence.
+/// The part of the sentence before `at`, at most 80 bytes.
 fn sentence_before(text: &str, at: usize) -> &str {
     let from = text.floor_char_boundary(at.saturating_sub(BEFORE));
     of_sentence(text.get(from..at).unwrap_or_default())
 }
 
-/// The part of a text behind the end of its last sentence but one.
+/// The text after the end of its last complete sentence.
 fn of_sentence(text: &str) -> &str {
     let ends = ["\n", ". ", "! ", "? "]
         .into_iter()
@@ -138,7 +138,7 @@ fn of_sentence(text: &str) -> &str {
     text.get(ends.max().unwrap_or_default()..).unwrap_or_default()
 }
 
-/// The words of a text, in lower case.
+/// The words of a text in lower case.
 fn words(text: &str) -> Vec<String> {
     let parts = text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '\'' | '’' | '_'));
     let bare = parts.map(|part| part.trim_matches(['\'', '’'])).filter(|part| !part.is_empty());
@@ -149,7 +149,7 @@ fn words(text: &str) -> Vec<String> {
 mod tests {
     use super::{Form, is_order};
 
-    /// Whether `call`, or `calling`, is an order in a text.
+    /// Whether `call` or `calling` is an instruction in a text.
     fn orders(text: &str) -> bool {
         match text.to_lowercase().rfind("calling") {
             Some(at) => is_order(text, at, Form::Gerund),

@@ -1,4 +1,4 @@
-//! One string: what is found in it, and the string as it may be shown.
+//! Inspects a single string: reports its findings, and returns the string as it may be shown.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,56 +21,56 @@ use crate::pattern::Pattern;
 use crate::pointer::{escaped, unescaped};
 use crate::work::{Budget, EACH_FOUND};
 
-/// Most passes over one string after the first: what takes more was made to take more.
+/// Most passes over one string after the first; a string that needs more was built to need more.
 const PASSES: usize = 6;
-/// What one pass costs for each byte of a text in which nothing is found, in units.
+/// Units that one pass costs for each byte of a text without findings.
 const PASS: usize = 8;
-/// What stands for a text that cannot be told.
+/// The replacement of a text that cannot be sanitised.
 const WITHHELD: &str = "[withheld]";
 
-/// With what a string is looked at.
+/// The context in which the strings of one message are inspected.
 #[derive(Clone, Copy)]
 pub(super) struct Lens<'a> {
-    /// What is done about what each detector finds, in the order of [`Self::DETECTORS`].
+    /// The handling of each detector's findings, in the order of [`Self::DETECTORS`].
     pub(super) handlings: [Handling; 11],
     pub(super) direction: Direction,
     pub(super) allowed: &'a [String],
     /// Hosts that links may lead to; empty: all.
     pub(super) hosts: &'a [Pattern],
-    /// Types that may be carried in base64; empty: all.
+    /// Media types that base64 data may have; empty: all.
     pub(super) types: &'a [Pattern],
-    /// Whether texts of results are put between marks.
+    /// Whether texts of results are wrapped in a fence.
     pub(super) fences: bool,
     pub(super) canaries: Option<&'a AhoCorasick>,
-    /// Values that are labelled, which this caller does not see.
+    /// Values of labelled members that this caller may not see.
     pub(super) labelled: Option<&'a AhoCorasick>,
     pub(super) carried: &'a Carried,
-    /// Whether what is found is kept in mind, also by detectors that are off: it may not go to servers
-    /// for which it is searched.
+    /// Whether found values are remembered, also those of detectors that are off: they must not be sent to the servers
+    /// for which arguments are searched.
     pub(super) remembers: bool,
     pub(super) server: &'a str,
     pub(super) key: &'a [u8; 32],
     pub(super) caller: &'a str,
-    /// What its reader sees of the tools that are named, where that is known.
+    /// What the caller sees of the tools that a text names, if that is known.
     pub(super) tools: Option<SeenTools<'a>>,
-    /// What looking may cost.
+    /// The budget of the inspection.
     pub(super) budget: &'a Budget,
 }
 
-/// What one string is.
+/// The outcome of the inspection of one string.
 #[derive(Debug, Default)]
 pub(super) struct Glance {
     pub(super) findings: Vec<(Detector, Handling, Cow<'static, str>)>,
-    /// As it may be shown, if that is not as it came.
+    /// The string as it may be shown, if it was changed.
     pub(super) text: Option<String>,
-    /// How much it looks like orders; from 1 on it is taken for that.
+    /// The score for planted instructions; from 1 on it is taken to give instructions.
     pub(super) score: f32,
-    /// What is still in it then, and what is done about that.
+    /// The findings that are left in the changed string, with their handling.
     left: Vec<(Detector, Handling)>,
 }
 
 impl Glance {
-    /// Adds a finding, if there is room: so many of each detector are told, and all are acted on.
+    /// Adds a finding, up to the limit for each detector; findings beyond it are acted on, but not reported.
     fn add(&mut self, one: (Detector, Handling, Cow<'static, str>)) {
         if self.findings.iter().filter(|known| known.0 == one.0).count() < KEPT {
             self.findings.push(one);
@@ -79,7 +79,7 @@ impl Glance {
 }
 
 impl Lens<'_> {
-    /// Where in [`Self::handlings`] it stands.
+    /// The detectors, in the order of [`Self::handlings`].
     pub(super) const DETECTORS: [Detector; 11] = [
         Detector::HiddenCharacters,
         Detector::ActiveMarkup,
@@ -105,8 +105,7 @@ impl Lens<'_> {
             .map_or(Handling::Off, |(_, how)| how)
     }
 
-    /// The same for what says where something is or of which type: it is not taken for a link that is
-    /// followed, and nothing is put before or around it.
+    /// The context for URIs and media types, which are not followed as links, and get no note or fence.
     pub(super) fn for_places(mut self) -> Self {
         for (detector, handling) in Self::DETECTORS.iter().zip(&mut self.handlings) {
             *handling = match (detector, *handling) {
@@ -118,7 +117,7 @@ impl Lens<'_> {
         self
     }
 
-    /// The same for bytes that are no text: only values that stand for themselves are looked for.
+    /// The context for binary data: only values that are unmistakable are searched for.
     pub(super) fn for_values(mut self) -> Self {
         const VALUES: [Detector; 3] =
             [Detector::Secrets, Detector::Canaries, Detector::CarriedData];
@@ -132,7 +131,7 @@ impl Lens<'_> {
         self
     }
 
-    /// The same for text that is not rewritten: what would be replaced in it blocks the message.
+    /// The context for text that must not be rewritten: where something would be replaced, the message is blocked.
     pub(super) fn strict(mut self) -> Self {
         for handling in &mut self.handlings {
             if *handling == Handling::Redact {
@@ -142,7 +141,7 @@ impl Lens<'_> {
         self
     }
 
-    /// The same for identifiers of traces: a hexadecimal number is nobody's number or address.
+    /// The context for trace identifiers, in which hexadecimal digits are no identity number and no address.
     pub(super) fn for_traces(mut self) -> Self {
         const OFF: [Detector; 2] = [Detector::Identifiers, Detector::Contacts];
         for (detector, handling) in Self::DETECTORS.iter().zip(&mut self.handlings) {
@@ -153,7 +152,7 @@ impl Lens<'_> {
         self
     }
 
-    /// The same with nothing put before or around anything.
+    /// The context without notes and fences.
     pub(super) fn bare(mut self) -> Self {
         self.fences = false;
         for handling in &mut self.handlings {
@@ -164,7 +163,7 @@ impl Lens<'_> {
         self
     }
 
-    /// The same for what is written down: every value is replaced, and nothing else is touched.
+    /// The context for audit records: every value is replaced, and nothing else is changed.
     pub(super) fn recorded(mut self) -> Self {
         let values =
             [Detector::Secrets, Detector::Identifiers, Detector::Contacts, Detector::Canaries];
@@ -183,14 +182,14 @@ impl Lens<'_> {
         self.direction == Direction::Result
     }
 
-    /// Looks at one string, until there is nothing left to be taken out: that can join what stood
-    /// apart. What does not come to an end is withheld.
+    /// Inspects one string until another pass changes nothing, because a removal can join the text on both sides of it.
+    /// A string that does not converge is withheld.
     pub(super) fn glance(&self, text: &str) -> Glance {
-        // What stands between our own marks was looked at when they were set.
+        // Text within our own fence was inspected when it was fenced.
         if self.is_result() && self.fence().is_around(text) {
             return Glance::default();
         }
-        // A line of ours says nothing new about what stands behind it.
+        // Our own note is no part of the text behind it.
         let (line, body) = fence::without_note(text);
         let mut seen = self.cleaned(body);
         let now = seen.text.as_deref().unwrap_or(body);
@@ -208,7 +207,7 @@ impl Lens<'_> {
         seen
     }
 
-    /// The same, with nothing put before or around it.
+    /// Inspects one string without adding a note or a fence.
     pub(super) fn cleaned(&self, text: &str) -> Glance {
         let left = |glance: &Glance| glance.findings.iter().map(|one| (one.0, one.1)).collect();
         let mut seen = self.once(text);
@@ -220,7 +219,7 @@ impl Lens<'_> {
             let mut next = self.once(now);
             if next.text.is_none() {
                 seen.left = left(&next);
-                // What is only found now, and may not be shown as it is.
+                // Findings of the last pass that change nothing, but must be acted on.
                 let new = next.findings.into_iter().filter(|one| {
                     matches!(one.1, Handling::Block | Handling::Annotate | Handling::Wrap)
                         && !seen.findings.contains(one)
@@ -234,7 +233,7 @@ impl Lens<'_> {
             seen.text = next.text;
         }
         let note = Cow::Borrowed("was made so that cleaning does not end");
-        // Beyond all bounds: this one is always told.
+        // Reported even beyond the limit of findings.
         seen.findings.push((Detector::HiddenCharacters, Handling::Block, note));
         seen
     }
@@ -244,7 +243,7 @@ impl Lens<'_> {
         if !self.budget.spend(text.len().saturating_mul(PASS)) {
             return seen;
         }
-        // What is split by what is not shown is one word to who reads it.
+        // Hidden characters within a word do not split it for a reader.
         let plain = self.plain(text, &mut seen);
         let now = plain.as_ref().map_or(text, |(plain, _)| plain);
         let harmless = self.harmless(now, &mut seen);
@@ -258,7 +257,7 @@ impl Lens<'_> {
         seen
     }
 
-    /// The text without what is not shown, if there is any; and whether that is more than colours,
+    /// The text without hidden characters, if it has any; and whether those are more than colours,
     /// which are no finding.
     fn plain(&self, text: &str, seen: &mut Glance) -> Option<(String, bool)> {
         if !has_any(text) {
@@ -281,7 +280,7 @@ impl Lens<'_> {
         Some((without, true))
     }
 
-    /// The text with markup and links that do nothing, if they do anything.
+    /// The text with active markup and suspicious links removed or defused; `None` if unchanged.
     fn harmless(&self, text: &str, seen: &mut Glance) -> Option<String> {
         let (active, links) = (self.how(Detector::ActiveMarkup), self.how(Detector::Links));
         if active == Handling::Off && links == Handling::Off {
@@ -301,7 +300,7 @@ impl Lens<'_> {
             seen.add((detector, handling, Cow::Borrowed(one.note)));
             let what = text.get(one.from..one.end).unwrap_or_default();
             let instead = match handling {
-                // A blank, so that what stood apart does not become one word.
+                // A blank, so that the text on both sides of the match does not become one word.
                 Handling::Strip => Cow::Borrowed(" "),
                 Handling::Defang => Cow::Owned(markup::defanged(&one, what)),
                 Handling::Redact => Cow::Owned(self.mark("link", what)),
@@ -321,13 +320,13 @@ impl Lens<'_> {
         Some(out)
     }
 
-    /// The text without what is nobody's business, if there is any and it is to be replaced.
+    /// The text with found values replaced; `None` if unchanged.
     fn redacted(&self, text: &str, seen: &mut Glance) -> Option<String> {
         let mut found = self.outside_marks(text);
         if !self.budget.spend(found.len().saturating_mul(EACH_FOUND)) {
             return None;
         }
-        // Nothing that is not shown keeps a value from being one, also where it may stay.
+        // Hidden characters must not keep a value from being found, even where they are permitted.
         let bare = has_any(text)
             .then(|| -> String { text.chars().filter(|c| Hidden::of(*c).is_none()).collect() });
         let mut text = text;
@@ -341,7 +340,7 @@ impl Lens<'_> {
             return None;
         }
         self.remember(text, &mut found);
-        // Where two overlap, the one counts about which more is done.
+        // Of two overlapping findings, the one with the stricter handling counts.
         found.sort_by_key(|one| {
             (std::cmp::Reverse(self.of(one.class)), one.from, std::cmp::Reverse(one.end))
         });
@@ -370,7 +369,7 @@ impl Lens<'_> {
         changed.then_some(out)
     }
 
-    /// The same without our own marks: a mark says what stood there, and is no value.
+    /// The values in a text outside our own marks: a mark describes a value, and is none.
     fn outside_marks(&self, text: &str) -> Vec<Found> {
         let marks = Marks::in_text(text);
         let found = self.all(&marks.masked(text)).into_iter();
@@ -381,7 +380,7 @@ impl Lens<'_> {
         found.flat_map(parts).collect()
     }
 
-    /// Everything that is found in a text and looked for.
+    /// All values in a text that are searched for.
     fn all(&self, text: &str) -> Vec<Found> {
         let (mut found, on) = (Vec::new(), |detector| self.how(detector) != Handling::Off);
         let carries = on(Detector::CarriedData) || self.remembers;
@@ -407,7 +406,7 @@ impl Lens<'_> {
         found
     }
 
-    /// Whether something in a text is a value as it stands, without anything being decoded.
+    /// Whether a text itself contains a value, without decoding.
     pub(super) fn is_value(&self, text: &str) -> bool {
         let mut found = Vec::new();
         if self.how(Detector::Secrets) != Handling::Off {
@@ -417,7 +416,7 @@ impl Lens<'_> {
         !found.is_empty()
     }
 
-    /// Adds the values that are known one by one: canaries, and what is labelled.
+    /// Appends the values that are known individually: canaries, and values of labelled members.
     fn listed(&self, text: &str, found: &mut Vec<Found>) {
         for (values, class, rule) in [
             (self.canaries, Class::Canary, "canary"),
@@ -428,34 +427,34 @@ impl Lens<'_> {
         }
     }
 
-    /// A number that is found, as what it counts for here.
+    /// A value that was found in a number, in the class that it has here.
     pub(super) fn counted(&self, found: Found, digits: &str) -> Found {
         let mut all = vec![found];
         self.remember(digits, &mut all);
         all.pop().unwrap_or(found)
     }
 
-    /// What counts for carried data in a text that was decoded: what is found in it is kept in mind where a
-    /// server shows it, and what another server gave is found again where it is sent.
+    /// The handling of carried data in decoded text: values that a server shows are remembered, and values from another
+    /// server are found in what is sent.
     pub(super) fn recall(&self, text: &str, found: &mut Vec<Found>) {
         self.sought(text, found);
         self.remember(text, found);
     }
 
-    /// What another server gave this caller, as a number that a text is.
+    /// The value from another server that the digits are; `None` if they are none.
     pub(super) fn known(&self, digits: &str) -> Option<Found> {
         let mut found = Vec::new();
         self.sought(digits, &mut found);
         found.into_iter().find(|one| !self.allows(digits, one))
     }
 
-    /// Whether what is sent is searched for what other servers gave, and they gave anything.
+    /// Whether the message is searched for values from other servers, and there are any.
     pub(super) fn seeks(&self) -> bool {
         let is_on = !self.is_result() && self.of(Class::Carried) != Handling::Off;
         is_on && self.carried.sought(self.caller).is_some()
     }
 
-    /// Finds in what is sent what another server gave, also where no detector would find it.
+    /// Appends the values from other servers that occur in what is sent, also where no detector would find them.
     pub(super) fn sought(&self, text: &str, found: &mut Vec<Found>) {
         if self.is_result() || self.of(Class::Carried) == Handling::Off {
             return;
@@ -469,7 +468,7 @@ impl Lens<'_> {
         found.extend(places);
     }
 
-    /// Keeps in mind what this caller is shown, and finds again in arguments what another server gave.
+    /// Remembers the values that this caller is shown; in arguments, marks the values from other servers.
     fn remember(&self, text: &str, found: &mut Vec<Found>) {
         if self.is_result() {
             for one in found.iter().filter(|_| self.remembers) {
@@ -496,8 +495,8 @@ impl Lens<'_> {
         found.append(&mut carried);
     }
 
-    /// The text without what gives orders or directs to tools of other servers, if there is any and it is
-    /// to be taken out.
+    /// The text without planted instructions and without directions to tools of other servers; `None` if
+    /// unchanged.
     fn obeyed(&self, text: &str, seen: &mut Glance) -> Option<String> {
         let tools = self.tools.filter(|_| self.is_result());
         let orders = |text: &str| orders::find(text, tools, self.budget);
@@ -508,7 +507,7 @@ impl Lens<'_> {
         self.unordered(now, Detector::ToolDirections, seen, directions).or(left)
     }
 
-    /// The text without what a detector takes for orders, if it is to be taken out.
+    /// The text without what a detector takes for instructions; `None` if unchanged.
     fn unordered(
         &self,
         text: &str,
@@ -556,30 +555,30 @@ impl Lens<'_> {
             .any(|allowed| allowed.len() >= 16 && digest.starts_with(allowed.as_str()))
     }
 
-    /// What stands for a value: its name, and the same letters for the same value and caller.
+    /// The mark of a value: its rule, and the same letters for the same value and caller.
     pub(super) fn mark(&self, rule: &str, value: &str) -> String {
         mark::of(rule, &self.digest(value))
     }
 
-    /// A place as it may be told and written down: the name of a member can be a secret.
+    /// A place without secrets, for reports and records: the name of a member can be one.
     pub(super) fn place(&self, at: &str) -> String {
         let shown = |part: &str| escaped(&self.told(&unescaped(part))).into_owned();
         at.split('/').map(shown).collect::<Vec<_>>().join("/")
     }
 
-    /// A text as it may be told and written down: without any value.
+    /// A text without any value, for reports and records.
     pub(super) fn told(&self, text: &str) -> String {
         let glance = self.recorded().cleaned(text);
         let blocked = glance.findings.iter().any(|(_, done, _)| *done == Handling::Block);
-        // What was not looked at to its end is not told.
+        // Fails closed: a text that was not inspected to its end is withheld.
         if blocked || self.budget.is_exhausted() {
             return WITHHELD.to_owned();
         }
         glance.text.unwrap_or_else(|| text.to_owned())
     }
 
-    /// What is found as it is kept in mind, however it is grouped and written; `None` for what is no secret and
-    /// no number of a person.
+    /// A found value as it is remembered, independent of its grouping; `None` for a value that is neither a secret nor
+    /// an identity number.
     fn value(&self, text: &str, one: &Found) -> Option<ShownValue> {
         let kept = matches!(one.class, Class::Secret | Class::Identifier);
         let value = text.get(one.from..one.end).filter(|_| kept && !self.allows(text, one))?;
@@ -588,7 +587,7 @@ impl Lens<'_> {
         has_any.then(|| self.hashed(|hashing| ShownValue::new(&letters, one.rule, hashing)))
     }
 
-    /// With what values of this caller are hashed.
+    /// Calls `with` with the keyed hash functions for this caller's values.
     fn hashed<T>(&self, with: impl FnOnce(&Hashing<'_>) -> T) -> T {
         let caller = self.caller.as_bytes();
         let digest = |letters: &[u8]| sha256([&self.key[..], b"carried", caller, &[0], letters]);
@@ -600,12 +599,12 @@ impl Lens<'_> {
         with(&Hashing { digest: &digest, key })
     }
 
-    /// The marks around texts of this server for this caller.
+    /// The fence for texts of this server to this caller.
     pub(super) fn fence(&self) -> Fence<'_> {
         Fence { key: self.key, server: self.server, caller: self.caller }
     }
 
-    /// What a value is recognised by, for this caller, and by nobody else.
+    /// The keyed digest by which a value is recognised for this caller only.
     fn digest(&self, value: &str) -> Vec<u8> {
         sha256([self.key, self.caller.as_bytes(), &[0], value.as_bytes()])
     }

@@ -1,18 +1,18 @@
-//! The marks that stand for values, and texts without them: nothing is looked for in a mark.
+//! Creates the marks that replace values, and recognises them, so that nothing is searched for inside a mark.
 //!
-//! A mark has one form: the name of a rule that we know, and so many letters of a keyed digest. Whoever
-//! writes one can hide nothing in it: keys are longer, and numbers and addresses are no letters.
+//! A mark has one form: the name of a known rule, and some letters of a keyed digest. A forged mark can hide nothing:
+//! keys are longer, and numbers and addresses do not consist of letters.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use memchr::memmem;
 
-/// How a mark begins.
+/// The beginning of a mark.
 const OPENS: &str = "[REDACTED:";
-/// How many letters of a digest a mark has: few values of one caller ever have the same.
+/// Letters of the digest in a mark: enough that different values of one caller rarely collide.
 const LETTERS: usize = 10;
-/// The names of rules, in order.
+/// The names of all rules, sorted.
 #[rustfmt::skip]
 const RULES: &[&str] = &[
     "age-key", "airtable-token", "aiven-password", "alibaba-key", "anthropic-key", "api-key", "atlassian-token", "au-abn",
@@ -38,14 +38,14 @@ const RULES: &[&str] = &[
     "vault-token", "webhook", "xai-key", "yandex-key", "zuplo-key",
 ];
 
-/// What stands for a value that has this digest.
+/// The mark of a rule for a value with this digest.
 pub(super) fn of(rule: &str, digest: &[u8]) -> String {
     let halves = digest.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     let letters: String = halves.take(LETTERS).map(|half| char::from(b'a' + half)).collect();
     format!("{OPENS}{rule}:{letters}]")
 }
 
-/// Where marks stand in a text.
+/// The ranges of the marks in a text.
 #[derive(Debug)]
 pub(super) struct Marks(Vec<Range<usize>>);
 
@@ -55,8 +55,8 @@ impl Marks {
         Self(starts.filter_map(|from| Some(from..from + length(text.get(from..)?)?)).collect())
     }
 
-    /// The text with nothing to be found in place of each mark, and every other byte in its place. What
-    /// stands behind a mark is not called by what stands in it or before it.
+    /// The text with blanks in place of each mark and all other offsets unchanged. Line ends separate the text on
+    /// both sides, so that text before a mark is no context for text behind it.
     pub(super) fn masked<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.0.is_empty() {
             return Cow::Borrowed(text);
@@ -73,7 +73,7 @@ impl Marks {
         Cow::Owned(out)
     }
 
-    /// What of a stretch stands outside of marks, where that is more than signs.
+    /// The parts of a range outside marks; with marks in it, only parts with a letter or a digit.
     pub(super) fn around(&self, text: &str, stretch: Range<usize>) -> Vec<Range<usize>> {
         // INVARIANT: marks are in order and do not overlap.
         let first = self.0.partition_point(|mark| mark.end <= stretch.start);
@@ -93,10 +93,10 @@ impl Marks {
     }
 }
 
-/// The length of the mark that a text begins with.
+/// The length of the mark at the beginning of a text; `None` if there is none.
 fn length(text: &str) -> Option<usize> {
     let rest = text.strip_prefix(OPENS)?;
-    // Longer than any name of a rule.
+    // Longer than any rule name.
     let name = rest.bytes().take(64).position(|byte| byte == b':')?;
     RULES.binary_search(&rest.get(..name)?).ok()?;
     let letters = rest.get(name + 1..name + 1 + LETTERS)?;
@@ -109,7 +109,7 @@ fn length(text: &str) -> Option<usize> {
 mod tests {
     use super::{Marks, RULES, of};
 
-    /// The sources in which rules are named.
+    /// The source files that name rules.
     const SOURCES: [&str; 9] = [
         include_str!("personal.rs"),
         include_str!("personal/numbers.rs"),
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn every_rule_that_a_detector_names_is_known() {
         assert!(RULES.is_sorted());
-        // The names behind a class, those of forms, and those that functions give back.
+        // The names in findings, in tables of formats, and in return values.
         let words = SOURCES.iter().flat_map(|source| {
             let code = source.split("#[cfg(test)]").next().unwrap_or_default();
             code.split('"').skip(1).step_by(2)

@@ -1,7 +1,6 @@
-//! Markup that loads, runs or hides something, and links that lead elsewhere than they seem to
-//! (control C12; vectors PV-37 to PV-39).
+//! Finds markup that loads, runs or hides something, and deceptive links (control C12; vectors PV-37 to PV-39).
 //!
-//! A glance at the bytes says which patterns could match at all; only those are looked for.
+//! A scan over the bytes determines which patterns could match at all; only those are tried.
 
 use std::cmp::Reverse;
 use std::sync::LazyLock;
@@ -17,42 +16,42 @@ use crate::work::{Budget, EACH_FOUND};
 /// Longest authority of a URL that is read, in bytes.
 const AUTHORITY: usize = 300;
 
-/// How it is changed so that it does nothing.
+/// The way in which active markup is defused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fix {
-    /// It begins with `<`, which is shown then.
+    /// Its `<` is escaped, so that the tag is shown as text.
     Tag,
-    /// It becomes a link that is not one.
+    /// The image becomes a link that is not clickable.
     Image,
-    /// What stands before its colon is no scheme any more.
+    /// Its colons and `@` become blanks, so that no scheme is left.
     Scheme,
-    /// `hxxps://host[.]example`
+    /// The link becomes `hxxps://host[.]example`.
     Link,
 }
 
-/// A stretch of a text that does something.
+/// A range of a text that is active markup or a suspicious link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Active {
     pub(super) from: usize,
     pub(super) end: usize,
     pub(super) note: &'static str,
-    /// It is a link, and leads elsewhere than it seems to or than it may.
+    /// Whether it is a link that is deceptive or leads to a host that is not permitted.
     pub(super) is_link: bool,
     fix: Fix,
 }
 
-/// What has to be there for a pattern to be tried.
+/// The sign that must occur in a text for a pattern to be tried.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sign {
-    /// `<` and a letter, `/` or `!`
+    /// A `<` and a letter, `/` or `!`.
     Tag,
-    /// `![`
+    /// The beginning of an image, `![`.
     Image,
-    /// A word of [`WORDS`].
+    /// One of the words in [`WORDS`].
     Word,
 }
 
-/// What makes a reader run or show something else than a page.
+/// Words that make a reader run or load content.
 const WORDS: [&str; 15] = [
     "javascript:",
     "vbscript:",
@@ -113,8 +112,8 @@ static COMPILED: LazyLock<Option<Compiled>> = LazyLock::new(|| {
     Some(Compiled { words, patterns, mismatch: mismatch.ok()? })
 });
 
-/// Everything in a text that does something, in order. `hosts` are those that links may lead to; none
-/// means all. It ends early when `budget` does.
+/// All active markup and suspicious links in a text, in order. `hosts` are those that links may lead to; empty: all.
+/// The search ends when `budget` is exhausted.
 pub(super) fn find(text: &str, hosts: &[Pattern], budget: &Budget) -> Vec<Active> {
     let (mut found, bytes) = (Vec::new(), text.as_bytes());
     let Some(compiled) = COMPILED.as_ref() else { return found };
@@ -123,7 +122,7 @@ pub(super) fn find(text: &str, hosts: &[Pattern], budget: &Budget) -> Vec<Active
     let tag = memchr_iter(b'<', bytes).any(is_tag);
     let image = memmem::find(bytes, b"![").is_some();
     let word = signs_of_words(bytes) && compiled.words.is_match(bytes);
-    // Whether an image by reference loads something is a question about the whole text: asked once.
+    // Whether reference definitions lead elsewhere depends on the whole text, so it is determined once.
     let refers = image && refers(bytes);
     for (sign, fix, note, pattern) in &compiled.patterns {
         let could = match sign {
@@ -138,7 +137,7 @@ pub(super) fn find(text: &str, hosts: &[Pattern], budget: &Budget) -> Vec<Active
             return found;
         }
         for one in pattern.find_iter(text) {
-            // An image by reference loads something if what it refers to is elsewhere.
+            // An image by reference loads something only if its definition leads elsewhere.
             if *fix == Fix::Image && one.as_str().ends_with(']') && !refers {
                 continue;
             }
@@ -164,7 +163,7 @@ pub(super) fn find(text: &str, hosts: &[Pattern], budget: &Budget) -> Vec<Active
     found
 }
 
-/// Whether a text could have one of [`WORDS`]: all have a colon behind a letter or `]`, or an `@`.
+/// Whether a text could contain one of [`WORDS`]: all have a colon behind a letter or `]`, or an `@`.
 fn signs_of_words(bytes: &[u8]) -> bool {
     let link = memmem::find(bytes, b"](").is_some();
     let begins = [&b"script"[..], b"data", b"[//]"];
@@ -174,20 +173,20 @@ fn signs_of_words(bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether a word ends at a place, in any case.
+/// Whether a word ends at a place, ignoring case.
 fn ends_with(bytes: &[u8], at: usize, word: &[u8]) -> bool {
     let start = at.checked_sub(word.len());
     start.and_then(|start| bytes.get(start..at)).is_some_and(|w| w.eq_ignore_ascii_case(word))
 }
 
-/// Whether a text says what a reference means that leads elsewhere.
+/// Whether a text defines a link reference to another host.
 fn refers(bytes: &[u8]) -> bool {
     [&b"]: http"[..], b"]: //", b"]:http", b"]: <http"]
         .iter()
         .any(|sign| memmem::find(bytes, sign).is_some())
 }
 
-/// A link that is shown and is none: `hxxps://host[.]example/path`.
+/// A link that is shown and cannot be followed: `hxxps://host[.]example/path`.
 fn dead(text: &str) -> String {
     let (scheme, rest) = match text.split_once(':') {
         Some((scheme, rest)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric()) => (scheme, rest),
@@ -206,7 +205,7 @@ fn dead(text: &str) -> String {
     format!("{scheme}://{}{path}", host.replace('.', "[.]"))
 }
 
-/// What of a text is changed so that it does nothing.
+/// The text of a match, defused.
 pub(super) fn defanged(one: &Active, text: &str) -> String {
     match one.fix {
         Fix::Tag => text.replace('<', "&lt;"),
@@ -222,10 +221,10 @@ pub(super) fn defanged(one: &Active, text: &str) -> String {
     }
 }
 
-/// Adds the links that lead elsewhere than they seem to, or than they may.
+/// Appends the links that are deceptive or lead to a host that is not permitted.
 fn links(text: &str, hosts: &[Pattern], budget: &Budget, found: &mut Vec<Active>) {
     let bytes = text.as_bytes();
-    // Where the last link ended: each byte of a path is looked at once.
+    // The end of the last link, so that each byte of a path is scanned once.
     let mut ended = 0;
     for at in memchr::memchr2_iter(b':', b'/', bytes) {
         let Some((from, start)) = begins(bytes, at) else { continue };
@@ -247,9 +246,9 @@ fn links(text: &str, hosts: &[Pattern], budget: &Budget, found: &mut Vec<Active>
     }
 }
 
-/// Where a link begins that has its slashes at a place, and where its authority does: a scheme that is
-/// followed and slashes of either kind (browsers take one for two), or two slashes where a target of a
-/// link stands.
+/// The start of the link with slashes at a place, and the start of its authority: a scheme that browsers follow and
+/// slashes of either kind (browsers accept one for two), or two slashes in the position of a link
+/// target.
 fn begins(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let behind = bytes.get(at + 1..)?;
     let slashes = |most| behind.iter().take(most).take_while(|b| matches!(b, b'/' | b'\\')).count();
@@ -272,8 +271,8 @@ fn begins(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     first.then_some((at, at + 2))
 }
 
-/// The authority that begins at a place. What ends one in a text does not end it for a browser where
-/// an `@` follows.
+/// The authority that begins at a place. Before an `@`, a browser does not end it at the characters that end one in
+/// running text.
 fn authority(text: &str, start: usize) -> &str {
     let behind = text.get(start..text.floor_char_boundary((start + AUTHORITY).min(text.len())));
     let behind = behind.unwrap_or_default();
@@ -282,14 +281,14 @@ fn authority(text: &str, start: usize) -> &str {
     if most.contains('@') {
         return most.trim_end_matches([')', ']', '\'', '`', ',', ';', '.', '}', '|', '^']);
     }
-    // An address of version 6 stands in brackets.
+    // An IPv6 address stands in brackets.
     let inside = if most.starts_with('[') { most.find(']').map_or(0, |at| at + 1) } else { 0 };
     let rest = most.get(inside..).unwrap_or_default();
     let end = rest.find(|c: char| "'()[]{}|`^,;".contains(c)).unwrap_or(rest.len());
     most.get(..inside + end).unwrap_or_default()
 }
 
-/// Adds links whose text is another address than the one they lead to.
+/// Appends links whose text shows another host than their target.
 fn mismatches(pattern: &Regex, text: &str, budget: &Budget, found: &mut Vec<Active>) {
     let plain = |host: &str| {
         let host = host.trim_end_matches(['.', ',']).to_ascii_lowercase();

@@ -1,12 +1,12 @@
-//! What is carried in base64: of which type it says it is, and of which it is (control C14).
+//! Checks base64 data against its declared media type and the permitted types (control C14).
 
 use crate::coding;
 use crate::pattern::Pattern;
 
-/// So much of what is carried is read to tell what it is, in characters of base64.
+/// Characters of base64 that are decoded to recognise the type.
 const HEAD: usize = 64;
 
-/// How files of a kind begin, and which types they may go by.
+/// Signatures of file formats: the bytes, their offset, and the media types that the format may have.
 #[rustfmt::skip]
 const MAGIC: [(&[u8], usize, &[&str]); 24] = [
     (b"\x89PNG\r\n\x1a\n", 0, &["image/png", "image/apng"]), (b"\xff\xd8\xff", 0, &["image/jpeg", "image/jpg", "image/pjpeg"]),
@@ -33,8 +33,8 @@ const EXECUTABLE: &[&str] = &[
     "application/x-dosexec",
 ];
 
-/// What is the matter with something that says it is of type `declared` and is carried in `base64`, if
-/// anything is. `types` are those that may be; none means all.
+/// The problem with `base64` data that is declared as `declared`; `None` if there is none. `types` are the permitted
+/// ones; empty: all.
 pub(super) fn note(
     declared: Option<&str>,
     base64: Option<&str>,
@@ -49,7 +49,7 @@ pub(super) fn note(
         return Some("is of a type that is not on the list");
     }
     if base64.is_some_and(|base64| !base64.is_empty()) && head.is_none() {
-        // Some read what others do not.
+        // Readers differ in how much of invalid base64 they decode.
         return Some("cannot be read as base64");
     }
     let (declared, head) = (declared?, head?);
@@ -58,7 +58,7 @@ pub(super) fn note(
             .iter()
             .any(|name| *name == declared || name.ends_with('.') && declared.starts_with(name))
     };
-    // Whatever may be in it, the type says nothing about it.
+    // This type makes no claim about the content.
     if declared == "application/octet-stream" {
         return None;
     }
@@ -71,7 +71,7 @@ pub(super) fn note(
     }
 }
 
-/// The type without its parameters (RFC 9110 section 8.3.1).
+/// The media type without its parameters (RFC 9110 section 8.3.1).
 fn essence(declared: &str) -> String {
     declared.split(';').next().unwrap_or(declared).trim().to_ascii_lowercase()
 }
@@ -86,18 +86,18 @@ fn kind(head: &[u8]) -> Option<&'static [&'static str]> {
     let begins = |(magic, at, _): &&(&[u8], usize, &[&str])| {
         head.get(*at..).is_some_and(|rest| rest.starts_with(magic))
     };
-    // Two letters are not enough to call a text something else.
+    // A signature of two letters may also be the beginning of a text.
     let sure = |(magic, ..): &&(&[u8], usize, &'static [&'static str])| {
         magic.len() > 2 || head.iter().any(|b| *b == 0 || *b > 0x7e)
     };
     MAGIC.iter().find(|one| begins(one) && sure(one)).map(|(_, _, names)| *names)
 }
 
-/// Whether we would know it if it were what it says.
+/// Whether data of this type always has a known signature.
 fn promises(declared: &str) -> bool {
     let names = MAGIC.iter().flat_map(|(_, _, names)| names.iter());
     let mut names = names.filter(|name| !name.ends_with('.') && !EXECUTABLE.contains(name));
-    // MPEG audio may begin with a frame, and archives with anything.
+    // MPEG audio may begin with a frame, and these archives have no fixed beginning.
     let free =
         ["audio/mpeg", "audio/mp3", "application/x-tar", "application/x-tgz", "application/x-zip"];
     !free.contains(&declared) && names.any(|name| *name == declared)

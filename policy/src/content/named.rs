@@ -1,5 +1,5 @@
-//! Values that are secrets because of the member they stand in, for what is written down: a password
-//! of four words is none by itself.
+//! Replaces values that are secrets because of the name of their member, for audit records: a passphrase
+//! of four words is not recognisable by itself.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use crate::labels::encoded::{self, Reads};
 use crate::labels::form::{self, Form};
 use crate::work::Budget;
 
-/// What such members are called, anywhere in their name: compared without case, without what joins words, and
-/// without marks on letters.
+/// Names of secrets, matched anywhere in the name of a member: without case, separators and
+/// diacritics.
 const NAMES: [&str; 34] = [
     "password",
     "passwd",
@@ -50,7 +50,7 @@ const NAMES: [&str; 34] = [
     "heslo",
     "jelszo",
 ];
-/// The same in other scripts, or with letters that are none of ASCII with a mark.
+/// The same in other scripts, or with letters that have no ASCII base.
 const OTHERS: [&str; 12] = [
     "пароль",
     "ключ",
@@ -65,12 +65,12 @@ const OTHERS: [&str; 12] = [
     "şifre",
     "mật khẩu",
 ];
-/// What they are called by a word of its own: longer words begin or end with the same letters.
+/// Names of secrets that must be a whole word of the name, because longer words contain the same letters.
 const WORDS: [&str; 18] = [
     "pass", "pin", "pins", "otp", "totp", "mfa", "pw", "key", "keys", "auth", "bearer", "cookie",
     "cookies", "jwt", "sas", "sig", "cvv", "senha",
 ];
-/// Members that name what another member of the same object is the value of.
+/// Members that name the value in another member of the same object.
 const NAMING: [&str; 12] = [
     "name",
     "key",
@@ -85,13 +85,13 @@ const NAMING: [&str; 12] = [
     "var",
     "k",
 ];
-/// Members that are the value of what another one names.
+/// Members that hold the value that such a member names.
 const VALUE: [&str; 8] = ["value", "values", "val", "v", "content", "data", "default", "text"];
 /// Longest text that is taken for such a name, in bytes.
 const LONGEST_NAMED: usize = 64;
-/// Longest name that is looked at, in bytes.
+/// Longest part of a member's name that is tested, in characters.
 const LONGEST: usize = 256;
-/// How often a text may be JSON or base64 within a string of either: what goes deeper is replaced.
+/// Greatest nesting of JSON or base64 within strings: deeper content is replaced.
 const NESTED: usize = 4;
 
 /// Whether a member of this name holds a secret.
@@ -112,7 +112,7 @@ fn says_so(name: &str) -> bool {
     OTHERS.iter().any(|known| lower.contains(known))
 }
 
-/// Whether one of the words of a name is one of [`WORDS`]: words are joined by signs or begin with a capital.
+/// Whether one of the words of a name is in [`WORDS`]: words are separated by signs or begin with a capital.
 fn has_word(name: &str) -> bool {
     let letters: Vec<char> = name.chars().collect();
     let is_capital = |at: usize| letters.get(at).is_some_and(|c| c.is_uppercase());
@@ -136,20 +136,20 @@ fn has_word(name: &str) -> bool {
     is_known(&word)
 }
 
-/// Whether a text is the name of what holds a secret, and nothing more.
+/// Whether a value is a text that is nothing but the name of a secret.
 fn names_one(value: Value<'_>) -> bool {
     value.as_str().is_some_and(|name| name.len() <= LONGEST_NAMED && says_so(&name))
 }
 
-/// Whether an object has a member that names what its value is, as `{"name": "password", "value": …}` has.
+/// Whether an object has a member that names its secret value, as in `{"name": "password", "value": …}`.
 fn is_named_within(object: Value<'_>) -> bool {
     object
         .members()
         .any(|(name, member)| NAMING.contains(&&*name.to_ascii_lowercase()) && names_one(member))
 }
 
-/// `value` with a mark in place of every text and number in such members; `None` if there are none.
-/// What cannot be read within the budget is replaced.
+/// `value` with a mark in place of every string and number in such members; `None` if there are none.
+/// Text that cannot be read within the budget is replaced.
 pub(super) fn without(
     value: Value<'_>,
     budget: &Budget,
@@ -161,14 +161,14 @@ pub(super) fn without(
     (names.changes > 0).then_some(out)
 }
 
-/// What is written without such values.
+/// Rewrites a value without the secrets in named members.
 struct Names<'a> {
-    /// What reading encodings may cost.
+    /// The budget for decoding.
     budget: &'a Budget,
     mark: &'a dyn Fn(&str) -> String,
-    /// How often a text may still be something within a string.
+    /// Levels of nesting in strings that are left.
     nested: usize,
-    /// How many values were replaced.
+    /// Number of replaced values.
     changes: usize,
 }
 
@@ -178,6 +178,8 @@ impl Names<'_> {
         (self.mark)(text)
     }
 
+    /// Writes a value; `inside` is whether it belongs to a member that holds a secret.
+    ///
     /// INVARIANT: the parser bounds the depth, and [`NESTED`] that of texts in texts, so the recursion is
     /// bounded too.
     fn write(&mut self, out: &mut Vec<u8>, value: Value<'_>, inside: bool) {
@@ -198,7 +200,7 @@ impl Names<'_> {
                 out.extend_from_slice(value.raw().as_bytes());
             }
             Kind::Array => {
-                // A name and its value.
+                // An array of two items may be a name and its value.
                 let is_pair =
                     value.items().count() == 2 && value.items().next().is_some_and(names_one);
                 write_items(out, value.items().enumerate(), |out, (n, item)| {
@@ -216,8 +218,8 @@ impl Names<'_> {
         }
     }
 
-    /// A text that is JSON, or carries any, without what stands in such members; a mark where it may hold one
-    /// and cannot be read.
+    /// A text that is or carries JSON, without the secrets in named members; `None` if unchanged. A text that may
+    /// hold one and cannot be parsed becomes a mark.
     fn text(&mut self, text: &str) -> Option<String> {
         let values = match form::of(text) {
             Form::Plain if form::gives(text, says_so) => return Some(self.replace(text)),
@@ -236,7 +238,7 @@ impl Names<'_> {
         }
     }
 
-    /// A text with these values in it; `None` if one cannot be read.
+    /// A text with each of these JSON values rewritten; `None` if one cannot be parsed.
     fn values_of(&mut self, text: &str, values: &[Range<usize>]) -> Option<String> {
         let (mut out, mut done) = (Vec::with_capacity(text.len()), 0);
         for place in values {
@@ -292,7 +294,7 @@ mod tests {
         let none = Document::parse(r#"{"compass":"y"}"#.into(), &Bounds::MESSAGE).unwrap();
         assert_eq!(shown(none.root()), None);
         assert!(says_so("clientSecret") && !says_so("secre"));
-        // Also in a text that is JSON, or that nobody can read as such.
+        // Also in a string that is JSON, or that cannot be parsed as JSON.
         for text in [
             r#"{"password":"four words of mine"}"#,
             r#"{"password":"four words of mine","n":NaN}"#,

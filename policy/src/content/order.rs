@@ -1,19 +1,19 @@
-//! That a text gives orders: how much it looks like that, why, and which sentences are to be taken out.
+//! The verdict on planted instructions in a text: its score and reason, and the sentences to remove.
 
 use std::ops::Range;
 
 use super::imperative;
 
-/// From this score on, in hundredths, a text is taken to give orders.
+/// From this score on, in hundredths, a text is taken to give instructions.
 pub(super) const THRESHOLD: u16 = 85;
-/// How far the end of a sentence is looked for, in bytes.
+/// How far the end of a sentence is searched for, in bytes.
 const SENTENCE: usize = 400;
-/// Most sentences behind orders that are taken for more of them, and before them.
+/// Most sentences behind and before an instruction that are taken to continue it.
 const FOLLOWING: usize = 64;
 const LEADING: usize = 8;
-/// How much of a sentence is looked at for the verb that it begins with, in bytes.
+/// How much of a sentence is searched for its first verb, in bytes.
 const COMMAND: usize = 48;
-/// What may stand before such a verb.
+/// Words that may precede that verb.
 const LEADS: [&str; 14] = [
     "and",
     "then",
@@ -30,7 +30,7 @@ const LEADS: [&str; 14] = [
     "not",
     "never",
 ];
-/// Verbs that have something done when a sentence behind orders begins with them.
+/// Verbs that make a sentence beside an instruction another instruction, if it begins with one of them.
 #[rustfmt::skip]
 const COMMANDS: [&str; 86] = [
     "send", "forward", "email", "mail", "post", "upload", "share", "submit", "transmit", "call", "invoke", "run",
@@ -42,26 +42,26 @@ const COMMANDS: [&str; 86] = [
     "follow", "begin", "return", "enable", "schedule", "purchase", "withdraw", "subscribe", "invite", "remember",
     "pretend", "act", "save", "fetch", "retrieve", "obtain", "extract", "overwrite", "edit", "rename", "publish",
 ];
-/// Words with which a sentence obliges who reads it, behind `you`.
+/// Words behind `you` with which a sentence obliges its reader.
 const OBLIGING: [&str; 6] = ["must", "should", "need", "have", "will", "shall"];
 
-/// What is suspicious about a text.
+/// The verdict on a text.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
-    /// How much, in hundredths; [`THRESHOLD`] and more is taken for orders.
+    /// The score in hundredths; from [`THRESHOLD`] on it is taken to give instructions.
     pub(super) score: u16,
-    /// Why, in our words.
+    /// The reason, as a fixed text of this crate.
     pub(super) note: &'static str,
-    /// Every stretch that is taken for orders, in order. None where it cannot be told.
+    /// The ranges that give instructions, in order. Empty where the place is unknown.
     pub(super) places: Vec<OrderPlace>,
 }
 
-/// Where orders stand in the text as it came.
+/// The range of an instruction in the original text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OrderPlace {
     pub(super) from: usize,
     pub(super) end: usize,
-    /// The last of it only announces orders, which stand behind it.
+    /// Whether the end of the range only announces instructions, which follow it.
     pub(super) opens: bool,
 }
 
@@ -72,27 +72,27 @@ impl From<Range<usize>> for OrderPlace {
 }
 
 impl Order {
-    /// Orders that were found at these places of a text; at no place where it cannot be told.
+    /// A verdict of exactly [`THRESHOLD`] with these places; none where the place is unknown.
     pub(super) fn at(note: &'static str, places: impl IntoIterator<Item = Range<usize>>) -> Self {
         let places = places.into_iter().map(OrderPlace::from).collect();
         Self { score: THRESHOLD, note, places }
     }
 
-    /// Whether it is taken for orders.
+    /// Whether the text is taken to give instructions.
     pub(super) const fn is_one(&self) -> bool {
         self.score >= THRESHOLD
     }
 
-    /// From 1 on it is taken for orders.
+    /// The score relative to the threshold: from 1 on the text is taken to give instructions.
     pub(super) fn value(&self) -> f32 {
         f32::from(self.score) / f32::from(THRESHOLD)
     }
 
-    /// Which parts of the text are to be taken out, in order; all of it where it cannot be told.
+    /// The parts of the text to remove, in order; the whole text where the place is unknown.
     pub(super) fn places(&self, text: &str) -> Vec<Range<usize>> {
         let mut all: Vec<Range<usize>> = Vec::new();
         for order in &self.places {
-            // What is within the last part was gone through with it: each byte is read once.
+            // A place within the last part is covered by it, so each byte is read once.
             let least = all.last().map_or(0, |last| last.end);
             if order.end <= least {
                 continue;
@@ -107,8 +107,8 @@ impl Order {
     }
 }
 
-/// The sentences of a text that are in a stretch, or begin or end there, and the orders that stand beside
-/// them; none before `least`.
+/// The sentences that overlap a range, and the instructions in the sentences beside them; not before
+/// `least`.
 fn sentences(text: &str, order: OrderPlace, least: usize) -> Range<usize> {
     let OrderPlace { from, end, opens } = order;
     // A pattern over bytes may begin or end within a character.
@@ -117,21 +117,21 @@ fn sentences(text: &str, order: OrderPlace, least: usize) -> Range<usize> {
     let from = leading(text, last_stop(text, before, from), least);
     let mut end = next_stop(text, end);
     let rest = text.get(end..).unwrap_or_default();
-    // What is ordered stands in the sentence behind.
+    // The announced instruction stands in the next sentence.
     if opens
         && !rest.starts_with(['\n', '"'])
         && !text.get(..end).is_some_and(|t| t.ends_with('\n'))
     {
         let next = next_stop(text, end + rest.len() - rest.trim_start_matches(' ').len());
-        // The stop itself separates what is left.
+        // The line end stays, as the separator of what is left.
         end = if text.get(end..next).is_some_and(|t| t.ends_with('\n')) { next - 1 } else { next };
     }
-    // And so do further orders, each in a sentence or a line of its own.
+    // Further instructions follow, each in a sentence or a line of its own.
     for _ in 0..FOLLOWING {
         let rest = text.get(end..).unwrap_or_default();
         let order = rest.trim_start_matches(is_sign);
         let between = rest.get(..rest.len() - order.len()).unwrap_or_default();
-        // A new paragraph is about something else.
+        // A new paragraph has another topic.
         if between.contains("\n\n") || !commands(order) {
             break;
         }
@@ -140,17 +140,17 @@ fn sentences(text: &str, order: OrderPlace, least: usize) -> Range<usize> {
     from..end
 }
 
-/// What stands before a list item or a quotation.
+/// Whether a character may precede a list item or a quotation.
 fn is_sign(c: char) -> bool {
     matches!(c, '-' | '*' | '>' | '\u{2022}') || c.is_whitespace()
 }
 
-/// Where the orders begin that end at a place, each in a sentence or a line of its own in the same paragraph.
+/// The start of the instructions that end at `from`, each in a sentence or a line of its own in the same paragraph.
 fn leading(text: &str, mut from: usize, least: usize) -> usize {
     for _ in 0..LEADING {
         let before = text.get(least..from).unwrap_or_default();
         let said = before.trim_end();
-        // The last character of a sentence ends it.
+        // The last character ends the sentence.
         let Some(last) = said.chars().next_back() else { break };
         let (end, own) = (least + said.len(), least + said.len() - last.len_utf8());
         let between = text.get(end..from).unwrap_or_default();
@@ -165,7 +165,7 @@ fn leading(text: &str, mut from: usize, least: usize) -> usize {
     from
 }
 
-/// Whether a sentence has something done: it begins with a verb that does, or obliges who reads it.
+/// Whether a sentence is an instruction: it begins with such a verb, or obliges its reader.
 fn commands(sentence: &str) -> bool {
     let begins = sentence.get(..sentence.floor_char_boundary(COMMAND)).unwrap_or_default();
     let words = begins.split(|c: char| !c.is_alphanumeric() && c != '\'').filter(|w| !w.is_empty());
@@ -182,7 +182,7 @@ fn commands(sentence: &str) -> bool {
             && is(&imperative::NECESSARY, third)
 }
 
-/// Where the sentence ends that a place is in, its stop included.
+/// The end of the sentence at a place, its stop included.
 fn next_stop(text: &str, at: usize) -> usize {
     let most = text.ceil_char_boundary((at + SENTENCE).min(text.len()));
     let rest = text.get(at..most).unwrap_or_default();
@@ -190,14 +190,14 @@ fn next_stop(text: &str, at: usize) -> usize {
     stop.map_or(most, |(n, c)| at + n + c.len_utf8())
 }
 
-/// Where the sentence begins that ends at a place; not before `least`.
+/// The start of the sentence that ends at a place; not before `least`.
 fn last_stop(text: &str, least: usize, at: usize) -> usize {
     let before = text.get(least..at).unwrap_or_default();
     let stop = before.char_indices().rev().find(|(n, c)| stops(text, least + n, *c));
     stop.map_or(least, |(n, c)| least + n + c.len_utf8())
 }
 
-/// Whether a sentence ends with a character: not with a dot within a name, a number or a link.
+/// Whether a character ends a sentence: a dot within a name, a number or a link does not.
 fn stops(text: &str, at: usize, c: char) -> bool {
     let next = || text.get(at + c.len_utf8()..).and_then(|rest| rest.chars().next());
     match c {

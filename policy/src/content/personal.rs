@@ -1,7 +1,7 @@
-//! Personal data: what reaches a person, and the numbers by which states and banks know one.
+//! Finds personal data: contact data, and identity and bank numbers of persons.
 //!
-//! A number is taken for one by its shape and its check digits, or by what stands before it; one
-//! that has neither is not.
+//! A number is recognised by its shape and its check digits, or by the words before it; a number that has
+//! neither is ignored.
 
 mod numbers;
 mod cards;
@@ -11,19 +11,19 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use self::numbers::{FEWEST, Number, identify};
 use super::found::{Class, Found};
 
-/// Longest number with what stands between its digits, in bytes.
+/// Longest number with its separators, in bytes.
 const LONGEST: usize = 44;
-/// Longest word that is looked at.
+/// Longest word that is tested, in bytes.
 const WORD: usize = 64;
-/// Fewest digits of a text that has a number of a person or an address of IPv4 in it.
+/// Fewest digits in a text that can hold an identity number or an IPv4 address.
 const DIGITS: usize = 4;
-/// How far before a number is looked for what it is called, in bytes.
+/// How many bytes before a number are searched for its designation.
 const BEFORE: usize = 40;
-/// Longest local part and domain of an address (RFC 5321 section 4.5.3.1).
+/// Longest local part and domain of an e-mail address, in bytes (RFC 5321 section 4.5.3.1).
 const LOCAL: usize = 64;
 const DOMAIN: usize = 255;
 
-/// Adds what is found in `text`.
+/// Appends the personal data in `text`.
 pub(super) fn find(text: &str, out: &mut Vec<Found>) {
     let bytes = text.as_bytes();
     let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
@@ -31,7 +31,7 @@ pub(super) fn find(text: &str, out: &mut Vec<Found>) {
     if digits >= cards::FEWEST || !text.is_ascii() && wide() >= cards::FEWEST {
         cards::find(text, out);
     }
-    // Nothing of all that has fewer digits, but for addresses.
+    // With fewer digits, only e-mail addresses and IPv6 addresses are possible.
     if digits < DIGITS && memchr::memchr(b'@', bytes).is_none() && !text.contains("::") {
         return;
     }
@@ -47,7 +47,7 @@ pub(super) fn find(text: &str, out: &mut Vec<Found>) {
             b':' if bytes.get(at + 1) == Some(&b':') && starts => word(text, at, out),
             _ => None,
         };
-        // Inside a word nothing begins: what was no number is not looked at again in its middle.
+        // Nothing begins inside a word: a rejected number is not tested again from its middle.
         let next = next.unwrap_or_else(|| {
             let rest = bytes.get(at + 1..).unwrap_or_default();
             let inside = |byte: &u8| byte.is_ascii_alphanumeric();
@@ -59,14 +59,14 @@ pub(super) fn find(text: &str, out: &mut Vec<Found>) {
     }
 }
 
-/// Whether a word has a digit or goes on as an address does: most words are none of ours.
+/// Whether a word has a digit or continues like an IPv6 address: most words are ruled out here.
 fn could_be(bytes: &[u8], at: usize) -> bool {
     let rest = bytes.get(at..).unwrap_or_default();
     let mut word = rest.iter().skip_while(|byte| byte.is_ascii_alphabetic());
     matches!(word.next(), Some(b'0'..=b'9' | b':'))
 }
 
-/// Whether what begins here is the rest of something: of a name, or of a longer number.
+/// Whether the text at `at` continues a name or a longer number.
 fn goes_on(bytes: &[u8], at: usize) -> bool {
     let before = |back: usize| at.checked_sub(back).and_then(|at| bytes.get(at)).copied();
     match before(1) {
@@ -87,7 +87,7 @@ fn found(
     Some(end)
 }
 
-/// An address around the `@` (RFC 5321, without what is quoted).
+/// An e-mail address around the `@` at `at` (RFC 5321, without quoted local parts).
 fn email(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
     let (before, after) = (text.as_bytes().get(..at)?, text.as_bytes().get(at + 1..)?);
     let of_local = |b: &&u8| {
@@ -99,7 +99,7 @@ fn email(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
     let name = text.get(at + 1..at + 1 + domain)?.trim_end_matches(['.', '-']);
     let (host, top) = name.rsplit_once('.')?;
     let is_name = top.len() >= 2 && top.bytes().all(|b| b.is_ascii_alphabetic());
-    // Of a login in a URL or a version of a package it is not one.
+    // Logins in URLs and versions of packages are not addresses.
     let is_package = before
         .get(..at - local)
         .and_then(<[u8]>::last)
@@ -110,7 +110,7 @@ fn email(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
     found(out, Class::Contact, "email-address", at - local, at + 1 + name.len())
 }
 
-/// What stands before, in lower case.
+/// The text before `at`, in lower case.
 fn context(text: &str, at: usize) -> String {
     let from = text.floor_char_boundary(at.saturating_sub(BEFORE));
     text.get(from..at).unwrap_or_default().to_lowercase()
@@ -128,12 +128,12 @@ fn number(text: &str, from: usize, out: &mut Vec<Found>) -> Option<usize> {
         return None;
     }
     let before = context(text, from);
-    // What follows may be another number.
+    // The last groups may be another number: try again without them.
     for _ in 0..4 {
         if let Some((class, rule)) = identify(&number, &before) {
             return found(out, class, rule, from, from + number.text.len());
         }
-        // Of a number that goes on as it began no part is one.
+        // No part of a uniformly separated number is a number of its own.
         let whole = number.text;
         number = number.shorter()?;
         let between = whole.as_bytes().get(number.text.len()).copied().map_or(' ', char::from);
@@ -144,7 +144,7 @@ fn number(text: &str, from: usize, out: &mut Vec<Found>) -> Option<usize> {
     None
 }
 
-/// An address of IPv4, and where it ends.
+/// The end of an IPv4 address that begins at `from`.
 fn address(text: &str, from: usize) -> Option<usize> {
     let rest = text.get(from..)?;
     let length = rest.bytes().take(16).take_while(|b| b.is_ascii_digit() || *b == b'.').count();
@@ -159,7 +159,7 @@ fn address(text: &str, from: usize) -> Option<usize> {
     alone.then(|| from + quad.len())
 }
 
-/// An address of IPv6, and where it ends.
+/// The end of an IPv6 address that begins at `from`.
 fn version_six(text: &str, from: usize) -> Option<usize> {
     let rest = text.get(from..)?;
     let length = rest
@@ -176,12 +176,12 @@ fn version_six(text: &str, from: usize) -> Option<usize> {
     let next = rest.as_bytes().get(word.len()).copied().unwrap_or(b' ');
     let prefix =
         next == b'/' && rest.as_bytes().get(word.len() + 1).is_some_and(u8::is_ascii_digit);
-    // `::` joins names in several languages.
+    // `::` is a path separator in several programming languages.
     let whole = word.len() > 3 || prefix || word == "::1";
     (!next.is_ascii_alphanumeric() && next != b'_' && whole).then(|| from + word.len())
 }
 
-/// Numbers of persons that begin with digits and have letters.
+/// Identity numbers that begin with digits and have letters: the rule, and the end of the number.
 fn with_letters(text: &str, from: usize) -> Option<(&'static str, usize)> {
     let rest = text.get(from..)?;
     let length = rest
@@ -205,7 +205,7 @@ fn with_letters(text: &str, from: usize) -> Option<(&'static str, usize)> {
     None
 }
 
-/// The personal identity code (Digital and Population Data Services Agency).
+/// Whether a word is a Finnish personal identity code (Digital and Population Data Services Agency).
 fn finnish(word: &str) -> bool {
     let value =
         |range: std::ops::Range<usize>| word.get(range).and_then(|text| text.parse::<usize>().ok());
@@ -228,7 +228,7 @@ fn finnish(word: &str) -> bool {
         && check == word.as_bytes().get(10)
 }
 
-/// Numbers that begin with a letter.
+/// Finds numbers that begin with a letter.
 fn word(text: &str, from: usize, out: &mut Vec<Found>) -> Option<usize> {
     let begins = text.as_bytes().get(..from)?.last() != Some(&b':');
     if let Some(end) = version_six(text, from).filter(|_| begins) {
@@ -293,7 +293,7 @@ fn shape_of_iban(bytes: &[u8]) -> bool {
     matches!(bytes, [a, b, c, d, ..] if a.is_ascii_uppercase() && b.is_ascii_uppercase() && c.is_ascii_digit() && d.is_ascii_digit())
 }
 
-/// The length of an IBAN at the start of the text, in groups or not (ISO 13616-1).
+/// The length of an IBAN at the start of the text, with or without groups (ISO 13616-1).
 fn iban(text: &str) -> Option<usize> {
     let (mut rest, mut end, mut length) = (0_u32, 0, 0);
     let mut best = None;
@@ -324,7 +324,7 @@ fn iban(text: &str) -> Option<usize> {
     best.filter(|best| *best == end || text.as_bytes().get(*best).is_some_and(|b| *b == b' '))
 }
 
-/// Whether it has the form of a segwit address of Bitcoin (BIP 173).
+/// Whether a word has the form of a Bitcoin segwit address (BIP 173).
 fn is_bitcoin(word: &str) -> bool {
     let rest = word.strip_prefix("bc1").unwrap_or_default();
     let digits = rest.bytes().filter(u8::is_ascii_digit).count();

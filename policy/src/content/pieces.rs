@@ -1,9 +1,9 @@
-//! What another server gave, in pieces that stand in several places of one message.
+//! Finds values from another server that are split into pieces over several places of one message.
 //!
-//! No piece is the value, so no detector finds it where it stands. All pieces of a message are joined in the order in
-//! which they are sent and looked at as one text: once as they stand, and once for each encoding, with each piece
-//! decoded on its own. The parts of a message (its arguments, its `_meta`, what its client says of itself) are also
-//! joined two by two in every order, because nothing says in which order a server puts them together.
+//! No piece is the value, so no detector finds it in its place. All pieces of a message are joined in the order in
+//! which they are sent and searched as one text: once as they are, and once for each encoding, with each piece
+//! decoded on its own. The parts of a message (its arguments, its `_meta`, the client's information on itself) are also
+//! joined in pairs, in every order, because the order in which a server combines them is unknown.
 
 use std::ops::Range;
 
@@ -13,36 +13,35 @@ use super::lens::Lens;
 use crate::coding;
 use crate::json::{Kind, Value};
 
-/// So much of the beginning and of the end of a long string is looked at together with what stands beside it, in
-/// bytes: more than the longest key has.
+/// Bytes at the beginning and at the end of a long string that are searched together with its neighbours: more
+/// than the longest key has.
 const EDGE: usize = 4096;
-/// So much of the end of a part of a message is looked at together with the beginning of each other part, and so much
-/// of that, in bytes.
+/// Bytes at the end of one part and at the beginning of another one that are joined.
 const SEAM: usize = 256;
-/// Most parts of a message that are joined two by two; those behind them count as one with the last.
+/// Most parts of a message that are joined in pairs; further parts are merged into the last one.
 const PARTS: usize = 12;
-/// What reading a piece costs for each byte, in units.
+/// Units that reading a piece costs for each byte.
 const READING: usize = 2;
-/// A letter that parts two texts: no value has it.
+/// A letter that separates two texts: no value contains it.
 const BETWEEN: char = '\u{2d63}';
 
 /// A part of a message that a caller has chosen.
 #[derive(Clone, Copy, Debug)]
 pub enum ChosenPart<'a> {
-    /// A text that stands alone, as the URI of a resource or the name of a method.
+    /// A text that stands alone, such as the URI of a resource or the name of a method.
     Text(&'a str),
-    /// A member, and its name. Where it is an object, each member of that is a part of its own.
+    /// The name and the value of a member. If the value is an object, each of its members is a part of its own.
     Member(&'a str, Value<'a>),
-    /// A value with everything in it.
+    /// A value as a single part.
     Value(Value<'a>),
-    /// An object, of which each member is a part of its own.
+    /// An object, each of whose members is a part of its own.
     Members(Value<'a>),
-    /// The state of a trace: `key=value` with commas between them.
+    /// A `tracestate`: `key=value` pairs, separated by commas.
     Trace(&'a str),
 }
 
-/// What the value of another server is that stands in pieces in these parts of one message, by its stable name. A value
-/// that one piece has as a whole is found where it stands.
+/// The rule of a value from another server that is split over these parts; `None` if there is none. A value within one
+/// piece is found in its place.
 pub(super) fn find(lens: &Lens<'_>, parts: &[ChosenPart<'_>]) -> Option<&'static str> {
     PieceReading::ALL.into_iter().find_map(|reading| {
         let mut joined = Joined::new(lens, reading);
@@ -51,19 +50,19 @@ pub(super) fn find(lens: &Lens<'_>, parts: &[ChosenPart<'_>]) -> Option<&'static
     })
 }
 
-/// How pieces are read.
+/// The encoding in which pieces are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PieceReading {
-    /// A text is one piece.
+    /// Each text is one piece, in plain.
     AsItStands,
-    /// A text is one piece in base64. One that is none is read as it stands.
+    /// Each text is one piece in base64. A text that is not base64 is read as it is.
     Base64,
-    /// A text is one piece in hexadecimal, or in base64 where it is no text in that. One that is nothing in either is
-    /// read as it stands.
+    /// Each text is one piece in hexadecimal, or in base64 where it does not decode to text. Any other text is read as
+    /// it is.
     Hexadecimal,
-    /// Each run of letters and digits of a text is a piece in base64. One that is no text in that is left out.
+    /// Each run of letters and digits is a piece in base64. A run that does not decode to text is skipped.
     Base64Runs,
-    /// Each run of letters and digits of a text is a piece in hexadecimal. One that is no text in that is left out.
+    /// Each run of letters and digits is a piece in hexadecimal. A run that does not decode to text is skipped.
     HexadecimalRuns,
 }
 
@@ -76,13 +75,13 @@ impl PieceReading {
         Self::HexadecimalRuns,
     ];
 
-    /// Whether a text has several pieces in this reading.
+    /// Whether a text can have several pieces in this encoding.
     const fn is_of_runs(self) -> bool {
         matches!(self, Self::Base64Runs | Self::HexadecimalRuns)
     }
 
-    /// What a text stands for as a whole; `None` where that is no text. Blanks, line ends, quotes and commas in it and
-    /// around it do not count: many who decode leave them out.
+    /// Decodes a text as a whole; `None` where the result is not text. White space, quotes and commas are ignored, as
+    /// many decoders do.
     fn decoded(self, text: &str) -> Option<String> {
         if self == Self::AsItStands || self.is_of_runs() {
             return None;
@@ -105,8 +104,8 @@ impl PieceReading {
         read(&text).or(plain).filter(|decoded| !decoded.is_empty())
     }
 
-    /// Adds what a run of letters and digits stands for; whether that is a text of ASCII. No other signs of base64 are
-    /// needed for one: they begin no group of four characters that stand for letters and digits, and end it.
+    /// Appends the decoded form of a run of letters and digits; `false` if that is not ASCII text. The other
+    /// characters of base64 do not occur where letters and digits are encoded.
     fn add_run(self, run: &[u8], out: &mut String) -> bool {
         let (from, mut bits, mut held) = (out.len(), 0_u32, 0_u32);
         let is_hexadecimal = self == Self::HexadecimalRuns;
@@ -140,17 +139,17 @@ impl PieceReading {
     }
 }
 
-/// A run without what says that it is hexadecimal: `0x67`, or `\x67` in many languages.
+/// A run without the prefix of hexadecimal digits: `0x67`, or `\x67` in many languages.
 fn digits_of(run: &[u8]) -> &[u8] {
     run.strip_prefix(b"0x").or_else(|| run.strip_prefix(b"x")).unwrap_or(run)
 }
 
-/// What a digit of hexadecimal stands for.
+/// The value of a hexadecimal digit.
 fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// What a letter or a digit stands for in base64 (RFC 4648 section 4).
+/// The value of a letter or a digit in base64 (RFC 4648 section 4).
 const fn base64_digit(byte: u8) -> Option<u8> {
     match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
@@ -160,8 +159,7 @@ const fn base64_digit(byte: u8) -> Option<u8> {
     }
 }
 
-/// The runs of letters and digits of a text, with the letter of an escape of JSON (`\n`) taken for what stands
-/// between two of them.
+/// The runs of letters and digits of a text; the letter of a JSON escape (`\n`) counts as a separator.
 fn runs(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut before = b' ';
     let pieces = text.split_inclusive(|byte| !byte.is_ascii_alphanumeric());
@@ -179,20 +177,20 @@ fn runs(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Where a piece stands.
+/// The role of a piece in its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PieceKind {
-    /// It is the name of a member.
+    /// The name of a member.
     Name,
-    /// It is a text or a number.
+    /// A string or a number.
     Value,
 }
 
-/// The pieces of a message in one reading, one behind the other.
+/// The joined pieces of a message in one encoding.
 struct Joined<'a, 'b> {
     lens: &'a Lens<'b>,
     reading: PieceReading,
-    /// Whether any of them was decoded.
+    /// Whether any piece was decoded.
     is_decoded: bool,
     values: JoinedPieces,
     names: JoinedPieces,
@@ -232,7 +230,7 @@ impl<'a, 'b> Joined<'a, 'b> {
         self.values.end_part();
     }
 
-    /// Adds an object of which each member is a part of its own, or another value.
+    /// Adds an object, each of whose members is a part of its own, or another value.
     fn members(&mut self, value: Value<'_>) {
         if !value.is_object() {
             self.value(value);
@@ -245,8 +243,8 @@ impl<'a, 'b> Joined<'a, 'b> {
         }
     }
 
-    /// Takes what stands last in a URI or a name for a part of its own: a piece that belongs behind those of other parts
-    /// has the rest of the URI before it. Where each run is a piece it is one already.
+    /// Adds the last segment of a URI or a name as a part of its own: as a piece behind those of other parts it would
+    /// be preceded by the rest of the URI. Where each run is a piece, it is one already.
     fn last_of(&mut self, text: &str) {
         let last = text.rsplit(['/', '?', '#', '&', '=', ':']).next().unwrap_or_default();
         let is_none = last.is_empty() || last.len() == text.len() || last.len() > EDGE;
@@ -275,12 +273,12 @@ impl<'a, 'b> Joined<'a, 'b> {
         }
     }
 
-    /// Adds a text. Of a long one that is one piece only both ends count: no value has all of it and more.
+    /// Adds a string. Of a long string that is one piece, only both ends count, because no value spans all of it.
     fn text(&mut self, text: &str, kind: PieceKind) {
         if self.reading.is_of_runs() {
             self.runs(text, kind);
         } else if text.len() > 2 * EDGE {
-            // What is encoded is so in groups of two characters or four.
+            // Encodings have groups of two or four characters, so the tail begins at a multiple of four.
             let tail = text.ceil_char_boundary((text.len() - EDGE).next_multiple_of(4));
             self.piece(text.get(..text.floor_char_boundary(EDGE)).unwrap_or_default(), kind);
             self.piece(text.get(tail..).unwrap_or_default(), kind);
@@ -321,7 +319,7 @@ impl<'a, 'b> Joined<'a, 'b> {
         self.both.add(piece);
     }
 
-    /// What they are that another server gave, if several of them together are.
+    /// The rule of a value from another server, if several pieces form one together.
     fn carried(&self) -> Option<&'static str> {
         if self.reading != PieceReading::AsItStands && !self.is_decoded {
             return None;
@@ -334,15 +332,15 @@ impl<'a, 'b> Joined<'a, 'b> {
     }
 }
 
-/// Pieces one behind the other.
+/// A sequence of joined pieces.
 #[derive(Default)]
 struct JoinedPieces {
     text: String,
-    /// Where each of them ends.
+    /// The end of each piece.
     ends: Vec<usize>,
-    /// Where each part of the message stands that has any.
+    /// The range of each part of the message that has pieces.
     parts: Vec<Range<usize>>,
-    /// What stands last in a part, where it is a part of its own.
+    /// Last segments that are parts of their own.
     lasts: Vec<String>,
 }
 
@@ -350,11 +348,11 @@ impl JoinedPieces {
     fn add(&mut self, piece: &str) {
         self.text.push_str(piece);
         self.ends.push(self.text.len());
-        // What stands between the letters of a value does not matter.
+        // The comparison ignores separators within a value.
         self.text.push(' ');
     }
 
-    /// Ends a part of the message, if it has any.
+    /// Ends a part of the message, if it has pieces.
     fn end_part(&mut self) {
         let (from, end) = (self.parts.last().map_or(0, |part| part.end), self.text.len());
         if from == end {
@@ -367,7 +365,7 @@ impl JoinedPieces {
         }
     }
 
-    /// The end of each part beside the beginning of each other part, and what stands last in each one behind the other.
+    /// The end of each part joined to the beginning of each other part, and all last segments in a row.
     fn seams(&self) -> Self {
         let parts = self.parts.iter().filter_map(|part| self.text.get(part.clone()));
         let parts: Vec<&str> = parts.chain(self.lasts.iter().map(String::as_str)).collect();
@@ -386,7 +384,7 @@ impl JoinedPieces {
         seams
     }
 
-    /// What stands in it that another server gave, where the end of a piece is within the value.
+    /// The rule of a value from another server that contains the end of a piece.
     fn carried(&self, lens: &Lens<'_>) -> Option<&'static str> {
         if self.ends.is_empty() || !lens.budget.spend(self.text.len()) {
             return None;

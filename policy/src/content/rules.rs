@@ -1,27 +1,28 @@
-//! Patterns by intent for what is read as a result: mail, pages, files, records. A pattern accuses
-//! with a weight and decides nothing alone.
+//! The patterns for planted instructions in results: mail, pages, files, records. A pattern adds a weight to the score;
+//! no pattern decides alone.
 //!
-//! Each is looked for only around words without which it cannot match; all are linear in the text.
+//! Each is searched for only around trigger words without which it cannot match; all are linear in the length of the
+//! text.
 
 use super::solicit;
 
-/// What two of the rules are called. What they find is none where it is forbidden: warnings say the same words.
+/// The notes of two rules whose matches do not count where they are forbidden: warnings use the same words.
 pub(super) const CONFIDENTIAL: &str = "has something confidential sent away";
 /// The note of the rule for calls that the model is obliged to make.
 pub(super) const OBLIGES: &str = "obliges the model to call a tool";
 pub(super) const ADDRESSED: &str = "has something sent to an address";
 
-/// A pattern.
+/// A weighted pattern with its trigger words.
 pub(super) struct Rule {
-    /// How much it says, in hundredths.
+    /// Its weight, in hundredths of a score.
     pub(super) weight: u16,
-    /// It says nothing where no other does.
+    /// Whether it counts only beside another rule.
     pub(super) weak: bool,
-    /// In words.
+    /// Description of a match, for findings.
     pub(super) note: &'static str,
-    /// Words without which it does not match, in lower case.
+    /// Trigger words in lower case; without one of them it cannot match.
     pub(super) words: &'static [&'static str],
-    /// A regular expression over bytes; empty where it is made up of parts ([`solicit::pattern`]).
+    /// A regular expression over bytes; empty where it is built from parts ([`solicit::pattern`]).
     pub(super) pattern: &'static str,
 }
 
@@ -96,7 +97,7 @@ pub(super) const RULES: [Rule; 25] = [
     Rule { weight: 90, weak: false, note: "makes a call the condition of another",
         words: &["before using", "before calling", "before running", "before getting", "before attempting", "before any", "before executing", "asks to", "before invoking", "before calculating"],
         pattern: r#"(?i-u)\b(?:before (?:using|calling|running|getting|attempting|executing|invoking|calculating|any)|when(?:ever)? (?:a |the )?user asks to)\b[^.\n]{0,90}\b(?:you must|you need to|you have to|you should|always|must first|must instead)\b"# },
-    // Its pattern and the context that it needs are those of `solicit`.
+    // `solicit` supplies its pattern and tests the context of its matches.
     Rule { weight: 90, weak: false, note: solicit::NOTE,
         words: &["token", " key", "-key", "_key", "apikey", "accesskey", "secret", "password", "passphrase", "passcode", "credential", "otp", "one-time", "one time", " code", "phrase", "session cookie", "session id", " pin"],
         pattern: "" },

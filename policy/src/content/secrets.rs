@@ -1,6 +1,6 @@
-//! Keys, tokens and passwords, by the formats that vendors document and by what stands before them.
+//! Finds keys, tokens and passwords, by the formats that vendors document and by the words before them.
 //!
-//! One pass over the bytes; what costs more is done only to words that could be one.
+//! One pass over the bytes; more expensive tests are applied only to words that could be secrets.
 
 mod commands;
 mod forms;
@@ -18,22 +18,22 @@ use super::found::{Class, Found};
 use super::vendors;
 use crate::coding;
 
-/// Shortest word that could be a secret by what stands before it.
+/// Shortest word that is a secret because of the words before it, in bytes.
 const SHORTEST: usize = 16;
-/// Longest word that is looked at whole: of a longer one the start decides.
+/// Longest part of a word that is tested, in bytes: a longer word is judged by its beginning.
 const LONGEST: usize = 4096;
-/// How far before a word is looked for what it is called, in bytes.
+/// How many bytes before a word are searched for its designation.
 const BEFORE: usize = 48;
 /// Longest first line of a private key, in bytes.
 const HEADER: usize = 80;
-/// Longest value in quotation marks, in bytes.
+/// Longest quoted value, in bytes.
 const QUOTED: usize = 200;
-/// Shortest value behind `Bearer` that is taken for one (RFC 6750 section 2.1).
+/// Shortest value after `Bearer` that is taken for a token, in bytes (RFC 6750 section 2.1).
 const BEARER: usize = 12;
-/// Fewest different characters of a word that is no placeholder.
+/// Fewest distinct characters of a word that is no placeholder.
 const DIFFERENT: usize = 8;
 
-/// Hosts and places there behind which all is a secret.
+/// Hosts and paths after which the rest of a URL is a secret.
 const WEBHOOKS: [(&str, &str); 11] = [
     ("chat.googleapis.com", "/v1/spaces/"),
     ("maker.ifttt.com", "/trigger/"),
@@ -48,11 +48,11 @@ const WEBHOOKS: [(&str, &str); 11] = [
     ("hooks.zapier.com", "/hooks/catch/"),
 ];
 
-/// Schemes of URIs in which a name and a password stand for a person (RFC 3986 section 3.2.1); in
-/// others they belong to a connection.
+/// URI schemes in which userinfo is the login of a person (RFC 3986 section 3.2.1); in other schemes it belongs to a
+/// connection string.
 const WEB: [&str; 9] = ["http", "https", "ws", "wss", "ftp", "ftps", "sftp", "ssh", "git"];
 
-/// What a secret is called. Compared without case and without what joins words.
+/// Names of secrets, compared without case and separators.
 const CALLED: [&str; 18] = [
     "secret",
     "private",
@@ -74,7 +74,7 @@ const CALLED: [&str; 18] = [
     "api",
 ];
 
-/// Words of which nobody thinks that they are one.
+/// Parts of words that are obvious placeholders.
 const PLACEHOLDERS: [&str; 13] = [
     "example",
     "xxxx",
@@ -91,7 +91,7 @@ const PLACEHOLDERS: [&str; 13] = [
     "process.env",
 ];
 
-/// What names of values, and values, are compared with.
+/// Automata for the names of secrets and for placeholders.
 struct Lists {
     called: AhoCorasick,
     placeholders: AhoCorasick,
@@ -102,11 +102,11 @@ static LISTS: LazyLock<Option<Lists>> = LazyLock::new(|| {
     Some(Lists { called: AhoCorasick::new(CALLED).ok()?, placeholders: placeholders.ok()? })
 });
 
-/// How a private key begins (RFC 7468).
+/// The beginning of a PEM block (RFC 7468).
 static BEGIN: LazyLock<memmem::Finder<'static>> =
     LazyLock::new(|| memmem::Finder::new("-----BEGIN"));
 
-/// Whether something before a short word could give it as a value: a sign, or a word that says so.
+/// Whether the text before a short word could introduce it as a value: with a sign or a keyword.
 fn may_be_given(bytes: &[u8], at: usize) -> bool {
     let before = bytes.get(at.saturating_sub(12)..at).unwrap_or_default();
     let blanks = |b: &&u8| matches!(b, b'"' | b'\'' | b'`' | b' ' | b'\\' | b'\t' | b'>' | b'(');
@@ -125,13 +125,13 @@ const fn is_part(byte: u8) -> bool {
         || matches!(byte, b'_' | b'-' | b'.' | b'+' | b'/' | b'~' | b'!' | b'%')
 }
 
-/// Adds what is found in `text`.
+/// Appends the secrets in `text`.
 pub(super) fn find(text: &str, out: &mut Vec<Found>) {
     runs(text, out);
     embedded(text, out);
 }
 
-/// Adds what is found in words, one by one.
+/// Appends the secrets that are words of the text.
 fn runs(text: &str, out: &mut Vec<Found>) {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -152,14 +152,14 @@ fn runs(text: &str, out: &mut Vec<Found>) {
         }
         let rest = bytes.get(at..).unwrap_or_default();
         let run = at + rest.iter().position(|byte| !is_part(*byte)).unwrap_or(rest.len());
-        // Most words are short, and nothing gives them a value.
+        // A shortcut for most words, which are short and assigned to nothing.
         let one = bytes.get(at..run).unwrap_or_default();
         let plain = memchr::memchr(b'-', one).is_none();
         if plain && one.len() < SHORTEST && !may_be_given(bytes, at) {
             at = run;
             continue;
         }
-        // Each byte of a run is looked at once for the start of a private key.
+        // Each byte of a run is searched once for the beginning of a private key.
         while at < run {
             let left = bytes.get(at..run).unwrap_or_default();
             let dashes = memchr::memchr(b'-', left).is_some();
@@ -176,7 +176,7 @@ fn runs(text: &str, out: &mut Vec<Found>) {
     }
 }
 
-/// A private key in PEM (RFC 7468), to its end or to that of the text.
+/// Finds a private key in PEM (RFC 7468), up to its footer or the end of the text.
 fn private_key(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
     let rest = text.get(at..)?;
     let line = rest.get(..rest.floor_char_boundary(HEADER))?;
@@ -191,7 +191,7 @@ fn private_key(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
     Some(end)
 }
 
-/// `scheme://name:password@`: where to go on.
+/// Finds the password in `scheme://name:password@`, or a webhook URL; returns where to continue.
 fn connection(text: &str, at: usize, out: &mut Vec<Found>) -> usize {
     let start = at + 3;
     let rest = text.get(start..).unwrap_or_default();
@@ -231,7 +231,7 @@ fn connection(text: &str, at: usize, out: &mut Vec<Found>) -> usize {
     start
 }
 
-/// What a name and a password before a host are called, by the scheme that stands before them.
+/// The rule for a password in userinfo, by the scheme before it.
 fn login(before: &str) -> &'static str {
     let scheme = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
     let length = before.bytes().rev().take(BEFORE).take_while(scheme).count();
@@ -243,11 +243,11 @@ fn login(before: &str) -> &'static str {
     }
 }
 
-/// A value in quotation marks that is more than one word, and called a secret: where it ends.
+/// Finds a quoted value with special characters that is called a secret; returns where to continue.
 fn quoted(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
     let before = text.get(text.floor_char_boundary(at.saturating_sub(BEFORE))..at)?;
     let ends = before.trim_end_matches([' ', '\\', '(']);
-    // `get("SECRET_KEY", "...")`
+    // A default value, as in `get("SECRET_KEY", "...")`.
     let default = ends.ends_with("',") || ends.ends_with("\",");
     (ends.ends_with(['=', ':']) || default).then_some(())?;
     let mark = char::from(*text.as_bytes().get(at)?);
@@ -267,7 +267,7 @@ fn quoted(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
     Some(at + 1 + value.len())
 }
 
-/// Whether most characters are of different kinds than those beside them.
+/// Whether at least half of the neighbouring characters differ in kind.
 fn is_random(value: &str) -> bool {
     let kind = |b: u8| (b.is_ascii_lowercase(), b.is_ascii_uppercase(), b.is_ascii_digit());
     let changes =
@@ -280,7 +280,7 @@ fn names_secret(before: &str) -> bool {
     lower.contains("secret") || lower.contains("passw") || lower.contains("private")
 }
 
-/// What is written together with its name, as in `vendor-token-VALUE`: where the value begins.
+/// The offset of the value in a word that includes its name, as in `vendor-token-VALUE`.
 fn joined(word: &str) -> Option<usize> {
     let uuid = word.len().checked_sub(36).filter(|at| {
         word.get(*at..).is_some_and(is_uuid)
@@ -307,11 +307,11 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     let skipped = whole.len() - whole.trim_start_matches(['-', '.', '/', '+', '~', '!', '%']).len();
     let (from, whole) = (from + skipped, whole.trim_matches(['-', '.', '/', '+', '~', '!', '%']));
     let start = whole.get(..whole.len().min(LONGEST)).unwrap_or(whole);
-    // Padding belongs to it.
+    // Base64 padding is part of the value.
     let tail = text.as_bytes().get(from + whole.len()..).unwrap_or_default();
     let padding = tail.iter().take(2).take_while(|byte| **byte == b'=').count();
     let end = from + whole.len() + padding;
-    // Of a path the last part.
+    // In a path, the last segment is tested.
     if let Some((_, last)) = whole.rsplit_once('/')
         && last.len() >= SHORTEST
         && !is_reference(last)
@@ -327,7 +327,7 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     if let Some(found) = flagged(text, from, end) {
         return out.push(found);
     }
-    // Most words are short, and no value of anything.
+    // A shortcut for most words, which are short and assigned to nothing.
     let given = || {
         let before = text.get(..from).unwrap_or_default();
         is_assigned(before) || ends_with(before, "bearer ") && start.len() >= BEARER
@@ -342,7 +342,7 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     if let Some(at) = key_within(place, start).filter(|_| start.len() == whole.len()) {
         return out.push(Found::new(Class::Secret, "credential", from + at, from + whole.len()));
     }
-    // What is not given as a value has to look like one.
+    // A word that is not assigned to a name has to look like a secret.
     let digits = start.bytes().filter(u8::is_ascii_digit).take(2).count();
     if digits < 2 && start.len() < 20 && !given() {
         return;
@@ -352,7 +352,7 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     out.push(Found::new(Class::Secret, rule, from, end));
 }
 
-/// Whether a word is a path or a `key` that a service shows to everybody, and nothing before it says otherwise.
+/// Whether a word is a path or a `key` that a service makes public, and nothing before it calls it a secret.
 fn is_shown(text: &str, from: usize, end: usize, place: Option<Place<'_>>) -> bool {
     let before = text.get(text.floor_char_boundary(from.saturating_sub(BEFORE))..from);
     let said = before.unwrap_or_default();
@@ -360,7 +360,7 @@ fn is_shown(text: &str, from: usize, end: usize, place: Option<Place<'_>>) -> bo
     open && (place.is_some_and(Place::is_public) || places::is_figma(text, from, end))
 }
 
-/// Where a value begins in a word that has its name in it, or a key in the path of a service.
+/// The offset of a value in a word that includes its name, or of a key in the path of a service.
 fn key_within(place: Option<Place<'_>>, word: &str) -> Option<usize> {
     match place.map(Place::key) {
         Some(Ok(key)) => key,
@@ -368,18 +368,18 @@ fn key_within(place: Option<Place<'_>>, word: &str) -> Option<usize> {
     }
 }
 
-/// Whether a text ends with a word, in any case.
+/// Whether a text ends with a word, ignoring case.
 fn ends_with(text: &str, word: &str) -> bool {
     let start = text.len().checked_sub(word.len());
     start.and_then(|start| text.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(word))
 }
 
-/// Whether a value follows: what stands before ends with `=` or `:`.
+/// Whether the text before a value assigns it: it ends with `=` or `:`.
 fn is_assigned(before: &str) -> bool {
     before.trim_end_matches(['"', '\'', '`', ' ', '\\', '\t', '>', '(']).ends_with(['=', ':'])
 }
 
-/// Whether what stands before a word calls it a secret, and what to call it then.
+/// The rule of a word that the text before it calls a secret.
 fn called(before: &str, word: &str) -> Option<&'static str> {
     let line = before.rsplit(['\n', ';', ',', '{', '}']).next().unwrap_or(before);
     let plain: String = line
@@ -414,7 +414,7 @@ fn called(before: &str, word: &str) -> Option<&'static str> {
     .then_some("credential")
 }
 
-/// Whether a word looks random and stands behind the name of a service.
+/// Whether a word looks random and follows the name of a service.
 fn of_vendor(plain: &str, word: &str, assigned: bool) -> bool {
     let digits = word.bytes().filter(u8::is_ascii_digit).count();
     let letters = word.bytes().any(|b| b.is_ascii_alphabetic());
@@ -430,7 +430,7 @@ fn of_vendor(plain: &str, word: &str, assigned: bool) -> bool {
     word.len() >= least && (random || key) && !is_reference(word)
 }
 
-/// Whether a word has letters of both cases within its parts.
+/// Whether a word changes from lower to upper case within its parts.
 fn is_mixed(word: &str) -> bool {
     let changes = word
         .as_bytes()
@@ -439,7 +439,7 @@ fn is_mixed(word: &str) -> bool {
     changes.count() * 6 >= word.len()
 }
 
-/// Whether a word is a path, a name of something or a version, and not a value.
+/// Whether a word is a path, a name or a version, and not a value.
 fn is_reference(word: &str) -> bool {
     if word.contains("://") || coding::percent(word).1 * 12 > word.len() {
         return true;
@@ -453,7 +453,7 @@ fn is_reference(word: &str) -> bool {
             || part.len() <= 3
     };
     let words = parts.iter().filter(spoken).count();
-    // Most of its parts are words.
+    // At least three quarters of its parts are words.
     parts.len() >= 2 && words * 4 >= parts.len() * 3 && !is_uuid(word)
         || word.contains('/')
             && parts.iter().any(|part| part.len() > 3 && spoken(&part))

@@ -1,37 +1,37 @@
-//! How long results may be, and what becomes of those that are longer (control C14, vector PV-37).
+//! The size limit of results, and the handling of results that exceed it (control C14, vector PV-37).
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::json::{Kind, Value, write_items, write_members, write_name, write_string};
 
-/// So much is kept free for the mark of each string that is cut, in bytes.
+/// Bytes that are reserved for the note in each string that is cut.
 const MARK: usize = 80;
 
-/// What becomes of a result that is too long.
+/// What happens to a result that exceeds the size limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Over {
-    /// It is withheld.
+    /// The result is withheld.
     #[default]
     Refuse,
-    /// Its longest strings are cut, and say so.
+    /// The longest strings of the result are cut, each with a note.
     Truncate,
-    /// It is kept, and the answer has a link under which this caller can read it for a while.
+    /// The gateway stores the result and answers with a link, under which the same caller can read it for a while.
     Offload,
 }
 
-/// How long results may be.
+/// The size limit of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Most bytes of the result as JSON.
+    /// Greatest size of the result as JSON, in bytes.
     pub most: usize,
-    /// What becomes of longer ones.
+    /// What happens to a result that exceeds it.
     pub over: Over,
 }
 
-/// The result with its longest strings cut, so that it is at most `most` bytes long; `None` if that
-/// does not do. What is carried in base64 is not cut: half of it is of no use.
+/// The result with its longest strings cut, so that it has at most `most` bytes; `None` if that is not
+/// enough. Base64 data is not cut, because half of it is useless.
 pub(crate) fn truncated(result: Value<'_>, most: usize) -> Option<Vec<u8>> {
     let mut lengths = Vec::new();
     measure(result, "", &mut lengths);
@@ -39,7 +39,7 @@ pub(crate) fn truncated(result: Value<'_>, most: usize) -> Option<Vec<u8>> {
     let rest = result.raw().len().checked_sub(all)?;
     let mut budget = most.checked_sub(rest)?;
     lengths.sort_unstable();
-    // The longest that every string may be: the short ones leave room to the long ones.
+    // The greatest length that all strings may have: short ones leave their share to longer ones.
     let mut longest = 0;
     let mut left = lengths.len();
     for length in &lengths {
@@ -64,6 +64,8 @@ fn is_cut(value: Value<'_>, name: &str) -> bool {
         && !matches!(name, "blob" | "data" | "type" | "uri" | "mimeType")
 }
 
+/// Collects the lengths of all strings that may be cut.
+///
 /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
 fn measure(value: Value<'_>, name: &str, lengths: &mut Vec<usize>) {
     if is_cut(value, name) {

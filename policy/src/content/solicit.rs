@@ -1,17 +1,17 @@
-//! Whether a text asks its reader for a secret.
+//! Decides whether a text asks its reader for a secret.
 //!
-//! A result that says "send your access token to ..." has the model give away what its user trusted it
-//! with. What says how somebody authenticates (a header, a variable, a parameter of a constructor), and what
-//! warns of giving a secret away, asks for nothing.
+//! A result that says "send your access token to ..." makes the model disclose what its user has entrusted to it.
+//! A text that documents authentication (a header, a variable, a parameter of a constructor), or that
+//! warns against disclosing a secret, asks for nothing.
 
 use std::ops::Range;
 
 use super::imperative::{self, Form};
 
-/// What it is called.
+/// The note of the finding.
 pub(super) const NOTE: &str = "asks for a secret of its reader";
 
-/// What is a secret.
+/// A pattern for names of secrets.
 const SECRET: &str = concat!(
     r"(?:(?:access |refresh |bearer |session |auth(?:entication|orization)? |api |personal access |id )?tokens?",
     r"|(?:api|access|secret|private|ssh|signing|encryption|license|master)[ _-]?keys?",
@@ -20,14 +20,14 @@ const SECRET: &str = concat!(
     r"|(?:2fa|mfa|verification|security|recovery|backup|login|authentication) codes?",
     r"|(?:seed|recovery) phrases?|session (?:cookies?|ids?)|pin(?: code)?)",
 );
-/// Verbs with which something is given away.
+/// Verbs that disclose something.
 const GIVE: &str = "(?:send|forward|e-?mail|post|submit|share|transmit|upload|provide|give|paste|pass|supply|include|\
      attach|tell|reveal|disclose|hand over|message|present)";
-/// Whose secret it is.
+/// The owner of the secret.
 const WHOSE: &str = "(?:your|the user'?s|the caller'?s|the customer'?s|their|his|her|my)";
-/// What may stand between the verb and the secret.
+/// Words that may stand between the verb and the secret.
 const BETWEEN: &str = "(?:us |me |it |over |back |along |in )*";
-/// To whom: an address, or who speaks.
+/// The recipient: an address, or the author of the text.
 const TO: &str = concat!(
     r"(?:https?://|[\w.+-]+@[\w-]+\.|(?:us|me)\b",
     r"|(?:this|our) (?:server|tool|service|address|number|assistant|agent|chat|channel|bot|team)\b",
@@ -35,7 +35,7 @@ const TO: &str = concat!(
     r" ?(?:team|desk|agent|bot|staff|address|department|officer)?\b",
     r#"|[`'"]?[\w.-]+[`'"]? tool\b)"#,
 );
-/// Words with which a text says how somebody authenticates.
+/// Words by which documentation of authentication is recognised.
 const MANUAL: [&str; 10] = [
     "header",
     "environment",
@@ -48,10 +48,10 @@ const MANUAL: [&str; 10] = [
     "config",
     "setting",
 ];
-/// How far behind what was found such words count, in bytes.
+/// How many bytes after a match are searched for such words.
 const BEHIND: usize = 80;
 
-/// A regular expression over bytes for what could ask for a secret; [`asks`] says whether it does.
+/// A regular expression over bytes for possible requests of a secret; [`asks`] decides on each match.
 pub(super) fn pattern() -> String {
     let secret = format!(r"{BETWEEN}{WHOSE} (?:[\w.-]+ ){{0,3}}?{SECRET}\b");
     let own = format!(r"{WHOSE} (?:[\w.-]+ ){{0,3}}?{SECRET}\b");
@@ -88,13 +88,13 @@ pub(super) fn pattern() -> String {
     format!(r"(?i-u)\b(?:{})", forms.join("|"))
 }
 
-/// Whether what the pattern found at a place of a text asks for a secret.
+/// Whether a match of the pattern asks for a secret.
 pub(super) fn asks(text: &str, place: &Range<usize>) -> bool {
     if !imperative::is_order(text, place.start, Form::Base) {
         return false;
     }
     let found = text.get(place.clone()).unwrap_or_default();
-    // Where an address is given, the secret goes there in whatever header.
+    // With an address the secret is sent there, even in a header.
     if found.contains("://") || found.contains('@') {
         return true;
     }

@@ -1,33 +1,33 @@
-//! Does a stretch of a text read like orders to a model? A linear model over hashed words, pairs of
-//! words, and pairs with one between them (control C13).
+//! Scores pairs of sentences with a linear model over hashed words, pairs of words, and pairs with one word between
+//! them (control C13).
 //!
-//! It stands beside the patterns of `orders`: they say why, and are right where they speak; this one
-//! has seen what they found and generalises a little. `docs/content.md` says what it learned from.
+//! The model complements the patterns of `orders`, which give a reason and are precise where they match: it was trained
+//! on what they found, and generalises a little. `docs/content.md` describes its training data.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use crate::detect::{BUCKETS, Model};
 
-/// From this sum on a stretch is taken for orders.
+/// From this score on, a pair of sentences is taken to give instructions.
 pub const THRESHOLD: f32 = 2.25;
-/// Longest sentence, in bytes: what is longer counts as several.
+/// Longest sentence, in bytes: a longer one counts as several.
 const SENTENCE: usize = 300;
-/// Fewest words of a text that is read.
+/// Fewest words of a text that is scored.
 const WORDS: usize = 4;
 
 static BUILT_IN: LazyLock<Model> = LazyLock::new(|| Model::parse(include_bytes!("orders.bin")));
 
-/// Two sentences, and what of them is learned from.
+/// A pair of sentences with its features, for training.
 #[derive(Clone, Debug)]
 pub struct Stretch {
-    /// Where they stand.
+    /// The range of the sentences in the text.
     pub at: Range<usize>,
     /// The buckets of their features.
     pub features: Vec<u16>,
 }
 
-/// Every stretch of a text: each sentence with the one behind it.
+/// Every pair of consecutive sentences of a text; the last one is a single sentence.
 #[must_use]
 pub fn stretches(text: &str) -> Vec<Stretch> {
     let mut all: Vec<(Range<usize>, Vec<u16>)> = Vec::new();
@@ -50,13 +50,13 @@ pub fn stretches(text: &str) -> Vec<Stretch> {
     out
 }
 
-/// What a model says of the stretch that reads most like orders, and where all are that read enough like
-/// them.
+/// The greatest score of any pair of sentences, and the ranges of all pairs that reach [`THRESHOLD`]; `None` for a
+/// text with fewer than four words.
 #[must_use]
 pub fn strongest(model: &Model, text: &str) -> Option<(f32, Vec<Range<usize>>)> {
     let weight = |bucket: &u16| model.weights.get(usize::from(*bucket)).copied().unwrap_or(0.0);
     let mut best = Best { bias: model.bias, most: None, places: Vec::new(), last: None };
-    // The sentence that is read.
+    // The current sentence: its score and its range.
     let (mut now, mut words) = (None::<(f32, Range<usize>)>, 0_usize);
     read(text, |at, new, features| {
         words += 1;
@@ -74,17 +74,17 @@ pub fn strongest(model: &Model, text: &str) -> Option<(f32, Vec<Range<usize>>)> 
     Some((most, best.places))
 }
 
-/// What is found on the way through a text.
+/// The running result of one pass over a text.
 struct Best {
     bias: f32,
     most: Option<f32>,
     places: Vec<Range<usize>>,
-    /// The sentence before.
+    /// The previous sentence: its score and its range.
     last: Option<(f32, Range<usize>)>,
 }
 
 impl Best {
-    /// Adds a sentence, which is read with the one before it.
+    /// Adds a sentence, which is scored together with the previous one.
     fn add(&mut self, sentence: Option<(f32, Range<usize>)>) {
         let Some((sum, at)) = sentence else { return };
         let before = self.last.as_ref();
@@ -107,7 +107,7 @@ pub fn built_in() -> &'static Model {
     &BUILT_IN
 }
 
-/// Reads a text word by word: where each stands, whether a sentence begins with it, and its features.
+/// Calls `word` for each word of a text: with its range, whether it begins a sentence, and its features.
 fn read(text: &str, mut word: impl FnMut(Range<usize>, bool, &[u16])) {
     let bytes = text.as_bytes();
     let (mut at, mut start, mut new) = (0, 0, true);
@@ -120,7 +120,7 @@ fn read(text: &str, mut word: impl FnMut(Range<usize>, bool, &[u16])) {
                 (new, at) = (true, at + 1);
                 continue;
             }
-            // A line end that was escaped once more.
+            // An escaped line end, as in JSON within a string.
             b'\\' if rest.first() == Some(&b'n') => {
                 (new, at) = (true, at + 2);
                 continue;
@@ -154,14 +154,14 @@ fn read(text: &str, mut word: impl FnMut(Range<usize>, bool, &[u16])) {
     }
 }
 
-/// FNV-1a, without case.
+/// FNV-1a over the word in lower case.
 fn hash(word: &[u8]) -> u64 {
     word.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// In which bucket a word falls, with one before it.
+/// The bucket of a word with an earlier one; `kind` is 1 for a single word, 2 and 3 for the distance of a pair.
 fn bucket(word: u64, before: u64, kind: u64) -> u16 {
     let both =
         (word ^ before.rotate_left(23).wrapping_mul(kind)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,11 +1,10 @@
-//! Names of services that give out keys: a word that looks random and stands behind one of them is
-//! taken for a key.
+//! Names of services that issue API keys: a word that looks random and follows one of them is taken for a key.
 
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 
-/// The names, in lower case and without blanks, in order.
+/// The names in lower case without separators, sorted.
 #[rustfmt::skip]
 const VENDORS: &[&str] = &[
     "abstractapi", "abuseipdb", "accuweather", "activecampaign", "adafruit", "adobe", "adyen", "airbrake", "airship", "airtable",
@@ -72,10 +71,10 @@ const VENDORS: &[&str] = &[
 ];
 
 static KNOWN: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| AhoCorasick::new(VENDORS).ok());
-/// The longest, in bytes.
+/// Length of the longest name, in bytes.
 const LONGEST: usize = 21;
 
-/// What may stand between such a name and the key.
+/// Words that may stand between such a name and the key.
 const BETWEEN: [&str; 18] = [
     "apikey",
     "apitoken",
@@ -97,8 +96,8 @@ const BETWEEN: [&str; 18] = [
     "client",
 ];
 
-/// Whether what stands before a word ends with the name of a service: `plain` has small letters and
-/// digits only. Also whether a key is spoken of.
+/// Whether the text before a word ends with the name of a service; `plain` consists of lower-case letters and
+/// digits. `Some(true)` if it mentions a key as well.
 pub(super) fn names(plain: &str) -> Option<bool> {
     let (mut rest, mut key) = (plain, false);
     while let Some(shorter) = BETWEEN.iter().find_map(|word| rest.strip_suffix(word)) {
@@ -109,7 +108,7 @@ pub(super) fn names(plain: &str) -> Option<bool> {
         let known = KNOWN.iter().flat_map(|known| known.find_overlapping_iter(end));
         known.into_iter().any(|name| name.end() == end.len())
     };
-    // Some names end with what stands between others.
+    // Some names end in one of these words themselves.
     (of(rest) || of(plain)).then_some(key)
 }
 

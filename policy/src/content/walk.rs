@@ -1,4 +1,4 @@
-//! Every string of a message, and the message without what is taken out of it.
+//! Walks over the strings of a message, and writes the message without what is removed from it.
 
 use std::borrow::Cow;
 
@@ -17,21 +17,21 @@ use crate::json::{Kind, Value, write_items, write_members, write_name, write_str
 use crate::pointer::{escaped, unescaped};
 use crate::work::Budget;
 
-/// Where in a message: what the protocol keeps for itself, and what it shows to the model, it has in
-/// certain places only. Told by how deep it is, and not by its name as it is told, which is cut where
-/// it is long.
+/// The position of a value in a message: the members that the protocol reserves, and those that are shown to the model,
+/// are in certain places only. Derived from the structure and not from the reported place, which is cut when it is
+/// long.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Top,
-    /// One block of content, or a list of them.
+    /// One content block, or a list of them.
     Block,
-    /// One message of several, or a list of them.
+    /// One message of a prompt, or a list of them.
     Message,
-    /// The text of a block.
+    /// The text of a content block.
     Text,
-    /// What says where something is, or of which type.
+    /// A URI or a media type.
     Where,
-    /// What came of a task.
+    /// The result of a task.
     Answer,
     Inside,
 }
@@ -50,7 +50,7 @@ impl Place {
         }
     }
 
-    /// Where the items of a list are that is here.
+    /// The position of the items of a list in this position.
     const fn of_item(self) -> Self {
         match self {
             Self::Block | Self::Message => self,
@@ -59,24 +59,24 @@ impl Place {
     }
 }
 
-/// What each value costs beside its text, in units.
+/// Units that each value costs, beside its text.
 const EACH_VALUE: usize = 64;
-/// Fewest digits of a number that is looked at.
+/// Fewest digits of a number that is searched for identity numbers.
 const DIGITS: usize = 12;
-/// Largest exponent of a number that is written out.
+/// Largest exponent with which a number is written out.
 const EXPONENT: u32 = 64;
-/// Longest place that is told, in bytes.
+/// Longest place that is reported, in bytes.
 const PLACE: usize = 512;
 
-/// Fewest bytes in a row that are looked at as text in what is no text.
+/// Fewest consecutive printable bytes that are searched as text in binary data.
 const RUN: usize = 8;
 
-/// The strings of a message that are not looked at, by where they begin: nobody but the server that
-/// said them reads them, because they are sealed on their way.
+/// The strings of a message that are not inspected, by their offsets: only the server that sent them can read them,
+/// because the gateway seals them.
 struct Sealed(Vec<usize>);
 
 impl Sealed {
-    /// The strings that stand at these JSON Pointers.
+    /// The strings at these JSON Pointers.
     fn of(value: Value<'_>, pointers: &[&str]) -> Self {
         let strings = pointers.iter().filter_map(|pointer| {
             let mut parts = pointer.split('/').skip(1);
@@ -91,7 +91,7 @@ impl Sealed {
     }
 }
 
-/// Looks at every string of `value`, but for those at the pointers `sealed`.
+/// Inspects every string of `value`, except for those at the pointers `sealed`.
 pub(super) fn look(lens: &Lens<'_>, value: Value<'_>, sealed: &[&str]) -> Seen {
     let sealed = &Sealed::of(value, sealed);
     let mut walk = Walk { lens, sealed, seen: Seen::default(), dirty: false };
@@ -100,7 +100,7 @@ pub(super) fn look(lens: &Lens<'_>, value: Value<'_>, sealed: &[&str]) -> Seen {
     walk.seen_of(value)
 }
 
-/// The same for a value that is one part of a message: for pieces of one value [`together`] looks at all of its parts.
+/// Inspects one part of a message; [`together`] searches all of its parts for values in pieces.
 pub(super) fn part(lens: &Lens<'_>, value: Value<'_>) -> Seen {
     let sealed = &Sealed(Vec::new());
     let mut walk = Walk { lens, sealed, seen: Seen::default(), dirty: false };
@@ -108,7 +108,7 @@ pub(super) fn part(lens: &Lens<'_>, value: Value<'_>) -> Seen {
     walk.seen_of(value)
 }
 
-/// Looks at the parts of one message for what stands in pieces in several of them, and for nothing else.
+/// Searches the parts of one message for values that are split into pieces, and for nothing else.
 pub(super) fn together(lens: &Lens<'_>, parts: &[ChosenPart<'_>]) -> Seen {
     let sealed = &Sealed(Vec::new());
     let mut walk = Walk { lens, sealed, seen: Seen::default(), dirty: false };
@@ -118,7 +118,7 @@ pub(super) fn together(lens: &Lens<'_>, parts: &[ChosenPart<'_>]) -> Seen {
     seen
 }
 
-/// Looks at one string that stands alone. It is not rewritten here; `changed` is what it would be.
+/// Inspects one string that stands alone. The caller keeps the original; `changed` is its sanitised form.
 pub(super) fn text(lens: &Lens<'_>, text: &str) -> Seen {
     let sealed = &Sealed(Vec::new());
     let mut walk = Walk { lens, sealed, seen: Seen::default(), dirty: false };
@@ -133,7 +133,7 @@ pub(super) fn text(lens: &Lens<'_>, text: &str) -> Seen {
 }
 
 impl Seen {
-    /// Blocks what could not be looked at to its end.
+    /// Blocks a message that was not inspected to its end.
     fn block_incomplete(&mut self, budget: &Budget) {
         if budget.is_exhausted() && !self.findings.contains(&Finding::over_budget()) {
             self.findings.push(Finding::over_budget());
@@ -150,7 +150,7 @@ struct Walk<'a, 'b> {
 }
 
 impl Walk<'_, '_> {
-    /// What was seen of `value`, with what it is without what is taken out.
+    /// The outcome for `value`, with its sanitised form if it was changed.
     fn seen_of(self, value: Value<'_>) -> Seen {
         let Walk { lens, sealed, mut seen, dirty } = self;
         seen.block_incomplete(lens.budget);
@@ -163,6 +163,8 @@ impl Walk<'_, '_> {
         seen
     }
 
+    /// Inspects a value and everything in it.
+    ///
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
     fn value(&mut self, value: Value<'_>, at: &mut String, place: Place) {
         if !self.lens.budget.spend(EACH_VALUE) {
@@ -203,7 +205,7 @@ impl Walk<'_, '_> {
                     if carries(&name, place)
                         && member.as_str().is_some_and(|text| self.blob(&text, at))
                     {
-                        // It was looked at as what it carries.
+                        // `blob` has inspected its decoded form.
                     } else if !self.sealed.has(member) {
                         self.value(member, at, place.of_member(&name));
                     }
@@ -213,8 +215,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Looks at the name of a member. A name from which something had to be taken out could become
-    /// that of another member, so the message is withheld.
+    /// Inspects the name of a member. A name that would have to be changed could become that of another member, so the
+    /// message is withheld.
     fn name(&mut self, name: &str, at: &str) {
         let glance = named(self.lens, name);
         self.dirty |= glance.text.is_some();
@@ -222,7 +224,7 @@ impl Walk<'_, '_> {
         for (detector, handling, note) in glance.findings {
             let handling = match handling {
                 Handling::Strip | Handling::Defang | Handling::Wrap => Handling::Block,
-                // Nothing can be said before a name.
+                // A name has no room for a note.
                 Handling::Annotate => Handling::Audit,
                 Handling::Off | Handling::Audit | Handling::Redact | Handling::Block => handling,
             };
@@ -230,7 +232,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Whether what an object carries is of the type it says, and of one that may be.
+    /// Checks the media type of the base64 data in an object, against its content and the permitted types.
     fn carries(&mut self, object: Value<'_>, at: &str, place: Place) {
         let handling = self.lens.how(Detector::MediaTypes);
         if handling == Handling::Off {
@@ -245,7 +247,7 @@ impl Walk<'_, '_> {
         let (blob, data) = (word("blob"), word("data"));
         let carries = blob.is_some() || data.is_some();
         let text = block && declared.is_some() && word("text").is_some();
-        // Some read the one and some the other.
+        // Readers differ in which of the two members they read.
         let all = [blob.as_deref(), data.as_deref()].into_iter().filter(Option::is_some);
         for base64 in all.chain((!carries && text).then_some(None)) {
             if let Some(note) = media::note(declared.as_deref(), base64, self.lens.types) {
@@ -263,7 +265,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Looks at what is carried in base64; whether it is base64.
+    /// Inspects base64 data in its decoded form; `false` if the text is not base64.
     fn blob(&mut self, text: &str, at: &str) -> bool {
         match carried(self.lens, text) {
             None => return false,
@@ -279,7 +281,7 @@ impl Walk<'_, '_> {
         true
     }
 
-    /// Looks for what another server gave in pieces in these parts of the message. No piece is the value, so the
+    /// Searches these parts of the message for a value from another server in pieces. Since no piece is the value, the
     /// message is withheld where a value would be replaced.
     fn pieces(&mut self, parts: &[ChosenPart<'_>]) {
         if !self.lens.seeks() {
@@ -315,12 +317,12 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Whether a member carries bytes in base64: of a resource, or of an image or a sound.
+/// Whether a member carries base64 data: of a resource, an image or an audio block.
 fn carries(name: &str, place: Place) -> bool {
     name == "blob" || place == Place::Block && name == "data"
 }
 
-/// What a string is, and how it is shown in its place.
+/// Inspects a string and returns it as it is shown in its position.
 fn shown(lens: &Lens<'_>, text: &str, place: Place) -> Glance {
     if place == Place::Where && lens.is_result() {
         return lens.for_places().cleaned(text);
@@ -335,21 +337,21 @@ fn shown(lens: &Lens<'_>, text: &str, place: Place) -> Glance {
     glance
 }
 
-/// What the name of a member is, and how it is shown: nothing is put before or around it.
+/// Inspects the name of a member, which gets no note and no fence.
 fn named(lens: &Lens<'_>, name: &str) -> Glance {
     lens.cleaned(name)
 }
 
-/// What is carried in base64.
+/// Base64 data in decoded form.
 enum Carried {
-    /// Text, or most of it.
+    /// Text, or mostly text.
     Text(String),
-    /// Anything else. It is not rewritten as text is: that would break it.
+    /// Binary data, which would break if it were rewritten like text.
     Bytes(Vec<u8>),
 }
 
-/// What is carried in base64, read as leniently as anybody might; `None` where it is not base64, and where
-/// the text is a value itself: many a key has the letters of base64 alone.
+/// Decodes base64 data leniently; `None` where it is not base64, and where the text itself is a secret, because many
+/// keys consist of base64 characters.
 fn carried(lens: &Lens<'_>, text: &str) -> Option<Carried> {
     if lens.is_value(text) {
         return None;
@@ -369,9 +371,8 @@ fn carried(lens: &Lens<'_>, text: &str) -> Option<Carried> {
 
 type Note = (Detector, Handling, Cow<'static, str>);
 
-/// What is found in bytes that are no text, and the bytes with that masked. Only values that nobody
-/// takes for something else are looked for, and what is masked keeps its length: an image with a
-/// secret in it stays an image.
+/// The findings in binary data, and the data with the found values masked. Only unmistakable values are searched
+/// for, and a mask keeps the length: an image that contains a secret remains an image.
 fn masked(lens: &Lens<'_>, bytes: &[u8]) -> (Vec<Note>, Option<Vec<u8>>) {
     let lens = lens.for_values();
     let (mut findings, mut out) = (Vec::new(), None::<Vec<u8>>);
@@ -379,7 +380,7 @@ fn masked(lens: &Lens<'_>, bytes: &[u8]) -> (Vec<Note>, Option<Vec<u8>>) {
     for run in bytes.split(|byte| !is_shown(*byte)) {
         let from = done;
         done += run.len() + 1;
-        // INVARIANT: a run has bytes of ASCII alone.
+        // INVARIANT: a run consists of ASCII bytes.
         let Some(text) = std::str::from_utf8(run).ok().filter(|_| run.len() >= RUN) else {
             continue;
         };
@@ -391,15 +392,15 @@ fn masked(lens: &Lens<'_>, bytes: &[u8]) -> (Vec<Note>, Option<Vec<u8>>) {
         }
         findings.extend(glance.findings);
     }
-    // A text with other bytes strewn into it is read without them; zeros do not count, of which UTF-16
-    // and UTF-32 have most.
+    // Text that is interspersed with other bytes is searched without them; zeros do not count as such, because
+    // UTF-16 and UTF-32 consist largely of them.
     let now = out.as_deref().unwrap_or(bytes);
     let counted = bytes.len() - memchr::memchr_iter(0, bytes).count();
     let joined: String =
         now.iter().filter(|byte| is_shown(**byte)).map(|b| char::from(*b)).collect();
     if !joined.is_empty() && joined.len() * 2 >= counted {
         let left = lens.cleaned(&joined).findings.into_iter().map(|(detector, handling, note)| {
-            // There is no place in which it stands, so it cannot be masked.
+            // Without a single place it cannot be masked.
             let stays = handling == Handling::Redact;
             (detector, if stays { Handling::Block } else { handling }, note)
         });
@@ -413,7 +414,7 @@ const fn is_shown(byte: u8) -> bool {
     matches!(byte, b' '..=b'~' | b'\t')
 }
 
-/// What a number is that stands for itself, however its value is written.
+/// The value that a number is, regardless of its spelling; `None` if it is none.
 fn number(lens: &Lens<'_>, raw: &str) -> Option<Found> {
     let digits = whole(raw);
     let digits = digits.as_deref();
@@ -446,8 +447,8 @@ fn number(lens: &Lens<'_>, raw: &str) -> Option<Found> {
     (lens.of(found.class) != Handling::Off).then_some(found)
 }
 
-/// The digits of a number that is whole, without its sign: `-12.0` and `1.2e1` are `12` to those who read it.
-/// `None` for one that is not whole, and for one that is written shorter than it is and very long.
+/// The digits of an integer, without its sign: `-12.0` and `1.2e1` are read as `12`. `None` for a number that is not
+/// an integer, or whose exponent is too large.
 fn whole(raw: &str) -> Option<Cow<'_, str>> {
     let plain = raw.strip_prefix('-').unwrap_or(raw);
     if plain.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -470,7 +471,7 @@ fn whole(raw: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(digits.trim_start_matches('0').to_owned()))
 }
 
-/// Writes the value as it may be shown.
+/// Writes the value in its sanitised form.
 fn write(out: &mut Vec<u8>, with: (&Lens<'_>, &Sealed), value: Value<'_>, place: Place) {
     let (lens, sealed) = with;
     match value.kind() {

@@ -1,4 +1,4 @@
-//! Text that was encoded so that it does not look like text.
+//! Decodes text that is encoded so that it does not look like text.
 
 use std::sync::LazyLock;
 
@@ -8,19 +8,19 @@ use super::lexicon::LEXICON;
 use super::normal::printable;
 use crate::coding;
 
-/// How deep encodings are undone inside each other.
+/// Most levels of encodings within each other that are decoded.
 const DEPTH: usize = 2;
-/// Most texts that are got out of one text, and of one definition.
+/// Most decoded texts of one text, and of one definition.
 const OF_ONE: usize = 4;
 pub(super) const OF_ALL: usize = 12;
-/// Most texts that are got out of one definition to choose those from.
+/// Most decoded texts of one definition from which those are chosen.
 pub(super) const TRIED: usize = 200;
-/// Most runs of one encoding that are tried in one text.
+/// Most runs of one encoding in one text that are tried.
 const RUNS: usize = 8;
-/// Longest text that is tried, in bytes.
+/// Longest part of a text that is decoded, in bytes.
 pub(super) const LONGEST: usize = 16 * 1024;
 
-/// How a text was encoded.
+/// The encoding of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Code {
     Hidden,
@@ -52,8 +52,8 @@ impl Code {
     }
 }
 
-/// Patterns that are compiled once; one that does not compile finds nothing, and
-/// `the_patterns_compile` keeps that from happening.
+/// The compiled patterns. If one does not compile, nothing is decoded; the test `the_patterns_compile` prevents
+/// that.
 struct Patterns {
     entity: Regex,
     escape: Regex,
@@ -84,12 +84,12 @@ fn patterns() -> Result<Patterns, regex::Error> {
     })
 }
 
-/// Whether a decoded text runs or fetches something.
+/// Whether a decoded text executes or downloads something.
 pub(super) fn is_active(text: &str) -> bool {
     PATTERNS.as_ref().is_some_and(|patterns| patterns.active.is_match(text))
 }
 
-/// What `text` says when it is decoded, in each way that yields something.
+/// Appends the decoded forms of `text`, in each encoding that yields something.
 pub(super) fn views(text: &str, out: &mut Vec<(Code, String)>) {
     let mut left = vec![(text.to_owned(), 0)];
     while let Some((text, depth)) = left.pop() {
@@ -193,13 +193,13 @@ fn character(code: u32) -> String {
     char::from_u32(code).filter(|c| *c >= '\t').unwrap_or(' ').to_string()
 }
 
-/// Pairs of hexadecimal digits as bytes.
+/// Decodes pairs of hexadecimal digits.
 fn pairs(digits: &str) -> Vec<u8> {
     let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     digits.as_bytes().chunks_exact(2).filter_map(pair).collect()
 }
 
-/// The text with letters for digits, if that makes words of it.
+/// The text with letters in place of digits, if that turns enough of it into English words.
 fn leet(text: &str, hit: usize) -> Option<String> {
     let letter = |c: char| match c {
         '0' => 'o',

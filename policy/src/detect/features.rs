@@ -1,4 +1,4 @@
-//! What is counted of a stretch of text.
+//! Extracts the features of a window of words for the linear model.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use super::lexicon::LEXICON;
 use super::rules::RULES;
 use super::tokens::{Token, parts};
 
-/// Buckets that features are hashed into.
+/// Number of buckets that features are hashed into.
 pub const BUCKETS: usize = 1 << 15;
-/// Words of a stretch: at least, and at most until a sentence ends; and between two starts.
+/// Least length of a window in words, its greatest length until a sentence ends, and the least distance of two starts.
 const SHORT: usize = 24;
 const LONG: usize = 48;
 const STEP: usize = 8;
 
-/// A rule that matched, and from which to which word.
+/// A match of a rule: its index, its first and its last word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hit {
     pub(super) rule: usize,
@@ -21,7 +21,7 @@ pub(super) struct Hit {
     pub(super) last: usize,
 }
 
-/// Stretches of words, from and to.
+/// The ranges of overlapping windows over the words.
 pub(super) fn windows(tokens: &[Token]) -> Vec<(usize, usize)> {
     let is_end = |at: usize| tokens.get(at).is_some_and(|token| **token == *".");
     let mut found = Vec::new();
@@ -46,7 +46,7 @@ pub(super) fn windows(tokens: &[Token]) -> Vec<(usize, usize)> {
     found
 }
 
-/// FNV-1a over the parts with a blank between them.
+/// FNV-1a over the parts, joined by blanks.
 fn hash(parts: &[&str]) -> u16 {
     let mut hash: u32 = 0x811c_9dc5;
     let mut add = |byte: u8| hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
@@ -59,7 +59,7 @@ fn hash(parts: &[&str]) -> u16 {
     u16::try_from(hash & 0x7fff).unwrap_or_default()
 }
 
-/// What a placeholder is about, or a word.
+/// The classes of a word or a placeholder.
 fn classes(token: &str) -> &[&'static str] {
     match token {
         "IDENT" => &["@ID"],
@@ -88,13 +88,13 @@ fn stem(token: &str) -> &str {
     token.char_indices().nth(6).map_or(token, |(at, _)| token.get(..at).unwrap_or(token))
 }
 
-/// What the name of the thing is about.
+/// The classes of the words in a tool's name.
 pub(super) fn of_name(name: &str) -> BTreeSet<&'static str> {
     let words = parts(name).map(str::to_lowercase);
     words.flat_map(|word| LEXICON.classes(&word).to_vec()).collect()
 }
 
-/// How much of its name a description speaks of.
+/// A feature for the share of a name's words that its description repeats: none, some or all.
 pub(super) fn agreement(name: &str, description: &str) -> &'static str {
     let start = |word: &str| word.to_lowercase().chars().take(4).collect::<String>();
     let wanted: Vec<String> = parts(name).filter(|part| part.len() > 2).map(start).collect();
@@ -108,7 +108,7 @@ pub(super) fn agreement(name: &str, description: &str) -> &'static str {
     }
 }
 
-/// The features of one stretch, each once.
+/// The features of one window, without duplicates.
 pub(super) fn of_window(
     tokens: &[Token],
     (from, to): (usize, usize),

@@ -1,10 +1,10 @@
-//! What a text forbids, and technical phrases whose words mean something else elsewhere.
+//! Removes phrases that forbid something, and technical phrases whose words mean something else elsewhere.
 //!
-//! "Do not include passwords in the query" speaks of secrets and sends none, and a "filter key" is no
-//! key. Such phrases are taken out of the words before a stretch is scored. Each is a closed form: every
-//! word of it is listed here, and one word that is not leaves the sentence as it is. A file, an exception
+//! "Do not include passwords in the query" mentions secrets and sends none, and a "filter key" is not a secret
+//! key. Such phrases are removed from the words before a window is scored. Each is a closed form: all of its words
+//! are listed here, and any other word leaves the sentence unchanged. A file, an exception
 //! ("unless", "but", "except") and the name of another tool are in no list, and an address only as that of a
-//! documentation or a source, so that no order stands in what is taken out.
+//! documentation or a source, so that what is removed cannot contain an instruction.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,47 +15,47 @@ use regex::Regex;
 use super::lexicon::LEXICON;
 use super::tokens::{STAGES, Token};
 
-/// What is not to be handed over: a sentence counts as a warning only if it names one of these.
+/// Data that must not be disclosed: a sentence counts as a warning only if it names one of these.
 const SECRETS: &str = "(?:secrets?|passwords?|passphrases?|passcodes?|credentials?|tokens?|keys?|cookies?|pii|sensitive|\
     confidential|personal|proprietary|private)";
-/// What may stand beside it. No word says where to, none makes an exception, and none sets what is to be handed
-/// over against what is not ("no example, the real one").
+/// Words that may stand beside it. None names a destination, makes an exception, or contrasts data that is to be
+/// disclosed with data that is not ("no example, the real one").
 const BESIDE: &str = "(?:for (?:example|instance)|any|a|an|the|your|their|own|of|or|and|nor|such|as|like|others?|kinds?|types?|form|\
     secret|internal|information|info|data|details?|contents?|code|source|material|api|ssh|access|auth|authentication|\
     bearer|session|login|cards?|credit|numbers?|personally|identifiable|identifying|financial|health|medical|business|\
     customer|company|in|into|within|inside|here|this|these|query|queries|arguments?|parameters?|calls?|requests?|tool|\
     fields?|text|inputs?|search|prompts?|questions?|PARAM|SELF|QUOTED|plain|plaintext|to|etc|e|g|values?|that|contains?|\
     containing|security|reasons?|for|privacy|strings?|terms?|messages?|title|body|comments?)";
-/// Says that something is not to be done.
+/// Phrases that forbid the verb behind them.
 const NOT: &str = "(?:(?:do|must|should|may|can|shall) not|don't|mustn't|shouldn't|can't|cannot|never|(?:be|make) sure not to|\
     take care not to)(?: ever)?";
-/// Hands something over.
+/// Verbs that disclose something.
 const GIVE: &str = "(?:include|send|share|put|provide|pass|enter|paste|expose|log|store|commit|hardcode|embed|upload|\
     submit|transmit|leak|supply|type|write|save|add|use|attach|post)";
-/// The same as [`GIVE`], after "avoid".
+/// [`GIVE`] as participles, after "avoid".
 const GIVING: &str = "(?:including|sending|sharing|putting|providing|passing|entering|pasting|exposing|logging|storing|\
     committing|hardcoding|embedding|uploading|submitting|transmitting|leaking|supplying|typing|writing|saving|adding|\
     using|attaching|posting)";
-/// What is bad in any case, after "without". What only hands something over may be demanded there: "the result
+/// Verbs after "without" that are never legitimate. Plain disclosure may be demanded there: "the result
 /// is empty without including your key".
 const SPILLING: &str = "(?:exposing|logging|storing|committing|hardcoding|embedding|leaking)";
-/// The same as [`GIVE`], of what is handed over.
+/// [`GIVE`] in the passive.
 const GIVEN: &str = "(?:included|sent|shared|put|provided|passed|entered|pasted|exposed|logged|stored|committed|hardcoded|\
     embedded|uploaded|submitted|transmitted|leaked|supplied|typed|written|saved|added|used|attached|posted)";
-/// Keys that open nothing: the word before `key`.
+/// Words before `key` for keys that are no secrets.
 const DATA_KEYS: &str = "(?:filters?|sort|sorting|primary|foreign|partition|json|object|issue|project|row|column|group|\
     grouping|index|idempotency|dictionary|map|lookup|composite|unique|metadata|level|nested|yaml|toml|header|translation|\
     locale|arrow)";
-/// What becomes of input that is not used.
+/// Verbs for what happens to input that is not used.
 const UNUSED: &str =
     "(?:ignored|dropped|discarded|truncated|clamped|capped|rounded|coerced|fails?|failed|failing)";
-/// What a shell does with its input.
+/// Nouns for what a shell does with its input.
 const OF_SHELLS: &str = "(?:interpretation|expansion|interpolation|evaluation|parsing|processing|substitution|quoting|globbing|\
     metacharacters?|features?|syntax|injection|wrapper|involved)";
-/// Words beside which "silently" is kept: what is dropped then is a person's say.
+/// Words beside which "silently" is kept, because then a decision of the user is dropped.
 const CONSENT: [&str; 9] =
     ["confirm", "approv", "consent", "permission", "alert", "warning", "notif", "prompt", "review"];
-/// Words that stand for something in an earlier sentence: what it is about is not known from its own words.
+/// Words that refer to an earlier sentence, so that the sentence alone does not tell its topic.
 const REFERRING: [&str; 12] = [
     "it",
     "them",
@@ -70,11 +70,11 @@ const REFERRING: [&str; 12] = [
     "results",
     "output",
 ];
-/// What a sentence may not be about in which "to the server" is taken out.
+/// Word classes that prevent the removal of "to the server" from a sentence.
 const DELICATE: [&str; 9] =
     ["SECRET", "CONV", "PII", "SECRECY", "MUST", "ORDER", "SYSP", "USER", "NEG"];
 
-/// Words without one of which no pattern matches.
+/// Trigger words: no pattern matches without one of them.
 const SIGNS: [&str; 21] = [
     "not",
     "never",
@@ -98,25 +98,25 @@ const SIGNS: [&str; 21] = [
     "unsure",
     "visible",
 ];
-/// What a flag of a command does, if anything is said of it, and to what.
+/// Optional first part of the description of a command's flag: its effect and object.
 const FORCED: &str = "(?:(?:if|when)(?: set(?: to)?)? (?:true|set|enabled) )?(?:(?:force|forces|forcibly|run|runs|perform|performs|\
     allow|allows)(?: (?:the|this|a|an))?(?: (?:git|branch|tag|file))? (?:operation|command|action|request|checkout|switch|\
     creation|deletion|delete|removal|remove|rename|clean|cleanup|update|push|merge|rebase|reset|overwrite|install|\
     installation|migration)(?: (?:by|and|even))? ?)?";
-/// Checks that a command makes by itself. Whose rules or instructions they could be, no word says.
+/// A phrase about a command's own checks. It has no word for the rules or instructions of a model.
 const CHECKS: &str = "(?:bypass|bypasses|bypassing|override|overrides|overriding|skip|skips|skipping|ignore|ignores|ignoring)\
     (?: (?:all|any|the|its))?(?: (?:safety|sanity|precondition|status))? checks?";
-/// What a sentence may not say that names its source by a link: then the link is more than that.
+/// Words in a quoted example that keep its link, because then the link may be more than a source.
 #[rustfmt::skip]
 const ORDERS: [&str; 28] = [
     "send", "sends", "sent", "forward", "post", "upload", "share", "transmit", "include", "append", "add", "pass", "read",
     "call", "use", "run", "execute", "visit", "open", "fetch", "follow", "must", "should", "always", "never", "you", "your",
     "there",
 ];
-/// How many words before a warning are looked at for one that turns it around.
+/// How many words before a warning are searched for [`TURNING`].
 const NEAR: usize = 6;
-/// Words that turn a warning behind them into its opposite: another negation, what goes wrong without the secret,
-/// what sets the warning aside, and what makes a condition of it ("it fails if you do not include your key").
+/// Words that turn the warning after them into its opposite: another negation, a failure without the secret,
+/// a dismissal of the warning, and a condition ("it fails if you do not include your key").
 #[rustfmt::skip]
 const TURNING: [&str; 64] = [
     "not", "never", "don't", "doesn't", "cannot", "can't", "mustn't", "shouldn't", "no", "nor", "without", "avoid", "forget",
@@ -129,31 +129,31 @@ const TURNING: [&str; 64] = [
 
 /// Patterns over the words of one sentence, joined by blanks.
 struct Patterns {
-    /// A sentence, or the end of one, that forbids to hand over secrets.
+    /// A sentence, or the end of one, that forbids the disclosure of secrets.
     warning: Regex,
-    /// A sentence that says that secrets are not to be handed over.
+    /// A sentence that says in the passive that secrets are not to be disclosed.
     passive: Regex,
     silently: Regex,
     shell: Regex,
     key: Regex,
     server: Regex,
-    /// What need not be done before a tool is run.
+    /// Says that an action is not needed to run the tool.
     unneeded: Regex,
-    /// What a flag of a command does: a whole sentence.
+    /// A whole sentence that describes a flag of a command.
     flag: Regex,
-    /// An example of how a source is cited with a link, in the text as it stands.
+    /// A quoted example of a source with a link, in the text itself.
     source: Regex,
-    /// Phrases with a fixed meaning, and what stands for each of them.
+    /// Phrases with a fixed meaning, and the replacement of each.
     phrases: Vec<(Regex, &'static str)>,
 }
 
-/// What is said of a tool, of its arguments and its results in a closed form, and what is left of it.
+/// Closed phrases about a tool, its arguments and its results, each with its replacement.
 fn phrases() -> Result<Vec<(Regex, &'static str)>, regex::Error> {
     let stage = format!(
         "(^| )the (?:{STAGES}) stage (?:(?:in this (?:situation|case)|here) )?is mandatory( |$)"
     );
     let all = [
-        // What the user asked may be the query of a search: no more of the conversation, and only "may".
+        // A user's query may be passed to a search: only with "may", and no more of the conversation.
         (
             "^you (?:can|may) (?:pass|provide|use|supply|enter) the (?:original |full |exact |complete )?(?:user's |user )?\
              (?:search )?(?:query|question) (?:verbatim|unchanged|as is)(?: or (?:summarize|summarise|rephrase|shorten|\
@@ -184,8 +184,8 @@ fn phrases() -> Result<Vec<(Regex, &'static str)>, regex::Error> {
     all.into_iter().map(|(pattern, with)| Ok((Regex::new(pattern)?, with))).collect()
 }
 
-/// Compiled once; where one does not compile nothing is taken out, and `the_patterns_compile` keeps that
-/// from happening.
+/// The compiled patterns. If one does not compile, nothing is removed; the test `the_patterns_compile` prevents
+/// that.
 static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| patterns().ok());
 
 fn patterns() -> Result<Patterns, regex::Error> {
@@ -215,8 +215,8 @@ fn patterns() -> Result<Patterns, regex::Error> {
     })
 }
 
-/// The words of a text without those that only forbid, and with other words for those that mean something
-/// else where they stand.
+/// The words of a text without warnings, and with other words in place of those that mean something
+/// else in their context.
 pub(super) fn without(words: Vec<Token>) -> Vec<Token> {
     let Some(patterns) = PATTERNS.as_ref() else { return words };
     if !words.iter().any(|word| SIGNS.contains(&&**word)) {
@@ -225,8 +225,8 @@ pub(super) fn without(words: Vec<Token>) -> Vec<Token> {
     by_sentence(&words, |sentence| patterns.kept(sentence))
 }
 
-/// The words of what is said of a flag (an argument that is true or false), without what it says of the checks of
-/// the command. Of anything else the same words may be an order.
+/// The words of a flag's description (a boolean argument) without what it says of the command's own checks.
+/// In any other text the same words may be an instruction.
 pub(super) fn without_checks(words: Vec<Token>) -> Vec<Token> {
     let Some(patterns) = PATTERNS.as_ref() else { return words };
     if !words.iter().any(|word| matches!(&**word, "check" | "checks")) {
@@ -236,7 +236,7 @@ pub(super) fn without_checks(words: Vec<Token>) -> Vec<Token> {
 }
 
 /// A text without the links of quoted examples that only cite a source: `"According to [Reuters](https://…), …"`.
-/// An address with a query stays, and so does one beside words that have something done.
+/// A link with a query is kept, and so is one beside a word of [`ORDERS`].
 pub(super) fn without_sources(text: &str) -> Cow<'_, str> {
     let Some(patterns) = PATTERNS.as_ref().filter(|_| text.contains("](http")) else {
         return Cow::Borrowed(text);
@@ -259,7 +259,7 @@ pub(super) fn without_sources(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The words with those of each sentence as `kept` leaves them.
+/// The words, with each sentence replaced by the result of `kept`.
 fn by_sentence(words: &[Token], kept: impl for<'a> Fn(&'a str) -> Cow<'a, str>) -> Vec<Token> {
     let mut out: Vec<Token> = Vec::with_capacity(words.len());
     for sentence in words.split_inclusive(|word| **word == *".") {
@@ -279,7 +279,7 @@ fn by_sentence(words: &[Token], kept: impl for<'a> Fn(&'a str) -> Cow<'a, str>) 
 }
 
 impl Patterns {
-    /// What is left of one sentence; borrowed if that is all of it.
+    /// The remainder of one sentence; borrowed if it is unchanged.
     fn kept<'a>(&self, sentence: &'a str) -> Cow<'a, str> {
         let mut kept = Cow::Borrowed(sentence);
         for pattern in [&self.warning, &self.passive] {
@@ -313,12 +313,12 @@ fn replace(text: &mut Cow<'_, str>, pattern: &Regex, with: &str) {
     }
 }
 
-/// Whether the words before a warning could turn it into its opposite: "do not avoid sending ...".
+/// Whether the words before a warning may turn it into its opposite: "do not avoid sending ...".
 fn is_turned(before: &str) -> bool {
     before.split(' ').rev().take(NEAR).any(|word| TURNING.contains(&word))
 }
 
-/// Whether a sentence is, or may be, about something that is not to be sent anywhere, or about an address.
+/// Whether a sentence may be about data that must not be sent, or has an address or a path.
 fn is_delicate(sentence: &str) -> bool {
     let delicate: BTreeSet<&str> = DELICATE.into();
     sentence.split(' ').any(|word| {

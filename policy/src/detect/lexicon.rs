@@ -1,35 +1,35 @@
-//! Words by what they are about.
+//! A lexicon of words by class, for the features, the rules and the recognition of decoded text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-/// The words, one class a line; lines that begin with a colon are other lists.
+/// The source of the lexicon, one class per line; lines that begin with a colon are other lists.
 const TEXT: &str = include_str!("lexicon.txt");
 
-/// The words, ready to be looked up.
+/// The lexicon in parsed form.
 #[derive(Debug, Default)]
 pub(super) struct Lexicon {
-    /// What a word is about.
+    /// The classes of each word.
     classes: BTreeMap<&'static str, Vec<&'static str>>,
-    /// The word that these letters, sorted, are the letters of.
+    /// Words by their sorted letters.
     anagrams: BTreeMap<String, &'static str>,
-    /// Words that are spelled as they should be.
+    /// Correctly spelled words, which are never repaired.
     known: BTreeSet<&'static str>,
-    /// Words of English that decoded text is known by.
+    /// English words, by which decoded text is recognised.
     english: BTreeSet<&'static str>,
-    /// Words that make a sentence of a name.
+    /// Function words by which a name is recognised as a sentence.
     pub(super) joints: BTreeSet<&'static str>,
-    /// Words in the names of tools that change something.
+    /// Words in the names of tools that write.
     pub(super) writing: BTreeSet<&'static str>,
-    /// Words in the names of tools that only read.
+    /// Words in the names of tools that read.
     pub(super) reading: BTreeSet<&'static str>,
-    /// Members of definitions whose names say nothing.
+    /// Standard member names of definitions, which are not read as text.
     pub(super) keys: BTreeSet<&'static str>,
 }
 
 pub(super) static LEXICON: LazyLock<Lexicon> = LazyLock::new(Lexicon::read);
 
-/// Ends that a word may have more than the one that is looked up.
+/// Suffixes that are stripped to look up a word.
 const ENDS: [&str; 5] = ["'s", "s", "ing", "ed", "ly"];
 
 impl Lexicon {
@@ -69,7 +69,7 @@ impl Lexicon {
         lexicon
     }
 
-    /// What a word is about, in whichever form it comes.
+    /// The classes of a word, also in an inflected form; empty if it has none.
     pub(super) fn classes(&self, word: &str) -> &[&'static str] {
         if let Some(classes) = self.classes.get(word) {
             return classes;
@@ -90,12 +90,12 @@ impl Lexicon {
         &[]
     }
 
-    /// Whether it is about anything as it stands.
+    /// Whether a word has a class in exactly this form.
     pub(super) fn has(&self, word: &str) -> bool {
         self.classes.contains_key(word)
     }
 
-    /// The word that was meant by one whose letters were swapped.
+    /// The intended word of one with transposed letters; `None` if it needs no repair or has none.
     pub(super) fn repaired(&self, word: &str) -> Option<&'static str> {
         let letters = word.len() >= 4 && word.bytes().all(|byte| byte.is_ascii_alphabetic());
         if !letters || self.known.contains(word) {
@@ -107,7 +107,7 @@ impl Lexicon {
         (first == ends(word).0 || last == ends(word).1).then_some(meant)
     }
 
-    /// How many of the words of a text are English, and how many there are.
+    /// Number of English words in a text, and of all words.
     pub(super) fn english(&self, text: &str) -> (usize, usize) {
         let (mut hit, mut all) = (0, 0);
         let mut lower = String::new();
@@ -121,12 +121,12 @@ impl Lexicon {
         (hit, all)
     }
 
-    /// The English words.
+    /// All English words of the lexicon.
     pub(super) fn words(&self) -> impl Iterator<Item = &'static str> {
         self.english.iter().copied()
     }
 
-    /// Whether a word is English.
+    /// Whether a word is an English word of the lexicon.
     pub(super) fn is_english(&self, word: &str) -> bool {
         self.english.contains(word)
     }

@@ -1,4 +1,4 @@
-//! Text as a person would see it, and the tricks by which it looks otherwise.
+//! Normalises text to what a person would see, and reports the tricks that make it look otherwise.
 
 use std::sync::LazyLock;
 
@@ -8,35 +8,35 @@ use unicode_normalization::char::is_combining_mark;
 use super::lexicon::LEXICON;
 use crate::hidden::{Hidden, TERMINAL, is_rtl};
 
-/// A way to make text look like other text, or like nothing.
+/// A way to disguise text as other text, or to hide it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trick {
-    /// Tag characters, which are not shown and spell something.
+    /// Tag characters, which are invisible, that spell text.
     Tags,
-    /// Variation selectors that spell something.
+    /// Variation selectors that spell text.
     Selectors,
-    /// Characters of no width that spell something.
+    /// Zero-width characters that encode text.
     ZeroWidth,
-    /// Characters that are not shown, inside words.
+    /// Invisible characters inside words.
     Split,
-    /// Characters that turn the order of the text around.
+    /// Characters that reverse the direction of the text.
     Reversed,
-    /// Characters that set apart text of another direction where there is none.
+    /// Characters that isolate text of another direction, where there is no such text.
     Isolated,
-    /// Commands to a terminal.
+    /// Escape sequences for terminals.
     Terminal,
-    /// Marks on letters that carry none.
+    /// Combining marks on letters that normally carry none.
     Marks,
-    /// Letters in mathematical or circled shapes.
+    /// Mathematical or enclosed letters.
     Styled,
-    /// Words of letters from two scripts.
+    /// Words that mix letters of two scripts.
     MixedScripts,
-    /// Words in which every other letter is a capital.
+    /// Words that alternate between lower and upper case.
     Alternating,
 }
 
 impl Trick {
-    /// In words.
+    /// A description for findings.
     #[must_use]
     pub const fn note(self) -> &'static str {
         match self {
@@ -55,16 +55,16 @@ impl Trick {
     }
 }
 
-/// Text after normalisation.
+/// The result of normalisation.
 #[derive(Debug, Default)]
 pub(super) struct Normal {
     pub(super) text: String,
     pub(super) tricks: Vec<Trick>,
-    /// What was spelled by what is not shown.
+    /// Texts that invisible characters spell.
     pub(super) hidden: Vec<String>,
 }
 
-/// Letters of other scripts that look like Latin ones.
+/// Letters of other scripts that look like Latin ones, in the order of [`LATIN`].
 const FOREIGN: &str =
     "авеёкмнорстухіјѕһԁԛԝҽӏɡьъАВЕКМНОРСТУХІЈЅҺԌԚԜҮαβεηικνορτυχωγΑΒΕΖΗΙΚΜΝΟΡΤΥΧℓօսհոցԍɩıȷ";
 const LATIN: &str =
@@ -73,7 +73,7 @@ const LATIN: &str =
 static CONFUSABLE: LazyLock<std::collections::BTreeMap<char, char>> =
     LazyLock::new(|| FOREIGN.chars().zip(LATIN.chars()).collect());
 
-/// Where a letter is from: Latin, Greek, Cyrillic, Armenian, or elsewhere.
+/// The script of a letter: Latin, Greek, Cyrillic, Armenian or another one; a blank for other characters.
 fn script(c: char) -> char {
     match c {
         c if c.is_ascii_alphabetic() => 'L',
@@ -86,7 +86,7 @@ fn script(c: char) -> char {
     }
 }
 
-/// Bytes as text, if nearly all of it can be printed.
+/// Decodes bytes as UTF-8, if there are at least six and 95 % of the characters are printable.
 pub(super) fn printable(bytes: Vec<u8>) -> Option<String> {
     let text = String::from_utf8(bytes).ok().filter(|text| text.len() >= 6)?;
     let shown = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
@@ -94,12 +94,12 @@ pub(super) fn printable(bytes: Vec<u8>) -> Option<String> {
     (good * 100 >= all * 95).then_some(text)
 }
 
-/// How long a text is after normalisation at most, in bytes: some characters of compatibility become up to
-/// 18 (Unicode Standard Annex 15, section 12.1).
+/// Upper bound of the length of a text after normalisation, in bytes: compatibility characters can expand to
+/// 18 characters (Unicode Standard Annex 15, section 12.1).
 pub(super) fn expanded(text: &str) -> usize {
     let cost = |c: char| match c {
         '\0'..='\u{a0}' => 1,
-        // Ligatures of Arabic words.
+        // Arabic ligatures of whole words.
         '\u{fdf0}'..='\u{fdff}' => 36,
         '\u{fb50}'..='\u{fdef}' | '\u{fe70}'..='\u{fefc}' | '\u{3200}'..='\u{33ff}' => 12,
         _ => 2 * c.len_utf8(),
@@ -135,7 +135,7 @@ pub(super) fn normal(text: &str) -> Normal {
     found
 }
 
-/// The text without what is not shown, which is looked at.
+/// The text without invisible characters, which are inspected for tricks.
 fn stripped(text: &str, found: &mut Normal) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut tags, mut selectors, mut zero) = (String::new(), Vec::new(), Vec::new());
@@ -213,7 +213,7 @@ impl Normal {
     }
 }
 
-/// Two characters of no width, as ones and zeros.
+/// Decodes two zero-width characters as the bits of a text.
 fn binary(zero: &[char], found: &mut Normal) {
     if zero.len() < 32 {
         return;
@@ -235,7 +235,7 @@ fn binary(zero: &[char], found: &mut Normal) {
     }
 }
 
-/// How many words have Latin letters and others that only look Latin.
+/// Number of words that mix Latin letters with letters that only look Latin.
 fn mixed_words(text: &str) -> usize {
     let words = text.split(|c: char| !c.is_alphabetic());
     let mixed = |word: &&str| {

@@ -1,28 +1,28 @@
-//! Patterns by intent. A rule accuses with a weight; it decides nothing alone.
+//! The rules, which are patterns by intent. A rule adds a weight to the score; no rule decides alone.
 //!
-//! Most look at the words of a text with what has a name replaced by a placeholder (`IDENT`, `PATHS`,
-//! `URL`), so that they speak of structure and not of a sample's wording. All are linear in the text.
+//! Most rules match the words of a text, with placeholders for identifiers (`IDENT`, `PATHS`, `URL`), so that they
+//! describe a structure and not the wording of a sample. All are linear in the length of the text.
 
-/// What a rule looks at.
+/// The input of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum On {
-    /// The words, with placeholders.
+    /// The words, joined by blanks, with placeholders.
     Words,
-    /// The text.
+    /// The text as it is.
     Text,
 }
 
-/// A pattern.
+/// A pattern with a weight.
 #[derive(Debug)]
 pub(super) struct Rule {
-    /// Its stable name.
+    /// Its stable identifier, a feature of the model.
     pub(super) id: &'static str,
-    /// What it is about.
+    /// The intent that it indicates.
     pub(super) family: &'static str,
-    /// How much it says, in hundredths.
+    /// Its weight, in hundredths of a score.
     pub(super) weight: u16,
     pub(super) on: On,
-    /// In words.
+    /// Description of a match, for findings.
     pub(super) note: &'static str,
     pub(super) pattern: &'static str,
 }
@@ -38,7 +38,7 @@ const fn rule(
     Rule { id, family, weight, on, note, pattern }
 }
 
-/// All rules.
+/// All rules, in the order of their indices.
 #[rustfmt::skip]
 pub(super) const RULES: [Rule; 57] = [
     rule("pre_other_other", "fake_prerequisite", 180, On::Words, "makes another call a precondition of a third one",

@@ -1,4 +1,4 @@
-//! Words out of letters that stand without blanks between them.
+//! Restores the blanks between words in runs of letters without any.
 
 use std::sync::LazyLock;
 
@@ -6,11 +6,11 @@ use aho_corasick::AhoCorasick;
 
 use super::lexicon::LEXICON;
 
-/// Fewest letters in a row that are taken apart.
+/// Fewest letters in a run that is split.
 const RUN: usize = 12;
-/// What a letter costs that belongs to no word; a word costs one.
+/// Cost of a letter outside any word; a word costs one.
 const LETTER: f32 = 1.1;
-/// Ends of words that are not in the lexicon in each form.
+/// Suffixes of words that the lexicon does not list in each form.
 const ENDS: [&str; 5] = ["", "s", "ed", "ing", "ly"];
 
 struct Words {
@@ -30,7 +30,7 @@ static WORDS: LazyLock<Option<Words>> = LazyLock::new(|| {
     Some(Words { automaton, lengths: words.iter().map(String::len).collect() })
 });
 
-/// The text with blanks between the words of each long run of letters.
+/// The text with blanks inserted between the words of each long run of letters.
 pub(super) fn of(text: &str) -> String {
     let Some(words) = WORDS.as_ref() else { return text.to_owned() };
     let (mut out, mut rest) = (String::with_capacity(text.len() * 2), text);
@@ -50,10 +50,10 @@ pub(super) fn of(text: &str) -> String {
     out
 }
 
-/// The cheapest way to make words of a run, of which each place is looked at once for every word that
-/// ends there.
+/// Splits a run into words at the lowest cost, by dynamic programming over the words that end at each
+/// place.
 fn apart(words: &Words, run: &str, out: &mut String) {
-    // Up to each place: what it costs, and how long the last word is; one letter if it is none.
+    // For the prefix up to each place: its cost, and the length of its last word, or 0 for a single letter.
     let mut best: Vec<(f32, usize)> = vec![(0.0, 0)];
     let mut matches = words.automaton.find_overlapping_iter(run).peekable();
     for end in 1..=run.len() {
@@ -71,7 +71,7 @@ fn apart(words: &Words, run: &str, out: &mut String) {
     let (mut cuts, mut end) = (Vec::new(), run.len());
     while end > 0 {
         let length = best.get(end).map_or(1, |one| one.1);
-        // Letters of no word stand together.
+        // Letters outside any word stay together.
         if length > 0 || best.get(end - 1).is_some_and(|one| one.1 > 0) {
             cuts.push(end - length.max(1));
         }

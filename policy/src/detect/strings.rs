@@ -1,4 +1,4 @@
-//! Every string of a definition, with where it stands.
+//! Collects the strings of a definition, each with its place and role.
 
 use std::collections::BTreeSet;
 
@@ -7,34 +7,34 @@ use super::tokens::parts;
 use crate::json::Value;
 use crate::pointer::escaped;
 
-/// Longest part of one string that is looked at, in bytes.
+/// Longest part of one string that is read, in bytes.
 const LONGEST: usize = 20_000;
-/// Most strings of one definition that are looked at.
+/// Most strings of one definition that are read.
 const MOST: usize = 20_000;
 
-/// How a string is read.
+/// The role of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slot {
-    /// The name of the thing.
+    /// The name of the defined item.
     Name,
-    /// A name that the server chose.
+    /// A member name that the server chose.
     Key,
-    /// A word out of a list.
+    /// An item of an enumeration or of `required`.
     Word,
-    /// Text.
+    /// Free text, such as a description.
     Text,
-    /// Text that describes an argument that is true or false.
+    /// Free text that describes a boolean argument.
     Flag,
 }
 
 impl Slot {
-    /// Whether it is text, of whatever it is.
+    /// Whether the string is free text.
     pub(super) const fn is_text(self) -> bool {
         matches!(self, Self::Text | Self::Flag)
     }
 }
 
-/// A string, and where it stands as a JSON Pointer.
+/// A string with its role, and its place as a JSON Pointer.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) slot: Slot,
@@ -42,7 +42,7 @@ pub(super) struct Piece {
     pub(super) at: String,
 }
 
-/// Every string that says something, the name and the description first; and whether there was more.
+/// All strings with content, the name and the description first; and whether some were left out.
 pub(super) fn of(definition: Value<'_>) -> (Vec<Piece>, bool) {
     let mut walk = Walk { pieces: Vec::new(), cut: false };
     let name = definition.get("name").or_else(|| definition.get("uri")).and_then(Value::as_str);
@@ -71,7 +71,7 @@ pub(super) fn of(definition: Value<'_>) -> (Vec<Piece>, bool) {
     (walk.pieces, walk.cut)
 }
 
-/// The names of the arguments, in lower case.
+/// The names of a definition's parameters, in lower case.
 pub(super) fn parameters(definition: Value<'_>) -> BTreeSet<String> {
     fn walk(value: Value<'_>, out: &mut BTreeSet<String>) {
         for (key, member) in value.members() {
@@ -93,7 +93,7 @@ pub(super) fn parameters(definition: Value<'_>) -> BTreeSet<String> {
     out
 }
 
-/// Whether a schema admits nothing but true and false, or nothing at all.
+/// Whether a schema admits only booleans, or booleans and null.
 fn is_flag(schema: Value<'_>) -> bool {
     let Some(sort) = schema.get("type") else { return false };
     let is = |value: Value<'_>, known: &str| value.as_str().is_some_and(|name| name == known);
@@ -104,11 +104,11 @@ fn is_flag(schema: Value<'_>) -> bool {
 
 struct Walk {
     pieces: Vec<Piece>,
-    /// There was more than is looked at.
+    /// Whether strings or parts of them were left out.
     cut: bool,
 }
 
-/// Longest pointer that is kept, in bytes; deeper places are told by where they are in.
+/// Longest pointer that is kept, in bytes; a deeper place is reported as that of its container.
 const POINTER: usize = 256;
 
 fn inside(at: &str, name: &str) -> String {

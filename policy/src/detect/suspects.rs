@@ -1,20 +1,20 @@
-//! The lines of a text that may be something else than they seem: a glance, so that ordinary text is
-//! not decoded in every way there is.
+//! Selects the lines of a text that may be encoded or disguised, with a cheap test, so that ordinary text is
+//! not decoded in every known way.
 
 use std::sync::LazyLock;
 
 use crate::coding;
 
-/// Longest stretch that is looked at as one line, in bytes.
+/// Longest part of a line that is tested at once, in bytes.
 const LINE: usize = 2000;
 /// Shortest run that could be an encoding, in bytes.
 const RUN: usize = 20;
-/// Fewest words of a line that is looked at for not being in any language.
+/// Fewest words in a line that is tested for being in no language.
 const WORDS: usize = 5;
 
-/// In prose one word of so many is a small one.
+/// In prose at least one word in this many is a function word.
 const SHARE: usize = 12;
-/// Small words of languages that are written with Latin letters, in order.
+/// Function words of languages in Latin script, sorted.
 #[rustfmt::skip]
 const SMALL: [&str; 129] = [
     "a", "al", "all", "an", "and", "are", "as", "at", "att", "au", "auf", "av", "be", "bei", "bir", "but",
@@ -28,27 +28,27 @@ const SMALL: [&str; 129] = [
     "zu",
 ];
 
-/// Small words backwards (the, and, for, you, this, with, that, your) and by thirteen letters (ROT13): no
-/// other language has them.
+/// English function words backwards (the, and, for, you, this, with, that, your) and in ROT13: no
+/// language has these words.
 const TURNED: [&str; 16] = [
     "eht", "dna", "rof", "uoy", "siht", "htiw", "taht", "ruoy", "gur", "naq", "sbe", "lbh", "guvf",
     "jvgu", "gung", "lbhe",
 ];
 
-/// What a small word is.
+/// The kind of a known short word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
-    /// One of a language.
+    /// A function word of some language.
     Small,
-    /// One of English, turned.
+    /// A function word of English, backwards or in ROT13.
     Turned,
 }
 
-/// Small words as numbers: looked up for every short word of a text.
+/// A hash table of packed short words, because every short word of a text is looked up.
 struct Table(Vec<Option<(u32, Known)>>);
 
 impl Table {
-    /// Places in it, more than twice as many as words.
+    /// Number of slots, more than twice the number of words.
     const PLACES: usize = 1 << 10;
 
     fn new(words: impl Iterator<Item = (&'static str, Known)>) -> Self {
@@ -62,7 +62,7 @@ impl Table {
         table
     }
 
-    /// Where a word is, or would be.
+    /// The slot of a word, or the free slot for it.
     fn place(&self, word: u32) -> Option<usize> {
         let start = usize::try_from(word.wrapping_mul(0x9e37_79b1) >> 22).unwrap_or_default();
         let free = |at: &usize| {
@@ -81,12 +81,12 @@ static KNOWN: LazyLock<Table> = LazyLock::new(|| {
     Table::new(small.chain(TURNED.iter().map(|word| (*word, Known::Turned))))
 });
 
-/// At most four letters as a number, whatever their case.
+/// Packs the first four bytes of a word into a number, in lower case.
 fn packed(word: &[u8]) -> u32 {
     word.iter().take(4).fold(0, |all, byte| all << 8 | u32::from(byte.to_ascii_lowercase()))
 }
 
-/// Those lines, one behind the other.
+/// The suspicious lines of a text, each followed by a line end.
 pub(super) fn of(text: &str) -> String {
     let mut out = String::new();
     for line in text.split('\n') {
@@ -112,7 +112,7 @@ fn is_suspect(line: &str) -> bool {
         }
     }
     let prose = shape.letters * 10 >= line.len() * 7;
-    // Prose has small words; what is spelled apart or backwards has none.
+    // Prose has function words; text that is spaced apart or written backwards has none.
     let foreign = prose
         && shape.words >= WORDS
         && shape.common * SHARE < shape.words
@@ -123,26 +123,26 @@ fn is_suspect(line: &str) -> bool {
         || shape.mixed >= 3
 }
 
-/// What the words of a line are like.
+/// Counts over the words of a line.
 #[derive(Default)]
 struct Shape {
     words: usize,
-    /// Words of letters alone.
+    /// Words that consist of letters only.
     plain: usize,
-    /// Words of one letter or digit.
+    /// Words of a single letter or digit.
     single: usize,
-    /// Small words of some languages.
+    /// Function words of some language.
     common: usize,
-    /// Small words that are turned: backwards, or by thirteen letters.
+    /// English function words backwards or in ROT13.
     turned: usize,
-    /// Words with a digit between letters.
+    /// Words with a digit between two letters.
     mixed: usize,
     letters: usize,
     percent: usize,
 }
 
 impl Shape {
-    /// Adds a word; whether it says enough by itself.
+    /// Adds a word. `true` if the word alone makes the line suspicious.
     fn adds(&mut self, word: &str) -> bool {
         self.words += 1;
         let bytes = word.as_bytes();
@@ -161,7 +161,7 @@ impl Shape {
             self.letters += letters;
             return false;
         }
-        // Most words have nothing but small letters.
+        // A shortcut for most words, which have only lower-case letters.
         let (last, head) = bytes.split_last().unwrap_or((&b' ', &[]));
         if head.len() < RUN && head.iter().all(u8::is_ascii_lowercase) {
             self.letters += head.len() + usize::from(last.is_ascii_alphabetic());
@@ -191,15 +191,15 @@ impl Shape {
             }
             run += 1;
             before = *byte;
-            // Base64 has letters of both cases and digits; hexadecimal has mostly digits. What joins
-            // words of a name or a path ends a run.
+            // Base64 has letters of both cases and digits; hexadecimal has mostly digits. A separator in a
+            // name or a path ends a run.
             let base64 = upper >= 3 && lower >= 3 && digits >= 1;
             if run >= RUN && (base64 || digits * 3 >= run) {
                 let start = bytes.get(n + 1 - run..=n).unwrap_or_default();
                 if is_text(start) {
                     return true;
                 }
-                // What is no text from its start on is none: sums, ids, pictures.
+                // A run that does not begin with text is no encoded text: hashes, ids, images.
                 (run, upper, lower, digits) = (0, 0, 0, 0);
             }
         }
@@ -211,11 +211,11 @@ impl Shape {
     }
 }
 
-/// Whether a run in base64 or in hexadecimal begins with text.
+/// Whether a run in base64 or hexadecimal begins with text.
 fn is_text(run: &[u8]) -> bool {
     let is_text = |bytes: &[u8]| {
         let shown = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t' | 0x80..);
-        // The last character may go on behind the run.
+        // The run may end within a character.
         let whole = std::str::from_utf8(bytes).map_or_else(|e| e.error_len().is_none(), |_| true);
         whole && bytes.iter().all(shown)
     };

@@ -18,7 +18,7 @@ fn the_model_is_whole() {
     assert_eq!(Model::built_in().write(), MODEL);
 }
 
-/// An ordinary tool with this description, and arguments that are described by it as well.
+/// An ordinary tool with this description, and one with it as the description of an argument.
 fn described(name: &str, text: &str) -> [serde_json::Value; 2] {
     let schema = json!({ "type": "object", "properties": {
         "query": { "type": "string", "description": text }, "filter": { "type": "object" } } });
@@ -88,7 +88,7 @@ fn what_a_text_warns_against_it_does_not_order() {
     }
 }
 
-/// A tool with one argument of this type that is described so.
+/// A tool with one argument of this type and description.
 fn with_argument(sort: &str, text: &str) -> serde_json::Value {
     let schema = json!({ "type": "object", "properties": { "force": { "type": sort, "description": text } } });
     json!({ "name": "git_branch", "description": "Manages the branches of a repository.", "inputSchema": schema })

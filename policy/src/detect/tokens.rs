@@ -1,4 +1,4 @@
-//! Text as words, with placeholders for what has a name.
+//! Splits text into words, with placeholders for identifiers, paths, addresses and numbers.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ use super::lexicon::LEXICON;
 /// A word in lower case, or a placeholder in upper case; `.` between sentences.
 pub type Token = Box<str>;
 
-/// What is a word by itself. Ordered: what stands first is tried first.
+/// The pattern of a token. The alternatives are ordered: the first one that matches wins.
 const TOKEN: &str = r#"(?xi)
  (?P<url>\b[a-z][a-z0-9+]{1,9}://[^\s"'<>)\]}]+) |
  (?P<email>[\w.+-]+@[\w-]+\.[\w.-]+\w) |
@@ -20,22 +20,22 @@ const TOKEN: &str = r#"(?xi)
  (?P<end>[.!?;\n¶]+) |
  (?P<quote>["'`“”‘’<>{}\[\]|=$])
 "#;
-/// Files that hold what is nobody else's business.
+/// Paths of files that hold secrets or personal data.
 const SENSITIVE: &str = r"(?i)(\.ssh|id_rsa|id_ed25519|\.env(?-u:\b)|\.aws|/etc/(passwd|shadow|sudoers|hosts)|\.npmrc|\.netrc|\.git-?credentials|\.kube|kubeconfig|mcp\.json|claude_desktop|\.gnupg|\.bash_history|\.zsh_history|\.bashrc|\.zshrc|\.docker/config|\.pypirc|cookies|wallet|keychain|\.pem(?-u:\b)|authorized_keys|login.?data|credentials|secrets?(?-u:\b)|\.cursor|\.config/|history)";
-/// Stages of an aggregation of MongoDB, in lower case: a query has them, and no model goes through them.
+/// Stages of a MongoDB aggregation, in lower case: they occur in queries, and are not names of tools.
 pub(super) const STAGES: &str = "addfields|bucket|bucketauto|count|densify|facet|fill|geonear|graphlookup|group|limit|lookup|\
     match|merge|out|project|rankfusion|redact|replaceroot|replacewith|rerank|sample|scorefusion|search|searchmeta|set|\
     setwindowfields|skip|sort|sortbycount|unionwith|unset|unwind|vectorsearch";
-/// Longest quotation that is looked for, in bytes.
+/// Longest quotation that is recognised, in bytes.
 const QUOTATION: usize = 160;
-/// Longest run without white space that is read as one, in bytes. From each word in a run the pattern
-/// looks to the end of it for the `@` of an address, so the length of runs is a factor of the cost.
+/// Longest run without white space that is matched at once, in bytes. At each word in a run the pattern
+/// searches the rest of it for the `@` of an address, so the length of runs is a factor of the cost.
 const RUN: usize = 512;
 
 static PATTERNS: LazyLock<Option<(Regex, Regex)>> =
     LazyLock::new(|| Some((Regex::new(TOKEN).ok()?, Regex::new(SENSITIVE).ok()?)));
 
-/// The words of an identifier.
+/// The words of an identifier, split at separators and at changes to upper case.
 pub(super) fn parts(name: &str) -> impl Iterator<Item = &str> {
     let mut lower = false;
     let mut start = 0;
@@ -52,7 +52,7 @@ pub(super) fn parts(name: &str) -> impl Iterator<Item = &str> {
     cuts.into_iter().flat_map(move |cut| cut.split(between)).filter(|part| !part.is_empty())
 }
 
-/// Whether a name is a sentence written together.
+/// Whether a name is a sentence without blanks.
 pub(super) fn is_sentence(name: &str) -> bool {
     let parts: Vec<String> = parts(name).map(str::to_lowercase).collect();
     let joints: BTreeSet<_> =
@@ -60,7 +60,7 @@ pub(super) fn is_sentence(name: &str) -> bool {
     parts.len() >= 8 && joints.len() >= 2
 }
 
-/// Whether every other letter is a capital.
+/// Whether a word alternates between lower and upper case.
 fn is_alternating(word: &str) -> bool {
     let letters: Vec<char> = word.chars().collect();
     letters.len() >= 3
@@ -71,14 +71,14 @@ fn is_alternating(word: &str) -> bool {
             .all(|(a, b)| a.is_uppercase() != b.is_uppercase())
 }
 
-/// Fewest different words that change case with every letter in a text that does so on purpose; how many of
-/// them are long, and from how many letters on a word is long. Names of products (`DeFi`, `WiFi`, `dYdX`) are
-/// short and come again.
+/// Fewest different words with alternating case in a text that is disguised by them; how many of them must be
+/// long, and from how many letters on a word is long. Names of products (`DeFi`, `WiFi`, `dYdX`) are
+/// short and recur.
 const ALTERNATING: usize = 5;
 const LONG_ONES: usize = 2;
 const LONG: usize = 6;
 
-/// Whether words that change case with every letter are so many that a text is disguised by them.
+/// Whether there are enough words with alternating case to count as a disguise.
 pub(super) fn are_alternating(words: &BTreeSet<String>) -> bool {
     let long = words.iter().filter(|word| word.chars().count() >= LONG).count();
     words.len() >= ALTERNATING && long >= LONG_ONES
@@ -89,7 +89,7 @@ fn is_camel(word: &str) -> bool {
     letters.any(|(a, b)| (a.is_ascii_lowercase() || a.is_ascii_digit()) && b.is_ascii_uppercase())
 }
 
-/// What sort of tool has such a name.
+/// The placeholder of an identifier: of a tool that writes, one that reads, or any other.
 fn named(word: &str) -> &'static str {
     let parts: Vec<String> = parts(word).map(str::to_lowercase).collect();
     let any = |set: &BTreeSet<&str>| parts.iter().any(|part| set.contains(part.as_str()));
@@ -102,8 +102,8 @@ fn named(word: &str) -> &'static str {
     }
 }
 
-/// A text in parts without a run of more than [`RUN`] bytes, and where each begins: an ordinary text is one
-/// part.
+/// Splits a text so that no part has a run of more than [`RUN`] bytes, and yields the offset of each part; an
+/// ordinary text is one part.
 fn segments(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -121,7 +121,7 @@ fn segments(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Runs of short lines are one text that was broken apart.
+/// Joins runs of lines of one or two words, which are one text that was broken apart.
 fn rejoined(text: &str) -> String {
     let lines: Vec<&str> = text.split('\n').collect();
     let short = |line: &&&str| {
@@ -149,8 +149,8 @@ fn rejoined(text: &str) -> String {
     out
 }
 
-/// The words of `text`. `own` is what it is the text of, `parameters` its arguments, both in lower
-/// case. Also the words that change case with every letter, in lower case.
+/// The words of `text`, and in lower case those with alternating case. `own` is the name of the described item
+/// and `parameters` are its parameters, both in lower case.
 pub(super) fn of(
     text: &str,
     own: &str,
@@ -198,7 +198,7 @@ pub(super) fn of(
     (out, alternating)
 }
 
-/// A word, and the text it stands in.
+/// The position of a word in its text.
 struct Around<'a> {
     text: &'a str,
     start: usize,
@@ -213,13 +213,13 @@ impl Around<'_> {
             && after.is_some_and(|c| matches!(c, '`' | '\'' | '"' | '’' | '”' | '('))
     }
 
-    /// Whether it is a stage of an aggregation (`$vectorSearch`), and no name of a tool.
+    /// Whether the word is a stage of a MongoDB aggregation (`$vectorSearch`), and not the name of a tool.
     fn is_stage(&self, lower: &str) -> bool {
         let before = self.text.get(..self.start).unwrap_or_default();
         before.ends_with('$') && STAGES.split('|').any(|stage| stage == lower)
     }
 
-    /// Whether what follows calls it a tool.
+    /// Whether the next word calls it a tool.
     fn is_called_a_tool(&self) -> bool {
         let rest = self.text.get(self.end..).unwrap_or_default();
         let rest = rest.trim_start_matches(['\'', '`', '"', '’', '”', '(', ')']);
@@ -285,7 +285,7 @@ fn word(
     }
 }
 
-/// Whether a quotation of several words begins here.
+/// Whether a quotation of several words begins at `at`.
 fn is_quotation(text: &str, at: usize, mark: &str) -> bool {
     let close = match mark {
         "‘" => "’",

@@ -1,5 +1,5 @@
-//! What should not stand in a definition: secrets, addresses of the inside, markup that does
-//! something, and more text than anybody reads.
+//! Finds what must not stand in a definition: secrets, addresses of internal hosts, active markup, and more text
+//! than a person would read.
 
 use std::sync::LazyLock;
 
@@ -7,11 +7,11 @@ use regex::Regex;
 
 use super::Detector;
 
-/// Longest string that a person would read.
+/// Longest string that a person would read, in bytes.
 const LONGEST: usize = 8 * 1024;
-/// From this length on a word is looked at for being random.
+/// Least length of a word that is tested for randomness, in bytes.
 const RANDOM: usize = 40;
-/// What such a word is called.
+/// The note of such a word.
 pub(super) const RANDOM_WORD: &str = "has a long word that is no word";
 
 const MARKUP: &str = r"(?i)<!--|<\s*(?:script|iframe|object|embed|style|link|svg|form|meta|base)\b|\bjavascript:|\bon(?:error|load|click)\s*=|!\[[^\]]*\]\(\s*https?:|\[//\]:";
@@ -31,7 +31,7 @@ const SPECS: [(Detector, &str, &str); 3] = [
     (Detector::InternalUrls, "names an address inside a network or a machine", INSIDE),
 ];
 
-/// What is found in one string.
+/// The findings in one string.
 pub(super) fn all(text: &str) -> impl Iterator<Item = (Detector, &'static str)> {
     let matches = |(_, _, pattern): &&(Detector, &'static str, Regex)| pattern.is_match(text);
     let mut found: Vec<_> =
@@ -44,13 +44,13 @@ pub(super) fn all(text: &str) -> impl Iterator<Item = (Detector, &'static str)> 
     found.into_iter()
 }
 
-/// The text with what a detector finds replaced.
+/// The text with each match of a detector replaced by `by`.
 pub(super) fn without(detector: Detector, text: &str, by: &str) -> String {
     let pattern = PATTERNS.iter().find(|(known, ..)| *known == detector);
     pattern.map_or_else(|| text.to_owned(), |(.., p)| p.replace_all(text, by).into_owned())
 }
 
-/// Whether a word has nearly as many different characters as it could have.
+/// Whether a word is long and has the entropy of a random string.
 fn is_random(word: &str) -> bool {
     if word.len() < RANDOM || word.contains("://") || word.contains('/') {
         return false;

@@ -1,7 +1,7 @@
-//! The scopes that a tool says it needs.
+//! Finds the OAuth scopes that a tool requests.
 //!
-//! The protocol has no member for them; servers put them into `securitySchemes`, `_meta` and members of their
-//! own. What stands in the schemas of arguments and results is no scope of the tool.
+//! MCP has no member for them; servers put them into `securitySchemes`, `_meta` and members of their
+//! own. The schemas of arguments and results are skipped, because a scope there is not one of the tool.
 
 use super::{Finding, KEPT};
 use crate::json::Value;
@@ -11,7 +11,7 @@ use crate::scope;
 /// Members of a definition that describe arguments and results.
 const SCHEMAS: [&str; 2] = ["inputSchema", "outputSchema"];
 
-/// Adds a finding for each place of a definition that names a scope that writes.
+/// Adds a finding for each place of a definition that names a write scope.
 pub(super) fn find(definition: Value<'_>, findings: &mut Vec<Finding>) {
     let most = findings.len() + KEPT;
     let mut at = String::new();
@@ -22,8 +22,8 @@ pub(super) fn find(definition: Value<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Looks for scopes in the member `name`, which stands at `at`, as long as there are fewer than `most` findings:
-/// each has a copy of its place, which can be long.
+/// Searches the member `name`, which stands at `at`, while there are fewer than `most` findings: each finding
+/// copies its place, which can be long.
 ///
 /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
 fn within(name: &str, value: Value<'_>, at: &mut String, most: usize, findings: &mut Vec<Finding>) {
@@ -45,7 +45,7 @@ fn within(name: &str, value: Value<'_>, at: &mut String, most: usize, findings: 
     at.truncate(length);
 }
 
-/// Whether a member names a scope that writes: in a list of scopes, or in the text of a challenge.
+/// Whether a member names a write scope: in a list of scopes, or in the text of a challenge.
 fn writes(name: &str, value: Value<'_>) -> bool {
     lists(name) && scope::of_value(value).iter().any(|one| scope::writes(one))
         || value
@@ -54,7 +54,7 @@ fn writes(name: &str, value: Value<'_>) -> bool {
             .is_some_and(|text| scope::of_challenge(&text).iter().any(|one| scope::writes(one)))
 }
 
-/// Whether a text is a challenge (RFC 9110, section 11.6.1) that can ask for scopes.
+/// Whether a text is a challenge (RFC 9110, section 11.6.1) that can request scopes.
 fn is_challenge(text: &str) -> bool {
     let scheme = text.split_ascii_whitespace().next().unwrap_or_default();
     ["Bearer", "DPoP"].iter().any(|known| known.eq_ignore_ascii_case(scheme))

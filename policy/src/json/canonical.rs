@@ -1,9 +1,9 @@
-//! RFC 8785: the one way to write a JSON value, so that equal values have equal bytes.
+//! Writes JSON in canonical form (RFC 8785), so that equal values have equal bytes.
 
 use super::{Kind, Value};
 
-/// A number that the canonical form would change: two different spellings of two different numbers
-/// would become one (RFC 8785 section 3.2.2.3 writes every number as an IEEE 754 double).
+/// A number that canonical form would change: the spellings of two different numbers would become
+/// equal (RFC 8785 section 3.2.2.3 writes every number as an IEEE 754 double).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a number in it does not survive canonical form")]
 pub struct Inexact;
@@ -13,7 +13,7 @@ pub struct Inexact;
 /// INVARIANT: the depth of a document is bounded, so the recursion is.
 ///
 /// # Errors
-/// When a number in it is not exactly what its canonical form says.
+/// When a number in it has no exact canonical form.
 pub fn write_canonical(out: &mut Vec<u8>, value: Value<'_>) -> Result<(), Inexact> {
     match value.kind() {
         Kind::Null | Kind::Boolean => out.extend_from_slice(value.raw().as_bytes()),
@@ -52,14 +52,14 @@ pub fn write_canonical(out: &mut Vec<u8>, value: Value<'_>) -> Result<(), Inexac
 /// The order of names in canonical form: by UTF-16 code units (RFC 8785 section 3.2.3).
 #[must_use]
 pub fn by_units(one: &str, other: &str) -> std::cmp::Ordering {
-    // Of ASCII, bytes are code units.
+    // For ASCII, the order of bytes is that of code units.
     if one.is_ascii() && other.is_ascii() {
         return one.cmp(other);
     }
     one.encode_utf16().cmp(other.encode_utf16())
 }
 
-/// Appends `text` as a string with only the escapes that canonical form has.
+/// Appends `text` as a string with the escapes of canonical form.
 pub fn write_canonical_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let mut done = 0;
@@ -81,7 +81,7 @@ pub fn write_canonical_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// A number as ECMAScript writes it (ECMA-262, Number::toString), if that says the same number.
+/// A number as ECMAScript writes it (ECMA-262, Number::toString); `None` if that is another number.
 fn number(spelled: &str) -> Option<String> {
     let value: f64 = spelled.parse().ok().filter(|value: &f64| value.is_finite())?;
     // `{:e}` has the fewest digits that read back as the same double: `-1.5e-7`.
@@ -115,7 +115,7 @@ fn number(spelled: &str) -> Option<String> {
     Some(if value < 0.0 { format!("-{text}") } else { text })
 }
 
-/// What a spelling says without its sign: its digits without zeros around them, and the power of
+/// The magnitude of a spelled number: its significant digits without zeros around them, and the power of
 /// ten of the first. Zero has no digits.
 fn decimal(spelled: &str) -> Option<(String, i64)> {
     let spelled = spelled.strip_prefix('-').unwrap_or(spelled);

@@ -1,81 +1,81 @@
-//! One pass over the bytes: checks the grammar, builds the index.
+//! Checks the grammar of a JSON text and builds its index, in one pass over the bytes.
 //!
 //! Not recursive: the open containers stand in a vector whose length is the depth, so a text of a
 //! million brackets costs a million comparisons and no stack.
 
 use super::{Kind, Node, text};
 
-/// How much a text may hold.
+/// Limits on the size of a JSON text.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Containers inside containers.
+    /// Depth of nested containers.
     pub depth: usize,
-    /// Values, keys included.
+    /// Number of values, keys included.
     pub nodes: usize,
-    /// Bytes in one key.
+    /// Bytes in one key, without its quotes.
     pub key: usize,
     /// Bytes in one number.
     pub number: usize,
 }
 
 impl Bounds {
-    /// The bounds of a client's message.
+    /// Limits of a client's message.
     pub const MESSAGE: Self = Self { depth: 64, nodes: 100_000, key: 1024, number: 256 };
-    /// The bounds of a server's answer, which may hold much more of the same.
+    /// Limits of an upstream server's answer, which may hold ten times as many values.
     pub const ANSWER: Self = Self { nodes: 1_000_000, ..Self::MESSAGE };
 }
 
 /// Why bytes are not one acceptable JSON text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// Not JSON here.
+    /// The bytes are not JSON.
     #[error("not JSON at byte {at}: {expected}")]
     Syntax {
-        /// Offset in bytes.
+        /// Offset of the unexpected byte.
         at: usize,
-        /// What should have stood there.
+        /// Description of the expected input.
         expected: &'static str,
     },
-    /// Not UTF-8.
+    /// The bytes are not UTF-8.
     #[error("not UTF-8 at byte {at}")]
     Encoding {
-        /// Offset in bytes.
+        /// Offset of the first invalid byte.
         at: usize,
     },
-    /// Half of a surrogate pair.
+    /// A surrogate without its other half.
     #[error("lone surrogate at byte {at}")]
     Surrogate {
-        /// Offset in bytes.
+        /// Offset of the escape in bytes.
         at: usize,
     },
-    /// One key twice in one object: two readers would disagree.
+    /// A key that appears twice in one object: two readers would disagree on its value.
     #[error("a key appears twice in the object at byte {at}")]
     DuplicateKey {
         /// Offset of the object in bytes.
         at: usize,
     },
-    /// More than a bound allows.
+    /// A limit of [`Bounds`] is exceeded.
     #[error("more than {limit} {what}")]
     Bound {
-        /// What was counted.
+        /// The counted quantity, in the plural.
         what: &'static str,
-        /// How many are allowed.
+        /// The greatest number that is allowed.
         limit: usize,
     },
-    /// There is no memory to be had for the index over its values.
+    /// The memory for the index of values is not available.
     #[error("more values than there is room for")]
     Room,
 }
 
 impl JsonError {
-    /// Whether the bytes are not JSON at all, or JSON that is refused.
+    /// Whether the bytes are not JSON, as opposed to JSON that is refused.
     #[must_use]
     pub const fn is_syntax(&self) -> bool {
         matches!(self, Self::Syntax { .. } | Self::Encoding { .. } | Self::Surrogate { .. })
     }
 }
 
-/// The index over `text`. Before it grows, `has_room` is asked with the bytes that it takes meanwhile.
+/// Builds the index of `text`. Before the index grows, `has_room` is called with its size in bytes during the growth.
 pub(super) fn index(
     text: &[u8],
     bounds: &Bounds,
@@ -104,16 +104,16 @@ struct Parser<'a> {
     text: &'a [u8],
     at: usize,
     nodes: Vec<Node>,
-    /// Indices of the containers that are open.
+    /// Indices of the open containers.
     open: Vec<u32>,
-    /// There is no control character anywhere, so there is none in a string.
+    /// Whether the text has no control character, so that strings need no check for one.
     tight: bool,
     bounds: &'a Bounds,
-    /// Whether the index may take so many bytes.
+    /// Whether the index may take this many bytes.
     has_room: &'a mut dyn FnMut(usize) -> bool,
 }
 
-/// What the grammar wants next.
+/// The next token that the grammar expects.
 enum Want {
     Value,
     /// A value or `]`.
@@ -216,9 +216,9 @@ impl Parser<'_> {
         Ok(Want::Separator)
     }
 
-    /// Whether no two keys of an object mean the same.
+    /// Whether all keys of an object differ after their escapes are resolved.
     fn distinct(&self, container: u32, end: u32) -> bool {
-        /// Up to here comparing every pair is quicker than sorting.
+        /// Up to this many keys, comparing every pair is faster than sorting.
         const FEW: usize = 12;
         let mut at = container + 1;
         let keys = std::iter::from_fn(|| {
@@ -275,7 +275,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Makes room for as many values again. While they are moved, both indices are in memory.
+    /// Doubles the capacity of the index. During the move, both the old and the new index are in memory.
     fn grow(&mut self) -> Result<(), JsonError> {
         let held = self.nodes.len();
         let wanted = held.saturating_mul(2).max(8).min(self.bounds.nodes);
@@ -332,7 +332,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Reads `\uXXXX`.
+    /// Reads a `\uXXXX` escape.
     fn unit(&mut self) -> Result<u32, JsonError> {
         let digits = self.text.get(self.at + 2..self.at + 6).unwrap_or_default();
         let value = digits
@@ -403,7 +403,7 @@ impl Parser<'_> {
     }
 }
 
-/// How many bytes lie before the next `"`, `\` or control character.
+/// Number of bytes before the next `"`, `\` or control character.
 ///
 /// A block at a time without an early exit, so that the compiler can use vector instructions.
 fn plain_run(bytes: &[u8]) -> usize {

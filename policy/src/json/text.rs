@@ -1,6 +1,6 @@
-//! The escapes inside a string.
+//! Resolves the escapes of JSON strings.
 
-/// Resolves the escapes of a string that was checked when it was read.
+/// Resolves the escapes of a string that the parser has checked.
 pub(super) fn unescape(inner: &str) -> String {
     let mut text = String::with_capacity(inner.len());
     let mut rest = inner;
@@ -28,7 +28,7 @@ pub(super) fn unescape(inner: &str) -> String {
     text
 }
 
-/// The character of `XXXX` or `XXXX\uXXXX`, and what follows it.
+/// The character of `XXXX` or `XXXX\uXXXX`, and the text after it.
 fn code_point(text: &str) -> (Option<char>, &str) {
     let (first, rest) = unit(text);
     if !(0xD800..0xDC00).contains(&first) {

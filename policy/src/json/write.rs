@@ -1,4 +1,4 @@
-//! Strings and values on their way out.
+//! Writes JSON strings and values.
 
 use super::{Kind, Value};
 
@@ -12,15 +12,14 @@ pub fn write_string(out: &mut Vec<u8>, text: &str) {
 
 /// Appends `text` as a JSON string of printable ASCII only.
 ///
-/// For logs: nothing a peer sent can hide, reorder or recolour a line.
+/// For logs: no text of a peer can hide, reorder or recolour a line.
 pub fn write_ascii(out: &mut Vec<u8>, text: &str) {
     write(out, text, |c| !c.is_ascii() || c == '\u{7f}');
 }
 
 fn write(out: &mut Vec<u8>, text: &str, escaped: impl Fn(char) -> bool) {
     out.push(b'"');
-    // Most strings need no escape: found out without looking at characters one by one, and without
-    // stopping, so that many are looked at at once.
+    // Most strings need no escape. The check has no early exit, so that the compiler can vectorise it.
     let plain = |byte: u8| (b' '..=b'~').contains(&byte) & (byte != b'"') & (byte != b'\\');
     if text.bytes().fold(true, |all, byte| all & plain(byte)) {
         out.extend_from_slice(text.as_bytes());
@@ -52,7 +51,7 @@ fn write(out: &mut Vec<u8>, text: &str, escaped: impl Fn(char) -> bool) {
     out.push(b'"');
 }
 
-/// Appends a list, of which `each` writes an item.
+/// Appends a list; `each` writes an item.
 pub(crate) fn write_items<T>(
     out: &mut Vec<u8>,
     items: impl IntoIterator<Item = T>,
@@ -61,7 +60,7 @@ pub(crate) fn write_items<T>(
     write_between(out, (b'[', b']'), items, each);
 }
 
-/// Appends an object, of which `each` writes a member: its name, a colon and its value.
+/// Appends an object; `each` writes a member: its name, a colon and its value.
 pub(crate) fn write_members<T>(
     out: &mut Vec<u8>,
     members: impl IntoIterator<Item = T>,
@@ -70,7 +69,7 @@ pub(crate) fn write_members<T>(
     write_between(out, (b'{', b'}'), members, each);
 }
 
-/// Appends the name of a member, and its colon.
+/// Appends the name of a member and a colon.
 pub(crate) fn write_name(out: &mut Vec<u8>, name: &str) {
     write_string(out, name);
     out.push(b':');
@@ -92,8 +91,8 @@ fn write_between<T>(
     out.push(closes);
 }
 
-/// Appends `value` in a form that depends on what it says and not on how it is written: no space,
-/// members by name, strings without needless escapes. Numbers keep their spelling.
+/// Appends `value` in a normal form that depends on its content and not on its spelling: no space, members
+/// sorted by name, strings without needless escapes. Numbers keep their spelling.
 ///
 /// INVARIANT: the depth of a document is bounded, so the recursion is.
 pub fn write_plain(out: &mut Vec<u8>, value: Value<'_>) {

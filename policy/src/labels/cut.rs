@@ -1,8 +1,8 @@
-//! What a server says without the members that its caller does not see.
+//! Removes from a server's message the members that its caller may not see.
 //!
-//! In the structured content a label stands for what its pointer leads to. Elsewhere (in texts that
-//! are JSON and do not say the same, `_meta`, data of errors, questions) nobody says how the members
-//! are arranged, so a label stands for every member of its last name.
+//! In the structured content a label applies to the target of its pointer. Elsewhere (texts that are JSON
+//! and differ from the structured content, `_meta`, data of errors, elicitation requests) the arrangement of
+//! members is unknown, so a label applies to every member with its last name.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,24 +20,24 @@ use crate::json::{
 use crate::pointer::escaped;
 use crate::work::Budget;
 
-/// Writes the value of a member: to where, its name, the value, and the place it stands at.
+/// Writes the value of a member to a buffer; gets the member's name, its value and its place.
 type WriteMember<'f, Cut> = &'f mut dyn FnMut(&mut Cut, &mut Vec<u8>, &str, Value<'_>, &mut String);
-/// Writes an item in the same way.
+/// Writes an item of a list in the same way.
 type WriteItem<'f, Cut> = &'f mut dyn FnMut(&mut Cut, &mut Vec<u8>, Value<'_>, &mut String);
 
-/// Shortest value that is looked for elsewhere in the result, in bytes.
+/// Shortest concealed value that is looked for elsewhere in the result, in bytes.
 const SHORTEST: usize = 4;
-/// Most values that are, and their bytes together: with more the result is withheld.
+/// Most values that are looked for, and below it their total size in bytes: with more, the result is withheld.
 const VALUES: usize = 4096;
 const BYTES: usize = 256 * 1024;
-/// Most places that are told of one result.
+/// Most places that are reported of one result.
 const KEPT: usize = 16;
-/// How often a text may be JSON or base64 within a string of either: what goes deeper is withheld.
+/// Greatest nesting of JSON or base64 within strings: deeper content is withheld.
 const NESTED: usize = 4;
-/// How deep blocks of content may be in each other.
+/// Greatest nesting of content blocks.
 const BLOCKS: usize = 4;
 
-/// Members of parameters that mean something to the protocol and carry no data of a tool.
+/// Members of parameters that belong to the protocol and carry no data of a tool.
 const PARAMS: [&str; 18] = [
     "mode",
     "role",
@@ -58,7 +58,7 @@ const PARAMS: [&str; 18] = [
     "toolChoice",
     "createdAt",
 ];
-/// The same of results, and of what says how a task goes.
+/// The same for results and for the status of a task.
 const RESULT: [&str; 12] = [
     "resultType",
     "isError",
@@ -73,13 +73,13 @@ const RESULT: [&str; 12] = [
     "pollInterval",
     "pollIntervalMs",
 ];
-/// The same of blocks of content: what it says is read, and stays as it is where no label can be in it.
+/// The same for content blocks: the value is read, and kept where no label can be in it.
 const BLOCK: [&str; 4] = ["type", "mimeType", "size", "role"];
-/// Longest word of the protocol or type of a medium, in bytes (RFC 6838 section 4.2).
+/// Longest protocol token or media type, in bytes (RFC 6838 section 4.2).
 const LONGEST_WORD: usize = 255;
-/// What a word of the protocol has not, and every form of JSON has.
+/// Characters that no protocol token has, and at least one of which every form of JSON has.
 const OPENS: &[u8] = b"{}[]\"'<>&\\";
-/// What a schema says of a member without giving a value of it.
+/// Keywords of a schema that describe a member without giving a value of it.
 const SHAPE: [&str; 13] = [
     "$schema",
     "type",
@@ -96,8 +96,8 @@ const SHAPE: [&str; 13] = [
     "required",
 ];
 
-/// What is said without what is concealed; `mark` is what stands for a value. `None` if there is
-/// nothing of it. Where the budget is exhausted, nothing of what was said may be shown.
+/// The message without what is concealed; `mark` gives the replacement of a value. `None` if nothing in it is
+/// concealed. Where the budget is exhausted afterwards, nothing of the message may be shown.
 pub(crate) fn without(
     said: Value<'_>,
     part: Part,
@@ -130,12 +130,12 @@ pub(crate) fn without(
     (changes > 0).then_some(Without { text: out, values, findings, full })
 }
 
-/// Paths of members, by their parts.
+/// A trie of member paths.
 #[derive(Debug, Default)]
 struct Tree<'a> {
     /// A path ends here.
     ends: bool,
-    /// What is below every item or member.
+    /// The subtree of every item or member.
     every: Option<Box<Tree<'a>>>,
     named: BTreeMap<&'a str, Tree<'a>>,
 }
@@ -157,16 +157,16 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The paths that are concealed, as they are looked for.
+/// The concealed paths, arranged for lookup.
 #[derive(Debug, Default)]
 struct Trees<'a> {
-    /// From the root of the structured content.
+    /// Paths from the root of the structured content.
     rooted: Tree<'a>,
-    /// By the last name of each, and the items and members behind it.
+    /// Paths from the last member name on, with the wildcards behind it.
     loose: Tree<'a>,
-    /// The last names.
+    /// The last member name of each path.
     names: BTreeSet<&'a str>,
-    /// Everything is concealed, texts too.
+    /// Whether everything is concealed, texts included.
     whole: bool,
 }
 
@@ -179,46 +179,46 @@ impl<'a> Trees<'a> {
             let last = path.iter().rposition(|part| **part != *"*");
             let tail = last.and_then(|last| path.get(last..)).unwrap_or_default();
             trees.names.extend(tail.first().map(|name| &**name));
-            // A path of items alone conceals every item.
+            // A path of wildcards alone conceals every item.
             trees.loose.add(tail);
         }
         trees
     }
 }
 
-/// Where in a value: which paths go on from here.
+/// The position of a value relative to the concealed paths.
 #[derive(Clone, Copy)]
 struct Spot<'s, 't> {
     here: &'s [&'t Tree<'t>],
-    /// It is within what is concealed.
+    /// Whether the value is within a concealed member.
     inside: bool,
-    /// Paths may begin anywhere.
+    /// Whether paths may begin at any member.
     loose: bool,
 }
 
-/// Where no path goes on and none begins; texts are read all the same.
+/// The position where no path continues or begins; strings are still parsed.
 const NEUTRAL: Spot<'static, 'static> = Spot { here: &[], inside: false, loose: false };
 
 struct Cut<'t> {
     trees: &'t Trees<'t>,
     concealed: &'t Concealed,
     mark: &'t dyn Fn(&str) -> String,
-    /// What reading encodings may cost.
+    /// The budget for decoding.
     budget: &'t Budget,
-    /// The structured content, in the form in which texts are compared with it.
+    /// The structured content in normal form, to recognise a text that repeats it.
     twin: Option<Vec<u8>>,
-    /// In how many texts within texts.
+    /// Current nesting of encoded texts.
     nested: usize,
     values: BTreeSet<String>,
     findings: Vec<Finding>,
     changes: usize,
     bytes: usize,
-    /// There is more than can be looked for.
+    /// Whether there are more values than can be looked for.
     full: bool,
 }
 
 impl<'t> Cut<'t> {
-    /// A value to be looked for, as it stands and as it is written in JSON.
+    /// Remembers a value to be looked for elsewhere, as it is and as JSON writes it.
     fn keep(&mut self, text: &str) {
         let mut forms = vec![text.to_owned()];
         for write in [write_string, write_ascii] {
@@ -246,7 +246,7 @@ impl<'t> Cut<'t> {
         }
     }
 
-    /// What stands for a value that is concealed.
+    /// Reports a concealed value and returns its mark; `looked_for` also remembers it for the search elsewhere.
     fn conceal(&mut self, value: &str, looked_for: bool, at: &str) -> String {
         if looked_for && value.len() >= SHORTEST {
             self.keep(value);
@@ -255,13 +255,13 @@ impl<'t> Cut<'t> {
         (self.mark)(value)
     }
 
-    /// What stands for a text of which nobody can say what it holds.
+    /// Reports a text whose content is unknown and returns its mark.
     fn withheld(&mut self, text: &str, at: &str) -> String {
         self.found(|| Finding::unread(at));
         (self.mark)(text)
     }
 
-    /// Writes an object, of which `each` writes the values of members.
+    /// Writes an object; `each` writes the values of its members.
     fn members(
         &mut self,
         out: &mut Vec<u8>,
@@ -281,7 +281,7 @@ impl<'t> Cut<'t> {
         });
     }
 
-    /// Writes a list, of which `each` writes the items.
+    /// Writes a list; `each` writes its items.
     fn items(
         &mut self,
         out: &mut Vec<u8>,
@@ -310,7 +310,7 @@ impl<'t> Cut<'t> {
                     cut.block(out, block, at, BLOCKS);
                 });
             }
-            // What came of a task, and how it goes.
+            // The result and the status of a task.
             "result" | "task" if member.is_object() && at.matches('/').count() == 1 => {
                 cut.result(out, member, at);
             }
@@ -363,14 +363,14 @@ impl<'t> Cut<'t> {
             "logger" => cut.word(out, member, at),
             "uri" | "url" if !cut.trees.whole => cut.address(out, member, at),
             "uri" | "url" if is_scalar(member) => raw(out, member),
-            // The protocol says what these mean, not the tool.
+            // The protocol defines these, not the tool.
             name if PARAMS.contains(&name) && is_scalar(member) => raw(out, member),
             name if PARAMS.contains(&name) => cut.value(out, member, NEUTRAL, at),
             name => cut.member(out, name, member, at),
         });
     }
 
-    /// The form that a user is shown: a member of it may be filled in with what is concealed.
+    /// Writes the schema of an elicitation form, whose members may have concealed values as defaults.
     fn schema(&mut self, out: &mut Vec<u8>, schema: Value<'_>, at: &mut String) {
         self.members(out, schema, at, &mut |cut, out, name, member, at| {
             if SHAPE.contains(&name) {
@@ -394,7 +394,7 @@ impl<'t> Cut<'t> {
         });
     }
 
-    /// A block of content, a resource in one, or a message with blocks.
+    /// Writes a content block, a resource in a block, or a message with blocks; `deep` is the nesting that is left.
     fn block(&mut self, out: &mut Vec<u8>, block: Value<'_>, at: &mut String, deep: usize) {
         let Some(deep) = deep.checked_sub(1) else { return self.loose(out, block, at) };
         if !block.is_object() {
@@ -428,14 +428,14 @@ impl<'t> Cut<'t> {
         });
     }
 
-    /// A word of the protocol, or what stands in its place if it is none and may hold what is concealed.
+    /// Writes a protocol token; any other text is processed as a string.
     fn word(&mut self, out: &mut Vec<u8>, member: Value<'_>, at: &mut String) {
         let text = member.as_str();
         let is_word =
             |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && !OPENS.contains(&byte));
         match text {
             Some(text) if text.len() <= LONGEST_WORD && is_word(&text) => {
-                // With a label of everything a word of the protocol still stays.
+                // Protocol tokens stay even where everything is concealed.
                 let shown = (!self.trees.whole).then(|| self.encoded(&text, at)).flatten();
                 match shown {
                     Some(shown) => write_string(out, &shown),
@@ -448,7 +448,7 @@ impl<'t> Cut<'t> {
         }
     }
 
-    /// An address: what it says with its escapes undone is read as well.
+    /// Writes a URI, which is also searched with its percent escapes decoded.
     fn address(&mut self, out: &mut Vec<u8>, member: Value<'_>, at: &mut String) {
         let Some(text) = member.as_str() else { return self.loose(out, member, at) };
         let plain = coding::unescaped(&text).map(|(plain, _places)| plain);
@@ -459,7 +459,7 @@ impl<'t> Cut<'t> {
         self.string(out, member, at);
     }
 
-    /// What is carried in base64, as a text or within other bytes.
+    /// Writes base64 data, which is searched as a text and as other bytes.
     fn carried(&mut self, out: &mut Vec<u8>, member: Value<'_>, at: &mut String) {
         let is_base64 = |text: &str| {
             text.bytes().all(|byte| {
@@ -477,13 +477,13 @@ impl<'t> Cut<'t> {
         }
     }
 
-    /// A text that is no JSON without what is concealed in what it carries in base64.
+    /// A text that is not JSON, without what is concealed in the base64 that it carries; `None` if unchanged.
     fn encoded(&mut self, text: &str, at: &mut String) -> Option<String> {
         let budget = self.budget;
         encoded::without(text, budget, &mut Encoded { cut: self, at })
     }
 
-    /// A member of which nobody says what it means.
+    /// Writes a member whose meaning is unknown: paths may begin at its name.
     fn member(&mut self, out: &mut Vec<u8>, name: &str, member: Value<'_>, at: &mut String) {
         let trees = self.trees;
         let below: Vec<&Tree<'t>> = trees.loose.below(&form::shown(name)).collect();
@@ -491,13 +491,13 @@ impl<'t> Cut<'t> {
         self.value(out, member, spot, at);
     }
 
-    /// The same of a value without a name.
+    /// Writes a value without a name in the same way.
     fn loose(&mut self, out: &mut Vec<u8>, value: Value<'_>, at: &mut String) {
         let spot = Spot { here: &[], inside: self.trees.loose.ends, loose: true };
         self.value(out, value, spot, at);
     }
 
-    /// A text, or what stands in its place.
+    /// Writes a string without what is concealed in it.
     fn string(&mut self, out: &mut Vec<u8>, member: Value<'_>, at: &mut String) {
         let Some(text) = member.as_str() else { return self.loose(out, member, at) };
         match self.text(&text, at) {
@@ -506,8 +506,8 @@ impl<'t> Cut<'t> {
         }
     }
 
-    /// A text without what is concealed, if it holds any of that; a mark in its place if that cannot
-    /// be told.
+    /// A text without what is concealed; `None` if unchanged. A text that may hold concealed members and cannot be
+    /// parsed becomes a mark.
     fn text(&mut self, text: &str, at: &mut String) -> Option<String> {
         if text.is_empty() {
             return None;
@@ -537,7 +537,7 @@ impl<'t> Cut<'t> {
         }
     }
 
-    /// A text with these values in it, each without what is concealed; `None` if one cannot be read.
+    /// A text with each of these JSON values rewritten; `None` if one cannot be parsed.
     fn values_of(
         &mut self,
         text: &str,
@@ -550,7 +550,7 @@ impl<'t> Cut<'t> {
             let document = Document::parse(value.into(), &Bounds::ANSWER).ok()?;
             self.between(&mut out, text.get(done..place.start)?, at);
             let root = document.root();
-            // What the structured content says again is arranged as that is.
+            // A value that repeats the structured content is arranged like it.
             if self.twin.as_ref().is_some_and(|twin| *twin == plain(root)) {
                 let here = [&self.trees.rooted];
                 self.value(&mut out, root, Spot { here: &here, inside: false, loose: false }, at);
@@ -563,12 +563,14 @@ impl<'t> Cut<'t> {
         String::from_utf8(out).ok()
     }
 
-    /// What stands around values: comments may say the same as they do.
+    /// Writes the text around values: comments may repeat their content.
     fn between(&mut self, out: &mut Vec<u8>, text: &str, at: &mut String) {
         let shown = self.text(text, at);
         out.extend_from_slice(shown.as_deref().unwrap_or(text).as_bytes());
     }
 
+    /// Writes a value without what is concealed.
+    ///
     /// INVARIANT: the parser bounds the depth of a document, and [`NESTED`] that of texts in texts, so
     /// the recursion is bounded too.
     fn value(&mut self, out: &mut Vec<u8>, value: Value<'_>, spot: Spot<'_, 't>, at: &mut String) {
@@ -577,7 +579,7 @@ impl<'t> Cut<'t> {
         match value.kind() {
             Kind::Object => write_members(out, value.members(), |out, (name, member)| {
                 let below = self.below(&spot, &name);
-                // A name within what is concealed is data, unless the definition has it.
+                // A name within a concealed member is data, unless the schema declares it.
                 let hides = here && !self.concealed.declares(&name);
                 let name = if hides { Cow::Owned(self.conceal(&name, true, at)) } else { name };
                 write_name(out, &name);
@@ -608,7 +610,7 @@ impl<'t> Cut<'t> {
         }
     }
 
-    /// The paths that go on at a member or an item.
+    /// The paths that continue at a member or an item.
     fn below(&self, spot: &Spot<'_, 't>, name: &str) -> Vec<&'t Tree<'t>> {
         let name = form::shown(name);
         let mut below: Vec<&Tree<'t>> =
@@ -620,7 +622,7 @@ impl<'t> Cut<'t> {
     }
 }
 
-/// What stands at a place and was decoded.
+/// Searches decoded text on behalf of a [`Cut`], at one place.
 struct Encoded<'c, 't> {
     cut: &'c mut Cut<'t>,
     at: &'c mut String,
@@ -638,7 +640,7 @@ impl Reads for Encoded<'_, '_> {
     }
 
     fn holds(&self, decoded: &str) -> bool {
-        // A label of everything leaves nothing of what nobody can read.
+        // Where everything is concealed, unreadable bytes are concealed too.
         self.cut.trees.whole
             || form::gives_in_bytes(decoded, |name| self.cut.trees.names.contains(name))
     }
@@ -648,7 +650,7 @@ impl Reads for Encoded<'_, '_> {
     }
 }
 
-/// Adds a part to a place.
+/// Appends a member name or an index to a JSON Pointer.
 fn enter(at: &mut String, name: &str) {
     at.push('/');
     at.push_str(&escaped(name));
@@ -662,7 +664,7 @@ fn is_scalar(value: Value<'_>) -> bool {
     !matches!(value.kind(), Kind::Array | Kind::Object)
 }
 
-/// A value in the form in which two are compared.
+/// A value in the normal form in which two values are compared.
 fn plain(value: Value<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.raw().len());
     write_plain(&mut out, value);

@@ -1,5 +1,5 @@
-//! What a text carries in base64: read as leniently as anybody might who gets it, in either alphabet, over
-//! blanks and line ends, behind other characters of the same alphabet, and as UTF-8, UTF-16 or UTF-32.
+//! Finds concealed members in text that is encoded in base64. Decoding is as lenient as the most lenient reader: either
+//! alphabet, across blanks and line ends, behind other characters of the alphabet, and as UTF-8, UTF-16 or UTF-32.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,28 +10,28 @@ use base64::engine::general_purpose::STANDARD;
 use crate::coding;
 use crate::work::Budget;
 
-/// Shortest run that is decoded, in characters: shorter ones have no room for a name and a value in JSON.
+/// Shortest run that is decoded, in characters: a shorter one has no room for a name and a value in JSON.
 const SHORTEST: usize = 10;
-/// Most blanks and line ends between two parts of one encoding, with the indentation of a line.
+/// Longest gap between two parts of one encoding, in characters: a line end and its indentation.
 const GAP: usize = 16;
-/// What one reading of an encoding costs for each character, in units.
+/// Units that one decoding costs for each character.
 const READING: usize = 4;
-/// Of bytes in UTF-16 or UTF-32 at least one in so many is zero, where most characters of the text are ASCII or
-/// the names of members are.
+/// At least one in this many bytes of UTF-16 or UTF-32 text is zero, where most of its characters or the names of its
+/// members are ASCII.
 const ZEROS: usize = 16;
 
-/// Who reads what was decoded.
+/// Inspects text that was decoded.
 pub(crate) trait Reads {
-    /// A decoded text without what is not to be shown of it; `None` if it holds nothing of that.
+    /// The decoded text without what is concealed; `None` if it holds nothing concealed.
     fn read(&mut self, decoded: &str) -> Option<String>;
-    /// Whether what is no text as a whole holds what is not to be shown.
+    /// Whether bytes that are not text as a whole hold something concealed.
     fn holds(&self, decoded: &str) -> bool;
-    /// What stands for an encoding that is not shown.
+    /// The mark that replaces an encoding.
     fn withhold(&mut self, encoded: &str) -> String;
 }
 
-/// `text` without what is not to be shown of what it carries in base64; `None` if it carries nothing of that.
-/// What cannot be read within the budget is withheld.
+/// `text` without what is concealed in the base64 that it carries; `None` if unchanged. An encoding that cannot
+/// be inspected within the budget is withheld.
 pub(crate) fn without(text: &str, budget: &Budget, reader: &mut dyn Reads) -> Option<String> {
     if text.len() < SHORTEST {
         return None;
@@ -43,13 +43,13 @@ pub(crate) fn without(text: &str, budget: &Budget, reader: &mut dyn Reads) -> Op
             None => {}
         }
     }
-    // First what goes on over blanks and line ends: one line of it may say what it is, and the next one hold it.
+    // First encodings that continue over blanks and line ends, because a name and its value may be on different lines.
     let joined = replaced(text, &stretches(text), budget, reader);
     let rest = joined.as_deref().unwrap_or(text);
     replaced(rest, &runs(rest), budget, reader).or(joined)
 }
 
-/// A whole value in base64, such as a `blob`, without what is not to be shown of it, in base64 again.
+/// A value that is base64 as a whole, such as a `blob`, without what is concealed, encoded again; `None` if unchanged.
 pub(crate) fn whole(encoded: &str, budget: &Budget, reader: &mut dyn Reads) -> Option<String> {
     let shown = match read(encoded, 0, budget, reader)? {
         Read::Text(shown) => shown,
@@ -58,15 +58,15 @@ pub(crate) fn whole(encoded: &str, budget: &Budget, reader: &mut dyn Reads) -> O
     Some(STANDARD.encode(shown))
 }
 
-/// What was read of an encoding that holds what is not to be shown.
+/// The outcome of decoding an encoding that holds something concealed.
 enum Read {
-    /// It is a text, and this is left of it.
+    /// It decodes to text, and this is left of it.
     Text(String),
-    /// Nobody can say what would be left of it.
+    /// What would be left of it is unknown.
     Withheld,
 }
 
-/// The text with marks in place of those of these places that hold what is not to be shown.
+/// The text with marks in place of the encodings at `places` that hold something concealed; `None` if unchanged.
 fn replaced(
     text: &str,
     places: &[Range<usize>],
@@ -76,7 +76,7 @@ fn replaced(
     let (mut out, mut done) = (String::new(), 0);
     for place in places {
         let encoded = text.get(place.clone()).unwrap_or_default();
-        // What stands before it may have its alphabet.
+        // Text directly before the encoding may be of the same alphabet.
         let held = (0..4).any(|skipped| read(encoded, skipped, budget, reader).is_some());
         if held {
             out.push_str(text.get(done..place.start).unwrap_or_default());
@@ -91,7 +91,8 @@ fn replaced(
     Some(out)
 }
 
-/// What an encoding says without its first characters, if it holds what is not to be shown.
+/// Decodes an encoding without its first `skipped` characters and inspects the result; `None` if it holds nothing
+/// concealed.
 fn read(encoded: &str, skipped: usize, budget: &Budget, reader: &mut dyn Reads) -> Option<Read> {
     if !budget.spend(encoded.len().saturating_mul(READING)) {
         return Some(Read::Withheld);
@@ -123,21 +124,21 @@ fn read(encoded: &str, skipped: usize, budget: &Budget, reader: &mut dyn Reads) 
     held.then_some(Read::Withheld)
 }
 
-/// Bytes as UTF-16, without its byte order mark.
+/// Decodes bytes as UTF-16 and drops the byte order mark.
 fn wide(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> String {
     let units: Vec<u16> = bytes.as_chunks::<2>().0.iter().map(|pair| unit(*pair)).collect();
     let text = String::from_utf16_lossy(&units);
     text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text)
 }
 
-/// The bytes of an encoding: several of them one behind the other, if padding stands between them. What is not
-/// of the alphabet is left out (RFC 2045 section 6.8).
+/// Decodes an encoding, which may be several ones separated by padding. Characters outside the alphabet are
+/// skipped (RFC 2045 section 6.8).
 fn decoded(encoded: &str, skipped: usize) -> Vec<u8> {
     let plain: String = encoded.chars().filter(|c| u8::try_from(*c).is_ok_and(is_coded)).collect();
     let mut out = Vec::with_capacity(plain.len());
     for block in plain.split('=') {
         let block = block.get(skipped..).unwrap_or_default();
-        // One character more stands for no byte.
+        // A single spare character encodes no byte.
         let spare = usize::from(block.len() % 4 == 1);
         let block = block.get(..block.len() - spare).unwrap_or_default();
         out.extend(coding::base64(block).unwrap_or_default());
@@ -153,20 +154,20 @@ const fn is_gap(byte: u8) -> bool {
     matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
 }
 
-/// Where runs stand that nothing interrupts.
+/// The ranges of contiguous runs.
 fn runs(text: &str) -> Vec<Range<usize>> {
     parts(text).filter(|part| part.len() >= SHORTEST).collect()
 }
 
-/// Parts of an encoding with gaps between them.
+/// Parts of one encoding with gaps between them.
 struct Stretch {
-    /// Where they stand, gaps included.
+    /// Their range in the text, gaps included.
     range: Range<usize>,
-    /// How many characters of the encoding they have together.
+    /// Total number of encoded characters.
     coded: usize,
 }
 
-/// Where several runs stand with nothing but blanks and line ends between them.
+/// The ranges of several runs with only blanks and line ends between them.
 fn stretches(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
@@ -190,13 +191,13 @@ fn stretches(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// A stretch that has something between its parts, and enough characters of an encoding.
+/// The range of a stretch, if it has a gap and enough encoded characters.
 fn long_enough(bytes: &[u8], stretch: Stretch) -> Option<Range<usize>> {
     let is_joined = bytes.get(stretch.range.clone())?.len() > stretch.coded;
     (is_joined && stretch.coded >= SHORTEST).then_some(stretch.range)
 }
 
-/// Where characters of the alphabets stand one behind the other.
+/// The ranges of contiguous characters of either alphabet.
 fn parts(text: &str) -> impl Iterator<Item = Range<usize>> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -218,7 +219,7 @@ mod tests {
     use super::{Reads, without};
     use crate::work::Budget;
 
-    /// Takes the number for what is not to be shown.
+    /// Conceals this number.
     struct Number;
 
     impl Reads for Number {

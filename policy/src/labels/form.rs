@@ -1,5 +1,5 @@
-//! What a text is to a lenient reader of JSON: nothing, one value or one on each line, or something
-//! that begins like JSON and that readers understand differently.
+//! Classifies a text as a lenient JSON reader would: not JSON, one value or one value per line, or text that begins
+//! like JSON and that readers parse differently.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,21 +7,21 @@ use std::ops::Range;
 use crate::hidden::Hidden;
 use crate::json::{Bounds, Document};
 
-/// Most lines of a text that are read as a value each: with more it counts as one that cannot be read.
+/// Most lines of a text that are parsed as JSON Lines: a longer text cannot be read.
 const LINES: usize = 100_000;
 
-/// What a text is.
+/// The classification of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// It does not begin like JSON.
     Plain,
-    /// Values, and where they stand in it.
+    /// JSON values, by their range in the text.
     Json(Vec<Range<usize>>),
-    /// It begins like JSON and cannot be read strictly, so nobody can say what it holds.
+    /// It begins like JSON and is not strict JSON, so its content is unknown.
     Odd,
 }
 
-/// What `text` is, after a byte order mark, blanks, comments and the mark of a code block.
+/// Classifies `text`, after a byte order mark, blanks, comments and the opening fence of a code block.
 pub(crate) fn of(text: &str) -> Form {
     let (body, fenced) = body(text);
     if !body.starts_with(['{', '[', '"']) {
@@ -45,7 +45,7 @@ fn is_json(text: &str) -> bool {
     Document::parse(text.to_owned().into(), &Bounds::ANSWER).is_ok()
 }
 
-/// The values of JSON Lines: every line that is not blank is one.
+/// The ranges of JSON Lines: every line that is not blank is one value.
 fn lines(text: &str, from: usize) -> Option<Vec<Range<usize>>> {
     let (mut found, mut at) = (Vec::new(), from);
     for line in text.split_inclusive('\n') {
@@ -66,7 +66,7 @@ fn is_blank(c: char) -> bool {
     c.is_whitespace() || Hidden::of(c).is_some()
 }
 
-/// The text without what may stand before JSON, and whether that was the mark of a code block.
+/// The text without what may precede JSON, and whether a code fence was part of that.
 fn body(text: &str) -> (&str, bool) {
     let (mut rest, mut fenced) = (text, false);
     loop {
@@ -85,7 +85,7 @@ fn body(text: &str) -> (&str, bool) {
     }
 }
 
-/// The text without blanks and comments at its beginning, in the ways of JSON5 and YAML.
+/// The text without blanks and comments at its beginning, in the syntax of JSON5 and YAML.
 fn without_comments(text: &str) -> &str {
     let mut rest = text;
     loop {
@@ -98,13 +98,13 @@ fn without_comments(text: &str) -> &str {
     }
 }
 
-/// What stands behind the first `end`.
+/// The text after the first `end`.
 fn behind<'a>(text: &'a str, end: &str) -> &'a str {
     text.split_once(end).map_or("", |(_, rest)| rest)
 }
 
-/// Whether a text begins as an object or a list does, also where it goes on as no JSON does. A link in
-/// Markdown, a mark in a log and a placeholder do not.
+/// Whether a text begins like an object or a list, even if the rest is not JSON. Markdown links, log prefixes and
+/// placeholders do not.
 fn begins(text: &str) -> bool {
     let (mut rest, mut lists) = (text, false);
     while let Some(inner) = rest.strip_prefix('[') {
@@ -124,14 +124,14 @@ fn begins(text: &str) -> bool {
             || word.len() < rest.len() && without_comments(word).starts_with(','))
 }
 
-/// Whether a text gives a value to one of these names as JSON does, wherever in it, also escaped once
-/// more. A name that is written with escapes could be any.
+/// Whether a text assigns a value to a known name in the syntax of JSON, anywhere and with escaped quotes too.
+/// A name with Unicode escapes counts as known.
 pub(crate) fn gives(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
     has_given(text, |name| name.contains("\\u") || is_known(&shown(name)))
 }
 
-/// The same of bytes that are no text as a whole: what stands between two quotation marks there is a name only if
-/// all of it can be read, because there are such marks in every image.
+/// The same for bytes that are not text as a whole: every image has quotation marks, so the bytes between two of them
+/// are a name only if all of them are readable.
 pub(crate) fn gives_in_bytes(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
     let is_odd = |c: char| c == char::REPLACEMENT_CHARACTER || c.is_control();
     let is_escaped = |name: &str| {
@@ -142,7 +142,7 @@ pub(crate) fn gives_in_bytes(text: &str, is_known: impl Fn(&str) -> bool) -> boo
     has_given(text, |name| !name.contains(is_odd) && (is_escaped(name) || is_known(&shown(name))))
 }
 
-/// Whether a text gives a value to a name of which this is true.
+/// Whether a text assigns a value to a name that satisfies `is_known`.
 fn has_given(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
     ["\"", "'", "&quot;"].iter().any(|quote| {
         let mut parts = text.split(quote).skip(1).peekable();
@@ -157,7 +157,7 @@ fn has_given(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
     })
 }
 
-/// A name without what is not shown of it.
+/// A name without its hidden characters.
 pub(crate) fn shown(name: &str) -> Cow<'_, str> {
     if name.contains(|c| Hidden::of(c).is_some()) {
         Cow::Owned(name.chars().filter(|c| Hidden::of(*c).is_none()).collect())

@@ -16,7 +16,7 @@ fn paths(labels: &Labels, may: impl Fn(&str) -> bool) -> Vec<String> {
     Concealed::of([labels], may).paths.iter().map(|at| at.join("/")).collect()
 }
 
-/// What is shown of a part, with `#` for what is not.
+/// The visible form of a message, with `#` in place of concealed values.
 fn shown(labels: &Labels, part: Part, said: &Value) -> Option<String> {
     let document = document(said);
     let concealed = Concealed::of([labels], |_| false);
@@ -44,21 +44,21 @@ fn labels_are_read_wherever_a_schema_has_them() {
         "$defs": { "row": { "properties": { "iban": { "x-sensitive": "bank" }, "next": { "$ref": "#/$defs/row" } } } },
     });
     let labels = labels(&schema);
-    // What is too deep to be read counts as labelled.
+    // A member that is too deep to be read counts as labelled.
     let (deep, hidden): (Vec<_>, Vec<_>) = paths(&labels, |label| label == "bank")
         .into_iter()
         .partition(|at| at.split('/').count() > super::DEPTH);
     assert_eq!((hidden, deep.len()), (["key", "pay", "ssn"].map(str::to_owned).to_vec(), 2));
     assert!(paths(&labels, |_| false).contains(&"rows/*/next/iban".to_owned()));
-    // What cannot be read labels everything.
+    // A schema with too many labels labels everything.
     let wide: serde_json::Map<_, _> =
         (0..2000).map(|n| (n.to_string(), json!({ "x-sensitive": true }))).collect();
     let labels = self::labels(&json!({ "properties": wide }));
     assert!(paths(&labels, |_| false).contains(&String::new()));
-    // What has no labels has none, however deep it is.
+    // A recursive schema without labels has none.
     let schema = json!({ "properties": { "next": { "$ref": "#" } } });
     assert!(self::labels(&schema).is_empty());
-    // What is said of names is said of what has them.
+    // A label on member names applies to the object.
     let schema = json!({ "properties": { "of": { "propertyNames": { "x-sensitive": true } } } });
     assert_eq!(paths(&self::labels(&schema), |_| false), ["of"]);
 }
@@ -81,7 +81,7 @@ fn labels_of_what_a_text_holds_are_read() {
     ] {
         assert_eq!(content(inner.clone(), more.clone()), ["j/pay"], "{more}");
     }
-    // What has no name in it, and what is not read, labels the text.
+    // A label without a member name, or in content that is not parsed, applies to the whole string.
     for (schema, more) in [
         (pay.clone(), plain.clone()),
         (json!({ "items": pay }), plain.clone()),
@@ -92,19 +92,19 @@ fn labels_of_what_a_text_holds_are_read() {
     ] {
         assert_eq!(content(schema.clone(), more.clone()), ["j"], "{schema} {more}");
     }
-    // A text within a text.
+    // A described string within a described string.
     let twice = json!({ "properties": { "k": { "contentSchema": inner } } });
     assert_eq!(content(twice, plain.clone()), ["j/k/pay"]);
     let twice = json!({ "items": { "contentSchema": { "items": pay } } });
     assert_eq!(content(twice, plain.clone()), ["j"]);
     let twice = json!({ "properties": { "k": { "contentSchema": { "items": pay } } } });
     assert_eq!(content(twice, plain.clone()), ["j/k"]);
-    // A reference that leads nowhere labels everything, here too.
+    // An unresolvable reference labels everything, here too.
     assert!(
         content(json!({ "$ref": "#/$defs/none", "title": "x-sensitive" }), plain)
             .contains(&String::new())
     );
-    // What is ruled out and labelled is labelled all the same.
+    // A label within `not` counts as well.
     let not = json!({ "not": { "not": { "properties": { "pay": pay } } } });
     assert_eq!(paths(&labels(&not), |_| false), ["pay"]);
 }
@@ -136,7 +136,7 @@ fn a_reference_that_is_not_followed_labels_everything() {
             "open": { keyword: "#person" }, "key": { "x-sensitive": true } } });
         assert!(paths(&labels(&schema), |_| false).contains(&String::new()), "{keyword}");
     }
-    // Also one that leads to nothing.
+    // An unresolvable reference does so as well.
     let schema = json!({ "properties": {
         "open": { "$ref": "#/$defs/none" }, "key": { "x-sensitive": true } } });
     assert!(paths(&labels(&schema), |_| false).contains(&String::new()));
@@ -312,7 +312,7 @@ fn base64_is_read_in_every_part_of_what_a_server_says() {
             "{said}: {shown}"
         );
     }
-    // What a number of readings within each other hides is withheld.
+    // Content behind too many levels of encoding is withheld.
     let mut deep = row;
     for _ in 0..6 {
         deep = STANDARD.encode(&deep);
@@ -322,7 +322,7 @@ fn base64_is_read_in_every_part_of_what_a_server_says() {
         shown(&labels, Part::Result, &said)
             .is_some_and(|shown| !shown.contains(deep.get(..40).unwrap()))
     );
-    // With a label of everything the protocol still says what a block is.
+    // With a label on everything, the protocol members of a block are kept.
     let link = block(json!({ "type": "resource_link", "uri": "x:7", "name": "a" }));
     let all = shown(&of_pointers(&[""]), Part::Result, &link).unwrap();
     assert!(all.contains("\"type\":\"resource_link\""), "{all}");
@@ -365,7 +365,7 @@ fn a_label_of_everything_leaves_no_text() {
 
 #[test]
 fn what_the_structured_content_repeats_is_arranged_alike() {
-    // `name` is labelled in rows alone.
+    // `name` is labelled only within rows.
     let labels = of_pointers(&["/rows/*/name"]);
     let content = json!({ "rows": [{ "name": "Ana" }], "site": { "name": "Oslo" } });
     let said = json!({ "structuredContent": content, "content": [{ "type": "text", "text": content.to_string() }] });

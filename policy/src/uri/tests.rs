@@ -171,7 +171,7 @@ fn a_prohibition_is_compared_with_every_form() {
     }
     assert!(forms("http://h.example/;a").contains(&"http://h.example/".to_owned()));
     assert!(forms("http://h.example/secret;a?q").contains(&"http://h.example/secret?q".to_owned()));
-    // They are no parameters of a query or of a template's expression.
+    // In a query or in an expression of a template, `;` begins no path parameters.
     for (text, other) in [
         ("http://h.example/a?b;c", "http://h.example/a?b"),
         ("http://h.example/a{;b}", "http://h.example/a{"),

@@ -1,7 +1,7 @@
-//! Connections to servers that speak HTTP/2: many requests share one.
+//! HTTP/2 connections to upstream servers, each shared by many requests.
 //!
-//! A task drives each connection, on the scheduler of the worker that made it. It ends when the connection
-//! has been unused for a while, or when the server exceeds a bound.
+//! A task drives each connection, on the worker that opened it. It ends when the connection
+//! has been idle for a while, or when the server exceeds a limit.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::{Pin, pin};
@@ -24,30 +24,30 @@ use super::{FRAME, Flood, Http2Error, Received, Terms, WINDOW};
 use crate::base::task::Tasks;
 use crate::stream::body::Segments;
 
-/// A connection that has requests under way and has received nothing for so long takes no new ones: it may
-/// be dead, and a new request should not have to wait until that is known.
+/// A connection with open requests that has received nothing for this time takes no new ones: it may
+/// be dead, and a new request should not wait until that is certain.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Marks a connection that takes no more requests, above the number of those it has.
+/// Flag for a connection that takes no more requests, above the number of open ones.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
-/// A connection that requests share.
+/// A handle to a connection that many requests share.
 #[derive(Clone, Debug)]
 pub struct Shared {
     sender: SendRequest<Bytes>,
     state: Arc<State>,
 }
 
-/// What is known of a connection.
+/// The state of a connection.
 #[derive(Debug)]
 struct State {
-    /// Requests under way, and whether it takes more.
+    /// Number of open requests, with the flag [`CLOSED`].
     open: AtomicUsize,
-    /// Most of them.
+    /// Most open requests at a time.
     most: usize,
-    /// How long the connection is used after the last of them has ended.
+    /// How long the connection may be idle and is still used.
     idle_time: Duration,
     started: Instant,
-    /// When the last of them has ended, in milliseconds after the start.
+    /// The end of the last request, in milliseconds after `started`.
     left: AtomicU64,
     watch: Arc<Watch>,
 }
@@ -57,7 +57,7 @@ impl State {
         self.open.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Closes it, unless there are requests; whether it is closed.
+    /// Closes the connection if it has no requests; `true` if it is closed.
     fn close_if_unused(&self) -> bool {
         let (acquire, release) = (Ordering::Acquire, Ordering::AcqRel);
         match self.open.compare_exchange(0, CLOSED, release, acquire) {
@@ -66,14 +66,14 @@ impl State {
         }
     }
 
-    /// For how long it has had no request.
+    /// The time since the last request ended.
     fn unused(&self) -> Duration {
         let left = Duration::from_millis(self.left.load(Ordering::Relaxed));
         self.started.elapsed().saturating_sub(left)
     }
 }
 
-/// Closes a connection when its driver is gone, however it went.
+/// Closes the connection when its driver ends, for any reason.
 struct Closing(Arc<State>);
 
 impl Drop for Closing {
@@ -82,7 +82,7 @@ impl Drop for Closing {
     }
 }
 
-/// The place of one request on a connection.
+/// The place of one request on a connection, which it releases when it is dropped.
 #[derive(Debug)]
 pub struct Seat {
     shared: Shared,
@@ -98,10 +98,10 @@ impl Drop for Seat {
 }
 
 impl Shared {
-    /// Begins HTTP/2 on `stream`; the connection is used until nothing was asked for `idle_time`.
+    /// Starts HTTP/2 on `stream`; the connection is used until it was idle for `idle_time`.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// When the connection fails.
     pub async fn begin<S>(
         stream: S,
         terms: Terms,
@@ -139,14 +139,14 @@ impl Shared {
         Ok(Self { sender, state })
     }
 
-    /// A place for one more request, if the connection is to be used for it.
+    /// A place for one more request; `None` if the connection is full, closed, idle for too long or silent.
     #[must_use]
     pub fn enter(&self) -> Option<Seat> {
         let state = &self.state;
         let most = state.most.min(self.sender.current_max_send_streams());
         let before = state.open.load(Ordering::Acquire);
         if before == 0 && state.unused() >= state.idle_time {
-            // A server is about to close it, and what is asked cannot be asked again.
+            // The server may be about to close it, and the request may not be repeatable.
             state.close_if_unused();
             return None;
         }
@@ -158,7 +158,7 @@ impl Shared {
         Some(Seat { shared: self.clone() })
     }
 
-    /// Whether it may still take requests.
+    /// Whether the connection can take requests at all.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.state.open.load(Ordering::Acquire) & CLOSED == 0
@@ -166,23 +166,23 @@ impl Shared {
 }
 
 impl Seat {
-    /// The connection that others may share.
+    /// The connection of this place.
     #[must_use]
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// Sends a request, and waits for the head of the answer. What was sent is taken back when this is
-    /// dropped.
+    /// Sends a request, and waits for the head of the response. Dropping the future cancels the
+    /// request.
     ///
     /// # Errors
-    /// When the stream or the connection breaks.
+    /// When the stream or the connection fails.
     pub async fn send(
         &mut self,
         request: Request<Segments>,
     ) -> Result<Response<Received>, h2::Error> {
         let answered = self.exchange(request).await;
-        // The stream of one request says nothing of others; what is no stream's ends the connection.
+        // An error of one stream does not affect others; any other error ends the connection.
         if answered.as_ref().is_err_and(|error| !error.is_reset()) {
             self.shared.state.close();
         }
@@ -201,7 +201,7 @@ impl Seat {
         let mut response = pin!(response);
         let mut upload = pin!(upload(body, stream));
         let mut sent = ends;
-        // A server may answer before it has read everything.
+        // The server may respond before it has read the whole body.
         let answered = poll_fn(|cx| {
             if let Poll::Ready(answered) = response.as_mut().poll(cx) {
                 return Poll::Ready(answered);
@@ -215,7 +215,7 @@ impl Seat {
     }
 }
 
-/// Sends a body as fast as the server takes it. That it takes no more shows in its answer.
+/// Sends a body within the flow-control window. If the server stops reading, its response tells why.
 async fn upload(mut body: Segments, mut stream: SendStream<Bytes>) {
     while let Some(mut segment) = body.first() {
         while !segment.is_empty() {
@@ -235,7 +235,7 @@ async fn upload(mut body: Segments, mut stream: SendStream<Bytes>) {
     }
 }
 
-/// Whether a server has not looked at the request that failed so: it may be sent again (RFC 9113, section 8.7).
+/// Whether the server has not processed the failed request, so that it may be repeated (RFC 9113, section 8.7).
 #[must_use]
 pub fn is_unprocessed(error: &h2::Error) -> bool {
     let refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
@@ -243,7 +243,7 @@ pub fn is_unprocessed(error: &h2::Error) -> bool {
     error.is_remote() && (refused || told)
 }
 
-/// What drives a connection.
+/// Drives a connection and its timers.
 struct Driver<S> {
     connection: Connection<Watched<S>, Bytes>,
     upkeep: Upkeep,
@@ -260,7 +260,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         if let Poll::Ready(ended) = Pin::new(&mut self.connection).poll(cx) {
             return Poll::Ready(ended.map_err(Http2Error::Broken));
         }
-        // Its streams end with it: those who wait are told that the connection broke.
+        // The streams end with the connection, and their requests fail.
         if let Some(flood) = state.watch.flood() {
             return Poll::Ready(Err(Http2Error::Flood(flood)));
         }
@@ -271,7 +271,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 Poll::Ready(Due::Head) => Poll::Ready(Err(Http2Error::Flood(Flood::Head))),
                 Poll::Ready(Due::Silent) => Poll::Ready(Err(Http2Error::Silent)),
                 Poll::Ready(Due::Idle) if state.close_if_unused() => Poll::Ready(Ok(())),
-                // A request has come in between.
+                // A request arrived in the meantime.
                 Poll::Ready(Due::Idle) => continue,
             };
         }
@@ -284,7 +284,7 @@ fn builder(terms: &Terms) -> Builder {
         usize::try_from(bounds.streams).unwrap_or(usize::MAX),
         usize::try_from(bounds.resets).unwrap_or(usize::MAX),
     );
-    // A slow reader fills the window of its stream. It must not fill that of the connection, which the
+    // A slow reader fills the window of its stream, but must not fill that of the connection, which the
     // other streams need.
     let all = bounds.window.saturating_mul(bounds.streams).min(WINDOW);
     let mut builder = Builder::new();

@@ -1,9 +1,9 @@
-//! What the peer of a connection sends and is sent, counted frame by frame as it stands on the wire.
+//! Counts the frames that the peer of an HTTP/2 connection sends and receives, on the wire.
 //!
-//! `h2` bounds what it has to keep: streams, headers, windows. Frames that cost work and leave nothing behind
-//! it takes as fast as they come, and it does not know how long a list of headers has been on its way. Here
-//! each such frame is paid for: with what the peer was given at the start, with time, and with what it was
-//! sent that such frames are an answer to.
+//! `h2` bounds what it has to store: streams, headers, windows. It accepts frames that cost work and store nothing
+//! at any rate, and it does not bound the duration of a header list. Here
+//! each such frame is paid for from an allowance: the peer has an initial one, which is replenished over time and by
+//! frames to the peer that such frames are a response to.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -20,17 +20,17 @@ use tokio::time::Instant;
 
 use super::{Bounds, Flood};
 
-/// What a client sends before its first frame (RFC 9113, section 3.4), in bytes.
+/// Length of the client's connection preface (RFC 9113, section 3.4), in bytes.
 const PREFACE: usize = 24;
-/// The head of a frame, in bytes.
+/// Length of a frame header, in bytes.
 const HEAD: usize = 9;
-/// Within this time a peer is given as much again as at the start, in milliseconds.
+/// The time in which the allowance is replenished completely, in milliseconds.
 const REFILL: u128 = 10_000;
-/// Frames that a peer may answer one frame of headers or data with: two window updates, one for the
-/// stream and one for the connection, and more for a peer that takes a frame in parts.
+/// Frames that a peer may respond with to one HEADERS or DATA frame: two window updates, one for the
+/// stream and one for the connection, and more for a peer that consumes a frame in parts.
 const EARNED: u64 = 10;
 
-/// Types of frames (RFC 9113, section 6).
+/// Frame types (RFC 9113, section 6).
 mod kind {
     pub(super) const DATA: u8 = 0;
     pub(super) const HEADERS: u8 = 1;
@@ -38,19 +38,19 @@ mod kind {
     pub(super) const CONTINUATION: u8 = 9;
 }
 
-/// Flags of frames.
+/// Flags in the header of a frame.
 mod flag {
     pub(super) const END_STREAM: u8 = 1;
     pub(super) const END_HEADERS: u8 = 4;
 }
 
-/// The head of a frame.
+/// A frame header (RFC 9113, section 4.1).
 #[derive(Clone, Copy, Debug)]
 struct Head {
     length: usize,
     kind: u8,
     flags: u8,
-    /// The stream it is of; 0 is the connection.
+    /// The stream of the frame; 0 for the connection.
     stream: u32,
 }
 
@@ -68,24 +68,24 @@ impl Head {
     }
 }
 
-/// The frames in one direction, wherever their bytes are cut.
+/// A parser of frame headers in one direction, independent of how the bytes are split.
 #[derive(Debug)]
 struct Frames {
-    /// The head of the next frame, as far as it has come.
+    /// The received part of the next frame header.
     head: Vec<u8>,
-    /// Bytes to pass over until it begins.
+    /// Number of bytes before the next frame header.
     skip: usize,
     list: List,
 }
 
-/// Where in a list of headers the next byte stands.
+/// The position of the next byte in a header list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum List {
-    /// In none.
+    /// Outside a header list.
     None,
-    /// In a frame after which others go on with it.
+    /// In a frame that is continued by others.
     Open,
-    /// In its last frame.
+    /// In the last frame of a list.
     Last,
 }
 
@@ -94,7 +94,7 @@ impl Frames {
         Self { head: Vec::with_capacity(HEAD), skip: preface, list: List::None }
     }
 
-    /// Passes over `bytes`, and tells the frames that begin in them.
+    /// Parses `bytes`, and calls `each` for every frame header that is completed in them.
     fn look(&mut self, mut bytes: &[u8], mut each: impl FnMut(Head)) {
         while !bytes.is_empty() {
             let room = if self.skip > 0 { self.skip } else { HEAD - self.head.len() };
@@ -123,7 +123,7 @@ impl Frames {
     }
 }
 
-/// What a peer may still spend.
+/// The allowance of a peer for one kind of frame.
 #[derive(Debug)]
 struct Purse {
     most: u64,
@@ -140,7 +140,7 @@ impl Purse {
         self.left = self.left.saturating_add(more).min(self.most);
     }
 
-    /// Takes one; whether there was one left.
+    /// Takes one unit; `false` if none was left.
     fn spend(&mut self, now: Instant) -> bool {
         let waited = now.saturating_duration_since(self.since).as_millis();
         let more = u64::try_from(waited * u128::from(self.most) / REFILL).unwrap_or(u64::MAX);
@@ -154,7 +154,7 @@ impl Purse {
     }
 }
 
-/// What the answers on streams hold until they are written, by stream.
+/// The resources of responses that are not completely written, by stream.
 #[derive(Default)]
 struct Unwritten(HashMap<u32, Box<dyn Any + Send>>);
 
@@ -164,16 +164,16 @@ impl fmt::Debug for Unwritten {
     }
 }
 
-/// What is known of what a peer sends, and of what is written to it.
+/// The observed state of a connection, in both directions.
 #[derive(Debug)]
 pub(super) struct Watch {
     started: Instant,
-    /// When bytes last came, in milliseconds after the start.
+    /// The time of the last received bytes, in milliseconds after `started`.
     heard: AtomicU64,
-    /// When the list of headers began that is on its way, one more than that; 0 without one.
+    /// The time at which the current header list began, in milliseconds plus one; 0 without one.
     list: AtomicU64,
     flood: OnceLock<Flood>,
-    /// `None` when the connection has ended. There are no more of them than streams.
+    /// `None` after the end of the connection. Has at most one entry for each stream.
     unwritten: Mutex<Option<Unwritten>>,
 }
 
@@ -185,44 +185,44 @@ impl Watch {
     }
 
     fn unwritten(&self) -> MutexGuard<'_, Option<Unwritten>> {
-        // No operation leaves it half changed.
+        // No operation panics in the middle of a change.
         self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps `held` until the last frame of `stream` was written, or either end has reset it, or the connection ends.
+    /// Keeps `held` until the last frame of `stream` was written, either peer resets it, or the connection ends.
     pub(super) fn hold(&self, stream: u32, held: Box<dyn Any + Send>) {
         let before = match &mut *self.unwritten() {
             Some(unwritten) => unwritten.0.insert(stream, held),
             None => Some(held),
         };
-        // Outside the lock, as below: what is dropped is given back to shares that have locks of their own.
+        // Dropped outside the lock, here and below, because the drop takes the locks of the shares.
         drop(before);
     }
 
-    /// Gives back what is held for `stream`.
+    /// Drops the resources of `stream`.
     pub(super) fn release(&self, stream: u32) {
         let held = self.unwritten().as_mut().and_then(|unwritten| unwritten.0.remove(&stream));
         drop(held);
     }
 
-    /// The connection has ended: gives back what is held for any stream, and holds nothing more.
+    /// Drops the resources of all streams when the connection has ended, and keeps nothing from then on.
     pub(super) fn end(&self) {
         let all = self.unwritten().take();
         drop(all);
     }
 
-    /// When bytes last came.
+    /// The time of the last received bytes.
     pub(super) fn heard(&self) -> Instant {
         self.started + Duration::from_millis(self.heard.load(Ordering::Relaxed))
     }
 
-    /// When the list of headers began that is on its way.
+    /// The time at which the current header list began; `None` without one.
     pub(super) fn list_began(&self) -> Option<Instant> {
         let after = self.list.load(Ordering::Relaxed).checked_sub(1)?;
         Some(self.started + Duration::from_millis(after))
     }
 
-    /// Whether the peer has spent more than it had.
+    /// The limit that the peer has exceeded, if any.
     pub(super) fn flood(&self) -> Option<Flood> {
         self.flood.get().copied()
     }
@@ -240,7 +240,7 @@ impl Watch {
     }
 }
 
-/// A connection whose frames are counted. Of a peer that has spent more than it had nothing more is taken.
+/// A connection whose frames are counted. It stops reading from a peer that has exceeded a limit.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,
@@ -252,12 +252,12 @@ pub(super) struct Watched<S> {
 }
 
 impl<S> Watched<S> {
-    /// Counts on a connection with a client.
+    /// Wraps a connection to a client.
     pub(super) fn of_client(stream: S, bounds: &Bounds) -> (Self, Arc<Watch>) {
         Self::new(stream, bounds, [PREFACE, 0])
     }
 
-    /// Counts on a connection with a server.
+    /// Wraps a connection to a server.
     pub(super) fn of_server(stream: S, bounds: &Bounds) -> (Self, Arc<Watch>) {
         Self::new(stream, bounds, [0, PREFACE])
     }
@@ -309,7 +309,7 @@ impl<S> Watched<S> {
                     head.has(flag::END_STREAM)
                 }
                 kind::RST_STREAM => {
-                    // A peer can make us reset streams for what it sends on them (CVE-2025-8671).
+                    // A peer can provoke resets with what it sends on its streams (CVE-2025-8671).
                     if !resets.spend(Instant::now()) {
                         watch.flood.get_or_init(|| Flood::Resets);
                     }
@@ -430,7 +430,7 @@ mod tests {
         }
     }
 
-    /// How many of the same frame a client may send at once.
+    /// Number of equal frames that a client may send at once.
     fn taken(one: &[u8]) -> usize {
         let (mut watched, watch) = Watched::of_client((), &bounds());
         let now = Instant::now();
@@ -490,7 +490,7 @@ mod tests {
             watched.went(&frame(HEADERS, 4, 1));
             assert_eq!(watch.flood(), None, "{round}");
         }
-        // A tenth of it within a tenth of the time.
+        // A tenth of the allowance is replenished in a tenth of the time.
         let (mut watched, watch) = Watched::of_client((), &bounds());
         watched.came(&[0; PREFACE], now);
         for second in 0..50 {
@@ -552,7 +552,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever the bytes are cut, the same frames are seen.
+        /// The frames are independent of how the bytes are split.
         #[test]
         fn where_the_bytes_are_cut_makes_no_difference(
             order in prop::collection::vec((0..10_u8, any::<u8>(), 0..40_u8), 1..20),

@@ -1,4 +1,4 @@
-//! Connections of clients that speak HTTP/2.
+//! Serves clients that use HTTP/2.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -27,44 +27,44 @@ use crate::base::intake;
 use crate::base::task::Tasks;
 use crate::stream::body::{Body, CutOff};
 
-/// How long a connection that is about to end is kept for requests that were on their way when its client
-/// was told.
+/// How long a connection is kept after its client was told that it ends, for requests that are already on the
+/// way.
 const CLOSING: Duration = Duration::from_secs(1);
-/// Most answers to strangers that wait on one connection because its client gives them no window. Each is short, but keeps
-/// its stream, and nobody's share is taken for it.
+/// Most unauthenticated responses that wait on one connection for a flow-control window. Each is short, but occupies
+/// its stream, and is charged to no principal.
 const STRANGERS: usize = 8;
-/// How long such an answer waits, if `writeTime` is not shorter. A client that speaks HTTP/2 gives a stream its window
-/// before it asks.
+/// How long such a response waits, if `writeTime` is not shorter. A regular HTTP/2 client opens the window of a stream
+/// before it sends the request.
 const STRANGER_TIME: Duration = Duration::from_secs(2);
-/// Bytes of an answer that are to be taken within `writeTime`, if so many are left: a client that gives a stream a byte now
-/// and then would hold the rest for hours.
+/// Bytes of a response that the client must take within `writeTime`, if as many are left: otherwise a client that takes
+/// a single byte now and then would hold the rest for hours.
 const TAKEN: usize = 64 * 1024;
 
-/// What a connection is served with.
+/// The context in which a connection is served.
 #[derive(Debug)]
 pub struct Means {
-    /// Its bounds.
+    /// The bounds of the connection.
     pub terms: Terms,
-    /// The tasks that work on its requests.
+    /// The tasks that process its requests.
     pub tasks: Tasks,
-    /// The time of day, for answers.
+    /// The clock for the `Date` of responses.
     pub clock: Arc<dyn Clock>,
-    /// Whether its client is known.
+    /// Whether a request of its client was authenticated.
     pub vouched: Arc<Vouched>,
 }
 
-/// How far the end of a connection has come.
+/// The stage of a connection's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It takes requests.
+    /// It accepts new requests.
     Serving,
-    /// Its client was told that it ends, and may finish what is under way.
+    /// The client was told that it ends, and may complete open requests.
     Closing,
-    /// It is flushed, and ends.
+    /// It is flushed and then closed.
     Leaving,
 }
 
-/// What happens on a connection.
+/// An event on a connection.
 enum Event {
     Request(Box<Request<RecvStream>>, SendResponse<Bytes>),
     Ended(Result<(), h2::Error>),
@@ -73,10 +73,10 @@ enum Event {
     Due(Due),
 }
 
-/// Serves a connection until it ends, each request with what `answer` makes of it.
+/// Serves a connection until it ends, and responds to each request with the result of `answer`.
 ///
 /// # Errors
-/// When it ends for what its client does, or breaks.
+/// When the client exceeds a limit, or the connection fails.
 pub async fn serve<S, A, F>(stream: S, means: Arc<Means>, answer: A) -> Result<(), Http2Error>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -120,7 +120,7 @@ where
                 Poll::Pending => {}
             }
             if stage == Stage::Serving {
-                // Asked once, so that a stop wakes this task; from then on a flag says as much.
+                // Polled once, so that a stop wakes this task; later iterations only read a flag.
                 let first = !std::mem::replace(&mut asked, true);
                 if first && stopping.as_mut().poll(cx).is_ready() || tasks.is_stopping() {
                     return Poll::Ready(Event::Stopping);
@@ -130,7 +130,7 @@ where
         })
         .await;
         match (event, stage) {
-            // For its client it has ended already, or it does not even take what it is to be told.
+            // The connection has ended, or the client does not even read the GOAWAY frame.
             (Event::Ended(_) | Event::Due(_), Stage::Leaving) => return why,
             (Event::Request(..) | Event::Flood(_) | Event::Stopping, Stage::Leaving) => {}
             (Event::Ended(ended), Stage::Serving | Stage::Closing) => {
@@ -171,8 +171,8 @@ where
     }
 }
 
-/// Gives a client that is known the windows that it may have; whether it was told. It is not while it has not
-/// acknowledged the settings of before: then it is tried again when something has come from it.
+/// Opens the configured windows for an authenticated client; `false` while it has not acknowledged
+/// the previous settings: the caller tries again when it has sent more.
 fn open_windows<S>(connection: &mut Connection<S, Bytes>, terms: &Terms) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -192,14 +192,14 @@ fn builder(terms: &Terms) -> Builder {
         .initial_window_size(WINDOW_OF_STRANGERS)
         .initial_connection_window_size(CONNECTION_WINDOW_OF_STRANGERS)
         .max_send_buffer_size(bounds.send_buffer)
-        // Streams that were reset are remembered for frames that were on their way.
+        // Reset streams are remembered for frames that are still on the way.
         .max_concurrent_reset_streams(resets)
         .max_pending_accept_reset_streams(resets)
         .max_local_error_reset_streams(Some(resets));
     builder
 }
 
-/// Gives back what answers hold when their connection has ended, however it went.
+/// Releases the resources of all responses when their connection ends, for any reason.
 struct Ended(Arc<Watch>);
 
 impl Drop for Ended {
@@ -208,26 +208,26 @@ impl Drop for Ended {
     }
 }
 
-/// The answers that wait on one connection. Over HTTP/1.1 there is one answer on a connection.
+/// The responses that wait on one connection. HTTP/1.1 needs no such limit, with one response at a time.
 #[derive(Debug)]
 struct Unsent {
     bytes: AtomicUsize,
     most: usize,
-    /// Answers to strangers that wait for window.
+    /// Number of unauthenticated responses that wait for a window.
     strangers: AtomicUsize,
 }
 
-/// The part of one answer.
+/// The bytes of one response, which are released when it is dropped.
 struct Part {
     unsent: Arc<Unsent>,
     bytes: usize,
 }
 
-/// The place of one answer to a stranger.
+/// The place of one waiting unauthenticated response, which is released when it is dropped.
 struct Waiting(Arc<Unsent>);
 
 impl Unsent {
-    /// Takes in an answer of so many bytes. One alone always fits.
+    /// Accounts for a response of `bytes` bytes; `None` beyond the limit. A single response always fits.
     fn take(self: &Arc<Self>, bytes: usize) -> Option<Part> {
         let fits = |before: usize| {
             let after = before.saturating_add(bytes);
@@ -237,14 +237,14 @@ impl Unsent {
         Some(Part { unsent: Arc::clone(self), bytes })
     }
 
-    /// Lets an answer to a stranger wait.
+    /// Accounts for a waiting unauthenticated response; `None` beyond the limit.
     fn wait(self: &Arc<Self>) -> Option<Waiting> {
         let fits = |before: usize| (before < STRANGERS).then_some(before + 1);
         self.strangers.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
         Some(Waiting(Arc::clone(self)))
     }
 
-    /// Whether no more answers to strangers may wait.
+    /// Whether the limit of waiting unauthenticated responses is reached.
     fn is_full_of_strangers(&self) -> bool {
         self.strangers.load(Ordering::Acquire) >= STRANGERS
     }
@@ -262,25 +262,25 @@ impl Drop for Waiting {
     }
 }
 
-/// What an answer holds until its last frame was written.
+/// The resources of a response, until its last frame was written.
 struct Holding {
     _place: Option<UntilSent>,
     _share: Option<intake::Received>,
 }
 
-/// Who is answered.
+/// The recipient of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Audience {
-    /// A caller, of whose share the answer takes.
+    /// An authenticated caller, whose share the response is charged to.
     Caller,
-    /// Somebody of whose share nothing is taken for it.
+    /// A client whose request was not authenticated; the response is charged to no share.
     Stranger,
 }
 
-/// One request and its answer.
+/// A stream with one request and its response.
 struct Stream {
     reply: SendResponse<Bytes>,
-    /// The answer has no body, whatever its headers say.
+    /// Whether the response has no body, regardless of its headers.
     bodiless: bool,
     unsent: Arc<Unsent>,
     means: Arc<Means>,
@@ -288,8 +288,8 @@ struct Stream {
 }
 
 impl Stream {
-    /// Sends what `answer` comes to. It is given up when the client resets the stream or is gone, as it is
-    /// where a client of HTTP/1.1 hangs up.
+    /// Sends the response that `answer` resolves to. The future is dropped when the client resets the stream or
+    /// disconnects, as with HTTP/1.1.
     async fn answered(mut self, mut answer: impl Future<Output = Response<Body>> + Unpin) {
         let Some(response) = self.until_reset(&mut answer).await else { return };
         drop(answer);
@@ -297,7 +297,7 @@ impl Stream {
         self.complete(&mut head.headers, &body);
         let ends = self.bodiless || body.is_end_stream();
         let place = head.extensions.remove::<UntilSent>();
-        // A stream of events takes of a share whatever it answers.
+        // An event stream is always charged to a share.
         let audience = match &place {
             None if !body.is_stream() => Audience::Stranger,
             None | Some(_) => Audience::Caller,
@@ -320,13 +320,13 @@ impl Stream {
             }
         };
         if let Err(stopped) = sent {
-            // What the connection had of it is dropped with the stream.
+            // The connection drops its part of the body with the stream.
             self.watch.release(stream);
             tracing::debug!(error = %crate::base::error_chain::Chain(&stopped), "an answer was not sent");
         }
     }
 
-    /// How the body of an answer for `audience` is sent on `stream`.
+    /// The sender for the body of a response to `audience` on `stream`.
     fn sending(&self, stream: SendStream<Bytes>, audience: Audience) -> Sending {
         let patience = self.means.terms.write_time;
         let (patience, queue) = match audience {
@@ -349,8 +349,8 @@ impl Stream {
         .await
     }
 
-    /// Adds what an answer has to have, and takes out what belongs to a connection of HTTP/1.1: that a
-    /// stream is the last one is told by its reset alone (RFC 9113, sections 8.1 and 8.2.2).
+    /// Adds required headers of a response, and removes connection-specific ones of HTTP/1.1, which has no
+    /// equivalent: only a reset ends an HTTP/2 stream early (RFC 9113, sections 8.1 and 8.2.2).
     fn complete(&self, headers: &mut HeaderMap, body: &Body) {
         headers.remove(CONNECTION);
         let length = body.size_hint().exact().filter(|length| *length > 0);
@@ -365,28 +365,28 @@ impl Stream {
     }
 }
 
-/// Why not all of a body was sent; then its stream has ended.
+/// Why a body was not sent completely; its stream has ended then.
 #[derive(Debug, thiserror::Error)]
 enum Stopped {
-    /// The client has reset the stream, or is gone.
+    /// The client has reset the stream or disconnected.
     #[error("its client gave it up")]
     Reset,
-    /// The client takes too little of it.
+    /// The client takes less than [`TAKEN`] bytes within the time limit.
     #[error("its client does not take it")]
     Slow,
-    /// Too many answers to strangers wait on the connection.
+    /// Too many unauthenticated responses wait on the connection.
     #[error("too many answers to strangers wait on the connection")]
     Crowded,
-    /// The right to it has ended.
+    /// The authorization of the stream has ended.
     #[error("it was cut off")]
     CutOff(#[source] CutOff),
-    /// The stream or the connection broke.
+    /// The stream or the connection failed.
     #[error("the stream broke")]
     Broken(#[source] h2::Error),
 }
 
 impl Stopped {
-    /// What the client is told, unless it has ended the stream itself.
+    /// The error code for the client, unless it has ended the stream itself.
     const fn reason(&self) -> Option<Reason> {
         match self {
             Self::Slow | Self::CutOff(_) => Some(Reason::CANCEL),
@@ -396,23 +396,23 @@ impl Stopped {
     }
 }
 
-/// The body of one answer while it is sent.
+/// The state of sending one response body.
 struct Sending {
     stream: SendStream<Bytes>,
-    /// Within this time [`TAKEN`] bytes are to be taken, or all that there are.
+    /// The time in which the client must take [`TAKEN`] bytes, or all that are left.
     patience: Duration,
-    /// When that is over, where something has waited.
+    /// The end of that time, while bytes wait.
     until: Option<Instant>,
-    /// Bytes that were taken since it began.
+    /// Bytes taken since that time began.
     taken: usize,
-    /// Where an answer to a stranger needs a place before it waits.
+    /// For an unauthenticated response, the queue in which it needs a place before it waits.
     queue: Option<Arc<Unsent>>,
     waiting: Option<Waiting>,
 }
 
 impl Sending {
-    /// Sends a body as fast as the client takes it. One that gives the stream too little room loses it: a connection
-    /// that is written to well can have streams that are not.
+    /// Sends a body as fast as the client takes it, and resets the stream if the client is too slow. The write timeout
+    /// of the connection does not cover this, because other streams may make progress.
     async fn send(mut self, body: Body) -> Result<(), Stopped> {
         let sent = self.pieces(body).await;
         if let Some(reason) = sent.as_ref().err().and_then(Stopped::reason) {
@@ -429,7 +429,7 @@ impl Sending {
                 }
                 let next = Pin::new(&mut body).poll_frame(cx);
                 if next.is_pending() {
-                    // Nothing waits for the client.
+                    // No bytes wait for the client.
                     (self.until, self.taken) = (None, 0);
                 }
                 next.map(|next| next.transpose().map_err(Stopped::CutOff))
@@ -443,7 +443,7 @@ impl Sending {
         }
     }
 
-    /// Sends a piece of a body.
+    /// Sends a part of a body; `last` ends the stream.
     async fn piece(&mut self, mut data: Bytes, last: bool) -> Result<(), Stopped> {
         while !data.is_empty() {
             self.stream.reserve_capacity(data.len());
@@ -470,7 +470,7 @@ impl Sending {
         Ok(())
     }
 
-    /// Waits until the client gives the stream room.
+    /// Waits until the client opens the window of the stream.
     async fn room(&mut self) -> Result<(), Stopped> {
         if let (Some(queue), None) = (&self.queue, &self.waiting) {
             self.waiting = Some(queue.wait().ok_or(Stopped::Crowded)?);

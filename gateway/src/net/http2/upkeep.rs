@@ -1,5 +1,5 @@
-//! How long a connection may stand still: a list of headers that does not end, a peer that has gone without
-//! a word, and a connection that nobody uses.
+//! The timers of an HTTP/2 connection: for a header list that does not end, a peer that does not respond, and an idle
+//! connection.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -13,14 +13,14 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::Terms;
 use super::frames::Watch;
 
-/// What is due.
+/// The timer that has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// A list of headers takes too long.
+    /// A header list was not completed in time.
     Head,
-    /// A ping was not answered.
+    /// A ping was not answered in time.
     Silent,
-    /// There was no stream for as long as a connection is kept without one.
+    /// The connection had no stream for its idle time.
     Idle,
 }
 
@@ -30,10 +30,10 @@ pub(super) struct Upkeep {
     terms: Terms,
     /// How long the connection is kept without a stream.
     idle_time: Duration,
-    /// When there was last seen to be a stream.
+    /// The last time at which a stream was seen.
     used: Instant,
     pings: Option<PingPong>,
-    /// When the ping was sent that is not answered yet.
+    /// The time of the ping that is not answered yet.
     pinged: Option<Instant>,
     timer: Pin<Box<Sleep>>,
 }
@@ -50,14 +50,14 @@ impl Upkeep {
         Self { watch, terms, idle_time, used, pings, pinged: None, timer }
     }
 
-    /// From now on the connection is kept for only so long without a stream.
+    /// Restarts the idle time, and sets it to `idle_time`.
     pub(super) fn hurry(&mut self, idle_time: Duration) {
         self.idle_time = idle_time;
         self.used = Instant::now();
     }
 
-    /// Ready when something is due; pings the peer on its own. To be polled after the connection, which says
-    /// whether it has `streams`.
+    /// Ready when a timer has expired; sends pings itself. To be polled after the connection; `streams` is whether the
+    /// connection has any.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, streams: bool) -> Poll<Due> {
         if let Some(pings) = self.pings.as_mut().filter(|_| self.pinged.is_some())
             && pings.poll_pong(cx).is_ready()
@@ -77,7 +77,7 @@ impl Upkeep {
                 }
                 continue;
             }
-            // A timer that is early looks again; one that is late would be missed.
+            // A timer that fires too early is set again; one that is set too late would miss the deadline.
             if self.timer.deadline() > at || self.timer.is_elapsed() {
                 self.timer.as_mut().reset(at);
             }
@@ -85,7 +85,7 @@ impl Upkeep {
         }
     }
 
-    /// When the next thing is due; without a name it is a ping.
+    /// The next deadline and its timer; `None` stands for sending a ping.
     fn next(&self, streams: bool) -> (Instant, Option<Due>) {
         let bounds = &self.terms.bounds;
         let next = match self.pinged.filter(|_| streams) {
@@ -103,9 +103,9 @@ impl Upkeep {
     fn ping(&mut self, cx: &mut Context<'_>, now: Instant) {
         self.pinged = Some(now);
         if let Some(pings) = &mut self.pings {
-            // It fails where the connection has ended, which the connection says itself.
+            // It fails only after the connection has ended, which the connection itself reports.
             drop(pings.send_ping(Ping::opaque()));
-            // Registers the waker: the answer wakes the task that drives the connection.
+            // Registers the waker, so that the answer wakes the task that drives the connection.
             drop(pings.poll_pong(cx));
         }
     }

@@ -1,70 +1,71 @@
-//! What is open on this machine to a program: everything or what is listed, but never the gateway's own files.
+//! Determines the paths that a sandboxed program may access: everything or the listed paths, but never the gateway's
+//! own files.
 //!
-//! Landlock opens folders with all that is in them and cannot close a part again. So what is open is told
-//! folder by folder: every folder on the way to a file that is kept back can be listed, and each of its
-//! other entries is opened by itself. What is made directly in such a folder later is not open.
+//! A Landlock rule covers a folder with everything in it, and no part can be excluded again. So access is granted
+//! folder by folder: every folder on the way to a protected file can only be listed, and each of its other entries
+//! gets a rule of its own. A file that is created in such a folder later is not accessible.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Entries of one folder on the way that are opened; those beyond are not.
+/// Most entries of one folder that get rules; the rest is not accessible.
 const ENTRIES: usize = 8192;
-/// Most links that are followed from one path, as on Linux.
+/// Most links that are followed from one path, as in Linux.
 const LINKS: usize = 40;
-/// What holds the system: no server has to change it.
+/// Folders of the system, which no server has to change.
 const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/boot", "/sys"];
-/// Devices, and folders with devices in them, that servers use. Not disks, not memory, and no terminals: those of
-/// the user's sessions are in one folder with those that a program makes (`pts`).
+/// Devices, and folders of devices, that servers use. No disks, no memory, and no terminals: those of
+/// the user's sessions are in the same folder as those that a program creates (`pts`).
 const DEVICES: [&str; 13] = [
     "null", "zero", "full", "random", "urandom", "ptmx", "shm", "mqueue", "dri", "snd", "kvm",
     "fuse", "net",
 ];
-/// Where no files of ours are: what is found there is made up by the kernel, such as standard output.
+/// Folders without files of the gateway: their entries are made by the kernel, such as standard output.
 const NO_FILES: [&str; 2] = ["/dev", "/proc"];
-/// How the names of devices for computing begin, which are numbered.
+/// Prefixes of numbered devices for computation.
 const NUMBERED: [&str; 3] = ["nvidia", "video", "kfd"];
 
-/// What can be done with one path, and with all that is below it.
+/// The access to one path and everything below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Access {
     /// Folders can be listed.
     List,
-    /// Files can be read and run, too.
+    /// Folders can be listed, and files be read and executed.
     Read,
-    /// Everything that the user may.
+    /// Everything that the user may do.
     Full,
 }
 
-/// A path that is kept back.
+/// A path that is protected from the program.
 #[derive(Debug)]
 struct Kept {
     path: PathBuf,
-    /// What is left of the access to it.
+    /// The access that is left; `None`: no access.
     access: Option<Access>,
-    /// It is a link on the way to what is kept back: nothing of its own name is, but it cannot be replaced.
+    /// Whether it is a link on the way to a protected path: it remains accessible, but cannot be replaced.
     is_link: bool,
 }
 
-/// What is open.
+/// The Landlock rules for a program, and the protected paths that they respect.
 #[derive(Debug, Default)]
 pub(super) struct Around {
-    /// The paths, and what can be done with each.
+    /// The accessible paths, with the access to each.
     pub(super) rules: Vec<(PathBuf, Access)>,
-    /// Folders with more entries than are opened.
+    /// Folders with more entries than get rules.
     pub(super) crowded: Vec<PathBuf>,
     kept: Vec<Kept>,
-    /// The user may change what a user usually may not.
+    /// Whether the user may change what ordinary users may not.
     privileged: bool,
 }
 
 impl Around {
-    /// Nothing is open yet. `hidden` cannot be opened, and `fixed` cannot be changed.
+    /// Creates an empty set of rules that denies all access to `hidden` and changes to `fixed`.
     pub(super) fn new(hidden: &[PathBuf], fixed: &[PathBuf], privileged: bool) -> Self {
         let mut around = Self { privileged, ..Self::default() };
-        // Found in this order: what is both is hidden.
+        // The first match counts, so a path that is in both lists is hidden.
         for (paths, access) in [(hidden, None), (fixed, Some(Access::Read))] {
             let all = paths.iter().flat_map(|path| {
                 let links =
@@ -77,12 +78,12 @@ impl Around {
         around
     }
 
-    /// Opens everything that there is now.
+    /// Grants access to everything that exists now.
     pub(super) fn look(&mut self) {
         self.folder(Path::new("/"), Access::Full);
     }
 
-    /// Opens what `path` leads to, with what is below it.
+    /// Grants access to the target of `path`, with everything below it.
     pub(super) fn open(&mut self, path: &Path, access: Access) {
         let path = real(path);
         let Some(left) = self.left(&path, access) else { return };
@@ -93,7 +94,8 @@ impl Around {
         }
     }
 
-    /// What is left of `access` to a path itself, which may be kept back, as may be a folder that it is in.
+    /// The part of `access` that is left for a path after the protection of it and its folders; `None` if there is
+    /// none.
     pub(super) fn left(&self, path: &Path, access: Access) -> Option<Access> {
         let path = real(path);
         let entries = path.ancestors().filter_map(|one| Some((one.parent()?, one.file_name()?)));
@@ -102,19 +104,19 @@ impl Around {
         kept.try_fold(access, |access, kept| kept.access.map(|left| left.min(access)))
     }
 
-    /// The folders that something hidden is in, from the top down, each once.
+    /// The folders that contain a hidden path, directly or in subfolders, from the root down.
     pub(super) fn on_the_way(&self) -> BTreeSet<PathBuf> {
         let hidden = self.kept.iter().filter(|kept| kept.access.is_none());
         hidden.flat_map(|kept| kept.path.ancestors().skip(1)).map(Path::to_owned).collect()
     }
 
-    /// Whether something that is kept back is in `folder`, so that nothing new can be made in it.
+    /// Whether `folder` contains a protected path, so that nothing can be created in it.
     pub(super) fn is_on_the_way(&self, folder: &Path) -> bool {
         let folder = real(folder);
         self.kept.iter().any(|kept| kept.path.starts_with(&folder))
     }
 
-    /// Whether something in `folder` is not open as the rest of it is.
+    /// Whether something in `folder` has another access than the rest of it.
     fn splits(&self, folder: &Path, access: Access) -> bool {
         let differs = |kept: &Kept| kept.access != Some(access);
         self.kept.iter().any(|kept| differs(kept) && kept.path.starts_with(folder))
@@ -122,7 +124,7 @@ impl Around {
 
     fn folder(&mut self, folder: &Path, access: Access) {
         self.rules.push((folder.to_owned(), Access::List));
-        // What cannot be listed by us cannot be by the program either.
+        // A folder that the gateway cannot list cannot be listed by the program either.
         let Ok(entries) = fs::read_dir(folder) else { return };
         for (n, entry) in entries.flatten().enumerate() {
             if n == ENTRIES {
@@ -130,7 +132,7 @@ impl Around {
                 return;
             }
             let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { continue };
-            // A link is followed to what it leads to, which is open or is not.
+            // The target of a link has a rule of its own, or none.
             if kind.is_symlink() {
                 continue;
             }
@@ -146,10 +148,10 @@ impl Around {
         }
     }
 
-    /// What can be done with an entry of a folder with which `access` can be done.
+    /// The access to an entry of a folder with `access`.
     fn of(&self, path: &Path, access: Access) -> Access {
         let system = SYSTEM.iter().any(|system| path == Path::new(system));
-        // A user may change there what is of its own processes; a privileged one the whole machine.
+        // In `/proc`, a user may change only its own processes, but a privileged user the whole machine.
         let kernel = self.privileged && path == Path::new("/proc");
         if system || kernel { Access::Read } else { access }
     }
@@ -166,8 +168,8 @@ impl Around {
 }
 
 impl Kept {
-    /// Whether this is the entry `name` of `folder`: the file, a copy that an editor, a signer or a lock
-    /// puts beside it, or one that was begun anew, which has a number in its name.
+    /// Whether this is the entry `name` of `folder`: the file itself, a copy that an editor, a signer or a lock
+    /// creates beside it, or a rotated one with a number in its name.
     fn is(&self, folder: &Path, name: &OsStr) -> bool {
         let (Some(parent), Some(own)) = (self.path.parent(), self.path.file_name()) else {
             return false;
@@ -192,12 +194,12 @@ impl Kept {
     }
 }
 
-/// Whether `folder` is one that holds the system, or in one.
+/// Whether `folder` is a system folder, or in one.
 pub(super) fn is_of_the_system(folder: &Path) -> bool {
     SYSTEM.iter().any(|system| folder.starts_with(system))
 }
 
-/// Where a path leads, as far as there is something.
+/// The target of a path, with links resolved as far as it exists.
 pub(super) fn real(path: &Path) -> PathBuf {
     if let Ok(real) = fs::canonicalize(path) {
         return real;
@@ -208,8 +210,8 @@ pub(super) fn real(path: &Path) -> PathBuf {
     }
 }
 
-/// The links that a path leads through, each where it stands. One that can be replaced is as good as the file that it
-/// leads to.
+/// The links on the way of a path, each with its real location. A link that can be replaced is as good as the file that
+/// it leads to.
 fn links(path: &Path) -> Vec<PathBuf> {
     let (mut found, mut left) = (Vec::new(), vec![path.to_owned()]);
     while let Some(path) = left.pop() {
@@ -325,7 +327,7 @@ mod tests {
         assert_eq!(all.first(), Some(&(folder.clone(), Access::List)));
         assert_eq!((of("code.py"), of("run")), (Some(Access::Full), Some(Access::Read)));
         assert_eq!((of("keys"), of("registry")), (None, None));
-        // Each by itself: a copy beside it, and what is in a folder that is hidden, too.
+        // Opened individually: also a copy beside a hidden file, and a file in a hidden folder.
         for closed in ["keys", "keys.lock", "registry", "registry/mirror"] {
             assert!(opened(&at(closed), Access::Read).is_empty(), "{closed}");
         }

@@ -1,7 +1,7 @@
-//! What a sandbox has closed to a program that says it was refused a path, and what helps.
+//! Explains why a sandbox denied a path to a program, and what the operator can do.
 //!
-//! A program that ends at its start says why in words of its own. What it says is looked through for a path that it was
-//! refused; whether the sandbox is the reason is found out from the sandbox.
+//! A program that fails at its start reports the reason in its own words. Its error output is searched for a path to
+//! which access was denied; whether the sandbox is the reason is determined from its plan.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +11,7 @@ use rustix::fs::access;
 use super::around::{Access, is_of_the_system, real};
 use super::{Files, Plan, SandboxError};
 
-/// What is in a line that says that something was refused, in small letters: `errno(3)` in the words of C, Go and Node.
+/// Phrases for denied access, in lower case: `errno(3)` in the words of C, Go and Node.
 const REFUSALS: [&str; 7] = [
     "eacces",
     "eperm",
@@ -21,28 +21,28 @@ const REFUSALS: [&str; 7] = [
     "read-only file system",
     "permissionerror",
 ];
-/// How the line begins on which Node tells the path of an error that it told before.
+/// The beginning of the line on which Node reports the path of an error above it.
 const MEMBER: &str = "path: ";
-/// Longest path that is looked at, in bytes (`PATH_MAX`).
+/// Longest path that is recognised, in bytes (`PATH_MAX`).
 const LONGEST: usize = 4096;
 
-/// The path that a program was refused, as its error output tells it line by line.
+/// Finds the path to which a program was denied access, in the lines of its error output.
 #[derive(Debug, Default)]
 pub struct Refused {
-    /// Some line has said that something was refused.
+    /// Whether any line has reported denied access.
     any: bool,
-    /// The last path that was named with a refusal.
+    /// The last path in such a report.
     path: Option<PathBuf>,
 }
 
 impl Refused {
-    /// Whether a line has to be read: it says that something was refused, or belongs to one that does.
+    /// Whether a line is relevant: it reports denied access, or continues such a report.
     #[must_use]
     pub fn concerns(&self, line: &str) -> bool {
         is_refusal(line) || self.any && line.trim_start().starts_with(MEMBER)
     }
 
-    /// Reads a line, as it may be shown.
+    /// Reads a line in its masked form.
     pub fn read(&mut self, line: &str) {
         if !self.concerns(line) {
             return;
@@ -53,20 +53,20 @@ impl Refused {
         }
     }
 
-    /// The path that was refused last.
+    /// The path to which access was denied last; `None` if there was none.
     #[must_use]
     pub fn path(self) -> Option<PathBuf> {
         self.path
     }
 }
 
-/// Whether a line says that something was refused.
+/// Whether a line reports denied access.
 fn is_refusal(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
     REFUSALS.iter().any(|words| lower.contains(words))
 }
 
-/// The last absolute path in a line, between quotes or blanks.
+/// The last absolute path in a line, delimited by quotes or blanks.
 fn last_path(line: &str) -> Option<PathBuf> {
     let mut found = None;
     let mut rest = line;
@@ -86,7 +86,7 @@ fn last_path(line: &str) -> Option<PathBuf> {
     (!climbs).then_some(path)
 }
 
-/// Bytes of the path that `text` begins with: to the quote that stands before it, or to a blank.
+/// Length of the path at the beginning of `text`, up to the quote that stands before it or to a blank.
 fn path_length(text: &str, before: char) -> usize {
     let is_end = |c: char| match before {
         '\'' | '"' | '`' => c == before,
@@ -97,20 +97,20 @@ fn path_length(text: &str, before: char) -> usize {
     text.find(is_end).unwrap_or(text.len())
 }
 
-/// Why a path is closed.
+/// The reason for which a path is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ClosedBecause {
-    /// It is one of the gateway's own files.
+    /// It is one of the gateway's own files, or is protected from changes.
     Own,
-    /// Nothing new can be made in this folder, because files of the gateway are in it or below it.
+    /// Nothing can be created in this folder, because it contains files of the gateway.
     Sealed(PathBuf),
-    /// It is of the system, which is not changed.
+    /// It is in a system folder, which cannot be changed.
     System,
-    /// What is open is listed, and it is not.
+    /// Only listed paths are accessible, and it is not listed.
     Unlisted,
 }
 
-/// A path that a sandbox closes, and why.
+/// A path that a sandbox denies, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
     path: PathBuf,
@@ -118,8 +118,8 @@ pub struct Closed {
 }
 
 impl Plan {
-    /// Why the sandbox closes `path`, which a program was refused; nothing where it does not, or where the user of the
-    /// gateway may not use the path either.
+    /// Why the sandbox denies `path` to a program; `None` where it does not, or where the user of the gateway
+    /// cannot access the path either.
     #[must_use]
     pub fn closes(&self, path: &Path) -> Option<Closed> {
         if matches!(self.check(), Err(SandboxError::Landlock(_))) {
@@ -134,7 +134,7 @@ impl Plan {
         Some(Closed { path: path.to_owned(), why })
     }
 
-    /// Why a path is closed that is none of the gateway's own files.
+    /// The reason for a path that is not protected.
     fn why_closed(&self, path: &Path) -> Option<ClosedBecause> {
         let folder = path.ancestors().find(|folder| fs::symlink_metadata(folder).is_ok())?;
         let may = |wanted| access(folder, wanted).is_ok();
@@ -156,7 +156,7 @@ impl Plan {
 }
 
 impl Closed {
-    /// That it is closed, and why, as the end of a sentence about a program.
+    /// The denial and its reason, as the end of a sentence about a program.
     #[must_use]
     pub fn said(&self) -> String {
         let path = self.path.display();
@@ -178,7 +178,7 @@ impl Closed {
         }
     }
 
-    /// What helps.
+    /// The advice for the operator.
     #[must_use]
     pub fn mend(&self) -> String {
         match &self.why {
@@ -209,7 +209,7 @@ impl Closed {
         }
     }
 
-    /// How the folder is made; without a command where a shell could read something else in the path.
+    /// The instruction to create the folder; without a command where a shell could misinterpret the path.
     fn made(&self) -> String {
         let plain = |c: char| c.is_alphanumeric() || "/._-+@".contains(c);
         let path = self.path.display().to_string();

@@ -1,9 +1,9 @@
-//! The process between the gateway and a program: it starts the program, and no process of the program outlives it.
+//! The supervisor process between the gateway and a program: it starts the program, and ends all of its processes.
 //!
 //! A program can put a child into another session and process group, and end before it. Linux then gives the child
-//! another parent: the nearest process above that is a subreaper (`prctl(2)`, `PR_SET_CHILD_SUBREAPER`). That is the
-//! supervisor, one for each program, so whatever the program has started stays below it. When the program ends, when
-//! the gateway asks for it, and when the gateway itself ends in whatever way, the supervisor ends all that is below it.
+//! another parent: the nearest ancestor that is a subreaper (`prctl(2)`, `PR_SET_CHILD_SUBREAPER`). That is the
+//! supervisor, one for each program, so all processes of the program stay its descendants. When the program ends, when
+//! the gateway requests it, and when the gateway itself ends for any reason, the supervisor ends all of them.
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
@@ -26,37 +26,37 @@ use tokio::time::sleep;
 
 use crate::process::ancestry::parent_of;
 
-/// How often it is looked whether the gateway is still there, where the kernel does not tell.
+/// Interval at which the gateway's existence is checked, where the kernel does not report its end.
 const LOOK: Duration = Duration::from_secs(1);
-/// The first and the longest pause before processes that have not ended are looked for again.
+/// The first and the longest pause before the remaining processes are searched for again.
 const PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-/// What a shell adds to the number of a signal that has ended a program to make an exit code of it.
+/// Added to the number of a terminating signal to form an exit code, as in shells.
 const BY_SIGNAL: i32 = 128;
 
-/// Starts `program` for the process `gateway`, and returns when none of the program's processes is left: its exit
-/// code, or 128 and the number of the signal that has ended it.
+/// Starts `program` for the process `gateway`, and returns when no process of the program is left: with its exit
+/// code, or 128 plus the number of the signal that terminated it.
 ///
-/// SIGTERM goes on to the program. SIGQUIT, SIGINT, SIGHUP, and the end of the gateway, end all at once.
+/// SIGTERM is passed on to the program. SIGQUIT, SIGINT, SIGHUP and the end of the gateway kill all of its processes.
 ///
 /// # Errors
-/// When the program cannot be started, or would not be under control.
+/// When the program cannot be started, or cannot be supervised.
 pub(super) fn supervise(gateway: Pid, program: Command) -> io::Result<u8> {
-    // A key at the gateway's terminal is for the gateway, which ends this as it should.
+    // A key at the gateway's terminal signals the gateway, which ends this process in order.
     setsid()?;
     set_child_subreaper(Some(getpid()))?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(stay(gateway, program))
 }
 
-/// What a supervisor acts on.
+/// The events that a supervisor reacts to.
 struct Wakes {
     terminate: Signals,
     quit: Signals,
     interrupt: Signals,
     hang_up: Signals,
     child: Signals,
-    /// The gateway has ended.
+    /// Completes when the gateway has ended.
     gone: oneshot::Receiver<()>,
 }
 
@@ -78,7 +78,7 @@ async fn stay(gateway: Pid, mut program: Command) -> io::Result<u8> {
     let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let main = Pid::from_child(&program.spawn()?);
     let status = async {
-        // The ends of its pipes are the program's alone: when it closes them they are closed.
+        // Only the program holds its ends of the pipes, so that they are closed when it closes them.
         dup2_stdin(&nothing)?;
         dup2_stdout(&nothing)?;
         Ok::<_, io::Error>(ended(main, &mut wakes).await)
@@ -88,14 +88,14 @@ async fn stay(gateway: Pid, mut program: Command) -> io::Result<u8> {
     Ok(status?.or(after).map_or(u8::MAX, code))
 }
 
-/// Waits until the program has ended, and says how; or until all is to be ended.
+/// Waits for the end of the program, and returns its status; `None` when everything is to be ended.
 async fn ended(main: Pid, wakes: &mut Wakes) -> Option<WaitStatus> {
     loop {
         if let Reaped { main: Some(status), .. } = reap(main) {
             return Some(status);
         }
         tokio::select! {
-            // Nothing is ever sent: the thread that watches the gateway ends.
+            // Nothing is ever sent: the channel closes when the watching thread ends.
             _ = &mut wakes.gone => return None,
             _ = wakes.quit.recv() => return None,
             _ = wakes.interrupt.recv() => return None,
@@ -106,16 +106,16 @@ async fn ended(main: Pid, wakes: &mut Wakes) -> Option<WaitStatus> {
     }
 }
 
-/// Asks the program to end. Its process was not reaped, so its number is not another's.
+/// Sends SIGTERM to the program. Its process was not reaped, so its id is not reused.
 fn terminate(main: Pid) {
-    // Before it has a group of its own it is alone.
+    // Until it has a process group of its own, it is the only process.
     let told = kill_process_group(main, Signal::TERM);
     if let Err(error) = told.or_else(|_| kill_process(main, Signal::TERM)) {
         tracing::debug!(%error, "the program could not be signalled");
     }
 }
 
-/// What tells when the process `gateway` is no longer the one that this was started by. A thread of its own waits for it,
+/// A channel that closes when the process `gateway` is no longer the parent of this one. A thread waits for that,
 /// and ends with this process.
 fn watched(gateway: Pid) -> io::Result<oneshot::Receiver<()>> {
     let (gone, told) = oneshot::channel();
@@ -130,10 +130,10 @@ fn watched(gateway: Pid) -> io::Result<oneshot::Receiver<()>> {
 fn await_end(gateway: Pid) {
     let is_there = || getppid() == Some(gateway);
     let opened = pidfd_open(gateway, PidfdFlags::empty());
-    // If it is there now, it is the process that was opened: a number is not given again before its process is gone.
+    // As the parent still exists, it is the process that was opened: an id is not reused while its process exists.
     while is_there() {
         match &opened {
-            // It can be read when the process has ended.
+            // A pidfd is readable when its process has ended.
             Ok(fd) => match poll(&mut [PollFd::new(fd, PollFlags::IN)], None) {
                 Ok(_) => return,
                 Err(Errno::INTR) => {}
@@ -144,15 +144,15 @@ fn await_end(gateway: Pid) {
     }
 }
 
-/// What was found when children were reaped.
+/// The result of reaping children.
 struct Reaped {
-    /// How the program has ended, if it was among them.
+    /// The exit status of the program, if it was among them.
     main: Option<WaitStatus>,
-    /// Whether there are more children, which have not ended.
+    /// Whether there are children that have not ended.
     more: bool,
 }
 
-/// Reaps every child that has ended, also those that had another parent first.
+/// Reaps all children that have ended, including adopted ones.
 fn reap(program: Pid) -> Reaped {
     let mut main = None;
     loop {
@@ -160,14 +160,14 @@ fn reap(program: Pid) -> Reaped {
             Ok(Some((child, status))) if child == program => main = Some(status),
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => return Reaped { main, more: true },
-            // ECHILD.
+            // ECHILD: there are no children.
             Err(_) => return Reaped { main, more: false },
         }
     }
 }
 
-/// Ends everything that is below this process, and returns when nothing is: a process that starts another while it
-/// is ended leaves that one here. Processes that this user may not end are left.
+/// Kills all descendants of this process, and returns when none is left: a process that is started by one that
+/// is being killed becomes a child of this process. Processes that this user cannot kill are left.
 async fn end_all(program: Pid, child: &mut Signals) -> Option<WaitStatus> {
     let (mut main, mut pause) = (None, PAUSE);
     loop {
@@ -184,16 +184,16 @@ async fn end_all(program: Pid, child: &mut Signals) -> Option<WaitStatus> {
     }
 }
 
-/// What came of ending the processes that were found.
+/// The result of killing the processes that were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Swept {
-    /// Those that are left end, or can be ended.
+    /// The rest is ending, or can be killed.
     Going,
-    /// There are none that this user may end.
+    /// This user cannot kill any of them.
     Refused,
 }
 
-/// Ends every process below this one that there is now.
+/// Kills all descendants of this process that exist now.
 fn end_each() -> Swept {
     let parents = parents();
     let own = getpid();
@@ -205,7 +205,7 @@ fn end_each() -> Swept {
         found += 1;
         refused += usize::from(end(*process, *parent, own) == Err(Errno::PERM));
     }
-    // Without `/proc` nothing can be found.
+    // Without `/proc`, descendants cannot be found.
     if parents.is_empty() || (found > 0 && refused == found) {
         Swept::Refused
     } else {
@@ -213,14 +213,14 @@ fn end_each() -> Swept {
     }
 }
 
-/// Ends a process, if it is still the one that has this parent.
+/// Kills a process, if it still has this parent.
 fn end(process: Pid, parent: Pid, own: Pid) -> rustix::io::Result<()> {
     match pidfd_open(process, PidfdFlags::empty()) {
-        // The number may have been given to another process since; the descriptor stays with one.
+        // The id may have been reused in the meantime, but the descriptor refers to a single process.
         Ok(fd) if [Some(parent), Some(own)].contains(&parent_of(process)) => {
             pidfd_send_signal(fd, Signal::KILL)
         }
-        // The number of an own child is not given again before it is reaped here.
+        // The id of a child of this process is not reused before it is reaped here.
         Err(Errno::NOSYS | Errno::PERM) if parent == own => kill_process(process, Signal::KILL),
         Ok(_) | Err(_) => Ok(()),
     }
@@ -229,11 +229,11 @@ fn end(process: Pid, parent: Pid, own: Pid) -> rustix::io::Result<()> {
 /// Whether `process` is a descendant of `own`.
 fn is_below(parents: &HashMap<Pid, Pid>, process: Pid, own: Pid) -> bool {
     let up = std::iter::successors(parents.get(&process), |parent| parents.get(*parent));
-    // What was read at different moments could be a circle.
+    // Parents that were read at different times could form a cycle.
     up.take(parents.len()).any(|parent| *parent == own)
 }
 
-/// Every process that there is, and its parent.
+/// All processes with their parents.
 fn parents() -> HashMap<Pid, Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -241,7 +241,7 @@ fn parents() -> HashMap<Pid, Pid> {
     processes.filter_map(|process| Some((process, parent_of(process)?))).collect()
 }
 
-/// The exit code that tells how a program has ended, as a shell would.
+/// The exit code for the status of a program, as in shells.
 fn code(status: WaitStatus) -> u8 {
     let signal = status.terminating_signal().map(|signal| BY_SIGNAL + signal);
     let code = status.exit_status().or(signal);

@@ -1,40 +1,40 @@
-//! Card numbers among other numbers: behind a count, before an amount, in a row of a table.
+//! Finds card numbers among other numbers: behind a count, before an amount, in a row of a table.
 //!
-//! What stands beside a number with the form and the check digit of a card does not make it anything else.
-//! In one piece it counts wherever it stands alone as a word. In groups it counts in the groups that issuers
-//! print, with the same sign between them, where the digits do not go on in groups of the same length: in a
-//! table of numbers of four digits every tenth row of four would check.
+//! A neighbouring number does not disqualify a number with the form and the check digit of a card.
+//! In one piece it counts wherever it is a word of its own. In groups it counts in the groups that issuers
+//! print, with the same separator between them, where the digits do not continue in groups of the same length: in a
+//! table of four-digit numbers every tenth row of four would have a valid check digit.
 
 use super::numbers::is_card;
 use crate::content::found::{Class, Found};
 
-/// Fewest digits of a text that has a card number in it.
+/// Fewest digits of a card number.
 pub(super) const FEWEST: usize = 13;
-/// Most digits of one.
+/// Most digits of a card number.
 const MOST: usize = 19;
-/// The groups that issuers print.
+/// The groups in which issuers print them.
 const PRINTED: [&[usize]; 4] = [&[4, 4, 4, 4], &[4, 6, 5], &[4, 6, 4], &[4, 4, 4, 4, 3]];
-/// Most groups that are looked at together.
+/// Most groups that are tested together.
 const TOGETHER: usize = 1024;
-/// So many of them are looked at again with those behind them.
+/// Groups that are kept for the next test when that limit is reached.
 const AGAIN: usize = 8;
 
-/// Digits that stand together.
+/// Consecutive digits without a separator.
 #[derive(Clone, Copy)]
 struct Group {
     from: usize,
     end: usize,
-    /// How many digits.
+    /// Number of its digits.
     length: usize,
-    /// The character before it, if a group stands before that.
+    /// The separator before it, if another group precedes that.
     joined: Option<char>,
-    /// Whether what stands before it does not make it a part of something: a letter, a decimal point.
+    /// Whether the text before it, such as a letter or a decimal point, does not make it part of something else.
     begins: bool,
-    /// The same for what is behind it.
+    /// The same for the text behind it.
     ends: bool,
 }
 
-/// Adds the card numbers in `text`.
+/// Appends the card numbers in `text`.
 pub(super) fn find(text: &str, out: &mut Vec<Found>) {
     let mut groups: Vec<Group> = Vec::new();
     let mut chars = text.char_indices().peekable();
@@ -63,13 +63,13 @@ pub(super) fn find(text: &str, out: &mut Vec<Found>) {
             groups.drain(..groups.len().saturating_sub(kept));
         }
         groups.push(Group { from, end, length, joined, begins, ends });
-        // A digit of any script is one here.
+        // Stands for a digit of either width.
         (before, last) = ('0', '0');
     }
     look(text, &groups, out);
 }
 
-/// The value of a digit, also of a wide one.
+/// The value of a digit, also of a full-width one.
 pub(super) fn digit(c: char) -> Option<u8> {
     let value = match c {
         '0'..='9' => u32::from(c) - u32::from('0'),
@@ -79,18 +79,18 @@ pub(super) fn digit(c: char) -> Option<u8> {
     u8::try_from(value).ok()
 }
 
-/// What stands between groups of digits.
+/// Whether a character may separate groups of digits.
 const fn is_sign(c: char) -> bool {
     matches!(c, ' ' | '-' | '.' | '/' | '_' | '\u{a0}' | '\u{2007}' | '\u{2009}' | '\u{202f}')
 }
 
-/// Looks at groups of which each is joined to the one before.
+/// Searches consecutive groups for card numbers.
 fn look(text: &str, groups: &[Group], out: &mut Vec<Found>) {
     let mut at = 0;
     while let Some(group) = groups.get(at) {
         let next = groups.get(at + 1);
         if group.length >= FEWEST {
-            // Of a number with a point the digits before it are a part only.
+            // The digits before a decimal point are only part of a number.
             let whole = next.and_then(|next| next.joined.filter(|sign| *sign == '.')).is_none();
             if group.begins && group.ends && whole {
                 single(text, group, out);
@@ -105,7 +105,7 @@ fn look(text: &str, groups: &[Group], out: &mut Vec<Found>) {
     }
 }
 
-/// A number in one piece: zeros may have been written before it.
+/// Tests a number in one piece, which may have leading zeros.
 fn single(text: &str, group: &Group, out: &mut Vec<Found>) {
     let all = text.get(group.from..group.end).unwrap_or_default().chars().filter_map(digit);
     let digits: Vec<u8> = all.skip_while(|digit| *digit == 0).take(MOST + 1).collect();
@@ -114,11 +114,11 @@ fn single(text: &str, group: &Group, out: &mut Vec<Found>) {
     }
 }
 
-/// Adds numbers in groups that begin with the first one; says how many groups they have.
+/// Appends card numbers in groups that begin with the first group; returns the number of groups to skip.
 fn printed(text: &str, groups: &[Group], before: Option<&Group>, out: &mut Vec<Found>) -> usize {
     let Some(first) = groups.first().filter(|first| first.length == 4) else { return 0 };
     let sign = groups.get(1).and_then(|second| second.joined);
-    // Digits that go on in groups of the same length are a table.
+    // Digits that continue in groups of the same length are a table.
     let alone = before.map_or(first.begins, |before| before.length != 4);
     let parts = |window: &[Group], lengths: &[usize]| {
         window.len() == lengths.len()
@@ -148,7 +148,7 @@ fn printed(text: &str, groups: &[Group], before: Option<&Group>, out: &mut Vec<F
             return lengths.len();
         }
     }
-    // One number behind the other: each of them checks.
+    // Several numbers in a row, each with a valid check digit.
     let same = groups.iter().take_while(|group| group.length == 4).count();
     let row = groups.get(..same).unwrap_or_default();
     let numbers = || row.chunks(4);

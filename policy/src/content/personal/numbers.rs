@@ -1,16 +1,16 @@
-//! Numbers of persons and accounts: by their check digits, or by what stands before them.
+//! Identifies numbers of persons and accounts by their check digits, or by the words before them.
 
 use super::LONGEST;
 use crate::content::found::Class;
 
-/// Fewest digits of a number that is one of something.
+/// Fewest digits of a number that can be identified.
 pub(super) const FEWEST: usize = 7;
 
-/// Digits with what stands between them.
+/// A sequence of digits with its separators.
 pub(super) struct Number<'a> {
     pub(super) text: &'a str,
     pub(super) digits: Vec<u8>,
-    /// How many digits stand in each group.
+    /// Number of digits in each group.
     groups: Vec<usize>,
 }
 
@@ -33,7 +33,7 @@ impl<'a> Number<'a> {
                 }
                 b'+' if n == 0 => {}
                 b'(' | b')' | b' ' | b'-' | b'.' => {
-                    // Two blanks or a new sentence end it.
+                    // A separator that is repeated ends the number.
                     let twice = n > 0 && bytes.get(n - 1) == Some(byte);
                     if twice {
                         break;
@@ -43,14 +43,14 @@ impl<'a> Number<'a> {
                 _ => break,
             }
         }
-        // A letter right behind makes it something else.
+        // A letter directly behind it makes it something else.
         let next = bytes.get(end).copied().unwrap_or(b' ');
         let whole = !next.is_ascii_alphanumeric() && !matches!(next, b'_');
         (end > 0 && whole).then_some(())?;
         Some(Self { text: text.get(from..from + end)?, digits, groups })
     }
 
-    /// The same without its last group.
+    /// This number without its last group; `None` if it has only one.
     pub(super) fn shorter(&self) -> Option<Self> {
         let last = *self.groups.last()?;
         (self.groups.len() > 1).then_some(())?;
@@ -86,7 +86,7 @@ impl<'a> Number<'a> {
     }
 }
 
-/// Whether the last digit checks (ISO/IEC 7812-1 annex B).
+/// Whether the check digit is valid (ISO/IEC 7812-1 annex B).
 fn luhn(digits: &[u8]) -> bool {
     let doubled = |digit: u32| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
     let each = digits.iter().rev().enumerate();
@@ -95,7 +95,7 @@ fn luhn(digits: &[u8]) -> bool {
     sum.is_multiple_of(10) && digits.iter().any(|digit| *digit != 0)
 }
 
-/// Whether an issuer of cards has numbers that begin so (ISO/IEC 7812), and the last digit checks.
+/// Whether the digits begin like those of a card issuer (ISO/IEC 7812), and the check digit is valid.
 pub(super) fn is_card(digits: &[u8]) -> bool {
     let first = digits.get(..4).unwrap_or_default();
     let four = first.iter().fold(0, |value, digit| value * 10 + u32::from(*digit));
@@ -288,7 +288,7 @@ fn phone(number: &Number<'_>, before: &str) -> bool {
     north_american || bracketed || national
 }
 
-/// Whether it is a day or a time, and not a number to be called.
+/// Whether it is a date or a time, and not a telephone number.
 fn is_day(number: &Number<'_>) -> bool {
     let year = |range| (1900..2100).contains(&number.value(range));
     match number.groups.as_slice() {
@@ -303,7 +303,7 @@ const fn is_date(month: u32, day: u32) -> bool {
     month >= 1 && month <= 12 && day >= 1 && day <= 31
 }
 
-/// The two check digits of a CPF (Receita Federal).
+/// Whether both check digits of a CPF are valid (Receita Federal).
 fn cpf(number: &Number<'_>) -> bool {
     let digit = |at: usize| number.digits.get(at).copied().map_or(0, u32::from);
     let check = |weights: &[u32]| match number.weighed(weights) * 10 % 11 {
@@ -314,7 +314,7 @@ fn cpf(number: &Number<'_>) -> bool {
         && check(&[11, 10, 9, 8, 7, 6, 5, 4, 3, 2]) == digit(10)
 }
 
-/// The check digit of a tax id (ISO/IEC 7064 MOD 11,10), one digit of which stands there twice or
+/// Whether the check digit of a German tax id is valid (ISO/IEC 7064 MOD 11,10), and at most one digit occurs two or
 /// three times (section 139b AO).
 fn german(number: &Number<'_>) -> bool {
     let Some((last, first)) = number.digits.split_last() else { return false };
@@ -337,7 +337,7 @@ fn german(number: &Number<'_>) -> bool {
         && check == u32::from(*last)
 }
 
-/// Verhoeff's check over the dihedral group of order ten.
+/// Whether a Verhoeff check digit is valid (over the dihedral group of order ten).
 fn verhoeff(digits: &[u8]) -> bool {
     const PERMUTED: [[u8; 10]; 8] = [
         [0, 1, 2, 3, 4, 5, 6, 7, 8, 9],

@@ -1,23 +1,23 @@
-//! Secrets on command lines, in basic authentication, and behind the number of a bot.
+//! Finds secrets on command lines, in HTTP basic authentication, and in Telegram bot tokens.
 
 use super::{LONGEST, distinct, ends_with, is_placeholder, is_reference};
 use crate::coding;
 use crate::content::found::{Class, Found};
 
-/// How far back the beginning of a command line is looked for, in bytes.
+/// How many bytes before a value are searched for the beginning of a command line.
 const COMMAND: usize = 120;
-/// Length of what stands behind the number of a bot of Telegram, in bytes.
+/// Length of a Telegram bot token after the number of the bot, in bytes.
 const BOT: usize = 35;
 
-/// What is given on a command line, or as a name and a password in base64 (RFC 7617).
+/// Finds a value on a command line, or a name and a password in base64 (RFC 7617).
 pub(super) fn flagged(text: &str, from: usize, end: usize) -> Option<Found> {
     let bytes = text.as_bytes();
-    // The token of a bot may be a part of a path.
+    // A bot token may be a segment of a path.
     let token = bytes.get(from..end)?.iter().take(BOT + 1).take_while(|b| **b != b'/').count();
     if token == BOT && of_bot(text.get(..from)?) {
         return Some(Found::new(Class::Secret, "telegram-token", from, from + BOT));
     }
-    // Most words have another word before them.
+    // A shortcut for words that follow another word directly.
     if from < 3 || !bytes.get(from - 1).is_some_and(|b| matches!(b, b' ' | b'=' | b'"' | b'\'')) {
         return None;
     }
@@ -61,7 +61,7 @@ pub(super) fn flagged(text: &str, from: usize, end: usize) -> Option<Found> {
     }
 }
 
-/// Whether a number of a bot stands before a word, and a colon.
+/// Whether the number of a Telegram bot and a colon stand before a word.
 fn of_bot(before: &str) -> bool {
     let Some(number) = before.strip_suffix(':') else { return false };
     let digits = number.bytes().rev().take(11).take_while(u8::is_ascii_digit).count();

@@ -1,4 +1,4 @@
-//! Secrets by the forms that vendors document.
+//! Recognises secrets by the formats that vendors document.
 
 use std::sync::LazyLock;
 
@@ -10,18 +10,18 @@ use super::{distinct, is_placeholder, is_uuid};
 use crate::coding;
 use crate::content::found::{Class, Found};
 
-/// How a JSON Web Token begins: `{"` in base64.
+/// The beginning of a JSON Web Token: `{"` in base64.
 const TOKEN: &str = "eyJ";
-/// Of a word that begins within another one so much is looked at, in bytes.
+/// How many bytes are tested of a word that begins within another one.
 const SAMPLE: usize = 160;
-/// Longest header of a token that begins within a word, in bytes.
+/// Longest header of a JSON Web Token that begins within a word, in bytes.
 const TOKEN_HEADER: usize = 1024;
-/// Shortest part of a key that looks random by itself.
+/// Shortest part of a key that looks random by itself, in bytes.
 const RANDOM: usize = 10;
-/// From this length on a prefix stands for itself, whatever stands before it.
+/// From this length on, a prefix is distinctive regardless of the text before it.
 const DISTINCTIVE: usize = 5;
 
-/// What a word of a vendor begins with, how long it is at least, and what it is.
+/// The prefix of a vendor's key, the least length of the key, and its rule.
 #[rustfmt::skip]
 const PREFIXES: &[(&str, usize, &str)] = &[
     ("AKIA", 20, "aws-access-key"), ("ASIA", 20, "aws-access-key"), ("ABIA", 20, "aws-access-key"),
@@ -78,7 +78,7 @@ const PREFIXES: &[(&str, usize, &str)] = &[
     ("crsr_", 40, "cursor-key"), ("pdl_live_", 30, "paddle-key"),
 ];
 
-/// The places in [`PREFIXES`] of those that begin with each byte.
+/// For each byte, the indices in [`PREFIXES`] of the prefixes that begin with it.
 static BY_FIRST: LazyLock<Vec<Vec<usize>>> = LazyLock::new(|| {
     let begins = |byte: u8| {
         let prefixes = PREFIXES.iter().enumerate();
@@ -90,18 +90,18 @@ static BY_FIRST: LazyLock<Vec<Vec<usize>>> = LazyLock::new(|| {
     (0..=255).map(begins).collect()
 });
 
-/// Every prefix, in the order of [`PREFIXES`], and then that of a token.
+/// All prefixes, in the order of [`PREFIXES`], and then [`TOKEN`].
 static STARTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let prefixes = PREFIXES.iter().map(|(prefix, ..)| *prefix);
     AhoCorasick::new(prefixes.chain([TOKEN])).ok()
 });
 
-/// Adds keys with a vendor's prefix and tokens that stand within other words: in a path, behind a name
-/// and a dot or a dash, behind an escape. One pass, and a bounded look at each start.
+/// Appends the keys with a vendor's prefix and the tokens that stand within other words: in a path, behind a name
+/// and a dot or a dash, behind an escape. One pass, with a bounded test at each start.
 pub(super) fn embedded(text: &str, out: &mut Vec<Found>) {
     let Some(starts) = STARTS.as_ref() else { return };
     let bytes = text.as_bytes();
-    // Where the last key ends; where the word does that was looked at last, and its punctuation begins.
+    // The end of the last key; the end of the current word, and the start of the punctuation at its end.
     let (mut done, mut end, mut stop) = (0, 0, 0);
     for one in starts.find_overlapping_iter(bytes) {
         let from = one.start();
@@ -117,7 +117,7 @@ pub(super) fn embedded(text: &str, out: &mut Vec<Found>) {
         let word = text.get(from..stop).unwrap_or_default();
         let rule = match PREFIXES.get(one.pattern().as_usize()) {
             Some(known) => within(bytes, from, word, known).map(|rule| {
-                // A shorter prefix ends first: the longest says most about whose key it is.
+                // Shorter prefixes match first, but the longest prefix determines the vendor.
                 let longer = PREFIXES.iter().filter(|(prefix, ..)| word.starts_with(prefix));
                 let longest = longer.max_by_key(|(prefix, ..)| prefix.len());
                 longest.and_then(|known| within(bytes, from, word, known)).unwrap_or(rule)
@@ -135,8 +135,8 @@ const fn is_body(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
 }
 
-/// Whether what begins here is no part of a longer word: no letter or digit stands before it but those
-/// of an escape.
+/// Whether what begins here is not within a longer word: no letter or digit stands before it, except in an
+/// escape.
 fn is_alone(bytes: &[u8], from: usize) -> bool {
     let before = bytes.get(..from).unwrap_or_default();
     let hex = |part: &[u8]| part.iter().all(u8::is_ascii_hexdigit);
@@ -149,8 +149,8 @@ fn is_alone(bytes: &[u8], from: usize) -> bool {
     }
 }
 
-/// What a word is that begins within another one and has a prefix. It is held to more than a word by
-/// itself: names of files and data in base64 have short prefixes by chance.
+/// The rule of a word with a prefix that begins within another word. The test is stricter than for a whole word,
+/// because names of files and base64 data have short prefixes by chance.
 fn within(
     bytes: &[u8],
     from: usize,
@@ -170,9 +170,9 @@ fn within(
                 && rest.bytes().take(20 - prefix.len()).all(is_upper)
         }
         "google-api-key" => word.len() == *least,
-        // Such letters stand in much that is base64.
+        // A short prefix behind these characters is base64 data.
         _ if !ends => !matches!(before, b'/' | b'+'),
-        // And such in what is base64 for a URL.
+        // The same in URL-safe base64.
         _ if !distinctive && matches!(before, b'-' | b'_') => {
             prefix.ends_with('.') || letters(rest) >= least - prefix.len()
         }
@@ -187,7 +187,7 @@ const fn is_upper(byte: u8) -> bool {
     byte.is_ascii_uppercase() || byte.is_ascii_digit()
 }
 
-/// Whether letters and digits are no word and no number.
+/// Whether a part of a key is neither a word nor a number.
 fn is_random(part: &str) -> bool {
     let digits = part.bytes().filter(u8::is_ascii_digit).count();
     let cases = |pair: &&[u8]| {
@@ -198,14 +198,14 @@ fn is_random(part: &str) -> bool {
     part.len() >= RANDOM && (digits >= 2 && digits < part.len() || changes * 4 >= part.len())
 }
 
-/// Whether what stands behind a prefix was made by a machine: not of words, and no placeholder.
+/// Whether the rest behind a prefix is machine-generated: neither words nor a placeholder.
 fn looks_made(rest: &str) -> bool {
     let mut words = rest.split(['-', '_', '.']).filter(|part| part.len() >= 3);
     let spoken = words.all(|part| part.bytes().all(|b| b.is_ascii_lowercase()));
     !spoken && distinct(rest) >= 5 && !is_placeholder(rest)
 }
 
-/// What a word is that begins as a token does.
+/// The rule of a word that begins like a JSON Web Token.
 fn token(word: &str) -> Option<&'static str> {
     let head = word.get(..word.len().min(TOKEN_HEADER))?;
     let (head, _) = head.split_once('.')?;
@@ -214,7 +214,7 @@ fn token(word: &str) -> Option<&'static str> {
     (head.len() >= 10 && payload && is_header(head)).then_some("jwt")
 }
 
-/// What a word is by its form.
+/// The rule of a word with a documented format.
 pub(super) fn format(word: &str) -> Option<&'static str> {
     let begins = |at: &usize| {
         PREFIXES
@@ -285,7 +285,7 @@ pub(super) fn format(word: &str) -> Option<&'static str> {
     None
 }
 
-/// Whether it is an object in base64 with a member that is called a secret.
+/// Whether a word is a JSON object in base64 with a member that is called a secret.
 fn is_token(word: &str) -> bool {
     let plain = coding::base64(word.trim_end_matches('=')).unwrap_or_default();
     let text = std::str::from_utf8(&plain).unwrap_or_default();
@@ -293,7 +293,7 @@ fn is_token(word: &str) -> bool {
     text.starts_with('{') && has.iter().any(|name| text.contains(name))
 }
 
-/// Whether it is the header of a JWS (RFC 7515 section 4).
+/// Whether a part is the header of a JWS (RFC 7515 section 4).
 fn is_header(part: &str) -> bool {
     let header = URL_SAFE_NO_PAD.decode(part).unwrap_or_default();
     let text = std::str::from_utf8(&header).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Ids that a service shows to everybody in the paths of its own pages, and keys that stand in a path.
+//! Tells public ids in the paths of web services from keys that stand in a path.
 //!
 //! `https://acme.slack.com/archives/C024BE91L/p1671234567890129` names a message, and
-//! `https://mainnet.infura.io/v3/9f8e…` has a key in it. What stands before a part of a path tells them
-//! apart: behind the name of a kind of things (`archives`, `files`, `commits`) is one of that kind.
+//! `https://mainnet.infura.io/v3/9f8e…` contains a key. The segment before decides: a segment after a resource
+//! kind (`archives`, `files`, `commits`) is the id of such a resource.
 
 use std::sync::LazyLock;
 
@@ -11,8 +11,8 @@ use regex::Regex;
 use super::{CALLED, SHORTEST, is_mixed, is_reference};
 use crate::content::vendors;
 
-/// Kinds of things, as they stand in paths before the id of one. In order, in lower case. None of them
-/// stands before what lets somebody in: `hooks`, `services`, `webhooks`, `token`, `invite`, `share`, `v1`.
+/// Resource kinds that precede an id in paths, sorted, in lower case. None of them precedes a segment that grants
+/// access: `hooks`, `services`, `webhooks`, `token`, `invite`, `share`, `v1`.
 #[rustfmt::skip]
 const KINDS: [&str; 66] = [
     "accounts", "album", "archives", "artist", "board", "boards", "branch", "cards", "channels", "collections", "comments",
@@ -23,7 +23,7 @@ const KINDS: [&str; 66] = [
     "runs", "show", "slides", "status", "styles", "subscriptions", "tasks", "teams", "ticket", "tickets", "track", "tracks",
     "zones",
 ];
-/// Hosts of pages for people, where each part of a path is the id of something. The host as a whole.
+/// Hosts of web applications in which each path segment is an id; compared as a whole.
 const PAGES: [&str; 5] = [
     "console.cloud.mongodb.com",
     "dash.cloudflare.com",
@@ -31,36 +31,36 @@ const PAGES: [&str; 5] = [
     "vercel.com",
     "www.notion.so",
 ];
-/// How a host ends that is written without a scheme.
+/// Top-level domains of hosts that are recognised without a scheme.
 const ENDS: [&str; 12] =
     ["ai", "app", "cloud", "co", "com", "dev", "gg", "io", "net", "org", "so", "us"];
-/// What ids of Airtable begin with that name a thing: no `pat` and no `key`, which are credentials.
+/// Prefixes of Airtable ids; not `pat` and `key`, which are credentials.
 const AIRTABLE: [&str; 9] = ["app", "att", "fld", "pag", "rec", "sel", "tbl", "usr", "viw"];
-/// Length of an id of Airtable, in bytes.
+/// Length of an Airtable id, in bytes.
 const AIRTABLE_ID: usize = 17;
-/// Length of the key of a file of Figma, in bytes.
+/// Length of the key of a Figma file, in bytes.
 const FIGMA_FILE: usize = 22;
-/// Length of the key of a published component of Figma, in hexadecimal digits.
+/// Length of the key of a published Figma component, in hexadecimal digits.
 const FIGMA_COMPONENT: usize = 40;
-/// How far around the key of a component is looked for what says that it is one, in bytes.
+/// How many bytes around the key of a component are searched for evidence that it is one.
 const AROUND: usize = 256;
-/// Fewest digits of a path with a key in it.
+/// Fewest digits of a path that contains a key.
 const DIGITS: usize = 4;
 
-/// What says that a `key` is that of a component or a style of Figma.
+/// Evidence that a `key` is that of a Figma component or style.
 struct Figma {
-    /// The id of a node, as the name of a member or as its `id`, before it.
+    /// The id of a node before it, as the name of a member or as its `id`.
     node: Regex,
-    /// The id of a node behind it.
+    /// The id of a node after it.
     node_behind: Regex,
     /// The member that holds components.
     components: Regex,
-    /// A name right behind it.
+    /// A `name` directly after it.
     name_behind: Regex,
 }
 
-/// Compiled once; where one does not compile no key is known to be public, and `the_patterns_compile`
-/// keeps that from happening.
+/// The compiled patterns. If one does not compile, no key counts as public; the test `the_patterns_compile`
+/// prevents that.
 static FIGMA: LazyLock<Option<Figma>> = LazyLock::new(|| figma().ok());
 
 fn figma() -> Result<Figma, regex::Error> {
@@ -76,16 +76,16 @@ fn figma() -> Result<Figma, regex::Error> {
     })
 }
 
-/// A path of the web: with its host, or from its root on.
+/// A URL path, with its host or from the root on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
-    /// Nothing where the path stands alone (`/files/…`).
+    /// `None` where the path stands alone (`/files/…`).
     host: Option<&'a str>,
     path: &'a str,
 }
 
 impl<'a> Place<'a> {
-    /// What a word is, if it is such a path: `before` is what stands before the word.
+    /// The path that a word is, if it is one: `before` is the text before the word.
     pub(super) fn of(before: &str, word: &'a str) -> Option<Self> {
         let (first, path) = word.split_once('/')?;
         let named = |host: &str| {
@@ -99,8 +99,8 @@ impl<'a> Place<'a> {
         before.ends_with('/').then_some(Self { host: None, path: word })
     }
 
-    /// Where a key begins in the path of a service that gives out keys, in bytes of the word. What has a
-    /// dash or a dot in its path is judged as other words are: `Err`.
+    /// The offset in the word of a key in the path of a service that issues keys; `Err` for a path with a dash or a
+    /// dot, which is judged like any other word.
     pub(super) fn key(self) -> Result<Option<usize>, NotPlain> {
         let Some(host) = self.host else { return Err(NotPlain) };
         if self.path.contains(['-', '.']) {
@@ -122,7 +122,7 @@ impl<'a> Place<'a> {
         Ok(secret.map(|part| host.len() + 1 + part.at))
     }
 
-    /// Whether all that looks random in a path without a host is the id of something: `/files/ID`.
+    /// Whether all random-looking segments of a path without a host are ids of resources: `/files/ID`.
     pub(super) fn is_public(self) -> bool {
         let mut random = self.parts().filter(|part| part.is_random()).peekable();
         self.host.is_none() && random.peek().is_some() && random.all(|part| part.is_of_kind())
@@ -139,7 +139,7 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Whether a part is an id that the service shows in the addresses of its pages.
+    /// Whether a segment is an id that the service shows in the URLs of its pages.
     fn shows(self, part: Part<'_>) -> bool {
         let host = self.host.unwrap_or_default().to_ascii_lowercase();
         part.is_of_kind()
@@ -149,22 +149,22 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A path of which the parts do not tell by themselves what they are.
+/// The path alone does not tell what its segments are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NotPlain;
 
-/// A part of a path.
+/// A segment of a path.
 #[derive(Clone, Copy, Debug)]
 struct Part<'a> {
-    /// Where it begins in the path, in bytes.
+    /// Its offset in the path, in bytes.
     at: usize,
     text: &'a str,
-    /// The part before it.
+    /// The segment before it.
     before: &'a str,
 }
 
 impl Part<'_> {
-    /// Whether it could be a key: long, of letters and digits, and not of words.
+    /// Whether it could be a key: long, with letters and digits, and not made of words.
     fn is_random(self) -> bool {
         let digits = self.text.bytes().filter(u8::is_ascii_digit).count();
         let letters = self.text.bytes().any(|byte| byte.is_ascii_alphabetic());
@@ -174,33 +174,33 @@ impl Part<'_> {
             && !is_reference(self.text)
     }
 
-    /// Whether it stands behind the name of a kind of things.
+    /// Whether it follows a resource kind.
     fn is_of_kind(self) -> bool {
         let kind = self.before.to_ascii_lowercase();
         KINDS.binary_search(&kind.as_str()).is_ok()
     }
 }
 
-/// Whether a host is `domain` or below it.
+/// Whether a host is `domain` or a subdomain of it.
 fn is_of(host: &str, domain: &str) -> bool {
     let above = host.strip_suffix(domain);
     above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
 }
 
-/// Whether it is the time of a message of Slack, as in its permalink: `p` and 16 digits.
+/// Whether a segment is the timestamp of a Slack message, as in its permalink: `p` and 16 digits.
 fn is_message(part: &str) -> bool {
     let digits = part.strip_prefix('p');
     digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Whether it is the id of a base, a table, a record and the like of Airtable.
+/// Whether a segment is the id of an Airtable base, table, record or the like.
 fn is_airtable(part: &str) -> bool {
     part.len() == AIRTABLE_ID
         && part.bytes().all(|byte| byte.is_ascii_alphanumeric())
         && AIRTABLE.iter().any(|kind| part.starts_with(kind))
 }
 
-/// Whether a word is what Figma calls the key of a file or of a published component: both are ids.
+/// Whether a word is the `key` of a Figma file or of a published component, which are ids.
 pub(super) fn is_figma(text: &str, from: usize, end: usize) -> bool {
     let word = text.get(from..end).unwrap_or_default();
     let hex = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f');
@@ -228,7 +228,7 @@ pub(super) fn is_figma(text: &str, from: usize, end: usize) -> bool {
     }
 }
 
-/// Whether a `key` between these is that of a component.
+/// Whether a `key` between these texts is that of a component.
 fn is_component(above: &str, behind: &str) -> bool {
     FIGMA.as_ref().is_some_and(|figma| {
         figma.node.is_match(above)
