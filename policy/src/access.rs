@@ -230,7 +230,7 @@ impl Access {
         }
     }
 
-    /// Decides about a subject. If its arguments are unknown, allows whatever some arguments would be allowed.
+    /// Decides about a subject. If its arguments are unknown, allows it if some arguments would be allowed.
     #[must_use]
     pub fn decide(&self, subject: Subject<'_>) -> Decided {
         let mut tally = Tally::default();

@@ -259,7 +259,7 @@ impl Reason {
         }
     }
 
-    /// A one-sentence explanation.
+    /// Explains the reason in one sentence.
     #[must_use]
     pub const fn note(self) -> &'static str {
         match self {

@@ -129,7 +129,7 @@ struct RawFields {
     principals: Vec<String>,
 }
 
-/// One access rule.
+/// One access rule of the policy.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawRule {

@@ -37,7 +37,7 @@ const LONGEST: usize = 8192;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Type {
-    /// No particular interpretation.
+    /// Any text or number, without further interpretation.
     #[default]
     Any,
     /// A file system path.
@@ -94,7 +94,7 @@ pub struct Limits {
     domains: Vec<String>,
     /// Classes of content that the argument must not contain: `shell`, `sql`, `option`, `agentConfig`.
     forbid: Vec<Forbidden>,
-    /// Permitted values.
+    /// Permitted values; empty permits any.
     #[serde(rename = "enum")]
     values: Vec<String>,
     /// A regular expression that has to match the whole value. Matching takes linear time.

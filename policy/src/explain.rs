@@ -25,7 +25,7 @@ pub struct Said {
 /// Whether a rule applies to a request, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applies {
-    /// The rule applies.
+    /// The rule applies to the request.
     Yes,
     /// The rule applies with some arguments, which are not known yet.
     Depends,

@@ -21,6 +21,7 @@
 //! - [`detect`]: detection of instructions to a model in a text
 //! - [`schema`]: JSON Schema validation of arguments and results
 //! - [`inspect`]: detectors over definitions
+//! - [`labels`]: sensitivity labels on members of results
 //! - [`clean`]: removes detected content from a definition
 //! - [`mirror`]: arguments that are repeated in HTTP headers
 //! - [`offer`]: the catalog of a server
@@ -35,7 +36,6 @@
 //! - [`definitions`]: how findings in definitions are treated
 //! - [`content`]: detectors over results and arguments, and their actions
 //! - [`ask`]: elicitation and sampling requests of servers
-//! - [`labels`]: sensitivity labels on members of results
 //! - [`pins`]: whether a definition is an approved one
 //! - [`shadow`]: names and definitions that can be mistaken for those of another server
 //! - [`registry`]: the operator's own metadata about tools

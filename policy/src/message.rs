@@ -23,15 +23,15 @@ pub enum Call {
 /// The operation that a request performs on a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// `tools/call`
+    /// `tools/call`: calls a tool
     Call,
-    /// `prompts/get`
+    /// `prompts/get`: renders a prompt
     Get,
-    /// `resources/read`
+    /// `resources/read`: reads a resource
     Read,
     /// `resources/subscribe` (legacy), or a resource in `subscriptions/listen`
     Subscribe,
-    /// `resources/unsubscribe` (legacy)
+    /// `resources/unsubscribe` (legacy): ends a subscription
     Unsubscribe,
     /// `completion/complete` for an argument of a prompt
     CompletePrompt,

@@ -28,7 +28,7 @@ enum Shape {
 /// How an index can look up the names that a pattern matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sought<'a> {
-    /// Exactly this name.
+    /// The pattern matches exactly this name.
     Name(&'a str),
     /// All names with this prefix, which may be empty.
     Beginning(&'a str),

@@ -50,7 +50,7 @@ pub enum Unfit {
     Removed,
     /// The server alternates between definitions.
     Inconsistent,
-    /// The server is quarantined because of another dangerous definition.
+    /// The server is quarantined, and none of its definitions may be used.
     Quarantined,
     /// The server is not the one that was approved.
     Identity,

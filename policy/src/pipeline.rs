@@ -401,18 +401,18 @@ impl Policy {
         self.pins.store(pins);
     }
 
-    /// The current approvals.
+    /// The approvals currently in force.
     #[must_use]
     pub fn pins(&self) -> Arc<Pins> {
         self.pins.load_full()
     }
 
-    /// Replaces the revocations.
+    /// Replaces the revocations in force.
     pub fn revoke(&self, revoked: &Revoked) {
         self.revoked.store(Arc::new(revoked.clone().indexed()));
     }
 
-    /// The current revocations.
+    /// The revocations currently in force.
     #[must_use]
     pub fn revoked(&self) -> Arc<Revoked> {
         self.revoked.load_full()

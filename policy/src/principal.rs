@@ -128,7 +128,7 @@ impl Principal {
 /// Selects the principals that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
-    /// Every authenticated caller.
+    /// Every authenticated caller, including the anonymous principal of a loopback listener.
     Anyone,
     /// Members of this group.
     Group(GroupName),

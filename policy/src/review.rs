@@ -13,14 +13,14 @@ pub enum Severity {
     Info,
     /// Consider before granting access: rules and constraints can narrow it.
     Low,
-    /// Examine before approving.
+    /// Examine the definition before approving it.
     Medium,
     /// Do not approve as is: the gateway withholds or removes it by default.
     High,
 }
 
 impl Severity {
-    /// Name in reports.
+    /// Name of the severity in reports.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ pub struct Remark {
     pub severity: Severity,
     /// JSON Pointer (RFC 6901) into the definition.
     pub at: String,
-    /// States the observation.
+    /// States the observation in a few words.
     pub note: &'static str,
     /// Advises the operator who approves the definition.
     pub fix: &'static str,
@@ -254,7 +254,7 @@ fn is_privilege(argument: &[String], _: &ToolContext<'_>) -> bool {
 }
 
 impl ToolContext<'_> {
-    /// An unknown tool.
+    /// A tool without a known name or other arguments.
     const NONE: Self = Self { words: Vec::new(), beside: Vec::new() };
 }
 
@@ -390,8 +390,9 @@ impl Reviewer {
         }
     }
 
-    /// Remarks on a tool that claims to be read-only or additive while its name says otherwise. `destructiveHint:
-    /// false` means additive (SPEC 2025-11-25 schema ToolAnnotations), which fits tools that create or send.
+    /// Remarks on a tool that claims to be read-only or additive while its name indicates more. With the hint
+    /// `destructiveHint: false` a tool claims to be additive (SPEC 2025-11-25 schema ToolAnnotations), which tools that
+    /// create or send may be.
     fn claims(&mut self, definition: Value<'_>) {
         let hint = |name: &str| {
             let annotations = definition.get("annotations")?;

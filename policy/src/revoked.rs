@@ -1,4 +1,4 @@
-//! Revoked principals, servers and things, which must not be used whatever the rules allow (control C32).
+//! Revoked principals, servers and things, which must not be used even if rules allow it (control C32).
 
 use std::collections::BTreeSet;
 

@@ -15,7 +15,7 @@ pub struct UriTemplate {
 /// A literal or an expression of a template.
 #[derive(Clone, Debug)]
 enum TemplatePart {
-    /// Exactly this text.
+    /// Exactly this literal text.
     Literal(Box<str>),
     /// One or more characters within a segment: `{name}`.
     Segment,

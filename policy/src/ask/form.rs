@@ -127,7 +127,7 @@ impl Known {
 
 /// The names of secrets in one normal form.
 struct SecretNames {
-    /// [`SECRETS`], sorted.
+    /// The normal forms of [`SECRETS`], sorted.
     secrets: Vec<String>,
     /// The normal forms of [`PARTS`].
     parts: Vec<String>,
