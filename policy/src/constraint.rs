@@ -88,7 +88,7 @@ pub struct Limits {
     also_hosts: Vec<String>,
     /// For `url`: permitted schemes. Default `https`.
     schemes: Vec<String>,
-    /// For `url`: permits internal and loopback addresses that `hosts` names.
+    /// For `url`: permits internal and loopback addresses; if `hosts` is given, only those it names.
     private_hosts: bool,
     /// For `email`: permitted domains, names or patterns with `*`.
     domains: Vec<String>,

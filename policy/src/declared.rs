@@ -341,7 +341,7 @@ mod tests {
             assert!(found.starts_with(at), "{found}");
         }
         assert!(first(r#"{"type":"object"}"#, r#"{"a":1}"#).is_some());
-        // A reference that never ends declares nothing.
+        // A cyclic reference declares nothing.
         assert!(first(r##"{"$ref":"#"}"##, r#"{"a":1}"#).is_some());
     }
 }

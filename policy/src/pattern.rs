@@ -149,7 +149,7 @@ mod tests {
     use super::Pattern;
     use proptest::prelude::*;
 
-    /// The definition of a glob, too slow for use.
+    /// A glob by its definition, too slow for production.
     fn naive(pattern: &[char], name: &[char]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, rest) => rest.is_none(),

@@ -744,7 +744,7 @@ mod tests {
                 assert_eq!(unfit, Some(Unfit::Removed), "{uri}");
                 assert_eq!(unlisted(&pins, "up", uri), Some(Unfit::NotApproved), "{uri}");
             }
-            // Nor if its server lists it again in another spelling.
+            // It stays revoked if its server lists it again in another spelling.
             let text = r#"{"uri":"file:///srv/My%20note?x","name":"n"}"#;
             let again = Offer::for_tests(Kind::Resource, text);
             let name = again.name().as_str();
@@ -756,7 +756,7 @@ mod tests {
         }
         let mut approved = resource(State::Approved, "file:///srv/a");
         assert_eq!(unlisted(&approved, "up", "file:///srv/a?x"), None);
-        // One that was approved in the list of its server is gone with it, where none is made at run time.
+        // An approved resource that is no longer listed is removed, unless resources can be created at run time.
         approved.resources = Arc::new([("up".into(), ResourcePins::Pinned)].into());
         for uri in ["file:///srv/a", "file:///srv/a?x"] {
             let unfit = approved.unfit_for("up", Kind::Resource, uri, None, Linked::Given);
@@ -788,7 +788,7 @@ mod tests {
         }
         let other = approved.unfit("up", Kind::Resource, "note://other/7", None);
         assert_eq!(other, Some(Unfit::NotApproved));
-        // What was worked out for one lock is not used for another.
+        // The cached value of one lock is not used for another.
         let lock = Arc::make_mut(&mut approved.lock);
         lock.servers.clear();
         assert_eq!(unfit(&approved, Some(&made)), Some(Unfit::NotApproved));

@@ -268,8 +268,8 @@ mod tests {
 
     use super::{Answer, PLACES, Part, Side, Treatment, treatment};
 
-    /// The members of the schemas of 2025-11-25 and 2026-07-28, one a line: who says it, in what, the
-    /// method, the place, and the revisions that have it.
+    /// The members of the schemas of 2025-11-25 and 2026-07-28, one per line: sender, part, method, place, and the
+    /// revisions that have it.
     const MEMBERS: &str = include_str!("places/members.txt");
 
     fn members() -> impl Iterator<Item = (Side, Part, &'static str, &'static str)> {

@@ -399,10 +399,10 @@ mod tests {
             r##"{"anyOf":[{"$ref":"#"},{"type":"string"}]}"##.to_owned(),
             r##"{"$defs":{"a":{"not":{"$ref":"#/$defs/b"}},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"}"##.to_owned(),
             r##"{"$dynamicRef":"#x"}"##.to_owned(),
-            // A member of `properties` is a schema, whatever its name is.
+            // A member of `properties` is a schema irrespective of its name.
             r##"{"properties":{"default":{"$ref":"#/$defs/l"}},"$defs":{"l":{"allOf":[{"$ref":"#/$defs/l"}]}}}"##.to_owned(),
             r##"{"$ref":"#/$defs/a","$defs":{"a":{"dependencies":{"x":{"$ref":"#/$defs/a"}}}}}"##.to_owned(),
-            // Names that the validator follows and the price does not.
+            // Names that the validator resolves and the cost estimate does not.
             r##"{"$ref":"#n","$defs":{"a":{"$anchor":"n","type":"object"}}}"##.to_owned(),
             r##"{"$ref":"b.json","$defs":{"a":{"$id":"b.json","type":"object"}}}"##.to_owned(),
             r##"{"properties":{"a":{"$id":"c.json","$ref":"#/$defs/a"}},"$defs":{"a":{}}}"##.to_owned(),
@@ -411,7 +411,7 @@ mod tests {
         ] {
             assert!(check(&schema, "{}").is_err(), "{schema}");
         }
-        // A chain of references is no loop, and too long for a stack all the same.
+        // A chain of references has no cycle, but is too deep for the stack.
         let chain = (1..4000).fold(r#""c0":{}"#.to_owned(), |all, n| {
             format!(r##"{all},"c{n}":{{"allOf":[{{"$ref":"#/$defs/c{}"}}]}}"##, n - 1)
         });
@@ -432,7 +432,7 @@ mod tests {
         assert_eq!(check(&schema(4), r#"{"p0":"x0a"}"#), Ok(()));
         let (_, note) = check(&schema(400), "{}").unwrap_err();
         assert!(note.contains("patterns"), "{note}");
-        // One that stands for more than any may.
+        // A single pattern whose automaton exceeds the limit.
         let (_, note) = check(r#"{"pattern":"(?:[^a]{1000}){1000}"}"#, "{}").unwrap_err();
         assert_eq!(note, super::UNUSABLE);
     }

@@ -321,7 +321,7 @@ mod tests {
         ] {
             assert_eq!(of_challenge(header).join(" "), scopes, "{header}");
         }
-        // No byte is in two scopes, whatever a server writes.
+        // No byte of the header is part of two scopes.
         for part in ["scope=", "scope=\"", "scope scope = "] {
             let header = format!("Bearer {}", part.repeat(20_000));
             let found: usize = of_challenge(&header).iter().map(String::len).sum();

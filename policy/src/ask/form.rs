@@ -559,7 +559,7 @@ mod tests {
             serde_json::json!({ "type": "string", "format": "password" }),
             serde_json::json!({ "type": "integer", "title": "PIN" }),
             serde_json::json!({ "type": "string", "description": "密码" }),
-            // A letter that looks like the one of the word, from another script.
+            // A confusable letter from another script.
             serde_json::json!({ "type": "string", "description": "Enter the \u{440}in of your card" }),
             serde_json::json!({ "type": "string", "description": "Enter your p\u{430}ssword" }),
         ] {

@@ -162,7 +162,7 @@ mod tests {
         let plain = cost(&json!({ "items": { "type": "number" } }), &json!(items));
         let branches = cost(&json!({ "items": { "anyOf": wide } }), &json!(items));
         assert!(branches > 100 * plain, "{branches} {plain}");
-        // A part that is for another member costs nothing.
+        // A subschema for another member costs nothing.
         let schema = json!({ "properties": { "a": { "items": { "anyOf": wide } } } });
         assert!(cost(&schema, &json!({ "b": items })) < 1000);
     }

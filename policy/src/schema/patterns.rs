@@ -101,7 +101,7 @@ mod tests {
             let schema = properties(|n| format!("{pattern}|x{n}"), 100);
             assert!(are_few(&schema), "{pattern}");
         }
-        // The same one again and again is one, and a property may be called `pattern`.
+        // Equal patterns count once, and a property may be named `pattern`.
         assert!(are_few(&properties(|_| "a{1,900}{1,9}".to_owned(), 2000)));
         assert!(are_few(&json!({ "properties": { "pattern": { "type": "string" } } })));
     }
