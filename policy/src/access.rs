@@ -1,4 +1,4 @@
-//! Who may call what. A `forbid` beats every `allow`; no `allow` means no.
+//! Evaluates the access rules. A `forbid` overrides every `allow`; without an `allow`, access is denied.
 
 mod index;
 
@@ -15,26 +15,26 @@ use crate::uri;
 
 use index::Index;
 
-/// What a rule says.
+/// The effect of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Says {
-    /// May.
+    /// Allows access, unless another rule forbids it.
     Allow,
-    /// May not.
+    /// Forbids access, even where other rules allow it.
     Forbid,
 }
 
-/// The names a rule speaks of, by kind. No names of a kind: none of it.
+/// The patterns of a rule, by kind. An empty list matches nothing of that kind.
 #[derive(Debug, Default)]
 pub struct Things {
-    /// Tools.
+    /// Patterns over tool names.
     pub tools: Vec<Pattern>,
-    /// Prompts.
+    /// Patterns over prompt names.
     pub prompts: Vec<Pattern>,
-    /// Resources by URI, and templates by their text.
+    /// Patterns over resource URIs and over the text of resource templates.
     pub resources: Vec<Pattern>,
-    /// Methods, notifications and extensions that this gateway does not know.
+    /// Patterns over methods, notifications and extensions that this gateway does not know.
     pub methods: Vec<Pattern>,
 }
 
@@ -50,7 +50,7 @@ impl Things {
         }
     }
 
-    /// Whether it speaks of nothing.
+    /// Whether there is no pattern of any kind.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.tools.is_empty()
@@ -59,7 +59,7 @@ impl Things {
             && self.methods.is_empty()
     }
 
-    /// Whether it speaks of everything that `other` speaks of.
+    /// Whether these patterns match everything that `other` matches.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method].into_iter().all(|kind| {
             let wide = self.of(kind);
@@ -71,27 +71,27 @@ impl Things {
 /// One rule of the policy.
 #[derive(Debug)]
 pub struct Rule {
-    /// Its id, unique in the policy.
+    /// Id of the rule, unique in the policy.
     pub id: RuleId,
-    /// What it says.
+    /// Whether the rule allows or forbids.
     pub says: Says,
-    /// Whom it speaks of; it applies to any of them. Empty: to nobody.
+    /// Principals the rule applies to: any that one of these selects. Empty: none.
     pub principals: Vec<Who>,
-    /// Which servers. Empty: none.
+    /// Servers the rule applies to. Empty: none.
     pub servers: Vec<Pattern>,
-    /// Which tools, prompts, resources and methods. Empty: none.
+    /// Tools, prompts, resources and methods the rule applies to. Empty: none.
     pub things: Things,
-    /// An `allow`: the scopes a credential must have, all of them.
+    /// For an `allow`: scopes of which the credential must have every one.
     pub scopes: Arc<[Scope]>,
-    /// An `allow`: how the caller must have proved that the credential is its own.
+    /// For an `allow`: the proof of possession that the caller's credential must have. `None`: none required.
     pub proof: Option<Wanted>,
-    /// When. `None`: always.
+    /// Condition under which the rule applies. `None`: always.
     pub when: Option<Condition>,
-    /// Whether it acts.
+    /// Whether the rule is enforced, only audited, or off.
     pub mode: Mode,
-    /// Whether a caller it denies is told so; otherwise the thing looks as if it did not exist.
+    /// Whether a caller denied by this rule is told so. If not, the thing appears not to exist.
     pub disclose: bool,
-    /// Whom a denied caller may ask.
+    /// Contact named to a denied caller.
     pub contact: Option<Arc<str>>,
 }
 
@@ -100,21 +100,21 @@ impl Rule {
         self.principals.iter().any(|who| who.is(principal)) && self.is_about(server)
     }
 
-    /// Whether it speaks of `server`; of that of the self-test only if it is named.
+    /// Whether the rule applies to `server`. The self-test server has to be named literally; patterns never match it.
     pub(crate) fn is_about(&self, server: &ServerName) -> bool {
         server.is_among(&self.servers)
     }
 
-    /// Whether it applies, its condition aside. The name is what sets most rules apart, so it is
-    /// looked at first.
+    /// Whether the rule applies to `subject`, apart from its condition. The name is compared first because it
+    /// excludes most rules.
     fn concerns(&self, subject: Subject<'_>) -> bool {
         self.mode != Mode::Off
             && self.names(subject.kind, subject.name)
             && self.speaks_of(subject.principal, subject.server)
     }
 
-    /// Whether it names the thing. A `forbid` of a resource names every URI by which servers may give
-    /// the same one: with a query, with a slash at its end.
+    /// Whether the rule names the thing. A `forbid` of a resource matches every URI form that servers may treat as
+    /// the same resource: with a query, with a trailing slash.
     pub(crate) fn names(&self, kind: Kind, name: &str) -> bool {
         let patterns = self.things.of(kind);
         let any = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
@@ -128,7 +128,7 @@ impl Rule {
             && uri::related(name).iter().any(|form| any(form))
     }
 
-    /// Whether it speaks of whatever `other` speaks of, conditions and credentials aside.
+    /// Whether this rule applies to everything that `other` applies to, apart from conditions and credentials.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let patterns = |wide: &[Pattern], narrow: &[Pattern]| {
             narrow.iter().all(|narrow| wide.iter().any(|wide| wide.covers(narrow)))
@@ -139,7 +139,7 @@ impl Rule {
             && self.things.covers(&other.things)
     }
 
-    /// What the credential of `principal` lacks for this rule to allow.
+    /// What the credential of `principal` lacks for this `allow` to grant access; `None` if nothing.
     pub(crate) fn lack(&self, principal: &Principal) -> Option<Reason> {
         let claims = &principal.claims;
         if !self.scopes.iter().all(|scope| claims.scopes.contains(scope)) {
@@ -149,13 +149,13 @@ impl Rule {
         Some(Reason::Proof(self.id.clone(), wanted))
     }
 
-    /// What its condition comes to.
+    /// Evaluates the condition of the rule; a rule without one holds.
     pub(crate) fn outcome(&self, subject: Subject<'_>) -> Outcome {
         self.when.as_ref().map_or(Outcome::Holds, |when| when.evaluate(subject))
     }
 }
 
-/// The rules.
+/// The compiled access rules, with an index over them.
 #[derive(Debug, Default)]
 pub struct Access {
     rules: Vec<Rule>,
@@ -163,7 +163,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// The rules; their order has no meaning. None at all allow nothing.
+    /// Compiles the rules; their order has no meaning. Without any rule, everything is denied.
     #[must_use]
     pub fn new(rules: Vec<Rule>) -> Self {
         let mut index = Index::default();
@@ -179,7 +179,7 @@ impl Access {
         &self.rules
     }
 
-    /// A rule that could allow `principal` something of `kind` of `server`, if there is one.
+    /// An enforced rule that could allow `principal` something of `kind` on `server`, if there is one.
     #[must_use]
     pub fn could_allow(
         &self,
@@ -197,8 +197,8 @@ impl Access {
         self.at(&places).find(allows).map(|rule| &rule.id)
     }
 
-    /// Whether a rule that acts allows this thing to some caller. Its condition, what a credential has to have and what
-    /// other rules forbid are not asked. It goes through all rules: it is for people who look over a policy.
+    /// Whether an enforced rule allows this thing to some caller. Conditions, credential requirements and `forbid`
+    /// rules are not considered. Scans all rules: for policy reports, not for the request path.
     #[must_use]
     pub fn allows_anybody(&self, server: &ServerName, kind: Kind, name: &str) -> bool {
         self.rules.iter().any(|rule| {
@@ -210,10 +210,10 @@ impl Access {
         })
     }
 
-    /// What is decided whatever the arguments are, which are not known; `None` where it depends on them.
+    /// The effect if it is the same for all arguments, which are not known here; `None` if it depends on them.
     #[must_use]
     pub fn decide_anyway(&self, subject: Subject<'_>) -> Option<Effect> {
-        // The best that could become of it, and the worst.
+        // The most permissive outcome that arguments can lead to, and the least permissive.
         let best = self.decide(subject).decision.effect;
         let mut worst = Tally::default();
         for rule in self.at(&self.candidates(subject)).filter(|rule| rule.concerns(subject)) {
@@ -230,7 +230,7 @@ impl Access {
         }
     }
 
-    /// Decides about a thing. With arguments not known, what is allowed is what some call could be.
+    /// Decides about a subject. If its arguments are unknown, allows it if some arguments would be allowed.
     #[must_use]
     pub fn decide(&self, subject: Subject<'_>) -> Decided {
         let mut tally = Tally::default();
@@ -242,8 +242,7 @@ impl Access {
         Decided { decision: tally.conclude(), for_any_arguments, contact }
     }
 
-    /// Every `allow` that some `forbid` without a condition makes void, with that `forbid`: their
-    /// places in the order of the configuration.
+    /// Pairs of an `allow` and an unconditional `forbid` that covers it, as positions in the configuration.
     pub(crate) fn void(&self) -> Vec<(usize, usize)> {
         let acts = |rule: &Rule, says: Says| rule.says == says && rule.mode == Mode::Enforce;
         let allows = self.rules.iter().enumerate().filter(|(_, rule)| acts(rule, Says::Allow));
@@ -256,25 +255,25 @@ impl Access {
         allows.filter_map(voided).collect()
     }
 
-    /// Every rule that can speak of whatever `narrow` speaks of, with its place; in order.
+    /// Every rule that can apply to everything that `narrow` applies to, with its position; in order.
     pub(crate) fn around(&self, narrow: &Rule) -> impl Iterator<Item = (usize, &Rule)> {
         let first = |kind| narrow.things.of(kind).first().map(|pattern| (kind, pattern));
         let named =
             [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method].into_iter().find_map(first);
         let places = match (narrow.principals.first(), named) {
             (Some(who), Some((kind, pattern))) => self.index.around(who, kind, pattern),
-            // What speaks of nothing is covered by everything.
+            // A rule that matches nothing is covered by every rule.
             (None, _) | (_, None) => (0..self.rules.len()).collect(),
         };
         places.into_iter().filter_map(move |place| Some((place, self.rules.get(place)?)))
     }
 
-    /// The places of all rules that can concern `subject`; in order.
+    /// Positions of all rules that can concern `subject`; in order.
     fn candidates(&self, subject: Subject<'_>) -> Vec<usize> {
         let Subject { principal, kind, name, .. } = subject;
         if matches!(kind, Kind::Resource | Kind::Template) {
-            // A `forbid` also names it by every form that servers may take for the same; the first form
-            // is the name itself.
+            // A `forbid` also matches every form that servers may treat as the same URI; the first form is the name
+            // itself.
             let forms = uri::related(name);
             return self.index.about(principal, kind, forms.iter().map(|form| &**form));
         }
@@ -286,29 +285,29 @@ impl Access {
     }
 }
 
-/// What the rules came to.
+/// The result of evaluating the rules.
 #[derive(Debug)]
 pub struct Decided {
-    /// The decision.
+    /// The decision of the rules.
     pub decision: Decision,
-    /// Whether it would be the same with whatever arguments.
+    /// Whether the decision is the same for all arguments.
     pub for_any_arguments: bool,
-    /// Whom to ask about the rule that denied it, when one did.
+    /// Contact of the rule that denied, if one did and has a contact.
     pub contact: Option<Arc<str>>,
 }
 
-/// What the rules came to so far.
+/// Accumulates the outcomes of the rules.
 #[derive(Default)]
 struct Tally<'a> {
     granted: Option<&'a Rule>,
     denied: Option<(&'a Rule, Reason)>,
-    /// What the credential lacks for an `allow` that would grant it.
+    /// What the credential lacks for an `allow` that would otherwise grant.
     lacks: Option<Reason>,
-    /// An `allow` whose condition could not be evaluated; it explains, it does not overrule.
+    /// An `allow` whose condition failed to evaluate. It explains a denial but never overrules a grant.
     failed: Option<&'a Rule>,
     would_grant: Vec<&'a Rule>,
     would_deny: Vec<&'a Rule>,
-    /// Some condition waits for the arguments.
+    /// Whether the condition of some rule depends on the unknown arguments.
     depends: bool,
 }
 
@@ -324,7 +323,7 @@ impl<'a> Tally<'a> {
                 (None, true) => self.would_grant.push(rule),
                 (None, false) => self.granted = self.granted.or(Some(rule)),
                 (Some(_), true) => {}
-                // The first rule speaks, so that the same call is always told the same.
+                // The first rule is reported, so that equal calls get equal answers.
                 (lack @ Some(_), false) => self.lacks = self.lacks.take().or(lack),
             },
             (Says::Forbid, Outcome::Holds | Outcome::Error) if audit => self.would_deny.push(rule),
@@ -335,8 +334,8 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// The first denial decides, unless a later one may be told and it may not: the caller is
-    /// owed the clearest answer that some rule permits.
+    /// Keeps the first denial, unless it may not be disclosed and this one may: the caller gets the most informative
+    /// answer that a rule permits.
     fn deny(&mut self, rule: &'a Rule, reason: Reason) {
         let better = self.denied.as_ref().is_none_or(|(held, _)| !held.disclose && rule.disclose);
         if better {

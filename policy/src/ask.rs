@@ -1,8 +1,8 @@
-//! What a server may ask of clients: their users, their models, their folders.
+//! Decides which requests a server may make of a client: elicitation, sampling and roots.
 //!
-//! A pure decision about one request, in the same words for both eras: a legacy server sends the
-//! request, a modern one puts it into a result. The gateway acts on it and records its reason. Without a
-//! word in the configuration nothing may be asked.
+//! Each decision concerns one request and is the same for both protocol eras: a legacy server sends a JSON-RPC
+//! request, a modern one puts the request into a result. The gateway applies the decision and records its reason.
+//! What is not configured is refused.
 
 mod form;
 mod flat;
@@ -20,21 +20,21 @@ use crate::pattern::Pattern;
 use crate::scope;
 use crate::work::Budget;
 
-/// The method with which a user is asked.
+/// The method of an elicitation request, which asks the user.
 const ELICIT: &str = "elicitation/create";
-/// The method with which a model is asked.
+/// The method of a sampling request, which asks the model.
 const SAMPLE: &str = "sampling/createMessage";
-/// The method with which folders are asked for.
+/// The method that lists the client's roots.
 const ROOTS: &str = "roots/list";
 
-/// Most that a server may ask at once.
+/// Most requests that a server may make at once.
 pub const AT_ONCE: usize = 32;
 
-/// Longest elicitation, in bytes.
+/// Longest parameters of an elicitation request, in bytes.
 const ELICITATION: usize = 64 * 1024;
 
-/// Members that clients read. A name that is one of them but for its case, for what joins its words, and for
-/// letters that look alike is read by some clients.
+/// Members that clients read. Some clients also read a name that differs from one of these in case, word separators
+/// or confusable letters.
 static READ: LazyLock<MemberNames> = LazyLock::new(|| {
     MemberNames::new(&[
         "mode",
@@ -56,12 +56,11 @@ static READ: LazyLock<MemberNames> = LazyLock::new(|| {
     ])
 });
 
-/// The same of the schema of a form.
+/// Members that clients read in the schema of a form.
 static READ_IN_SCHEMA: LazyLock<MemberNames> =
     LazyLock::new(|| MemberNames::new(&["type", "properties", "required"]));
 
-/// Members of a request to a model that it need not have, and of which kinds they are (SPEC 2025-11-25
-/// client/sampling).
+/// Optional members of a sampling request, with their JSON types (SPEC 2025-11-25 client/sampling).
 const OPTIONAL: [(&str, &str, &[Kind]); 7] = [
     ("temperature", "/temperature", &[Kind::Number]),
     ("systemPrompt", "/systemPrompt", &[Kind::Plain, Kind::Escaped]),
@@ -72,32 +71,32 @@ const OPTIONAL: [(&str, &str, &[Kind]); 7] = [
     ("toolChoice", "/toolChoice", &[Kind::Object]),
 ];
 
-/// What a user is asked by.
+/// Mode of an elicitation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Elicitation {
-    /// A form that the client shows.
+    /// A form that the client displays.
     Form,
     /// A page that the client opens.
     Page,
 }
 
-/// A member of an elicitation.
+/// A member of the parameters of an elicitation request.
 struct ElicitationMember {
     name: &'static str,
-    /// The same as a JSON Pointer into the params.
+    /// JSON Pointer of the member in the parameters.
     at: &'static str,
-    /// Which elicitation has it; `None` where both do.
+    /// The mode that has the member; `None` if both have it.
     of: Option<Elicitation>,
-    /// Of which kinds it is.
+    /// JSON types that the member may have.
     kinds: &'static [Kind],
 }
 
-/// A text.
+/// JSON types of a string.
 const TEXT: &[Kind] = &[Kind::Plain, Kind::Escaped];
-/// An object that need not be there.
+/// JSON types of an optional object.
 const OBJECT_OR_NULL: &[Kind] = &[Kind::Object, Kind::Null];
 
-/// Every member that an elicitation has (SPEC 2025-11-25 and 2026-07-28 client/elicitation).
+/// Every member of an elicitation request (SPEC 2025-11-25 and 2026-07-28 client/elicitation).
 const ELICITATION_MEMBERS: [ElicitationMember; 7] = {
     use Elicitation::{Form, Page};
     [
@@ -121,110 +120,110 @@ const ELICITATION_MEMBERS: [ElicitationMember; 7] = {
     ]
 };
 
-/// What one server may ask. The default is nothing.
+/// What one server may request of clients. The default permits nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Asks {
-    /// Forms for the user.
+    /// Elicitation with forms; `None` refuses it.
     pub forms: Option<Forms>,
-    /// Pages for the user to open.
+    /// Elicitation with URLs that the user opens; `None` refuses it.
     pub urls: Option<Urls>,
-    /// Messages for the model.
+    /// Sampling requests to the client's model; `None` refuses them.
     pub sampling: Option<Sampling>,
-    /// The client's folders.
+    /// Whether the server may list the client's roots.
     pub roots: bool,
 }
 
-/// Forms.
+/// Limits of elicitation with forms.
 #[derive(Clone, Debug, Default)]
 pub struct Forms {
-    /// What is done about a form that asks for a secret.
+    /// How a form that asks for a secret is treated.
     pub secrets: Secrets,
-    /// What is done about a form that asks for a standing grant.
+    /// How a form that asks for a standing grant is treated.
     pub standing: StandingGrants,
 }
 
-/// What is done about a form that asks for a secret.
+/// How a form that asks for a secret is treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Secrets {
-    /// It is not asked.
+    /// The request is refused.
     #[default]
     Refuse,
-    /// It is asked.
+    /// The request is passed on.
     Allow,
 }
 
-/// What is done about a question that asks for a standing grant: one for everything, or for all later calls.
+/// How a request for a standing grant is treated: a permission for everything, or for all later calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StandingGrants {
-    /// It is not asked.
+    /// The request is refused.
     #[default]
     Refuse,
-    /// It is asked.
+    /// The request is passed on.
     Allow,
 }
 
-/// Pages.
+/// Limits of elicitation with URLs.
 #[derive(Clone, Debug)]
 pub struct Urls {
-    /// Their hosts, with `:PORT` where it is not 443.
+    /// Permitted hosts, each with `:PORT` unless the port is 443.
     pub hosts: Vec<Pattern>,
-    /// What is done about a page that asks for a standing grant.
+    /// How a page that asks for a standing grant is treated.
     pub standing: StandingGrants,
 }
 
-/// Messages for the model.
+/// Limits of sampling requests.
 #[derive(Clone, Debug)]
 pub struct Sampling {
-    /// Most tokens of the answer.
+    /// Most tokens of the model's answer.
     pub max_tokens: u64,
-    /// Most messages.
+    /// Most messages in a request.
     pub messages: usize,
-    /// Most bytes of the request.
+    /// Most bytes of a request.
     pub size: usize,
-    /// What is done about a request for more tokens, or for the context of servers.
+    /// How a request for more tokens, or for the context of other servers, is treated.
     pub over: Over,
 }
 
-/// What is done about a request for more.
+/// How a sampling request that exceeds its limits is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// It is not asked.
+    /// The request is refused.
     Refuse,
-    /// It is asked for what it may have.
+    /// The request is reduced to its limits.
     Cut,
 }
 
-/// A change: what stands at these bytes of the document becomes this.
+/// A change to a request: the text replaces these bytes of the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
-    /// The bytes of the document.
+    /// Byte range in the document.
     pub span: Range<usize>,
-    /// JSON.
+    /// The JSON text to insert.
     pub text: String,
 }
 
-/// Why something is not asked.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The server is not configured for it.
+    /// The server is not configured to make such requests.
     NotConfigured,
     /// The form asks for a secret.
     Secret,
-    /// The form or the page asks for a standing grant.
+    /// The form or page asks for a standing grant.
     Standing,
-    /// Scopes that let something be changed are asked for in a call of a tool that says it only reads.
+    /// Write scopes are requested during a call of a tool that claims to be read-only.
     WriteScope,
-    /// The page is not one of a listed host, over `https`.
+    /// The page is not an `https` page of a listed host.
     Url,
-    /// The request wants what other servers said to the model.
+    /// The request asks for the context of other servers.
     Context,
-    /// The request is larger than it may be.
+    /// The request exceeds a size limit.
     Size,
-    /// It is no such request.
+    /// The request does not conform to the protocol.
     Malformed,
-    /// More is asked at once than may be ([`AT_ONCE`]).
+    /// More than [`AT_ONCE`] requests are made at once.
     Count,
-    /// It could not be judged to its end.
+    /// The request could not be inspected completely.
     Unjudged,
 }
 
@@ -260,7 +259,7 @@ impl Reason {
         }
     }
 
-    /// One sentence.
+    /// Explains the reason in one sentence.
     #[must_use]
     pub const fn note(self) -> &'static str {
         match self {
@@ -278,17 +277,17 @@ impl Reason {
     }
 }
 
-/// What is not asked, and why.
+/// The refusal of a request, with its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
+    /// Why the request is refused.
     pub reason: Reason,
-    /// Where in the request, as a JSON Pointer into its `params`.
+    /// JSON Pointer into the `params` of the request.
     pub at: &'static str,
 }
 
 impl Refusal {
-    /// Of what nobody could judge: it costs more than it may, or there is no room to judge it now.
+    /// The refusal of a request that could not be inspected: it exceeds the budget, or no capacity is free.
     #[must_use]
     pub const fn unjudged() -> Self {
         refuse(Reason::Unjudged, "")
@@ -306,18 +305,18 @@ const fn refuse(reason: Reason, at: &'static str) -> Refusal {
 }
 
 impl Asks {
-    /// Whether it may ask for nothing.
+    /// Whether the server may make no requests at all.
     #[must_use]
     pub const fn is_nothing(&self) -> bool {
         self.forms.is_none() && self.urls.is_none() && self.sampling.is_none() && !self.roots
     }
 
-    /// What has to be changed in each of the requests that the server makes at once, which may be asked
-    /// only together: methods with their parameters. `hint` is what the tool says of itself in whose call
-    /// they are made.
+    /// Decides about requests that a server makes at once, of which all or none are passed on; each has a method and
+    /// parameters. Returns the edits to each. `hint` is the read-only claim of the tool whose call makes the
+    /// requests.
     ///
     /// # Errors
-    /// Why one of them is not asked, or that there are more than [`AT_ONCE`].
+    /// The refusal of the first request that is refused, or of more than [`AT_ONCE`] requests.
     pub fn decide_all<'a>(
         &self,
         asked: impl IntoIterator<Item = (Cow<'a, str>, Option<Value<'a>>)>,
@@ -334,7 +333,7 @@ impl Asks {
         Ok(all)
     }
 
-    /// What has to be changed in a request before it is asked.
+    /// Returns the edits to a request before it is passed on, or refuses it.
     fn decide(
         &self,
         method: &str,
@@ -348,7 +347,7 @@ impl Asks {
             ROOTS if self.roots => Ok(Vec::new()),
             _ => Err(refuse(Reason::NotConfigured, "")),
         };
-        // What was not read to its end is not what it was taken for, whatever that was.
+        // An incomplete inspection makes the other result meaningless.
         if budget.is_exhausted() { Err(Refusal::unjudged()) } else { edits }
     }
 
@@ -427,8 +426,8 @@ impl Asks {
 }
 
 impl Elicitation {
-    /// Whether the params have no member of the other elicitation, and each of their own is of its kind. A page in
-    /// a form is opened by some clients, and a form beside a page is shown by those that do not read `mode`.
+    /// Checks that the parameters have no member of the other mode, and that each member has the right type. Some
+    /// clients open a URL in a form request, and those that ignore `mode` display a form in a URL request.
     fn has_its_members_alone(self, params: Value<'_>) -> Result<(), Refusal> {
         let amiss = ELICITATION_MEMBERS.iter().find(|member| {
             let is_its_own = member.of.is_none_or(|of| of == self);
@@ -440,7 +439,7 @@ impl Elicitation {
 }
 
 impl Forms {
-    /// Whether a form may be put to the user.
+    /// Whether a form may be shown to the user.
     fn may_ask(&self, params: Value<'_>, budget: &Budget) -> Result<(), Refusal> {
         if self.secrets == Secrets::Refuse && form::asks_for_secret(params, budget) {
             return Err(refuse(Reason::Secret, "/requestedSchema"));
@@ -481,8 +480,8 @@ impl Urls {
     }
 }
 
-/// The params, if they are of at most `most` bytes, and no client could read in them what the decision does
-/// not.
+/// Returns the parameters if they have at most `most` bytes and no member whose name a client could read as another
+/// member.
 fn plain<'a>(
     params: Option<Value<'a>>,
     most: usize,
@@ -490,7 +489,7 @@ fn plain<'a>(
 ) -> Result<Value<'a>, Refusal> {
     let params = params.filter(|params| params.is_object());
     let params = params.ok_or(refuse(Reason::Malformed, ""))?;
-    // It is read only where it is short.
+    // The length is checked first, to bound the work.
     if params.raw().len() > most {
         return Err(refuse(Reason::Size, ""));
     }
@@ -501,7 +500,7 @@ fn plain<'a>(
     if spelled { Ok(params) } else { Err(refuse(Reason::Malformed, "")) }
 }
 
-/// Names of members, and the spelling of each, in which they are compared.
+/// Member names, each with the normalized spelling in which names are compared.
 struct MemberNames {
     names: &'static [&'static str],
     spellings: Vec<String>,
@@ -513,7 +512,7 @@ impl MemberNames {
         Self { names, spellings: names.iter().map(spelling).collect() }
     }
 
-    /// Whether `name` is one of these, or no reader could take it for one.
+    /// Whether `name` is one of these exactly, or cannot be mistaken for any of them.
     fn tells_apart(&self, name: &str, budget: &Budget) -> bool {
         if self.names.contains(&name) {
             return true;

@@ -1,9 +1,9 @@
-//! The `when:` of a rule: a CEL expression with a bounded cost.
+//! The `when` condition of a rule: a CEL expression with bounded cost.
 //!
-//! The cost is bounded before the first call, by the shape of the expression: its length, no loop
-//! inside a loop, and no regular expression that a peer could write; each is compiled with the rule. An
-//! expression with a loop is given at most [`LOOP_INPUT`] bytes of arguments; more is an error, and an
-//! error never grants. What an evaluation costs is taken from the budget of its exchange.
+//! The cost is bounded before the first call, by the shape of the expression: limited length, no nested loops, and no
+//! regular expression that a peer can choose (each is compiled with the rule). An expression with a loop reads at
+//! most [`LOOP_INPUT`] bytes of arguments; more is an error, and an error never grants. The cost of an evaluation is
+//! taken from the budget of its exchange.
 
 mod syntax;
 
@@ -26,28 +26,27 @@ use crate::work::Budget;
 
 /// Longest expression, in bytes.
 const LENGTH: usize = 2048;
-/// Most brackets, conditionals and signs that may be open at once: the parser is recursive.
+/// Most brackets, conditionals and unary signs that may be open at once: the parser is recursive.
 const NESTING: usize = 32;
-/// Most bytes of arguments that an expression with a loop is given.
+/// Most bytes of arguments that an expression with a loop may read.
 const LOOP_INPUT: usize = 16 * 1024;
-/// Largest automaton of one regular expression, in bytes, compiled and at run time: what the library
-/// allows by default. Counted repetitions of `\w` are large, because it has every letter of Unicode:
-/// `[\w.+-]{1,64}` is one that people write.
+/// Largest automaton of one regular expression, in bytes, both compiled and at run time: the default of the library.
+/// Counted repetitions of `\w` are large because it covers all letters of Unicode; `[\w.+-]{1,64}` is common.
 const PATTERN: usize = 10 << 20;
-/// What one byte of a text that a regular expression is asked about costs at most, in units: the slowest
-/// engine of the library takes time by the size of the pattern.
+/// Most units that one byte of text costs when matched by a regular expression: the time of the library's slowest
+/// engine grows with the size of the pattern.
 const MATCH: usize = 64;
-/// What one byte of arguments costs that an expression reads, in units.
+/// Units per byte of arguments that an expression reads.
 const READ: usize = 16;
-/// What one turn of a loop costs, in units: it takes about a microsecond.
+/// Units per loop iteration, which takes about a microsecond.
 const TURN: usize = 1024;
-/// Most units that the regular expressions of one evaluation may cost.
+/// Most units that the regular expressions of one evaluation may cost in total.
 const MOST_MATCHED: usize = 64 << 20;
-/// What an expression may read.
+/// Variables that an expression may read.
 const VARIABLES: [&str; 8] =
     ["principal", "server", "tool", "prompt", "resource", "method", "arguments", "risk"];
-/// What an expression may call, besides operators and the macros `has`, `all`, `exists`,
-/// `exists_one`, `filter` and `map`.
+/// Functions that an expression may call, besides operators and the macros `has`, `all`, `exists`, `exists_one`,
+/// `filter` and `map`.
 const FUNCTIONS: [&str; 11] = [
     "bytes",
     "contains",
@@ -64,43 +63,43 @@ const FUNCTIONS: [&str; 11] = [
 
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
-/// Why an expression is not accepted.
+/// Why an expression is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionError {
-    /// Too long to be read by a person.
+    /// The expression is too long; holds its length in bytes.
     #[error("is {0} bytes long; the most is {LENGTH}")]
     Length(usize),
-    /// More brackets in brackets than a person can follow.
+    /// Brackets and operators are nested too deeply.
     #[error("is nested deeper than {NESTING} levels")]
     Nesting,
-    /// Not CEL.
+    /// The expression is not valid CEL.
     #[error("is not CEL: {0}")]
     Syntax(Mistake),
-    /// A variable we do not offer.
+    /// The expression reads a variable that is not available.
     #[error("reads `{0}`; use {list}", list = VARIABLES.join(", "))]
     Variable(String),
-    /// A function we do not offer.
+    /// The expression calls a function that is not available.
     #[error("calls `{0}`, which is not known; use {list}", list = FUNCTIONS.join(", "))]
     Function(String),
-    /// A loop in a loop costs more than a call may.
+    /// A loop inside a loop, whose cost is not bounded.
     #[error("has a loop inside a loop, whose cost has no bound; use one loop")]
     NestedLoop,
-    /// A pattern that a caller could choose.
+    /// A pattern that is not a literal: a caller could choose it.
     #[error("gives `matches` a pattern that is not a literal; write the pattern out")]
     Pattern,
-    /// A pattern that is no regular expression, or one too large to compile.
+    /// A regular expression that is invalid or too large to compile.
     #[error("gives `matches` the pattern `{pattern}`, which cannot be used: {reason}")]
     Regex {
-        /// The pattern.
+        /// The regular expression as written.
         pattern: String,
-        /// What the library says about it, on one line.
+        /// The error of the regex library, on one line.
         reason: String,
     },
 }
 
 pub use syntax::Mistake;
 
-/// A compiled expression.
+/// A compiled CEL expression.
 #[derive(Debug)]
 pub struct Condition {
     program: Program,
@@ -111,52 +110,52 @@ pub struct Condition {
     patterns: Arc<BTreeMap<String, Regex>>,
 }
 
-/// What an expression came to.
+/// The result of evaluating an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It holds.
+    /// The expression is true.
     Holds,
-    /// It does not.
+    /// The expression is false.
     Fails,
-    /// It depends on arguments that are not known yet.
+    /// The expression depends on arguments that are not known yet.
     Depends,
-    /// It could not be evaluated, or is not a boolean.
+    /// The expression could not be evaluated, or its value is not a boolean.
     Error,
 }
 
-/// What an expression is asked about.
+/// The request that an expression is evaluated for.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// Who asks.
+    /// The principal that makes the request.
     pub principal: &'a Principal,
-    /// Which server.
+    /// The upstream server addressed.
     pub server: &'a ServerName,
-    /// What sort of thing.
+    /// Kind of the thing requested.
     pub kind: Sort,
-    /// Which: its name, URI, template or method.
+    /// Name, URI, template or method.
     pub name: &'a str,
-    /// With which arguments.
+    /// Arguments of the call.
     pub arguments: Arguments<'a>,
-    /// What we know about it ourselves.
+    /// The registry entry of the tool, if there is one.
     pub known: Option<&'a Registered>,
 }
 
 /// The arguments of a call, as far as they are known.
 #[derive(Clone, Copy, Debug)]
 pub enum Arguments<'a> {
-    /// There is no call yet: a list is being made.
+    /// There is no call yet, for example while a catalog is filtered.
     Unknown,
-    /// The call has none.
+    /// The call has no arguments.
     None,
-    /// These, and what reading them may cost.
+    /// The arguments, and the budget that reading them is charged to.
     Given(Value<'a>, &'a Budget),
 }
 
 impl Condition {
-    /// Compiles `text`.
+    /// Compiles the CEL expression `text`.
     ///
     /// # Errors
-    /// When it is not CEL, reads or calls what is not offered, or could cost too much.
+    /// If it is not valid CEL, uses a variable or function that is not available, or could cost too much.
     pub fn compile(text: &str) -> Result<Self, ConditionError> {
         if text.len() > LENGTH {
             return Err(ConditionError::Length(text.len()));
@@ -181,8 +180,7 @@ impl Condition {
         Ok(Self { program, reads_arguments, reads_risk, loops, patterns: Arc::new(patterns) })
     }
 
-    /// Evaluates it. What reading the arguments costs is taken from their budget; where there is not
-    /// enough left it is an error.
+    /// Evaluates the expression. Reading the arguments is charged to their budget; an exhausted budget is an error.
     #[must_use]
     pub fn evaluate(&self, subject: Subject<'_>) -> Outcome {
         let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
@@ -203,7 +201,7 @@ impl Condition {
                 Arguments::Given(value, budget) => {
                     let read = value.span().len().saturating_mul(READ);
                     let turns = if self.loops.count > 0 { values(value) } else { 0 };
-                    // A turn that reads the arguments may look through all of them.
+                    // An iteration that reads the arguments may scan all of them.
                     let turn = if self.loops.rereads { TURN.saturating_add(read) } else { TURN };
                     let turns = turns.saturating_mul(turn).saturating_mul(self.loops.count);
                     if !budget.spend(read.saturating_add(turns)) {
@@ -219,8 +217,8 @@ impl Condition {
         }
         context.add_variable_from_value("principal", principal(subject.principal));
         context.add_variable_from_value("server", map([("name", text(subject.server.as_str()))]));
-        // A rule that asks about the tool where there is none cannot be evaluated, and so does not
-        // grant.
+        // Only the variable of this kind exists: a rule that reads `tool` for a prompt fails to evaluate, and so does
+        // not grant.
         let (variable, member) = match subject.kind {
             Sort::Tool => ("tool", "name"),
             Sort::Prompt => ("prompt", "name"),
@@ -242,8 +240,8 @@ impl Condition {
     }
 }
 
-/// An upper bound on how deep the parser recurses: brackets that are open, and every `?`, `!` and
-/// `-` since the last operand, none of which closes.
+/// An upper bound on the recursion depth of the parser: open brackets, plus every `?`, `!` and `-` since the last
+/// operand, none of which closes.
 fn nesting(text: &str) -> usize {
     let (mut brackets, mut chain, mut deepest) = (0_usize, 0_usize, 0_usize);
     for byte in text.bytes() {
@@ -259,7 +257,7 @@ fn nesting(text: &str) -> usize {
     deepest
 }
 
-/// The variables a loop brings into scope, inside those of the loops around it.
+/// The variables that a loop brings into scope, inside those of the enclosing loops.
 #[derive(Clone, Copy)]
 struct Within<'a> {
     inner: &'a ComprehensionExpr,
@@ -276,8 +274,8 @@ impl Within<'_> {
     }
 }
 
-/// `matches` with the patterns that were compiled with the rule. What it costs is added to `cost`; over
-/// what a loop may cost it is an error.
+/// The CEL function `matches` over the precompiled patterns. Its cost is added to `cost`; exceeding [`MOST_MATCHED`]
+/// is an error.
 fn matches(
     patterns: Arc<BTreeMap<String, Regex>>,
     cost: Arc<AtomicUsize>,
@@ -294,22 +292,22 @@ fn matches(
     }
 }
 
-/// Walks an expression before it is used: what it may not do is refused, and its patterns are compiled.
+/// Validates the shape of an expression before its first use, and compiles its patterns.
 struct Shape<'a> {
     patterns: &'a mut BTreeMap<String, Regex>,
     loops: Loops,
 }
 
-/// The loops of an expression, which stand side by side.
+/// The loops of an expression, none of which is nested.
 #[derive(Clone, Copy, Debug, Default)]
 struct Loops {
     count: usize,
-    /// A turn of one of them reads the arguments, and not only what it loops over.
+    /// Whether the body of a loop reads `arguments`, and not only the loop variable.
     rereads: bool,
 }
 
 impl Shape<'_> {
-    /// How many loops stand inside each other, or why the shape is refused.
+    /// The nesting depth of loops, or why the shape is rejected.
     ///
     /// INVARIANT: the parser bounds the depth of an expression, so the recursion is bounded too.
     fn of(
@@ -361,7 +359,7 @@ impl Shape<'_> {
         Ok(deepest)
     }
 
-    /// Compiles the pattern of a `matches`, which has to be a literal.
+    /// Compiles the pattern of a call of `matches`, which has to be a literal.
     fn pattern(&mut self, argument: Option<&IdedExpr>) -> Result<(), ConditionError> {
         let literal = argument.and_then(|argument| match &argument.expr {
             Expr::Literal(LiteralValue::String(text)) => Some(text.inner().to_owned()),
@@ -439,8 +437,8 @@ fn principal(principal: &Principal) -> Cel {
     ])
 }
 
-/// What the registry says. Of a tool that is not in it nothing is known, which is no good news: its
-/// effect is neither `read` nor `write`.
+/// The registry entry as a CEL map. For an unregistered tool, `effect` is `unknown`, so neither `read` nor `write`
+/// matches.
 fn risk(known: Option<&Registered>) -> Cel {
     let unknown = Registered::default();
     let registered = known.is_some();
@@ -459,7 +457,8 @@ fn risk(known: Option<&Registered>) -> Cel {
     ])
 }
 
-/// How many values stand in one, at any depth, and itself: a loop over a part of it has no more turns.
+/// The number of values nested in `value`, including itself: an upper bound on the iterations of a loop over a part
+/// of it.
 ///
 /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
 fn values(value: Value<'_>) -> usize {
@@ -467,7 +466,7 @@ fn values(value: Value<'_>) -> usize {
     1 + members.chain(value.items().map(values)).sum::<usize>()
 }
 
-/// As CEL sees JSON: an integer that fits is an `int`, else a `uint`, else a `double`.
+/// Converts JSON to CEL: an integer that fits is an `int`, else a `uint`, else a `double`.
 fn from_json(value: Value<'_>) -> Cel {
     match value.kind() {
         Kind::Null => Cel::Null,
@@ -475,7 +474,7 @@ fn from_json(value: Value<'_>) -> Cel {
         Kind::Number => {
             let raw = value.raw();
             raw.parse().map(Cel::Int).or_else(|_| raw.parse().map(Cel::UInt)).unwrap_or_else(|_| {
-                // A number no double can hold: to compare it is an error or false, and neither grants.
+                // A number that no double can hold: comparing it is an error or false, and neither grants.
                 Cel::Float(value.as_f64().unwrap_or(f64::NAN))
             })
         }

@@ -1,7 +1,7 @@
-//! The `policy` section of the configuration: as written, and compiled.
+//! The `policy` section of the configuration: its raw form, and its compilation into a [`Policy`].
 //!
-//! Reads no file and knows no YAML: the caller has parsed the text and turns the pointers of a
-//! [`Problem`] into lines and columns.
+//! Reads no file and parses no YAML: the caller has parsed the text, and turns the JSON Pointer of a [`Problem`] into
+//! a line and a column.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,34 +23,34 @@ use crate::pipeline::Policy;
 use crate::principal::{Principal, Wanted, Who};
 use crate::shadow::{Shadowing, Winner};
 
-/// Who may use which tools, prompts and resources of which servers. What no rule allows is denied.
+/// Which principals may use which tools, prompts and resources of which servers. What no rule allows is denied.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawPolicy {
-    /// Whom a denied caller may ask: an address, a channel, a link. Shown in denials.
+    /// Contact for denied callers: an address, a channel or a link. Shown in denials.
     contact: Option<String>,
-    /// How a denied call of a tool is answered whose caller may know of the tool: `result`, a result with
-    /// `isError: true` that says why in words for the model; or `error`, the JSON-RPC error -31403.
+    /// How a denied tool call is answered if the caller may know that the tool exists: `result`, a tool result with
+    /// `isError: true` that explains the denial to the model; or `error`, the JSON-RPC error -31403.
     #[serde(default)]
     denials: Denials,
-    /// The rules; their order has no meaning. A `forbid` beats every `allow`.
+    /// Access rules; their order has no meaning. A `forbid` overrides every `allow`.
     #[serde(default)]
     rules: Vec<RawRule>,
     /// What is looked for in definitions of tools, prompts and resources.
     #[serde(default)]
     definitions: Definitions,
-    /// What is done about tools and prompts that could be taken for those of another server.
+    /// How tools and prompts are treated that can be mistaken for those of another server.
     #[serde(default)]
     shadowing: Shadowing,
-    /// What is done about what stands in results and arguments, by server: the first entry that names
-    /// a server counts for it. Servers that none names are treated by the defaults.
+    /// Inspection of results and arguments, by server: the first entry that names a server applies to it. Servers
+    /// that no entry names get the defaults.
     #[serde(default)]
     content: Vec<RawContent>,
-    /// Values that should never be seen outside the places they were planted in: 12 bytes or more each.
-    /// What is done where one is, `content` says under `canaries`.
+    /// Canary values, which must never appear outside the place they were planted in: 12 to 1,024 bytes each, at most
+    /// 1,000 values. `canaries` under `content` sets the action for a match.
     #[serde(default)]
     canaries: Vec<String>,
-    /// What arguments of tools may be, beyond their schemas. All that speak of an argument count.
+    /// Limits on tool arguments beyond their schemas. Every constraint that names an argument applies to it.
     #[serde(default)]
     constraints: Vec<Limits>,
 }
@@ -63,153 +63,154 @@ const fn audit() -> Mode {
     Mode::Audit
 }
 
-/// What is done about what some servers say and are sent.
+/// Inspection of what some servers send and are sent.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawContent {
-    /// Which servers: names or patterns with `*` and `?`.
+    /// Servers the entry applies to: names or patterns with `*` and `?`.
     servers: Vec<String>,
-    /// The servers need not be configured: for a file that several gateways share.
+    /// Allows servers that are not configured: for a file that several gateways share.
     #[serde(default)]
     optional: bool,
-    /// What they say: results, errors, notifications, questions.
+    /// Actions for what the servers send: results, errors, notifications, elicitation and sampling requests.
     #[serde(default)]
     results: Handlings,
-    /// What they are sent: arguments of calls.
+    /// Actions for what the servers are sent: arguments of calls.
     #[serde(default)]
     arguments: Handlings,
-    /// Arguments that are not as the definition of the tool says. Default `enforce`.
+    /// Arguments that do not match the input schema of the tool. Default `enforce`.
     #[serde(default)]
     input_schema: Mode,
-    /// Arguments that the definition of the tool does not declare, where it leaves open whether there may
-    /// be more: `enforce` treats the declared ones as all there are. Default `off`.
+    /// Arguments that the input schema does not declare, where it leaves additional properties open: `enforce` denies
+    /// them. Default `off`.
     #[serde(default = "off")]
     undeclared_arguments: Mode,
-    /// `structuredContent` that is not as the definition of the tool says. Default `audit`.
+    /// `structuredContent` that does not match the output schema of the tool. Default `audit`.
     #[serde(default = "audit")]
     output_schema: Mode,
-    /// Values that are no secrets: 16 or more of the first hexadecimal digits of their SHA-256.
+    /// Values that are not secrets, each by 16 or more of the first hexadecimal digits of its SHA-256.
     #[serde(default)]
     allowed: Vec<String>,
-    /// Hosts that links in results may lead to: names or patterns with `*` and `?`. Without: all.
+    /// Hosts that links in results may lead to: names or patterns with `*` and `?`. Default: all hosts.
     link_hosts: Option<Vec<String>>,
-    /// Types that results may carry, such as `image/png` or `text/*`. Without: all.
+    /// Media types that results may carry, such as `image/png` or `text/*`. Default: all types.
     media_types: Option<Vec<String>>,
-    /// Puts every text of a result between marks that its author cannot write, so that a model can tell
-    /// where data begins and ends.
+    /// Encloses every text of a result in markers that its author cannot forge, so that a model can tell where data
+    /// begins and ends.
     #[serde(default)]
     fence: bool,
-    /// Most bytes of a result of a tool, as JSON. Without: what the gateway reads of any answer.
+    /// Most bytes of a tool result, as JSON. Default: the gateway's limit for any response.
     size: Option<RawSize>,
-    /// Who sees members of results that are labelled: by `x-sensitive` or `x-data-class` in the output
-    /// schema, or by `fields` in the registry. `public` and `internal` everybody sees who may call the
-    /// tool; any other label nobody who is not named here.
+    /// Which principals see labelled members of results: labelled by `x-sensitive` or `x-data-class` in the output
+    /// schema, or by `fields` in the registry. Members labelled `public` or `internal` are shown to every caller of
+    /// the tool; members with another label only to principals listed here.
     #[serde(default)]
     fields: Vec<RawFields>,
 }
 
-/// How long results may be.
+/// Size limit of results.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawSize {
-    /// Most bytes.
+    /// Most bytes of a result; 512 or more.
     most: usize,
-    /// What becomes of a longer one: `refuse` (the default), `truncate` or `offload`.
+    /// What happens to a longer result: `refuse` (the default), `truncate` or `offload`.
     #[serde(default)]
     over: Over,
 }
 
-/// Who sees members of results that have a label.
+/// Which principals see members of results that have a label.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawFields {
-    /// The label; `sensitive` for `x-sensitive: true`.
+    /// The label; `sensitive` stands for `x-sensitive: true`.
     label: String,
-    /// Whom they are shown to, as in rules.
+    /// Principals the members are shown to, written as in rules.
     principals: Vec<String>,
 }
 
-/// One rule.
+/// One access rule of the policy.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawRule {
-    /// Its name in decisions and in the audit log; unique.
+    /// Name of the rule in decisions and in the audit log; unique.
     id: String,
-    /// What it says.
+    /// Whether the rule allows or forbids: `allow` or `forbid`.
     effect: Says,
-    /// Whom it speaks of: `*` for every authenticated caller, `group:NAME`, `role:NAME`,
-    /// `client:ID` or `principal:ID`.
+    /// Principals the rule applies to: `*` for every authenticated caller, `group:NAME`, `role:NAME`, `client:ID` or
+    /// `principal:ID`.
     principals: Vec<String>,
-    /// Which servers: names or patterns with `*` and `?`.
+    /// Servers the rule applies to: names or patterns with `*` and `?`.
     servers: Vec<String>,
-    /// Which tools, by the names their servers give them: names or patterns with `*` and `?`.
+    /// Tools, by the names their servers give them: names or patterns with `*` and `?`.
     #[serde(default)]
     tools: Vec<String>,
-    /// Which prompts, likewise.
+    /// Prompts, by the names their servers give them: names or patterns with `*` and `?`.
     #[serde(default)]
     prompts: Vec<String>,
-    /// Which resources, by URI in its canonical form; a template by its text. Reading, subscribing and
-    /// completing. What is forbidden is forbidden with any query and with a slash at its end as well.
+    /// Resources, by canonical URI, and resource templates, by their text: names or patterns with `*` and `?`.
+    /// Applies to reading, subscribing and completing. A `forbid` also applies to the URI with any query and with a
+    /// trailing slash.
     #[serde(default)]
     resources: Vec<String>,
-    /// Which methods, notifications and extensions that this gateway does not know.
+    /// Methods, notifications and extensions that this gateway does not know.
     #[serde(default)]
     methods: Vec<String>,
-    /// The scopes a credential must have, all of them. A caller who lacks one sees the thing and is
-    /// told which scopes it needs. Only for `allow`.
+    /// Scopes of which the credential must have every one. A caller who lacks one sees the thing and is told which
+    /// scopes it needs. Only for `allow`.
     #[serde(default)]
     scopes: Vec<String>,
-    /// How the caller must have proved that its credential is its own: `any`, `certificate`
-    /// (RFC 8705) or `dpop` (RFC 9449). Only for `allow`.
+    /// How the caller must have proved possession of its credential: `any`, `certificate` (RFC 8705) or `dpop` (RFC
+    /// 9449). Only for `allow`.
     proof: Option<Wanted>,
-    /// A CEL expression over `principal`, `server`, `arguments` and what it is about: `tool`,
-    /// `prompt`, `resource` or `method`. One that cannot be evaluated never allows.
+    /// A CEL expression over `principal`, `server`, `arguments`, `risk` and the thing requested: `tool`, `prompt`,
+    /// `resource` or `method`. A condition that cannot be evaluated never allows.
     when: Option<String>,
-    /// `enforce` acts, `audit` only records what it would have done, `off` is ignored.
+    /// `enforce` applies the rule, `audit` only records what it would have done, `off` ignores it.
     #[serde(default)]
     mode: Mode,
-    /// Tell a caller this rule denies that it does; otherwise the thing looks as if it did not
-    /// exist. Only for `forbid`.
+    /// Tells a denied caller that this rule denies the call; otherwise the thing appears not to exist. Only for
+    /// `forbid`.
     #[serde(default)]
     disclose: bool,
-    /// Whom to ask about this rule; instead of the policy's contact.
+    /// Contact for this rule, instead of the contact of the policy.
     contact: Option<String>,
 }
 
-/// One thing wrong with a policy.
+/// One problem in the policy section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where, as a JSON Pointer into the policy section.
+    /// JSON Pointer into the policy section.
     pub at: String,
-    /// What is wrong.
+    /// States what is wrong.
     pub message: String,
-    /// What to do.
+    /// States how to correct it.
     pub help: String,
 }
 
-/// What the rest of the configuration defines.
+/// What the rest of the configuration defines, against which names in the policy are checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
-    /// The servers.
+    /// The configured upstream servers.
     pub servers: &'a [ServerName],
-    /// There can be other servers, whose names are wrong where they are defined.
+    /// Whether there may be further servers, whose own definitions are invalid.
     pub unnamed: bool,
-    /// Every principal there can be; empty when nobody can get in.
+    /// All configured principals; empty if no caller can authenticate.
     pub principals: &'a [Principal],
-    /// There can be others, whom somebody else vouches for.
+    /// Whether there can be further principals, authenticated by an issuer.
     pub others: bool,
 }
 
-/// Shortest value that is looked for one by one, and longest, in bytes; most of them.
+/// Shortest and longest canary value in bytes, and the most values; they are searched one by one.
 const CANARY: std::ops::RangeInclusive<usize> = 12..=1024;
 const CANARIES: usize = 1000;
-/// Least limit of a result, in bytes.
+/// Smallest configurable limit of a result, in bytes.
 const SIZE: usize = 512;
 
 /// Compiles `raw`, or reports every problem in it.
 ///
 /// # Errors
-/// When anything is wrong; then nothing is compiled.
+/// If there is any problem; then nothing is compiled.
 pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>> {
     let contact: Option<Arc<str>> = raw.contact.map(Into::into);
     let mut compiler = Compiler { known, problems: Vec::new(), seen: BTreeMap::new() };
@@ -457,14 +458,14 @@ impl Compiler<'_> {
         (self.problems.len() == found).then_some((n, rule))
     }
 
-    /// The resources that a rule names, as patterns over canonical URIs.
+    /// The resource patterns of a rule, over canonical URIs.
     fn resources(&mut self, n: usize, effect: Says, texts: &[String]) -> Vec<Pattern> {
         let mut found = Vec::new();
         for (i, text) in texts.iter().enumerate() {
             match (Pattern::resource(text), effect) {
                 (Ok(pattern), Says::Allow) => found.push(pattern),
                 (Ok(pattern), Says::Forbid) => {
-                    // What is forbidden is compared with every form, so also with the one as written.
+                    // A `forbid` is compared with every form of a URI, so it also keeps the pattern as written.
                     let folded = pattern.folded();
                     if folded != pattern {
                         found.push(folded);
@@ -512,7 +513,7 @@ impl Compiler<'_> {
         scopes.into()
     }
 
-    /// Those whom a `what` at `at` names.
+    /// Parses the principals listed at `at`; `what` names the enclosing entry in messages.
     fn principals(&mut self, at: &str, what: &str, texts: &[String]) -> Vec<Who> {
         if texts.is_empty() {
             let help =
@@ -541,7 +542,7 @@ impl Compiler<'_> {
         found
     }
 
-    /// The servers that a `what` at `at` names.
+    /// Parses the servers listed at `at`; `what` names the enclosing entry in messages.
     fn servers(&mut self, at: &str, what: &str, texts: &[String]) -> Vec<Pattern> {
         if texts.is_empty() {
             let help = format!("name the servers, or remove the {what}: an empty list means none");
@@ -563,8 +564,8 @@ impl Compiler<'_> {
         found
     }
 
-    /// Reports every `allow` that some `forbid` without a condition makes void; `places` are those of
-    /// the rules in the file.
+    /// Reports every `allow` that an unconditional `forbid` covers; `places` are the positions of the compiled rules
+    /// in the configuration.
     fn covered(&mut self, places: &[usize], access: &Access) {
         for (allow, forbid) in access.void() {
             let rule = |n: usize| access.rules().get(n).map(|rule| &rule.id);

@@ -1,7 +1,7 @@
-//! What an argument may be, beyond its schema (control C09, vectors PV-37 to PV-39).
+//! Limits on arguments of tool calls beyond their input schema (control C09, vectors PV-37 to PV-39).
 //!
-//! Text is judged as whoever gets it might read it: decoded, normalised, with both kinds of slashes.
-//! Nothing is looked up: neither names of hosts nor links of a file system.
+//! Text is judged in every form that a server might interpret: decoded, normalized, with both kinds of slashes.
+//! Nothing is looked up: no host names are resolved and no symbolic links followed.
 
 mod aim;
 mod cover;
@@ -28,96 +28,95 @@ use crate::schema::Misfit;
 
 pub use aim::{Absent, Missed};
 
-/// How often percent escapes are undone: what is still escaped then is refused.
+/// Most rounds of percent-decoding; a text with escapes left after that is rejected.
 const DECODED: usize = 4;
-/// Longest path, URL or address.
+/// Longest path, URL or e-mail address, in bytes.
 const LONGEST: usize = 8192;
 
-/// What an argument is read as.
+/// How an argument is interpreted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Type {
-    /// Anything.
+    /// Any text or number, without further interpretation.
     #[default]
     Any,
-    /// A path of a file system.
+    /// A file system path.
     Path,
-    /// A URL.
+    /// A URL with a scheme and a host.
     Url,
-    /// Addresses of e-mail, one or several with commas or semicolons between them.
+    /// One or more e-mail addresses, separated by commas or semicolons.
     Email,
 }
 
-/// What must not stand in a text.
+/// A class of content that a text must not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Forbidden {
-    /// What a shell reads as more than text: `;`, `|`, `&`, `<`, `>`, backquotes, `$(`, `${`, line
-    /// ends.
+    /// Shell metacharacters: `;`, `|`, `&`, `<`, `>`, backquotes, `$(`, `${`, line ends.
     Shell,
-    /// What ends a value or a statement in SQL: quotation marks, `;`, `--`, `/*`.
+    /// Characters that end a value or a statement in SQL: quotation marks, `;`, `--`, `/*`.
     Sql,
-    /// A `-` at the beginning, which a program reads as an option.
+    /// A leading `-`, which programs interpret as an option.
     Option,
-    /// Files that tell an agent, an editor or a shell what to do: `.mcp.json`, `.cursor/`, `CLAUDE.md`,
-    /// `opencode.json`, `.devcontainer/`, hooks of Git, start files of shells.
+    /// Files that configure or instruct an agent, an editor or a shell: `.mcp.json`, `.cursor/`, `CLAUDE.md`,
+    /// `opencode.json`, `.devcontainer/`, Git hooks, shell startup files.
     AgentConfig,
 }
 
-/// What an argument may be.
+/// Limits on one argument of some tools.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(rename = "Constraint")]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
-    /// Of which servers: names or patterns with `*` and `?`.
+    /// Servers the limits apply to: names or patterns with `*` and `?`.
     pub(crate) servers: Vec<String>,
-    /// Of which tools, by the names their servers give them: names or patterns with `*` and `?`.
+    /// Tools the limits apply to, by the names their servers give them: names or patterns with `*` and `?`.
     pub(crate) tools: Vec<String>,
-    /// Which argument, as a JSON Pointer; `*` stands for each item or member.
+    /// JSON Pointer to the argument; `*` stands for each item or member.
     argument: String,
-    /// `enforce` refuses the call, `audit` records it, `off` is ignored.
+    /// `enforce` denies a call that violates the limits, `audit` records it, `off` ignores it.
     pub(crate) mode: Mode,
-    /// What it is read as: `path`, `url`, `email` or `any`.
+    /// How the argument is interpreted: `path`, `url`, `email` or `any`.
     #[serde(rename = "type")]
     kind: Type,
-    /// For `path`: the folders it must lie in, absolute; `.` for paths that are relative.
+    /// For `path`: absolute paths of the directories it must lie in; `.` permits relative paths.
     within: Vec<String>,
-    /// For `url`: the hosts, names or patterns with `*`. Without: every public one.
+    /// For `url`: permitted hosts, names or patterns with `*`. Default: every public host.
     hosts: Vec<String>,
-    /// For `url`: hosts that may be used beside every public one, also inside a network: names or patterns
-    /// with `*`.
+    /// For `url`: hosts permitted in addition to every public host, including internal ones: names or patterns with
+    /// `*`.
     also_hosts: Vec<String>,
-    /// For `url`: the schemes. Default `https`.
+    /// For `url`: permitted schemes. Default `https`.
     schemes: Vec<String>,
-    /// For `url`: also addresses inside a network or a machine, if `hosts` names them.
+    /// For `url`: permits internal and loopback addresses; if `hosts` is given, only those it names.
     private_hosts: bool,
-    /// For `email`: the domains, names or patterns with `*`.
+    /// For `email`: permitted domains, names or patterns with `*`.
     domains: Vec<String>,
-    /// What must not stand in it.
+    /// Classes of content that the argument must not contain: `shell`, `sql`, `option`, `agentConfig`.
     forbid: Vec<Forbidden>,
-    /// The values there can be.
+    /// Permitted values; empty permits any.
     #[serde(rename = "enum")]
     values: Vec<String>,
-    /// A regular expression that has to match the whole of it. It never backtracks.
+    /// A regular expression that has to match the whole value. Matching takes linear time.
     pattern: Option<String>,
-    /// Most characters.
+    /// Most characters of a text.
     max_length: Option<usize>,
-    /// The least a number can be. What is no number of JSON does not pass.
+    /// Smallest number. Values that are not JSON numbers are rejected.
     minimum: Option<f64>,
-    /// The most. What is no number of JSON does not pass.
+    /// Largest number. Values that are not JSON numbers are rejected.
     maximum: Option<f64>,
-    /// It has to be there.
+    /// Denies a call without the argument.
     required: bool,
 }
 
-/// A constraint, ready to be asked.
+/// A compiled constraint on one argument.
 #[derive(Debug)]
 pub struct Constraint {
     servers: Vec<Pattern>,
     tools: Vec<Pattern>,
-    /// Which argument, as the parts of a JSON Pointer; `*` for each item or member.
+    /// Parts of the JSON Pointer to the argument; `*` for each item or member.
     at: Vec<Box<str>>,
-    /// Whether it acts.
+    /// Whether the constraint is enforced, only audited, or off.
     pub mode: Mode,
     limits: Limits,
     hosts: Vec<Pattern>,
@@ -127,10 +126,10 @@ pub struct Constraint {
 }
 
 impl Constraint {
-    /// Makes a constraint ready.
+    /// Compiles a constraint.
     ///
     /// # Errors
-    /// The member that is wrong, and why.
+    /// The invalid member of `limits`, and what is wrong with it.
     pub fn new(
         servers: Vec<Pattern>,
         limits: Limits,
@@ -187,17 +186,17 @@ impl Constraint {
         Ok(Self { servers, tools, at, mode: limits.mode, limits, hosts, also, domains, pattern })
     }
 
-    /// Whether it speaks of this tool.
+    /// Whether the constraint applies to this tool.
     #[must_use]
     pub fn is_of(&self, server: &ServerName, tool: &str) -> bool {
         let any = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(tool));
         self.mode != Mode::Off && server.is_among(&self.servers) && any(&self.tools)
     }
 
-    /// Whether the arguments are as they have to be; `schema` is the input schema of their tool.
+    /// Checks the arguments of a call; `schema` is the input schema of the tool.
     ///
     /// # Errors
-    /// What is not, and where; the value is not told.
+    /// The first violation and its place. The value itself is not part of it.
     pub fn check(
         &self,
         arguments: Option<Value<'_>>,
@@ -255,8 +254,8 @@ impl Constraint {
                     None => Ok(()),
                 }
             }
-            // Something else stands there than what is to be looked into, also a list in place of an object:
-            // a server may read it some other way, so it is refused.
+            // The value has another shape than the pointer expects, for example a list in place of an object. Servers
+            // may interpret it in some other way, so it is rejected.
             Kind::Array
             | Kind::Null
             | Kind::Boolean
@@ -268,7 +267,7 @@ impl Constraint {
         }
     }
 
-    /// Whether a member of an object could be read as the one that leads to what is limited, by `path` from there.
+    /// Whether a member could be read as the one at the start of `path`, which leads to the constrained argument.
     fn is_taken_for(&self, name: &str, path: &[Box<str>], schema: Option<Value<'_>>) -> bool {
         let above = self.at.len().saturating_sub(path.len());
         let above = self.at.get(..above).unwrap_or_default();
@@ -287,11 +286,11 @@ impl Constraint {
     fn value(&self, value: Value<'_>) -> Result<(), Cow<'static, str>> {
         let limits = &self.limits;
         match value.kind() {
-            // What joins the items of a list makes a path of them that nobody has looked at.
+            // A server may join the items of a list into a path that was not checked.
             Kind::Array if limits.kind == Type::Path => Err("is a list".into()),
-            // Each item of a list is one.
+            // Each item of a list is checked as a value.
             Kind::Array => value.items().try_for_each(|item| self.value(item)),
-            // Many servers read a number out of a text.
+            // Many servers parse numbers from strings.
             Kind::Plain | Kind::Escaped if limits.minimum.is_some() || limits.maximum.is_some() => {
                 Err("is not a number".into())
             }
@@ -308,7 +307,7 @@ impl Constraint {
                 if limits.kind != Type::Any {
                     return Err("is not a text".into());
                 }
-                // A server that makes a text of it writes it without an exponent.
+                // A server that formats the number as text omits the exponent.
                 if self.reads_text() && value.raw().contains(['e', 'E']) {
                     return Err("is not a number that is read alike everywhere".into());
                 }
@@ -320,7 +319,7 @@ impl Constraint {
         }
     }
 
-    /// Whether it says anything of how a value is written.
+    /// Whether any limit concerns the textual form of a value.
     const fn reads_text(&self) -> bool {
         let limits = &self.limits;
         limits.max_length.is_some()
@@ -439,8 +438,8 @@ impl Constraint {
     }
 }
 
-/// Whether a name is not `meant` and could be read as that: without regard to case or blanks, folded, with
-/// letters of other scripts that look like its own, or with what names a part of it (CVE-2026-27896).
+/// Whether `name` differs from `meant` but could be read as it: in another case, with blanks, in compatibility forms,
+/// with confusable letters, or with the suffix of an element (CVE-2026-27896).
 fn is_variant(name: &str, meant: &str) -> bool {
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
     if name == meant {
@@ -460,10 +459,10 @@ fn is_variant(name: &str, meant: &str) -> bool {
     look(&name) == meant || look(bare(&name)) == meant
 }
 
-/// A name without what libraries read as a part of what is so named (`a[]`, `a[0]`, `a.0`), and without marks
-/// around it that they drop (`a.`, `/a`).
+/// Strips element syntax that libraries parse (`a[]`, `a[0]`, `a.0`), and surrounding marks that they drop (`a.`,
+/// `/a`).
 fn bare(name: &str) -> &str {
-    // `_id`, `$filter` and `@type` are names of their own.
+    // `_id`, `$filter` and `@type` are distinct names.
     let mark = |c: char| !c.is_alphanumeric() && !matches!(c, '_' | '$' | '@');
     let whole = name.trim_matches(mark);
     let whole = whole.split_once('[').map_or(whole, |(whole, _)| whole);
@@ -471,8 +470,8 @@ fn bare(name: &str) -> &str {
     numbered.map_or(whole, |(whole, _)| whole).trim_end_matches(mark)
 }
 
-/// Whether a name is one that some libraries take apart into members within members (`a.b`, `a[b]`, `a/b`), or cut off
-/// at a NUL, and what they make of it is at `path`, around that place or within it.
+/// Whether some libraries expand `name` into nested members (`a.b`, `a[b]`, `a/b`), or truncate it at a NUL, and the
+/// result lies at `path`, above it or below it.
 fn is_expanded(name: &str, path: &[Box<str>]) -> bool {
     let parts = |c: char| matches!(c, '.' | '[' | ']' | '/' | '\0');
     let folded: Cow<'_, str> =
@@ -511,13 +510,14 @@ fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
     if found { Err(note.into()) } else { Ok(()) }
 }
 
-/// The forms in which a reader may see a text: as it came, composed and decomposed with compatibility forms folded (Unicode
-/// Standard Annex 15), without what is not shown. What NFC and NFD have of ASCII, one of these has.
+/// The forms in which a server may see a text: as sent, and with compatibility forms folded (NFKC and NFKD, Unicode
+/// Standard Annex 15) without invisible characters. All ASCII characters that NFC or NFD produce are in these as
+/// well.
 fn forms(forbidden: Forbidden, text: &str) -> Vec<Cow<'_, str>> {
     if text.is_ascii() {
         return vec![text.into()];
     }
-    // That a name of a file has characters that are not shown is found where its path is decoded.
+    // Invisible characters in a file name are detected when its path is decoded.
     let keeps = forbidden == Forbidden::AgentConfig;
     let kept = |c: &char| keeps || matches!(Hidden::of(*c), None | Some(Hidden::Control));
     let composed = text.nfkc().filter(kept).collect::<String>();
@@ -525,7 +525,7 @@ fn forms(forbidden: Forbidden, text: &str) -> Vec<Cow<'_, str>> {
     vec![text.into(), composed.into(), decomposed.into()]
 }
 
-/// Whether it is a dash: the general category `Pd` (Unicode 17), and what looks like one among symbols.
+/// Whether `c` is a dash: general category `Pd` (Unicode 17), or a symbol that looks like one.
 const fn is_dash(c: char) -> bool {
     let punctuation = matches!(
         c,
@@ -548,16 +548,16 @@ const fn is_dash(c: char) -> bool {
                 | '\u{10d6e}'
                 | '\u{10ead}'
     );
-    // A modifier, a bullet, and signs for minus.
+    // A modifier letter, a bullet, and minus signs.
     punctuation || matches!(c, '\u{2d7}' | '\u{2043}' | '\u{2212}' | '\u{2796}')
 }
 
-/// What some reader ends a line at (Unicode Standard Annex 14).
+/// Whether some software ends a line at `c` (Unicode Standard Annex 14).
 const fn is_line_end(c: char) -> bool {
     matches!(c, '\n' | '\u{b}' | '\u{c}' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Files and folders that tell agents, editors and shells what to do.
+/// Names, in lower case, of files and directories that configure agents, editors and shells.
 const AGENT_FILES: [&str; 102] = [
     "qwen.md",
     ".qwen",
@@ -663,7 +663,7 @@ const AGENT_FILES: [&str; 102] = [
     ".tmux.conf",
 ];
 
-/// The same that have plain names, by the folder that they are in: its name and theirs, in lower case.
+/// Such files with unspecific names, in lower case: the directory that contains them, and their name.
 const AGENT_PLACES: [(&str, &str); 24] = [
     (".config", "fish"),
     (".config", "autostart"),
@@ -694,8 +694,7 @@ const AGENT_PLACES: [(&str, &str); 24] = [
 fn is_agent_config(text: &str) -> bool {
     let Some(text) = decoded(text) else { return true };
     let lower = text.to_lowercase();
-    // As some systems read names: without what stands behind a colon or a semicolon, and without dots and
-    // blanks at the end.
+    // Some systems ignore the part of a name after a colon or semicolon, and trailing dots and blanks.
     let plain = |part: &str| -> String {
         let part = part.trim().split([':', ';']).next().unwrap_or_default().to_owned();
         part.trim_end_matches(['.', ' ']).to_owned()
@@ -705,7 +704,7 @@ fn is_agent_config(text: &str) -> bool {
     let git = parts.iter().position(|part| part == ".git").unwrap_or(parts.len());
     let behind = parts.get(git..).unwrap_or_default();
     let hooks = behind.iter().any(|part| matches!(part.as_str(), "hooks" | "config"));
-    // Files and folders that have plain names.
+    // Files and directories with unspecific names.
     let is_started = |pair: &[String]| match pair {
         [folder, name] => AGENT_PLACES.contains(&(folder.as_str(), name.as_str())),
         _ => false,
@@ -715,8 +714,8 @@ fn is_agent_config(text: &str) -> bool {
         || parts.iter().any(|part| AGENT_FILES.contains(&part.as_str()))
 }
 
-/// The text without percent escapes, in one form for each character; `None` where it is still
-/// escaped, or has what is not shown.
+/// The text after percent-decoding and NFKC; `None` if escapes remain after [`DECODED`] rounds, or if it has
+/// invisible characters.
 fn decoded(text: &str) -> Option<String> {
     let mut now = text.to_owned();
     for _ in 0..DECODED {
@@ -731,7 +730,7 @@ fn decoded(text: &str) -> Option<String> {
     None
 }
 
-/// Whether a text has an escape as `%u002e`, which some servers read and no standard has.
+/// Whether a text has an escape such as `%u002e`, which is not standard but decoded by some servers.
 fn has_wide_escape(text: &str) -> bool {
     let is = |rest: &str| {
         let digits = rest.strip_prefix(['u', 'U']).and_then(|rest| rest.get(..4));
@@ -740,14 +739,14 @@ fn has_wide_escape(text: &str) -> bool {
     text.split('%').skip(1).any(is)
 }
 
-/// The parts of a path, and whether it is absolute; `None` for one that is not plain: that goes up,
-/// names another machine or a drive, or could be read in another way.
+/// The parts of a path, and whether it is absolute; `None` if the path is not plain: has `..`, names another machine
+/// or a drive, or has several interpretations.
 fn components(text: &str) -> Option<(bool, Vec<String>)> {
     (text.len() <= LONGEST && !text.is_empty()).then_some(())?;
     let text = decoded(text)?;
-    // Many readers drop blanks around a path.
+    // Many programs drop blanks around a path.
     (text.trim() == text).then_some(())?;
-    // Letters that look like slashes or dots and are not folded into them.
+    // Characters that look like slashes, and are not normalized to them.
     let odd = |c: char| {
         matches!(
             c,
@@ -761,16 +760,16 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
                 | '\r'
         )
     };
-    // A drive, a scheme, or a stream of a file.
+    // A drive, a scheme, or an alternate data stream.
     let headed = text.split('/').next().is_some_and(|first| first.contains(':'));
     if text.contains(odd) || text.starts_with("//") || text.starts_with('~') || headed {
         return None;
     }
-    // A shell puts what a command says between two backquotes.
+    // A shell substitutes the output of a command between two backquotes.
     if text.matches('`').count() > 1 {
         return None;
     }
-    // A shell makes several paths of one.
+    // A shell expands braces to several paths.
     let expands = text.contains('{')
         && ["{/", ",/", "{~", ",~", "{$", ",$"].iter().any(|part| text.contains(part));
     if expands || text.split('/').any(is_variable) {
@@ -782,9 +781,8 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
         .filter(|part| !part.is_empty() && *part != ".")
         .map(str::to_owned)
         .collect();
-    // Some systems drop blanks at the end of a name, some what stands behind a semicolon, and a shell drops
-    // quotation marks, puts names of files in place of a pattern, and takes what stands between braces for
-    // names of their own.
+    // Some systems drop trailing blanks, some drop the part after a semicolon, and a shell removes quotation marks
+    // and expands patterns and braces.
     let dots = |part: &str| {
         let part = unquoted(part.split(';').next().unwrap_or_default());
         let part = part.trim();
@@ -797,12 +795,12 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
     (!parts.iter().any(up)).then_some((absolute, parts))
 }
 
-/// What a shell takes away around words.
+/// Quotation marks that a shell removes.
 const fn is_quote(c: char) -> bool {
     matches!(c, '\'' | '"' | '`')
 }
 
-/// A part of a path as a shell reads it: without quotation marks, and without the `$` of `$'…'` and `$"…"`.
+/// A part of a path as a shell interprets it: without quotation marks, and without the `$` of `$'…'` and `$"…"`.
 fn unquoted(part: &str) -> String {
     let mut out = String::with_capacity(part.len());
     for c in part.chars() {
@@ -816,9 +814,9 @@ fn unquoted(part: &str) -> String {
     out
 }
 
-/// Whether a shell or a library puts something else in the place of a part of a path, or of something in it: a
-/// variable (`$HOME`, `${HOME}`, `%USERPROFILE%`), what a command says (`$(pwd)`), or a home (`~`, `~user`).
-/// A `$` within a word, as in `A$B.class`, is a character of many names.
+/// Whether a shell or library substitutes a part of a path: a variable (`$HOME`, `${HOME}`, `%USERPROFILE%`), a
+/// command (`$(pwd)`), or a home directory (`~`, `~user`). A `$` within a word, as in `A$B.class`, is an ordinary
+/// character.
 fn is_variable(part: &str) -> bool {
     let part = part.replace(is_quote, "");
     let part = part.trim_start();
@@ -826,7 +824,7 @@ fn is_variable(part: &str) -> bool {
     let begins = |rest: &str| {
         rest.starts_with(|c| names(c) || matches!(c, '@' | '*' | '#' | '?' | '$' | '!' | '-'))
     };
-    // Between two signs: `100%` and `100%-50%` have no name there.
+    // Between two percent signs: `100%` and `100%-50%` contain no variable name.
     let pieces: Vec<&str> = part.split('%').collect();
     let between = pieces.get(1..pieces.len().saturating_sub(1)).unwrap_or_default();
     let named = |piece: &&str| {
@@ -840,8 +838,8 @@ fn is_variable(part: &str) -> bool {
         || between.iter().any(named)
 }
 
-/// How the names of hosts end that networks give inside: by RFC 6761, RFC 6762 and RFC 8375, by custom,
-/// and in clusters, whose resolvers complete them; and of services that give any address a public name.
+/// Suffixes of internal host names: by RFC 6761, RFC 6762 and RFC 8375, by convention, and in clusters whose
+/// resolvers complete them; and domains of services that map any address to a public name.
 const INSIDE: [&str; 20] = [
     "localhost",
     "internal",
@@ -865,7 +863,7 @@ const INSIDE: [&str; 20] = [
     "lvh.me",
 ];
 
-/// Whether a host lies inside a network or a machine, in any spelling that a resolver takes.
+/// Whether a host is internal, in any spelling that a resolver accepts.
 pub(crate) fn is_inside(host: &str) -> bool {
     let six = host.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
     if let Some(address) = six.or_else(|| lax(host).map(IpAddr::V4)) {
@@ -876,8 +874,8 @@ pub(crate) fn is_inside(host: &str) -> bool {
     INSIDE.into_iter().any(ends) || !host.contains('.')
 }
 
-/// Whether a host ends in a number and is not an address in its one plain form: others are read
-/// differently by different readers (octal, hexadecimal, fewer parts).
+/// Whether a host ends in a number but is not a dotted-decimal IPv4 address: resolvers disagree about octal,
+/// hexadecimal and shortened forms.
 fn is_odd_number(host: &str) -> bool {
     let last = host.rsplit('.').next().unwrap_or_default();
     let number = last.bytes().all(|b| b.is_ascii_digit())
@@ -885,8 +883,7 @@ fn is_odd_number(host: &str) -> bool {
     !host.contains(':') && number && host.parse::<Ipv4Addr>().is_err()
 }
 
-/// An address of IPv4 as `inet_aton` reads it: one to four numbers, each in decimal, octal or
-/// hexadecimal.
+/// Parses an IPv4 address like `inet_aton`: one to four numbers, each decimal, octal or hexadecimal.
 fn lax(host: &str) -> Option<Ipv4Addr> {
     let number = |part: &str| -> Option<u32> {
         match part.strip_prefix("0x") {

@@ -1,46 +1,46 @@
-//! What is checked, and what was: so that a control that is configured and does not run is noticed.
+//! Lists the controls, and records which of them ran, so that a configured control that does not run is noticed.
 
-/// One thing that is checked. Each is one point of decision in the code, and notes there that it ran.
+/// A security control. Each is one decision point in the code, and records there that it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Control {
-    /// Whether a listener answers to the host, and the page may call (C05).
+    /// Whether a listener accepts the `Host` and `Origin` of a request (C05).
     Door,
-    /// Who calls (C02).
+    /// Authentication of the caller (C02).
     Authentication,
-    /// Whether a message is exactly one message, and says the same in its headers (C06, C07).
+    /// Whether a body is exactly one message, and its headers agree with it (C06, C07).
     Message,
-    /// Whether a session is the caller's own (C17).
+    /// Whether a session belongs to the caller (C17).
     Session,
-    /// What rules say (C08).
+    /// The access rules (C08).
     Rules,
-    /// What was revoked (C32).
+    /// The list of revocations (C32).
     Revocation,
     /// Whether a definition was approved (C10).
     Pins,
-    /// What detectors find in definitions (C12).
+    /// Detectors over definitions (C12).
     Definitions,
-    /// What could be taken for something else (C11).
+    /// Detection of definitions that can be mistaken for others (C11).
     Shadowing,
-    /// What we know about a tool ourselves (C22).
+    /// The operator's registry of tools (C22).
     Registry,
-    /// Whether arguments fit the definition (C09).
+    /// Whether arguments match the input schema (C09).
     InputSchema,
-    /// What arguments may be beyond that (C09).
+    /// Configured limits on arguments (C09).
     Constraints,
-    /// What detectors find in what is sent (C14).
+    /// Detectors over arguments (C14).
     Arguments,
-    /// What detectors find in what a server says (C13, C14).
+    /// Detectors over what a server sends (C13, C14).
     Results,
-    /// Whether a result fits the definition (C13).
+    /// Whether a result matches the output schema (C13).
     OutputSchema,
-    /// How often a caller may call (C16).
+    /// Rate limits per caller (C16).
     Rates,
-    /// What those outside say who are asked (C13).
+    /// External guardrail services (C13).
     Guardrails,
 }
 
 impl Control {
-    /// All of them.
+    /// All controls, in the order of their bits.
     pub const ALL: [Self; 17] = [
         Self::Door,
         Self::Authentication,
@@ -61,7 +61,7 @@ impl Control {
         Self::Guardrails,
     ];
 
-    /// Its name in metrics, in the configuration and in reports.
+    /// Name in metrics, in the configuration and in reports.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -90,22 +90,22 @@ impl Control {
     }
 }
 
-/// The controls that ran for one message.
+/// The set of controls that ran for one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ran(u32);
 
 impl Ran {
-    /// This one did.
+    /// Adds `control` to the set.
     pub const fn note(&mut self, control: Control) {
         self.0 |= control.bit();
     }
 
-    /// These did as well.
+    /// Adds all controls of `other`.
     pub const fn join(&mut self, other: Self) {
         self.0 |= other.0;
     }
 
-    /// These, and no others.
+    /// The set of exactly these controls.
     #[must_use]
     pub fn of(controls: &[Control]) -> Self {
         controls.iter().fold(Self::default(), |mut ran, control| {
@@ -114,25 +114,25 @@ impl Ran {
         })
     }
 
-    /// Whether this one did.
+    /// Whether `control` is in the set.
     #[must_use]
     pub const fn has(self, control: Control) -> bool {
         self.0 & control.bit() != 0
     }
 
-    /// The set as a number: one bit for each control that is in it.
+    /// The set as a bit mask, one bit for each control.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// The set that has this number.
+    /// The set with this bit mask.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
-    /// All that did.
+    /// The controls in the set.
     pub fn iter(self) -> impl Iterator<Item = Control> {
         Control::ALL.into_iter().filter(move |control| self.has(*control))
     }

@@ -1,4 +1,4 @@
-//! What was decided, complete enough to explain.
+//! Decisions about messages, with enough detail to explain them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::pins::Unfit;
 use crate::principal::Wanted;
 use crate::uri::UriError;
 
-/// Why a message may not pass. Closed: a new reason must be given a code and a document.
+/// Why a message is denied. Closed: a new reason needs a code and an entry in `docs/reasons.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// No rule allows it.
+    /// No rule allows the request.
     NotGranted,
-    /// A rule forbids it.
+    /// A rule forbids the request.
     Forbidden(RuleId),
     /// The condition of a rule could not be evaluated.
     ConditionError(RuleId),
@@ -26,23 +26,23 @@ pub enum Reason {
     Unknown(Kind),
     /// A detector found something in the definition.
     Definition(Finding),
-    /// It could be taken for something of another server.
+    /// The definition can be mistaken for one of another server.
     Shadowed(Finding),
-    /// A rule allows it to a caller whose credential has these scopes.
+    /// A rule allows the request for a credential with these scopes.
     Scope(RuleId, Arc<[Scope]>),
-    /// A rule allows it to a caller who proves that the credential is its own.
+    /// A rule allows the request with this proof of possession.
     Proof(RuleId, Wanted),
-    /// It was revoked, or the caller was.
+    /// The thing or the caller was revoked.
     Revoked,
-    /// The arguments are not as the definition or the policy says.
+    /// The arguments violate the input schema or a constraint.
     Arguments(Finding),
-    /// A detector found something in what is sent.
+    /// A detector found something in the arguments.
     Content(Finding),
-    /// Its definition is not one that was approved.
+    /// The definition is not an approved one.
     Pin(Unfit),
-    /// A person has to approve each call, and there is nobody to ask.
+    /// Each call needs approval by a person, and there is no way to ask one.
     Approval,
-    /// Its URI has no canonical form, so no rule can speak of it.
+    /// The URI has no canonical form, so no rule can apply to it.
     Uri(UriError),
 }
 
@@ -101,7 +101,7 @@ impl Reason {
         }
     }
 
-    /// The rule that decided, when one did.
+    /// The rule that decided, if one did.
     #[must_use]
     pub const fn rule(&self) -> Option<&RuleId> {
         match self {
@@ -122,8 +122,7 @@ impl Reason {
         }
     }
 
-    /// Whether the caller may have it with a better credential: it is shown, and told what is
-    /// missing.
+    /// Whether a better credential would grant access. The thing is then listed, and the denial says what is missing.
     #[must_use]
     pub const fn is_step_up(&self) -> bool {
         matches!(self, Self::Scope(..) | Self::Proof(..))
@@ -136,53 +135,53 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A denial and how much of it the caller may know.
+/// A denial, and how much of it is disclosed to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// Why, for the record.
+    /// The reason, for the audit record.
     pub reason: Reason,
-    /// What the caller is told.
+    /// What is disclosed to the caller.
     pub told: Told,
 }
 
-/// What a caller learns of a denial.
+/// What a denial discloses to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Nothing: the thing looks as if it did not exist.
+    /// Nothing: the thing appears not to exist.
     Nothing,
-    /// The rule, and whom to ask.
+    /// The rule and its contact.
     Rule {
-        /// The rule that decided; `None` when none allows the call.
+        /// The rule that decided; `None` if no rule allows the call.
         rule: Option<RuleId>,
-        /// Whom to ask, as configured.
+        /// The contact, as configured.
         contact: Option<Arc<str>>,
     },
 }
 
-/// The conclusion about one message.
+/// The policy's decision about one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What to do.
+    /// Whether the message is allowed.
     pub effect: Effect,
     /// Rules in audit mode that would have changed the effect.
     pub shadow: Vec<RuleId>,
-    /// What the detectors saw, whether or not it mattered.
+    /// Findings of the detectors, including those without influence on the effect.
     pub findings: Vec<Finding>,
-    /// The digest of the definition it is about, where there is one.
+    /// Digest of the definition concerned, if there is one.
     pub definition: Option<Digest>,
-    /// The controls that were asked.
+    /// The controls that ran for this decision.
     pub ran: Ran,
 }
 
 impl Decision {
-    /// One of which nothing else is to be said.
+    /// A decision with this effect and nothing else.
     #[must_use]
     pub fn of(effect: Effect) -> Self {
         let (shadow, findings, ran) = (Vec::new(), Vec::new(), Ran::default());
         Self { effect, shadow, findings, definition: None, ran }
     }
 
-    /// Whether what was decided about is shown to the caller.
+    /// Whether the thing decided about is listed to the caller.
     #[must_use]
     pub const fn shows(&self) -> bool {
         match &self.effect {
@@ -192,11 +191,11 @@ impl Decision {
     }
 }
 
-/// What to do with a message.
+/// Whether a message is allowed or denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Let it pass, on the strength of this rule.
+    /// The message is allowed by this rule.
     Allow(RuleId),
-    /// Stop it.
+    /// The message is denied.
     Deny(Denial),
 }

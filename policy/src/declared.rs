@@ -1,7 +1,7 @@
-//! Which arguments a definition declares, where its schema leaves open whether there may be more.
+//! Determines which arguments an input schema declares, including schemas that permit additional properties.
 //!
-//! A server may act on an argument that nobody has looked at: rules, constraints and reviewers go by what
-//! the definition says.
+//! A server may act on an argument that has not been reviewed, since rules, constraints and reviewers rely on the
+//! definition.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,13 @@ use crate::json::{Kind, Value};
 use crate::pointer::{escaped, unescaped};
 use crate::schema::Misfit;
 
-/// Most parts of a schema that are looked at for one call, each as often as there is something in the
-/// arguments that it is for.
+/// Most schemas visited for one call, counting each visit.
 const PARTS: usize = 1_000_000;
-/// Schemas inside each other for one value: references that lead back end here.
+/// Most nested schemas for one value; also ends cyclic references.
 const DEPTH: usize = 32;
-/// Members whose schemas are for the value itself.
+/// Keywords with a list of schemas that apply to the value itself.
 const IN_PLACE: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-/// The same with one schema and no list.
+/// Keywords with one schema that applies to the value itself.
 const BRANCHES: [&str; 3] = ["if", "then", "else"];
 
 /// The first argument that the schema of a tool does not declare.
@@ -26,24 +25,25 @@ pub(crate) fn undeclared(schema: Option<Value<'_>>, arguments: Value<'_>) -> Opt
     look.object(&schemas, arguments, &mut String::new(), true)
 }
 
-/// What the schema of a tool says of one argument.
+/// What the schema of a tool states about one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Declares {
-    /// It declares it, or may: it says of which kind members of any name are.
+    /// The argument is declared, or can be: the schema describes members of any name.
     Argument,
-    /// It says nothing of what there is.
+    /// The schema states nothing about which members exist.
     Nothing,
-    /// It declares others and not this one.
+    /// The schema declares other members, but not this one.
     Others,
 }
 
-/// What the schema of a tool says of the argument at `path`, the parts of a JSON Pointer with `*` for each item or member.
+/// What the schema of a tool states about the argument at `path`, the parts of a JSON Pointer with `*` for each item
+/// or member.
 pub(crate) fn declares(schema: Option<Value<'_>>, path: &[Box<str>]) -> Declares {
     let mut look = Look { root: schema, parts: 0 };
     let mut schemas: Vec<_> = schema.into_iter().collect();
     for part in path {
         let declared = look.of(&schemas);
-        // More than is looked at may declare anything.
+        // A schema too large to visit completely may declare anything.
         if declared.is_map || look.parts > PARTS {
             return Declares::Argument;
         }
@@ -61,7 +61,7 @@ pub(crate) fn declares(schema: Option<Value<'_>>, path: &[Box<str>]) -> Declares
     Declares::Argument
 }
 
-/// Whether the schema of a tool declares a member of exactly this name in what is at `path`, the parts of a JSON Pointer with
+/// Whether the schema of a tool declares a member of exactly this name at `path`, the parts of a JSON Pointer with
 /// `*` for each item or member.
 pub(crate) fn declares_member(schema: Option<Value<'_>>, path: &[Box<str>], name: &str) -> bool {
     let mut look = Look { root: schema, parts: 0 };
@@ -73,7 +73,7 @@ pub(crate) fn declares_member(schema: Option<Value<'_>>, path: &[Box<str>], name
     look.parts <= PARTS && declared.members.contains_key(name)
 }
 
-/// Whether none of these schemas is for something that has anything inside.
+/// Whether all these schemas describe values without members or items.
 fn are_plain(schemas: &[Value<'_>]) -> bool {
     const PLAIN: [&str; 5] = ["string", "number", "integer", "boolean", "null"];
     let is_plain = |schema: &Value<'_>| {
@@ -83,21 +83,21 @@ fn are_plain(schemas: &[Value<'_>]) -> bool {
     !schemas.is_empty() && schemas.iter().all(is_plain)
 }
 
-/// What schemas say of the members of one object.
+/// What a set of schemas states about the members of one object.
 #[derive(Default)]
 struct Declared<'a> {
-    /// The schemas of members, by their names.
+    /// Schemas of the members, by name.
     members: BTreeMap<String, Vec<Value<'a>>>,
-    /// The schemas of items.
+    /// Schemas of the items.
     items: Vec<Value<'a>>,
-    /// There may be members of any name, and the schema says of which kind.
+    /// Whether there may be members of any name with a described schema.
     is_map: bool,
-    /// Members are declared, if there are any, or there may be no others.
+    /// Whether members are declared, or no other members are permitted.
     is_closed: bool,
 }
 
 impl<'a> Declared<'a> {
-    /// The schemas of what a part of a JSON Pointer leads to, where `*` is each item or member.
+    /// The schemas of the value that a part of a JSON Pointer leads to; `*` is each item or member.
     fn inside(self, part: &str) -> Vec<Value<'a>> {
         let Self { mut members, items, .. } = self;
         match part {
@@ -115,7 +115,7 @@ struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    /// What all these schemas declare together.
+    /// The combined declarations of all these schemas.
     fn of(&mut self, schemas: &[Value<'a>]) -> Declared<'a> {
         let mut declared = Declared::default();
         for schema in schemas {
@@ -124,8 +124,8 @@ impl<'a> Look<'a> {
         declared
     }
 
-    /// The first member in `value`, or in what is inside it, that none of the schemas declares. Without
-    /// `strict` an object of which no member is declared may have any.
+    /// The first member in `value`, at any depth, that none of the schemas declares. Without `strict`, an object may
+    /// have any members if none is declared.
     fn object(
         &mut self,
         schemas: &[Value<'a>],
@@ -164,7 +164,7 @@ impl<'a> Look<'a> {
         None
     }
 
-    /// The same of a member or an item, of which the definition may say nothing.
+    /// Checks a member or item, which the definition may not describe at all.
     fn inside(
         &mut self,
         schemas: &[Value<'a>],
@@ -178,7 +178,7 @@ impl<'a> Look<'a> {
         self.object(schemas, value, at, false)
     }
 
-    /// Adds what `schema` declares.
+    /// Adds the declarations of `schema`.
     fn collect(&mut self, schema: Value<'a>, declared: &mut Declared<'a>, depth: usize) {
         self.parts += 1;
         let Some(depth) = depth.checked_sub(1).filter(|_| self.parts <= PARTS) else { return };
@@ -190,7 +190,7 @@ impl<'a> Look<'a> {
             self.parts += 1;
             declared.members.entry(name.into_owned()).or_default().push(member);
         }
-        // `true` and `{}` declare nothing; a schema of its own, or patterns of names, do.
+        // `true` and `{}` declare nothing; a non-empty schema or `patternProperties` does.
         let says = extra.is_some_and(|extra| extra.members().next().is_some());
         declared.is_map |= says || schema.get("patternProperties").is_some();
         declared.items.extend(schema.get("items").filter(|items| items.kind() == Kind::Object));
@@ -212,7 +212,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// What a reference inside the schema leads to.
+    /// The target of a reference within the schema.
     fn target(&self, reference: &str) -> Option<Value<'a>> {
         let pointer = reference.strip_prefix('#')?;
         let mut target = self.root?;
@@ -230,7 +230,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// A name as it is told, not too long.
+/// A name for messages, shortened to 100 bytes.
 fn shown(name: &str) -> String {
     let end = name.floor_char_boundary(100);
     name.get(..end).unwrap_or_default().escape_debug().to_string()
@@ -341,7 +341,7 @@ mod tests {
             assert!(found.starts_with(at), "{found}");
         }
         assert!(first(r#"{"type":"object"}"#, r#"{"a":1}"#).is_some());
-        // A reference that never ends declares nothing.
+        // A cyclic reference declares nothing.
         assert!(first(r##"{"$ref":"#"}"##, r#"{"a":1}"#).is_some());
     }
 }

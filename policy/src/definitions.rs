@@ -1,4 +1,4 @@
-//! What is done about what is found in definitions.
+//! Settings for how findings in definitions are treated.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,31 +7,30 @@ use crate::clean::Cleaning;
 use crate::inspect::{Detector, Excused};
 use crate::mode::Treatment;
 
-/// What is done about what is found in the strings of a definition: `enforce` withholds it, `strip` takes
-/// it out and shows the rest, `audit` records it, `off` ignores it.
+/// How findings in the strings of a definition are treated: `enforce` withholds the definition, `strip` removes the
+/// finding and shows the rest, `audit` records it, `off` ignores it.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Definitions {
-    /// Characters that are not shown, or that change the order of those that are. Default `enforce`.
+    /// Characters that are invisible, or that reorder visible ones. Default `enforce`.
     pub hidden_characters: Treatment,
-    /// Text that is made to look otherwise than it is: letters of mixed scripts or in odd shapes,
-    /// terminal commands, text that is hidden in selectors. Default `enforce`; not `strip`.
+    /// Text that disguises its content: letters of mixed scripts or in unusual shapes, terminal control sequences,
+    /// text hidden in variation selectors. Default `enforce`; not `strip`.
     pub disguised_text: Treatment,
-    /// Text that gives orders to a model. Default `enforce`; not `strip`.
+    /// Text that contains instructions to a model. Default `enforce`; not `strip`.
     pub planted_instructions: Treatment,
-    /// Names outside the specified alphabet, and names a server gives twice. Default `enforce`; not
-    /// `strip`.
+    /// Names outside the specified alphabet, and names that a server uses twice. Default `enforce`; not `strip`.
     pub tool_names: Treatment,
-    /// HTML comments, and markup that loads or runs something. Default `strip`.
+    /// HTML comments, and markup that loads or runs content. Default `strip`.
     pub active_markup: Treatment,
-    /// Keys, tokens and passwords. Default `strip`: they are replaced.
+    /// Keys, tokens and passwords. Default `strip`, which replaces them.
     pub secrets: Treatment,
-    /// URLs inside a network or a machine. Default `audit`.
+    /// URLs of internal or loopback addresses. Default `audit`.
     pub internal_urls: Treatment,
-    /// Strings that are longer than anybody reads, or random. Default `audit`; not `strip`.
+    /// Strings that are too long for a reviewer to read, or random. Default `audit`; not `strip`.
     pub oversized_text: Treatment,
-    /// Scopes that write, in the definition of a tool that says it only reads (`readOnlyHint`). Default
-    /// `enforce`; not `strip`.
+    /// Write scopes in the definition of a tool that claims to be read-only (`readOnlyHint`). Default `enforce`; not
+    /// `strip`.
     pub write_scopes: Treatment,
 }
 
@@ -52,7 +51,7 @@ impl Default for Definitions {
 }
 
 impl Definitions {
-    /// Nothing is done about anything that is found.
+    /// Settings that ignore all findings.
     #[must_use]
     pub const fn off() -> Self {
         Self {
@@ -68,7 +67,7 @@ impl Definitions {
         }
     }
 
-    /// What is done about what this one finds.
+    /// How findings of `detector` are treated.
     #[must_use]
     pub const fn treatment(&self, detector: Detector) -> Treatment {
         match detector {
@@ -80,13 +79,13 @@ impl Definitions {
             Detector::OversizedText => self.oversized_text,
             Detector::WriteScopes => self.write_scopes,
             Detector::PlantedInstructions => self.planted_instructions,
-            // A URI is the name of a resource.
+            // The URI is the name of a resource.
             Detector::ToolNames | Detector::ResourceUris => self.tool_names,
-            // These are asked where the others are known.
+            // These are decided where their facts are known.
             Detector::Pins | Detector::Shadowing | Detector::Registry => Treatment::Off,
-            // What was not looked at to its end nobody has approved.
+            // A definition that was not inspected completely must not be used.
             Detector::InspectionBudget => Treatment::Enforce,
-            // These belong to what is said and sent.
+            // These detectors apply to calls and results.
             Detector::Identifiers
             | Detector::Contacts
             | Detector::Links
@@ -104,7 +103,7 @@ impl Definitions {
         }
     }
 
-    /// The members that cannot be `strip` and are: nothing could be taken out.
+    /// The members set to `strip` whose findings cannot be removed.
     pub(crate) fn misused(&self) -> impl Iterator<Item = &'static str> {
         let members = [
             ("disguisedText", self.disguised_text),
@@ -116,7 +115,7 @@ impl Definitions {
         members.into_iter().filter(|(_, done)| *done == Treatment::Strip).map(|(name, _)| name)
     }
 
-    /// What is taken out of definitions in which `excused` is accepted.
+    /// What is removed from definitions in which the findings of `excused` are accepted.
     pub(crate) fn cleaning(&self, excused: Excused) -> Cleaning {
         let strips =
             |detector| self.treatment(detector) == Treatment::Strip && !excused.names(detector);

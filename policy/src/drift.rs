@@ -1,9 +1,8 @@
-//! What has changed in a definition, and how much that matters.
+//! Compares two definitions, and classifies each change by its risk.
 //!
-//! Two definitions are compared by meaning: the order of members and of lists that are sets makes
-//! no difference of note, a parameter is known by its name, and the words of a text are looked at
-//! for what they now ask. What is not understood counts as a change that matters (control C10,
-//! threats T1201 and T1501).
+//! Definitions are compared by meaning: the order of members, and of lists that are sets, is cosmetic; arguments are
+//! matched by name; and texts are examined for new instructions. A change that is not understood counts as
+//! significant (control C10, threats T1201 and T1501).
 
 mod words;
 mod schema;
@@ -21,38 +20,38 @@ use crate::pointer::escaped;
 pub use schema::words as words_of;
 pub use words::visible;
 
-/// Most things that are gone with which a new one is compared.
+/// Most removed definitions that a new one is compared with.
 const FORMER: usize = 32;
-/// Most changes that are told of one definition.
+/// Most changes reported for one definition.
 const MOST: usize = 64;
 
-/// How much a change matters. What stands later matters more.
+/// Risk class of a change, in ascending order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Risk {
-    /// Spaces, case, commas, order, a version number.
+    /// White space, case, punctuation, order, or a version number.
     Cosmetic,
-    /// Less is admitted than before.
+    /// Fewer values are accepted than before.
     Narrowing,
-    /// A text has other words or other sentences, without asking for more.
+    /// A text has other words, without new instructions.
     Wording,
-    /// Something that is not understood here.
+    /// A change that is not understood.
     Other,
-    /// More is admitted than before: a type, a value, an argument that need not be given.
+    /// More is accepted than before: a type, a value, the omission of an argument.
     Widening,
-    /// An argument is new.
+    /// An argument was added.
     Parameter,
-    /// A server says that it can do something new.
+    /// A server declares a new capability.
     Capability,
-    /// What a server says about how dangerous a tool is.
+    /// An annotation about the danger of a tool has changed.
     Annotation,
-    /// A new argument through which something can leave: a URL, an address, a path, a command.
+    /// An argument was added through which data can leave or code can run: a URL, an address, a path, a command.
     Sink,
-    /// A text now gives an order, names a URL or another tool, or hides something.
+    /// A text now contains an instruction, names a URL or another tool, or has invisible characters.
     Instruction,
 }
 
 impl Risk {
-    /// Every class, the least first.
+    /// All classes, in ascending order.
     pub const ALL: [Self; 10] = [
         Self::Cosmetic,
         Self::Narrowing,
@@ -66,7 +65,7 @@ impl Risk {
         Self::Instruction,
     ];
 
-    /// Its name in the configuration and in records.
+    /// Name in the configuration and in audit records.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -84,18 +83,18 @@ impl Risk {
     }
 }
 
-/// One thing that has changed.
+/// One difference between two definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Where, as a JSON Pointer (RFC 6901) into the definition.
+    /// JSON Pointer (RFC 6901) into the definition.
     pub at: String,
-    /// How much it matters.
+    /// Risk class of the change.
     pub risk: Risk,
-    /// What, in our words.
+    /// Describes the change; fixed text, never taken from the definition.
     pub what: &'static str,
-    /// What it was, as JSON with everything visible; `None` when it was not there.
+    /// The former value as JSON, with invisible characters escaped; `None` if the member was absent.
     pub before: Option<String>,
-    /// What it is.
+    /// The new value, in the same form; `None` if the member was removed.
     pub after: Option<String>,
 }
 
@@ -105,7 +104,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What differs between two definitions of the same thing; nothing when they say the same.
+/// The differences between two definitions of the same thing; empty if they are equivalent.
 #[must_use]
 pub fn compare(subject: Subject, before: Value<'_>, after: Value<'_>) -> Vec<Change> {
     let mut differ =
@@ -128,7 +127,7 @@ pub fn compare(subject: Subject, before: Value<'_>, after: Value<'_>) -> Vec<Cha
     differ.changes
 }
 
-/// Whether two definitions have so much in common that one is the other under another name.
+/// Whether two definitions have enough in common for the second to be a renamed copy of the first.
 #[must_use]
 pub fn is_renamed(key: &str, before: Value<'_>, after: Value<'_>) -> bool {
     let without = |value: Value<'_>| -> BTreeSet<(Box<str>, Digest)> {
@@ -152,18 +151,18 @@ pub fn is_renamed(key: &str, before: Value<'_>, after: Value<'_>) -> bool {
     names(before) == names(after) && words::alike(&text(before), &text(after))
 }
 
-/// What differs from what was approved.
+/// Differences from the nearest approved version.
 #[derive(Debug, Default)]
 pub struct Drift<'a> {
-    /// The approved version that differs least; `None` where none was approved.
+    /// The approved version with the fewest and least severe changes; `None` if none is approved.
     pub from: Option<&'a Version>,
-    /// What differs from it.
+    /// The differences from that version.
     pub changes: Vec<Change>,
 }
 
 impl Drift<'_> {
-    /// Whether no change is known to admit more arguments or others: an operator who accepts them
-    /// all still expects arguments to be as was approved.
+    /// Whether no change is known to accept further arguments or values. Even if an operator accepts all drift,
+    /// arguments are then still checked against the approved definition.
     #[must_use]
     pub fn is_within(&self) -> bool {
         let others = [Risk::Widening, Risk::Parameter, Risk::Sink];
@@ -171,7 +170,7 @@ impl Drift<'_> {
     }
 }
 
-/// What differs from the approved version that differs least; nothing where none was approved.
+/// The differences from the approved version that is nearest; empty if none is approved.
 #[must_use]
 pub fn nearest<'a>(versions: &'a [Version], subject: Subject, definition: Value<'_>) -> Drift<'a> {
     let approved = versions.iter().filter(|version| version.state == State::Approved);
@@ -185,8 +184,8 @@ pub fn nearest<'a>(versions: &'a [Version], subject: Subject, definition: Value<
     drifts.min_by_key(gravity).unwrap_or_default()
 }
 
-/// The name under which something like `offer` was approved that is no longer listed: it inherits
-/// no trust from it, but the two belong together (threat T1405).
+/// The name of an approved definition like `offer` that is no longer listed. The new definition inherits no trust
+/// from it, but the two are reported together (threat T1405).
 #[must_use]
 pub fn former_name<'a>(locked: &'a Locked, catalog: &Catalog, offer: &Offer) -> Option<&'a str> {
     let kind = offer.kind();
@@ -198,12 +197,12 @@ pub fn former_name<'a>(locked: &'a Locked, catalog: &Catalog, offer: &Offer) -> 
     former.find(|(_, versions)| versions.iter().any(is)).map(|((_, name), _)| &**name)
 }
 
-/// Collects what differs.
+/// Collects the differences of two definitions.
 struct Differ {
     changes: Vec<Change>,
-    /// How many more there were.
+    /// Number of changes beyond [`MOST`].
     dropped: usize,
-    /// What a narrower part of the schema that is compared means for the whole.
+    /// What a narrower subschema means for the whole schema that is compared.
     polarity: schema::Polarity,
 }
 
@@ -222,7 +221,7 @@ impl Differ {
             self.changes.push(change);
             return;
         }
-        // The gravest is never lost among many.
+        // More severe changes replace less severe ones.
         self.dropped += 1;
         let least = self.changes.iter_mut().min_by_key(|change| change.risk);
         if let Some(least) = least.filter(|least| least.risk < risk) {
@@ -285,7 +284,7 @@ impl Differ {
         }
     }
 
-    /// The arguments of a prompt: a list of objects, each with a name of its own.
+    /// Compares the arguments of a prompt: a list of objects with unique names.
     fn arguments(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
         let (Some(before), Some(after)) = (by_name(old), by_name(new)) else {
             return self.other(at, old, new);
@@ -353,7 +352,7 @@ impl Differ {
     }
 }
 
-/// Whether it looks like a version, and like nothing else.
+/// Whether a value has the form of a version, so that its change is cosmetic.
 fn is_version(value: Option<Value<'_>>) -> bool {
     let text = value.and_then(Value::as_str).unwrap_or_default();
     let part = |byte: u8| byte.is_ascii_alphanumeric() || b".-+_".contains(&byte);
@@ -362,7 +361,7 @@ fn is_version(value: Option<Value<'_>>) -> bool {
         && text.contains(|c: char| c.is_ascii_digit())
 }
 
-/// The items of a list by their names; `None` when it is no list, or one has no name of its own.
+/// The items of a list by name; `None` if it is not a list, or if names are missing or repeated.
 fn by_name(list: Option<Value<'_>>) -> Option<std::collections::BTreeMap<String, Value<'_>>> {
     let Some(list) = list else { return Some(std::collections::BTreeMap::new()) };
     if list.kind() != Shape::Array {
@@ -378,7 +377,7 @@ fn by_name(list: Option<Value<'_>>) -> Option<std::collections::BTreeMap<String,
     Some(named)
 }
 
-/// Every name that is in one of two objects, once, with its value in each.
+/// Every member name of two objects, with its value in each.
 fn members<'a>(
     old: Value<'a>,
     new: Value<'a>,
@@ -404,7 +403,7 @@ fn opt_members<'a>(
     all
 }
 
-/// Whether both say the same.
+/// Whether both values are equal in canonical form, or both are absent.
 fn same(old: Option<Value<'_>>, new: Option<Value<'_>>) -> bool {
     match (old, new) {
         (None, None) => true,

@@ -1,5 +1,5 @@
-//! What each rule says of one use, for people who ask why; and what a reviewer would say of the rules
-//! themselves. Nothing is decided here: [`Access::decide`] does that, by the same rules.
+//! Explains what each rule says about one request, and reviews the rules themselves. Decides nothing:
+//! [`Access::decide`] does, by the same rules.
 
 use crate::access::{Access, Rule, Says};
 use crate::condition::{Outcome, Subject};
@@ -9,44 +9,44 @@ use crate::offer::Kind;
 use crate::pattern::Pattern;
 use crate::principal::Who;
 
-/// What one rule says of a use.
+/// What one rule says about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// Which rule.
+    /// Id of the rule.
     pub rule: RuleId,
-    /// What it would say.
+    /// The effect of the rule.
     pub says: Says,
-    /// Whether it acts.
+    /// Whether the rule is enforced, only audited, or off.
     pub mode: Mode,
-    /// Whether it says so of this use.
+    /// Whether the rule applies to the request.
     pub applies: Applies,
 }
 
-/// Whether a rule applies to a use, and if not, what keeps it from it.
+/// Whether a rule applies to a request, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applies {
-    /// It does.
+    /// The rule applies to the request.
     Yes,
-    /// It does with some arguments; with which, is not known yet.
+    /// The rule applies with some arguments, which are not known yet.
     Depends,
-    /// It would, if the credential had what it lacks.
+    /// The rule would apply to a credential that has what this one lacks.
     Lacks(Reason),
-    /// Its condition does not hold.
+    /// The condition of the rule does not hold.
     Fails,
-    /// Its condition could not be evaluated: it grants nothing, and forbids.
+    /// The condition of the rule could not be evaluated: an `allow` does not grant, a `forbid` denies.
     Error,
-    /// It is for other callers.
+    /// The rule is for other principals.
     Caller,
-    /// It is about other servers.
+    /// The rule is for other servers.
     Server,
-    /// It is about other things.
+    /// The rule is for other tools, prompts, resources or methods.
     Thing,
-    /// It is switched off.
+    /// The rule is switched off.
     Off,
 }
 
 impl Applies {
-    /// In words.
+    /// Describes the value in a few words.
     #[must_use]
     pub const fn note(&self) -> &'static str {
         match self {
@@ -63,32 +63,32 @@ impl Applies {
     }
 }
 
-/// What a reviewer would say of a rule.
+/// A remark on one rule, for the author of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// Which rule.
+    /// Id of the rule.
     pub rule: RuleId,
-    /// What.
+    /// Subject of the remark.
     pub what: Matter,
 }
 
-/// What there is to say.
+/// Subject of a remark on a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Matter {
-    /// Another rule says all of it already.
+    /// Another rule already has the same effect for everything that this one covers.
     Covered(RuleId),
-    /// It grants more than anybody can have looked at.
+    /// The rule grants access to more than can have been reviewed.
     Broad(&'static str),
-    /// It names something of this kind that no server offers. `*` names nothing, so it is never idle.
+    /// The rule names something of this kind that no server offers. Never reported for `*`.
     Idle(Kind, Box<str>),
-    /// It forbids what is in a folder of resources, and not the folder itself: the pattern that is missing.
+    /// The rule forbids the contents of a folder of resources but not the folder itself; holds the missing pattern.
     Beside(Box<str>),
-    /// It does not act: it is only counted, or switched off.
+    /// The rule is not enforced.
     Inactive,
 }
 
 impl Matter {
-    /// A stable code.
+    /// A stable code for reports.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -102,7 +102,7 @@ impl Matter {
 }
 
 impl Access {
-    /// What each rule says of a use, in the order of the configuration.
+    /// Explains what each rule says about a request, in the order of the configuration.
     #[must_use]
     pub fn explain(&self, subject: Subject<'_>) -> Vec<Said> {
         let said = |rule: &Rule| Said {
@@ -114,8 +114,8 @@ impl Access {
         self.rules().iter().map(said).collect()
     }
 
-    /// What a reviewer would say of the rules. `offered` says whether some server that a rule speaks of
-    /// offers what a pattern of it names, where that is known.
+    /// Reviews the rules. `offered` tells whether a server among these patterns offers what a pattern names; `None`
+    /// if that is not known.
     #[must_use]
     pub fn review(
         &self,
@@ -128,7 +128,7 @@ impl Access {
                 note(Matter::Inactive);
                 continue;
             }
-            // Of two that say the same, the later one is superfluous.
+            // Of two equivalent rules, the later one is superfluous.
             let mut covering = self.around(rule).filter(|(m, other)| {
                 *m != n && says_all_of(other, rule) && (*m < n || !says_all_of(rule, other))
             });
@@ -154,14 +154,14 @@ impl Access {
     }
 }
 
-/// A folder whose resources a rule forbids and that it leaves readable itself.
+/// A folder whose contents a rule forbids while it leaves the folder itself readable.
 fn beside(rule: &Rule) -> Option<Box<str>> {
     if rule.says != Says::Forbid {
         return None;
     }
     let patterns = &rule.things.resources;
     let folders = patterns.iter().filter_map(|pattern| pattern.as_str().strip_suffix("/*"));
-    // What ends at the authority is no folder, and what a wildcard stands in may be none.
+    // A pattern that ends at the authority is not a folder, and one with a wildcard may not be.
     let mut folders = folders.filter(|folder| {
         let rest = folder.split_once("://").map_or(*folder, |(_, rest)| rest);
         rest.contains('/') && !folder.contains(['*', '?'])
@@ -197,7 +197,7 @@ fn applies(rule: &Rule, subject: Subject<'_>) -> Applies {
     }
 }
 
-/// Whether `wide` says all that `narrow` says.
+/// Whether `wide` has the effect of `narrow` for everything that `narrow` covers.
 fn says_all_of(wide: &Rule, narrow: &Rule) -> bool {
     wide.mode == Mode::Enforce
         && wide.says == narrow.says

@@ -1,27 +1,27 @@
-//! The sorts of things that servers offer.
+//! The kinds of things that servers offer.
 
 use crate::json::Value;
 
-/// What sort of thing is offered, or asked for.
+/// Kind of a thing that a server offers or a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A tool, known by its `name`.
+    /// A tool, identified by its `name`.
     Tool,
-    /// A prompt, known by its `name`.
+    /// A prompt, identified by its `name`.
     Prompt,
-    /// A resource, known by its `uri`.
+    /// A resource, identified by its `uri`.
     Resource,
-    /// A family of resources, known by its `uriTemplate` (RFC 6570).
+    /// A resource template, identified by its `uriTemplate` (RFC 6570).
     Template,
-    /// Nothing of a list: a method that only the two ends know.
+    /// A method that this gateway does not know; it is in no list.
     Method,
 }
 
 impl Kind {
-    /// The kinds that come in lists.
+    /// The kinds that servers list.
     pub const LISTED: [Self; 4] = [Self::Tool, Self::Prompt, Self::Resource, Self::Template];
 
-    /// Its name in rules, records and messages.
+    /// Name in rules, audit records and messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// The member of a definition that names it.
+    /// The member of a definition that identifies it.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// The member of a result that holds the list.
+    /// The member of a list result that holds the items.
     #[must_use]
     pub const fn list(self) -> &'static str {
         match self {
@@ -56,18 +56,18 @@ impl Kind {
     }
 }
 
-/// Whether a tool says of itself that it changes nothing (`annotations.readOnlyHint`).
+/// Whether a tool claims to be read-only (`annotations.readOnlyHint`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadOnlyHint {
-    /// It does not say so, or it is no tool.
+    /// No such claim, or not a tool.
     #[default]
     Absent,
-    /// It says so.
+    /// The definition claims it.
     Claimed,
 }
 
 impl ReadOnlyHint {
-    /// What a definition says.
+    /// Reads the hint of a definition.
     #[must_use]
     pub fn of(definition: Value<'_>) -> Self {
         let annotations = definition.get("annotations");

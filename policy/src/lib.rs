@@ -1,50 +1,50 @@
 //! Decides what an MCP message may do. Pure: no I/O, no clock, no async, no randomness.
 //!
-//! Read the modules in this order; each may use those above it and none below.
+//! The modules are listed in dependency order: each uses only modules above it.
 //!
-//! - [`work`]: what one exchange may cost
+//! - [`work`]: the inspection budget of one exchange
 //! - [`name`]: validated names and ids
-//! - [`mod@pointer`]: where in a document, as JSON Pointer
-//! - [`hidden`]: what is in a text and not shown
-//! - [`address`]: what an address of a network leads to
-//! - [`uri`]: URIs of resources, in the one form that is compared
-//! - [`pattern`]: names with `*` and `?` in them
-//! - [`template`]: which URIs a resource template stands for
-//! - [`principal`]: who is asking, as the gateway concluded it
-//! - [`links`]: resources that a caller was given links to
-//! - [`revoked`]: what is no longer to be used, whatever the rules say
-//! - [`json`]: JSON, read once and strictly, kept as bytes
-//! - [`scope`]: what a scope of OAuth lets its holder do, by its name
-//! - [`kind`]: the sorts of things servers offer
-//! - [`pin`]: what a definition is recognised by
-//! - [`mod@alike`]: whether two definitions say the same although their bytes differ
-//! - [`detect`]: whether a text gives orders to a model
-//! - [`schema`]: whether arguments and results are as the definition says
-//! - [`inspect`]: what the detectors see in a definition
-//! - [`clean`]: takes out of a definition what should not stand in it
-//! - [`mirror`]: the arguments that are repeated in headers
-//! - [`offer`]: what a server offers
-//! - [`lock`]: what was approved
-//! - [`drift`]: what has changed in a definition, and how much that matters
-//! - [`review`]: what a reviewer would say about a definition
-//! - [`places`]: the places of a message, and how each is treated
-//! - [`message`]: what is being asked or answered, free of transport and era
-//! - [`mode`]: whether a control acts
-//! - [`control`]: what is checked, and what was
-//! - [`constraint`]: what an argument may be
-//! - [`definitions`]: what is done about what is found in a definition
-//! - [`content`]: what is in results and arguments, and what is done about it
-//! - [`ask`]: what a server may ask of clients
-//! - [`labels`]: which members of results are labelled as sensitive
-//! - [`pins`]: whether a definition is one that was approved
-//! - [`shadow`]: what could be taken for something else
-//! - [`registry`]: what we know about tools ourselves
-//! - [`decision`]: reasons, denials and decisions
-//! - [`condition`]: the `when:` of a rule
-//! - [`access`]: the rules
-//! - [`explain`]: what each rule says of one use, for people
-//! - [`pipeline`]: runs the checks and is the only place that mints a [`pipeline::Permit`]
-//! - [`config`]: the policy section of the configuration, compiled or refused with its problems
+//! - [`mod@pointer`]: JSON Pointers into a document
+//! - [`hidden`]: invisible and deceptive characters in a text
+//! - [`address`]: classes of network addresses
+//! - [`uri`]: resource URIs in canonical form
+//! - [`pattern`]: name patterns with `*` and `?`
+//! - [`template`]: the URIs that a resource template matches
+//! - [`principal`]: the authenticated caller, as established by the gateway
+//! - [`links`]: resource links that were handed to callers
+//! - [`revoked`]: revoked servers, tools and principals, which no rule can allow
+//! - [`json`]: strict JSON parser that keeps the bytes of a document
+//! - [`scope`]: what an OAuth scope permits, judged by its name
+//! - [`kind`]: kinds of things that servers offer
+//! - [`pin`]: digests that identify definitions
+//! - [`mod@alike`]: whether two definitions mean the same although their bytes differ
+//! - [`detect`]: detection of instructions to a model in a text
+//! - [`schema`]: JSON Schema validation of arguments and results
+//! - [`inspect`]: detectors over definitions
+//! - [`labels`]: sensitivity labels on members of results
+//! - [`clean`]: removes detected content from a definition
+//! - [`mirror`]: arguments that are repeated in HTTP headers
+//! - [`offer`]: the catalog of a server
+//! - [`lock`]: the approved definitions (lockfile)
+//! - [`drift`]: changes between two versions of a definition, and their severity
+//! - [`review`]: remarks on a definition for the person who approves it
+//! - [`places`]: the members of a message, and how each is inspected
+//! - [`message`]: requests and replies, independent of transport and protocol revision
+//! - [`mode`]: whether a control enforces, audits or is off
+//! - [`control`]: the controls, and which of them ran
+//! - [`constraint`]: limits on arguments beyond their schema
+//! - [`definitions`]: how findings in definitions are treated
+//! - [`content`]: detectors over results and arguments, and their actions
+//! - [`ask`]: elicitation and sampling requests of servers
+//! - [`pins`]: whether a definition is an approved one
+//! - [`shadow`]: names and definitions that can be mistaken for those of another server
+//! - [`registry`]: the operator's own metadata about tools
+//! - [`decision`]: decisions, denials and their reasons
+//! - [`condition`]: the `when` condition of a rule
+//! - [`access`]: the access rules
+//! - [`explain`]: explains what each rule says about one request
+//! - [`pipeline`]: runs all checks; the only module that mints a [`pipeline::Permit`]
+//! - [`config`]: compiles the `policy` section of the configuration, or reports its problems
 #![warn(missing_docs)]
 #![deny(clippy::wildcard_enum_match_arm)]
 

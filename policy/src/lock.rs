@@ -1,4 +1,4 @@
-//! What was approved, and what waits to be: the content of a lockfile.
+//! The content of a lockfile: definitions that are approved, pending or revoked.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use crate::json::Fragment;
 use crate::kind::Kind;
 use crate::pin::{Digest, Subject};
 
-/// Whether a definition may be used.
+/// Approval state of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// Somebody proposes it.
+    /// Proposed, but not yet approved.
     Pending,
-    /// Somebody has approved it.
+    /// Approved, and therefore usable.
     Approved,
-    /// Somebody has taken the approval back.
+    /// The approval was withdrawn.
     Revoked,
 }
 
 impl State {
-    /// Its name in the lockfile.
+    /// Name in the lockfile.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -32,22 +32,22 @@ impl State {
     }
 }
 
-/// What a detector finds in one definition and somebody has accepted as a false alarm. It holds for the
-/// definition with the digest beside which it stands, and for no other.
+/// A finding of a detector that was accepted as a false positive. It applies only to the definition with the digest
+/// it is stored beside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exception {
-    /// Whose finding. INVARIANT: one that may be accepted ([`Detector::unacceptable`]).
+    /// The detector that reported it. INVARIANT: its findings may be accepted ([`Detector::unacceptable`]).
     pub finding: Detector,
-    /// Who has accepted it.
+    /// The person who accepted it.
     pub by: Box<str>,
-    /// When, as RFC 3339 writes it.
+    /// Time of acceptance, in RFC 3339 format.
     pub at: Box<str>,
-    /// Why.
+    /// Reason for accepting it.
     pub reason: Box<str>,
 }
 
 impl Exception {
-    /// What it is recognised by, beside the definition with the digest `definition`.
+    /// The digest of the exception, for the definition with the digest `definition`.
     #[must_use]
     pub fn digest(&self, definition: Digest) -> Digest {
         let definition = definition.to_string();
@@ -62,29 +62,29 @@ impl Exception {
     }
 }
 
-/// One definition of a thing, of which there may be several while servers are upgraded.
+/// One version of a definition. Several can be locked at once while servers are upgraded.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// What it is recognised by. INVARIANT: it is the digest of the definition.
+    /// Digest of the version. INVARIANT: the digest of `definition`.
     pub digest: Digest,
-    /// Whether it may be used.
+    /// Approval state of the version.
     pub state: State,
-    /// Who said so.
+    /// The person who set the state.
     pub by: Option<Box<str>>,
-    /// When, as RFC 3339 writes it.
+    /// Time when the state was set, in RFC 3339 format.
     pub at: Option<Box<str>>,
-    /// Why, where somebody has said so.
+    /// Reason for the state, if one was given.
     pub reason: Option<Box<str>>,
-    /// What was accepted in it. INVARIANT: nothing in one that is not approved.
+    /// Accepted findings. INVARIANT: empty unless the version is approved.
     pub exceptions: Vec<Exception>,
-    /// All of it.
+    /// The complete definition as JSON.
     pub definition: Fragment,
-    /// What it is like.
+    /// Digest of the definition for comparison regardless of order, computed on first use.
     pub alike: Alike,
 }
 
 impl Version {
-    /// One of which nobody has said anything. INVARIANT: `digest` is that of `definition`.
+    /// A version without author, time, reason or exceptions. INVARIANT: `digest` is that of `definition`.
     #[must_use]
     pub fn new(digest: Digest, state: State, definition: Fragment) -> Self {
         let (by, at, reason, exceptions) = (None, None, None, Vec::new());
@@ -92,25 +92,25 @@ impl Version {
     }
 }
 
-/// What is known of one server.
+/// The locked definitions of one server.
 #[derive(Clone, Debug, Default)]
 pub struct Locked {
-    /// Who it has to be. `None`: whoever it is.
+    /// Required identity of the server. `None`: any.
     pub identity: Option<Box<str>>,
-    /// What it says of itself.
+    /// Versions of what the server states about itself.
     pub server: Vec<Version>,
-    /// What it offers.
+    /// Versions of the server's tools, prompts, resources and templates.
     pub offers: BTreeMap<(Kind, Box<str>), Vec<Version>>,
 }
 
 impl Locked {
-    /// What is known of `name`.
+    /// The versions of `name`; empty if there are none.
     #[must_use]
     pub fn versions(&self, kind: Kind, name: &str) -> &[Version] {
         self.offers.get(&(kind, Box::from(name))).map_or(&[], Vec::as_slice)
     }
 
-    /// The digest of all that is approved, and of what was accepted in it.
+    /// The digest of all approved versions and their exceptions.
     #[must_use]
     pub fn set(&self) -> Digest {
         let server = self.server.iter().map(|version| ("", version));
@@ -126,9 +126,9 @@ impl Locked {
     }
 }
 
-/// What is known of all servers, by name.
+/// The content of a lockfile, by server.
 #[derive(Clone, Debug, Default)]
 pub struct Lock {
-    /// The servers.
+    /// Locked definitions of each server, by its name.
     pub servers: BTreeMap<Box<str>, Locked>,
 }

@@ -9,56 +9,56 @@ use crate::offer::{Catalog, Kind};
 /// A client's request to one upstream server.
 #[derive(Clone, Debug)]
 pub enum Call {
-    /// A list, every page of it.
+    /// A request for a complete list, across all pages.
     List {
-        /// Which server.
+        /// The upstream server addressed.
         server: ServerName,
-        /// Of what.
+        /// The kind that is listed.
         kind: Kind,
     },
-    /// Something about one thing the server offers.
+    /// A request that concerns one thing the server offers.
     Use(Use),
 }
 
-/// What is done with a thing.
+/// The operation that a request performs on a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// `tools/call`
+    /// `tools/call`: calls a tool
     Call,
-    /// `prompts/get`
+    /// `prompts/get`: renders a prompt
     Get,
-    /// `resources/read`
+    /// `resources/read`: reads a resource
     Read,
-    /// `resources/subscribe` (legacy); in a `subscriptions/listen` otherwise
+    /// `resources/subscribe` (legacy), or a resource in `subscriptions/listen`
     Subscribe,
-    /// `resources/unsubscribe` (legacy)
+    /// `resources/unsubscribe` (legacy): ends a subscription
     Unsubscribe,
     /// `completion/complete` for an argument of a prompt
     CompletePrompt,
     /// `completion/complete` for a variable of a resource template
     CompleteTemplate,
-    /// Something about a task that a call of a tool has become
+    /// An operation on a task that a tool call has become
     Task(Task),
-    /// A method this gateway does not know, by its name
+    /// A method that this gateway does not know; [`Use::name`] holds it
     Other,
 }
 
-/// What is asked of a task.
+/// Operation on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// `tasks/get`: how does it stand?
+    /// `tasks/get`: reads the status
     Get,
-    /// `tasks/result` (2025-11-25): what came of it?
+    /// `tasks/result` (2025-11-25): reads the result
     Result,
-    /// `tasks/update` (modern): here is what you asked for
+    /// `tasks/update` (modern): supplies input that the task has requested
     Update,
-    /// `tasks/cancel`: give it up
+    /// `tasks/cancel`: cancels the task
     Cancel,
 }
 
 impl Verb {
-    /// Whether it takes arguments that a rule may speak of. What does not is decided as the list
-    /// is: a completion needs none, and a task was permitted with its own when it began.
+    /// Whether the operation has arguments that a rule can refer to. Without, it is decided like a listing: a
+    /// completion needs no arguments, and those of a task were checked when the task began.
     #[must_use]
     pub const fn takes_arguments(self) -> bool {
         match self {
@@ -72,7 +72,7 @@ impl Verb {
         }
     }
 
-    /// What sort of thing it is done with: the same rules decide whatever is done with a thing.
+    /// The kind of thing operated on. The same rules decide all operations on a thing.
     #[must_use]
     pub const fn kind(self) -> Kind {
         match self {
@@ -85,36 +85,36 @@ impl Verb {
     }
 }
 
-/// One request about one thing.
+/// One request that concerns one thing.
 #[derive(Clone, Debug)]
 pub struct Use {
-    /// Which server.
+    /// The upstream server addressed.
     pub server: ServerName,
-    /// What is done.
+    /// The operation to perform.
     pub verb: Verb,
-    /// Of which: the name, URI or method as the server knows it; of a task, the tool it came of.
+    /// Name, URI or method as the server knows it; for a task, the tool that created it.
     pub name: Box<str>,
-    /// The arguments of a tool or a prompt, an object; `None` when the caller sent none.
+    /// Arguments of a tool or prompt, a JSON object; `None` if the caller sent none.
     pub arguments: Option<Fragment>,
-    /// Members of `params` that this gateway does not know, to be passed on as they are.
+    /// Members of `params` that this gateway does not know, forwarded unchanged.
     pub extra: Vec<(Box<str>, Fragment)>,
-    /// Members of `params._meta` that are not the protocol's own, likewise.
+    /// Members of `params._meta` that the protocol does not define, forwarded unchanged.
     pub meta: Vec<(Box<str>, Fragment)>,
 }
 
-/// What a caller has chosen beside a [`Use`] and what goes to the server in one message with it.
+/// Values chosen by the caller that are sent to the server in the same message as a [`Use`].
 #[derive(Clone, Debug, Default)]
 pub struct Beside {
-    /// What the client says of itself, as JSON.
+    /// The client's information about itself, as JSON.
     pub client: Vec<Box<str>>,
-    /// What the client answers to questions of the server.
+    /// The client's responses to elicitation and sampling requests.
     pub answers: Option<Fragment>,
-    /// The trace: the text of `traceparent`, and that of `tracestate`.
+    /// Trace context: the text of `traceparent`, and that of `tracestate`.
     pub trace: Vec<Box<str>>,
 }
 
 impl Beside {
-    /// How many bytes it has.
+    /// The total size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let texts = self.client.iter().chain(&self.trace).map(|text| text.len());
@@ -123,15 +123,15 @@ impl Beside {
     }
 }
 
-/// A server's answer to one [`Call`].
+/// What a server sends in reply to one [`Call`].
 #[derive(Debug)]
 pub enum Reply {
-    /// A list, still unfiltered.
+    /// A list, not yet filtered.
     List(Arc<Catalog>),
-    /// The `result` object.
+    /// The `result` object of the JSON-RPC response.
     Result(Fragment),
-    /// A JSON-RPC error from the server: the `error` object.
+    /// The `error` object of a JSON-RPC error response.
     Error(Fragment),
-    /// Something said before the answer: the `params` of the notification.
+    /// The `params` of a notification sent before the response.
     Told(Fragment),
 }

@@ -1,28 +1,29 @@
-//! Arguments of a tool that a modern client repeats in HTTP headers, so that what stands between
-//! can route by them without reading the body (`x-mcp-header`).
+//! Reads which arguments of a tool are repeated in HTTP headers (`x-mcp-header`), so that intermediaries can route by
+//! them without reading the body.
 //!
 //! SPEC 2026-07-28 basic/transports/streamable-http#custom-headers-from-tool-parameters
 
 use crate::json::{Kind, Value};
 
-/// The annotation.
+/// The annotation in a property of the input schema.
 const KEY: &str = "x-mcp-header";
-/// Most arguments of one tool that are repeated.
+/// Most annotated arguments of one tool.
 const MOST: usize = 32;
-/// Longest name of a header, without its prefix.
+/// Longest header name in bytes, without its prefix.
 const LONGEST: usize = 64;
 
-/// One argument that is repeated in a header.
+/// An argument that is repeated in a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirrored {
-    /// The header, in lower case, without `mcp-param-` before it.
+    /// Header name in lower case, without the prefix `mcp-param-`.
     pub header: Box<str>,
-    /// The members that lead to the argument.
+    /// Member names that lead to the argument.
     pub path: Vec<Box<str>>,
 }
 
 impl Mirrored {
-    /// The value in these arguments as the header has to repeat it; `None` when there is none.
+    /// The value that the header must have for these arguments; `None` if the argument is absent or not a primitive
+    /// value.
     #[must_use]
     pub fn value(&self, arguments: Option<Value<'_>>) -> Option<String> {
         let value = self.path.iter().try_fold(arguments?, |value, key| value.get(key))?;
@@ -34,15 +35,14 @@ impl Mirrored {
         }
     }
 
-    /// Whether `said`, from a header, is the value `meant` in the body. Numbers are compared as
-    /// numbers.
+    /// Whether `said`, from a header, equals `meant`, from the body. Integers are compared by value.
     #[must_use]
     pub fn agree(said: &str, meant: &str) -> bool {
         said == meant || whole(said).is_some_and(|said| Some(said) == whole(meant))
     }
 }
 
-/// The digits of an integer, however many zeros follow its point.
+/// The digits of an integer, without a fraction of zeros; `None` if `number` is not an integer.
 fn whole(number: &str) -> Option<&str> {
     let (digits, zeros) = number.split_once('.').unwrap_or((number, ""));
     let unsigned = digits.strip_prefix('-').unwrap_or(digits);
@@ -53,13 +53,13 @@ fn whole(number: &str) -> Option<&str> {
     good.then_some(digits)
 }
 
-/// The annotations of a tool.
+/// Reads the annotations of a tool.
 ///
 /// # Errors
-/// When one of them is not as specified, with what is wrong with it.
+/// If an annotation violates the specification; states how.
 pub(crate) fn read(definition: Value<'_>) -> Result<Vec<Mirrored>, &'static str> {
     let Some(schema) = definition.get("inputSchema") else { return Ok(Vec::new()) };
-    // Almost no tool has any: then nothing is walked.
+    // Most tools have no annotation, and their schemas need not be traversed.
     let has = |what: &[u8]| memchr::memmem::find(schema.raw().as_bytes(), what).is_some();
     if !has(KEY.as_bytes()) && !has(b"\\u") {
         return Ok(Vec::new());
@@ -92,7 +92,7 @@ fn walk(
                     path.pop();
                 }
             }
-            // What is a value and not a schema may hold anything.
+            // These hold values rather than schemas.
             ("const" | "default" | "enum" | "examples", _) => {}
             _ => elsewhere(value, found)?,
         }
@@ -100,7 +100,7 @@ fn walk(
     Ok(())
 }
 
-/// Anywhere but along `properties` an annotation makes the tool invalid.
+/// An annotation outside `properties` makes the tool invalid.
 fn elsewhere(value: Value<'_>, found: &mut Vec<Mirrored>) -> Result<(), &'static str> {
     if value.is_object() {
         return walk(value, None, found);

@@ -1,40 +1,40 @@
-//! Whether a control acts.
+//! Settings for whether a control enforces, audits or is off.
 
-/// What is done about what a detector finds in a definition.
+/// How a finding of a detector in a definition is treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Treatment {
-    /// The definition is withheld.
+    /// Withholds the definition from callers.
     #[default]
     Enforce,
-    /// It is taken out, and the rest is shown; what cannot be taken out withholds the definition.
+    /// Removes the finding and shows the rest; withholds the definition if the finding cannot be removed.
     Strip,
-    /// It is recorded.
+    /// Records the finding and shows the definition.
     Audit,
-    /// It is ignored.
+    /// Does not look for it.
     Off,
 }
 
-/// Whether a rule or a detector acts.
+/// Whether a rule or a detector is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Mode {
-    /// It acts.
+    /// The control is enforced.
     #[default]
     Enforce,
-    /// It is recorded what it would have done.
+    /// Records what would have been done, and does nothing.
     Audit,
-    /// It is ignored.
+    /// The control is ignored.
     Off,
 }
 
-/// How a denied call of a tool is answered whose caller may know of the tool.
+/// How a denied tool call is answered if the caller may know that the tool exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Denials {
-    /// With a result that has `isError: true`: the loop of an agent goes on, and its model reads why.
+    /// With a tool result that has `isError: true`: an agent's loop continues, and its model reads the reason.
     #[default]
     Result,
-    /// With the JSON-RPC error -31403. What is wrong with the arguments is a result all the same.
+    /// With the JSON-RPC error -31403. Invalid arguments are still answered with a result.
     Error,
 }

@@ -1,38 +1,38 @@
-//! Names that have been checked once, where they entered.
+//! Names and ids that are validated once, where they enter.
 
 use std::fmt;
 
-/// Why a string is not a name.
+/// Why a string is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// No characters at all.
+    /// The string is empty.
     #[error("is empty")]
     Empty,
-    /// Too long to be worth logging.
+    /// The string is longer than its limit.
     #[error("is {length} bytes long, the most is {limit}")]
     Length {
-        /// What came.
+        /// Length of the string, in bytes.
         length: usize,
-        /// What is allowed.
+        /// Largest allowed length, in bytes.
         limit: usize,
     },
-    /// A character that may not stand there.
+    /// A character outside the allowed alphabet.
     #[error("has `{}` at byte {at}; use {allowed}", .found.escape_debug())]
     Character {
-        /// Byte offset.
+        /// Byte offset of the character.
         at: usize,
-        /// The character.
+        /// The character that is not allowed.
         found: char,
-        /// What may stand there.
+        /// Describes the allowed alphabet.
         allowed: &'static str,
     },
 }
 
-/// Longest name an operator may give.
+/// Longest name that an operator may assign, in bytes.
 const LABEL: usize = 64;
-/// Longest name a peer may give.
+/// Longest name that a peer may assign, in bytes.
 const FOREIGN: usize = 256;
-/// Longest name or URI of what a server offers.
+/// Longest name or URI of a thing that a server offers, in bytes.
 const OFFERED: usize = 2048;
 
 fn check(
@@ -51,22 +51,22 @@ fn check(
     odd.map_or(Ok(()), |(at, found)| Err(NameError::Character { at, found, allowed }))
 }
 
-/// A name from the configuration: it is used in logs, metrics and prefixes.
+/// Validates a name from the configuration; it appears in logs, metrics and prefixes.
 fn label(text: &str) -> Result<(), NameError> {
     check(text, LABEL, "letters, digits, `_`, `-` and `.`", standard)
 }
 
-/// A name from a peer: anything printable, because it is compared and never interpreted.
+/// Validates a name from a peer: any printable text, since it is compared and never interpreted.
 fn foreign(text: &str) -> Result<(), NameError> {
     check(text, FOREIGN, "printable characters", |c| !c.is_control())
 }
 
-/// The same, for what may be a URI.
+/// Validates a name or URI of a thing that a server offers.
 fn offered(text: &str) -> Result<(), NameError> {
     check(text, OFFERED, "printable characters", |c| !c.is_control())
 }
 
-/// The alphabet the specification asks tool names to keep to.
+/// The alphabet that the specification recommends for tool names.
 ///
 /// SPEC 2026-07-28 server/tools#tool-names
 const fn standard(c: char) -> bool {
@@ -125,12 +125,12 @@ name!(/** A client of an authorization server, as that names it. */ ClientId, fo
 name!(/** A scope of an access token (RFC 6749, section 3.3). */ Scope, scope);
 name!(/** What a server offers, by the name or the URI it gives it. */ OfferName, offered);
 
-/// How the names begin that are kept for the self-test: what the operator says with a pattern is never
-/// about them.
+/// Name of the self-test server, and prefix of all names reserved for the self-test. Patterns of the operator never
+/// match it.
 pub const RESERVED: &str = "portcullis-selftest";
 
 impl ServerName {
-    /// Whether it is the server of the self-test.
+    /// Whether this is the self-test server.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         *self.0 == *RESERVED
@@ -138,7 +138,7 @@ impl ServerName {
 }
 
 impl OfferName {
-    /// Whether the name keeps to the alphabet and the length the specification asks for.
+    /// Whether the name has the alphabet and the length that the specification recommends.
     #[must_use]
     pub fn is_standard(&self) -> bool {
         self.0.len() <= 128 && self.0.chars().all(standard)

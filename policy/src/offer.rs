@@ -1,4 +1,4 @@
-//! What a server offers: tools, prompts, resources and resource templates.
+//! The catalog of a server: tools, prompts, resources and resource templates.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,29 +19,29 @@ use crate::schema::Compilable;
 use crate::uri::{self, ResourceUri, UriError};
 use crate::work::Budget;
 
-/// Longest name of a tool or a prompt, in bytes. Resources are named by URIs, which may be longer.
+/// Longest name of a tool or prompt, in bytes. Resources are named by URIs, which may be longer.
 const LONGEST: usize = 256;
 
-/// One thing as its server describes it: every member, known or not, as it came.
+/// One item of a catalog with its complete definition, including unknown members.
 #[derive(Clone, Debug)]
 pub struct Offer {
     kind: Kind,
     name: OfferName,
-    /// The name in the form that rules see; only resources and templates have one of their own.
+    /// The name that rules match, for resources and templates; other kinds use `name`.
     uri: Option<Result<ResourceUri, UriError>>,
     definition: Fragment,
     digest: Option<Digest>,
     alike: Alike,
     findings: Vec<Finding>,
     mirrored: Vec<Mirrored>,
-    /// What it is without what is taken out; the same for everybody under one policy.
+    /// The cleaned definition, cached; equal for all callers under one policy.
     cleaned: OnceLock<Cleaned>,
-    /// The same where findings in it are accepted: of the acceptance that was asked about first.
+    /// The cleaned definition for the first set of accepted findings that was requested.
     excused: OnceLock<(Excused, Cleaned)>,
     schemas: Schemas,
 }
 
-/// The schemas of a tool, found when they are first needed.
+/// Schemas and labels of a tool, computed on first use.
 #[derive(Clone, Debug, Default)]
 struct Schemas {
     input: OnceLock<Option<Arc<Compilable>>>,
@@ -49,32 +49,32 @@ struct Schemas {
     labels: OnceLock<Labels>,
 }
 
-/// A definition without what is taken out of it, or what was left in it.
+/// The cleaned definition, `None` if nothing was removed, or a finding that cleaning does not remove.
 type Cleaned = Result<Option<Arc<Document>>, Finding>;
 
-/// Why a definition is of no use.
+/// Why a definition is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OfferError {
-    /// A definition is an object.
+    /// The definition is not a JSON object.
     #[error("the definition is not an object")]
     NotAnObject,
-    /// It has no name, or the name is no string.
+    /// The identifying member is missing or not a string.
     #[error("the definition has no `{0}`")]
     Unnamed(&'static str),
-    /// Its name cannot be used.
+    /// The name is not valid.
     #[error("name")]
     Name(#[source] NameError),
-    /// The headers it wants cannot be made.
+    /// An `x-mcp-header` annotation is invalid.
     #[error("`x-mcp-header` {0}")]
     Mirror(&'static str),
 }
 
 impl Offer {
-    /// Reads one definition and inspects all of its text, whatever that costs.
+    /// Reads one definition and inspects all of its text, with an unlimited budget.
     ///
     /// # Errors
-    /// When it has no usable name, or a tool wants headers that cannot be made: the specification
-    /// has such a tool left out (2026-07-28 basic/transports/streamable-http#schema-extension).
+    /// If the definition has no valid name, or a tool has invalid `x-mcp-header` annotations: the specification
+    /// excludes such a tool (2026-07-28 basic/transports/streamable-http#schema-extension).
     pub fn read(
         kind: Kind,
         definition: Value<'_>,
@@ -83,11 +83,11 @@ impl Offer {
         Self::read_again(kind, definition, document, None, &Budget::unlimited())
     }
 
-    /// The same; what was found in a definition with the same digest in `former` is not looked for
-    /// again. What looking costs is taken from `budget`.
+    /// Like [`Self::read`], but takes over the findings of a definition with the same digest in `former`. Inspection
+    /// is charged to `budget`.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// As for [`Self::read`].
     pub fn read_again(
         kind: Kind,
         definition: Value<'_>,
@@ -144,22 +144,22 @@ impl Offer {
         })
     }
 
-    /// What sort of thing it is.
+    /// The kind of the item.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Its name, as its server gives it.
+    /// The name that the server uses.
     #[must_use]
     pub const fn name(&self) -> &OfferName {
         &self.name
     }
 
-    /// What rules, revocations and records call it.
+    /// The name that rules, revocations and audit records use.
     ///
     /// # Errors
-    /// When it is a resource or a template whose URI has no canonical form.
+    /// If the URI of a resource or template has no canonical form.
     pub fn rule_name(&self) -> Result<&str, UriError> {
         match &self.uri {
             None => Ok(self.name.as_str()),
@@ -168,41 +168,41 @@ impl Offer {
         }
     }
 
-    /// The whole definition.
+    /// The complete definition as JSON.
     #[must_use]
     pub fn definition(&self) -> Value<'_> {
         self.definition.value()
     }
 
-    /// What it is recognised by; `None` when a number in it does not survive canonical form.
+    /// Digest of the definition; `None` if a number in it has no exact canonical form.
     #[must_use]
     pub const fn digest(&self) -> Option<Digest> {
         self.digest
     }
 
-    /// What it is like, where these values of it are volatile.
+    /// Digest for comparison regardless of order and of the values at the pointers in `volatile`.
     pub(crate) fn alike(&self, volatile: &[Box<str>]) -> Option<Digest> {
         self.alike.of(Subject::Offer(self.kind), self.definition(), volatile)
     }
 
-    /// Whether it is known what it is without what is taken out of it.
+    /// Whether the cleaned definition is cached, or the definition has no findings.
     #[must_use]
     pub fn is_cleaned(&self) -> bool {
         let known = self.cleaned.get().is_some() || self.excused.get().is_some();
         self.findings.is_empty() || known
     }
 
-    /// What it is without what is taken out of it, where `excused` is not; worked out once.
+    /// The cleaned definition if the findings in `excused` are accepted; computed by `clean` once.
     pub(crate) fn cleaned(&self, excused: Excused, clean: impl Fn() -> Cleaned) -> Cleaned {
         if excused.is_empty() {
             return self.cleaned.get_or_init(clean).clone();
         }
         let (of, cleaned) = self.excused.get_or_init(|| (excused, clean()));
-        // Somebody has accepted more of it, or less, since it was read.
+        // The accepted findings have changed since the value was cached.
         if *of == excused { cleaned.clone() } else { clean() }
     }
 
-    /// Whether its schemas have been found and its labels worked out, which a call needs.
+    /// Whether the schemas and labels that a call needs are computed.
     #[must_use]
     pub(crate) fn is_ready(&self) -> bool {
         let Schemas { input, output, labels } = &self.schemas;
@@ -210,27 +210,26 @@ impl Offer {
             || input.get().is_some() && output.get().is_some() && labels.get().is_some()
     }
 
-    /// Works out what a call needs: see [`Self::is_ready`].
+    /// Computes what [`Self::is_ready`] checks.
     pub(crate) fn prepare(&self) {
         if !self.is_ready() {
             let _prepared = (self.input(), self.output(), self.labels());
         }
     }
 
-    /// What its arguments have to be like; found once for each digest. `None` where it does not
-    /// say.
+    /// The input schema, read once per digest; `None` if the definition has none.
     #[must_use]
     pub fn input(&self) -> Option<&Arc<Compilable>> {
         self.schemas.input.get_or_init(|| self.schema("inputSchema")).as_ref()
     }
 
-    /// The same of what it gives back, as `structuredContent`.
+    /// The output schema for `structuredContent`, read once per digest; `None` if the definition has none.
     #[must_use]
     pub fn output(&self) -> Option<&Arc<Compilable>> {
         self.schemas.output.get_or_init(|| self.schema("outputSchema")).as_ref()
     }
 
-    /// Which members of what it gives back are labelled as sensitive; worked out once for each digest.
+    /// The sensitive members of results, by the output schema; computed once per digest.
     #[must_use]
     pub fn labels(&self) -> &Labels {
         self.schemas.labels.get_or_init(|| {
@@ -245,13 +244,13 @@ impl Offer {
         Some(Arc::new(Compilable::new(schema)))
     }
 
-    /// The whole definition, kept alive.
+    /// The complete definition as an owned fragment.
     #[must_use]
     pub fn fragment(&self) -> Fragment {
         self.definition.clone()
     }
 
-    /// What the detectors saw in it.
+    /// Findings of the detectors in the definition.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
@@ -272,29 +271,29 @@ impl Offer {
     }
 }
 
-/// Everything of one kind that one server offers, in the order it offers it.
+/// All items of one kind that a server offers, in the order of its list.
 #[derive(Clone, Debug)]
 pub struct Catalog {
     server: ServerName,
     kind: Kind,
     offers: Vec<Offer>,
     by_name: BTreeMap<OfferName, usize>,
-    /// Resources by every form of their URI that servers may take for the same.
+    /// Resources by every form of their URI that servers may treat as the same resource.
     by_uri: BTreeMap<Box<str>, usize>,
 }
 
-/// What a list says of a name that a caller gives.
+/// How a name from a caller relates to a catalog.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
-    /// It is in the list, perhaps in another spelling of the same URI.
+    /// The item is listed, possibly under another spelling of the same URI.
     Listed(&'a Offer),
-    /// It is not, and a server may give something that is in the list for it: the same URI without a
-    /// query, or without the slash at its end.
+    /// Not listed, but the server may return a listed resource for it: the same URI without its query or trailing
+    /// slash.
     Beside(&'a Offer),
 }
 
 impl<'a> Place<'a> {
-    /// The definition by which it is judged.
+    /// The definition that decides about the name.
     #[must_use]
     pub const fn offer(self) -> &'a Offer {
         match self {
@@ -304,10 +303,9 @@ impl<'a> Place<'a> {
 }
 
 impl Catalog {
-    /// The catalogue of `server`.
+    /// Builds the catalog of `server`.
     ///
-    /// Two tools of one name are both marked: nobody could say which of them a call means
-    /// (threat T1008).
+    /// All tools with the same name get a finding, since it is ambiguous which of them a call means (threat T1008).
     #[must_use]
     pub fn new(server: ServerName, kind: Kind, mut offers: Vec<Offer>) -> Self {
         let mut by_name = BTreeMap::new();
@@ -333,7 +331,7 @@ impl Catalog {
                 None => drop(by_uri.insert(uri.into(), at)),
             }
         }
-        // After all of them: a URI of its own counts before a form of another.
+        // Exact URIs take precedence over related forms, so these come second.
         for (at, offer) in offers.iter().enumerate().filter(|_| kind == Kind::Resource) {
             let Ok(uri) = offer.rule_name() else { continue };
             for form in uri::related(uri) {
@@ -350,22 +348,22 @@ impl Catalog {
         Self { server, kind, offers, by_name, by_uri }
     }
 
-    /// Which server.
+    /// The server that offers the items.
     #[must_use]
     pub const fn server(&self) -> &ServerName {
         &self.server
     }
 
-    /// What is in it.
+    /// The kind of the items.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Bytes that the answers take from which its definitions were read, which it keeps.
+    /// Bytes of memory held by the responses that the definitions were read from.
     #[must_use]
     pub fn memory(&self) -> usize {
-        // Definitions of one answer stand side by side.
+        // Definitions from one response are adjacent.
         let mut last: Option<Arc<Document>> = None;
         let mut bytes = 0;
         for document in self.offers.iter().map(|offer| offer.definition.document()) {
@@ -377,27 +375,27 @@ impl Catalog {
         bytes
     }
 
-    /// All of it.
+    /// All items, in the order of the server's list.
     #[must_use]
     pub fn offers(&self) -> &[Offer] {
         &self.offers
     }
 
-    /// How many bytes of definitions have to be cleaned before it is shown.
+    /// Bytes of definitions that have to be cleaned before the catalog can be shown.
     #[must_use]
     pub fn uncleaned(&self) -> usize {
         let left = self.offers.iter().filter(|offer| !offer.is_cleaned());
         left.map(|offer| offer.definition().span().len()).sum()
     }
 
-    /// The one called `name`.
+    /// The item with exactly this name.
     #[must_use]
     pub fn offer(&self, name: &str) -> Option<&Offer> {
         self.offers.get(*self.by_name.get(name)?)
     }
 
-    /// What is listed that a caller's `name` stands for: by its exact spelling first, and of resources by
-    /// every form of it.
+    /// The listed item that `name` refers to: by exact spelling first, and for resources by every related form of the
+    /// URI.
     #[must_use]
     pub fn place(&self, name: &str) -> Option<Place<'_>> {
         if let Some(offer) = self.offer(name) {
@@ -416,8 +414,8 @@ impl Catalog {
     }
 }
 
-/// A name as a person reads it, and a server that folds compatibility forms: two names of one server
-/// that look the same are two of one name.
+/// The visual form of a name, with compatibility characters folded: names of one server with equal forms are
+/// duplicates.
 fn look(name: &str) -> Cow<'_, str> {
     if name.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Cow::Borrowed(name);

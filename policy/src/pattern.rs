@@ -1,43 +1,43 @@
-//! Names with `*` and `?` in them.
+//! Patterns over names, with the wildcards `*` and `?`.
 
 use crate::name::ServerName;
 use crate::uri::{self, UriError};
 
-/// A pattern over names: `*` stands for any run of characters, `?` for one; all else for itself.
+/// A pattern over names: `*` matches any run of characters, `?` matches one, every other character matches itself.
 ///
-/// Letters are compared exactly: `Read` is not `read`, and a fullwidth letter is neither.
+/// Comparison is exact: `Read` is not `read`, and a fullwidth letter equals neither.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<str>,
     shape: Shape,
 }
 
-/// What matching takes. Most patterns are a name, or a beginning and a `*`.
+/// The matching algorithm a pattern needs. Most patterns are a name, or a prefix and a `*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// `*`
+    /// The pattern `*`, which matches every name
     Any,
-    /// No `*` and no `?`.
+    /// A name without wildcards.
     Exact,
-    /// One `*`, at the end.
+    /// A prefix followed by one `*`.
     Beginning,
-    /// Anything else.
+    /// A pattern of any other shape.
     Glob,
 }
 
-/// How what a pattern stands for can be looked up.
+/// How an index can look up the names that a pattern matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sought<'a> {
-    /// One name.
+    /// The pattern matches exactly this name.
     Name(&'a str),
-    /// Names with this beginning; with the empty one all names.
+    /// All names with this prefix, which may be empty.
     Beginning(&'a str),
-    /// Each name has to be compared.
+    /// No lookup: each name has to be compared.
     Other,
 }
 
 impl ServerName {
-    /// Whether one of these speaks of it: of that of the self-test only one that names it.
+    /// Whether one of these patterns matches the server. The self-test server has to be named literally.
     #[must_use]
     pub fn is_among(&self, patterns: &[Pattern]) -> bool {
         patterns.iter().any(|pattern| match self.is_reserved() {
@@ -48,7 +48,7 @@ impl ServerName {
 }
 
 impl Pattern {
-    /// The pattern `text`.
+    /// Compiles the pattern `text`.
     #[must_use]
     pub fn new(text: &str) -> Self {
         let wild = |text: &str| text.contains(['*', '?']);
@@ -61,16 +61,16 @@ impl Pattern {
         Self { text: text.into(), shape }
     }
 
-    /// The pattern `text` over URIs of resources: compared with their canonical form.
+    /// The pattern `text` over resource URIs, compared with their canonical form.
     ///
     /// # Errors
-    /// When no URI in canonical form can match it.
+    /// If no URI in canonical form can match it.
     pub fn resource(text: &str) -> Result<Self, UriError> {
         Ok(Self::new(&uri::pattern(text)?))
     }
 
-    /// The same without regard to the case of the authority, for what is compared with every form that
-    /// servers may take for the same.
+    /// The pattern with its authority in lower case, for comparison with every form that servers may treat as the
+    /// same URI.
     #[must_use]
     pub(crate) fn folded(&self) -> Self {
         Self::new(&uri::folded(&self.text))
@@ -82,7 +82,7 @@ impl Pattern {
         &self.text
     }
 
-    /// How what it stands for can be looked up.
+    /// How an index can look up the names that the pattern matches.
     pub(crate) fn sought(&self) -> Sought<'_> {
         match self.shape {
             Shape::Exact => Sought::Name(&self.text),
@@ -93,7 +93,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it stands for `name`.
+    /// Whether the pattern matches `name`.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         match self.shape {
@@ -106,9 +106,9 @@ impl Pattern {
         }
     }
 
-    /// Whether everything `other` stands for is surely also one of this pattern's names.
+    /// Whether this pattern certainly matches every name that `other` matches.
     ///
-    /// It may answer no where the truth is yes, never the other way round.
+    /// Conservative: it may return `false` where the answer is yes, never `true` where it is no.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         self.shape == Shape::Any
@@ -117,7 +117,7 @@ impl Pattern {
     }
 }
 
-/// Keeps one way back, to the last `*`: at most length times length steps and no recursion.
+/// Backtracks to the last `*` only: at most `pattern.len() * name.len()` steps, and no recursion.
 fn glob(pattern: &str, name: &str) -> bool {
     let (mut pattern, mut name) = (pattern.chars(), name.chars());
     let mut back = None;
@@ -149,7 +149,7 @@ mod tests {
     use super::Pattern;
     use proptest::prelude::*;
 
-    /// The definition of a glob, too slow for use.
+    /// A glob by its definition, too slow for production.
     fn naive(pattern: &[char], name: &[char]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, rest) => rest.is_none(),

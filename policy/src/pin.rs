@@ -1,8 +1,7 @@
-//! What a definition is recognised by: a digest of every member it has, known or not.
+//! Digests that identify definitions, over every member, known or not.
 //!
-//! `mcp-pin/v1`: SHA-256 over a line that says what sort of thing it is and the RFC 8785 form of
-//! the definition. The algorithm and its test vectors stand in `docs/pins.md` (control C10, threats
-//! T1201 and T1501).
+//! `mcp-pin/v1` is SHA-256 over a line with the kind of the subject and the RFC 8785 form of the definition.
+//! `docs/pins.md` specifies the algorithm with test vectors (control C10, threats T1201 and T1501).
 
 use std::fmt;
 
@@ -12,19 +11,19 @@ use crate::coding;
 use crate::json::{Inexact, Value, write_canonical, write_canonical_string};
 use crate::kind::Kind;
 
-/// The version of the algorithm.
+/// Version of the digest algorithm.
 const VERSION: &str = "mcp-pin/v1";
 
-/// What sort of thing is pinned.
+/// What a digest identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
-    /// Something a server offers.
+    /// A definition in a catalog of a server.
     Offer(Kind),
-    /// What a server says of itself: `capabilities`, `instructions` and `serverInfo`.
+    /// What a server states about itself: `capabilities`, `instructions` and `serverInfo`.
     Server,
-    /// All that a server offers.
+    /// A set of definitions.
     Set,
-    /// A finding that somebody has accepted in one definition.
+    /// An accepted finding in one definition.
     Exception,
 }
 
@@ -39,7 +38,7 @@ impl Subject {
         Self::Exception,
     ];
 
-    /// Its name in a digest.
+    /// Name in the text of a digest.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -51,7 +50,7 @@ impl Subject {
     }
 }
 
-/// The digest of a definition. As text: `mcp-pin/v1:tool:sha256:` and 64 hexadecimal digits.
+/// Digest of a definition. Its text is `mcp-pin/v1:tool:sha256:` and 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest {
     subject: Subject,
@@ -59,17 +58,17 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// The digest of a whole definition.
+    /// The digest of a complete definition.
     ///
     /// # Errors
-    /// When a number in it has no canonical form of its own.
+    /// If a number in it has no exact canonical form.
     pub fn of(subject: Subject, definition: Value<'_>) -> Result<Self, Inexact> {
         let mut text = format!("{VERSION}:{}\n", subject.as_str()).into_bytes();
         write_canonical(&mut text, definition)?;
         Ok(Self::sum(subject, &text))
     }
 
-    /// The digest of an object whose members are these texts. They have to be given in canonical order.
+    /// The digest of an object with these string members, which must be in canonical order.
     pub(crate) fn of_texts(subject: Subject, members: &[(&str, &str)]) -> Self {
         let mut text = format!("{VERSION}:{}\n{{", subject.as_str()).into_bytes();
         for (n, (name, value)) in members.iter().enumerate() {
@@ -82,19 +81,18 @@ impl Digest {
         Self::sum(subject, &text)
     }
 
-    /// The digest of what is left of a definition of `subject` when it is written as [`crate::alike`] does. It is
-    /// compared with others of its sort alone.
+    /// The digest of a definition of `subject` in the form written by [`crate::alike`]; comparable only with others
+    /// of this kind.
     pub(crate) fn of_alike(subject: Subject, written: &[u8]) -> Self {
         let mut text = format!("{VERSION}:{}.alike\n", subject.as_str()).into_bytes();
         text.extend_from_slice(written);
         Self::sum(subject, &text)
     }
 
-    /// The digest of each member of a definition, in the order of the members: that of an object
-    /// with this member alone.
+    /// The digest of each member of a definition, in order: the digest of an object with only this member.
     ///
     /// # Errors
-    /// When a number in it has no canonical form of its own.
+    /// If a number in it has no exact canonical form.
     pub fn of_fields(
         subject: Subject,
         definition: Value<'_>,
@@ -110,7 +108,7 @@ impl Digest {
         definition.members().map(field).collect()
     }
 
-    /// The digest of a set of definitions: each with its name, in whatever order.
+    /// The digest of a set of named definitions, independent of their order.
     #[must_use]
     pub fn of_set<'a>(members: impl Iterator<Item = (&'a str, Self)>) -> Self {
         let mut members: Vec<_> = members
@@ -138,19 +136,19 @@ impl Digest {
         Self { subject, bytes: array(digest(&SHA256, text).as_ref()) }
     }
 
-    /// What sort of thing it is of.
+    /// What the digest identifies.
     #[must_use]
     pub const fn subject(&self) -> Subject {
         self.subject
     }
 
-    /// Its 64 hexadecimal digits.
+    /// The 64 hexadecimal digits of the hash.
     #[must_use]
     pub fn hex(&self) -> String {
         coding::hex(&self.bytes)
     }
 
-    /// Reads a digest as it is written.
+    /// Parses the text form of a digest; `None` if it is malformed.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix(VERSION)?.strip_prefix(':')?;

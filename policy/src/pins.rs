@@ -1,5 +1,5 @@
-//! May this definition be used? Only if it is, byte for byte in canonical form, one that was
-//! approved, and nothing speaks against its server (control C10).
+//! Decides whether a definition may be used: only if its canonical form equals an approved one and its server is
+//! neither quarantined nor another server than the approved one (control C10).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,8 +20,8 @@ use crate::schema::Compilable;
 use crate::template::UriTemplate;
 use crate::uri::{self, ResourceUri};
 
-/// What `pins.volatile` has to name of a tool so that `definition` is as one of `versions` that is approved, where only
-/// defaults that were `remade` differ; see [`volatile_defaults`]. `known` is what it names already.
+/// The members of `definition` to add to `pins.volatile` so that it matches an approved one of `versions`, if they
+/// differ only in defaults that were `remade`; see [`volatile_defaults`]. `known` are the members already listed.
 #[must_use]
 pub fn volatile_members(
     versions: &[Version],
@@ -38,26 +38,26 @@ pub fn volatile_members(
 /// Why a definition may not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// Nobody has approved anything of this name.
+    /// No definition of this name is approved.
     NotApproved,
-    /// Another definition of it was approved.
+    /// Only another definition of this name is approved.
     Changed,
-    /// The approval was taken back.
+    /// The approval was withdrawn.
     Revoked,
-    /// It has no digest: a number in it does not survive canonical form.
+    /// The definition has no digest: a number in it has no exact canonical form.
     Unpinnable,
-    /// It was approved, but its server no longer lists it.
+    /// The definition is approved, but the server no longer lists it.
     Removed,
-    /// Its server defines it now this way and now that.
+    /// The server alternates between definitions.
     Inconsistent,
-    /// Something else about its server is held to be dangerous.
+    /// The server is quarantined, and none of its definitions may be used.
     Quarantined,
-    /// Its server is not the one that was approved.
+    /// The server is not the one that was approved.
     Identity,
 }
 
 impl Unfit {
-    /// Every code.
+    /// Every code, for the documentation and its test.
     pub const CODES: [&str; 8] = [
         "not-approved",
         "definition-changed",
@@ -84,7 +84,7 @@ impl Unfit {
         }
     }
 
-    /// The same in words.
+    /// Explains the reason in a few words.
     #[must_use]
     pub const fn note(self) -> &'static str {
         match self {
@@ -106,49 +106,49 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// Which resources of a server may be used that nobody has approved one by one: servers make some at run time.
-/// It says nothing of what a resource gives, which is inspected like every result, and opens nothing that a rule
-/// or a revocation closes.
+/// Which resources of a server may be used without an approval of their own, since servers create some at run time.
+/// Their contents are inspected like every result, and rules and revocations apply as usual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ResourcePins {
-    /// None.
+    /// No resources without their own approval.
     Pinned,
-    /// Those that an approved template of the server stands for, and for a caller those that results of the
-    /// server gave it links to.
+    /// Resources that match an approved template of the server, and those that results of the server linked to, for
+    /// the callers who received the links.
     #[default]
     ByTemplate,
-    /// All.
+    /// All resources of the server.
     Dynamic,
 }
 
-/// Whether the caller was given a link to a resource, in a result of its server.
+/// Whether a result of the server gave the caller a link to the resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linked {
-    /// It was.
+    /// The caller received a link to it.
     Given,
-    /// It was not, or it is no resource.
+    /// No link was given, or it is not a resource.
     No,
 }
 
-/// What a change that needs no approval leaves as it was.
+/// A changed definition that is accepted without approval.
 #[derive(Clone, Debug, Default)]
 pub struct Accepted {
-    /// The approved definition, where arguments have to be as it says too.
+    /// The approved definition, if arguments must match its schema as well.
     approved: Option<Fragment>,
-    /// What it says of arguments, compiled when it is first needed.
+    /// Input schema of the approved definition, compiled on first use.
     input: Arc<OnceLock<Option<Arc<Compilable>>>>,
 }
 
 impl Accepted {
-    /// A change that admits no more arguments than `approved`, as far as is known: they are held to both.
+    /// A change that accepts no further arguments than `approved`, as far as is known; arguments must match both
+    /// schemas.
     #[must_use]
     pub fn within(approved: Fragment) -> Self {
         Self { approved: Some(approved), input: Arc::default() }
     }
 
-    /// What arguments have to be like besides what the definition says that is in force; `None` where its schema
-    /// is the approved one, or the change that is accepted is one of what is admitted.
+    /// The input schema that arguments must match in addition to the current one; `None` if the approved schema is
+    /// the same, or if wider schemas are accepted.
     fn input(&self, now: &Offer) -> Option<&Arc<Compilable>> {
         let said = self.approved.as_ref()?.value().get("inputSchema")?;
         let now = now.definition().get("inputSchema");
@@ -161,35 +161,34 @@ impl Accepted {
     }
 }
 
-/// What was approved, and what is held against it, at one moment. The default approves nothing.
+/// Approvals, and reservations against servers, at one point in time. The default approves nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Pins {
-    /// Whether it acts.
+    /// Whether pins are enforced, only audited, or off.
     pub mode: Mode,
-    /// What was approved.
+    /// The content of the lockfile.
     pub lock: Arc<Lock>,
-    /// Changes that need no approval, by server: they are of a kind that is accepted.
+    /// Changed definitions that are accepted without approval, by server and digest.
     pub accepted: BTreeMap<(Box<str>, Digest), Accepted>,
-    /// Things that are defined now this way and now that.
+    /// Definitions that their servers alternate between.
     pub inconsistent: BTreeSet<(Box<str>, Kind, Box<str>)>,
-    /// Servers of which nothing is used.
+    /// Servers that are quarantined.
     pub quarantined: BTreeSet<Box<str>>,
-    /// Servers that are not who they were when they were approved.
+    /// Servers whose identity differs from the approved one.
     pub strangers: BTreeSet<Box<str>>,
-    /// Values that may be another in every list.
+    /// Values that may differ between lists.
     pub volatile: Arc<Volatile>,
-    /// Which resources may be used that nobody has approved one by one, by server; where a server is not
-    /// named, the default.
+    /// Which resources may be used without their own approval, by server; the default for servers without an entry.
     pub resources: Arc<BTreeMap<Box<str>, ResourcePins>>,
-    /// What the lock says of such resources.
+    /// Templates and revoked resources of the lockfile, cached.
     pub made: MadeAtRunTime,
 }
 
-/// What a lock says of resources that are not in it; worked out when it is first needed, once for each lock.
+/// Cache of what the lockfile implies for resources that it does not contain, computed once per lockfile.
 #[derive(Debug, Default)]
 pub struct MadeAtRunTime(ArcSwapOption<MadeUnder>);
 
-/// The same for one lock.
+/// The cached value for one lockfile.
 #[derive(Debug)]
 struct MadeUnder {
     lock: Weak<Lock>,
@@ -202,12 +201,12 @@ impl Clone for MadeAtRunTime {
     }
 }
 
-/// What a lock says of the resources of one server that are not in it.
+/// What the lockfile implies for unlisted resources of one server.
 #[derive(Debug)]
 struct MadeOf {
-    /// The templates that were approved.
+    /// Approved templates of the server.
     templates: Vec<UriTemplate>,
-    /// Every form of the URIs whose approval was taken back.
+    /// Every form of the URIs whose approval was withdrawn.
     revoked: BTreeSet<Box<str>>,
 }
 
@@ -233,7 +232,7 @@ impl MadeOf {
     }
 }
 
-/// What was decided about a thing with these versions; a proposal decides nothing.
+/// The decision about a thing with these versions; `None` if all are pending.
 fn decided(versions: &[Version]) -> Option<State> {
     let is = |state| versions.iter().any(|version| version.state == state);
     match (is(State::Approved), is(State::Revoked)) {
@@ -244,7 +243,8 @@ fn decided(versions: &[Version]) -> Option<State> {
 }
 
 impl Pins {
-    /// Whether the definition of `name`, or what is not in any list, may not be used, and why.
+    /// Why `name` may not be used, for a caller without links; `None` if it may. `offer` is `None` for things that
+    /// are not listed.
     #[must_use]
     pub fn unfit(
         &self,
@@ -256,10 +256,9 @@ impl Pins {
         self.unfit_for(server, kind, name, offer, Linked::No)
     }
 
-    /// The same for a caller, who may have been given a link to it.
+    /// Why `name` may not be used by a caller, who may have received a link to it; `None` if it may.
     ///
-    /// A resource may be made at run time, listed or not: see [`ResourcePins`]. Whether it is listed makes no
-    /// difference to that.
+    /// A resource may be created at run time, whether or not it is listed: see [`ResourcePins`].
     #[must_use]
     pub fn unfit_for(
         &self,
@@ -281,7 +280,7 @@ impl Pins {
             }
             return match self.of_resource(server, name) {
                 Some(State::Revoked) => Some(Unfit::Removed),
-                // It was approved as its server listed it, and its server does not.
+                // The approval was for a listed resource, and the server no longer lists it.
                 Some(State::Approved) => {
                     self.unfit_made(server, name, linked).map(|_| Unfit::Removed)
                 }
@@ -303,7 +302,7 @@ impl Pins {
         }
     }
 
-    /// Whether a resource may not be used of which nobody has decided anything, and why.
+    /// Why a resource without any decision in the lockfile may not be used; `None` if it may.
     #[must_use]
     fn unfit_made(&self, server: &str, name: &str, linked: Linked) -> Option<Unfit> {
         let Ok(uri) = ResourceUri::listed(name) else { return Some(Unfit::NotApproved) };
@@ -325,10 +324,10 @@ impl Pins {
         (!fits).then_some(Unfit::NotApproved)
     }
 
-    /// What the lock says of resources that are not in it.
+    /// What the lockfile implies for resources that it does not contain.
     fn made(&self) -> Arc<MadeUnder> {
         let lock = Arc::downgrade(&self.lock);
-        // INVARIANT: a lock is never changed in place while somebody refers to it, weakly or not.
+        // INVARIANT: a lock is never modified in place while there are references to it, including weak ones.
         if let Some(known) = self.made.0.load_full().filter(|known| known.lock.ptr_eq(&lock)) {
             return known;
         }
@@ -340,7 +339,8 @@ impl Pins {
         made
     }
 
-    /// The digest of the approved version that `offer` is, or that it is like; else its own.
+    /// The digest of the approved version that equals `offer` regardless of order and volatile values; otherwise its
+    /// own.
     #[must_use]
     pub fn settled(&self, server: &str, offer: &Offer) -> Option<Digest> {
         let own = offer.digest()?;
@@ -352,7 +352,7 @@ impl Pins {
         Some(alike.find(|version| version.state == State::Approved).map_or(own, |v| v.digest))
     }
 
-    /// Whether two definitions of one thing of `server` are the same, or only differ where that makes no change.
+    /// Whether two definitions of one thing are equal, apart from order and volatile values.
     #[must_use]
     pub fn are_alike(&self, server: &str, one: &Offer, other: &Offer) -> bool {
         let (kind, name) = (one.kind(), one.name().as_str());
@@ -362,8 +362,8 @@ impl Pins {
         one.digest() == other.digest() || like.is_some() && like == other.alike(volatile)
     }
 
-    /// What was accepted in the definition of `name` that has exactly this digest; `kind` is `None` of what
-    /// the server says of itself. A definition that is only like one that was approved has no exceptions.
+    /// The accepted findings in the definition of `name` with exactly this digest; `kind` is `None` for what the
+    /// server states about itself. A definition that merely resembles an approved one has no exceptions.
     #[must_use]
     pub fn exceptions(
         &self,
@@ -381,7 +381,7 @@ impl Pins {
         versions.iter().find(is).map_or(&[], |version| &version.exceptions)
     }
 
-    /// The same as a set.
+    /// The accepted findings of [`Self::exceptions`] as a set.
     #[must_use]
     pub fn excused(
         &self,
@@ -397,8 +397,8 @@ impl Pins {
         excused
     }
 
-    /// The same of something of which it is not known whether it is in a list: it will do if some
-    /// version of it was approved, or if it is a resource that may be made at run time.
+    /// Why `name` may not be used if it is unknown whether it is listed; `None` if some version of it is approved, or
+    /// if it is a resource that may be created at run time.
     #[must_use]
     pub fn unfit_unlisted(
         &self,
@@ -427,10 +427,10 @@ impl Pins {
         (!fits).then_some(Unfit::NotApproved)
     }
 
-    /// Whether the resource `name`, which is not listed itself and is held to what holds for `offer`, another form
-    /// of its URI, may not be used. Where it was approved once itself, that approval counts, and its server no
-    /// longer lists it. It is as good as a resource that was approved by name unless only such resources may be
-    /// used; beside one that is made at run time it has to be one itself.
+    /// Why the resource `name` may not be used, which is not listed itself but related to the URI of the listed
+    /// `offer`; `None` if it may. If the lockfile has versions of it, it counts as removed. Otherwise it is treated
+    /// like `offer` if that is approved by name, except under [`ResourcePins::Pinned`]; beside a resource created at
+    /// run time it must be usable as one itself.
     #[must_use]
     pub(crate) fn unfit_beside(
         &self,
@@ -454,13 +454,13 @@ impl Pins {
         }
     }
 
-    /// Which resources of `server` may be used that nobody has approved one by one.
+    /// Which resources of `server` may be used without their own approval.
     fn mode_of(&self, server: &str) -> ResourcePins {
         self.resources.get(server).copied().unwrap_or_default()
     }
 
-    /// What was decided about a resource, under whatever spelling of its URI. What one of them was approved for
-    /// is not taken back by another.
+    /// The decision about a resource under any related spelling of its URI. An approval of one spelling takes
+    /// precedence over a revocation of another.
     fn of_resource(&self, server: &str, name: &str) -> Option<State> {
         let locked = self.lock.servers.get(server);
         let names = ResourceUri::parse(name).ok();
@@ -484,9 +484,8 @@ impl Pins {
         }
     }
 
-    /// Whether a member of what `server` says of itself may not be shown: it has to be as in one of
-    /// the versions that were approved. `field` is the digest of the member, `whole` that of all
-    /// the server says of itself.
+    /// Why a member of what `server` states about itself may not be shown; `None` if an approved version has the same
+    /// member. `field` is the digest of the member, `whole` that of the complete statement.
     #[must_use]
     pub fn unfit_field(
         &self,
@@ -518,7 +517,7 @@ impl Pins {
         (!approved.any(has)).then_some(Unfit::Changed)
     }
 
-    /// Whether nothing of `server` may be used, and why.
+    /// Why nothing of `server` may be used; `None` if nothing prevents it.
     #[must_use]
     pub fn unfit_server(&self, server: &str) -> Option<Unfit> {
         if self.strangers.contains(server) {
@@ -527,8 +526,8 @@ impl Pins {
         self.quarantined.contains(server).then_some(Unfit::Quarantined)
     }
 
-    /// What arguments of a tool have to be like besides what its definition says: where that is one that was
-    /// accepted because it admits no more than the approved one, the approved one as well.
+    /// The approved input schema that arguments must match in addition to the current one, if the current definition
+    /// was accepted as a change that admits no more.
     #[must_use]
     pub fn approved_input(&self, server: &str, offer: &Offer) -> Option<&Arc<Compilable>> {
         if self.accepted.is_empty() || offer.kind() != Kind::Tool {
@@ -539,7 +538,7 @@ impl Pins {
         let versions = self.versions(server, Kind::Tool, offer.name().as_str());
         let approved =
             |version: &Version| version.digest == digest && version.state == State::Approved;
-        // A person may have approved it since.
+        // The definition may have been approved since.
         (!versions.iter().any(approved)).then(|| accepted.input(offer)).flatten()
     }
 
@@ -574,7 +573,7 @@ impl Pins {
         Some(if approved { Unfit::Changed } else { Unfit::NotApproved })
     }
 
-    /// The versions that `offer` is like, although its bytes are others.
+    /// The versions that equal `offer` regardless of order and volatile values.
     fn like<'a>(
         &self,
         server: &str,
@@ -588,7 +587,7 @@ impl Pins {
             self.volatile.get(&(server.into(), kind, name.into()))
         };
         let volatile = volatile.map_or(&[][..], Vec::as_slice);
-        // Only schemas of tools have sets.
+        // Only schemas of tools have lists that are sets.
         let differs = !versions.is_empty() && (kind == Kind::Tool || !volatile.is_empty());
         let wanted = differs.then(|| offer.alike(volatile)).flatten();
         let subject = Subject::Offer(kind);
@@ -745,7 +744,7 @@ mod tests {
                 assert_eq!(unfit, Some(Unfit::Removed), "{uri}");
                 assert_eq!(unlisted(&pins, "up", uri), Some(Unfit::NotApproved), "{uri}");
             }
-            // Nor if its server lists it again in another spelling.
+            // It stays revoked if its server lists it again in another spelling.
             let text = r#"{"uri":"file:///srv/My%20note?x","name":"n"}"#;
             let again = Offer::for_tests(Kind::Resource, text);
             let name = again.name().as_str();
@@ -757,7 +756,7 @@ mod tests {
         }
         let mut approved = resource(State::Approved, "file:///srv/a");
         assert_eq!(unlisted(&approved, "up", "file:///srv/a?x"), None);
-        // One that was approved in the list of its server is gone with it, where none is made at run time.
+        // An approved resource that is no longer listed is removed, unless resources can be created at run time.
         approved.resources = Arc::new([("up".into(), ResourcePins::Pinned)].into());
         for uri in ["file:///srv/a", "file:///srv/a?x"] {
             let unfit = approved.unfit_for("up", Kind::Resource, uri, None, Linked::Given);
@@ -789,7 +788,7 @@ mod tests {
         }
         let other = approved.unfit("up", Kind::Resource, "note://other/7", None);
         assert_eq!(other, Some(Unfit::NotApproved));
-        // What was worked out for one lock is not used for another.
+        // The cached value of one lock is not used for another.
         let lock = Arc::make_mut(&mut approved.lock);
         lock.servers.clear();
         assert_eq!(unfit(&approved, Some(&made)), Some(Unfit::NotApproved));

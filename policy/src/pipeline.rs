@@ -1,4 +1,4 @@
-//! Runs the checks and hands out the proofs the gateway needs to act.
+//! Runs all checks on requests and replies, and mints the proofs that the gateway needs to act.
 
 mod expected;
 mod recording;
@@ -37,7 +37,7 @@ pub use expected::Fate;
 use sending::Sendable;
 use standing::rule_name;
 
-/// Proof that a call was allowed. Only this module makes one, and it cannot be copied.
+/// Proof that a request was allowed. Only this module mints one, and it cannot be copied.
 ///
 /// ```compile_fail
 /// # fn forge(call: policy::message::Call, rule: policy::name::RuleId) {
@@ -58,36 +58,36 @@ pub struct Permit {
     terms: Terms,
 }
 
-/// What the reply is held to.
+/// Requirements that the reply to a request has to meet.
 #[derive(Debug, Default)]
 struct Terms {
-    /// What the result has to be like, and what is done if it is not.
+    /// The output schema, and how a violation is treated.
     output: Option<(Arc<Compilable>, Mode)>,
-    /// Members that this caller does not see.
+    /// Members that are hidden from this caller.
     hidden: Concealed,
-    /// Members that are labelled, whoever sees them.
+    /// All labelled members, including those shown to this caller.
     labelled: Concealed,
-    /// It is a call of a tool, or what came of one.
+    /// Whether the request is a tool call or concerns a task.
     calls: bool,
-    /// What the tool says of itself.
+    /// The read-only claim of the tool.
     hint: ReadOnlyHint,
 }
 
 impl Terms {
-    /// What in the result is sealed.
+    /// The kind of result, by which members are sealed.
     const fn answer(&self) -> Answer {
         if self.calls { Answer::OfCall } else { Answer::Plain }
     }
 }
 
 impl Permit {
-    /// The call, as it would be sent.
+    /// The request as it will be sent.
     #[must_use]
     pub const fn call(&self) -> &Call {
         &self.call
     }
 
-    /// The arguments, as they would be sent.
+    /// The arguments as they will be sent.
     #[must_use]
     pub fn arguments(&self) -> Option<&Fragment> {
         match &self.call {
@@ -96,13 +96,13 @@ impl Permit {
         }
     }
 
-    /// What the tool that is called says of itself.
+    /// The read-only claim of the tool that is called.
     #[must_use]
     pub const fn hint(&self) -> ReadOnlyHint {
         self.terms.hint
     }
 
-    /// Gives the call up for sending and keeps the right to judge its reply.
+    /// Consumes the permit: returns the request to send, and the right to release its reply.
     #[must_use]
     pub fn spend(self) -> (Call, Expectation) {
         let server = match &self.call {
@@ -113,7 +113,7 @@ impl Permit {
     }
 }
 
-/// The right to judge one reply, left over from a spent [`Permit`].
+/// The right to release one reply, left over from a spent [`Permit`].
 #[derive(Debug)]
 pub struct Expectation {
     rule: RuleId,
@@ -122,26 +122,26 @@ pub struct Expectation {
 }
 
 impl Expectation {
-    /// Whether what the reply is held to has been worked out.
+    /// Whether the output schema is compiled, if there is one.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.terms.output.as_ref().is_none_or(|(schema, _)| schema.is_compiled())
     }
 
-    /// The rule that allowed the call.
+    /// The rule that allowed the request.
     #[must_use]
     pub const fn rule(&self) -> &RuleId {
         &self.rule
     }
 
-    /// What the tool that was called says of itself.
+    /// The read-only claim of the tool that was called.
     #[must_use]
     pub const fn hint(&self) -> ReadOnlyHint {
         self.terms.hint
     }
 }
 
-/// Proof that a reply was checked and may be shown to the client.
+/// Proof that a reply was inspected and may be sent to the client.
 #[derive(Debug)]
 #[must_use = "a released reply that is not sent leaves the client waiting"]
 pub struct Released {
@@ -150,16 +150,16 @@ pub struct Released {
     ran: Ran,
 }
 
-/// What may be shown.
+/// The part of a reply that may be shown.
 #[derive(Debug)]
 pub enum Shown {
-    /// This much of a catalogue.
+    /// The visible part of a catalog.
     List(Arc<View>),
-    /// The answer to a call, or something said before it, as it came.
+    /// A response or a notification, after inspection.
     Answer(Reply),
-    /// Nothing, because of what was found in it.
+    /// Nothing, because of this finding.
     Withheld(Finding),
-    /// A place where it can be read: it is longer than answers may be.
+    /// A result over the size limit, to be stored and read separately.
     Apart(Fragment),
 }
 
@@ -170,30 +170,30 @@ impl Released {
         self.reply
     }
 
-    /// The controls that were asked.
+    /// The controls that ran for the reply.
     #[must_use]
     pub const fn ran(&self) -> Ran {
         self.ran
     }
 
-    /// The same, and what was found in it, for the record.
+    /// The reply and its findings, for the audit record.
     #[must_use]
     pub fn into_parts(self) -> (Shown, Vec<Finding>) {
         (self.reply, self.findings)
     }
 }
 
-/// What one principal sees of one catalogue.
+/// The part of one catalog that one principal sees.
 #[derive(Debug)]
 pub struct View {
     principal: Principal,
-    /// What was revoked when it was made.
+    /// The revocations when the view was made.
     revoked: Arc<Revoked>,
-    /// What was approved when it was made.
+    /// The approvals when the view was made.
     pins: Arc<Pins>,
-    /// What could be taken for what when it was made.
+    /// The shadowing conflicts when the view was made.
     shadows: Arc<Shadows>,
-    /// The links that the caller was given when it was made; of resources alone.
+    /// The links of the caller when the view was made; only for resources.
     given: Option<Arc<LinksOf>>,
     catalog: Arc<Catalog>,
     visible: Vec<(usize, Option<Arc<Document>>)>,
@@ -201,12 +201,12 @@ pub struct View {
 }
 
 impl View {
-    /// What is shown, in the server's order.
+    /// The visible items, in the server's order.
     pub fn offers(&self) -> impl Iterator<Item = &Offer> {
         self.visible.iter().filter_map(|(at, _)| self.catalog.offers().get(*at))
     }
 
-    /// The same with each definition as it is shown: as it came, or without what was taken out.
+    /// The visible items with their definitions as shown, cleaned if necessary.
     pub fn definitions(&self) -> impl Iterator<Item = (&Offer, Value<'_>)> {
         self.visible.iter().filter_map(|(at, cleaned)| {
             let offer = self.catalog.offers().get(*at)?;
@@ -214,36 +214,36 @@ impl View {
         })
     }
 
-    /// What is not, and why.
+    /// The hidden items with the decision about each.
     pub fn hidden(&self) -> impl Iterator<Item = (&Offer, &Decision)> {
         self.hidden.iter().filter_map(|(at, why)| Some((self.catalog.offers().get(*at)?, why)))
     }
 
-    /// How many are shown, and how many are not.
+    /// The number of visible items, and of hidden ones.
     #[must_use]
     pub const fn counts(&self) -> (usize, usize) {
         (self.visible.len(), self.hidden.len())
     }
 }
 
-/// The end of an evaluation: a decision to record, and an outcome to act on.
+/// The result of an evaluation: a decision to record, and an outcome to act on.
 #[derive(Debug)]
 #[must_use]
 pub struct Ruling<T> {
-    /// For the audit log, whatever it was.
+    /// The decision for the audit log.
     pub decision: Decision,
-    /// The proof, or why there is none.
+    /// The proof, or the denial.
     pub outcome: Result<T, Denial>,
 }
 
-/// Whether the list of the server is at hand.
+/// Whether the catalog of the server is available for the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listed {
     Known,
     Unknown,
 }
 
-/// A compiled policy. The default one allows nothing.
+/// A compiled policy. The default allows nothing.
 #[derive(Debug, Default)]
 pub struct Policy {
     access: Access,
@@ -263,99 +263,98 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// A policy of these rules and detectors; `contact` is whom a denied caller may ask. Nothing is
-    /// approved yet: see [`Self::pin`].
+    /// A policy with these rules and detectors; `contact` is named in denials. Nothing is approved until
+    /// [`Self::pin`] is called.
     #[must_use]
     pub fn new(access: Access, definitions: Definitions, contact: Option<Arc<str>>) -> Self {
         Self { access, definitions, contact, ..Self::default() }
     }
 
-    /// The same, answering denied calls of tools like this.
+    /// Sets how denied tool calls are answered.
     #[must_use]
     pub fn with_denials(self, denials: Denials) -> Self {
         Self { denials, ..self }
     }
 
-    /// How a denied call of a tool is answered whose caller may know of the tool.
+    /// How a denied tool call is answered if the caller may know that the tool exists.
     #[must_use]
     pub const fn denials(&self) -> Denials {
         self.denials
     }
 
-    /// Whom a denied caller may ask, where no rule names somebody else.
+    /// The contact for denied callers, where the rule has none.
     #[must_use]
     pub fn contact(&self) -> Option<&str> {
         self.contact.as_deref()
     }
 
-    /// The same, with this done about things that could be taken for others.
+    /// Sets how definitions are treated that can be mistaken for others.
     #[must_use]
     pub fn with_shadowing(self, shadowing: Shadowing) -> Self {
         Self { shadowing, ..self }
     }
 
-    /// The same, for servers on these routes.
+    /// Sets the routes on which servers are served.
     #[must_use]
     pub fn with_routes(self, routes: SharedRoutes) -> Self {
         Self { routes, ..self }
     }
 
-    /// Which servers are offered to one client together.
+    /// Which servers are served to one client together.
     #[must_use]
     pub const fn routes(&self) -> &SharedRoutes {
         &self.routes
     }
 
-    /// The same, with this done about what is said and sent.
+    /// Sets the detectors and actions for results and arguments.
     #[must_use]
     pub fn with_contents(self, contents: Contents) -> Self {
         Self { contents, ..self }
     }
 
-    /// What is done about what servers say and callers send.
+    /// The detectors and actions for results and arguments.
     #[must_use]
     pub const fn contents(&self) -> &Contents {
         &self.contents
     }
 
-    /// The same, with these arguments only.
+    /// Sets the constraints on arguments.
     #[must_use]
     pub fn with_constraints(self, constraints: Vec<Constraint>) -> Self {
         Self { constraints, ..self }
     }
 
-    /// What arguments may be, in the order of the configuration.
+    /// The constraints on arguments, in the order of the configuration.
     #[must_use]
     pub fn constraints(&self) -> &[Constraint] {
         &self.constraints
     }
 
-    /// The same with a key for the marks of what is replaced.
+    /// Sets the key that derives the marks of replaced values.
     #[must_use]
     pub fn with_key(self, key: [u8; 32]) -> Self {
         Self { contents: self.contents.with_key(key), ..self }
     }
 
-    /// The same, knowing this about tools.
+    /// Sets the registry of tools.
     #[must_use]
     pub fn with_registry(self, registry: Registry) -> Self {
         Self { registry, ..self }
     }
 
-    /// The same, with the links that callers were given under another policy.
+    /// Takes over the links that callers received under a former policy.
     #[must_use]
     pub fn with_links(self, links: Arc<Links>) -> Self {
         Self { links, ..self }
     }
 
-    /// The same, with schemas compiled among these.
+    /// Shares the cache of compiled schemas.
     #[must_use]
     pub fn with_compiled(self, compiled: Arc<Compiled>) -> Self {
         Self { compiled, ..self }
     }
 
-    /// Whether what a call of a tool needs has been worked out: its labels, and its compiled schema where
-    /// arguments are held to that.
+    /// Whether what a tool call needs is computed: the labels, and the compiled input schema unless its check is off.
     #[must_use]
     pub fn is_ready(&self, server: &ServerName, offer: &Offer) -> bool {
         let unchecked = || self.contents.of(server).input_schema == Mode::Off;
@@ -363,77 +362,77 @@ impl Policy {
         offer.is_ready() && (unchecked() || compiled())
     }
 
-    /// The links that callers were given.
+    /// The resource links that callers received.
     #[must_use]
     pub const fn links(&self) -> &Arc<Links> {
         &self.links
     }
 
-    /// The rules.
+    /// The compiled access rules.
     #[must_use]
     pub const fn access(&self) -> &Access {
         &self.access
     }
 
-    /// The names of the tools of a server that something is known of.
+    /// Names of the registered tools of a server.
     pub fn registered_tools(&self, server: &ServerName) -> impl Iterator<Item = &str> {
         self.registry.names(server.as_str())
     }
 
-    /// What is known of a tool.
+    /// The registry entry of a tool.
     #[must_use]
     pub fn registered(&self, server: &ServerName, kind: Kind, name: &str) -> Option<&Registered> {
         self.registry.get(server.as_str(), kind, name)
     }
 
-    /// From now on these could be taken for others.
+    /// Replaces the shadowing conflicts.
     pub fn shadow(&self, shadows: Arc<Shadows>) {
         self.shadows.store(shadows);
     }
 
-    /// What could be taken for others, and what is done about it.
+    /// The shadowing conflicts, and how they are treated.
     #[must_use]
     pub fn shadows(&self) -> (Arc<Shadows>, &Shadowing) {
         (self.shadows.load_full(), &self.shadowing)
     }
 
-    /// From now on the definitions that `pins` approve may be used, and no others.
+    /// Replaces the approvals: from now on only definitions that `pins` approve may be used.
     pub fn pin(&self, pins: Arc<Pins>) {
         self.pins.store(pins);
     }
 
-    /// What is approved.
+    /// The approvals currently in force.
     #[must_use]
     pub fn pins(&self) -> Arc<Pins> {
         self.pins.load_full()
     }
 
-    /// From now on `revoked` is no longer to be used, and nothing else is.
+    /// Replaces the revocations in force.
     pub fn revoke(&self, revoked: &Revoked) {
         self.revoked.store(Arc::new(revoked.clone().indexed()));
     }
 
-    /// What is no longer to be used.
+    /// The revocations currently in force.
     #[must_use]
     pub fn revoked(&self) -> Arc<Revoked> {
         self.revoked.load_full()
     }
 
-    /// Whether `principal` is no longer to be served.
+    /// Whether `principal` is revoked.
     #[must_use]
     pub fn has_revoked(&self, principal: &Principal) -> bool {
         self.revoked.load().has_principal(principal)
     }
 
-    /// Whether `name` of `server` is no longer to be used by `principal`.
+    /// Whether `principal`, or `name` of `server`, is revoked.
     #[must_use]
     pub fn has_revoked_use(&self, principal: &Principal, server: &ServerName, name: &str) -> bool {
         let revoked = self.revoked.load();
         revoked.has_principal(principal) || revoked.has(server, name)
     }
 
-    /// Whether `view` is what `principal` sees: made for an equal caller, and nothing was revoked or
-    /// approved since.
+    /// Whether `view` is still what `principal` sees: made for an equal caller, with no later revocation, approval or
+    /// link.
     #[must_use]
     pub fn holds(&self, view: &View, principal: &Principal) -> bool {
         view.principal == *principal
@@ -446,12 +445,12 @@ impl Policy {
             }
     }
 
-    /// The links of `principal` on which a list of this kind depends.
+    /// The links of `principal`, for a kind whose visibility depends on them.
     fn given(&self, principal: &Principal, kind: Kind) -> Option<Arc<LinksOf>> {
         if kind == Kind::Resource { self.links.of(principal) } else { None }
     }
 
-    /// May what `server` offers of `kind` be asked for on behalf of `principal`?
+    /// Decides whether `principal` may list the items of `kind` on `server`.
     pub fn admit_list(
         &self,
         principal: &Principal,
@@ -490,7 +489,7 @@ impl Policy {
         }
     }
 
-    /// Whether `principal` could be allowed anything at all of `server`.
+    /// Whether some rule could allow `principal` anything on `server`.
     #[must_use]
     pub fn grants_any(&self, principal: &Principal, server: &ServerName) -> bool {
         let revoked = self.revoked.load();
@@ -505,20 +504,20 @@ impl Policy {
             .any(|kind| self.access.could_allow(principal, server, kind).is_some())
     }
 
-    /// Why nothing of `server` may be used, if something is held against it.
+    /// Why nothing of `server` may be used; `None` if nothing prevents it or pins are not enforced.
     #[must_use]
     pub fn unfit_server(&self, server: &ServerName) -> Option<Unfit> {
         let pins = self.pins.load();
         if pins.mode == Mode::Enforce { pins.unfit_server(server.as_str()) } else { None }
     }
 
-    /// What is said of a thing no server offers.
+    /// The decision about a thing that no server offers.
     #[must_use]
     pub fn unknown(kind: Kind) -> (Decision, Denial) {
         Self::never(Reason::Unknown(kind))
     }
 
-    /// What is said of anything of a server that is found out not to be the one that was approved.
+    /// The decision about a server whose identity is not the approved one.
     #[must_use]
     pub fn of_stranger() -> (Decision, Denial) {
         Self::never(Reason::Pin(Unfit::Identity))
@@ -530,14 +529,13 @@ impl Policy {
         (Decision::of(effect), denial)
     }
 
-    /// May this call be sent?
+    /// Decides whether a call may be sent.
     ///
-    /// What the caller does not see is denied in the words of [`Self::about`], the function the
-    /// list is made with. What the caller sees, used in a way no rule allows, is a denial the
-    /// caller is told about. `catalog` is what the server offers of the kind the call is about; a
-    /// tool, a prompt or a template that is not in it does not exist. A resource may exist without
-    /// being listed, and a method never is. What looking at the call costs is taken from `budget`; over
-    /// that it is denied.
+    /// What the caller does not see is denied by [`Self::about`], the function that filters lists. What the caller
+    /// sees but uses in a way no rule allows is denied with an explanation. `catalog` is the server's catalog of the
+    /// kind concerned; a tool, prompt or template that is not in it does not exist. A resource may exist without
+    /// being listed, and a method is never listed. Inspection is charged to `budget`; a call that exhausts it is
+    /// denied.
     pub fn admit(
         &self,
         principal: &Principal,
@@ -548,8 +546,8 @@ impl Policy {
         self.admit_with(principal, catalog, call, &Beside::default(), budget)
     }
 
-    /// The same for a call that is sent in one message with what stands `beside` it. That is looked at by itself
-    /// elsewhere; here it is looked at for what stands in pieces in the whole message.
+    /// Like [`Self::admit`], for a call sent in one message with `beside`. The parts of that are inspected
+    /// individually elsewhere; here they are inspected for data that is split across the whole message.
     pub fn admit_with(
         &self,
         principal: &Principal,
@@ -588,10 +586,10 @@ impl Policy {
         let shadows = self.shadows.load();
         let place = match catalog {
             Some(catalog) => catalog.place(&call.name),
-            // Who has no list at hand goes by the last that was read.
+            // Without a catalog, the last known one decides.
             None => shadows.place(&call.server, kind, &call.name),
         };
-        // The server is asked in its own spelling: to it another may be another resource.
+        // The server gets its own spelling of the URI, since it may treat another one as another resource.
         if let Some(Place::Listed(offer)) = place
             && offer.name().as_str() != &*call.name
         {
@@ -600,8 +598,8 @@ impl Policy {
         let offer = place.map(Place::offer);
         let listed = if catalog.is_some() { Listed::Known } else { Listed::Unknown };
         if offer.is_none() && matches!(kind, Kind::Tool | Kind::Prompt | Kind::Template) {
-            // What does not exist costs the look into the rules that what is hidden costs: the time would tell
-            // one from the other most of all without it.
+            // Evaluates the rules for a thing that does not exist as well, so that its response time does not
+            // distinguish it from a hidden one.
             drop(self.standing(principal, &call.server, kind, &call.name, (None, listed)));
             let (decision, denial) = Self::unknown(kind);
             return Ruling { decision, outcome: Err(denial) };
@@ -609,7 +607,7 @@ impl Policy {
         let Decided { decision: seen, for_any_arguments, .. } =
             self.standing(principal, &call.server, kind, &call.name, (offer, listed));
         match &seen.effect {
-            // What lacks a scope may not be had with these arguments in any case.
+            // A missing scope can be irrelevant: the rules for these arguments may deny in any case.
             Effect::Deny(denial) if for_any_arguments || !denial.reason.is_step_up() => {
                 let denial = denial.clone();
                 return Ruling { decision: seen, outcome: Err(denial) };
@@ -671,7 +669,8 @@ impl Policy {
         }
     }
 
-    /// The denial of a call that a person has to approve: there is nobody to ask.
+    /// The denial of a call that a person has to approve, since there is no way to ask one; `None` if no approval is
+    /// required.
     fn unattended(&self, call: &Use, seen: &Decision) -> Option<Ruling<Permit>> {
         let known = self.registered(&call.server, call.verb.kind(), &call.name)?;
         if !known.approval_required || !call.verb.takes_arguments() {

@@ -1,27 +1,26 @@
-//! The places of a message, and how each is treated: one table for both directions and both eras.
+//! Lists the members of messages and how each is treated: one table for both directions and both protocol eras.
 //!
-//! Whatever the table does not name is inspected, so a member that a later revision adds, or that only
-//! a peer knows, is looked at. The table is held against the members of the protocol's schema
-//! (`places/members.txt`), so that a member of the protocol is not forgotten either; and the end-to-end
-//! tests put a marked value into every place of it.
+//! Members that the table does not name are inspected, so a member of a later revision or of a private extension is
+//! inspected too. A test compares the table with the members of the protocol's schemas (`places/members.txt`), so
+//! that none is forgotten, and the end-to-end tests put a marked value into every place.
 
-/// Who says it.
+/// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// A client.
+    /// The client sends it.
     Client,
-    /// A server.
+    /// The server sends it.
     Server,
 }
 
-/// What sort of message it stands in.
+/// The part of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The `params` of a request. What a modern server asks for in a result is a request here.
+    /// The `params` of a request. Includes what a modern server requests in a result.
     Request,
-    /// The `result` of a request with this method.
+    /// The `result` of a request.
     Result,
-    /// The `error` of one.
+    /// The `error` of a response.
     Error,
     /// The `params` of a notification.
     Notification,
@@ -30,29 +29,28 @@ pub enum Part {
 /// How a place is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// Every string and name in it is looked at, by the detectors and by the guardrails of the route.
+    /// The detectors and the guardrails of the route inspect every string and name.
     Inspect,
-    /// It goes to the other side as text that the gateway has sealed, and comes back so: nobody but who
-    /// said it reads it.
+    /// The gateway seals the value on its way to the other side, which returns it sealed: only its author reads it.
     Sealed,
-    /// It is read, and only values that the protocol lists are passed on.
+    /// The gateway reads the value, and forwards only values that the protocol lists.
     Closed,
-    /// It is not passed on: the gateway writes its own, or none.
+    /// The value is not forwarded: the gateway writes its own, or none.
     Rebuilt,
 }
 
-/// Some places that are treated alike: those at these JSON Pointers in the messages of these methods.
+/// Places with the same treatment: these JSON Pointers in messages of these methods.
 #[derive(Clone, Copy, Debug)]
 pub struct Places {
-    /// Who says it.
+    /// The sender of the message.
     pub side: Side,
-    /// In what.
+    /// The part of the message.
     pub part: Part,
-    /// The methods; `*` is any.
+    /// The methods; `*` matches any.
     pub methods: &'static [&'static str],
-    /// JSON Pointers into the params, the result or the error. What is below is treated alike.
+    /// JSON Pointers into the params, result or error. Values below them are treated alike.
     pub at: &'static [&'static str],
-    /// How.
+    /// How the places are treated.
     pub treatment: Treatment,
 }
 
@@ -66,7 +64,7 @@ const fn places(
     Places { side, part, methods, at, treatment }
 }
 
-/// Where a server names a task in a result.
+/// Places of task ids in results of servers.
 const TASK_IDS: [&str; 4] = [
     "/taskId",
     "/task/taskId",
@@ -74,7 +72,7 @@ const TASK_IDS: [&str; 4] = [
     "/result/_meta/io.modelcontextprotocol~1related-task/taskId",
 ];
 
-/// What a server wants to be reminded of.
+/// Place of the state that a server wants returned to it.
 const STATE: [&str; 1] = ["/requestState"];
 
 const ANY: &[&str] = &["*"];
@@ -83,10 +81,10 @@ const LISTS: &[&str] =
 const ASKING: &[&str] = &["tools/call", "prompts/get", "resources/read"];
 const TASKS: &[&str] = &["tasks/get", "tasks/result", "tasks/update", "tasks/cancel"];
 
-/// The table. The row with the longest pointer counts; among equals the one that names the method.
+/// The table. The row with the longest pointer applies; among equals, the one that names the method.
 #[rustfmt::skip]
 pub const PLACES: &[Places] = &[
-    // What a client asks.
+    // Requests of clients.
     places(Side::Client, Part::Request, ANY, Treatment::Inspect, &[
         "/_meta", "/_meta/io.modelcontextprotocol~1clientInfo", "/_meta/io.modelcontextprotocol~1clientCapabilities",
         "/_meta/traceparent", "/_meta/tracestate",
@@ -99,12 +97,12 @@ pub const PLACES: &[Places] = &[
     ]),
     places(Side::Client, Part::Request, &["initialize"], Treatment::Inspect, &["/capabilities", "/clientInfo"]),
     places(Side::Client, Part::Request, &["initialize"], Treatment::Closed, &["/protocolVersion"]),
-    // The gateway answers for itself, and asks the servers in its own words.
+    // The gateway answers these itself, and sends its own requests to the servers.
     places(Side::Client, Part::Request, &["initialize", "ping", "server/discover", "logging/setLevel"], Treatment::Rebuilt, &["/_meta"]),
     places(Side::Client, Part::Request, LISTS, Treatment::Rebuilt, &["/_meta"]),
     places(Side::Client, Part::Request, &["subscriptions/listen"], Treatment::Rebuilt, &["/_meta"]),
     places(Side::Client, Part::Request, &["tasks/list"], Treatment::Rebuilt, &["/_meta", "/cursor"]),
-    // No cursor was ever given, so none is taken.
+    // The gateway issues no cursors, so it accepts none.
     places(Side::Client, Part::Request, LISTS, Treatment::Closed, &["/cursor"]),
     places(Side::Client, Part::Request, ASKING, Treatment::Inspect, &["/arguments", "/inputResponses"]),
     places(Side::Client, Part::Request, ASKING, Treatment::Sealed, &STATE),
@@ -123,7 +121,7 @@ pub const PLACES: &[Places] = &[
     ]),
     places(Side::Client, Part::Request, &["subscriptions/listen"], Treatment::Inspect, &["/notifications/resourceSubscriptions"]),
     places(Side::Client, Part::Request, TASKS, Treatment::Sealed, &["/taskId"]),
-    // What a client tells.
+    // Notifications of clients.
     places(Side::Client, Part::Notification, &["notifications/cancelled"], Treatment::Rebuilt, &[
         "/requestId", "/reason", "/_meta", "/_meta/io.modelcontextprotocol~1subscriptionId",
     ]),
@@ -134,17 +132,17 @@ pub const PLACES: &[Places] = &[
     places(Side::Client, Part::Notification, &["notifications/tasks/status"], Treatment::Inspect, &[
         "/_meta", "/taskId", "/status", "/statusMessage", "/createdAt", "/lastUpdatedAt", "/pollInterval", "/ttl",
     ]),
-    // What a client answers.
+    // Responses of clients.
     places(Side::Client, Part::Result, &["elicitation/create"], Treatment::Inspect, &["/action", "/content", "/_meta"]),
     places(Side::Client, Part::Result, &["roots/list"], Treatment::Inspect, &["/roots", "/_meta"]),
     places(Side::Client, Part::Result, &["sampling/createMessage"], Treatment::Inspect, &["/content", "/model", "/role", "/stopReason", "/_meta"]),
-    // It is never asked this: the gateway answers for it.
+    // The gateway answers these requests of servers itself.
     places(Side::Client, Part::Result, &["ping"], Treatment::Rebuilt, &["/_meta"]),
     places(Side::Client, Part::Result, &["tasks/get", "tasks/result", "tasks/cancel", "tasks/list"], Treatment::Rebuilt, &[
         "/_meta", "/taskId", "/status", "/statusMessage", "/createdAt", "/lastUpdatedAt", "/pollInterval", "/ttl", "/tasks", "/nextCursor",
     ]),
     places(Side::Client, Part::Error, ANY, Treatment::Inspect, &["/code", "/message", "/data"]),
-    // What a server asks.
+    // Requests of servers.
     places(Side::Server, Part::Request, &["elicitation/create"], Treatment::Inspect, &[
         "/message", "/requestedSchema", "/url", "/elicitationId", "/task", "/task/ttl", "/_meta", "/_meta/progressToken",
     ]),
@@ -159,7 +157,7 @@ pub const PLACES: &[Places] = &[
     places(Side::Server, Part::Request, &["tasks/get", "tasks/result", "tasks/cancel", "tasks/list"], Treatment::Rebuilt, &[
         "/taskId", "/cursor", "/_meta", "/_meta/progressToken",
     ]),
-    // What a server tells.
+    // Notifications of servers.
     places(Side::Server, Part::Notification, ANY, Treatment::Inspect, &["/_meta"]),
     places(Side::Server, Part::Notification, ANY, Treatment::Rebuilt, &["/_meta/io.modelcontextprotocol~1subscriptionId"]),
     places(Side::Server, Part::Notification, &["notifications/progress"], Treatment::Inspect, &["/message"]),
@@ -174,11 +172,11 @@ pub const PLACES: &[Places] = &[
         "/_meta", "/notifications", "/notifications/toolsListChanged", "/notifications/promptsListChanged",
         "/notifications/resourcesListChanged", "/notifications/resourceSubscriptions",
     ]),
-    // Clients ask for the state of a task.
+    // Clients poll the state of a task.
     places(Side::Server, Part::Notification, &["notifications/tasks/status"], Treatment::Rebuilt, &[
         "/_meta", "/taskId", "/status", "/statusMessage", "/createdAt", "/lastUpdatedAt", "/pollInterval", "/ttl",
     ]),
-    // What a server answers.
+    // Responses of servers.
     places(Side::Server, Part::Result, ANY, Treatment::Inspect, &["/_meta"]),
     places(Side::Server, Part::Result, ANY, Treatment::Closed, &["/resultType"]),
     places(Side::Server, Part::Result, &["initialize", "server/discover"], Treatment::Inspect, &[
@@ -213,19 +211,19 @@ pub const PLACES: &[Places] = &[
     places(Side::Server, Part::Error, ANY, Treatment::Inspect, &["/code", "/message", "/data"]),
 ];
 
-/// What a result of a server is, for the places in it that are sealed.
+/// Kind of a server's result, which determines its sealed members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It asks for something first: its state is sealed.
+    /// The result requests input from the client: its state is sealed.
     Asking,
-    /// The answer to a call of a tool, or to a question about a task: the ids of tasks are sealed.
+    /// A result of a tool call or about a task: task ids are sealed.
     OfCall,
-    /// Anything else: nothing in it is sealed.
+    /// Any other result: nothing is sealed.
     Plain,
 }
 
 impl Answer {
-    /// The strings in it that are sealed on their way to the client, as JSON Pointers.
+    /// JSON Pointers of the strings that are sealed on their way to the client.
     #[must_use]
     pub const fn sealed(self) -> &'static [&'static str] {
         match self {
@@ -236,8 +234,8 @@ impl Answer {
     }
 }
 
-/// How a place is treated: that of the longest pointer in the table which leads to it or above it. What
-/// the table does not know is inspected.
+/// How a place is treated: by the longest pointer in the table that leads to it or above it. Places not in the table
+/// are inspected.
 #[must_use]
 pub fn treatment(side: Side, part: Part, method: &str, at: &str) -> Treatment {
     let leads =
@@ -255,7 +253,7 @@ pub fn treatment(side: Side, part: Part, method: &str, at: &str) -> Treatment {
 }
 
 impl Places {
-    /// Whether it names the method; `None` where it is not of it.
+    /// Whether the row names the method itself rather than `*`; `None` if it does not apply to the method.
     fn named(&self, method: &str) -> Option<bool> {
         if self.methods.contains(&method) {
             return Some(true);
@@ -270,8 +268,8 @@ mod tests {
 
     use super::{Answer, PLACES, Part, Side, Treatment, treatment};
 
-    /// The members of the schemas of 2025-11-25 and 2026-07-28, one a line: who says it, in what, the
-    /// method, the place, and the revisions that have it.
+    /// The members of the schemas of 2025-11-25 and 2026-07-28, one per line: sender, part, method, place, and the
+    /// revisions that have it.
     const MEMBERS: &str = include_str!("places/members.txt");
 
     fn members() -> impl Iterator<Item = (Side, Part, &'static str, &'static str)> {

@@ -1,4 +1,4 @@
-//! Who is asking. Built by the gateway's identity layer, only read here.
+//! The authenticated caller. The gateway's identity layer builds it; the policy only reads it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,61 +7,61 @@ use crate::name::{ClientId, GroupName, PrincipalId, RoleName, Scope};
 
 /// An authenticated caller.
 ///
-/// The anonymous caller of a loopback listener is one too: it has an id and groups like any other,
-/// so no rule and no code path needs to know it apart.
+/// The anonymous caller of a loopback listener is a principal as well: it has an id and groups like any other, so no
+/// rule and no code path has to treat it differently.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Principal {
-    /// Stable id from the credential.
+    /// Stable id, taken from the credential.
     pub id: PrincipalId,
-    /// Groups, as configured or as claimed and verified.
+    /// Groups, from the configuration or from a verified claim.
     pub groups: BTreeSet<GroupName>,
-    /// What else its credential says of it.
+    /// Further claims of the credential.
     pub claims: Claims,
 }
 
-/// What a verified credential says of a caller besides its id and its groups.
+/// What a verified credential states about a caller besides its id and groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claims {
-    /// Who vouches for the caller: an issuer, as the operator names it.
+    /// The issuer that authenticated the caller, by its name in the configuration.
     pub issuer: Option<Box<str>>,
-    /// The caller as its issuer names it.
+    /// The subject of the caller at its issuer.
     pub subject: Option<Box<str>>,
-    /// The client the caller uses.
+    /// The OAuth client that the caller uses.
     pub client: Option<ClientId>,
-    /// Who acts for the caller, the nearest first (RFC 8693, section 4.1).
+    /// Actors that act for the caller, the nearest first (RFC 8693, section 4.1).
     pub actors: Vec<Box<str>>,
-    /// Its roles.
+    /// Roles of the caller.
     pub roles: BTreeSet<RoleName>,
-    /// What the credential is good for, with everything that is implied by it.
+    /// Scopes of the credential, including the implied ones.
     pub scopes: BTreeSet<Scope>,
-    /// The name in the certificate of the connection.
+    /// Name in the client certificate of the connection.
     pub certificate: Option<Box<str>>,
-    /// Every name in that certificate that counts: those which its trust anchors may vouch for.
+    /// All names of the client certificate that its trust anchors may vouch for.
     pub names: Arc<[Box<str>]>,
-    /// Whether the caller has proved that the credential is its own.
+    /// How the caller has proved possession of the credential.
     pub proof: Proof,
-    /// The digest of the key it proved that with.
+    /// Digest of the key that possession was proved with.
     pub thumbprint: Option<Box<str>>,
-    /// The id of the token.
+    /// Id of the token.
     pub token: Option<Box<str>>,
-    /// The key of the principal, where it is made of more than its id; see [`Principal::bound`].
+    /// Key of the principal if it consists of more than the id; see [`Principal::bound`].
     key: Option<Box<str>>,
 }
 
-/// How a caller has proved that its credential is its own and was not copied.
+/// How a caller has proved possession of its credential.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Proof {
-    /// It has not: whoever holds the credential may use it.
+    /// Not at all: the credential is a bearer credential.
     #[default]
     None,
-    /// By the certificate of its connection (RFC 8705).
+    /// By the client certificate of the connection (RFC 8705).
     Certificate,
-    /// By a signature for each request (RFC 9449).
+    /// By a DPoP signature on each request (RFC 9449).
     Dpop,
 }
 
 impl Proof {
-    /// How it is called in conditions and records.
+    /// Name in conditions and audit records.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -72,20 +72,20 @@ impl Proof {
     }
 }
 
-/// Which proof is asked for.
+/// Proof of possession that a rule requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Wanted {
-    /// Any.
+    /// Any proof of possession.
     Any,
-    /// The certificate of the connection.
+    /// The client certificate of the connection.
     Certificate,
-    /// A signature for each request.
+    /// A DPoP signature on each request.
     Dpop,
 }
 
 impl Wanted {
-    /// Whether `proof` is one.
+    /// Whether `proof` satisfies the requirement.
     #[must_use]
     pub const fn is_met_by(self, proof: Proof) -> bool {
         matches!(
@@ -98,50 +98,50 @@ impl Wanted {
 }
 
 impl Principal {
-    /// A caller of whom nothing else is known.
+    /// A caller with no claims other than its id and groups.
     #[must_use]
     pub fn new(id: PrincipalId, groups: BTreeSet<GroupName>) -> Self {
         Self { id, groups, claims: Claims::default() }
     }
 
-    /// The same caller, its key made of its id, the client it uses and what it proved itself with.
+    /// The same caller with a key of its id, its client and the key it proved possession with.
     #[must_use]
     pub fn bound(mut self) -> Self {
         let Claims { client, thumbprint, .. } = &self.claims;
         if client.is_some() || thumbprint.is_some() {
             let client = client.as_ref().map_or("", ClientId::as_str);
-            // No part has a control character in it, so no two callers have the same key.
+            // No part can contain a control character, so different callers have different keys.
             let thumbprint = thumbprint.as_deref().unwrap_or_default();
             self.claims.key = Some(format!("{}\0{client}\0{thumbprint}", self.id).into());
         }
         self
     }
 
-    /// What tells it from every other caller: its id and, where they are known, the client it uses
-    /// and the key it has proved its credential with. What one of them was given another cannot use.
+    /// Distinguishes the principal from all others: its id and, if known, its client and the key it has proved
+    /// possession of. Results and sessions of one key are not available to another.
     #[must_use]
     pub fn key(&self) -> &str {
         self.claims.key.as_deref().unwrap_or(self.id.as_str())
     }
 }
 
-/// Whom a rule speaks of.
+/// Selects the principals that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
-    /// Every authenticated caller.
+    /// Every authenticated caller, including the anonymous principal of a loopback listener.
     Anyone,
-    /// The members of a group.
+    /// Members of this group.
     Group(GroupName),
-    /// Those who have a role.
+    /// Principals with this role.
     Role(RoleName),
-    /// Those who use a client.
+    /// Principals that use this OAuth client.
     Client(ClientId),
-    /// One caller.
+    /// The principal with this id.
     Principal(PrincipalId),
 }
 
 impl Who {
-    /// Whether `principal` is meant.
+    /// Whether `principal` is selected.
     #[must_use]
     pub fn is(&self, principal: &Principal) -> bool {
         match self {
@@ -153,7 +153,7 @@ impl Who {
         }
     }
 
-    /// Whether everyone `other` means is surely meant here too.
+    /// Whether every principal that `other` selects is certainly selected by this one.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         *self == Self::Anyone || self == other

@@ -1,5 +1,5 @@
-//! What we know about tools ourselves: who answers for them, what they do, how much of it is let
-//! through. A server's own annotations are what the server says (threat T1302).
+//! The operator's own metadata about tools: owner, effect, limits. Annotations of a server are only its own claims
+//! (threat T1302).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use crate::kind::Kind;
 use crate::labels::Labels;
 use crate::pin::{Digest, Subject};
 
-/// What a tool does to what it touches.
+/// What a tool does to the data it touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Effect {
-    /// It only reads.
+    /// The tool only reads.
     Read,
-    /// It changes something that can be changed back.
+    /// The tool makes changes that can be undone.
     Write,
-    /// It changes something that cannot.
+    /// The tool makes changes that cannot be undone.
     Destructive,
 }
 
 impl Effect {
-    /// Its name in conditions.
+    /// Name of the effect in conditions.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -33,22 +33,22 @@ impl Effect {
     }
 }
 
-/// How sensitive what a tool returns is.
+/// Sensitivity of what a tool returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum DataClass {
-    /// For everybody.
+    /// Data for the general public.
     Public,
-    /// For those who belong here.
+    /// Data for members of the organization.
     Internal,
-    /// For those who need it.
+    /// Data for those with a need to know.
     Confidential,
-    /// For those who are named.
+    /// Data for explicitly named principals.
     Restricted,
 }
 
 impl DataClass {
-    /// Its name in conditions.
+    /// Name of the class in conditions.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -60,52 +60,52 @@ impl DataClass {
     }
 }
 
-/// So many calls of one caller in so much time.
+/// A rate limit: calls of one caller in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// How many; at least one.
+    /// Number of calls; at least one.
     pub count: u32,
-    /// In how much time.
+    /// Length of the period.
     pub per: Duration,
 }
 
-/// What we know about one tool.
+/// The registry entry of one tool.
 #[derive(Clone, Debug, Default)]
 pub struct Registered {
-    /// Who answers for it.
+    /// Person or team responsible for the tool.
     pub owner: Option<Box<str>>,
-    /// Which version of it this is about.
+    /// Version of the tool that the entry describes.
     pub version: Option<Box<str>>,
-    /// What it does.
+    /// What the tool does to the data it touches.
     pub effect: Option<Effect>,
-    /// How sensitive what it returns is.
+    /// Sensitivity of what the tool returns.
     pub data_class: Option<DataClass>,
-    /// A person has to approve each call.
+    /// Whether a person has to approve each call.
     pub approval_required: bool,
-    /// Which resources it touches.
+    /// Resources that the tool touches.
     pub resource_scope: Option<Box<str>>,
-    /// How long a call may take.
+    /// Longest duration of a call.
     pub timeout: Option<Duration>,
-    /// How often a client may repeat a call that failed.
+    /// How often a client may retry a failed call.
     pub retries: u32,
-    /// A call that is made twice does what it does once.
+    /// Whether a repeated call has no further effect.
     pub idempotent: bool,
-    /// How often one caller may call it.
+    /// Rate limit of each caller.
     pub rate: Option<Rate>,
-    /// The digest of the input schema it has to have.
+    /// Digest that the input schema must have.
     pub schema: Option<Digest>,
-    /// Which members of what it gives back are sensitive, beside those its own schema labels.
+    /// Sensitive members of its results, in addition to those its output schema labels.
     pub labels: Labels,
 }
 
 impl Registered {
-    /// The digest of an input schema.
+    /// The digest of an input schema; `None` if it cannot be computed.
     #[must_use]
     pub fn digest(schema: Value<'_>) -> Option<Digest> {
         Digest::of(Subject::Offer(Kind::Tool), schema).ok()
     }
 
-    /// Whether a definition has the input schema it has to have.
+    /// Whether the input schema of a definition has the required digest, or none is required.
     #[must_use]
     pub fn fits(&self, definition: Value<'_>) -> bool {
         let of = |definition: Value<'_>| Self::digest(definition.get("inputSchema")?);
@@ -113,24 +113,24 @@ impl Registered {
     }
 }
 
-/// What we know about tools, by server and name.
+/// Registry entries by server and tool name.
 #[derive(Debug, Default)]
 pub struct Registry {
     tools: BTreeMap<Box<str>, BTreeMap<Box<str>, Registered>>,
 }
 
 impl Registry {
-    /// Adds a tool; whether it was not there before.
+    /// Adds a tool; returns whether it was new.
     pub fn add(&mut self, server: &str, tool: &str, registered: Registered) -> bool {
         self.tools.entry(server.into()).or_default().insert(tool.into(), registered).is_none()
     }
 
-    /// The names of the tools of a server that something is known of.
+    /// Names of the registered tools of a server.
     pub fn names(&self, server: &str) -> impl Iterator<Item = &str> {
         self.tools.get(server).into_iter().flat_map(BTreeMap::keys).map(|name| &**name)
     }
 
-    /// What is known of a tool.
+    /// The entry of a tool; `None` for other kinds and for tools that are not registered.
     #[must_use]
     pub fn get(&self, server: &str, kind: Kind, name: &str) -> Option<&Registered> {
         if kind != Kind::Tool {

@@ -1,6 +1,5 @@
-//! What a security team looks for in the definition of a tool by hand: what it leaves open, what it
-//! lets the caller declare, what it claims of itself. Nothing is decided by it; `portcullis scan` prints
-//! it with what to do.
+//! Reviews the definition of a tool as a security team would: what it leaves open, what it lets the caller declare,
+//! what it claims about itself. Decides nothing; `portcullis scan` prints the remarks with advice.
 
 use std::borrow::Cow;
 
@@ -10,18 +9,18 @@ use crate::pointer::escaped;
 /// How much a remark matters to the operator who approves a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Good to know: what its author could do better.
+    /// For information: an improvement for the author.
     Info,
-    /// To be known before it is granted: rules and constraints can narrow it.
+    /// Consider before granting access: rules and constraints can narrow it.
     Low,
-    /// To be looked at before it is approved.
+    /// Examine the definition before approving it.
     Medium,
-    /// Not to be approved as it is: what the gateway withholds or takes out by default.
+    /// Do not approve as is: the gateway withholds or removes it by default.
     High,
 }
 
 impl Severity {
-    /// Its name.
+    /// Name of the severity in reports.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -33,57 +32,56 @@ impl Severity {
     }
 }
 
-/// Something to be said about a definition.
+/// A remark on a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// Its stable name.
+    /// Stable name of the kind of remark.
     pub rule: &'static str,
-    /// How much it matters.
+    /// How much the remark matters.
     pub severity: Severity,
-    /// Where, as a JSON Pointer (RFC 6901).
+    /// JSON Pointer (RFC 6901) into the definition.
     pub at: String,
-    /// What.
+    /// States the observation in a few words.
     pub note: &'static str,
-    /// What the operator who approves it can do.
+    /// Advises the operator who approves the definition.
     pub fix: &'static str,
 }
 
-/// Deepest schema that is looked into.
+/// Deepest nested schema that is reviewed.
 const DEEPEST: usize = 16;
-/// Most remarks of one definition.
+/// Most remarks on one definition.
 const MOST: usize = 100;
 
-/// What can be done through an argument, told by its name and its type.
+/// A remark on arguments that are recognized by name and type.
 struct ArgumentRule {
     rule: &'static str,
     severity: Severity,
     note: &'static str,
     fix: &'static str,
-    /// Whether an argument of these words, of the tool of these words, is one.
+    /// Whether an argument with these words in its name, of this tool, is meant.
     is: fn(argument: &[String], tool: &ToolContext<'_>) -> bool,
-    /// Of which types it is.
+    /// Types that the argument must have.
     of: ArgumentTypes,
 }
 
-/// The types of arguments that a remark is made of.
+/// The types of arguments that a remark applies to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ArgumentTypes {
-    /// Text that is not listed, and lists of it: by an `enum`, a `const` or a `pattern` the author has said
-    /// what it may be.
+    /// Free text, and lists of it. With an `enum`, `const` or `pattern`, the author has limited the values.
     FreeText,
-    /// Text and booleans.
+    /// Text, lists and booleans.
     Any,
 }
 
-/// What is asked of the tool that an argument belongs to.
+/// The tool that an argument belongs to.
 struct ToolContext<'a> {
-    /// The words of its name.
+    /// Words of the tool's name.
     words: Vec<String>,
-    /// The names of the arguments beside it.
+    /// Names of all arguments on the same level.
     beside: Vec<Cow<'a, str>>,
 }
 
-/// Remarks on arguments.
+/// The remarks on arguments.
 const ARGUMENTS: [ArgumentRule; 7] = [
     ArgumentRule {
         rule: "free-command",
@@ -158,7 +156,8 @@ fn has(words: &[String], any: &[&str]) -> bool {
     words.iter().any(|word| any.contains(&word.as_str()))
 }
 
-/// Whether it names a file: `path`, `output_dir`, `paths`; in a tool that is about files also `source` and `destination`.
+/// Whether the argument names a file: `path`, `output_dir`, `paths`; in a tool for files also `source` and
+/// `destination`.
 fn is_file(argument: &[String], tool: &ToolContext<'_>) -> bool {
     const NAMES: [&str; 12] = [
         "path",
@@ -179,8 +178,8 @@ fn is_file(argument: &[String], tool: &ToolContext<'_>) -> bool {
     has(argument, &NAMES) || is_end() && (has(&tool.words, &NAMES) || has(&tool.words, &["files"]))
 }
 
-/// Whether it is run: `command`, `shell_command`, `python_code`; not `service_code`. What is called `code` alone is run
-/// if the tool runs something.
+/// Whether the argument is executed: `command`, `shell_command`, `python_code`; not `service_code`. An argument named
+/// only `code` counts if the tool executes something.
 fn is_command(argument: &[String], tool: &ToolContext<'_>) -> bool {
     const LANGUAGES: [&str; 14] = [
         "python",
@@ -204,7 +203,7 @@ fn is_command(argument: &[String], tool: &ToolContext<'_>) -> bool {
     const TEXTS: [&str; 5] = ["line", "text", "string", "run", "execute"];
     match argument {
         [.., last] if COMMANDS.contains(&last.as_str()) => true,
-        // `command_line`, `command_to_run`; not `command_id`.
+        // `command_line` and `command_to_run` count; `command_id` does not.
         [first, .., last] if COMMANDS.contains(&first.as_str()) => TEXTS.contains(&last.as_str()),
         [only] if matches!(only.as_str(), "shell" | "exec" | "bash" | "eval") => true,
         [only] if only == "code" => has(&tool.words, &RUNS),
@@ -213,13 +212,13 @@ fn is_command(argument: &[String], tool: &ToolContext<'_>) -> bool {
     }
 }
 
-/// Whether it is SQL: `sql`, `sql_query`, `statement`; not `bank_statement`.
+/// Whether the argument is SQL: `sql`, `sql_query`, `statement`; not `bank_statement`.
 fn is_sql(argument: &[String], _: &ToolContext<'_>) -> bool {
     has(argument, &["sql"]) || argument.iter().map(String::as_str).eq(["statement"])
 }
 
-/// Whether something goes to it. A mail address, a telephone number and `to` name somebody in many tools:
-/// they count in those that send. `to` beside `from` is the end of a range, a relation or a journey.
+/// Whether the argument is a recipient. E-mail addresses, telephone numbers and `to` occur in many tools; they count
+/// in those that send. `to` beside `from` is the end of a range, relation or journey.
 fn is_recipient(argument: &[String], tool: &ToolContext<'_>) -> bool {
     const SENDS: [&str; 16] = [
         "send", "mail", "email", "message", "sms", "transfer", "pay", "payment", "notify",
@@ -230,14 +229,14 @@ fn is_recipient(argument: &[String], tool: &ToolContext<'_>) -> bool {
         [only] if only == "to" => {
             sends || !tool.beside.iter().any(|name| matches!(&**name, "from" | "source"))
         }
-        // `date_to` is no recipient.
+        // In `date_to`, `to` is no recipient.
         words if has(words, &["to"]) => false,
         words if has(words, &["recipient", "recipients", "cc", "bcc", "iban", "payee"]) => true,
         words => sends && has(words, &["email", "phone"]),
     }
 }
 
-/// Whether a caller says by it that something is allowed: `is_admin`, `approved`, `bypass_checks`; not
+/// Whether the caller asserts a privilege with the argument: `is_admin`, `approved`, `bypass_checks`; not
 /// `admin_email`.
 fn is_privilege(argument: &[String], _: &ToolContext<'_>) -> bool {
     const RIGHTS: [&str; 8] = [
@@ -255,11 +254,11 @@ fn is_privilege(argument: &[String], _: &ToolContext<'_>) -> bool {
 }
 
 impl ToolContext<'_> {
-    /// None that anything is known of.
+    /// A tool without a known name or other arguments.
     const NONE: Self = Self { words: Vec::new(), beside: Vec::new() };
 }
 
-/// What there is to be said about a tool.
+/// Reviews the definition of a tool.
 #[must_use]
 pub fn tool(definition: Value<'_>) -> Vec<Remark> {
     let name = definition.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -284,9 +283,9 @@ pub fn tool(definition: Value<'_>) -> Vec<Remark> {
 
 struct Reviewer {
     remarks: Vec<Remark>,
-    /// The words of the tool's name.
+    /// Words of the tool's name.
     name: Vec<String>,
-    /// The first schema that admits members it does not name, and the first value without a bound.
+    /// Place of the first schema that accepts undeclared members, and of the first unbounded value.
     open: Option<String>,
     bounds: Option<String>,
 }
@@ -391,8 +390,9 @@ impl Reviewer {
         }
     }
 
-    /// A tool that says it only reads or only adds, and by its name does more. `destructiveHint: false` says
-    /// that it only adds (SPEC 2025-11-25 schema ToolAnnotations): what creates or sends may well say so.
+    /// Remarks on a tool that claims to be read-only or additive while its name indicates more. With the hint
+    /// `destructiveHint: false` a tool claims to be additive (SPEC 2025-11-25 schema ToolAnnotations), which tools that
+    /// create or send may be.
     fn claims(&mut self, definition: Value<'_>) {
         let hint = |name: &str| {
             let annotations = definition.get("annotations")?;
@@ -457,7 +457,7 @@ impl Reviewer {
         }
     }
 
-    /// INVARIANT: the depth is bounded.
+    /// INVARIANT: the recursion depth is bounded by [`DEEPEST`].
     fn schema(&mut self, schema: Value<'_>, at: &str, depth: usize) {
         if depth > DEEPEST {
             return self.note(
@@ -555,7 +555,7 @@ impl Reviewer {
 }
 
 impl ArgumentTypes {
-    /// Whether an argument with this schema is of one of them.
+    /// Whether the schema of an argument permits one of these types.
     fn has(self, schema: Value<'_>) -> bool {
         let is = |value: Value<'_>, wanted: &[&str]| {
             value.as_str().is_some_and(|kind| wanted.contains(&&*kind))
@@ -566,7 +566,7 @@ impl ArgumentTypes {
             Self::FreeText => &["string", "array"],
             Self::Any => &["string", "array", "boolean"],
         };
-        // Several types, and none, are any.
+        // A schema without a type permits all types.
         schema
             .get("type")
             .is_none_or(|kind| is(kind, wanted) || kind.items().any(|kind| is(kind, wanted)))

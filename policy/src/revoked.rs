@@ -1,4 +1,4 @@
-//! What is no longer to be used, whatever the rules say (control C32).
+//! Revoked principals, servers and things, which must not be used even if rules allow it (control C32).
 
 use std::collections::BTreeSet;
 
@@ -6,28 +6,28 @@ use crate::name::ServerName;
 use crate::principal::Principal;
 use crate::uri::{self, ResourceUri};
 
-/// Everything that was revoked.
+/// The set of revocations in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revoked {
-    /// Everything: no caller is served and no server is used.
+    /// Whether everything is revoked: no caller is served and no server is used.
     pub everything: bool,
-    /// Callers, by id or by any name in their certificate.
+    /// Principals, by id or by any name in their certificate.
     pub principals: BTreeSet<Box<str>>,
-    /// Clients, by the id their issuer gave them.
+    /// OAuth clients, by the id their issuer assigned.
     pub clients: BTreeSet<Box<str>>,
-    /// Servers, by name.
+    /// Names of upstream servers.
     pub servers: BTreeSet<Box<str>>,
     /// Tools, prompts and resources, as `SERVER/NAME`.
     pub tools: BTreeSet<Box<str>>,
-    /// Tokens, by their `jti`.
+    /// Access tokens, by their `jti`.
     pub tokens: BTreeSet<Box<str>>,
-    /// The resources among `tools`, as `SERVER/URI` in every form that servers may take for the same.
-    /// Filled by [`Self::indexed`].
+    /// Resources among `tools`, as `SERVER/URI` in every form that servers may treat as the same resource. Filled by
+    /// [`Self::indexed`].
     pub resources: BTreeSet<Box<str>>,
 }
 
 impl Revoked {
-    /// The lists, with the names they have in files and in JSON.
+    /// The lists with their names in files and in JSON.
     #[must_use]
     pub const fn lists(&self) -> [(&'static str, &BTreeSet<Box<str>>); 5] {
         [
@@ -39,7 +39,7 @@ impl Revoked {
         ]
     }
 
-    /// The list of this name, if there is one.
+    /// The list with this name, if there is one.
     pub fn list_mut(&mut self, name: &str) -> Option<&mut BTreeSet<Box<str>>> {
         match name {
             "principals" => Some(&mut self.principals),
@@ -57,7 +57,7 @@ impl Revoked {
         !self.everything && self.lists().iter().all(|(_, list)| list.is_empty())
     }
 
-    /// Whether `other` revokes all of this by name.
+    /// Whether `other` revokes everything that this does.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         let mut pairs = self.lists().into_iter().zip(other.lists());
@@ -65,7 +65,7 @@ impl Revoked {
             && pairs.all(|((_, mine), (_, theirs))| mine.is_subset(theirs))
     }
 
-    /// What of this `other` names as well.
+    /// The revocations in both sets.
     #[must_use]
     pub fn common(&self, other: &Self) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Revoked {
         }
     }
 
-    /// Revokes what `other` names as well.
+    /// Adds the revocations of `other`.
     pub fn add(&mut self, other: &Self) {
         self.everything |= other.everything;
         for (name, list) in other.lists() {
@@ -89,7 +89,7 @@ impl Revoked {
         }
     }
 
-    /// No longer revokes what `other` names.
+    /// Removes the revocations of `other`.
     pub fn remove(&mut self, other: &Self) {
         self.everything &= !other.everything;
         for (name, list) in other.lists() {
@@ -99,8 +99,7 @@ impl Revoked {
         }
     }
 
-    /// Whether `principal` may not be served any more: itself, its client, its token, or its
-    /// certificate under any of the names in it.
+    /// Whether `principal` is revoked: by its id, its client, its token, or any name in its certificate.
     #[must_use]
     pub fn has_principal(&self, principal: &Principal) -> bool {
         let claims = &principal.claims;
@@ -112,13 +111,13 @@ impl Revoked {
             || claims.names.iter().any(|name| self.principals.contains(name))
     }
 
-    /// Whether nothing of `server` may be used any more.
+    /// Whether the whole server is revoked.
     #[must_use]
     pub fn has_server(&self, server: &ServerName) -> bool {
         self.everything || self.servers.contains(server.as_str())
     }
 
-    /// The same, ready to be asked about resources in other spellings than it was written in.
+    /// Fills the index of resources, so that lookups find them in any spelling.
     #[must_use]
     pub fn indexed(mut self) -> Self {
         self.resources.clear();
@@ -132,8 +131,8 @@ impl Revoked {
         self
     }
 
-    /// Whether `name` of `server` may not be used any more, or nothing of the server. A resource is
-    /// revoked with every form of its URI that the server may take for the same.
+    /// Whether `name` of `server`, or the whole server, is revoked. A resource is revoked in every form of its URI
+    /// that the server may treat as the same.
     #[must_use]
     pub fn has(&self, server: &ServerName, name: &str) -> bool {
         if self.has_server(server) {

@@ -1,6 +1,6 @@
-//! Whether arguments and results are as the definition says (control C09).
+//! Validates arguments and results against the schemas of a definition (control C09).
 //!
-//! JSON Schema 2020-12, or the draft that `$schema` names. References lead nowhere but into the schema
+//! Supports JSON Schema 2020-12, or the draft that `$schema` names. References are only followed within the schema
 //! itself, and patterns are matched in linear time.
 
 mod keywords;
@@ -20,53 +20,53 @@ pub use self::room::{Compilable, Compiled};
 use crate::json::{Kind, Value};
 use crate::work::Budget;
 
-/// Most parts of a schema that is used.
+/// Most values in the JSON of a usable schema.
 const PARTS: usize = 5000;
-/// Longest word of a schema or of arguments that is told, in bytes.
+/// Longest word quoted from a schema or from arguments, in bytes.
 const WORD: usize = 100;
-/// Longest place that is told, in bytes.
+/// Longest JSON Pointer in a message, in bytes.
 const PLACE: usize = 512;
 
-/// Most units that a check may have cost for its failure to be told in detail: telling costs a multiple of
-/// finding.
+/// Most units that a check may have cost for its failure to be explained: an explanation costs a multiple of the
+/// check.
 const TOLD: u64 = 16 << 20;
 
-/// Bytes that each byte of a schema takes when it is ready, about, and that every schema takes.
+/// Estimated memory of a compiled schema, in bytes: per byte of its text, and for each schema.
 const EACH_BYTE: usize = 12;
 const LEAST: usize = 2048;
 
-/// Why nothing fits a schema that cannot be used.
+/// Note for a schema that cannot be used.
 const UNUSABLE: &str = "the schema in the definition cannot be used";
-/// The same where making it ready would cost too much.
+/// Note for a schema whose patterns would cost too much.
 const PATTERNS: &str =
     "the schema in the definition has more patterns, or larger ones, than are matched";
 
-/// A schema, ready to be asked, or why nothing fits it.
+/// A compiled schema, or the reason why it rejects everything.
 #[derive(Debug)]
 pub struct Schema(Result<Ready, &'static str>);
 
-/// A schema as it was read, by which the cost of a check is told, and made ready.
+/// A parsed schema, from which the cost of a check is computed, with its validator.
 #[derive(Debug)]
 struct Ready {
     schema: serde_json::Value,
     validator: Validator,
-    /// About how many bytes its automata take.
+    /// Estimated memory of its regex automata, in bytes.
     automata: usize,
-    /// Bytes of its text.
+    /// Length of its text, in bytes.
     length: usize,
 }
 
-/// Something that is not as the schema says.
+/// A violation of a schema or constraint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
-    /// Where, as a JSON Pointer.
+    /// JSON Pointer to the offending value.
     pub at: String,
-    /// What, without the value.
+    /// Describes the violation without the value.
     pub note: String,
 }
 
 impl Schema {
-    /// Makes a schema ready. One that cannot be used fits nothing.
+    /// Compiles a schema. A schema that cannot be used rejects everything.
     #[must_use]
     pub fn new(schema: Value<'_>) -> Self {
         let (mut parts, length) = (0, schema.raw().len());
@@ -81,23 +81,23 @@ impl Schema {
         }))
     }
 
-    /// About how many bytes it takes to keep it.
+    /// Estimated memory of the compiled schema, in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         let ready = |ready: &Ready| ready.automata + EACH_BYTE * ready.length;
         LEAST + self.0.as_ref().map_or(0, ready)
     }
 
-    /// About how many units making it ready takes beside reading it.
+    /// Estimated units for compiling it, apart from parsing.
     fn work(&self) -> usize {
         self.0.as_ref().map_or(0, |ready| ready.automata / patterns::COPIES)
     }
 
-    /// Whether arguments are as the schema says. One that is `null` counts as absent if it fits no
-    /// otherwise: many clients send `null` for what they leave out.
+    /// Validates arguments. If they do not match, members that are `null` are treated as absent, since many clients
+    /// send `null` for omitted arguments.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// As for [`Self::check`].
     pub fn check_arguments(
         &self,
         arguments: Option<Value<'_>>,
@@ -115,11 +115,11 @@ impl Schema {
         kept.map_or(checked, |kept| self.fits(&kept.into(), budget))
     }
 
-    /// Whether `value` is as the schema says; `None` is an empty object. What that costs is taken from
-    /// `budget`; what costs more does not fit.
+    /// Validates `value`; `None` is an empty object. The cost is charged to `budget`, and exceeding it counts as a
+    /// violation.
     ///
     /// # Errors
-    /// The first thing that is not, for whoever sent it: the value is not told.
+    /// The first violation, as shown to the sender; the value is not part of it.
     pub fn check(&self, value: Option<Value<'_>>, budget: &Budget) -> Result<(), Misfit> {
         let of_all = |note: &str| Misfit { at: String::new(), note: note.to_owned() };
         let value = match value {
@@ -152,16 +152,15 @@ impl Schema {
     }
 }
 
-/// How often the parts of a schema may be looked at for one value: a schema whose references double
-/// at every step is not used (vector PV-38).
+/// Most subschemas visited for one value; rejects schemas whose references double at every step (vector PV-38).
 const STEPS: usize = 50_000;
-/// How deep parts and references may lead into each other: the walk is recursive, and so is the validator.
+/// Deepest nesting of subschemas and references: both this walk and the validator are recursive.
 const DEEP: usize = 256;
 
-/// Goes through a schema as a validator would, without a value.
+/// Traverses a schema like the validator would, independent of any value.
 struct Walk<'a> {
     root: &'a serde_json::Value,
-    /// What a reference costs; `None` while it is looked at.
+    /// Cost of each reference; `None` while it is being computed.
     known: BTreeMap<&'a str, Option<usize>>,
     depth: usize,
 }
@@ -171,9 +170,8 @@ impl<'a> Walk<'a> {
         Self { root, known: BTreeMap::new(), depth: 0 }
     }
 
-    /// How many parts are looked at, with every reference followed; `None` for too many, for references
-    /// that lead nowhere, and for a schema that refers to itself without going on to a part of the value:
-    /// it would never end.
+    /// The number of subschemas visited, following every reference; `None` if there are too many, if a reference has
+    /// no target, or if a schema refers to itself for the same value, which would never end.
     fn cost(mut self) -> Option<usize> {
         self.part(self.root)
     }
@@ -216,7 +214,7 @@ impl<'a> Walk<'a> {
         Some(cost)
     }
 
-    /// A definition that nothing may refer to: it costs nothing, and has no name by which the validator
+    /// Visits a definition that nothing refers to: it has no cost, but must not have a name by which the validator
     /// could find it.
     fn defined(&mut self, schema: &'a serde_json::Value) -> Option<()> {
         self.depth += 1;
@@ -232,7 +230,7 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// What is for a part of the value: there a reference may lead back, because values end.
+    /// A subschema for a part of the value, where references may be recursive because values are finite.
     fn inside(&mut self, member: &'a serde_json::Value) -> Option<usize> {
         let open: Vec<&str> =
             self.known.iter().filter(|(_, cost)| cost.is_none()).map(|(to, _)| *to).collect();
@@ -264,7 +262,7 @@ impl<'a> Walk<'a> {
 fn misfit(error: &ValidationError<'_>) -> Misfit {
     let mut at = error.instance_path().to_string();
     at.truncate(at.floor_char_boundary(PLACE));
-    // A name that a peer chose stands between backticks, so that it has none itself.
+    // Backticks in names chosen by a peer are escaped, since names are printed between backticks.
     let word = |text: &str| {
         let text = text.get(..text.floor_char_boundary(WORD)).unwrap_or_default();
         text.escape_debug().to_string().replace('`', "\\u{60}")
@@ -307,7 +305,7 @@ fn misfit(error: &ValidationError<'_>) -> Misfit {
     Misfit { at, note }
 }
 
-/// A type of JSON Schema with its article.
+/// The name of a JSON Schema type with its article.
 fn article(kind: &str) -> String {
     match kind {
         "integer" | "array" | "object" => format!("an {kind}"),
@@ -316,7 +314,7 @@ fn article(kind: &str) -> String {
     }
 }
 
-/// The value for the validator; `None` when it has a number that a double does not hold.
+/// Converts a value for the validator; `None` if a number in it does not fit a double.
 ///
 /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
 fn plain(value: Value<'_>, parts: &mut usize) -> Option<serde_json::Value> {
@@ -401,10 +399,10 @@ mod tests {
             r##"{"anyOf":[{"$ref":"#"},{"type":"string"}]}"##.to_owned(),
             r##"{"$defs":{"a":{"not":{"$ref":"#/$defs/b"}},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"}"##.to_owned(),
             r##"{"$dynamicRef":"#x"}"##.to_owned(),
-            // A member of `properties` is a schema, whatever its name is.
+            // A member of `properties` is a schema irrespective of its name.
             r##"{"properties":{"default":{"$ref":"#/$defs/l"}},"$defs":{"l":{"allOf":[{"$ref":"#/$defs/l"}]}}}"##.to_owned(),
             r##"{"$ref":"#/$defs/a","$defs":{"a":{"dependencies":{"x":{"$ref":"#/$defs/a"}}}}}"##.to_owned(),
-            // Names that the validator follows and the price does not.
+            // Names that the validator resolves and the cost estimate does not.
             r##"{"$ref":"#n","$defs":{"a":{"$anchor":"n","type":"object"}}}"##.to_owned(),
             r##"{"$ref":"b.json","$defs":{"a":{"$id":"b.json","type":"object"}}}"##.to_owned(),
             r##"{"properties":{"a":{"$id":"c.json","$ref":"#/$defs/a"}},"$defs":{"a":{}}}"##.to_owned(),
@@ -413,7 +411,7 @@ mod tests {
         ] {
             assert!(check(&schema, "{}").is_err(), "{schema}");
         }
-        // A chain of references is no loop, and too long for a stack all the same.
+        // A chain of references has no cycle, but is too deep for the stack.
         let chain = (1..4000).fold(r#""c0":{}"#.to_owned(), |all, n| {
             format!(r##"{all},"c{n}":{{"allOf":[{{"$ref":"#/$defs/c{}"}}]}}"##, n - 1)
         });
@@ -434,7 +432,7 @@ mod tests {
         assert_eq!(check(&schema(4), r#"{"p0":"x0a"}"#), Ok(()));
         let (_, note) = check(&schema(400), "{}").unwrap_err();
         assert!(note.contains("patterns"), "{note}");
-        // One that stands for more than any may.
+        // A single pattern whose automaton exceeds the limit.
         let (_, note) = check(r#"{"pattern":"(?:[^a]{1000}){1000}"}"#, "{}").unwrap_err();
         assert_eq!(note, super::UNUSABLE);
     }

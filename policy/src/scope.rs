@@ -1,13 +1,13 @@
-//! What a scope of OAuth lets its holder do, as far as its name says it.
+//! Judges by its name what an OAuth scope permits.
 //!
-//! Scopes are opaque (RFC 6749, section 3.3): only the authorization server knows what they stand for. What
-//! is read here are the conventions of common providers (`Mail.ReadWrite`, `admin:org`, `files:write`,
-//! `https://graph.microsoft.com/.default`). A scope whose name follows none of them says nothing.
+//! Scopes are opaque (RFC 6749, section 3.3): only the authorization server knows their meaning. This module relies
+//! on conventions of common providers (`Mail.ReadWrite`, `admin:org`, `files:write`,
+//! `https://graph.microsoft.com/.default`). A scope whose name follows none of them is unknown.
 
 use crate::coding;
 use crate::json::{Kind, Value};
 
-/// Words with which a scope lets something be changed, whatever other words it has.
+/// Words that mark a scope as a write scope, irrespective of its other words.
 #[rustfmt::skip]
 const WRITES: [&str; 27] = [
     "write", "writes", "readwrite", "rw", "modify", "edit", "create", "insert", "update", "delete", "remove", "send",
@@ -15,19 +15,19 @@ const WRITES: [&str; 27] = [
     "sudo", "superuser", "root", "purge", "deploy",
 ];
 
-/// Words with which a scope lets something be changed, unless another of its words says that it only reads.
+/// Words that mark a scope as a write scope unless it also has a word for reading.
 #[rustfmt::skip]
 const POWERS: [&str; 14] = [
     "admin", "administrator", "administer", "administration", "manage", "manager", "owner", "full", "fullaccess",
     "control", "post", "put", "compose", "editor",
 ];
 
-/// Words with which a scope says that it only reads.
+/// Words that mark a scope as read-only.
 #[rustfmt::skip]
 const READS: [&str; 9] =
     ["read", "readonly", "reader", "reads", "view", "viewer", "list", "get", "search"];
 
-/// Scopes that let something be changed and do not say so: of GitHub, Google and Microsoft.
+/// Write scopes of GitHub, Google and Microsoft whose names do not say so.
 #[rustfmt::skip]
 const WHOLE: [&str; 13] = [
     "repo", "public_repo", "workflow", "gist", "user_impersonation",
@@ -38,7 +38,7 @@ const WHOLE: [&str; 13] = [
     "https://www.googleapis.com/auth/tasks",
 ];
 
-/// Parameters of an authorization request that ask for a grant that lasts, with their values.
+/// Parameters of an authorization request that ask for a lasting grant, with their values.
 const LASTING: [(&str, &str); 4] = [
     ("access_type", "offline"),
     ("token_access_type", "offline"),
@@ -46,10 +46,10 @@ const LASTING: [(&str, &str); 4] = [
     ("auto_approve", "true"),
 ];
 
-/// How often escapes of a URL are undone: a request can stand within another one.
+/// Most rounds of percent-decoding of a URL, which may contain another URL.
 const NESTED: usize = 3;
 
-/// Whether a scope lets its holder change something.
+/// Whether the name indicates a write scope.
 #[must_use]
 pub fn writes(scope: &str) -> bool {
     if WHOLE.iter().any(|whole| whole.eq_ignore_ascii_case(scope)) {
@@ -61,7 +61,7 @@ pub fn writes(scope: &str) -> bool {
     has(&WRITES) || (has(&POWERS) || all || has_wildcard(scope)) && !has(&READS)
 }
 
-/// Whether a scope is one for everything, or for as long as nobody takes it back.
+/// Whether the name indicates a scope for everything, or without expiry.
 #[must_use]
 pub fn is_standing(scope: &str) -> bool {
     const STANDING: [&str; 6] = ["fullaccess", "superuser", "sudo", "root", "offline", ".default"];
@@ -77,7 +77,7 @@ pub fn is_standing(scope: &str) -> bool {
         || has_wildcard(scope)
 }
 
-/// Whether a word of a text is a scope for everything, written so that it is nothing else.
+/// Whether a word of a text can only be a scope for everything.
 #[must_use]
 pub fn is_standing_in_text(word: &str) -> bool {
     let ends = |end: &str| word.len() > end.len() && word.to_ascii_lowercase().ends_with(end);
@@ -86,7 +86,7 @@ pub fn is_standing_in_text(word: &str) -> bool {
         || [".all", ":all", "/.default", ":*"].into_iter().any(ends)
 }
 
-/// The scopes that a URL asks for, in its parameters or in those of a URL within it.
+/// The scopes that a URL requests, in its parameters or in those of a URL within it.
 #[must_use]
 pub fn of_url(url: &str) -> Vec<String> {
     let mut found = Vec::new();
@@ -99,7 +99,7 @@ pub fn of_url(url: &str) -> Vec<String> {
     found
 }
 
-/// Whether a URL asks for a grant that lasts, by another parameter than its scopes.
+/// Whether a URL requests a lasting grant by a parameter other than its scopes.
 #[must_use]
 pub fn is_lasting_url(url: &str) -> bool {
     parameters(url).iter().any(|(name, value)| {
@@ -110,13 +110,13 @@ pub fn is_lasting_url(url: &str) -> bool {
     })
 }
 
-/// The scopes that a challenge asks for (RFC 6750, section 3): the value of a `WWW-Authenticate` header.
+/// The scopes that a `WWW-Authenticate` challenge requests (RFC 6750, section 3).
 #[must_use]
 pub fn of_challenge(header: &str) -> Vec<String> {
     let mut found = Vec::new();
-    // The parameter may be written in any case, and with blanks around its sign.
+    // The parameter name is case-insensitive, and blanks may surround the `=`.
     let lower = header.to_ascii_lowercase();
-    // What stands within a value is no parameter: each byte is read once, however often the word is in it.
+    // Skips occurrences within a value, so that each byte is read once.
     let mut read = 0;
     for (at, name) in lower.match_indices("scope") {
         if at < read {
@@ -139,8 +139,7 @@ pub fn of_challenge(header: &str) -> Vec<String> {
     found
 }
 
-/// The scopes that a value lists: words of a string, items of a list, or names of members (as in the flows
-/// of `OpenAPI`).
+/// The scopes that a value lists: words of a string, items of an array, or member names (as in `OpenAPI` flows).
 #[must_use]
 pub fn of_value(value: Value<'_>) -> Vec<String> {
     let words = |text: &str| -> Vec<String> {
@@ -157,7 +156,7 @@ pub fn of_value(value: Value<'_>) -> Vec<String> {
     }
 }
 
-/// The parameters of a URL, and of what stands escaped within it.
+/// The parameters of a URL, and of URLs escaped within it.
 fn parameters(url: &str) -> Vec<(String, String)> {
     let (mut found, mut seen) = (Vec::new(), url.to_owned());
     for _ in 0..NESTED {
@@ -175,7 +174,7 @@ fn parameters(url: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Whether a part of a scope is `*`.
+/// Whether a part of the scope is `*`.
 fn has_wildcard(scope: &str) -> bool {
     scope.split([':', '.', '/', '_', '-']).any(|part| part == "*")
 }
@@ -322,7 +321,7 @@ mod tests {
         ] {
             assert_eq!(of_challenge(header).join(" "), scopes, "{header}");
         }
-        // No byte is in two scopes, whatever a server writes.
+        // No byte of the header is part of two scopes.
         for part in ["scope=", "scope=\"", "scope scope = "] {
             let header = format!("Bearer {}", part.repeat(20_000));
             let found: usize = of_challenge(&header).iter().map(String::len).sum();

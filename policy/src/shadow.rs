@@ -1,8 +1,8 @@
-//! One server's tool that could be taken for another's: by its name, by what it says, or by what it
-//! says about the other (control C11, threats T1008, T1301 and T1405).
+//! Detects tools and prompts of one server that can be mistaken for those of another: by name, by description, or by
+//! references to the other (control C11, threats T1008, T1301 and T1405).
 //!
-//! Names are compared in normal forms, which serve to find likeness and never to grant anything: a
-//! rule matches a name byte for byte.
+//! Names are compared in normal forms, which only serve to find similarities and never to grant access: rules match
+//! names byte for byte.
 
 mod approved;
 mod likeness;
@@ -27,23 +27,22 @@ pub use approved::approved;
 use likeness::{Forms, Words};
 pub use routes::SharedRoutes;
 
-/// Most things of one server that are compared with others because they are alike at first sight. It is
-/// counted by server, so that none can keep the things of another from being compared; of what is over it
-/// nobody can tell what it is like, and it counts as alike.
+/// Most items of one server in a group of similar items that are compared with each other. The limit applies per
+/// server, so that no server can prevent the comparison of another's items. An item beyond it counts as similar.
 const GROUP: usize = 64;
 /// Most pairs of names that are compared letter by letter.
 const NEAR: usize = 1_000_000;
-/// Most likenesses of one thing that are kept.
+/// Most conflicts of each kind that are kept for one item.
 const KEPT: usize = 16;
-/// Words in a row that make two texts worth comparing.
+/// Consecutive words that two texts must share to be compared.
 const RUN: usize = 3;
-/// Fewest words of texts that are compared.
+/// Fewest words of a text that is compared.
 const FEWEST: usize = 6;
-/// Shortest name that is compared with one letter more, less or different.
+/// Fewest letters of a name that is compared for an edit distance of one.
 const SHORTEST: usize = 5;
 /// Most pairs of descriptions that are compared.
 const PAIRS: usize = 50_000;
-/// Names that no server may use, in the form in which names are compared.
+/// Names that no server may use, in normal form.
 const RESERVED: [&str; 12] = [
     "toolslist",
     "toolscall",
@@ -59,35 +58,35 @@ const RESERVED: [&str; 12] = [
     "portcullis",
 ];
 
-/// In which way one thing is like another.
+/// How one item resembles another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Likeness {
-    /// The same name.
+    /// The names are equal.
     Exact,
-    /// The same but for the case of letters.
+    /// The names differ only in case.
     Case,
-    /// The same but for what stands between words.
+    /// The names differ only in word separators.
     Separators,
-    /// The same after NFKC.
+    /// The names are equal after NFKC.
     Compatibility,
-    /// It looks the same (UTS #39).
+    /// The names look the same (UTS #39).
     Confusable,
-    /// It begins with the name of another server.
+    /// The name begins with the name of another server.
     Prefix,
-    /// It is a name of the protocol or of the gateway.
+    /// The name is reserved by the protocol or the gateway.
     Reserved,
-    /// One letter is different.
+    /// The names differ in one letter.
     OneLetter,
-    /// Nearly the same description and arguments.
+    /// The descriptions and arguments are nearly the same.
     Description,
-    /// It says what is to be done with a tool of another server.
+    /// The description gives instructions about a tool of another server.
     Directs,
-    /// It names a tool of another server.
+    /// The description names a tool of another server.
     Names,
 }
 
 impl Likeness {
-    /// In words.
+    /// Verb phrase for messages, to be followed by the other item.
     #[must_use]
     pub const fn note(self) -> &'static str {
         match self {
@@ -105,47 +104,46 @@ impl Likeness {
         }
     }
 
-    /// Whether both of two things are in question, and not only the one that is like the other.
+    /// Whether the similarity concerns both items equally, rather than only the one that imitates or names the other.
     const fn is_mutual(self) -> bool {
         !matches!(self, Self::Prefix | Self::Reserved | Self::Directs | Self::Names)
     }
 }
 
-/// What is done about likeness between the tools and prompts of servers that a caller sees.
+/// Treatment of similarities between tools and prompts of different servers that a caller sees.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Shadowing {
-    /// Names that are the same, but for case and separators. Default `audit`.
+    /// Names that are equal except for case and separators. Default `audit`.
     pub same_names: Mode,
-    /// Names that only look the same (NFKC, UTS #39), and names of the protocol. Default `enforce`.
+    /// Names that only look the same (NFKC, UTS #39), and names reserved by the protocol. Default `enforce`.
     pub look_alikes: Mode,
     /// Names that begin with the name of another server. Default `audit`.
     pub prefixes: Mode,
-    /// Names that are one letter apart. Default `audit`.
+    /// Names that differ in one letter. Default `audit`.
     pub near_names: Mode,
     /// Descriptions and arguments that are nearly the same. Default `audit`.
     pub descriptions: Mode,
-    /// A description that says what is to be done with a tool of another server that is on a route with it.
-    /// Default `enforce`.
+    /// Descriptions with instructions about a tool of another server on the same route. Default `enforce`.
     pub directions: Mode,
-    /// A description that names a tool of another server that is on a route with it. Default `off`.
+    /// Descriptions that name a tool of another server on the same route. Default `off`.
     pub references: Mode,
-    /// Which of two that are alike is shown.
+    /// Which of two similar items is shown: `nobody` (the default), `priority` or `oldestPin`.
     pub winner: Winner,
-    /// The servers, the one that wins first. For `winner: priority`.
+    /// Names of servers in descending priority, for `winner: priority`.
     pub priority: Vec<String>,
 }
 
-/// Which of two that are alike is shown.
+/// Which of two similar items is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Winner {
-    /// Neither.
+    /// Neither of the two is shown.
     #[default]
     Nobody,
-    /// The one whose server stands first in `priority`.
+    /// The item whose server comes first in `priority`.
     Priority,
-    /// The one that was approved first.
+    /// The item that was approved first.
     OldestPin,
 }
 
@@ -166,7 +164,7 @@ impl Default for Shadowing {
 }
 
 impl Shadowing {
-    /// What is done about this one.
+    /// How this kind of similarity is treated.
     #[must_use]
     pub const fn of(&self, likeness: Likeness) -> Mode {
         match likeness {
@@ -180,8 +178,8 @@ impl Shadowing {
         }
     }
 
-    /// Whether `server` gives way to the other in this conflict. One that does not stand in
-    /// `priority` loses to those that do.
+    /// Whether the item of `server` is withheld in favour of its rival. A server not in `priority` loses to those in
+    /// it.
     #[must_use]
     pub fn yields(
         &self,
@@ -222,13 +220,13 @@ impl Shadowing {
     }
 }
 
-/// One likeness of one thing.
+/// One similarity of an item to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// In which way.
+    /// How the item resembles the other.
     pub likeness: Likeness,
-    /// The other: its server and its name. A server alone for [`Likeness::Prefix`]. Nothing for
-    /// [`Likeness::Reserved`], and where there were too many others to compare it with all of them.
+    /// Server and name of the other item. The name is empty for [`Likeness::Prefix`]. `None` for
+    /// [`Likeness::Reserved`], and if there were too many items for a complete comparison.
     pub rival: Option<(ServerName, Box<str>)>,
 }
 
@@ -236,7 +234,7 @@ impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.likeness.note())?;
         match &self.rival {
-            // There were too many to compare it with all of them.
+            // There were too many items for a complete comparison.
             None if self.likeness.is_mutual() => f.write_str(" too many others"),
             None => Ok(()),
             Some((server, name)) if name.is_empty() => write!(f, " `{server}`"),
@@ -245,34 +243,34 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// The coarsest form in which names are compared: those that look the same have the same.
+/// The coarsest normal form of a name: equal for all names that look the same.
 #[must_use]
 pub fn looks(name: &str) -> String {
     Forms::of(name).skeleton
 }
 
-/// Likenesses of the things of one server, by name.
+/// Conflicts of the items of one server, by name.
 type OfServer = BTreeMap<Box<str>, Vec<Conflict>>;
 
-/// Likenesses by kind, server and name.
+/// Conflicts by kind, server and name.
 type Conflicts = BTreeMap<Kind, BTreeMap<Box<str>, OfServer>>;
 
-/// Catalogues by server and kind.
+/// Catalogs by server and kind.
 type Catalogs = BTreeMap<(ServerName, Kind), Vec<Arc<Catalog>>>;
 
-/// Everything that could be taken for something else, among all servers.
+/// All items that can be mistaken for others, across all servers.
 #[derive(Debug, Default)]
 pub struct Shadows {
-    /// What each server lists of each kind; more than one where callers are shown different lists.
+    /// Catalogs of each server and kind; several if callers are shown different lists.
     listed: Catalogs,
-    /// What was approved of servers that have not listed it yet.
+    /// Approved items of servers that have not yet been listed.
     approved: Catalogs,
     conflicts: Conflicts,
-    /// What the tools of all servers are called.
+    /// Names of the tools of all servers.
     names: ToolNames,
 }
 
-/// One thing, and the forms in which it is compared.
+/// An item in the forms in which it is compared.
 struct Item<'a> {
     server: &'a ServerName,
     offer: &'a Offer,
@@ -281,14 +279,14 @@ struct Item<'a> {
 }
 
 impl Shadows {
-    /// Compares everything in these catalogues: tools with tools, prompts with prompts. What a description
-    /// says of tools of other servers counts where `routes` offer both to one client.
+    /// Compares all tools with each other, and all prompts. References to tools of other servers count if `routes`
+    /// serve both servers to one client.
     #[must_use]
     pub fn among(catalogs: impl IntoIterator<Item = Arc<Catalog>>, routes: &SharedRoutes) -> Self {
         Self::expecting(catalogs, [], routes)
     }
 
-    /// The same, where `approved` is what servers are taken to offer that have not listed it yet: see
+    /// Like [`Self::among`], with `approved` in place of the catalogs of servers that have not been listed yet: see
     /// [`approved()`].
     #[must_use]
     pub fn expecting(
@@ -297,7 +295,7 @@ impl Shadows {
         routes: &SharedRoutes,
     ) -> Self {
         let (listed, approved) = (by_server(listed), by_server(approved));
-        // The things of a server stand one after another: see `Group::takes`.
+        // Items of one server are consecutive, as `Group::takes` requires.
         let mut all = listed.clone();
         for (place, catalogs) in &approved {
             all.entry(place.clone()).or_default().extend(catalogs.iter().cloned());
@@ -309,7 +307,7 @@ impl Shadows {
             let of_kind = all.values().flatten().filter(|catalog| catalog.kind() == kind);
             let offers = of_kind
                 .flat_map(|catalog| catalog.offers().iter().map(|offer| (catalog.server(), offer)));
-            // What two callers are shown alike is one thing.
+            // Equal items in lists for different callers count once.
             let fresh = offers.filter(|(server, offer)| {
                 seen.insert((server.as_str(), offer.name().as_str(), offer.digest()))
             });
@@ -328,18 +326,18 @@ impl Shadows {
         Self { listed, approved, conflicts: found, names }
     }
 
-    /// In which ways `name` is like something else.
+    /// The conflicts of the item `name`.
     pub fn of(&self, server: &ServerName, kind: Kind, name: &str) -> &[Conflict] {
         let of_server = self.conflicts.get(&kind).and_then(|of| of.get(server.as_str()));
         of_server.and_then(|of| of.get(name)).map_or(&[], Vec::as_slice)
     }
 
-    /// What the tools of all servers are called.
+    /// Names of the tools of all servers.
     pub(crate) const fn names(&self) -> &ToolNames {
         &self.names
     }
 
-    /// The definitions of a rival that its server lists.
+    /// The listed definitions with this name.
     pub fn listed(
         &self,
         server: &ServerName,
@@ -349,7 +347,7 @@ impl Shadows {
         offers(&self.listed, server, kind, name)
     }
 
-    /// The definitions of a rival that were approved, as long as its server has not listed what it offers.
+    /// The approved definitions with this name, if the server has not been listed yet.
     pub fn approved(
         &self,
         server: &ServerName,
@@ -359,14 +357,14 @@ impl Shadows {
         offers(&self.approved, server, kind, name)
     }
 
-    /// What a caller's `name` stands for among what was listed last.
+    /// The item in the last known catalogs that a caller's `name` refers to.
     #[must_use]
     pub fn place(&self, server: &ServerName, kind: Kind, name: &str) -> Option<Place<'_>> {
         let catalogs = self.listed.get(&(server.clone(), kind))?;
         catalogs.iter().find_map(|catalog| catalog.place(name))
     }
 
-    /// Everything that was found.
+    /// All conflicts, by server, kind and name.
     pub fn all(&self) -> impl Iterator<Item = (&str, Kind, &str, &[Conflict])> {
         let of_kind = |(kind, servers): (&Kind, _)| (*kind, servers);
         self.conflicts.iter().map(of_kind).flat_map(
@@ -387,7 +385,7 @@ fn by_server(catalogs: impl IntoIterator<Item = Arc<Catalog>>) -> Catalogs {
     all
 }
 
-/// Every definition of one name in these catalogues.
+/// Every definition with this name in the catalogs of `server`.
 fn offers<'a>(
     catalogs: &'a Catalogs,
     server: &ServerName,
@@ -403,17 +401,16 @@ fn item<'a>(server: &'a ServerName, offer: &'a Offer) -> Item<'a> {
     Item { server, offer, forms, words: Words::of(offer.definition()) }
 }
 
-/// Things that are alike at first sight, by their place among all, in order.
+/// Positions of items that are similar at first sight, in order.
 #[derive(Default)]
 struct Group {
     members: Vec<usize>,
-    /// How many of the server whose things come last.
+    /// Number of items of the server that the last item belongs to.
     own: usize,
 }
 
 impl Group {
-    /// Adds the thing at `n`, if there is room for one more of its server. The things of a server come
-    /// one after another.
+    /// Adds the item at `n` unless its server has reached its limit. Items of one server must be added consecutively.
     fn takes(&mut self, items: &[Item<'_>], n: usize) -> bool {
         let server = |n: &usize| items.get(*n).map(|item| item.server);
         match self.members.last() {
@@ -429,7 +426,7 @@ impl Group {
         room
     }
 
-    /// Every two of different servers.
+    /// All pairs of items of different servers.
     fn pairs<'a>(
         &self,
         items: &'a [Item<'a>],
@@ -460,7 +457,7 @@ impl<'a> Finder<'a> {
         if known.iter().any(|one| one.rival == rival && one.likeness == likeness) {
             return;
         }
-        // Counted by likeness, so that many of one sort hide none of another.
+        // The limit applies per kind, so that many conflicts of one kind do not displace others.
         if known.iter().filter(|one| one.likeness == likeness).count() < KEPT {
             known.push(Conflict { likeness, rival });
         }
@@ -471,12 +468,12 @@ impl<'a> Finder<'a> {
         self.note(other, likeness, Some((one.server, one.offer.name().as_str())));
     }
 
-    /// Notes that something could not be compared with everything that it could be like.
+    /// Records that an item was not compared with everything similar to it.
     fn uncompared(&mut self, item: &Item<'a>, likeness: Likeness) {
         self.note(item, likeness, None);
     }
 
-    /// Names that are the same in some form.
+    /// Finds names that are equal in some normal form.
     fn names(&mut self) {
         let items = self.items;
         let reserved = RESERVED.map(|name| Forms::of(name).skeleton);
@@ -497,7 +494,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Names that differ in one letter: what both become when one letter is taken out is the same.
+    /// Finds names that differ in one letter: removing one letter from each can make them equal.
     fn neighbours(&mut self) {
         let items = self.items;
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
@@ -544,7 +541,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Descriptions that are nearly the same: those that share a run of words are compared.
+    /// Finds descriptions that are nearly the same: those that share a run of words are compared.
     fn descriptions(&mut self) {
         let items = self.items;
         let mut runs: BTreeMap<u64, Group> = BTreeMap::new();
@@ -565,7 +562,7 @@ impl<'a> Finder<'a> {
                         pairs.insert((*other, n));
                     }
                 }
-                // One run that it can be found by is enough: what is nearly the same shares most of them.
+                // One group with room suffices, since texts that are nearly the same share most runs.
                 found |= group.takes(items, n);
             }
             if full || !found {
@@ -581,7 +578,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Tools of other servers that a description names.
+    /// Finds descriptions that name tools of other servers.
     fn references(&mut self) {
         let mut names: BTreeMap<&str, Vec<&'a Item<'a>>> = BTreeMap::new();
         for item in self.items {
@@ -591,7 +588,7 @@ impl<'a> Finder<'a> {
         for item in self.items {
             for (word, directs) in &item.words.identifiers {
                 let Some(named) = names.get(word.as_str()) else { continue };
-                // What its own server offers too it may well mean. That two have one name is found by itself.
+                // The name can refer to its own server's item. Equal names are a conflict of their own.
                 let own = named.iter().any(|other| other.server == item.server);
                 if !own {
                     self.speaks_of(item, named, *directs);
@@ -608,7 +605,7 @@ impl<'a> Finder<'a> {
             }
             for (word, directs) in &item.words.tools {
                 let Some(named) = names.get(word.as_str()) else { continue };
-                // It means its own `web_search` by "the search tool".
+                // "the search tool" can refer to the server's own `web_search`.
                 if !parts.get(item.server).is_some_and(|own| own.contains(word)) {
                     self.speaks_of(item, named, *directs);
                 }
@@ -616,7 +613,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Notes that the description of `item` speaks of the things of other servers among `named`.
+    /// Records that the description of `item` refers to those items in `named` that belong to other servers.
     fn speaks_of(&mut self, item: &Item<'a>, named: &[&Item<'a>], directs: bool) {
         let routes = self.routes;
         let is_other = |other: &&&Item<'a>| {
@@ -628,7 +625,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The words in the names of the things of each server.
+    /// The words in the names of each server's items.
     fn parts_of_names(&self) -> BTreeMap<&'a ServerName, BTreeSet<String>> {
         let mut parts: BTreeMap<&ServerName, BTreeSet<String>> = BTreeMap::new();
         for item in self.items {

@@ -1,49 +1,49 @@
-//! Which URIs a resource template stands for (RFC 6570).
+//! Matches URIs against resource templates (RFC 6570).
 //!
-//! A template that was approved lets resources be used that are made at run time. So a URI is matched to its
-//! end, in canonical form, and an expression stands for no more than RFC 6570 lets it: `{name}` is a part of
-//! one segment, `{+path}` may be several. A template whose scheme is not written out stands for nothing.
+//! An approved template permits resources that are created at run time. Therefore the complete URI is matched, in
+//! canonical form, and an expression matches no more than RFC 6570 permits: `{name}` is part of one segment,
+//! `{+path}` can span several. A template without a literal scheme matches nothing.
 
 use crate::uri::{ResourceUri, UriError};
 
-/// A template in the form in which URIs are compared with it.
+/// A parsed template, for matching canonical URIs.
 #[derive(Clone, Debug)]
 pub struct UriTemplate {
     parts: Vec<TemplatePart>,
 }
 
-/// A part of a template.
+/// A literal or an expression of a template.
 #[derive(Clone, Debug)]
 enum TemplatePart {
-    /// This text.
+    /// Exactly this literal text.
     Literal(Box<str>),
-    /// One character at least, of which none ends a segment: `{name}`.
+    /// One or more characters within a segment: `{name}`.
     Segment,
-    /// One character at least, of any: `{+name}`.
+    /// One or more characters of any kind: `{+name}`.
     Anything,
-    /// So many times this character and a part of a segment, or fewer: `{/name}`, `{.name}`, `{;name}`.
+    /// Up to `most` times the mark and a part of a segment: `{/name}`, `{.name}`, `{;name}`.
     Repeated {
-        /// What stands before each.
+        /// Character before each repetition.
         mark: u8,
-        /// Most of them.
+        /// Most repetitions of the expression.
         most: usize,
     },
-    /// A query: `{?name}`, or more of one: `{&name}`. It may be missing.
+    /// A query, `{?name}`, or its continuation, `{&name}`. Either may be absent.
     Query(QueryPart),
 }
 
-/// Parameters of a query.
+/// A query expression with its parameters.
 #[derive(Clone, Debug)]
 struct QueryPart {
-    /// What stands before the first.
+    /// Character before the first parameter.
     mark: u8,
-    /// Those that there may be. `None`: any.
+    /// Permitted parameter names; `None` permits any.
     names: Option<Vec<Box<str>>>,
 }
 
 impl UriTemplate {
-    /// Reads the text of a template. `None` where it stands for no URI: it has no canonical form, its scheme is
-    /// not written out, or an expression in it is none.
+    /// Parses a template. `None` if it can match no URI: it has no canonical form, its scheme is not literal, or an
+    /// expression is invalid.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let text: Result<ResourceUri, UriError> = ResourceUri::template(text);
@@ -63,11 +63,11 @@ impl UriTemplate {
         Some(Self { parts })
     }
 
-    /// Whether it stands for this URI, which is in canonical form.
+    /// Whether the template matches a URI in canonical form.
     #[must_use]
     pub fn matches(&self, uri: &ResourceUri) -> bool {
         let text = uri.as_str().as_bytes();
-        // Where in the URI the parts so far can end.
+        // Positions in the URI at which the parts so far can end.
         let mut ends = vec![false; text.len() + 1];
         if let Some(start) = ends.first_mut() {
             *start = true;
@@ -82,9 +82,9 @@ impl UriTemplate {
     }
 }
 
-/// What an expression stands for; `None` where it is none.
+/// Parses an expression; `None` if it is invalid.
 fn expression_of(expression: &str) -> Option<TemplatePart> {
-    // A name may have a dot in it and does not begin with one.
+    // A variable name may contain a dot but not begin with one.
     let begins = |byte: &u8| is_name(*byte) && !matches!(byte, b'.' | b'-');
     let operator = expression.bytes().next().filter(|byte| !begins(byte));
     let list = match operator {
@@ -99,7 +99,7 @@ fn expression_of(expression: &str) -> Option<TemplatePart> {
     let part = match operator {
         None => TemplatePart::Segment,
         Some(b'+') => TemplatePart::Anything,
-        // A fragment is no part of a URI that is read.
+        // A fragment is not part of a resource URI.
         Some(b'#') => TemplatePart::Literal("".into()),
         Some(mark @ (b'/' | b'.' | b';')) => TemplatePart::Repeated { mark, most },
         Some(mark @ (b'?' | b'&')) => {
@@ -110,7 +110,7 @@ fn expression_of(expression: &str) -> Option<TemplatePart> {
     Some(part)
 }
 
-/// The name of a variable without its modifiers; `None` where it is none.
+/// The name of a variable without modifiers; `None` if it is invalid.
 fn variable(text: &str) -> Option<Box<str>> {
     let name = text.strip_suffix('*').unwrap_or(text);
     let (name, length) = name.split_once(':').unwrap_or((name, "1"));
@@ -119,18 +119,18 @@ fn variable(text: &str) -> Option<Box<str>> {
     (named && counts).then(|| name.into())
 }
 
-/// Whether the name of a variable may have it. The hyphen is not in RFC 6570 and in use.
+/// Whether a byte may occur in a variable name. RFC 6570 excludes the hyphen, but it is in use.
 const fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'%' | b'-')
 }
 
-/// Whether it may stand within a segment.
+/// Whether a byte may occur within a segment.
 const fn is_inner(byte: u8) -> bool {
     !matches!(byte, b'/' | b'?')
 }
 
 impl TemplatePart {
-    /// Where in `text` it can end, if it can begin where `starts` says.
+    /// The positions in `text` at which the part can end if it begins at one of `starts`.
     fn ends(&self, text: &[u8], starts: &[bool]) -> Vec<bool> {
         match self {
             Self::Literal(literal) => after_literal(text, starts, literal.as_bytes()),
@@ -168,7 +168,7 @@ fn after_literal(text: &[u8], starts: &[bool], literal: &[u8]) -> Vec<bool> {
     ends
 }
 
-/// Where a run of one character or more of a sort can end.
+/// Positions at which a run of one or more matching bytes can end.
 fn after_run(text: &[u8], starts: &[bool], is: impl Fn(u8) -> bool) -> Vec<bool> {
     let mut ends = vec![false; starts.len()];
     let mut inside = false;
@@ -181,10 +181,10 @@ fn after_run(text: &[u8], starts: &[bool], is: impl Fn(u8) -> bool) -> Vec<bool>
     ends
 }
 
-/// Where any number of runs can end, each with `mark` before it. Each character is looked at once.
+/// Positions at which any number of runs can end, each preceded by `mark`. Visits each byte once.
 fn after_runs(text: &[u8], starts: &[bool], mark: u8) -> Vec<bool> {
     let mut ends = starts.to_vec();
-    // Right behind a mark; in a run, which can end here.
+    // `marked`: right after a mark. `inside`: in a run, which can end here.
     let (mut marked, mut inside) = (false, false);
     for (at, byte) in text.iter().enumerate() {
         let begins = inside || starts.get(at) == Some(&true);
@@ -198,11 +198,11 @@ fn after_runs(text: &[u8], starts: &[bool], mark: u8) -> Vec<bool> {
 }
 
 impl QueryPart {
-    /// Where parameters in a row can end, also none, if they can begin where `starts` says. Each character is looked
-    /// at a fixed number of times.
+    /// Positions at which zero or more parameters can end if they begin at one of `starts`. Visits each byte a fixed
+    /// number of times.
     fn ends(&self, text: &[u8], starts: &[bool]) -> Vec<bool> {
         let (mut ends, limits) = (starts.to_vec(), parameter_ends(text));
-        // Where a row that has begun can go on.
+        // Positions at which another parameter can follow.
         let mut goes_on = vec![false; starts.len()];
         for (at, byte) in text.iter().enumerate() {
             let begins = *byte == self.mark && starts.get(at) == Some(&true);
@@ -220,7 +220,7 @@ impl QueryPart {
         ends
     }
 
-    /// Whether it has this parameter, with or without a value.
+    /// Whether the expression permits this parameter, with or without a value.
     fn has(&self, parameter: &[u8]) -> bool {
         let is = |name: &[u8]| {
             let rest = parameter.strip_prefix(name);
@@ -233,7 +233,7 @@ impl QueryPart {
     }
 }
 
-/// Where the parameter ends that begins at each place.
+/// For each position, where a parameter that begins there ends.
 fn parameter_ends(text: &[u8]) -> Vec<usize> {
     let mut end = text.len();
     let mut ends = vec![end; text.len() + 1];

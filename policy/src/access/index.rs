@@ -1,7 +1,7 @@
-//! Which rules can be about a thing, or about a caller, without looking at all of them.
+//! Finds the rules that can concern a name or a principal without scanning all of them.
 //!
-//! It only leaves out rules that cannot apply: who asks it checks each rule that it names. So what is
-//! decided does not depend on it, only how long that takes.
+//! The index only excludes rules that cannot apply; the caller still checks each rule returned. It therefore affects
+//! the time of a decision and never its outcome.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::kind::Kind;
 use crate::pattern::{Pattern, Sought};
 use crate::principal::{Principal, Who};
 
-/// Places in the list of rules, each list in order.
+/// Positions in the list of rules, in ascending order.
 type Places = Vec<usize>;
 
-/// Finds rules by what they name and by whom they speak of.
+/// Index of rules by the names and the principals they mention.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     tools: Names,
@@ -26,16 +26,16 @@ pub(super) struct Index {
 #[derive(Debug, Default)]
 struct Names {
     exact: BTreeMap<Box<str>, Places>,
-    /// What names begin with, by its length: there are few lengths, and each takes one look.
+    /// Prefix patterns by prefix length: there are few lengths, and each takes one lookup.
     beginnings: BTreeMap<usize, BTreeMap<Box<str>, Places>>,
-    /// All other patterns.
+    /// Rules with a pattern that is neither a name nor a prefix.
     others: Places,
     /// Every rule that names something of this kind.
     all: Places,
 }
 
 impl Index {
-    /// Adds the rule at `place`, which is after all that were added.
+    /// Adds the rule at `place`, which must be greater than all places added before.
     pub(super) fn add<'a>(
         &mut self,
         place: usize,
@@ -53,7 +53,7 @@ impl Index {
         }
     }
 
-    /// The rules that can be about any of these names of `kind`, asked for by `principal`; in order.
+    /// The rules that can apply to any of these names of `kind` and to `principal`; in order.
     pub(super) fn about<'a>(
         &self,
         principal: &Principal,
@@ -67,22 +67,21 @@ impl Index {
         shorter(named, self.speaking_of(principal))
     }
 
-    /// The rules that name something of `kind` and can be for `principal`; in order.
+    /// The rules that name something of `kind` and can apply to `principal`; in order.
     pub(super) fn of_kind(&self, principal: &Principal, kind: Kind) -> Places {
         shorter(vec![self.names(kind).all.as_slice()], self.speaking_of(principal))
     }
 
-    /// The rules that can speak of whatever a rule speaks of that names `narrow` of `kind`, and `who`;
-    /// in order.
+    /// The rules that can cover a rule for `who` that names `narrow` of `kind`; in order.
     pub(super) fn around(&self, who: &Who, kind: Kind, narrow: &Pattern) -> Places {
-        // A pattern that covers another is the same, or matches its text.
+        // A pattern covers another only if it equals it or matches its text.
         let mut named = Vec::new();
         self.names(kind).find(narrow.as_str(), &mut named);
         let callers = [&Who::Anyone, who].into_iter().filter_map(|who| self.callers.get(who));
         shorter(named, callers.map(Vec::as_slice).collect())
     }
 
-    /// The lists of rules that speak of `principal`.
+    /// The lists of rules that select `principal`.
     fn speaking_of(&self, principal: &Principal) -> Vec<&[usize]> {
         let Principal { id, groups, claims } = principal;
         let client = claims.client.as_ref().map(|client| Who::Client(client.clone()));
@@ -137,14 +136,14 @@ impl Names {
     }
 }
 
-/// Adds a rule once, however many of its patterns lead here.
+/// Adds a rule once, even if several of its patterns end up in this list.
 fn push(places: &mut Places, place: usize) {
     if places.last() != Some(&place) {
         places.push(place);
     }
 }
 
-/// A rule that applies is in one list of each kind, so the kind with fewer of them will do.
+/// Every applicable rule is in a list of both groups, so the group with fewer rules suffices.
 fn shorter(named: Vec<&[usize]>, speaking: Vec<&[usize]>) -> Places {
     let count = |lists: &[&[usize]]| lists.iter().map(|list| list.len()).sum::<usize>();
     let fewer = if count(&named) <= count(&speaking) { named } else { speaking };

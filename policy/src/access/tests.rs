@@ -54,7 +54,7 @@ fn any_who() -> impl Strategy<Value = Who> {
     ])
 }
 
-/// The rules, in every way in which they are told apart; each call makes the same ones anew.
+/// The parts of a generated rule, from which equal rules can be built repeatedly.
 type Made = (Says, Mode, bool, Vec<Who>, [Vec<Pattern>; 4], &'static str, Option<&'static str>);
 
 fn any_rule() -> impl Strategy<Value = Made> {

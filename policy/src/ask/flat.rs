@@ -1,20 +1,20 @@
-//! Whether the schema of a form is one: an object of plain fields, side by side.
+//! Checks that the schema of a form is a flat object of primitive fields.
 //!
-//! SPEC 2025-11-25 client/elicitation: schemas are limited to flat objects with primitive properties. What is read
-//! otherwise by some clients (a reference, a pattern for names, an object in a field) is no form, and nobody
-//! could say what it asks for.
+//! SPEC 2025-11-25 client/elicitation: schemas are limited to flat objects with primitive properties. Anything that
+//! clients may interpret differently (a reference, a pattern for names, an object in a field) is rejected, because
+//! the fields that the user would see are unknown.
 
 use super::READ_IN_SCHEMA;
 use crate::json::{Kind, Value};
 use crate::work::Budget;
 
-/// What reading the members of a form costs for each byte of it, in units.
+/// Units per byte of a form for reading its members.
 const READING: usize = 4;
 
-/// Types of a field. `null` stands among the choices of one that may be left out.
+/// Types that a field may have. `null` occurs among the choices of an optional field.
 const TYPES: [&str; 6] = ["string", "number", "integer", "boolean", "array", "null"];
 
-/// Keywords with which a schema is said elsewhere, or in another way than by plain fields.
+/// Keywords that define a schema elsewhere, or by other means than plain fields.
 const OTHER: [&str; 18] = [
     "$ref",
     "$dynamicRef",
@@ -36,7 +36,7 @@ const OTHER: [&str; 18] = [
     "unevaluatedItems",
 ];
 
-/// Whether a schema is one of a form. Where `budget` is exhausted afterwards, it was not read to its end.
+/// Whether a schema describes a flat form. If `budget` is exhausted afterwards, it was not read completely.
 pub(super) fn is_form(schema: Value<'_>, budget: &Budget) -> bool {
     if !budget.spend(schema.raw().len().saturating_mul(READING)) {
         return false;
@@ -56,13 +56,13 @@ pub(super) fn is_form(schema: Value<'_>, budget: &Budget) -> bool {
     schema.is_object() && is_object && plain && fields && required
 }
 
-/// Whether nothing of a schema is said elsewhere.
+/// Whether a schema has none of the [`OTHER`] keywords.
 fn is_plain(schema: Value<'_>) -> bool {
     let more = schema.get("additionalProperties").is_none_or(|more| more.as_bool().is_some());
     more && OTHER.iter().all(|other| schema.get(other).is_none())
 }
 
-/// Whether it is a plain field, or a choice. What is no schema at all is a field without a description.
+/// Whether it is a primitive field or a choice. A value that is not a schema counts as a field without a description.
 ///
 /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
 fn is_field(field: Value<'_>) -> bool {

@@ -1,8 +1,8 @@
-//! Whether a form asks its reader for a secret.
+//! Detects forms that ask the user for a secret.
 //!
-//! SPEC 2025-11-25 client/elicitation: servers must not ask for sensitive information in a form. A field
-//! is judged by what it is called and what is said about it. What only has something to do with a secret
-//! (the address for a password reset, a limit of tokens) is none.
+//! SPEC 2025-11-25 client/elicitation: servers must not ask for sensitive information in a form. A field is judged by
+//! its name, title and description. Fields that merely relate to a secret (the address for a password reset, a limit
+//! of tokens) do not count.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use crate::hidden::Hidden;
 use crate::json::{Kind, Value};
 use crate::work::Budget;
 
-/// What is a secret: one word, or several that follow each other, with or without something between them.
+/// Names of secrets: one word, or several words in sequence, with or without separators.
 #[rustfmt::skip]
 const SECRETS: &[&str] = &[
     // Passwords.
@@ -22,7 +22,7 @@ const SECRETS: &[&str] = &[
     "passwort", "kennwort", "contraseña", "clave", "contrasenya", "senha", "mot de passe", "mots de passe", "mdp", "wachtwoord", "hasło", "lösenord", "passord",
     "adgangskode", "kodeord", "lykilorð", "salasana", "parool", "heslo", "geslo", "lozinka", "jelszó", "slaptažodis", "şifre",
     "mật khẩu", "kata sandi", "пароль", "парола", "лозинка", "κωδικός πρόσβασης", "סיסמה", "كلمة المرور", "كلمة السر", "رمز عبور",
-    // Numbers and codes that stand for a person.
+    // Numbers and codes that identify a person.
     "pin", "pincode", "code pin", "geheimzahl", "otp", "otp code", "totp", "2fa", "2fa code", "mfa code", "mfa token", "sms code",
     "one time code", "one time password", "auth code", "verification code", "authentication code", "authenticator code", "recovery code",
     "recovery codes", "backup code", "backup codes", "security code", "access code", "login code", "unlock code", "reset code",
@@ -36,19 +36,19 @@ const SECRETS: &[&str] = &[
     "cvc2", "cvc code", "bank account", "iban", "routing number", "ssn", "social security", "passport number",
 ];
 
-/// The same that count within a longer word too: nothing else has them in it.
+/// Names of secrets that also count inside a longer word, since no other word contains them.
 #[rustfmt::skip]
 const PARTS: &[&str] = &[
     "password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "motdepasse", "wachtwoord", "lösenord",
     "salasana", "geheimzahl", "apikey", "privatekey", "secretkey", "userpass", "seedphrase", "creditcard", "debitcard", "cardnumber", "verificationcode",
 ];
 
-/// Words that mean a secret where a name says no more than whose it is: in a sentence, and beside other words, they
-/// are something else.
+/// Words that mean a secret only if the name has no other words than these and [`OWNERS`]; in a sentence, or beside
+/// other words, they mean something else.
 const ALONE: [&str; 10] =
     ["pass", "pw", "tan", "auth", "mfa", "cookie", "cookies", "parola", "sandi", "κωδικός"];
 
-/// Words that say whose a secret is, or that it is to be written here.
+/// Words that name the owner of a secret, or ask to enter it.
 #[rustfmt::skip]
 const OWNERS: &[&str] = &[
     "user", "usr", "my", "your", "the", "a", "enter", "please", "new", "old", "current", "repeat", "confirm", "db", "database",
@@ -56,28 +56,28 @@ const OWNERS: &[&str] = &[
     "code", "number", "value", "string", "header", "basic", "session", "browser", "token", "key",
 ];
 
-/// The same in scripts without blanks between words.
+/// Names of secrets in scripts that do not separate words with blanks.
 const WITHIN: [&str; 9] =
     ["密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호", "रहस्य शब्द", "पासवर्ड", "รหัสผ่าน"];
 
-/// Secrets that are something else beside one of [`POSTAL`].
+/// Secrets that mean something else beside one of [`POSTAL`].
 const PINS: [&str; 3] = ["pin", "pincode", "code pin"];
-/// Secrets that are something else behind one of [`NOUNS`].
+/// Secrets that mean something else after one of [`NOUNS`].
 const KEYS: [&str; 1] = ["clave"];
-/// Words behind which one of [`KEYS`] says that something matters, or helps to find it: `palabra clave` is a keyword.
+/// Nouns after which one of [`KEYS`] is an adjective: `palabra clave` is a keyword.
 #[rustfmt::skip]
 const NOUNS: [&str; 22] = [
     "palabra", "palabras", "punto", "puntos", "idea", "ideas", "dato", "datos", "fecha", "fechas", "concepto", "conceptos", "persona",
     "personas", "indicador", "indicadores", "factor", "factores", "elemento", "elementos", "momento", "tema",
 ];
-/// Shorter names are not put together of words of several letters: `p i n` is one, and `P in` is none.
+/// Fewest letters of a name that is joined from words of several letters: `p i n` is a name, `P in` is not.
 const JOINED: usize = 6;
-/// Longest text that is taken for a name, in letters, where it has more than [`NAME`] words.
+/// Most letters of a text that counts as a name although it has more than [`NAME`] words.
 const NAME_LETTERS: usize = 16;
-/// Most words of a text that is taken for a name.
+/// Most words of a text that counts as a name irrespective of its letters.
 const NAME: usize = 3;
 
-/// Words behind a secret with which it is something else.
+/// Words after the name of a secret that give it another meaning.
 #[rustfmt::skip]
 const NOT_BEFORE: &[&str] = &[
     "reset", "policy", "policies", "length", "manager", "strength", "expiry", "expiration", "rotation", "count", "limit",
@@ -86,10 +86,10 @@ const NOT_BEFORE: &[&str] = &[
     "less", "primaria", "foránea", "foranea",
 ];
 
-/// Words with which a number that is called a PIN is none.
+/// Words beside which `PIN` is a postal code.
 const POSTAL: [&str; 4] = ["postal", "zip", "area", "postcode"];
 
-/// Words with which somebody is asked for what follows.
+/// Words that ask the reader to provide what follows.
 #[rustfmt::skip]
 const ASKING: &[&str] = &[
     "enter", "type", "provide", "give", "send", "paste", "input", "insert", "share", "tell", "supply", "submit", "fill",
@@ -97,24 +97,24 @@ const ASKING: &[&str] = &[
     "ingrese", "ingresa", "inserisci", "digite", "введите", "podaj", "voer", "ange", "anna", "zadejte", "girin", "nhập",
 ];
 
-/// How many words may stand between.
+/// Most words between one of [`ASKING`] and the name of a secret.
 const BETWEEN: usize = 4;
 
-/// What reading the members of a form costs for each byte of it, in units.
+/// Units per byte of a form for reading its members.
 const READING: usize = 16;
-/// What taking words apart costs for each byte of a text, in units.
+/// Units per byte of a text for splitting it into words.
 const EACH_BYTE: usize = 32;
-/// What comparing a word with all that is looked for costs, in units.
+/// Units per word for comparing it with all known words.
 pub(super) const EACH_WORD: usize = 96;
 
-/// What comparing the names that begin with a word costs, in units.
+/// Units per word for comparing the names that begin with it.
 const EACH_NAME: usize = 32;
 
-/// One word of what is looked for.
+/// A word that is searched for.
 pub(super) struct Known {
     text: &'static str,
     letters: usize,
-    /// Its skeleton.
+    /// Skeleton of the word (UTS 39).
     looks: String,
 }
 
@@ -125,19 +125,19 @@ impl Known {
     }
 }
 
-/// Names in one form in which they are compared.
+/// The names of secrets in one normal form.
 struct SecretNames {
-    /// [`SECRETS`], in order.
+    /// The normal forms of [`SECRETS`], sorted.
     secrets: Vec<String>,
-    /// [`PARTS`].
+    /// The normal forms of [`PARTS`].
     parts: Vec<String>,
-    /// [`ALONE`].
+    /// The normal forms of [`ALONE`].
     alone: Vec<String>,
-    /// [`WITHIN`].
+    /// The normal forms of [`WITHIN`].
     within: Vec<String>,
-    /// [`PINS`].
+    /// The normal forms of [`PINS`].
     pins: Vec<String>,
-    /// [`KEYS`].
+    /// The normal forms of [`KEYS`].
     keys: Vec<String>,
 }
 
@@ -151,21 +151,20 @@ impl SecretNames {
         };
         let mut secrets = of(SECRETS);
         secrets.sort_unstable();
-        // One that was there twice would stand between a name and a longer one that begins with it.
+        // A duplicate would hide a longer name with the same beginning from `begins`.
         secrets.dedup();
         let (parts, alone) = (of(PARTS), of(&ALONE));
         Self { secrets, parts, alone, within: of(&WITHIN), pins: of(&PINS), keys: of(&KEYS) }
     }
 }
 
-/// What is a secret, as it is written.
+/// The names of secrets as written.
 static WRITTEN: LazyLock<SecretNames> = LazyLock::new(|| SecretNames::in_form(plain));
-/// The same as it looks.
+/// The names of secrets by their visual appearance.
 static LOOKS: LazyLock<SecretNames> =
     LazyLock::new(|| SecretNames::in_form(|text| plain(&looks(text))));
 
-/// A word without what makes no other word of it: without marks above and below its letters, and with letters
-/// for the digits and signs that are written for them.
+/// Normalizes a word: removes combining marks, and replaces digits and letters by the letters they are written for.
 fn plain(text: &str) -> String {
     let letter = |c: char| match c {
         '0' | 'ø' => 'o',
@@ -182,8 +181,8 @@ fn plain(text: &str) -> String {
     text.nfkd().filter(|c| !is_combining_mark(*c)).map(letter).collect()
 }
 
-/// Whether an answer to the form would hold a secret. Where `budget` is exhausted afterwards, the form was
-/// not judged to its end.
+/// Whether an answer to the form would contain a secret. If `budget` is exhausted afterwards, the form was not
+/// inspected completely.
 pub(super) fn asks_for_secret(params: Value<'_>, budget: &Budget) -> bool {
     if !budget.spend(params.raw().len().saturating_mul(READING)) {
         return true;
@@ -191,22 +190,22 @@ pub(super) fn asks_for_secret(params: Value<'_>, budget: &Budget) -> bool {
     let Some(schema) = params.get("requestedSchema") else { return false };
     let mut fields = Fields { secret: false, free: false, budget };
     fields.read(schema);
-    // What is said around the fields counts where one takes any text.
+    // The surrounding texts count only if some field accepts free text.
     let around = [params.get("message"), schema.get("title"), schema.get("description")];
     let mut around = around.into_iter().flatten().filter_map(Value::as_str);
     fields.secret || fields.free && around.any(|text| Text::of(&text, budget).solicits())
 }
 
 struct Fields<'a> {
-    /// One asks for a secret.
+    /// Whether a field asks for a secret.
     secret: bool,
-    /// One takes any text.
+    /// Whether a field accepts free text.
     free: bool,
     budget: &'a Budget,
 }
 
 impl Fields<'_> {
-    /// Reads the fields of a schema, however deep they stand.
+    /// Reads the fields of a schema, at any depth.
     ///
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
     fn read(&mut self, schema: Value<'_>) {
@@ -223,7 +222,7 @@ impl Fields<'_> {
                 }
             }
         }
-        // A client may ask for what has to be there, and is described nowhere.
+        // A client may also ask for a required member that is not described.
         let required = schema.get("required").into_iter().flat_map(Value::items);
         for name in required.filter_map(Value::as_str) {
             if properties.is_none_or(|properties| properties.get(&name).is_none()) {
@@ -240,8 +239,8 @@ impl Fields<'_> {
     }
 }
 
-/// Whether anything could be written into a field: not where one of a list is taken. Of a list of values,
-/// its items decide; a list whose items are not described takes any.
+/// Whether a field accepts free text, rather than a choice from a list. For an array its items decide; without a
+/// description of the items it accepts any text.
 fn takes_text(field: Value<'_>) -> bool {
     let kind = field.get("type").and_then(Value::as_str);
     match kind.as_deref() {
@@ -254,7 +253,7 @@ fn takes_text(field: Value<'_>) -> bool {
     }
 }
 
-/// The schemas of the items of a field that is a list; an old form of them is an array.
+/// The schemas of the items of an array field; older drafts of JSON Schema allow an array of schemas.
 fn items_of(field: Value<'_>) -> impl Iterator<Item = Value<'_>> {
     let kind = field.get("type").and_then(Value::as_str);
     let items = field.get("items").filter(|_| kind.as_deref() == Some("array"));
@@ -262,8 +261,8 @@ fn items_of(field: Value<'_>) -> impl Iterator<Item = Value<'_>> {
     many.chain(items.filter(|items| items.kind() != Kind::Array))
 }
 
-/// Whether one of a list is taken. An empty list, or something else in its place, is none: clients that
-/// have nothing to choose from show a field for text.
+/// Whether the field is a choice from a list. An empty or malformed list does not count: clients without any choices
+/// show a text field.
 fn is_chosen(field: Value<'_>) -> bool {
     let of_values = field.get("enum").is_some_and(|list| list.items().next().is_some());
     let titled = ["oneOf", "anyOf"].into_iter().filter_map(|list| field.get(list)).any(|list| {
@@ -291,23 +290,23 @@ fn is_secret(name: &str, field: Value<'_>, budget: &Budget) -> bool {
         || said.as_ref().is_some_and(|said| said.solicits() || said.is_name() && said.names(postal))
 }
 
-/// A text in its words, in the forms in which they are compared.
+/// A text split into words, in all forms that are compared.
 struct Text {
-    /// As it stands, and again with letters for `@` and `$` if it has those.
+    /// The text as written, and with letters in place of `@` and `$` if it has any.
     readings: Vec<Wording>,
 }
 
 /// One reading of a text.
 struct Wording {
     words: Vec<Word>,
-    /// Its words as they are written ([`plain`]).
+    /// Words as written, normalized by [`plain`].
     written: Vec<String>,
-    /// Its words as they look, where some are not of ASCII alone.
+    /// Words by their visual appearance, if any of them is not ASCII.
     looks: Option<Vec<String>>,
 }
 
 impl Text {
-    /// Where `budget` is exhausted, of what was before it was.
+    /// Splits a text into words; if `budget` is exhausted, covers only the words before that.
     fn of(text: &str, budget: &Budget) -> Self {
         let mut readings = vec![Wording::of(text, budget)];
         if text.contains(['@', '$']) {
@@ -316,7 +315,7 @@ impl Text {
         Self { readings }
     }
 
-    /// Whether it is short enough for the name of something.
+    /// Whether the text is short enough to be a name.
     fn is_name(&self) -> bool {
         self.readings.iter().any(|reading| {
             let letters: usize = reading.words.iter().map(|word| word.letters).sum();
@@ -329,7 +328,7 @@ impl Text {
         words.any(|word| POSTAL.contains(&&*word.text))
     }
 
-    /// Whether it is a name for a secret; `postal` where a number that is called a PIN is none.
+    /// Whether the text names a secret; with `postal`, a PIN is a postal code.
     fn names(&self, postal: bool) -> bool {
         self.readings.iter().any(|reading| {
             !reading.secrets(postal).is_empty()
@@ -337,7 +336,7 @@ impl Text {
         })
     }
 
-    /// Whether somebody is asked for a secret in a sentence.
+    /// Whether a sentence of the text asks the reader for a secret.
     fn solicits(&self) -> bool {
         self.readings.iter().any(|reading| {
             reading.secrets(false).into_iter().any(|at| {
@@ -362,13 +361,13 @@ impl Wording {
         Self { words, written, looks }
     }
 
-    /// Its words in each form, with the names in that form.
+    /// The words in each form, with the names of secrets in the same form.
     fn forms(&self) -> impl Iterator<Item = (&[String], &'static SecretNames)> {
         let looks = self.looks.as_deref().map(|looks| (looks, &*LOOKS));
         std::iter::once((&*self.written, &*WRITTEN)).chain(looks)
     }
 
-    /// Where secrets are named among its words.
+    /// Positions of the words that name secrets.
     fn secrets(&self, postal: bool) -> Vec<usize> {
         let mut found = Vec::new();
         for (words, names) in self.forms() {
@@ -383,7 +382,7 @@ impl Wording {
         found
     }
 
-    /// Whether a secret is named that begins with this word.
+    /// Whether the name of a secret begins with the word at `at`.
     fn begins(&self, words: &[String], at: usize, names: &SecretNames, postal: bool) -> bool {
         let mut name = String::new();
         for (n, word) in words.iter().enumerate().skip(at) {
@@ -412,7 +411,7 @@ impl Wording {
         false
     }
 
-    /// Whether this word has a secret in it.
+    /// Whether the word at `at` contains the name of a secret.
     fn has_part(&self, words: &[String], at: usize, names: &SecretNames) -> bool {
         let Some(word) = words.get(at).filter(|word| word.len() > JOINED) else { return false };
         let rest =
@@ -424,18 +423,18 @@ impl Wording {
         names.parts.iter().filter_map(rest).any(|rest| !is_other(rest))
     }
 
-    /// Whether a secret before this word is something else with it.
+    /// Whether the word at `at` gives a preceding secret another meaning.
     fn is_other(&self, at: usize) -> bool {
         self.words.get(at).is_some_and(|word| NOT_BEFORE.contains(&&*word.text))
     }
 
-    /// Whether a word stands behind one of [`NOUNS`].
+    /// Whether the word at `at` follows one of [`NOUNS`].
     fn is_behind_noun(&self, at: usize) -> bool {
         let before = at.checked_sub(1).and_then(|before| self.words.get(before));
         before.is_some_and(|word| NOUNS.contains(&&*word.text))
     }
 
-    /// Whether it says no more than one of [`ALONE`], and whose.
+    /// Whether all words are in [`ALONE`] or [`OWNERS`], and at least one is in [`ALONE`].
     fn is_alone(&self, words: &[String], names: &SecretNames) -> bool {
         let spelt = words.iter().all(|word| word.chars().count() == 1);
         if spelt && words.len() > 1 {
@@ -448,16 +447,16 @@ impl Wording {
     }
 }
 
-/// A word of a text.
+/// A word of an inspected text.
 pub(super) struct Word {
     text: String,
     letters: usize,
-    /// Its skeleton, where letters in it may look like others.
+    /// Skeleton of the word, if it has characters other than lower-case ASCII letters.
     looks: Option<String>,
 }
 
 impl Word {
-    /// `None` where the budget is exhausted.
+    /// Returns `None` if the budget is exhausted.
     fn new(text: String, budget: &Budget) -> Option<Self> {
         let odd = !text.bytes().all(|byte| byte.is_ascii_lowercase());
         let skeleton = if odd { EACH_WORD + text.len().saturating_mul(EACH_BYTE) } else { 0 };
@@ -468,12 +467,12 @@ impl Word {
         Some(Self { letters: text.chars().count(), text, looks })
     }
 
-    /// Whether it is this one, in letters as they are.
+    /// Whether the word equals `known` exactly.
     pub(super) fn is(&self, known: &str) -> bool {
         self.text == known
     }
 
-    /// Whether it reads like this one: letters that look alike count as the same.
+    /// Whether the word equals `known`, treating confusable letters as equal.
     pub(super) fn reads_like(&self, known: &Known) -> bool {
         let looks_so = || {
             self.letters == known.letters
@@ -483,18 +482,18 @@ impl Word {
     }
 }
 
-/// A name in the form in which two are compared that some reader could take for each other.
+/// Normalizes a member name for comparison; names that a reader could confuse have the same form.
 pub(super) fn spelling(name: &str, budget: &Budget) -> String {
     words(name, budget).iter().map(|word| looks(&word.text)).collect()
 }
 
-/// What is the same for words that look the same (UTS 39).
+/// The skeleton of a word, equal for words that look alike (UTS 39).
 fn looks(text: &str) -> String {
     skeleton(text).collect::<String>().to_lowercase()
 }
 
-/// The words of a text or a name, in lower case: `apiKey`, `api_key` and `API key` are the same two. Where
-/// `budget` is exhausted, those before it was.
+/// The words of a text or name, in lower case: `apiKey`, `api_key` and `API key` have the same two. If `budget` is
+/// exhausted, returns the words before that.
 pub(super) fn words(text: &str, budget: &Budget) -> Vec<Word> {
     let (mut words, mut word, mut before_lower) = (Vec::new(), String::new(), false);
     if !budget.spend(text.len().saturating_mul(EACH_BYTE)) {
@@ -560,7 +559,7 @@ mod tests {
             serde_json::json!({ "type": "string", "format": "password" }),
             serde_json::json!({ "type": "integer", "title": "PIN" }),
             serde_json::json!({ "type": "string", "description": "密码" }),
-            // A letter that looks like the one of the word, from another script.
+            // A confusable letter from another script.
             serde_json::json!({ "type": "string", "description": "Enter the \u{440}in of your card" }),
             serde_json::json!({ "type": "string", "description": "Enter your p\u{430}ssword" }),
         ] {

@@ -1,8 +1,7 @@
-//! Whether a question asks its reader for a standing grant: a permission for everything, or for all later
-//! calls.
+//! Detects elicitation requests for a standing grant: a permission for everything, or for all later calls.
 //!
-//! An answer to such a question goes on counting when nobody looks any more: who agrees to one call has
-//! agreed to every other. What is read is the message, and every name and text of the form.
+//! Such an answer remains in effect unsupervised: agreeing to one call agrees to all others. Inspected are the
+//! message and every name and text of the form.
 
 use std::sync::LazyLock;
 
@@ -12,12 +11,12 @@ use crate::json::Value;
 use crate::scope;
 use crate::work::Budget;
 
-/// What reading the members of a question costs for each byte of it, in units.
+/// Units per byte of a request for reading its members.
 const READING: usize = 4;
 /// Most other words between two steps of a phrase.
 const BETWEEN: usize = 1;
 
-/// Phrases that ask for a standing grant: in each a word of every step, in this order.
+/// Phrases that ask for a standing grant: one word of each step, in this order.
 #[rustfmt::skip]
 const PHRASES: &[&[&[&str]]] = &[
     &[&["always"], &["allow", "approve", "permit", "grant", "accept", "trust", "authorize", "authorise"]],
@@ -33,18 +32,18 @@ const PHRASES: &[&[&[&str]]] = &[
     &[&["offline"], &["access"]],
 ];
 
-/// What is said last where a permission is one for everything: `Allow all`. With something behind it it is one for that:
-/// `Allow all guests to come?`
+/// Phrase that grants everything if it ends a clause: `Allow all`. With an object after it, the grant is for that
+/// object: `Allow all guests to come?`
 const EVERYTHING: [&[&str]; 2] = [
     &["allow", "approve", "grant", "permit", "authorize", "authorise", "accept", "trust"],
     &["all", "everything", "anything"],
 ];
 
-/// Choices that make a permission a standing one.
+/// Choices that turn a permission into a standing grant.
 #[rustfmt::skip]
 const LASTING: &[&str] = &["always", "forever", "permanently", "permanent", "indefinitely", "indefinite", "remember"];
 
-/// Words with which a permission is asked for.
+/// Words that ask for a permission.
 #[rustfmt::skip]
 const PERMITTING: &[&str] = &[
     "allow", "approve", "permit", "grant", "permission", "permissions", "consent", "authorize", "authorise", "authorization", "access",
@@ -60,19 +59,19 @@ static ALL: LazyLock<Vec<Vec<Known>>> = LazyLock::new(|| {
     EVERYTHING.iter().map(step).collect()
 });
 
-/// What is read of a question.
+/// Collects the findings in one request.
 struct Reading<'a> {
-    /// It asks for a standing grant.
+    /// Whether the request asks for a standing grant.
     standing: bool,
-    /// It asks for a permission.
+    /// Whether the request asks for a permission.
     permission: bool,
-    /// One of its names or choices makes a permission a standing one.
+    /// Whether a name or choice turns a permission into a standing grant.
     lasting: bool,
     budget: &'a Budget,
 }
 
-/// Whether a question asks for a standing grant. Where `budget` is exhausted afterwards, it was not judged to
-/// its end.
+/// Whether a request asks for a standing grant. If `budget` is exhausted afterwards, the request was not inspected
+/// completely.
 pub(super) fn is_asked_for(params: Value<'_>, budget: &Budget) -> bool {
     if !budget.spend(params.raw().len().saturating_mul(READING)) {
         return true;
@@ -120,36 +119,36 @@ impl Reading<'_> {
             KNOWN.iter().any(|phrase| begins(rest, phrase))
         });
         let has_all = words.windows(2).any(is_all);
-        // Where a clause ends is known of the text alone.
+        // The ends of clauses are only visible in the text, not in its words.
         self.standing |= has_all && text.split(ends_clause).any(|clause| self.ends_in_all(clause));
         let is = |word: &Word, list: &[&str]| list.iter().any(|known| word.is(known));
         self.permission |= words.iter().any(|word| is(word, PERMITTING));
-        // In a sentence these words say many things; alone, or with one more, they are a choice.
+        // In a sentence these words have many meanings; alone, or with one other word, they are a choice.
         self.lasting |= words.len() <= 2 && words.iter().any(|word| is(word, LASTING));
     }
 }
 
 impl Reading<'_> {
-    /// Whether the last words of a clause permit everything.
+    /// Whether the last words of a clause grant everything.
     fn ends_in_all(&self, clause: &str) -> bool {
         words(clause, self.budget).last_chunk::<2>().is_some_and(|pair| is_all(pair))
     }
 }
 
-/// Whether these two words permit everything.
+/// Whether these two words grant everything.
 fn is_all(pair: &[Word]) -> bool {
     let is = |(word, step): (&Word, &Vec<Known>)| step.iter().any(|known| word.reads_like(known));
     pair.len() == ALL.len() && pair.iter().zip(&*ALL).all(is)
 }
 
-/// Whether what was said ends here, and something else may begin.
+/// Whether a clause ends at this character.
 fn ends_clause(c: char) -> bool {
     !(c.is_alphanumeric() || c.is_whitespace() || matches!(c, '_' | '-' | '\'' | '\u{2019}'))
         && Hidden::of(c).is_none()
         || matches!(c, '\n' | '\r')
 }
 
-/// Whether these words begin with a phrase.
+/// Whether these words begin with the phrase.
 fn begins(words: &[Word], phrase: &[Vec<Known>]) -> bool {
     let Some((first, steps)) = phrase.split_first() else { return false };
     let is = |word: &Word, step: &[Known]| step.iter().any(|known| word.reads_like(known));

@@ -18,12 +18,12 @@ fn everything(over: Over) -> Asks {
     }
 }
 
-/// The code of the refusal, `cut`, or nothing.
+/// The code of the refusal, `cut` if the request is edited, or an empty text if it passes.
 fn decided(asks: &Asks, method: &str, params: &str) -> &'static str {
     decided_for(asks, ReadOnlyHint::Absent, method, params)
 }
 
-/// The same in the call of a tool that says this of itself.
+/// Like [`decided`], during a call of a tool with this read-only hint.
 fn decided_for(asks: &Asks, hint: ReadOnlyHint, method: &str, params: &str) -> &'static str {
     let document = Document::parse(params.to_owned().into(), &Bounds::ANSWER).unwrap();
     let budget = Budget::for_bytes(params.len(), USUAL_MOST);
@@ -63,7 +63,7 @@ fn what_some_clients_read_otherwise_is_not_asked() {
         assert_eq!(decided(&all, "elicitation/create", params), "ask-malformed", "{params}");
     }
     assert_eq!(decided(&all, "elicitation/create", r#"{"message":"sure?"}"#), "");
-    // Good as they are read here; a client that does not tell upper from lower case reads more.
+    // These are well-formed, but clients that ignore case read further members.
     for (method, params) in [
         ("elicitation/create", r#"{"message":"sure?","URL":"javascript:x"}"#),
         ("elicitation/create", r#"{"message":"sure?","Message":"Enter your password"}"#),
@@ -309,7 +309,7 @@ fn what_is_asked_at_once_has_a_bound_and_one_budget() {
     assert_eq!(ask(AT_ONCE, &Budget::new(8000)), Err(Reason::Unjudged));
 }
 
-/// What is judged of the params of a question, within the budget of their length.
+/// The judgement on the params of an elicitation request, which must not exhaust the budget for their length.
 pub(super) fn judged(params: &serde_json::Value, judge: fn(Value<'_>, &Budget) -> bool) -> bool {
     let text = params.to_string();
     let budget = Budget::for_bytes(text.len(), USUAL_MOST);
@@ -319,7 +319,7 @@ pub(super) fn judged(params: &serde_json::Value, judge: fn(Value<'_>, &Budget) -
     judged
 }
 
-/// The params of a question with a form of one field.
+/// The params of an elicitation request whose form has one field.
 pub(super) fn one_field(name: &str, field: &serde_json::Value) -> serde_json::Value {
     let schema = serde_json::json!({ "type": "object", "properties": { name: field } });
     serde_json::json!({ "message": "Please fill this in.", "requestedSchema": schema })

@@ -1,14 +1,14 @@
-//! Whether a user may be sent to a page.
+//! Decides whether a user may be sent to a page.
 
 use crate::constraint::is_inside;
 use crate::content::authority_note;
 use crate::pattern::Pattern;
 
-/// Longest URL.
+/// Longest URL, in bytes.
 const LONGEST: usize = 2048;
 
-/// Whether it is a page of one of these hosts, over `https`, in a spelling that every browser reads
-/// alike. An address or a name inside a network has to be listed as it is: no pattern stands for it.
+/// Whether `url` is an `https` page on one of these hosts, in a spelling that all browsers interpret alike. An
+/// internal address or host name has to be listed literally; patterns do not match it.
 pub(super) fn may_open(url: &str, hosts: &[Pattern]) -> bool {
     let scheme = url.get(..8).filter(|scheme| scheme.eq_ignore_ascii_case("https://"));
     let Some(rest) = scheme.and_then(|scheme| url.get(scheme.len()..)) else { return false };

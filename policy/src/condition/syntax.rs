@@ -1,16 +1,16 @@
-//! What is wrong with an expression that is not CEL, in words: where it is, and what was expected there. The parser
-//! speaks of the tokens of its grammar, which nobody knows who writes a rule.
+//! Translates errors of the CEL parser into a position and a plain statement of what is expected there. The parser
+//! reports tokens of its grammar, which authors of rules do not know.
 
 use std::fmt;
 
 use cel::ParseErrors;
 
-/// The first mistake of an expression.
+/// The first syntax error of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// Its line in the expression, from 1 on.
+    /// Line in the expression, counted from 1.
     pub line: usize,
-    /// Its column in that line, from 1 on, in characters.
+    /// Column in the line, counted from 1, in characters.
     pub column: usize,
     /// What is wrong, and what was expected.
     pub what: String,
@@ -26,7 +26,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// The first mistake that the parser has found in `text`; the others follow from it.
+/// The first error that the parser reports for `text`; later errors follow from it.
 pub(super) fn told(text: &str, errors: &ParseErrors) -> Mistake {
     let place = |place: isize| usize::try_from(place).unwrap_or(1).max(1);
     let (mut line, mut column) = (1, 1);
@@ -35,7 +35,7 @@ pub(super) fn told(text: &str, errors: &ParseErrors) -> Mistake {
         (line, column) = (place(error.pos.0), place(error.pos.1));
         what = words(&error.msg);
     }
-    // What cannot begin a token is told where it ends.
+    // The parser reports a character that cannot begin a token at the end of the token.
     let at = text.lines().nth(line - 1).unwrap_or_default();
     let single = |n: usize| at.chars().nth(n) == Some('=') && at.chars().nth(n + 1) != Some('=');
     if single(column.saturating_sub(1)) {
@@ -44,7 +44,7 @@ pub(super) fn told(text: &str, errors: &ParseErrors) -> Mistake {
     Mistake { line, column, what }
 }
 
-/// What a message of the parser says: `Syntax error: mismatched input 'x' expecting {..}` and the like.
+/// Rewords a parser message such as `Syntax error: mismatched input 'x' expecting {..}`.
 fn words(message: &str) -> String {
     let message = message.trim_start_matches("Syntax error: ");
     if let Some((missing, _)) =
@@ -81,7 +81,7 @@ fn words(message: &str) -> String {
     format!("there is `{shown}`{wanted}")
 }
 
-/// What could stand there, from the list of tokens that the parser gives.
+/// What is expected at the position, from the parser's list of tokens; `None` if nothing specific.
 fn expected(tokens: &str) -> Option<&'static str> {
     let has = |token: &str| tokens.contains(token);
     if has("IDENTIFIER") && has("NUM_INT") {

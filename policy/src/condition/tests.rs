@@ -88,7 +88,7 @@ fn a_loop_over_what_it_may_be_given_fits_in_what_its_message_may_cost() {
         assert_eq!(within(rule, Some(&given), &budget), expected);
         assert!(!budget.is_exhausted());
     }
-    // Where every second byte is an item there are more turns than the message may cost.
+    // With an item in every second byte, the iterations exceed the budget of the message.
     let given = format!(r#"{{"to":[{}1]}}"#, "1,".repeat(7_500));
     let budget = Budget::for_bytes(given.len(), USUAL_MOST);
     assert_eq!(within("arguments.to.all(n, n == 1)", Some(&given), &budget), Outcome::Error);

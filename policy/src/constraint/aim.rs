@@ -1,5 +1,5 @@
-//! Whether a constraint is about anything: one that misspells a tool or an argument limits nothing, and nobody is told
-//! when a call passes it by.
+//! Finds constraints that match no tool or argument in the lockfile: a misspelt name limits nothing, and calls pass
+//! it without notice.
 
 use std::fmt;
 
@@ -11,28 +11,28 @@ use crate::mode::Mode;
 use crate::name::ServerName;
 use crate::pattern::Pattern;
 
-/// What a constraint names that no tool in the lockfile has.
+/// A name in a constraint that no tool in the lockfile has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missed {
-    /// Which constraint, counted from 0 in the order of the configuration.
+    /// Index of the constraint in the configuration, counted from 0.
     pub constraint: usize,
-    /// The servers it is about.
+    /// The servers that the constraint applies to.
     pub servers: Vec<ServerName>,
-    /// What they do not have.
+    /// The tool or argument that these servers do not have.
     pub what: Absent,
 }
 
-/// What the tools of some servers do not have.
+/// A tool or argument that the lockfile does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absent {
-    /// No tool has a name that this pattern matches.
+    /// No tool name matches this pattern.
     Tool(Box<str>),
-    /// No tool that the constraint is about declares this argument, a JSON Pointer.
+    /// No tool that the constraint applies to declares the argument at this JSON Pointer.
     Argument(Box<str>),
 }
 
 impl Missed {
-    /// What is not there, in words.
+    /// Describes the missing name in a sentence.
     #[must_use]
     pub fn note(&self) -> String {
         let names: Vec<_> = self.servers.iter().map(|server| format!("`{server}`")).collect();
@@ -51,8 +51,8 @@ impl Missed {
         }
     }
 
-    /// What is missed by `constraints`, of all `servers` there are, by the definitions in `lock` that are not revoked. Of a
-    /// server that has no tool there nothing is known, and a constraint that is about it misses nothing.
+    /// What `constraints` name and the lockfile does not have, for all configured `servers`. Revoked definitions are
+    /// ignored. A server without any tool in the lockfile is unknown, and constraints on it are not reported.
     #[must_use]
     pub fn all(constraints: &[Constraint], servers: &[ServerName], lock: &Lock) -> Vec<Self> {
         let mut all = Vec::new();
@@ -70,7 +70,7 @@ impl Missed {
     }
 }
 
-/// Which constraint, counted from 1 as people do, and what is not there.
+/// Prints the number of the constraint, counted from 1, and the note.
 impl fmt::Display for Missed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.constraint + 1;
@@ -79,7 +79,7 @@ impl fmt::Display for Missed {
 }
 
 impl Constraint {
-    /// What it names that the tools of these servers do not have; `None` where it is not known what they have.
+    /// The names that these servers do not have; `None` if the tools of one of them are unknown.
     fn absent(&self, servers: &[&ServerName], lock: &Lock) -> Option<Vec<Absent>> {
         let mut names = Vec::new();
         let mut says = Vec::new();
@@ -97,7 +97,7 @@ impl Constraint {
                     }
                 }
             }
-            // Before anything of it is in the lockfile it may offer anything.
+            // A server without any locked tool may offer anything.
             if names.len() == before {
                 return None;
             }

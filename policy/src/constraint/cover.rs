@@ -1,22 +1,22 @@
-//! Which arguments that a reviewer remarks on are limited by a constraint already, so that `portcullis scan` says which
-//! are still open.
+//! Finds which arguments that `review` remarks on are already constrained, so that `portcullis scan` can list those
+//! that are not.
 
 use super::{Constraint, Type};
 use crate::mode::Mode;
 use crate::name::ServerName;
 use crate::pointer::unescaped;
 
-/// A part of the place of an argument, as its schema has it.
+/// One step from a schema to an argument.
 #[derive(Debug, PartialEq, Eq)]
 enum Part {
     /// The member with this name.
     Member(Box<str>),
-    /// Each item of a list, or each member whose name the schema does not say.
+    /// Each item of an array, or each member whose name the schema does not state.
     Each,
 }
 
-/// The arguments that are described at `at` in the definition of a tool, a JSON Pointer below `/inputSchema`; `None` where
-/// the schema does not say which they are, as within `$defs`.
+/// The argument described at `at`, a JSON Pointer below `/inputSchema` in the definition of a tool; `None` if the
+/// place does not identify it, as within `$defs`.
 fn argument(at: &str) -> Option<Vec<Part>> {
     let mut parts = at.strip_prefix("/inputSchema/")?.split('/');
     let mut found = Vec::new();
@@ -28,7 +28,7 @@ fn argument(at: &str) -> Option<Vec<Part>> {
                 parts.next()?;
                 found.push(Part::Each);
             }
-            // The same value, described in parts.
+            // These describe the same value.
             "anyOf" | "oneOf" | "allOf" => {
                 parts.next()?;
             }
@@ -39,15 +39,16 @@ fn argument(at: &str) -> Option<Vec<Part>> {
 }
 
 impl Constraint {
-    /// Whether it refuses calls of `tool` in which the argument that is described at `at` in the definition (a JSON Pointer
-    /// such as `/inputSchema/properties/path`) is not what it may be, where that argument is used as a `meant`.
+    /// Whether the constraint is enforced and restricts the values of the argument that is described at `at` in the
+    /// definition of `tool` (a JSON Pointer such as `/inputSchema/properties/path`), if the argument is used as a
+    /// `meant`.
     #[must_use]
     pub fn limits(&self, server: &ServerName, tool: &str, at: &str, meant: Type) -> bool {
         let acts = self.mode == Mode::Enforce && self.is_of(server, tool);
         acts && self.says_which(meant) && argument(at).is_some_and(|place| self.reaches(&place))
     }
 
-    /// Whether it says which values a `meant` may have. A bound of its length alone does not.
+    /// Whether the constraint restricts the values that a `meant` may have. A limit of the length alone does not.
     fn says_which(&self, meant: Type) -> bool {
         let limits = &self.limits;
         let listed = !limits.values.is_empty() || limits.pattern.is_some();
@@ -58,8 +59,8 @@ impl Constraint {
             }
     }
 
-    /// Whether it judges whatever is at `place`: the value itself, or each item of it. An argument that is no list is refused
-    /// by a constraint of its items.
+    /// Whether the constraint checks the value at `place`, or each item of it. A constraint on items rejects a value
+    /// that is not an array.
     fn reaches(&self, place: &[Part]) -> bool {
         let at = match self.at.split_last() {
             Some((last, list)) if **last == *"*" && list.len() == place.len() => list,

@@ -271,7 +271,7 @@ fn a_value_of_another_type_does_not_pass() {
             assert!(check(&constraint, &format!(r#"{{"a":{bad}}}"#)).is_some(), "{limits} {bad}");
         }
     }
-    // A number is judged as it is written, where every reader writes it so.
+    // A number is checked as written, unless servers format it differently.
     for limits in [r#"{"maxLength":3}"#, r#"{"enum":["5","1e3"]}"#, r#"{"forbid":["option"]}"#] {
         let constraint = constraint("/a", limits);
         assert_eq!(check(&constraint, r#"{"a":5}"#), None, "{limits}");
@@ -368,7 +368,7 @@ fn a_name_that_some_libraries_take_apart_into_members_does_not_pass_unless_it_is
         let other = declares("other.name");
         assert!(constraint.check(Some(document.root()), Some(other.root())).is_err(), "{name:?}");
     }
-    // One that the definition has is no other spelling of anything.
+    // A member that the definition declares does not count as another spelling.
     for (constraint, name) in
         [(&path, "path.x"), (&options, "options.path"), (&files, "files.0.path")]
     {
@@ -473,7 +473,7 @@ fn a_list_is_no_path_and_its_items_are_named_for_themselves() {
     let paths = constraint("/paths/*", r#"{"type":"path","within":["/srv"]}"#);
     assert_eq!(check(&paths, r#"{"paths":["/srv/a","/srv/b"]}"#), None);
     assert!(check(&paths, r#"{"paths":["/srv/a",["/srv/b"]]}"#).is_some());
-    // Values, addresses of e-mail and hosts are judged one by one.
+    // Values, e-mail addresses and hosts are checked individually.
     let values = constraint("/a", r#"{"enum":["x","y"]}"#);
     assert_eq!(check(&values, r#"{"a":["x","y"]}"#), None);
     assert!(check(&values, r#"{"a":["x","z"]}"#).is_some());
@@ -553,7 +553,7 @@ fn a_path_that_some_reader_would_take_for_another_is_refused() {
         "/srv/data/~/x",
         "/srv/data/~root/x",
         "src/~ana",
-        // What is not set is nothing: two dots are left.
+        // An unset variable expands to nothing, which leaves two dots.
         "/srv/data/.$x./y",
         "/srv/data/${x-.}${x-.}/y",
         "/srv/data/.''./y",
@@ -627,7 +627,7 @@ fn what_a_shell_reads_is_found_in_every_form() {
         "a\u{2029}b",
         "a\u{85}b",
         "a\u{b}b",
-        // NFC makes one character of these, and NFD two of that.
+        // NFC composes these into one character, and NFD decomposes it again.
         "a <\u{338} b",
         "a >\u{338} b",
         "a \u{226e} b",

@@ -1,4 +1,4 @@
-//! JSON Schemas, compared by what they admit.
+//! Compares JSON Schemas by the values they accept.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::{Differ, Risk, is_set, opt_members, pointer, same};
 use crate::json::Value;
 
-/// Words in the name of an argument through which something can leave or be run.
+/// Words in the name of an argument through which data can leave or code can run.
 const SINKS: [&str; 40] = [
     "url",
     "uri",
@@ -50,39 +50,39 @@ const SINKS: [&str; 40] = [
     "expression",
 ];
 
-/// Deepest schema inside a schema that is compared member by member.
+/// Deepest nested schema that is compared member by member.
 const DEEPEST: usize = 24;
 
-/// The types of JSON Schema.
+/// The type names of JSON Schema.
 const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
 
-/// What a narrower part of a schema means for the whole.
+/// What a narrower subschema means for the whole schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Polarity {
-    /// The whole admits nothing that it did not admit before: all that it admits fits the part.
+    /// The whole accepts no new values: every accepted value satisfies the subschema.
     #[default]
     Positive,
-    /// The whole may admit more: the part may be a condition, stand under `not`, or be used elsewhere.
+    /// The whole may accept more: the subschema may be a condition, stand under `not`, or be referenced.
     Unknown,
 }
 
-/// What is admitted for members that `properties` no longer names.
+/// What a schema accepts for members that `properties` no longer names.
 #[derive(Clone, Copy)]
 enum Remaining<'a> {
-    /// Nothing.
+    /// Such members are rejected.
     Refused,
-    /// What fits this schema.
+    /// Values that match this schema.
     Held(Value<'a>),
-    /// It cannot be said, or anything.
+    /// Any value, or it cannot be determined.
     Open,
 }
 
 impl<'a> Remaining<'a> {
-    /// As `schema` says.
+    /// Reads `additionalProperties` and `patternProperties` of `schema`.
     fn of(schema: Option<Value<'a>>) -> Self {
         let member = |name: &str| schema.and_then(|schema| schema.get(name));
         match member("additionalProperties") {
-            // A pattern may stand for the name.
+            // A pattern may match the name.
             _ if member("patternProperties").is_some() => Self::Open,
             Some(rest) if rest.as_bool() == Some(false) => Self::Refused,
             Some(rest) => Self::Held(rest),
@@ -90,7 +90,7 @@ impl<'a> Remaining<'a> {
         }
     }
 
-    /// Whether everything that it admits is admitted by `former` as well.
+    /// Whether everything accepted for such members is accepted by `former` as well.
     fn fits(self, former: Value<'_>) -> bool {
         let admits_all = former.as_bool() == Some(true)
             || former.is_object()
@@ -104,7 +104,7 @@ impl<'a> Remaining<'a> {
     }
 }
 
-/// Keywords that say nothing about what is admitted.
+/// Keywords that do not affect which values are accepted.
 const SAYS_NOTHING: [&str; 8] = [
     "title",
     "description",
@@ -116,9 +116,8 @@ const SAYS_NOTHING: [&str; 8] = [
     "writeOnly",
 ];
 
-/// Whether parts of a schema mean more than what stands in them: where references lead anywhere but into its
-/// definitions, each part may be used in another place, and where what is not evaluated is judged, each part
-/// says what is.
+/// Whether subschemas have effects outside their place: by references that do not lead into `$defs`, since then any
+/// subschema may be used elsewhere, or by `unevaluated*`, which depends on all of them.
 fn is_entangled(schema: Value<'_>) -> bool {
     let own = |(name, value): (std::borrow::Cow<'_, str>, Value<'_>)| match &*name {
         "$ref" => value.as_str().is_some_and(|target| {
@@ -132,12 +131,12 @@ fn is_entangled(schema: Value<'_>) -> bool {
         || schema.items().any(is_entangled)
 }
 
-/// Whether it is missing, or has members.
+/// Whether the value is absent or an object.
 fn is_map(value: Option<Value<'_>>) -> bool {
     value.is_none_or(Value::is_object)
 }
 
-/// How a new argument is to be seen: by its name, and by what it says of itself.
+/// Classifies a new argument by its name and by the formats in its definition.
 pub(super) fn added(name: &str, definition: &str) -> (Risk, &'static str) {
     let format = ["\"uri\"", "\"email\"", "\"hostname\"", "\"uri-reference\"", "\"ipv4\""];
     let sink = words(name).any(|word| SINKS.contains(&&*word))
@@ -163,7 +162,7 @@ pub fn words(name: &str) -> impl Iterator<Item = String> {
 }
 
 impl Differ {
-    /// Compares what two definitions say of arguments; either may say nothing.
+    /// Compares two input schemas, either of which may be absent.
     pub(super) fn input(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
         let polarity = match [old, new].into_iter().flatten().any(is_entangled) {
             true => Polarity::Unknown,
@@ -173,7 +172,7 @@ impl Differ {
         self.schema(at, old, new, 0);
     }
 
-    /// Notes that less is admitted in one place. That is a narrower definition where it is less for the whole.
+    /// Notes that fewer values are accepted in one place; a narrowing only if that holds for the whole schema.
     fn narrower(
         &mut self,
         at: &str,
@@ -190,14 +189,14 @@ impl Differ {
         }
     }
 
-    /// Compares two schemas of which it cannot be said what they mean for the whole.
+    /// Compares two subschemas whose effect on the whole schema is unknown.
     fn apart(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>, depth: usize) {
         let before = std::mem::replace(&mut self.polarity, Polarity::Unknown);
         self.schema(at, old, new, depth);
         self.polarity = before;
     }
 
-    /// Compares two schemas, either of which may be missing.
+    /// Compares two schemas, either of which may be absent.
     pub(super) fn schema(
         &mut self,
         at: &str,
@@ -222,11 +221,11 @@ impl Differ {
                 "properties" if is_map(old) && is_map(new) => {
                     self.properties(&at, old, new, rest, depth);
                 }
-                // Where so many may fit, fewer that do let others in.
+                // With `maxContains`, fewer matching items admit further lists.
                 "contains" if is_counted => self.apart(&at, old, new, depth + 1),
                 name => self.keyword(&at, name, old, new, depth),
             }
-            // What differs and was not understood counts as such.
+            // A difference that no comparison noted is not understood.
             if self.count() == before {
                 self.other(&at, old, new);
             }
@@ -252,7 +251,7 @@ impl Differ {
             {
                 self.schema(at, old, new, depth + 1);
             }
-            // What is conditional holds for less, then.
+            // A narrower condition makes its branches apply to fewer values.
             "if" => self.apart(at, old, new, depth + 1),
             "minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties" => {
                 self.bound(at, old, new, false);
@@ -260,13 +259,13 @@ impl Differ {
             "maximum" | "exclusiveMaximum" | "maxLength" | "maxItems" | "maxProperties" => {
                 self.bound(at, old, new, true);
             }
-            // Who says what an argument has to be says what is sent.
+            // Prescribing an argument's value prescribes what is sent.
             "const" | "default" | "pattern" | "format" | "$ref" => {
                 self.note(at, Risk::Sink, "says what an argument has to be", old, new);
                 self.instructing(at, old, new);
             }
             "$defs" | "definitions" if is_map(old) && is_map(new) => {
-                // They may be used anywhere.
+                // Definitions may be referenced from anywhere.
                 for (name, old, new) in opt_members(old, new) {
                     if !same(old, new) {
                         self.apart(&pointer(at, &name), old, new, depth + 1);
@@ -277,7 +276,7 @@ impl Differ {
         }
     }
 
-    /// The members that are named, and what is admitted for those that no longer are.
+    /// Compares named members, and what is accepted for those that are no longer named.
     fn properties(
         &mut self,
         at: &str,
@@ -312,7 +311,7 @@ impl Differ {
         }
     }
 
-    /// A list that is a set. With `more_is_less` a longer one admits less.
+    /// Compares lists that are sets. With `more_is_less`, a longer list accepts less.
     fn set(
         &mut self,
         at: &str,
@@ -325,9 +324,9 @@ impl Differ {
             return self.other(at, old, new);
         }
         self.instructing(at, old, new);
-        // No `enum` admits everything; no `required` asks for nothing.
+        // Without `enum` all values are accepted; without `required` nothing is required.
         match (is_set(old), is_set(new)) {
-            // A list of one value is that value: it says what is sent.
+            // A list of one value prescribes what is sent.
             (None, _) if !more_is_less => {
                 self.note(at, Risk::Sink, "says what an argument has to be", old, new);
             }
@@ -381,7 +380,7 @@ impl Differ {
         self.note(at, Risk::Widening, what, old, new);
     }
 
-    /// Whether members that are not named are admitted: they are unless it says `false`.
+    /// Compares keywords about members that are not named, which are accepted unless the keyword is `false`.
     fn closed(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>, depth: usize) {
         let is_false = |value: Option<Value<'_>>| value.and_then(Value::as_bool) == Some(false);
         match (old, new) {
@@ -398,7 +397,7 @@ impl Differ {
             (Some(_), None) | (_, Some(_)) if old.is_some_and(Value::is_object) => {
                 self.note(at, Risk::Widening, "other members have no schema", old, new);
             }
-            // Beside what judges members that are not evaluated, it says that all are.
+            // Beside `unevaluated*`, the keyword marks all members as evaluated.
             _ if self.polarity == Polarity::Unknown => self.other(at, old, new),
             _ => self.note(at, Risk::Cosmetic, "says what holds anyway", old, new),
         }
@@ -410,7 +409,7 @@ impl Differ {
             (None, Some(_)) if old.is_none() => {
                 return self.narrower(at, "a bound is new", old, new);
             }
-            // Numbers that are too close to be told apart are not tighter.
+            // Numbers too close for `f64` to distinguish are not tighter.
             (Some(before), Some(after)) => match before.partial_cmp(&after) {
                 Some(Ordering::Less) if !upper => {
                     return self.narrower(at, "a bound is tighter", old, new);
@@ -425,7 +424,7 @@ impl Differ {
         self.note(at, Risk::Widening, what, old, new);
     }
 
-    /// Notes when the strings of a value now ask for something.
+    /// Notes if the strings of a value contain a new instruction.
     fn instructing(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
         let (risk, what) = super::words::compared(old, new);
         if risk == Risk::Instruction {

@@ -123,7 +123,7 @@ fn each_change_has_its_class() {
     assert_eq!(risks(Subject::Offer(Kind::Tool), &tool(), &tool()), []);
 }
 
-/// The gravest class of a change from one `inputSchema` to another.
+/// The highest risk of a change from one `inputSchema` to another.
 fn gravest(before: &Value, after: &Value) -> Option<Risk> {
     let of = |schema: &Value| json!({ "name": "t", "inputSchema": schema });
     risks(Subject::Offer(Kind::Tool), &of(before), &of(after)).into_iter().max()
@@ -155,7 +155,7 @@ fn less_in_a_part_is_narrower_only_where_the_whole_admits_less() {
     let mut fewer = patterns.clone();
     fewer["properties"] = without.clone();
     for (before, after, expected) in [
-        // What `properties` no longer names is admitted by what is said of the rest.
+        // `additionalProperties` decides about members that `properties` no longer names.
         (named(json!(null), letter.clone()), named(json!(null), without.clone()), Risk::Widening),
         (named(json!(true), letter.clone()), named(json!(true), without.clone()), Risk::Widening),
         (
@@ -196,25 +196,25 @@ fn less_in_a_part_is_narrower_only_where_the_whole_admits_less() {
             p(json!({ "not": { "maxLength": 3 } })),
             Risk::Other,
         ),
-        // So may other parts, where a reference leads there.
+        // Other subschemas may be as well, if a reference leads there.
         (elsewhere("#/properties/p", 9), elsewhere("#/properties/p", 3), Risk::Other),
         (elsewhere("#", 9), elsewhere("#", 3), Risk::Other),
         (elsewhere("#/$defs/x", 9), elsewhere("#/$defs/x", 3), Risk::Narrowing),
-        // Fewer of a kind are counted.
+        // Fewer items match `contains`, which `maxContains` counts.
         (p(counted(9)), p(counted(3)), Risk::Other),
         (
             p(json!({ "contains": { "maxLength": 9 } })),
             p(json!({ "contains": { "maxLength": 3 } })),
             Risk::Narrowing,
         ),
-        // What is evaluated is judged as a whole.
+        // `unevaluated*` depends on all evaluated members.
         (judged(9), judged(3), Risk::Other),
         (
             json!({ "unevaluatedProperties": false }),
             json!({ "unevaluatedProperties": false, "additionalProperties": true }),
             Risk::Other,
         ),
-        // Numbers that are one as 64-bit floats.
+        // Numbers that are equal as 64-bit floats.
         (
             p(json!({ "minimum": 9_007_199_254_740_993_u64 })),
             p(json!({ "minimum": 9_007_199_254_740_992_u64 })),
@@ -238,7 +238,7 @@ fn less_in_a_part_is_narrower_only_where_the_whole_admits_less() {
     }
 }
 
-/// Two schemas that have most in common, of the keywords that are compared and of some that are not.
+/// Two schemas that differ little, in keywords that are compared and in some that are not.
 fn schemas() -> impl Strategy<Value = (Value, Value)> {
     let leaf = prop_oneof![
         Just(json!({})),
@@ -292,7 +292,7 @@ fn schemas() -> impl Strategy<Value = (Value, Value)> {
     })
 }
 
-/// In which of two schemas something stands.
+/// Which of two schemas has a keyword.
 #[derive(Clone, Copy, Debug)]
 enum Presence {
     Same,

@@ -1,4 +1,4 @@
-//! Texts, compared by what they ask.
+//! Compares texts by the instructions they contain.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::json::Value;
 /// Longest excerpt of a value in a change, in bytes.
 const EXCERPT: usize = 400;
 
-/// Words that turn a description into an order. What orders without them the detector knows.
+/// Words that turn a description into an instruction. The detector finds instructions without these words.
 const ORDERS: [&str; 22] = [
     "must",
     "always",
@@ -37,13 +37,13 @@ const ORDERS: [&str; 22] = [
     "beforehand",
 ];
 
-/// Words whose loss turns what is said around.
+/// Words whose removal can invert the meaning of a sentence.
 const LIMITS: [&str; 14] = [
     "not", "no", "never", "without", "only", "cannot", "can't", "don't", "doesn't", "except",
     "unless", "neither", "nor", "refuses",
 ];
 
-/// What has become of the strings of a value, member names too.
+/// Classifies the change of the strings in a value, including member names.
 pub(super) fn compared(old: Option<Value<'_>>, new: Option<Value<'_>>) -> (Risk, &'static str) {
     let texts = |value: Option<Value<'_>>| {
         let mut texts = Vec::new();
@@ -53,7 +53,7 @@ pub(super) fn compared(old: Option<Value<'_>>, new: Option<Value<'_>>) -> (Risk,
     judge(&texts(old), &texts(new))
 }
 
-/// What has become of a text.
+/// Classifies the change of a text.
 pub(super) fn judge(before: &str, after: &str) -> (Risk, &'static str) {
     let hidden = |text: &str| text.chars().filter(|c| Hidden::of(*c).is_some()).count();
     if hidden(after) > hidden(before) {
@@ -88,14 +88,14 @@ pub(super) fn judge(before: &str, after: &str) -> (Risk, &'static str) {
     (Risk::Wording, "says something else")
 }
 
-/// Whether a word could be the name of a machine.
+/// Whether a word could be a host name.
 fn is_host(word: &str) -> bool {
     let mut labels = word.split('.');
     let first = labels.next().is_some_and(|label| label.len() > 1);
     first && labels.clone().count() > 0 && labels.all(|label| label.len() > 1)
 }
 
-/// Whether two texts share most of their words.
+/// Whether two texts share at least four fifths of their words.
 pub(super) fn alike(one: &str, other: &str) -> bool {
     let (one, other) = (tokens(one), tokens(other));
     let common = one.intersection(&other).count();
@@ -103,13 +103,13 @@ pub(super) fn alike(one: &str, other: &str) -> bool {
     all > 0 && common * 5 >= all * 4
 }
 
-/// Every string in a value, member names too.
+/// Collects every string in a value, including member names.
 pub(super) fn strings(value: Value<'_>, out: &mut Vec<String>) {
     if let Some(text) = value.as_str() {
         out.push(text.into_owned());
     }
     for (name, member) in value.members() {
-        // Which dialect a schema is in says nothing to a model.
+        // The dialect and id of a schema are no instructions to a model.
         let short = |text: &str| text.len() <= 80 && !text.contains(char::is_whitespace);
         if matches!(&*name, "$schema" | "$id") && member.as_str().is_some_and(|text| short(&text)) {
             continue;
@@ -126,9 +126,9 @@ fn tokens(text: &str) -> BTreeSet<String> {
     words.filter(|word| !word.is_empty()).collect()
 }
 
-/// The words of a text in their order, each with the marks behind it that end a sentence or a part of one.
-/// Two texts with the same phrases differ in nothing that could change what they say: blanks keep the same
-/// words apart, every sentence ends where it did, and the case of identifiers is the same.
+/// The words of a text in order, each with the following marks that end a sentence or clause. Texts with equal
+/// phrases have the same meaning: the words are the same, sentences end in the same places, and the case of
+/// identifiers is the same.
 fn phrases(text: &str) -> Vec<(String, String)> {
     let ends = |c: char| matches!(c, '.' | '!' | '?' | ':' | ';');
     let soft =
@@ -144,19 +144,19 @@ fn phrases(text: &str) -> Vec<(String, String)> {
         }
         match phrases.last_mut() {
             Some((_, behind)) => behind.extend(marks),
-            // Marks before the first word belong to none: they stand for themselves.
+            // Marks before the first word are kept with an empty word.
             None => phrases.push((String::new(), marks.collect())),
         }
     }
-    // A text ends, with or without a full stop.
+    // A final full stop makes no difference.
     if let Some((_, behind)) = phrases.last_mut().filter(|(_, behind)| behind == ".") {
         behind.clear();
     }
     phrases
 }
 
-/// Whether the case of a word may be part of its meaning: it has more than letters, or capital letters
-/// among small ones.
+/// Whether the case of a word can be significant: it has other characters than letters, or capitals within lower-case
+/// letters.
 fn is_identifier(word: &str) -> bool {
     let plain = |c: char| c.is_alphabetic() || matches!(c, '-' | '\'' | '\u{2019}');
     let mixed =
@@ -164,7 +164,7 @@ fn is_identifier(word: &str) -> bool {
     mixed || !word.chars().all(plain)
 }
 
-/// A text with what is not shown drawn as `<U+200B>`.
+/// The text with invisible characters written as `<U+200B>`.
 #[must_use]
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -178,7 +178,7 @@ pub fn visible(text: &str) -> String {
     out
 }
 
-/// A value as it is told in a change.
+/// A value for a change: visible and shortened.
 pub(super) fn shown(value: Value<'_>) -> String {
     let text = value.as_str().unwrap_or_else(|| value.raw().into());
     let text = visible(&text);

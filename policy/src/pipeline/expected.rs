@@ -1,4 +1,4 @@
-//! What the policy says becomes of something that is found: for those who see whether it does.
+//! Predicts how the policy treats a finding, for the self-test.
 
 use super::Policy;
 use crate::content::{Direction, Handling};
@@ -8,20 +8,20 @@ use crate::mode::{Mode, Treatment};
 use crate::name::ServerName;
 use crate::shadow::Likeness;
 
-/// What becomes of something that is found.
+/// How a finding is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is stopped, taken out or replaced.
+    /// The content is blocked, removed or replaced.
     Stopped,
-    /// It passes and is on record.
+    /// The content passes and the finding is recorded.
     Recorded,
-    /// It is not looked for.
+    /// The detector is off.
     Ignored,
 }
 
 impl Policy {
-    /// What becomes of what `detector` finds where `control` asks it, about `server`; of what a
-    /// control finds that has no detectors, if `detector` is its own.
+    /// How a finding of `detector` at `control` is treated for `server`. For a control without detectors, `detector`
+    /// is the one it reports under.
     #[must_use]
     pub fn fate(&self, control: Control, detector: Detector, server: &ServerName) -> Fate {
         let profile = self.contents.of(server);
@@ -32,7 +32,7 @@ impl Policy {
             };
             match handlings.of(detector, direction, false) {
                 Handling::Off => Fate::Ignored,
-                // It is shown, with a word about it.
+                // The content is shown with an annotation.
                 Handling::Audit | Handling::Annotate | Handling::Wrap => Fate::Recorded,
                 Handling::Strip | Handling::Defang | Handling::Redact | Handling::Block => {
                     Fate::Stopped
@@ -56,7 +56,7 @@ impl Policy {
             },
             Control::Arguments => handled(Direction::Argument),
             Control::Results => handled(Direction::Result),
-            // These have no mode: what is asked there is always acted upon.
+            // These controls have no mode and always act.
             Control::Door
             | Control::Authentication
             | Control::Message

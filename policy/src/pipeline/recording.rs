@@ -1,4 +1,4 @@
-//! What of a message is written down, where an operator wants contents on record.
+//! Prepares message contents for the audit log, for operators who record them.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use crate::name::ServerName;
 use crate::work::Budget;
 
 impl Expectation {
-    /// What of the result its caller does not see.
+    /// Members of the result that are hidden from the caller.
     #[must_use]
     pub const fn hidden(&self) -> &Concealed {
         &self.terms.hidden
     }
 
-    /// Where the result has members that are labelled as sensitive, whoever may see them.
+    /// All members of the result that are labelled as sensitive, including those shown to the caller.
     #[must_use]
     pub const fn labelled(&self) -> &Concealed {
         &self.terms.labelled
@@ -23,9 +23,9 @@ impl Expectation {
 }
 
 impl Policy {
-    /// Arguments for `server`, or a result of it, as they may be written down: without secrets, what a
-    /// person is known by, canaries, and what stands at `labelled`. The same value has the same mark in
-    /// every record of this process. `None` where it cannot be made so.
+    /// Arguments for `server`, or its result, redacted for the audit log: without secrets, personal data, canaries
+    /// and the members in `labelled`. Equal values get equal marks in all records of this process. `None` if the
+    /// value cannot be redacted completely.
     #[must_use]
     pub fn recordable(
         &self,

@@ -1,4 +1,4 @@
-//! What may be sent, and what the reply to it is held to.
+//! Inspects what is sent to a server, and determines what its reply must satisfy.
 
 use std::sync::Arc;
 
@@ -18,19 +18,19 @@ use crate::principal::Principal;
 use crate::schema::Misfit;
 use crate::work::{Budget, USUAL_MOST};
 
-/// What is known of a call that is to be sent.
+/// Facts about a call that is to be sent.
 #[derive(Clone, Copy)]
 pub(super) struct Sendable<'a> {
-    /// The tool that is called.
+    /// The definition of the called tool.
     pub(super) offer: Option<&'a Offer>,
-    /// Whether the server has listed the name, which is its own then; any other the caller chooses.
+    /// Whether the name is listed, and therefore chosen by the server; otherwise the caller has chosen it.
     pub(super) listed: bool,
-    /// What is sent in one message with it.
+    /// Values sent in the same message.
     pub(super) beside: &'a Beside,
 }
 
 impl Policy {
-    /// The same, if what is sent may be, as it may be.
+    /// Inspects an allowed call; the permit returned holds the call as it may be sent.
     pub(super) fn sendable(
         &self,
         principal: &Principal,
@@ -46,7 +46,7 @@ impl Policy {
         let (caller, contents) = (principal.id.as_str(), &self.contents);
         let mut blocked = None;
         decision.ran.note(Control::Arguments);
-        // Names are not rewritten: they are what was decided about.
+        // Names are not rewritten, because the decision was about them.
         let name = (!listed).then_some((place(call.verb), &*call.name));
         let keys = call.extra.iter().map(|(key, _)| ("/params", &**key));
         let keys = keys.chain(call.meta.iter().map(|(key, _)| ("/_meta", &**key)));
@@ -73,7 +73,7 @@ impl Policy {
         }
         decision.findings.extend(pieces.findings);
         let Some(finding) = blocked.or(pieces.blocked) else {
-            // What is sent has to fit, as it is sent.
+            // Arguments are validated in the form in which they are sent.
             return match self.misfit(caller, call, offer, &mut decision, budget) {
                 Some(denial) => Ruling { decision, outcome: Err(denial) },
                 None => Ruling { decision, outcome: Ok(permit) },
@@ -85,8 +85,8 @@ impl Policy {
         Ruling { decision, outcome: Err(denial) }
     }
 
-    /// What stands in pieces in the whole of a message, of what other servers gave the caller. A `name` that the caller
-    /// has chosen is one of its parts, with where it stands.
+    /// Finds data of other servers that is split across the parts of a message. A `name` chosen by the caller is one
+    /// of the parts, given with its place.
     fn pieces(
         &self,
         caller: &str,
@@ -109,7 +109,7 @@ impl Policy {
         parts.extend(beside.answers.iter().map(|part| ChosenPart::Value(part.value())));
         for (document, text) in documents.iter().zip(&beside.client) {
             match document {
-                // A version stands behind every name.
+                // A version follows every name.
                 Some(document) => parts.push(ChosenPart::Members(document.root())),
                 None => parts.push(ChosenPart::Text(text)),
             }
@@ -118,7 +118,7 @@ impl Policy {
         self.contents.look_together(&call.server, caller, &parts, budget)
     }
 
-    /// What the reply to a call is held to.
+    /// The requirements for the reply to a call.
     pub(super) fn terms(&self, principal: &Principal, offer: Option<&Offer>, call: &Use) -> Terms {
         let profile = self.contents.of(&call.server);
         let output = offer
@@ -139,8 +139,7 @@ impl Policy {
         Terms { output, hidden, labelled, calls, hint: hint.unwrap_or_default() }
     }
 
-    /// Whether arguments are as the definition says, and as the approved one says where they are held to both;
-    /// `None` where neither says anything.
+    /// Whether arguments match the input schema, and the approved one where both apply; `None` if there is no schema.
     fn fits_schemas(
         &self,
         server: &ServerName,
@@ -157,7 +156,7 @@ impl Policy {
         }))
     }
 
-    /// Whether the arguments of a call are as the definition and the policy say.
+    /// Denies a call whose arguments violate the input schema or a constraint.
     pub(super) fn misfit(
         &self,
         caller: &str,
@@ -207,7 +206,7 @@ impl Policy {
             }
         }
         decision.ran.join(ran);
-        // What could not be checked to its end does not pass, whatever the mode.
+        // Arguments that were not checked completely are denied in every mode.
         let finding = match enforced {
             None if budget.is_exhausted() => {
                 let finding = Finding::over_budget();
@@ -222,10 +221,11 @@ impl Policy {
         Some(denial)
     }
 
-    /// What a caller answers to a server, or its client says of itself, as it may be sent.
+    /// Inspects a client's response to an elicitation or sampling request, or its information about itself, and
+    /// returns it as it may be sent.
     ///
     /// # Errors
-    /// What was found, if it is not sent for it.
+    /// The finding, if it must not be sent.
     pub fn answerable(
         &self,
         principal: &Principal,
@@ -238,11 +238,11 @@ impl Policy {
         passed(seen, answer, &Bounds::MESSAGE)
     }
 
-    /// Whether `server` may be sent these parts of one message together: what another server gave the caller may stand
-    /// in pieces in them. Each of them is looked at by itself elsewhere.
+    /// Whether these parts may be sent to `server` in one message: data of another server can be split across them.
+    /// Each part is inspected individually elsewhere.
     ///
     /// # Errors
-    /// What was found, if they are not sent for it.
+    /// The finding, if they must not be sent.
     pub fn joinable(
         &self,
         principal: &Principal,
@@ -256,32 +256,32 @@ impl Policy {
         (blocked.map_or(Ok(()), Err), findings)
     }
 
-    /// A number that changes whenever the detectors may judge what is sent in another way than before:
-    /// their configuration never changes, but they learn what callers were shown.
+    /// A counter that changes whenever detectors may judge outgoing messages differently: they learn what callers
+    /// were shown.
     #[must_use]
     pub fn learned(&self) -> u64 {
         self.contents.learned()
     }
 
-    /// The same for what `principal` sends. It takes a lock that others wait for: ask only where
+    /// Like [`learned`](Self::learned), for what `principal` sends. Takes a contended lock: call it only after
     /// [`learned`](Self::learned) has changed.
     #[must_use]
     pub fn learned_of(&self, principal: &Principal) -> Learned {
         self.contents.learned_of(principal.id.as_str())
     }
 
-    /// Whether a server may be told these texts of the trace a caller is in, and what was found in them.
-    /// A trace is left out where something in it would be replaced.
+    /// Whether a server may receive these texts of the caller's trace context, with the findings in them. `false`
+    /// omits the trace context, because part of it would be replaced.
     ///
     /// # Errors
-    /// What was found, if nothing is sent for it.
+    /// The finding, if the message must not be sent.
     pub fn traceable<'a>(
         &self,
         principal: &Principal,
         server: &ServerName,
         texts: impl IntoIterator<Item = (&'static str, &'a str)>,
     ) -> (Result<bool, Finding>, Vec<Finding>) {
-        // They come from headers, whose length has a bound of its own.
+        // The texts come from headers, whose length is bounded elsewhere.
         let budget = Budget::for_bytes(0, USUAL_MOST);
         let (mut whole, mut blocked, mut found) = (true, None, Vec::new());
         for (at, text) in texts {
@@ -295,17 +295,17 @@ impl Policy {
     }
 }
 
-/// Whether a member of the params is the server's own: the id of a task, which was sealed until now.
+/// Whether a member of the params was chosen by the server: a task id, which was sealed until now.
 fn is_of_server(of_task: bool, key: &str) -> bool {
     of_task && key == "taskId"
 }
 
-/// What a client says of itself, which is JSON; `None` where it is not.
+/// Parses the client's information about itself; `None` if it is not JSON.
 fn document_of(text: &str) -> Option<Document> {
     Document::parse(text.to_owned().into(), &Bounds::MESSAGE).ok()
 }
 
-/// Where the name of what is used stands in a message.
+/// JSON Pointer of the name in a message.
 const fn place(verb: Verb) -> &'static str {
     match verb {
         Verb::Read | Verb::Subscribe | Verb::Unsubscribe => "/uri",
@@ -316,8 +316,7 @@ const fn place(verb: Verb) -> &'static str {
     }
 }
 
-/// What may pass of what was looked at, and what was found in it. What cannot be read any more without
-/// what was taken out does not pass.
+/// The inspected value as it may pass, with its findings. A value that is not valid JSON after removals is withheld.
 pub(super) fn passed(
     seen: Seen,
     came: Fragment,

@@ -1,4 +1,4 @@
-//! What may be shown of what a server says.
+//! Inspects what a server sends, and determines which part of it may be shown.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,43 +22,43 @@ use crate::scope;
 use crate::shadow::Shadows;
 use crate::work::{Budget, USUAL_MOST};
 
-/// A result beside what the definition says of results.
+/// A result compared with the output schema.
 #[derive(Debug, Default)]
 struct Compared {
-    /// The schema that it is as, where it is held to one.
+    /// The schema that the result matches, if it has to match one.
     fits: Option<Arc<Schema>>,
-    /// What is not as the schema says, and what is done about that.
+    /// The mismatch with the schema, and how it is treated.
     misfit: Option<(Mode, Finding)>,
 }
 
 impl Released {
-    /// Nothing is shown, because of this.
+    /// A reply that is withheld because of `finding`.
     fn withheld(finding: Finding, ran: Ran) -> Self {
         Self { reply: Shown::Withheld(finding.clone()), findings: vec![finding], ran }
     }
 }
 
-/// A result without what its caller does not see.
+/// A result without the members that are hidden from its caller.
 struct Unlabelled {
     said: Fragment,
-    /// The values that were taken out, which may stand elsewhere too.
+    /// Removed values, which can occur elsewhere in the result as well.
     values: BTreeSet<String>,
     found: Vec<Finding>,
 }
 
-/// Something that a server says, beside the result of a call.
+/// A message of a server other than the result of a call.
 struct Heard {
     said: Fragment,
-    /// Which part of a message it is.
+    /// The part of a message that it is.
     part: Part,
-    /// Which strings in it are sealed.
+    /// The kind of result, by which members are sealed.
     answer: Answer,
 }
 
 impl Policy {
-    /// May this reply be shown?
+    /// Decides whether a reply may be shown, and which part of it.
     ///
-    /// What looking at it costs is taken from `budget`; over that it is withheld.
+    /// Inspection is charged to `budget`; a reply that exhausts it is withheld.
     pub fn release(
         &self,
         principal: &Principal,
@@ -75,7 +75,7 @@ impl Policy {
             Reply::Result(said) => self.answered(principal, &server, &terms, said, budget),
             Reply::Error(said) => {
                 let size = self.contents.of(&server).size.filter(|_| terms.calls);
-                // A part of an error is of no use, and nobody comes back for one.
+                // A truncated error is useless, and stored ones are never fetched.
                 if size.is_some_and(|size| said.value().raw().len() > size.most) {
                     let reply = Shown::Withheld(Finding::too_long());
                     let ran = Ran::default();
@@ -118,7 +118,7 @@ impl Policy {
                 Ok(unlabelled) => unlabelled,
                 Err(finding) => return Released::withheld(finding, ran),
             };
-        // What is cut is cut before marks are put around it.
+        // Truncation comes before fences are added.
         let profile = self.contents.of(server);
         let marks = |most: usize| if profile.fence { most / MARKS } else { 0 };
         let cuts = profile.size.filter(|size| {
@@ -144,7 +144,7 @@ impl Policy {
             },
         };
         let reply = match reply {
-            // What could not be looked at to its end is not shown, whatever the mode of what looked.
+            // A result that was not inspected completely is withheld in every mode.
             Shown::Answer(_) | Shown::Apart(_) if budget.is_exhausted() => {
                 found.push(Finding::over_budget());
                 Shown::Withheld(Finding::over_budget())
@@ -156,7 +156,7 @@ impl Policy {
         Released { reply, findings: found, ran }
     }
 
-    /// Whether a result is as the definition says, where it is held to that.
+    /// Compares a result with the output schema, if it has to match one.
     fn compared(
         &self,
         principal: &Principal,
@@ -176,8 +176,7 @@ impl Policy {
         }
     }
 
-    /// Has `look` look at what `server` says as what `principal` reads, who sees what it does of its tools and those
-    /// of other servers.
+    /// Runs `look` with a reader that knows which tools, of `server` and of others, `principal` sees.
     fn read_by<T>(
         &self,
         principal: &Principal,
@@ -196,7 +195,7 @@ impl Policy {
         look(Reader { caller: principal.id.as_str(), tools: Some(SeenTools { own: &own, others }) })
     }
 
-    /// Whether something that a text of `server` names is a tool of another one that `principal` sees.
+    /// Whether a text of `server` names a tool of another server that `principal` sees.
     fn is_of_another(
         &self,
         principal: &Principal,
@@ -214,7 +213,7 @@ impl Policy {
         })
     }
 
-    /// A result without what its caller does not see; `fits` is the schema that it is as.
+    /// A result without its hidden members; `fits` is the schema it matched before.
     fn unlabelled(
         &self,
         principal: &Principal,
@@ -233,7 +232,7 @@ impl Policy {
         Ok(Unlabelled { said, ..cut })
     }
 
-    /// What a server says without what `hidden` names.
+    /// A message without the members in `hidden`.
     fn cut(
         &self,
         principal: &Principal,
@@ -243,7 +242,7 @@ impl Policy {
         budget: &Budget,
     ) -> Result<Unlabelled, Finding> {
         let caller = principal.id.as_str();
-        // Each name is looked up on the way to each label, and a text that is JSON is read again.
+        // Each name is compared with the path of each label, and texts that are JSON are parsed again.
         let each = if hidden.is_empty() { 0 } else { LABELLED };
         if !budget.spend(said.value().span().len().saturating_mul(each)) {
             return Err(Finding::over_budget());
@@ -271,7 +270,7 @@ impl Policy {
         Ok(Unlabelled { said, values: cut.values, found })
     }
 
-    /// A result with its longest strings cut, and then the marks around what is left.
+    /// A result with its longest strings truncated, and fenced after that.
     fn shortened(
         &self,
         principal: &Principal,
@@ -298,7 +297,7 @@ impl Policy {
         )
     }
 
-    /// A result as long as it may be.
+    /// A result, unless it exceeds the size limit.
     pub(super) fn fitted(
         &self,
         server: &ServerName,
@@ -314,13 +313,13 @@ impl Policy {
         found.push(Finding::too_long());
         match size.over {
             Over::Offload => Shown::Apart(said),
-            // Only marks made it too long.
+            // Only the fences made it too long.
             Over::Refuse | Over::Truncate => Shown::Withheld(Finding::too_long()),
         }
     }
 
-    /// May this be shown, which the server said before it replied, or without being asked? A reply
-    /// that is `due` is so still, and what its caller does not see in that is not seen here either.
+    /// Decides whether a message may be shown that the server sent before its reply or unsolicited. Members that the
+    /// caller must not see in the pending reply (`hidden`) are removed here as well.
     pub fn release_early(
         &self,
         principal: &Principal,
@@ -343,8 +342,8 @@ impl Policy {
         Released { reply, ..released }
     }
 
-    /// May this result be shown, with which the server asks for something first? Its state is not looked
-    /// at: the caller sees it sealed.
+    /// Decides whether a result may be shown that requests input from the client. Its state is not inspected: the
+    /// caller only sees it sealed.
     pub fn release_asking(
         &self,
         principal: &Principal,
@@ -365,19 +364,19 @@ impl Policy {
         Released { reply, ..released }
     }
 
-    /// Whether results of tools of `server` that are too long are kept to be read.
+    /// Whether tool results of `server` over the size limit are stored for later reading.
     #[must_use]
     pub fn keeps(&self, server: &ServerName) -> bool {
         self.contents.of(server).size.is_some_and(|size| size.over == Over::Offload)
     }
 
-    /// What is found in something that is said by a server or sent to it, and what becomes of it.
+    /// The findings in a value sent by or to a server, and the value after all actions.
     #[must_use]
     pub fn looked_at(&self, server: &ServerName, direction: Direction, value: Value<'_>) -> Seen {
         self.contents.look(server, direction, "", value, &Budget::unlimited())
     }
 
-    /// What a server said, as it may be shown: every string of it was looked at.
+    /// A message of a server as it may be shown; every string in it is inspected.
     fn heard(
         &self,
         principal: &Principal,
@@ -408,8 +407,8 @@ impl Policy {
         Released { reply, findings: found, ran }
     }
 
-    /// Shows a view again, if it was made for `principal`; the caller keeps views with the policy
-    /// they were made under and with their catalogue.
+    /// Shows a cached view again if it is still valid for `principal`, and computes it anew if not. The gateway keeps
+    /// views with their policy and catalog.
     pub fn release_again(
         &self,
         principal: &Principal,
@@ -441,12 +440,12 @@ impl Policy {
     }
 }
 
-/// What each byte of a result with labels costs, in units.
+/// Units per byte of a result for finding labelled members.
 const LABELLED: usize = 64;
-/// Of a limit, one part in so many is kept free for marks around what is cut.
+/// The fraction of a size limit reserved for fences: one in this many bytes.
 const MARKS: usize = 8;
 
-/// What a reader sees of other servers, where there are any.
+/// `others`, if there are other servers.
 fn has_others<'a>(
     shadows: &Shadows,
     server: &ServerName,
@@ -455,8 +454,8 @@ fn has_others<'a>(
     shadows.names().has_others(server).then_some(others)
 }
 
-/// Whether a result has a challenge for scopes that write, with which clients that know such members have their
-/// users authorize more.
+/// Whether a result contains a challenge for write scopes, which some clients answer by asking their users for
+/// further authorization.
 fn wants_to_write(result: Value<'_>) -> bool {
     let holders = [Some(result), result.get("result")].into_iter().flatten();
     let members = holders.filter_map(|holder| holder.get("_meta")).flat_map(Value::members);
@@ -471,8 +470,8 @@ fn wants_to_write(result: Value<'_>) -> bool {
     scopes.any(|one| scope::writes(&one))
 }
 
-/// A result from which values were taken that no longer is as the definition says, as an answer that
-/// does not have to be: clients refuse others.
+/// A result that no longer matches its schema after removals, converted to an error result without
+/// `structuredContent`: clients reject mismatches.
 fn fitting(said: Fragment, schema: &Schema, budget: &Budget) -> Result<Fragment, Finding> {
     let value = said.value();
     if unlike(value, schema, budget).is_none() || value.get("structuredContent").is_none() {
@@ -491,8 +490,7 @@ fn fitting(said: Fragment, schema: &Schema, budget: &Budget) -> Result<Fragment,
     document.map_or(Err(Finding::unchanged()), |document| Ok(Fragment::whole(Arc::new(document))))
 }
 
-/// What of a result is not as the definition says; of one that says that the call failed nothing, and
-/// of one that says that the call goes on nothing yet.
+/// How a result violates the output schema; `None` for error results and for results that are not final.
 ///
 /// SPEC 2026-07-28 server/tools#output-schema
 fn unlike(result: Value<'_>, schema: &Schema, budget: &Budget) -> Option<Finding> {

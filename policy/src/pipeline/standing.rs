@@ -1,4 +1,4 @@
-//! Whether a thing exists for a caller: the one answer behind lists and calls.
+//! Decides whether a thing exists for a caller; used by both lists and calls.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::uri::{ResourceUri, UriError};
 use crate::work::{Budget, USUAL_MOST};
 
 impl Policy {
-    /// The first finding for which a text is withheld, whoever asks.
+    /// The first finding for which a text is withheld from all callers.
     #[must_use]
     pub fn withholds<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
         self.withholds_but(findings, Excused::default())
     }
 
-    /// The same without those that somebody has accepted.
+    /// Like [`Self::withholds`], without accepted findings.
     #[must_use]
     pub fn withholds_but<'a>(
         &self,
@@ -42,7 +42,7 @@ impl Policy {
         })
     }
 
-    /// What was found in `offer` and accepted, as long as its definition is the one that was approved.
+    /// The accepted findings in `offer`, if its definition has the approved digest.
     pub(super) fn excused(&self, server: &ServerName, offer: &Offer) -> Excused {
         if offer.findings().is_empty() {
             return Excused::default();
@@ -51,14 +51,14 @@ impl Policy {
         self.pins.load().excused(server.as_str(), kind, name, offer.digest())
     }
 
-    /// What was found and accepted in what `server` says of itself, as long as that has this digest.
+    /// The accepted findings in what `server` states about itself, if that has this digest.
     #[must_use]
     pub fn excused_of_server(&self, server: &str, digest: Option<Digest>) -> Excused {
         self.pins.load().excused(server, None, "", digest)
     }
 
-    /// Every finding for which the definition of `offer` is withheld from everybody, where `excused` is accepted:
-    /// those that are enforced, else what is found in it when it is cleaned.
+    /// Every finding for which the definition of `offer` is withheld from all callers if `excused` is accepted: the
+    /// enforced ones, or else the one that remains after cleaning.
     #[must_use]
     pub fn withheld(&self, offer: &Offer, excused: Excused) -> Vec<Finding> {
         let found = self.enforced(offer, excused);
@@ -68,7 +68,7 @@ impl Policy {
         found
     }
 
-    /// The findings that are enforced, without those that somebody has accepted.
+    /// The findings that are enforced, without accepted ones.
     fn enforced(&self, offer: &Offer, excused: Excused) -> Vec<Finding> {
         let counts = |finding: &&Finding| {
             self.definitions.treatment(finding.detector) == Treatment::Enforce
@@ -77,13 +77,13 @@ impl Policy {
         offer.findings().iter().filter(counts).cloned().collect()
     }
 
-    /// The same of `offer` as `server` lists it now. Nothing is cleaned for it.
+    /// The enforced findings in `offer` as `server` lists it now. Does not clean the definition.
     #[must_use]
     pub fn enforced_now(&self, server: &ServerName, offer: &Offer) -> Vec<Finding> {
         self.enforced(offer, self.excused(server, offer))
     }
 
-    /// What [`Self::withheld`] says of `offer` as `server` lists it now.
+    /// The findings of [`Self::withheld`] for `offer` as `server` lists it now.
     #[must_use]
     pub fn withheld_now(&self, server: &ServerName, offer: &Offer) -> Vec<Finding> {
         if offer.findings().is_empty() {
@@ -92,11 +92,11 @@ impl Policy {
         self.withheld(offer, self.excused(server, offer))
     }
 
-    /// The definition as it is shown, where something has to be taken out of it. What is left is
-    /// looked at anew, by every detector: taking out can join what stood apart.
+    /// The cleaned definition; `None` if nothing has to be removed. The rest is inspected again by every detector,
+    /// because removals can join separate parts.
     ///
     /// # Errors
-    /// What is found after that.
+    /// A finding that remains after cleaning.
     pub fn cleaned(
         &self,
         offer: &Offer,
@@ -107,7 +107,7 @@ impl Policy {
         offer.cleaned(excused, clean)
     }
 
-    /// Works out what [`Self::cleaned`] gives for every definition of a catalogue, at the cost of `budget`.
+    /// Computes [`Self::cleaned`] for every definition of a catalog, charged to `budget`.
     pub fn clean_all(&self, catalog: &Catalog, budget: &Budget) {
         for offer in catalog.offers().iter().filter(|offer| !offer.is_cleaned()) {
             let excused = self.excused(catalog.server(), offer);
@@ -129,10 +129,10 @@ impl Policy {
             return Ok(None);
         };
         let text = clean::definition(offer.definition(), self.definitions.cleaning(excused));
-        // INVARIANT: cleaning makes nothing longer than its bounds.
+        // INVARIANT: cleaning does not make a document exceed its bounds.
         let document = Document::parse(text.into(), &Bounds::ANSWER);
         let document = document.map_err(|_error| first.clone())?;
-        // What was accepted is what stood there before: what is found at another place is new.
+        // Only findings at their former places are accepted; others are new.
         let mut left = inspect::text(document.root(), budget);
         left.retain(|one| {
             let was = offer.findings().iter().filter(|former| excused.covers(former));
@@ -144,7 +144,7 @@ impl Policy {
         }
     }
 
-    /// Does `offer` exist for `principal`? The one answer behind both the list and the call.
+    /// Decides whether `offer` exists for `principal`; used by both lists and calls.
     #[must_use]
     pub fn about(&self, principal: &Principal, server: &ServerName, offer: &Offer) -> Decision {
         let (kind, name) = (offer.kind(), offer.name().as_str());
@@ -214,7 +214,7 @@ impl Policy {
         decided
     }
 
-    /// What was found in `offer` and would count if nobody had accepted it, with who has.
+    /// The accepted findings in `offer` that would otherwise count, with the person who accepted them.
     fn accepted(&self, server: &ServerName, offer: Option<&Offer>) -> Vec<Finding> {
         let Some(offer) = offer else { return Vec::new() };
         let pins = self.pins.load();
@@ -229,7 +229,7 @@ impl Policy {
         offer.findings().iter().filter_map(by).collect()
     }
 
-    /// Whether it could be taken for something else that this caller sees, and gives way to it.
+    /// Denies the thing if it can be mistaken for another one that this caller sees and that takes precedence.
     pub(super) fn shadowed(&self, decided: &mut Decided, subject: Subject<'_>) {
         let Subject { principal, server, kind, name, .. } = subject;
         let shadows = self.shadows.load();
@@ -262,8 +262,7 @@ impl Policy {
         }
     }
 
-    /// Whether `principal` sees the other thing, aside from what it could be taken for: one that is
-    /// withheld anyway drives nothing out.
+    /// Whether `principal` sees the other thing, apart from shadowing: a withheld one displaces nothing.
     pub(super) fn sees(
         &self,
         principal: &Principal,
@@ -285,7 +284,7 @@ impl Policy {
         let enforced = pins.mode == Mode::Enforce;
         let id = server.as_str();
         let fits = |offer: &&Offer| !enforced || pins.unfit(id, kind, name, Some(offer)).is_none();
-        // As long as its server has not listed it what was approved stands for it.
+        // Until its server has listed it, the approved definition represents it.
         let stands = || !enforced || pins.unfit_unlisted(id, kind, name, Linked::No).is_none();
         let approved = shadows.approved(server, kind, name).filter(|_| stands());
         let mut offers = shadows.listed(server, kind, name).filter(fits).chain(approved);
@@ -294,7 +293,7 @@ impl Policy {
         })
     }
 
-    /// Whether the definition is one that was approved: asked of what the rules would show.
+    /// Checks that the definition is approved, if the rules would show it.
     pub(super) fn pinned(
         &self,
         decided: &mut Decided,
@@ -316,7 +315,7 @@ impl Policy {
         let unfit = match (offer, listed) {
             (None, Listed::Unknown) => pins.unfit_unlisted(server, kind, name, linked),
             (None, Listed::Known) => pins.unfit_for(server, kind, name, None, linked),
-            // It is not listed itself, and so has no approval that counts: it is held to that of the other.
+            // The name is not listed and has no approval of its own, so the approval of the related resource applies.
             (Some(offer), _) if offer.rule_name() != Ok(name) => {
                 pins.unfit_beside(server, name, offer, linked)
             }
@@ -334,7 +333,7 @@ impl Policy {
 }
 
 impl Policy {
-    /// Whether `principal` was given a link to the resource `name`, a URI in canonical form.
+    /// Whether `principal` received a link to the resource `name`, a canonical URI.
     fn linked(&self, principal: &Principal, server: &ServerName, kind: Kind, name: &str) -> Linked {
         let given = || {
             self.links
@@ -345,10 +344,10 @@ impl Policy {
     }
 }
 
-/// What rules and revocations call a thing: of a resource or a template its URI in canonical form.
+/// The name that rules and revocations use: for a resource or template, its canonical URI.
 ///
 /// # Errors
-/// When it has none.
+/// If the URI has no canonical form.
 pub(super) fn rule_name<'a>(
     kind: Kind,
     name: &'a str,
@@ -368,7 +367,7 @@ pub(super) fn rule_name<'a>(
     }
 }
 
-/// What is said of a URI without a canonical form: no rule can speak of it, so none allows it.
+/// The decision about a URI without a canonical form: no rule can name it, so none allows it.
 fn uncomparable(kind: Kind, error: UriError) -> Decided {
     let effect = Effect::Deny(Denial { reason: Reason::Uri(error), told: Told::Nothing });
     let mut decision = Decision::of(effect);
@@ -377,7 +376,7 @@ fn uncomparable(kind: Kind, error: UriError) -> Decided {
     Decided { decision, for_any_arguments: true, contact: None }
 }
 
-/// Notes that a control is asked now.
+/// Records that a control runs now, and returns `true`.
 const fn asked(decided: &mut Decided, control: Control) -> bool {
     decided.decision.ran.note(control);
     true

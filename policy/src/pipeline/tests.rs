@@ -383,7 +383,7 @@ fn what_is_not_listed_exists_only_as_a_resource_or_a_method() {
             passes
         );
         assert_eq!(policy.admit(&who, None, ask(), &Budget::unlimited()).outcome.is_ok(), passes);
-        // A catalogue of another server, or of another kind, says nothing.
+        // A catalog of another server or kind is ignored.
         let other = ServerName::parse("time").unwrap();
         let offer =
             Offer::for_tests(verb.kind(), &format!(r#"{{"{}":"note:///x"}}"#, verb.kind().key()));
@@ -422,7 +422,7 @@ fn any_spec() -> impl Strategy<Value = Spec> {
     )
 }
 
-/// What a rule set means, in as few words as possible: an oracle for [`Policy::admit`].
+/// A minimal evaluator of rules: the oracle for [`Policy::admit`].
 fn naive(specs: &[Spec], who: &Principal, tool: &str, n: i64) -> bool {
     let holds = |spec: &&Spec| {
         let argued = match spec.when {
@@ -638,7 +638,7 @@ fn a_list_is_another_once_its_caller_was_given_a_link() {
 fn an_unlisted_form_that_was_approved_itself_once_is_removed() {
     let (policy, who) = (of_files(), principal("ana", "dev"));
     let catalog = resources(&["file:///srv/a"]);
-    // Both were approved; the server lists the first alone now.
+    // Both were approved; the server now lists only the first.
     let approved = |uri: &str| {
         let definition = Offer::for_tests(
             Kind::Resource,
@@ -660,6 +660,6 @@ fn an_unlisted_form_that_was_approved_itself_once_is_removed() {
     assert!(outcome("file:///srv/a").is_ok());
     let denial = outcome("file:///srv/a?x").unwrap_err();
     assert_eq!(denial.reason, Reason::Pin(crate::pins::Unfit::Removed));
-    // A form that nobody ever approved is held to the approval of what is listed.
+    // For a form without an approval of its own, the approval of the listed resource applies.
     assert!(outcome("file:///srv/a?y").is_ok());
 }

@@ -1,8 +1,8 @@
-//! What checking one value against one schema costs (vector PV-38): both come from peers, and the cost is
-//! up to their product.
+//! Estimates the cost of validating one value against one schema (vector PV-38). Both come from peers, and the cost
+//! can grow with their product.
 //!
-//! A walk through both as the validator does, counting the parts of the schema that are applied to each
-//! part of the value. It spends from the budget before the validator runs, and stops with it.
+//! Walks both like the validator does, and counts the subschemas applied to each part of the value. The walk spends
+//! from the budget before the validator runs, and ends when the budget is exhausted.
 
 use std::cell::Cell;
 
@@ -11,18 +11,18 @@ use serde_json::Value;
 use super::keywords::{self, Holds};
 use crate::work::Budget;
 
-/// What applying one part of a schema to one part of a value costs, in units.
+/// Units for applying one subschema to one part of a value.
 const STEP: usize = 64;
-/// What one byte of a text costs that a pattern or a format is matched with, in units.
+/// Units per byte of a text that is matched against a pattern or format.
 const MATCH: usize = 16;
-/// What one item costs that is compared with others, in units.
+/// Units per item that is compared with others.
 const COMPARED: usize = 16;
 
-/// How deep parts may be applied within parts, of the schema and of the value together: the validator is
-/// recursive as this walk is, and a value may be deep as well as a schema.
+/// Deepest nesting of applied subschemas, in schema and value together: the validator is recursive like this walk,
+/// and values can be deep as well.
 const DEEP: usize = 512;
 
-/// Spends what checking `value` against `schema` costs; `false` when that is too much.
+/// Spends the cost of validating `value` against `schema`; `false` if it exceeds the budget or the depth limit.
 pub(super) fn spend(root: &Value, value: &Value, budget: &Budget) -> bool {
     Walk { root, budget, depth: Cell::new(0) }.part(root, value)
 }
@@ -76,7 +76,7 @@ impl<'a> Walk<'a> {
                 let length = value.as_str().map_or(0, str::len);
                 self.budget.spend(length.saturating_mul(MATCH))
             }
-            // Each is compared with the value.
+            // Each value is compared.
             "enum" => {
                 let parts = part.as_array().map_or(0, Vec::len);
                 self.budget.spend(parts.saturating_mul(COMPARED))
@@ -86,7 +86,7 @@ impl<'a> Walk<'a> {
             "uniqueItems" => self.compared(value),
             _ => match keywords::holds(keyword) {
                 Holds::Reference => {
-                    // One that leads nowhere was refused when the schema was made ready.
+                    // References without a target were rejected when the schema was compiled.
                     let target = part.as_str().and_then(|to| keywords::target(self.root, to));
                     target.is_some_and(|target| self.part(target, value))
                 }
@@ -106,8 +106,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What the parts of a schema cost that are applied to the value itself, which is what looking for
-    /// members or items that none of them evaluates costs for each.
+    /// The cost of all subschemas that apply to the value itself. The validator incurs it again for each member or
+    /// item to decide whether that is evaluated.
     fn in_place(&self, schema: &'a Value, value: &Value) -> usize {
         let before = self.budget.spent();
         for keyword in ["allOf", "anyOf", "oneOf", "if", "then", "else", "$ref", "dependentSchemas"]
@@ -121,7 +121,7 @@ impl<'a> Walk<'a> {
         usize::try_from(self.budget.spent() - before).unwrap_or(usize::MAX)
     }
 
-    /// Spends what comparing all of a value costs.
+    /// Spends the cost of comparing a complete value.
     fn compared(&self, value: &Value) -> bool {
         self.budget.spend(COMPARED)
             && Self::items(value).all(|item| self.compared(item))
@@ -162,7 +162,7 @@ mod tests {
         let plain = cost(&json!({ "items": { "type": "number" } }), &json!(items));
         let branches = cost(&json!({ "items": { "anyOf": wide } }), &json!(items));
         assert!(branches > 100 * plain, "{branches} {plain}");
-        // A part that is for another member costs nothing.
+        // A subschema for another member costs nothing.
         let schema = json!({ "properties": { "a": { "items": { "anyOf": wide } } } });
         assert!(cost(&schema, &json!({ "b": items })) < 1000);
     }

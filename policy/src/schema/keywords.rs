@@ -1,7 +1,7 @@
-//! What the keywords of JSON Schema hold, and where references in a schema lead.
+//! Classifies the keywords of JSON Schema by their contents, and resolves references.
 //!
-//! The walks that price a schema go by this table, so they read it as the validator does: a member of
-//! `properties` is a schema whatever its name is, and what stands under `enum` is none.
+//! The walks that estimate the cost of a schema use this table so that they interpret it like the validator: a member
+//! of `properties` is a schema irrespective of its name, and the contents of `enum` are not.
 
 use std::borrow::Cow;
 
@@ -9,35 +9,35 @@ use serde_json::Value;
 
 use crate::coding;
 
-/// What a keyword holds.
+/// The contents of a keyword.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holds {
     /// A schema for the value itself.
     Same,
-    /// Several of them in a list.
+    /// A list of schemas for the value itself.
     SameList,
-    /// Several of them by name.
+    /// Named schemas for the value itself.
     SameMap,
     /// A schema for members or items of the value.
     Inside,
-    /// One of them, or a list with one for each item.
+    /// A schema for all items, or a list with one for each item.
     InsideList,
-    /// One of them for each member, by name.
+    /// Named schemas for members of the value.
     InsideMap,
-    /// Schemas that count only where something refers to them.
+    /// Schemas that only apply where they are referenced.
     Definitions,
     /// A reference to a schema.
     Reference,
-    /// A name by which references find a schema. The validator follows such names; the walks do not, so
-    /// they may stand at the root alone.
+    /// A name by which references can find a schema. The validator resolves such names and the walks do not, so they
+    /// are only accepted at the root.
     Name,
-    /// A reference that is followed by what stands around it: not used.
+    /// A reference that depends on the dynamic scope; not supported.
     Dynamic,
-    /// Anything else: data, or an assertion about the value.
+    /// Data, or an assertion about the value.
     Data,
 }
 
-/// What `keyword` holds, in any draft.
+/// The contents of `keyword`, in any draft.
 pub(super) fn holds(keyword: &str) -> Holds {
     match keyword {
         "not" | "if" | "then" | "else" => Holds::Same,
@@ -59,9 +59,9 @@ pub(super) fn holds(keyword: &str) -> Holds {
     }
 }
 
-/// The part of `root` that a reference leads to; `None` where it leads nowhere, outside, or to a name.
+/// The subschema of `root` that a reference leads to; `None` if it has no target, leads outside, or to a name.
 ///
-/// RFC 6901, section 6: a pointer in a fragment is escaped as URIs are.
+/// RFC 6901, section 6: a pointer in a URI fragment is percent-encoded.
 pub(super) fn target<'a>(root: &'a Value, to: &str) -> Option<&'a Value> {
     let own = root.get("$id").or_else(|| root.get("id")).and_then(Value::as_str);
     let own = own.map(|id| id.trim_end_matches('#')).filter(|id| !id.is_empty());
@@ -76,7 +76,7 @@ pub(super) fn target<'a>(root: &'a Value, to: &str) -> Option<&'a Value> {
     root.pointer(&pointer)
 }
 
-/// The schemas that a keyword holds, as they stand: none for keywords that hold something else.
+/// The schemas directly contained in a keyword; empty for keywords with other contents.
 pub(super) fn schemas(held: Holds, value: &Value) -> Cow<'_, [&Value]> {
     match (held, value) {
         (Holds::SameList | Holds::InsideList, Value::Array(items)) => items.iter().collect(),

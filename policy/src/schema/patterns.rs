@@ -1,34 +1,33 @@
-//! What making the patterns of a schema ready costs (vector PV-38): a server writes them, and a short
-//! pattern can stand for a large automaton.
+//! Limits the cost of compiling the patterns of a schema (vector PV-38): a server writes them, and a short pattern
+//! can require a large automaton.
 //!
-//! A pattern whose automaton is small costs less than a millisecond, so there may be many of those. Which
-//! are not is found out with a limit, so that finding out costs no more than a small one. Of the others there
-//! may be few, and none may be larger than [`LARGE`].
+//! A pattern with a small automaton compiles in less than a millisecond, so many of those are accepted. Trial
+//! compilation with a size limit separates them from larger ones. Few larger ones are accepted, and none above
+//! [`LARGE`].
 
 use std::collections::BTreeSet;
 
 use regex::bytes::RegexBuilder;
 use serde_json::Value;
 
-/// Most different patterns of one schema.
+/// Most distinct patterns of one schema.
 const PATTERNS: usize = 128;
 /// Longest pattern, in bytes.
 const LONGEST: usize = 4096;
-/// Most bytes of an automaton that is small.
+/// Largest automaton that counts as small, in bytes.
 const SMALL: usize = 64 << 10;
-/// Most patterns whose automaton is not.
+/// Most patterns with a larger automaton.
 const LARGE_ONES: usize = 8;
-/// Most bytes of the automaton of any pattern.
+/// Largest automaton of any pattern, in bytes.
 pub(super) const LARGE: usize = 2 << 20;
 
-/// Sizes between which automata that are small are told apart, in bytes.
+/// Size classes of small automata, in bytes.
 const STEPS: [usize; 3] = [4 << 10, 16 << 10, SMALL];
-/// How often the size of an automaton for bytes is in memory when it is used, about: those of letters are
-/// larger, they are there for both directions, and have tables of what was looked up before.
+/// Approximate memory of a compiled pattern, as a multiple of its byte automaton: Unicode automata are larger, exist
+/// for both directions, and have lookup caches.
 pub(super) const COPIES: usize = 8;
 
-/// About how many bytes the automata of the patterns of a schema take; `None` where the patterns may not be
-/// made ready.
+/// Estimated memory of the patterns of a schema, in bytes; `None` if they exceed the limits.
 pub(super) fn weight(schema: &Value) -> Option<usize> {
     let mut patterns = BTreeSet::new();
     if !collect(schema, &mut patterns) {
@@ -41,7 +40,7 @@ pub(super) fn weight(schema: &Value) -> Option<usize> {
             None if large == LARGE_ONES => return None,
             None => {
                 large += 1;
-                // No automaton is larger, for letters or for bytes.
+                // Automata are limited to this size, for Unicode as well as for bytes.
                 weight += COPIES / 2 * LARGE;
             }
         }
@@ -49,7 +48,7 @@ pub(super) fn weight(schema: &Value) -> Option<usize> {
     Some(weight)
 }
 
-/// Adds every pattern in it; `false` when there are too many, or one is too long.
+/// Collects every pattern; `false` if there are too many, or one is too long.
 ///
 /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
 fn collect<'a>(schema: &'a Value, into: &mut BTreeSet<&'a str>) -> bool {
@@ -70,9 +69,8 @@ fn collect<'a>(schema: &'a Value, into: &mut BTreeSet<&'a str>) -> bool {
     }
 }
 
-/// Whether the automaton of a pattern has at most so many bytes. It is built for bytes, because classes of letters are large
-/// in Unicode and in nearly every schema stand for those of ASCII, as ECMA 262 has it; one for which that
-/// cannot be told is not small.
+/// Whether the byte automaton of a pattern has at most `size` bytes. Unicode classes would be much larger, although
+/// nearly every schema means their ASCII subset, as in ECMA 262. A pattern that is invalid for bytes is not small.
 fn is_within(pattern: &str, size: usize) -> bool {
     RegexBuilder::new(pattern).unicode(false).size_limit(size).build().is_ok()
 }
@@ -103,7 +101,7 @@ mod tests {
             let schema = properties(|n| format!("{pattern}|x{n}"), 100);
             assert!(are_few(&schema), "{pattern}");
         }
-        // The same one again and again is one, and a property may be called `pattern`.
+        // Equal patterns count once, and a property may be named `pattern`.
         assert!(are_few(&properties(|_| "a{1,900}{1,9}".to_owned(), 2000)));
         assert!(are_few(&json!({ "properties": { "pattern": { "type": "string" } } })));
     }

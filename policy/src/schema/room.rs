@@ -1,5 +1,5 @@
-//! Which schemas are kept compiled: a short schema can stand for many megabytes, and a server has as many as it
-//! has tools. Over the bound, the one that was not used for longest goes, and is compiled again when it is needed.
+//! Cache of compiled schemas: a short schema can compile to many megabytes, and a server has as many as it has tools.
+//! Beyond the limit the least recently used schema is evicted, and compiled again when needed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,40 +12,40 @@ use crate::json::{Bounds, Document, Value};
 use crate::name::ServerName;
 use crate::work::Budget;
 
-/// Longest schema that is used, in bytes. One with as many parts as are used is shorter.
+/// Longest usable schema, in bytes. Schemas with the most permitted parts are shorter.
 const LONGEST: usize = 1 << 20;
-/// Units for each byte of a schema that is compiled.
+/// Units per byte of a schema for compiling it.
 const EACH_BYTE: usize = 16;
 
-/// A schema of a definition, and its compiled form for as long as there is room for that.
+/// A schema of a definition, with its compiled form while that is cached.
 #[derive(Debug)]
 pub struct Compilable {
-    /// Its text, apart from the list it came in; `None` for one that is too long.
+    /// The text of the schema, separate from the list it came in; `None` if it is too long.
     text: Option<Document>,
     schema: ArcSwapOption<Schema>,
-    /// When it was last used, by the count of [`Compiled`].
+    /// Time of the last use, as a count of uses in [`Compiled`].
     used: AtomicU64,
 }
 
 impl Compilable {
-    /// The schema `value`, not compiled yet.
+    /// The schema `value`, not yet compiled.
     #[must_use]
     pub fn new(value: Value<'_>) -> Self {
         let raw = value.raw().as_bytes();
         let text = (raw.len() <= LONGEST).then(|| Bytes::copy_from_slice(raw));
-        // INVARIANT: it was read by the same reader, in a document that is deeper.
+        // INVARIANT: the same parser has read it as part of a deeper document.
         let text = text.and_then(|text| Document::parse(text, &Bounds::ANSWER).ok());
         Self { text, schema: ArcSwapOption::empty(), used: AtomicU64::new(0) }
     }
 
-    /// Whether it is compiled.
+    /// Whether the compiled schema is cached.
     #[must_use]
     pub fn is_compiled(&self) -> bool {
         self.schema.load().is_some()
     }
 
-    /// The compiled schema, as one of `server` among those that are `kept`. Compiling it is paid from `budget`,
-    /// with at most half of what is left: the message itself is looked at as well.
+    /// The compiled schema, compiled if necessary and cached in `kept` for `server`. Compilation is charged to
+    /// `budget`, but at most half of what is left, because the message has to be inspected as well.
     #[must_use]
     pub fn get(
         self: &Arc<Self>,
@@ -62,23 +62,23 @@ impl Compilable {
         let length = self.text.as_ref().map_or(0, |text| text.root().raw().len());
         let cost = schema.work().saturating_add(EACH_BYTE * length);
         let most = usize::try_from(budget.left() / 2).unwrap_or(usize::MAX);
-        // What is exhausted is found out by what comes next.
+        // The next inspection notices an exhausted budget.
         let _within = budget.spend(cost.min(most));
         kept.keep(server, self, &schema);
         schema
     }
 }
 
-/// The schemas that are kept compiled, of all servers.
+/// Cache of compiled schemas of all servers.
 #[derive(Debug)]
 pub struct Compiled {
-    /// Most bytes, as they are estimated, and most of one server.
+    /// Most estimated bytes in total, and for one server.
     all: usize,
     each: usize,
     kept: Mutex<Vec<Kept>>,
-    /// Counts uses.
+    /// Counts uses, as the clock for eviction.
     count: AtomicU64,
-    /// Counts compilations.
+    /// Counts compilations, for metrics.
     compiled: AtomicU64,
 }
 
@@ -96,35 +96,35 @@ impl Default for Compiled {
 }
 
 impl Compiled {
-    /// None yet of at most `all` bytes, of which one server may have `each`.
+    /// An empty cache for at most `all` bytes, of which one server may use `each`.
     #[must_use]
     pub fn new(all: usize, each: usize) -> Self {
         let (kept, count, compiled) = (Mutex::default(), AtomicU64::new(1), AtomicU64::new(0));
         Self { all, each, kept, count, compiled }
     }
 
-    /// How many bytes are kept, as they are estimated.
+    /// Estimated bytes of all cached schemas.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().filter(|kept| kept.of.strong_count() > 0).map(|kept| kept.weight).sum()
     }
 
-    /// How often a schema was compiled.
+    /// Number of compilations so far.
     #[must_use]
     pub fn compilations(&self) -> u64 {
         self.compiled.load(Ordering::Relaxed)
     }
 
-    /// Keeps a schema that was compiled, if one server may have so much. Those of the server that were not used
-    /// for longest make room, and then those of any.
+    /// Caches a compiled schema unless it exceeds the share of one server. Evicts the least recently used schemas of
+    /// the server first, and then those of any server.
     fn keep(&self, server: &ServerName, of: &Arc<Compilable>, schema: &Arc<Schema>) {
         self.compiled.fetch_add(1, Ordering::Relaxed);
         let weight = schema.weight();
         if weight > self.each.min(self.all) {
             return;
         }
-        // No operation leaves it half changed.
+        // A poisoned lock is safe to use: no operation leaves the list inconsistent.
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|kept| kept.of.strong_count() > 0);
         let own = Arc::downgrade(of);
@@ -138,7 +138,7 @@ impl Compiled {
     }
 }
 
-/// Lets go of those that were not used for longest until the others of `these` weigh no more than `most`.
+/// Evicts the least recently used entries selected by `these` until those left weigh at most `most` bytes.
 fn make_room(kept: &mut Vec<Kept>, most: usize, these: impl Fn(&Kept) -> bool) {
     let mut weight: usize = kept.iter().filter(|kept| these(kept)).map(|kept| kept.weight).sum();
     while weight > most {

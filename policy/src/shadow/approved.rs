@@ -1,4 +1,4 @@
-//! What servers are taken to offer until they have listed it: what was approved of them.
+//! Builds catalogs of approved definitions for servers that have not been listed yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +10,10 @@ use crate::lock::{Lock, Locked, State, Version};
 use crate::name::ServerName;
 use crate::offer::{Catalog, Offer};
 
-/// The approved tools and prompts of these servers, as catalogues with which those of other servers are compared.
+/// The approved tools and prompts of these servers, as catalogs to compare with those of other servers.
 ///
-/// Each server has at least one catalogue of either kind, so that its own name is known as well. Approved versions of
-/// one name, and names that look the same, stand in different catalogues: none of them is marked as a name that a
-/// server gives twice.
+/// Each server has at least one catalog of either kind, so that its own name is known as well. Approved versions with
+/// equal or similar names are in different catalogs, so that they do not count as duplicate names of one server.
 #[must_use]
 pub fn approved<'a>(
     lock: &Lock,
@@ -42,14 +41,14 @@ fn offers(locked: &Locked, kind: Kind) -> impl Iterator<Item = Offer> {
     })
 }
 
-/// One approved definition. Of one that cannot be read the name alone is compared.
+/// One approved definition; reduced to its name if it cannot be read.
 fn offer(kind: Kind, name: &str, version: &Version) -> Option<Offer> {
     let document = version.definition.document();
     let read = Offer::read(kind, version.definition.value(), &document).ok();
     read.filter(|offer| offer.name().as_str() == name).or_else(|| named(kind, name))
 }
 
-/// A definition that says nothing but its name.
+/// A definition that contains only a name.
 fn named(kind: Kind, name: &str) -> Option<Offer> {
     let mut text = b"{\"name\":".to_vec();
     write_string(&mut text, name);
@@ -58,7 +57,8 @@ fn named(kind: Kind, name: &str) -> Option<Offer> {
     Offer::read(kind, document.root(), &document).ok()
 }
 
-/// The same in as many lists as it takes for the names of each to look different. At least one list, which may be empty.
+/// Distributes the definitions over as many lists as needed for the names within each to look different. Returns at
+/// least one list, which may be empty.
 fn apart(offers: impl Iterator<Item = Offer>) -> Vec<Vec<Offer>> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut lists = vec![Vec::new()];

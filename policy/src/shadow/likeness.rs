@@ -1,4 +1,4 @@
-//! The forms in which names and texts are compared.
+//! Normal forms in which names and descriptions are compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher as _};
@@ -10,17 +10,17 @@ use super::Likeness;
 use crate::hidden::Hidden;
 use crate::json::Value;
 
-/// Most words of one description that are looked at.
+/// Most words of one description that are examined.
 const WORDS: usize = 500;
-/// Separators of a name before which the name of a server could stand.
+/// Most separators in a name before which the name of a server is looked for.
 const STARTS: usize = 4;
-/// What stands between words in names.
+/// Characters that separate words in names.
 const SEPARATORS: [char; 7] = ['_', '-', '.', '/', ':', ' ', '\\'];
-/// Fewest letters of a name that a description is taken to name.
+/// Fewest letters of a name that is recognized in a description.
 const FEWEST_LETTERS: usize = 4;
-/// How many words before and behind a name say what is to be done with it.
+/// Words before and after a name that are searched for instructions.
 const AROUND: usize = 8;
-/// Words that say what is to be done with what is named beside them.
+/// Words that indicate an instruction about a name beside them.
 const DIRECTIONS: [&str; 22] = [
     "before",
     "after",
@@ -46,7 +46,7 @@ const DIRECTIONS: [&str; 22] = [
     "deprecated",
 ];
 
-/// A name in the forms in which it is compared, each coarser than the one before.
+/// A name in its normal forms, from the most exact to the coarsest.
 #[derive(Debug)]
 pub(super) struct Forms {
     raw: Box<str>,
@@ -73,7 +73,7 @@ impl Forms {
         Self { raw: name.into(), lower, joined, compatible, skeleton }
     }
 
-    /// In which way two names are alike whose coarsest forms are the same.
+    /// How two names with equal skeletons resemble each other.
     pub(super) fn likeness(&self, other: &Self) -> Likeness {
         if self.raw == other.raw {
             Likeness::Exact
@@ -97,7 +97,7 @@ fn join(text: &str) -> String {
     text.chars().filter(|c| !SEPARATORS.contains(c) && !is_mark(*c)).collect()
 }
 
-/// What ASCII letters and digits look like in lower case.
+/// The visual skeleton of lower-case ASCII text.
 fn ascii_skeleton(text: &str) -> String {
     let text = text.replace("rn", "m").replace("vv", "w");
     text.chars()
@@ -109,13 +109,13 @@ fn ascii_skeleton(text: &str) -> String {
         .collect()
 }
 
-/// Whether one letter more, less or different makes one of the other.
+/// Whether inserting, deleting or replacing one letter turns one name into the other.
 pub(super) fn one_letter(one: &str, other: &str) -> bool {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let (short, long) = if one.len() <= other.len() { (&one, &other) } else { (&other, &one) };
     let front = short.iter().zip(long).take_while(|(a, b)| a == b).count();
     let back = short.iter().rev().zip(long.iter().rev()).take_while(|(a, b)| a == b).count();
-    // A number at the end counts versions: `page1` and `page2` are no mistake.
+    // Numbers at the end distinguish variants: `page1` and `page2` are not confusable.
     let digit = |letters: &[char]| letters.get(front).is_some_and(char::is_ascii_digit);
     if digit(short) || digit(long) {
         return false;
@@ -127,25 +127,25 @@ pub(super) fn one_letter(one: &str, other: &str) -> bool {
     }
 }
 
-/// The parts before the first few separators of a name, in the coarsest form.
+/// The parts of a name before its first separators, as skeletons.
 pub(super) fn starts(name: &str) -> impl Iterator<Item = String> {
     let ends = name.char_indices().filter(|(_, c)| SEPARATORS.contains(c)).map(|(at, _)| at);
     ends.take(STARTS).filter_map(|end| name.get(..end)).map(|start| Forms::of(start).skeleton)
 }
 
-/// What a definition says, as far as it is compared.
+/// The content of a definition in the form in which it is compared.
 #[derive(Debug)]
 pub(super) struct Words {
-    /// The words of the description, in order.
+    /// Hashes of the words of the description, in order.
     sequence: Vec<u64>,
     pub(super) all: BTreeSet<u64>,
     parameters: BTreeSet<u64>,
-    /// Names of things in the description, and whether it says what is to be done with them. A word of the
-    /// language is one only in quotes or before parentheses.
+    /// Names of items in the description, and whether an instruction is beside them. An ordinary word counts only in
+    /// quotes or before parentheses.
     pub(super) identifiers: BTreeMap<String, bool>,
-    /// The same, of names behind the name of their server.
+    /// Qualified names, with the name of their server in front, and whether an instruction is beside them.
     pub(super) qualified: BTreeMap<String, bool>,
-    /// The same, of words of the language that are said to be a tool: "the search tool".
+    /// Ordinary words that the text calls a tool ("the search tool"), and whether an instruction is beside them.
     pub(super) tools: BTreeMap<String, bool>,
 }
 
@@ -181,18 +181,18 @@ impl Words {
         Self { sequence, all, parameters, identifiers, qualified, tools }
     }
 
-    /// Every so many words in a row.
+    /// Hashes of all runs of `length` consecutive words.
     pub(super) fn runs(&self, length: usize) -> impl Iterator<Item = u64> {
         self.sequence.windows(length).map(|run| hash(&run))
     }
 
-    /// Whether four of five words are in both, and most parameters.
+    /// Whether both share four fifths of their words, and half of their parameters.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let shared = |one: &BTreeSet<u64>, other: &BTreeSet<u64>, of: usize, parts: usize| {
             let (common, all) = (one.intersection(other).count(), one.union(other).count());
             common * parts >= all * of
         };
-        // Where one has many more words than the other, too few are shared.
+        // A large difference in size rules that out.
         let (few, many) =
             (self.all.len().min(other.all.len()), self.all.len().max(other.all.len()));
         few * 5 >= many * 4
@@ -201,12 +201,12 @@ impl Words {
     }
 }
 
-/// What does not belong to a word at its ends.
+/// Whether a character is punctuation at the edge of a word.
 fn edge(c: char) -> bool {
     !c.is_alphanumeric() && c != '_'
 }
 
-/// Whether words around the one at `at` say that something is to be done with it.
+/// Whether words near the one at `at` indicate an instruction about it.
 fn is_directed(words: &[&str], at: usize) -> bool {
     let near = words
         .get(at.saturating_sub(AROUND)..(at + AROUND + 1).min(words.len()))
@@ -215,22 +215,22 @@ fn is_directed(words: &[&str], at: usize) -> bool {
     near.iter().map(plain).any(|word| DIRECTIONS.contains(&&*word))
 }
 
-/// Whether the word at `at`, a word of the language, is said to be a tool that is known already: "the search
-/// tool", and not "a search tool" or "this search tool", which speak of the thing itself.
+/// Whether the ordinary word at `at` denotes an existing tool: "the search tool", but not "a search tool" or "this
+/// search tool", which refer to the tool itself.
 fn is_called_a_tool(words: &[&str], at: usize) -> bool {
     let word = |at: Option<usize>| {
         let word = at.and_then(|at| words.get(at)).copied().unwrap_or_default();
         word.trim_matches(edge).to_lowercase()
     };
-    // What stands between two sentences belongs to neither.
+    // Punctuation separates the word from the next one.
     let joined =
         words.get(at).is_some_and(|word| !word.ends_with(['.', ',', ';', ':', '!', '?', ')']));
     let is_tool = matches!(&*word(at.checked_add(1)), "tool" | "tools" | "function" | "endpoint");
     joined && is_tool && word(at.checked_sub(1)) == "the" && word(Some(at)).len() >= FEWEST_LETTERS
 }
 
-/// The server and the thing that a word names, in every way in which it can be read: `files__search`,
-/// `files.search`, `files/search`, `files:search`.
+/// The server and item that a word can name, in every reading: `files__search`, `files.search`, `files/search`,
+/// `files:search`.
 pub(super) fn qualified(word: &str) -> impl Iterator<Item = (&str, &str)> {
     let parts = ["__", ".", "/", "::", ":"].into_iter().filter_map(|sign| word.split_once(sign));
     parts.filter(|(server, name)| {
@@ -238,7 +238,7 @@ pub(super) fn qualified(word: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Whether a word is the name of something and not a word of the language.
+/// Whether a word is an identifier rather than an ordinary word.
 fn is_identifier(raw: &str, word: &str) -> bool {
     let inner = word.trim_matches('_');
     let camel =
@@ -248,7 +248,7 @@ fn is_identifier(raw: &str, word: &str) -> bool {
 }
 
 fn hash(value: &(impl std::hash::Hash + ?Sized)) -> u64 {
-    // Keys of no secret: likeness is not identity, and a collision costs a comparison.
+    // Fixed keys suffice: the hash is no identity, and a collision only costs a comparison.
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()

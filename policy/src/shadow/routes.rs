@@ -1,18 +1,18 @@
-//! Which servers are offered to one client together.
+//! Records which servers are served to one client together.
 
 use std::collections::BTreeSet;
 
 use crate::name::ServerName;
 
-/// Which servers stand on one route with which. The default one holds that all do.
+/// The servers on each route. By default, all servers share a route.
 #[derive(Clone, Debug, Default)]
 pub struct SharedRoutes {
-    /// The servers of each route; nothing where the routes are not known.
+    /// The servers of each route; `None` if the routes are unknown.
     routes: Option<Vec<BTreeSet<ServerName>>>,
 }
 
 impl SharedRoutes {
-    /// From the servers of each route.
+    /// Builds the value from the servers of each route.
     #[must_use]
     pub fn of<Servers: IntoIterator<Item = ServerName>>(
         routes: impl IntoIterator<Item = Servers>,
@@ -21,7 +21,7 @@ impl SharedRoutes {
         Self { routes: Some(routes.into_iter().map(of_route).collect()) }
     }
 
-    /// Whether some route offers the things of both.
+    /// Whether some route serves both servers.
     #[must_use]
     pub fn share(&self, one: &ServerName, other: &ServerName) -> bool {
         let both = |route: &BTreeSet<ServerName>| route.contains(one) && route.contains(other);
