@@ -28,6 +28,8 @@ pub mod verify;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -364,11 +366,21 @@ impl Journal {
         }
     }
 
-    /// Writes the `intent` line of a call that is about to be sent.
+    /// Opens the audit record of an exchange. Nothing is written before the exchange ends, so the proof suffices for
+    /// requests that only read; [`ReadEntry::announce`] makes it one for a call.
     ///
     /// # Errors
-    /// If a sink does not accept it; then nothing may be sent.
-    pub fn open_call(self: &Arc<Self>, mut record: Box<Record>) -> Result<Entry, AuditError> {
+    /// If a sink failed and still does. Then nothing may be sent.
+    pub fn open(self: &Arc<Self>, record: Box<Record>) -> Result<ReadEntry, AuditError> {
+        if self.failing.load(Ordering::Acquire) {
+            self.probe()?;
+        }
+        let open = Open { journal: Arc::clone(self), record, is_closed: false };
+        Ok(Entry { open, stage: PhantomData })
+    }
+
+    /// Writes the intent of a call to every sink.
+    fn announce(&self, record: &mut Record) -> Result<(), AuditError> {
         let line = record.intent(&self.chain);
         let captured = record.captured.as_ref();
         let room = captured.map_or(Room::of(&line), |captured| Room {
@@ -377,18 +389,7 @@ impl Journal {
         });
         self.append(line, Some(room))?;
         record.announced = true;
-        Ok(Entry { journal: Arc::clone(self), record: Some(record) })
-    }
-
-    /// Opens the record of an exchange that only reads; it writes no `intent` line.
-    ///
-    /// # Errors
-    /// If a sink failed and still does; then nothing may be sent.
-    pub fn open_read(self: &Arc<Self>, record: Box<Record>) -> Result<Entry, AuditError> {
-        if self.failing.load(Ordering::Acquire) {
-            self.probe()?;
-        }
-        Ok(Entry { journal: Arc::clone(self), record: Some(record) })
+        Ok(())
     }
 
     /// Records an exchange that ended before anything was sent. With an authenticated caller it has a record of its
@@ -870,38 +871,105 @@ impl Journal {
     }
 }
 
-/// Proof that the record of an exchange is open. It is closed exactly once, at the latest on drop.
+/// Stage of an [`Entry`] whose intent is not in the log: requests that only read may be sent.
+#[derive(Debug)]
+pub struct Unannounced(());
+
+/// Stage of an [`Entry`] whose intent every required sink has taken: the call may be sent.
+#[derive(Debug)]
+pub struct Announced(());
+
+/// Proof that an exchange will be on record: enough to read from a server, not to call it.
+pub type ReadEntry = Entry<Unannounced>;
+
+/// Proof that the intent of a call is in the log: [`Upstream::call`] takes nothing less.
+///
+/// ```compile_fail,E0308
+/// # use std::sync::Arc;
+/// # use gateway::{audit::{Intent, ReadEntry}, upstream::{Manner, Party, Upstream}};
+/// # async fn unannounced(
+/// #     upstream: Arc<Upstream>, cleared: gateway::upstream::Cleared, entry: ReadEntry, party: Party, manner: Manner,
+/// # ) {
+/// let sent = upstream.call(cleared, &entry, party, manner).await; // no intent is in the log
+/// # }
+/// ```
+///
+/// ```compile_fail,E0451
+/// # fn forged(open: ()) {
+/// let entry = gateway::audit::Intent { open, stage: std::marker::PhantomData }; // private fields
+/// # }
+/// ```
+///
+/// [`Upstream::call`]: crate::upstream::Upstream::call
+pub type Intent = Entry<Announced>;
+
+/// An open audit record. It is closed once, at the latest when it is dropped; `S` says what the log has of it so far.
 #[derive(Debug)]
 #[must_use = "an entry that is dropped is recorded as cancelled"]
-pub struct Entry {
-    journal: Arc<Journal>,
-    record: Option<Box<Record>>,
+pub struct Entry<S> {
+    open: Open,
+    stage: PhantomData<S>,
 }
 
-impl Entry {
-    /// The open record, to be filled in; `None` after it is closed.
-    pub fn record(&mut self) -> Option<&mut Record> {
-        self.record.as_deref_mut()
-    }
+#[derive(Debug)]
+struct Open {
+    journal: Arc<Journal>,
+    record: Box<Record>,
+    is_closed: bool,
+}
 
-    /// Closes the record with an outcome.
+impl ReadEntry {
+    /// Writes the intent of the call that the record is of.
     ///
     /// # Errors
-    /// If a sink does not accept it. A call has taken effect by then; the result of a read must not be shown.
-    pub fn close(mut self, ending: Ending) -> Result<(), AuditError> {
-        self.end(ending)
-    }
-
-    fn end(&mut self, ending: Ending) -> Result<(), AuditError> {
-        let Some(record) = self.record.take() else { return Ok(()) };
-        let lost = |error: &AuditError| self.journal.log_lost(error, "a record was lost");
-        self.journal.ended(&record, ending).inspect_err(lost)
+    /// If a sink does not take the intent. Then nothing may be sent, and the record is lost.
+    pub fn announce(self) -> Result<Intent, AuditError> {
+        let Entry { mut open, .. } = self;
+        if let Err(error) = open.journal.announce(&mut open.record) {
+            open.is_closed = true;
+            return Err(error);
+        }
+        Ok(Entry { open, stage: PhantomData })
     }
 }
 
-impl Drop for Entry {
+impl<S> Entry<S> {
+    /// Records how the exchange ended.
+    ///
+    /// # Errors
+    /// If a sink does not take the record. What was called has happened then; what was only read need not be shown.
+    pub fn close(mut self, ending: Ending) -> Result<(), AuditError> {
+        self.open.end(ending)
+    }
+}
+
+impl<S> Deref for Entry<S> {
+    type Target = Record;
+
+    fn deref(&self) -> &Record {
+        &self.open.record
+    }
+}
+
+impl<S> DerefMut for Entry<S> {
+    fn deref_mut(&mut self) -> &mut Record {
+        &mut self.open.record
+    }
+}
+
+impl Open {
+    fn end(&mut self, ending: Ending) -> Result<(), AuditError> {
+        if std::mem::replace(&mut self.is_closed, true) {
+            return Ok(());
+        }
+        let lost = |error: &AuditError| self.journal.log_lost(error, "a record was lost");
+        self.journal.ended(&self.record, ending).inspect_err(lost)
+    }
+}
+
+impl Drop for Open {
     fn drop(&mut self) {
-        // The client has gone, and the work for it was cancelled.
+        // The client has gone, so the exchange was given up.
         if let Err(error) = self.end(Ending::cancelled()) {
             tracing::debug!(error = %error, "not recorded");
         }

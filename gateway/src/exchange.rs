@@ -55,7 +55,7 @@ use policy::work::{Budget, USUAL_MOST};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::audit::{Journal, Record};
+use crate::audit::{AuditError, Journal, Record};
 use crate::base::bounded::Bounded;
 use crate::base::clock::Clock;
 use crate::base::share::{Holder, Share};
@@ -158,6 +158,15 @@ struct Arrived {
     batched: bool,
     /// Admission of the listener it came through.
     door: Arc<Door>,
+}
+
+impl Arrived {
+    /// The response to a request for which no record could be opened.
+    fn unrecorded(&self, error: AuditError) -> Response<Body> {
+        // Without an id there is no JSON-RPC response to put the error in.
+        let era = self.id.as_ref().map(|_| self.inbound.version.era());
+        encode::error(&Failure::Audit(error).public(era), self.id.as_ref())
+    }
 }
 
 /// An authenticated request whose body is not decoded yet.

@@ -28,6 +28,7 @@ mod stream;
 mod gateway_session;
 mod catalog;
 mod capability_lists;
+mod cleared;
 mod notifications;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -46,7 +47,7 @@ use policy::pin::Digest;
 use policy::pipeline::{Expectation, Permit};
 use tokio::time::{Instant, timeout_at};
 
-use crate::audit::Entry;
+use crate::audit::{Intent, ReadEntry};
 use crate::base::bounded::Bounded;
 use crate::base::gcra::Gcra;
 use crate::base::intake::Intake;
@@ -69,6 +70,7 @@ use answer::{Incoming, Messages};
 use breaker::{Breaker, Pass};
 use capability_lists::CapableShelves;
 pub use capability_lists::Offered;
+pub use cleared::Cleared;
 use catalog::Shelf;
 use channel::ChannelTerms;
 use channel_pool::{Opener, Seats};
@@ -314,7 +316,7 @@ impl Upstream {
     /// If the server cannot be reached.
     pub async fn hellos(&self, party: &Party) -> Result<(Vec<Arc<Hello>>, bool), UpstreamError> {
         let mut whole = true;
-        let mut hellos = vec![self.hello(party).await?];
+        let mut hellos = vec![Arc::clone(&self.known(party).await?.hello)];
         if hellos.iter().all(|hello| hello.era == Era::Modern) {
             // A legacy client is served in its own era where the server speaks it, so that era counts too.
             match self.legacy_session(party).await {
@@ -364,7 +366,11 @@ impl Upstream {
     ///
     /// # Errors
     /// If the server cannot be reached.
-    pub async fn hello(&self, party: &Party) -> Result<Arc<Hello>, UpstreamError> {
+    pub async fn hello(
+        &self,
+        _on_record: &ReadEntry,
+        party: &Party,
+    ) -> Result<Arc<Hello>, UpstreamError> {
         Ok(Arc::clone(&self.known(party).await?.hello))
     }
 
@@ -375,6 +381,7 @@ impl Upstream {
     /// If the server cannot be reached.
     pub async fn open(
         &self,
+        _on_record: &ReadEntry,
         version: Version,
         party: &Party,
     ) -> Result<(Arc<Hello>, Option<Leg>), UpstreamError> {
@@ -406,7 +413,7 @@ impl Upstream {
             }
             Transport::Http(_) | Transport::Channel(_) => {}
         }
-        Ok((self.hello(party).await?, None))
+        Ok((Arc::clone(&self.known(party).await?.hello), None))
     }
 
     /// Ends a session that was opened for a client. `age` is how long it has lasted, for the metrics.
@@ -471,7 +478,7 @@ impl Upstream {
     pub async fn list(
         self: &Arc<Self>,
         permit: Permit,
-        _on_record: &Entry,
+        _on_record: &ReadEntry,
         party: &Party,
         patience: Duration,
     ) -> Result<(Expectation, Arc<Listing>), UpstreamError> {
@@ -490,12 +497,12 @@ impl Upstream {
     /// If the server does not begin to answer, or the permit is for another server or a list.
     pub async fn call(
         self: &Arc<Self>,
-        permit: Permit,
-        _on_record: &Entry,
+        permit: Cleared,
+        _on_record: &Intent,
         party: Party,
         manner: Manner,
     ) -> Result<(Expectation, Answer), UpstreamError> {
-        let (call, due) = permit.spend();
+        let (call, due) = permit.into_permit().spend();
         let call = match call {
             Call::Use(call) if call.server == self.name => Arc::new(call),
             Call::Use(_) | Call::List { .. } => return Err(MISDIRECTED),
@@ -551,12 +558,12 @@ impl Upstream {
     /// If the server does not take it, or the permit is for something else.
     pub async fn tell(
         self: &Arc<Self>,
-        permit: Permit,
-        _on_record: &Entry,
+        permit: Cleared,
+        _on_record: &Intent,
         party: &Party,
         share: Option<Arc<Share<Holder>>>,
     ) -> Result<(), UpstreamError> {
-        let (call, _) = permit.spend();
+        let (call, _) = permit.into_permit().spend();
         match call {
             Call::Use(Use { server, verb: Verb::Other, name, extra, meta, .. })
                 if server == self.name =>
@@ -582,7 +589,7 @@ impl Upstream {
     /// If the server does not take it or does not answer.
     pub async fn arrange(
         &self,
-        _on_record: &Entry,
+        _on_record: &ReadEntry,
         party: &Party,
         leg: &Leg,
         method: &'static str,

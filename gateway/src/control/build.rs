@@ -57,7 +57,7 @@ use crate::session::result_store::Results;
 use crate::session::state::Conversations;
 use crate::session::{SessionKey, Sessions};
 use crate::telemetry::{Collector, Telemetry};
-use crate::upstream::{Party, Upstream, UpstreamError, server_identity};
+use crate::upstream::{Upstream, UpstreamError, server_identity};
 
 /// The reason why the gateway did not start.
 #[derive(Debug, thiserror::Error)]
@@ -508,9 +508,8 @@ fn look_for(server: &Server) {
 /// Reads the list of tools of an upstream server in advance, for the first caller. A server that does not answer is
 /// asked again on demand.
 async fn greet(upstream: Arc<Upstream>, tasks: Tasks) {
-    let ourselves = Party::gateway();
     tokio::select! {
-        read = upstream.catalog(&ourselves, Kind::Tool) => if let Ok(listing) = read {
+        read = upstream.own_catalog(Kind::Tool, None) => if let Ok(listing) = read {
             let count = listing.catalog().offers().len();
             tracing::info!(server = %upstream.name(), tools = count, "catalogue read");
         },

@@ -235,13 +235,11 @@ async fn lists(upstream: &Arc<Upstream>, survey: &mut Survey, until: Instant, as
     let listing =
         if said.is_empty() { "listing".to_owned() } else { format!("listing {}", said.join(", ")) };
     (asking.told)(&survey.server, &listing);
-    let party = Party::gateway();
     let read = Kind::LISTED.map(|kind| {
-        let party = &party;
         let until = if has(kind) { until } else { until.min(Instant::now() + UNDECLARED) };
         async move {
             let patience = until.saturating_duration_since(Instant::now());
-            let listing = upstream.catalog_within(party, kind, patience);
+            let listing = upstream.own_catalog(kind, Some(patience));
             let listing = timeout_at(until, listing).await;
             (kind, listing.unwrap_or(Err(UpstreamError::Timeout(asking.patience))))
         }

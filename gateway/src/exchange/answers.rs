@@ -77,7 +77,7 @@ impl Gateway {
         let about = Matter { server, name, part: guardrail::Part::Answers, value, beside: "" };
         let guarded = self.guarded(route, caller, about).await;
         match guarded {
-            Ok(noted) => {
+            Ok((_, noted)) => {
                 found.extend(noted);
                 (Ok(answer), found)
             }

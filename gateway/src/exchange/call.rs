@@ -13,7 +13,6 @@ use policy::mirror::Mirrored;
 use policy::offer::{Kind, Offer};
 use policy::pipeline::{Permit, Policy};
 use policy::principal::Principal;
-use policy::registry::Registered;
 use policy::uri::ResourceUri;
 use policy::work::Budget;
 use tokio::time::timeout;
@@ -24,7 +23,7 @@ use super::in_flight_call::{Call, Frame};
 use super::state::{Bound, State};
 use super::stream_expiry::Used;
 use super::{Arrived, Gateway, Parked, Place};
-use crate::audit::{Entry, Record, Verdict};
+use crate::audit::{Entry, Intent, ReadEntry, Record, Verdict};
 use crate::config::quota::Quota;
 use crate::edge::decode::{Repeated, UseAsk};
 use crate::edge::encode;
@@ -34,18 +33,21 @@ use crate::mcp::protocol::{Era, meta};
 use crate::mcp::trace_context::Told;
 use crate::mcp::wire::{DecodeError, Id, Object};
 use crate::metrics::outcome::Ending;
-use crate::outbound::guardrail::Part;
+use crate::outbound::guardrail::{Agreed, Part};
+use crate::session::rate_limiter::WithinRate;
 use crate::stream::body::Body;
-use crate::upstream::{Manner, Upstream, listening_bytes};
+use crate::upstream::{Cleared, Manner, Upstream, UpstreamError, listening_bytes};
 
+/// A permit of a list in the place of one of a use.
+const NO_USE: Failure = Failure::Upstream(UpstreamError::Protocol("the permit is for a list"));
 /// The log level for legacy clients that set none.
 const LEVEL: &str = r#""info""#;
 
-/// A request that the policy permits.
-pub(super) struct Admitted {
+/// A request that the policy permits; with a [`Cleared`] permit one that may be sent.
+pub(super) struct Admitted<P> {
     at: usize,
     server: Arc<Upstream>,
-    permit: Permit,
+    permit: P,
     verb: Verb,
     /// The tool, prompt, URI, task or method, with the name that the server uses.
     name: Box<str>,
@@ -62,183 +64,227 @@ enum GivenUp {
     Revoked(Failure),
 }
 
-impl Admitted {
+/// What the client said of a request beside what is asked.
+struct Wanted {
+    id: Id,
+    /// The token for progress notifications.
+    progress: Option<Id>,
+    /// The lowest log level.
+    level: Option<Box<str>>,
+    place: Place,
+}
+
+impl Admitted<Cleared> {
     /// The server's index on the route, the server, and the permit.
-    pub(super) fn into_parts(self) -> (usize, Arc<Upstream>, Permit) {
+    pub(super) fn into_parts(self) -> (usize, Arc<Upstream>, Cleared) {
         (self.at, self.server, self.permit)
     }
 }
 
 impl Gateway {
-    /// Runs a request: decides, applies rate limits and guardrails, opens the record, and sends it.
+    /// Runs a request: `authorize -> record -> send -> inspect -> answer`.
+    ///
+    /// The record is open before anything is asked of a server, its lists included, and the intent of the request is in
+    /// the log before the request is sent.
     pub(super) async fn make_use(
         self: Arc<Self>,
         arrived: Arrived,
         mut ask: Box<UseAsk>,
-        mut record: Box<Record>,
+        record: Box<Record>,
         place: Place,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
-        let era = arrived.inbound.version.era();
-        let inputs = ask.inputs.clone();
-        let (progress, level) = (ask.progress.take(), self.level(&arrived, ask.level.take()));
-        let calls = ask.verb == Verb::Call;
         if ask.verb == Verb::Read && Self::is_kept(&ask.name) {
             return self.read_kept(&arrived, &ask.name, record).await;
         }
-        let admitted = match self.admit(&arrived, *ask, &mut record).await {
-            Ok(admitted) => admitted,
-            Err(failure) if calls => return self.refuse_call(&record, &failure, &id),
-            Err(failure) => return self.refuse(&record, &failure),
+        let mut entry = match self.journal.open(record) {
+            Ok(entry) => entry,
+            Err(error) => return arrived.unrecorded(error),
         };
-        if let Err(failure) = self.counted(&arrived, &admitted, &mut record) {
-            return self.refuse_call(&record, &failure, &id);
-        }
-        if let Err(failure) = self.agreed(&arrived, &admitted, &mut record).await {
-            return match calls {
-                true => self.refuse_call(&record, &failure, &id),
-                false => self.refuse(&record, &failure),
-            };
-        }
+        let (verb, inputs) = (ask.verb, ask.inputs.clone());
+        let (progress, level) = (ask.progress.take(), self.level(&arrived, ask.level.take()));
+        let admitted = match self.authorize(&arrived, *ask, &mut entry).await {
+            Ok(admitted) => admitted,
+            Err(failure) => return self.failed_use(entry, verb, &failure, &id),
+        };
         if self.is_ours(&arrived, &admitted) {
-            return self.subscribe(&arrived, &admitted, record).await;
+            return self.subscribe(&arrived, &admitted, entry).await;
         }
+        let wanted = Wanted { id, progress, level, place };
+        let mut frame = match self.announced(&arrived, entry, wanted) {
+            Ok(frame) => frame,
+            Err(refused) => return *refused,
+        };
+        let entry = &mut frame.entry;
+        let inputs = match self.sendable_inputs(&arrived, &admitted, inputs, entry).await {
+            Ok(inputs) => inputs,
+            Err(failure) => return self.failed_use(frame.entry, verb, &failure, &frame.id),
+        };
+        match admitted.state.clone() {
+            Some(State::Parked(name)) => self.resume(admitted, frame, name, inputs).await,
+            Some(State::Server(state)) => {
+                self.send(&arrived, admitted, frame, inputs, Some(state)).await
+            }
+            Some(State::Again) => self.send(&arrived, admitted, frame, None, None).await,
+            None => self.send(&arrived, admitted, frame, inputs, None).await,
+        }
+    }
+
+    /// Decides about a request, and applies the rate limit of the tool and the guardrails of the route to it.
+    pub(super) async fn authorize(
+        &self,
+        arrived: &Arrived,
+        ask: UseAsk,
+        entry: &mut ReadEntry,
+    ) -> Result<Admitted<Cleared>, Failure> {
+        let admitted = self.admit(arrived, ask, entry).await?;
+        let rate = self.counted(arrived, &admitted, entry)?;
+        let agreed = self.agreed(arrived, &admitted, entry).await?;
+        let Admitted { at, server, permit, verb, name, state, mirrored } = admitted;
+        let permit = Cleared::new(permit, rate, agreed);
+        Ok(Admitted { at, server, permit, verb, name, state, mirrored })
+    }
+
+    /// Writes the intent of a request to the log, once there is room for what its answer may need.
+    fn announced(
+        self: &Arc<Self>,
+        arrived: &Arrived,
+        entry: ReadEntry,
+        wanted: Wanted,
+    ) -> Result<Frame, Box<Response<Body>>> {
+        let Wanted { id, progress, level, place } = wanted;
         let session = arrived.session.as_ref().map(|session| session.key);
-        // Taken before anything is sent, since the answer may need it.
         let seat = session.map(|session| self.conversations.seat(session, &arrived.holder));
         let seat = match seat.transpose() {
             Ok(seat) => seat,
-            Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
-        };
-        let cancelled = match Cancellable::enter(&self, session, &id) {
-            Ok(cancelled) => cancelled,
-            Err(failure) => return self.refuse(&record, &failure),
-        };
-        let entry = match self.journal.open_call(record) {
-            Ok(entry) => entry,
-            Err(error) => {
-                self.journal.log_lost(&error, "no record, no call");
-                return encode::error(&Failure::Audit(error).public(Some(era)), Some(&id));
+            Err(none) => {
+                let failure = Failure::no_share(Quota::Sessions, none);
+                return Err(Box::new(self.failed(entry, &failure, Some(&id))));
             }
         };
-        let (version, started) = (arrived.inbound.version, self.clock.instant());
-        let mut frame = Frame {
+        let cancelled = match Cancellable::enter(self, session, &id) {
+            Ok(cancelled) => cancelled,
+            Err(failure) => return Err(Box::new(self.failed(entry, &failure, Some(&id)))),
+        };
+        let entry = entry.announce().map_err(|error| {
+            self.journal.log_lost(&error, "no record, no call");
+            Box::new(arrived.unrecorded(error))
+        })?;
+        Ok(Frame {
             entry,
             id,
-            version,
+            version: arrived.inbound.version,
             batched: arrived.batched,
             progress,
-            level: level.clone(),
+            level,
             session,
             seat,
             cancelled,
-            started,
+            started: self.clock.instant(),
             place,
+        })
+    }
+
+    /// Continues a call that waits for its client. It was permitted and sent before: this permit says that it may
+    /// continue, and nothing is sent with it. The state is bound to the call, so it is the same call.
+    async fn resume(
+        self: Arc<Self>,
+        admitted: Admitted<Cleared>,
+        frame: Frame,
+        name: [u8; 16],
+        inputs: Option<Fragment>,
+    ) -> Response<Body> {
+        // A call of another configuration is not continued under this one.
+        let ours = |parked: &Parked| Arc::ptr_eq(&parked.call.gateway, &self);
+        let Some(Parked { mut call, share, .. }) = self.parking.remove(&name).filter(ours) else {
+            let gone = Failure::Params("the call this belongs to no longer waits");
+            return self.failed(frame.entry, &gone, Some(&frame.id));
         };
-        let inputs = match inputs {
-            None => None,
-            Some(inputs) => {
-                let entry = &mut frame.entry;
-                match self.sendable_inputs(&arrived, &admitted, inputs, entry).await {
-                    Ok(inputs) => Some(inputs),
-                    Err(failure) => return self.failed_use(frame, admitted.verb, &failure),
-                }
-            }
-        };
-        let (inputs, state) = match admitted.state.clone() {
-            Some(State::Parked(name)) => {
-                // The call was permitted and sent before. This permit says that it may continue; nothing is sent with
-                // it. The state is bound to the call, so it is the same call.
-                let (sent, _) = admitted.permit.spend();
-                // A call of another configuration is not continued under this one.
-                let ours = |parked: &Parked| Arc::ptr_eq(&parked.call.gateway, &self);
-                return match self.parking.remove(&name).filter(ours) {
-                    Some(Parked { mut call, share, .. }) => {
-                        // The call may be parked again, with a new share.
-                        drop(share);
-                        if let Sent::Use(sent) = sent {
-                            call.answer.remember_sent(sent);
-                        }
-                        call.answer.takes_of(frame.place.body());
-                        call.under(frame).resume(inputs).await
-                    }
-                    None => {
-                        let gone = Failure::Params("the call this belongs to no longer waits");
-                        self.failed(frame.entry, &gone, Some(&frame.id))
-                    }
-                };
-            }
-            Some(State::Server(state)) => (inputs, Some(state)),
-            Some(State::Again) => (None, None),
-            None => (inputs, None),
-        };
-        let progress = frame.progress.is_some();
-        let (mirrored, asks) = (admitted.mirrored.clone(), true);
-        let known = self.registered(&admitted);
-        let timeout = known.and_then(|known| known.timeout);
-        let trace = match self.sendable_trace(&arrived, &admitted, &mut frame.entry) {
-            Ok(trace) => trace,
-            Err(failure) => return self.failed_use(frame, admitted.verb, &failure),
-        };
-        let share = frame.place.body();
-        let manner =
-            Manner { progress, level, inputs, state, mirrored, asks, timeout, trace, share };
-        self.send(&arrived, admitted, frame, manner).await
+        // The call may be parked again, with a new share.
+        drop(share);
+        if let Sent::Use(sent) = admitted.permit.into_call() {
+            call.answer.remember_sent(sent);
+        }
+        call.answer.takes_of(frame.place.body());
+        call.under(frame).resume(inputs).await
     }
 
     /// Inspects the client's responses to a server's requests. Findings are recorded.
     async fn sendable_inputs(
         &self,
         arrived: &Arrived,
-        admitted: &Admitted,
-        inputs: Fragment,
-        entry: &mut Entry,
-    ) -> Result<Fragment, Failure> {
+        admitted: &Admitted<Cleared>,
+        inputs: Option<Fragment>,
+        entry: &mut Intent,
+    ) -> Result<Option<Fragment>, Failure> {
+        let Some(inputs) = inputs else { return Ok(None) };
         let (caller, route) = (&arrived.caller.principal, &arrived.route);
         let about = (&*admitted.server, &*admitted.name);
         let (sent, found) = self.answerable(caller, route, about, inputs).await;
-        if let Some(record) = entry.record() {
-            record.found(found);
-        }
-        sent.map_err(Failure::Unsent)
+        entry.found(found);
+        sent.map(Some).map_err(Failure::Unsent)
     }
 
     /// The trace context that the server may receive, if any. Findings are recorded.
     fn sendable_trace(
         &self,
         arrived: &Arrived,
-        admitted: &Admitted,
-        entry: &mut Entry,
+        admitted: &Admitted<Cleared>,
+        entry: &mut Intent,
     ) -> Result<Option<Box<Told>>, Failure> {
-        let Some(told) = entry.record().and_then(|record| record.trace.told()) else {
-            return Ok(None);
-        };
+        let Some(told) = entry.trace.told() else { return Ok(None) };
         let (sent, found) = self.traceable(&arrived.caller.principal, &admitted.server, &told);
-        if let Some(record) = entry.record() {
-            record.found(found);
-        }
+        entry.found(found);
         let is_sent = sent.map_err(Failure::Unsent)?;
         Ok(is_sent.then(|| Box::new(told)))
     }
 
     /// Answers a request that was denied after its record was opened; a tool call gets a result with `isError`.
-    fn failed_use(&self, frame: Frame, verb: Verb, failure: &Failure) -> Response<Body> {
-        let Frame { entry, id, .. } = frame;
+    fn failed_use<S>(
+        &self,
+        entry: Entry<S>,
+        verb: Verb,
+        failure: &Failure,
+        id: &Id,
+    ) -> Response<Body> {
         if verb == Verb::Call {
-            self.failed_call(entry, failure, &id)
+            self.failed_call(entry, failure, id)
         } else {
-            self.failed(entry, failure, Some(&id))
+            self.failed(entry, failure, Some(id))
         }
     }
 
+    /// Sends a request whose intent is in the log, and answers it. `inputs` are the client's answers to what the server
+    /// asked, `state` is the server's own state of the call.
     async fn send(
         self: Arc<Self>,
         arrived: &Arrived,
-        admitted: Admitted,
+        admitted: Admitted<Cleared>,
         mut frame: Frame,
-        manner: Manner,
+        inputs: Option<Fragment>,
+        state: Option<Box<str>>,
     ) -> Response<Body> {
-        let Admitted { at, server, permit, name, verb, .. } = admitted;
+        let trace = match self.sendable_trace(arrived, &admitted, &mut frame.entry) {
+            Ok(trace) => trace,
+            Err(failure) => {
+                return self.failed_use(frame.entry, admitted.verb, &failure, &frame.id);
+            }
+        };
+        let known =
+            self.policy.registered(admitted.server.name(), admitted.verb.kind(), &admitted.name);
+        let timeout = known.and_then(|known| known.timeout);
+        let Admitted { at, server, permit, name, verb, mirrored, .. } = admitted;
+        let manner = Manner {
+            progress: frame.progress.is_some(),
+            level: frame.level.clone(),
+            inputs,
+            state,
+            mirrored,
+            asks: true,
+            timeout,
+            trace,
+            share: frame.place.body(),
+        };
         let party = arrived.party(at);
         let client = Arc::clone(&party.client);
         let hint = permit.hint();
@@ -251,27 +297,23 @@ impl Gateway {
             sent = server.call(permit, &frame.entry, party, manner) => Ok(sent),
         };
         let took = self.clock.instant().saturating_duration_since(frame.started);
-        if let Some(record) = frame.entry.record() {
-            record.upstream = took;
-            record.sent = Some(frame.started);
-        }
+        frame.entry.upstream = took;
+        frame.entry.sent = Some(frame.started);
         let (due, answer) = match sent {
             Ok(Ok(sent)) => sent,
             Err(GivenUp::Revoked(failure)) => {
-                return self.failed(frame.entry, &failure, Some(&frame.id));
+                return self.failed_use(frame.entry, verb, &failure, &frame.id);
             }
             Ok(Err(error)) => {
                 let failure = match error.wanted_of(hint) {
                     Some(refusal) => {
                         let finding = self.not_asked(&server, refusal);
-                        if let Some(record) = frame.entry.record() {
-                            record.found(vec![finding]);
-                        }
+                        frame.entry.found(vec![finding]);
                         Failure::Refused(refusal)
                     }
                     None => Failure::Upstream(error),
                 };
-                return self.failed(frame.entry, &failure, Some(&frame.id));
+                return self.failed_use(frame.entry, verb, &failure, &frame.id);
             }
             Err(GivenUp::Cancelled) => {
                 let nothing = encode::events(Body::empty());
@@ -300,17 +342,17 @@ impl Gateway {
     pub(super) async fn agreed(
         &self,
         arrived: &Arrived,
-        admitted: &Admitted,
+        admitted: &Admitted<Permit>,
         record: &mut Record,
-    ) -> Result<(), Failure> {
+    ) -> Result<Agreed, Failure> {
         let (caller, about) = (&arrived.caller.principal, (&*admitted.server, &*admitted.name));
+        let Sent::Use(call) = admitted.permit.call() else { return Err(NO_USE) };
         if arrived.route.guardrails.is_empty() {
-            return Ok(());
+            return Ok(Agreed::nothing_to_judge());
         }
-        let Sent::Use(call) = admitted.permit.call() else { return Ok(()) };
         let Some((chosen, beside)) = chosen(call, &arrived.party(admitted.at).client, record)
         else {
-            return Ok(());
+            return Ok(Agreed::nothing_to_judge());
         };
         // INVARIANT: the parts were parsed by the same reader within the same bounds.
         let unread = |error| Failure::Decode(DecodeError::Json(error));
@@ -320,13 +362,13 @@ impl Gateway {
         let (server, name) = about;
         let about = Matter { server, name, part: Part::Request, value, beside: &beside };
         match self.guarded(&arrived.route, caller, about).await {
-            Ok(found) => {
+            Ok((agreed, found)) => {
                 // A guardrail that fails open leaves findings; then it has not been applied.
                 if found.is_empty() {
                     record.ran.note(Control::Guardrails);
                 }
                 record.found(found);
-                Ok(())
+                Ok(agreed)
             }
             Err((finding, found)) => {
                 record.ran.note(Control::Guardrails);
@@ -350,24 +392,21 @@ impl Gateway {
         (sent, found)
     }
 
-    fn registered(&self, admitted: &Admitted) -> Option<&Registered> {
-        self.policy.registered(admitted.server.name(), admitted.verb.kind(), &admitted.name)
-    }
-
     /// Takes a call from the rate limit of its tool. Continuing a parked call takes none.
     fn counted(
         &self,
         arrived: &Arrived,
-        admitted: &Admitted,
+        admitted: &Admitted<Permit>,
         record: &mut Record,
-    ) -> Result<(), Failure> {
-        let rate = self.registered(admitted).and_then(|known| known.rate);
+    ) -> Result<WithinRate, Failure> {
+        let (server, name) = (admitted.server.name(), &admitted.name);
+        let rate = self.policy.registered(server, admitted.verb.kind(), name).and_then(|k| k.rate);
         let parked = matches!(admitted.state, Some(State::Parked(_)));
         let new = admitted.verb == Verb::Call && !parked;
-        let Some(rate) = rate.filter(|_| new) else { return Ok(()) };
+        let Some(rate) = rate.filter(|_| new) else { return Ok(WithinRate::unlimited()) };
         record.ran.note(Control::Rates);
         let caller = arrived.caller.principal.id.as_str().into();
-        let key = (caller, admitted.server.name().as_str().into(), admitted.name.clone());
+        let key = (caller, server.as_str().into(), name.clone());
         self.rates.take(key, rate, self.clock.instant()).map_err(Failure::Rate)
     }
 
@@ -383,8 +422,8 @@ impl Gateway {
         &self,
         arrived: &Arrived,
         ask: UseAsk,
-        record: &mut Record,
-    ) -> Result<Admitted, Failure> {
+        record: &mut ReadEntry,
+    ) -> Result<Admitted<Permit>, Failure> {
         let kind = ask.verb.kind();
         record.item = Some((kind, ask.name.clone()));
         if let (Kind::Resource, Ok(uri)) = (kind, ResourceUri::parse(&ask.name)) {
@@ -417,7 +456,7 @@ impl Gateway {
         let listing = match kind {
             Kind::Method => None,
             Kind::Tool | Kind::Prompt | Kind::Resource | Kind::Template => {
-                let listing = server.catalog(&arrived.party(at), kind).await;
+                let listing = server.catalog(record, &arrived.party(at), kind).await;
                 if listing.as_ref().is_err_and(|error| self.is_stranger(server, error)) {
                     let (decision, denial) = Policy::of_stranger();
                     record.verdict = Verdict::Decided(Box::new(decision));
@@ -477,7 +516,7 @@ impl Gateway {
         &self,
         arrived: &'a Arrived,
         ask: &mut UseAsk,
-        record: &mut Record,
+        record: &mut ReadEntry,
     ) -> Result<Option<(usize, &'a Arc<Upstream>, Box<str>)>, Failure> {
         let servers = &arrived.route.servers;
         if matches!(ask.verb, Verb::Task(_)) {
@@ -515,7 +554,7 @@ impl Gateway {
     }
 
     /// Whether the gateway keeps the subscription itself, because it has no session with the server.
-    fn is_ours(&self, arrived: &Arrived, admitted: &Admitted) -> bool {
+    fn is_ours(&self, arrived: &Arrived, admitted: &Admitted<Cleared>) -> bool {
         matches!(admitted.verb, Verb::Subscribe | Verb::Unsubscribe)
             && arrived.leg(admitted.at).is_none()
     }
@@ -523,15 +562,15 @@ impl Gateway {
     async fn subscribe(
         &self,
         arrived: &Arrived,
-        admitted: &Admitted,
-        record: Box<Record>,
+        admitted: &Admitted<Cleared>,
+        entry: ReadEntry,
     ) -> Response<Body> {
         let id = arrived.id.as_ref();
         let seat = arrived.session.as_ref();
         let seat = seat.map(|session| self.conversations.seat(session.key, &arrived.holder));
         let seat = match seat.transpose() {
             Ok(seat) => seat,
-            Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
+            Err(none) => return self.failed(entry, &Failure::no_share(Quota::Sessions, none), id),
         };
         let bytes = listening_bytes(&admitted.name);
         let wanted = admitted.verb == Verb::Subscribe;
@@ -539,12 +578,8 @@ impl Gateway {
         let wanted = match wanted.transpose() {
             Ok(wanted) => wanted,
             Err(none) => {
-                return self.refuse(&record, &Failure::no_share(Quota::Subscriptions, none));
+                return self.failed(entry, &Failure::no_share(Quota::Subscriptions, none), id);
             }
-        };
-        let entry = match self.journal.open_read(record) {
-            Ok(entry) => entry,
-            Err(error) => return encode::error(&Failure::Audit(error).public(None), id),
         };
         let kept = seat.map(|seat| self.conversations.enter(seat));
         let watched =

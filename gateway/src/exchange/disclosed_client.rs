@@ -168,7 +168,7 @@ impl Gateway {
         let (part, value) = (Part::Client, said.root());
         let about = Matter { server, name: &name, part, value, beside: "" };
         match self.guarded(route, caller, about).await {
-            Ok(found) => {
+            Ok((_, found)) => {
                 let answered = found.is_empty();
                 record.found(found);
                 Ok(answered)

@@ -89,9 +89,7 @@ impl Underway {
     /// Records that the policy refused a server request.
     fn note(&mut self, refusal: Refusal) {
         let finding = self.call.gateway.not_asked(&self.call.server, refusal);
-        if let Some(record) = self.frame.entry.record() {
-            record.found(vec![finding]);
-        }
+        self.frame.entry.found(vec![finding]);
     }
 
     /// Judges server requests inside a result of another type, such as a task status. They cannot be reduced there, so
@@ -137,9 +135,7 @@ impl Underway {
         let mut found = Vec::new();
         let Call { gateway, caller, server, due, .. } = &self.call;
         let asked = gateway.asked(caller, server, asked, due.as_ref(), &mut found).await;
-        if let Some(record) = self.frame.entry.record() {
-            record.found(found);
-        }
+        self.frame.entry.found(found);
         asked.map_err(Failure::Withheld)
     }
 
@@ -233,9 +229,7 @@ impl Underway {
             let Call { gateway, caller, route, server, .. } = &self.call;
             let about = (&**server, &*question.method);
             let (sent, found) = gateway.sent(caller, route, about, outcome).await;
-            if let Some(record) = self.frame.entry.record() {
-                record.found(found);
-            }
+            self.frame.entry.found(found);
             match sent {
                 Some(Outcome::Result(result)) => inputs.raw(&question.key, result.value().raw()),
                 // `inputResponses` cannot carry errors. An elicitation that was not shown counts as cancelled by the

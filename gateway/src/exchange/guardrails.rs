@@ -5,7 +5,7 @@ use policy::json::Value;
 use policy::principal::Principal;
 
 use super::{Gateway, Route};
-use crate::outbound::guardrail::{Part, Question};
+use crate::outbound::guardrail::{self, Agreed, Part, Question};
 use crate::upstream::Upstream;
 
 /// What the guardrails of a route are asked about.
@@ -33,28 +33,19 @@ impl Gateway {
         route: &Route,
         caller: &Principal,
         about: Matter<'_>,
-    ) -> Result<Vec<Finding>, (Finding, Vec<Finding>)> {
-        let mut found = Vec::new();
-        for guardrail in route.guardrails.iter().filter(|one| one.judges(about.part)) {
-            let question = Question {
-                part: about.part,
-                route: &route.path,
-                server: about.server.name().as_str(),
-                name: about.name,
-                principal: caller.id.as_str(),
-                value: about.value,
-                beside: about.beside,
-            };
-            match guardrail.ask(question).await {
-                Ok(noted) => found.extend(noted),
-                Err(finding) => {
-                    self.metrics.content([&finding]);
-                    found.push(finding.clone());
-                    return Err((finding, found));
-                }
-            }
-        }
-        self.metrics.content(&found);
-        Ok(found)
+    ) -> Result<(Agreed, Vec<Finding>), (Finding, Vec<Finding>)> {
+        let question = Question {
+            part: about.part,
+            route: &route.path,
+            server: about.server.name().as_str(),
+            name: about.name,
+            principal: caller.id.as_str(),
+            value: about.value,
+            beside: about.beside,
+        };
+        let judged = guardrail::ask_all(&route.guardrails, question).await;
+        let (Ok((_, found)) | Err((_, found))) = &judged;
+        self.metrics.content(found);
+        judged
     }
 }

@@ -41,14 +41,14 @@ impl Gateway {
     /// `server/discover`: the information of the servers that the caller may use.
     pub(super) async fn discover(&self, arrived: Arrived, record: Box<Record>) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(NO_ID);
-        let mut entry = match self.journal.open_read(record) {
+        let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
-            Err(error) => return encode::error(&Failure::Audit(error).public(None), Some(&id)),
+            Err(error) => return arrived.unrecorded(error),
         };
-        let servers = self.granted(&arrived);
+        let (servers, on_record) = (self.granted(&arrived), &entry);
         let asked = servers.map(|(at, server)| {
             let party = arrived.party(at);
-            async move { (server, server.hello(&party).await) }
+            async move { (server, server.hello(on_record, &party).await) }
         });
         let asked = join_all(asked).await.into_iter();
         let asked = asked.map(|(server, hello)| {
@@ -58,7 +58,7 @@ impl Gateway {
             };
             (server, hello.map(shared))
         });
-        match self.presented(&arrived, asked.collect(), entry.record()).await {
+        match self.presented(&arrived, asked.collect(), &mut entry).await {
             Ok(servers) => {
                 let ttl = servers.iter().map(|server| server.hello.ttl).min().unwrap_or(0);
                 let response = Presentation::new(&servers, Era::Modern).discovered(&id, ttl);
@@ -74,19 +74,18 @@ impl Gateway {
     /// SPEC 2025-11-25 basic/lifecycle#initialization
     pub(super) async fn initialize(&self, arrived: Arrived, record: Box<Record>) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(NO_ID);
-        let mut entry = match self.journal.open_read(record) {
+        let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
-            Err(error) => return encode::error(&Failure::Audit(error).public(None), Some(&id)),
+            Err(error) => return arrived.unrecorded(error),
         };
         let version = arrived.inbound.version;
-        if let Some(record) = entry.record() {
-            record.version = Some(version);
-        }
+        entry.version = Some(version);
         let gateway = Client::gateway();
         let client = arrived.inbound.client.as_ref().unwrap_or(gateway);
+        let on_record = &entry;
         let opening = self.granted(&arrived).map(|(place, server)| {
             let party = Party { client: Arc::clone(client), ..arrived.party(place) };
-            async move { (place, server, server.open(version, &party).await) }
+            async move { (place, server, server.open(on_record, version, &party).await) }
         });
         let opened = join_all(opening).await;
         let mut legs: Vec<(u8, Leg)> = Vec::new();
@@ -99,7 +98,7 @@ impl Gateway {
             (server, hello)
         });
         let hellos = hellos.collect();
-        let servers = match self.presented(&arrived, hellos, entry.record()).await {
+        let servers = match self.presented(&arrived, hellos, &mut entry).await {
             Ok(servers) => servers,
             Err(failure) => return self.failed(entry, &failure, Some(&id)),
         };
@@ -123,9 +122,9 @@ impl Gateway {
             let missing = Failure::Session(crate::session::SessionError::Missing);
             return self.refuse(&record, &missing);
         };
-        let entry = match self.journal.open_read(record) {
+        let entry = match self.journal.open(record) {
             Ok(entry) => entry,
-            Err(error) => return encode::error(&Failure::Audit(error).public(None), None),
+            Err(error) => return arrived.unrecorded(error),
         };
         self.sessions.end(session, &arrived.caller.principal);
         self.conversations.end(session.key);
@@ -165,7 +164,7 @@ impl Gateway {
         &self,
         arrived: &Arrived,
         asked: Vec<Asked<'_>>,
-        record: Option<&mut Record>,
+        record: &mut Record,
     ) -> Result<Vec<Presented>, Failure> {
         let principal = &arrived.caller.principal;
         let (mut servers, mut failed) = (Vec::new(), Vec::new());

@@ -22,7 +22,7 @@ use super::guardrails::Matter;
 use super::state::Bound;
 use super::stream_expiry::{Calls, Used};
 use super::{Gateway, Place, Route};
-use crate::audit::Entry;
+use crate::audit::Intent;
 use crate::base::intake::Received;
 use crate::base::share::{Holder, NoShare, Share};
 use crate::edge::denial::ToolDenial;
@@ -83,7 +83,7 @@ pub(super) struct Call {
 /// The exchange that currently waits for a call.
 #[derive(Debug)]
 pub(super) struct Frame {
-    pub(super) entry: Entry,
+    pub(super) entry: Intent,
     pub(super) id: Id,
     pub(super) version: Version,
     /// Whether the message is part of a batch, whose response cannot carry server requests.
@@ -327,14 +327,13 @@ impl Underway {
     /// The response to a failure and its outcome for the record; a denied tool call gets a result with `isError`.
     fn refusal(&mut self, failure: &Failure) -> (Response<Body>, Ending) {
         let (era, calls) = (self.era(), self.call.answer.verb() == Verb::Call);
-        let record = self.frame.entry.record().map(|record| record.id);
-        let denial = || ToolDenial::of(failure, &self.call.gateway.policy, record);
+        let record = self.frame.entry.id;
+        let denial = || ToolDenial::of(failure, &self.call.gateway.policy, Some(record));
         if let Some(denial) = calls.then(denial).flatten() {
             let response = encode::denied_call(&self.frame.id, era, &denial);
             return (response, failure.ending_in_result(era));
         }
-        let asked = self.frame.entry.record().and_then(|record| record.item.as_ref());
-        let public = failure.public(Some(era)).naming(asked);
+        let public = failure.public(Some(era)).naming(self.frame.entry.item.as_ref());
         (encode::error(&public, Some(&self.frame.id)), failure.ending(&public))
     }
 
@@ -364,10 +363,9 @@ impl Underway {
 
     /// What is needed to record and answer the call if its response is cut off later.
     fn about(&mut self) -> About {
-        let record = self.frame.entry.record();
-        let (method, asked, trace) = record.map_or_else(Default::default, |record| {
-            (record.method.clone(), record.item.clone(), Some(record.trace.clone()))
-        });
+        let record = &self.frame.entry;
+        let (method, asked, trace) =
+            (record.method.clone(), record.item.clone(), Some(record.trace.clone()));
         About {
             caller: Arc::clone(&self.call.caller),
             route: Arc::clone(&self.call.route.path),
@@ -595,9 +593,7 @@ impl Underway {
         let said = (Part::Params, told.params.clone());
         let due = call.due.as_ref();
         let params = call.gateway.heard(&call.caller, &call.server, said, due, &mut found).await;
-        if let Some(record) = frame.entry.record() {
-            record.found(found);
-        }
+        frame.entry.found(found);
         let told = &Notification { method: told.method.clone(), params: params.ok()? };
         let params = told.params.as_ref();
         match &*told.method {
@@ -671,8 +667,7 @@ impl Underway {
             let (gateway, server) = (&self.call.gateway, self.call.server.name());
             let captured =
                 gateway.captured_result(&self.call.caller, server, said, due.labelled()).await;
-            let record = self.frame.entry.record();
-            if let Some(known) = record.and_then(|record| record.captured.as_mut()) {
+            if let Some(known) = self.frame.entry.captured.as_mut() {
                 known.result = captured;
             }
         }
@@ -685,16 +680,14 @@ impl Underway {
             let (server, name, value) = (&*call.server, &*call.tool, said.value());
             let about = Matter { server, name, part: guardrail::Part::Result, value, beside: "" };
             match call.gateway.guarded(&call.route, &call.caller, about).await {
-                Ok(noted) => found.extend(noted),
+                Ok((_, noted)) => found.extend(noted),
                 Err((finding, noted)) => {
                     found.extend(noted);
                     shown = Shown::Withheld(finding);
                 }
             }
         }
-        if let Some(record) = self.frame.entry.record() {
-            record.found(found);
-        }
+        self.frame.entry.found(found);
         let id = &self.frame.id;
         if let Shown::Apart(result) = shown {
             let call = call.answer.verb() == Verb::Call;
@@ -730,8 +723,8 @@ impl Underway {
             // A model that reads why its result was withheld continues without it.
             Shown::Withheld(finding) if call.answer.verb() == Verb::Call => {
                 let failure = Failure::Withheld(finding);
-                let record = self.frame.entry.record().map(|record| record.id);
-                let denial = ToolDenial::withheld(&failure, &self.call.gateway.policy, record);
+                let record = self.frame.entry.id;
+                let denial = ToolDenial::withheld(&failure, &self.call.gateway.policy, Some(record));
                 let body = encode::tool_error(&self.frame.id, era, &denial);
                 return Ok((body, failure.ending_in_result(era)));
             }
@@ -758,10 +751,8 @@ impl Underway {
         drop(cancelled);
         let took = gateway.clock.instant().saturating_duration_since(started);
         server.counts().answered(took);
-        if let Some(record) = entry.record() {
-            record.upstream = took;
-            record.bytes_out = bytes_out;
-        }
+        entry.upstream = took;
+        entry.bytes_out = bytes_out;
         if let Err(error) = entry.close(ending) {
             gateway.journal.log_lost(&error, "a call is not on record");
         }

@@ -19,7 +19,7 @@ use policy::work::{Budget, USUAL_MOST};
 use tokio::time::timeout;
 
 use super::{Arrived, Gateway};
-use crate::audit::{Entry, Record, UNSEEN, Unseen, Verdict};
+use crate::audit::{ReadEntry, Record, UNSEEN, Unseen, Verdict};
 use crate::base::offload::OffloadError;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
@@ -67,11 +67,9 @@ impl Gateway {
         if let [server] = &*arrived.route.servers {
             record.server = Some(server.name().as_str().into());
         }
-        let mut entry = match self.journal.open_read(record) {
+        let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
-            Err(error) => {
-                return encode::error(&Failure::Audit(error).public(Some(era)), Some(&id));
-            }
+            Err(error) => return arrived.unrecorded(error),
         };
         let started = self.clock.instant();
         let reads = permits
@@ -93,7 +91,7 @@ impl Gateway {
             }
         }
         if parts.is_empty()
-            && let Some(failure) = of_servers(failed, entry.record())
+            && let Some(failure) = of_servers(failed, &mut entry)
         {
             return self.failed(entry, &failure, Some(&id));
         }
@@ -107,28 +105,24 @@ impl Gateway {
             Ok(shown) => shown,
             Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
         };
-        if let Some(record) = entry.record() {
-            if stranger && parts_are_empty {
-                record.verdict = Verdict::Decided(Box::new(Policy::of_stranger().0));
-            }
-            record.upstream = took;
-            record.sent = Some(started);
-            let count = |(seen, hidden): (usize, usize), part: &Shelved| {
-                let (more, withheld) = part.1.view.counts();
-                (seen + more, hidden + withheld)
-            };
-            record.listed = Some(shown.iter().fold((0, 0), count));
-            record.unseen = unseen(&shown);
+        if stranger && parts_are_empty {
+            entry.verdict = Verdict::Decided(Box::new(Policy::of_stranger().0));
         }
+        entry.upstream = took;
+        entry.sent = Some(started);
+        let count = |(seen, hidden): (usize, usize), part: &Shelved| {
+            let (more, withheld) = part.1.view.counts();
+            (seen + more, hidden + withheld)
+        };
+        entry.listed = Some(shown.iter().fold((0, 0), count));
+        entry.unseen = unseen(&shown);
         for server in &missing {
             tracing::warn!(%server, kind = kind.as_str(), "a list lacks what this server offers");
             self.metrics.partial_lists.add(1);
         }
         let mut found = Vec::new();
         let extra = self.beside(&arrived, &shown, &mut found).await;
-        if let Some(record) = entry.record() {
-            record.found(found);
-        }
+        entry.found(found);
         let response = encode::list(&id, era, kind, &shown, (&extra, &missing));
         // A legacy client may rely on a stream if the server answers with one.
         let streamed = shown.iter().any(|(listing, _)| listing.is_streamed());
@@ -184,7 +178,7 @@ impl Gateway {
     async fn read<'a>(
         &self,
         arrived: &Arrived,
-        entry: &Entry,
+        entry: &ReadEntry,
         at: usize,
         server: &'a Arc<Upstream>,
         permit: Permit,
@@ -305,7 +299,7 @@ impl Gateway {
         arrived: &'a Arrived,
         kind: Kind,
         name: &str,
-        record: &mut Record,
+        record: &mut ReadEntry,
     ) -> Result<Option<(usize, &'a Arc<Upstream>, Box<str>)>, Failure> {
         let (principal, route) = (&*arrived.caller.principal, &arrived.route);
         let granted = |(_, server): &(usize, &Arc<Upstream>)| {
@@ -322,10 +316,11 @@ impl Gateway {
             };
             candidates.filter(|(_, server)| may_show(server)).collect()
         };
+        let entry = &*record;
         let reads = candidates.iter().map(|(at, server)| async move {
             let party: Party = arrived.party(*at);
             let patience = self.limits.list_time;
-            let read = server.catalog_within(&party, kind, patience);
+            let read = server.catalog_within(entry, &party, kind, patience);
             let read = timeout(patience + GRACE, read).await;
             read.unwrap_or(Err(UpstreamError::Timeout(patience)))
         });
@@ -370,7 +365,7 @@ impl Gateway {
             (Some(found), true) => Ok(Some(found)),
             (Some(_), false) => Ok(None),
             // The name may belong to a server that could not be read.
-            (None, _) => of_servers(failed, Some(record)).map_or(Ok(None), Err),
+            (None, _) => of_servers(failed, record).map_or(Ok(None), Err),
         }
     }
 }
@@ -379,9 +374,9 @@ impl Gateway {
 /// the server if it is the only one.
 pub(super) fn of_servers(
     mut failed: Vec<(&Arc<Upstream>, UpstreamError)>,
-    record: Option<&mut Record>,
+    record: &mut Record,
 ) -> Option<Failure> {
-    if let (Some(record), [(server, _)]) = (record, &failed[..]) {
+    if let [(server, _)] = &failed[..] {
         record.server = Some(server.name().as_str().into());
     }
     failed.pop().map(|(_, error)| Failure::Upstream(error))

@@ -80,9 +80,9 @@ impl Gateway {
             Ok(seat) => seat,
             Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
         };
-        let mut entry = match self.journal.open_read(record) {
+        let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
-            Err(error) => return encode::error(&Failure::Audit(error).public(None), Some(&id)),
+            Err(error) => return arrived.unrecorded(error),
         };
         self.conversations.enter(seat).set_level(level.value().raw().into());
         let params = [("level".into(), level)];
@@ -103,10 +103,8 @@ impl Gateway {
                     let said = (Part::Error, Some(error));
                     let error = self.heard(caller, server, said, None, &mut found).await;
                     refused = Some(error.map_err(Failure::Withheld));
-                    if let Some(record) = entry.record() {
-                        record.found(found);
-                        record.server = alone.then(|| server.name().as_str().into());
-                    }
+                    entry.found(found);
+                    entry.server = alone.then(|| server.name().as_str().into());
                 }
                 Ok(Some(Outcome::Result(_)) | None) => {}
                 Err(error) => {
@@ -129,9 +127,9 @@ impl Gateway {
         arrived: Arrived,
         record: Box<Record>,
     ) -> Response<Body> {
-        let entry = match self.journal.open_read(record) {
+        let entry = match self.journal.open(record) {
             Ok(entry) => entry,
-            Err(error) => return encode::error(&Failure::Audit(error).public(None), None),
+            Err(error) => return arrived.unrecorded(error),
         };
         for (at, server) in arrived.route.servers.iter().enumerate() {
             let granted = self.policy.grants_any(&arrived.caller.principal, server.name());
@@ -152,28 +150,25 @@ impl Gateway {
         &self,
         arrived: Arrived,
         ask: Box<UseAsk>,
-        mut record: Box<Record>,
+        record: Box<Record>,
         place: Place,
     ) -> Response<Body> {
-        let admitted = match self.admit(&arrived, *ask, &mut record).await {
-            Ok(admitted) => self.agreed(&arrived, &admitted, &mut record).await.map(|()| admitted),
-            Err(failure) => Err(failure),
+        let mut entry = match self.journal.open(record) {
+            Ok(entry) => entry,
+            Err(error) => return arrived.unrecorded(error),
         };
-        let admitted = match admitted {
+        let admitted = match self.authorize(&arrived, *ask, &mut entry).await {
             Ok(admitted) => admitted,
             // A notification has no response; the record says that it was dropped.
             Err(failure @ (Failure::Denied(..) | Failure::Unsent(_))) => {
                 let ending = Ending { status: 202, ..failure.ending(&failure.public(None)) };
-                return match self.journal.refused(&record, ending) {
-                    Ok(()) => encode::empty(StatusCode::ACCEPTED),
-                    Err(error) => self.unrecorded(&record, error),
-                };
+                return self.shown(entry, ending, None, encode::empty(StatusCode::ACCEPTED));
             }
-            Err(failure) => return self.refuse(&record, &failure),
+            Err(failure) => return self.failed(entry, &failure, None),
         };
-        let entry = match self.journal.open_call(record) {
+        let entry = match entry.announce() {
             Ok(entry) => entry,
-            Err(error) => return encode::error(&Failure::Audit(error).public(None), None),
+            Err(error) => return arrived.unrecorded(error),
         };
         let (at, server, permit) = admitted.into_parts();
         match server.tell(permit, &entry, &arrived.party(at), place.body()).await {

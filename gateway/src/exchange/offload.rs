@@ -14,10 +14,10 @@ use policy::work::Budget;
 
 use super::in_flight_call::Underway;
 use super::{Arrived, Gateway};
-use crate::audit::{Record, Verdict};
+use crate::audit::{ReadEntry, Record, Verdict};
 use crate::edge::encode;
 use crate::edge::failure::Failure;
-use crate::mcp::protocol::{Era, Version};
+use crate::mcp::protocol::Era;
 use crate::mcp::wire::{self, Id, Object};
 use crate::metrics::outcome::Ending;
 use crate::session::result_store::{Kept, SCHEME, name_in};
@@ -107,18 +107,14 @@ impl Gateway {
             return self.refuse(&record, &Failure::Denied(Kind::Resource, denial));
         };
         record.server = Some(kept.call.server.as_str().into());
-        if let Err(failure) = self.still_allowed(arrived, kept.call, &mut record).await {
-            return self.refuse(&record, &failure);
-        }
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
-        let version = record.version;
-        let entry = match self.journal.open_read(record) {
+        let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
-            Err(error) => {
-                let era = version.map(Version::era);
-                return encode::error(&Failure::Audit(error).public(era), Some(&id));
-            }
+            Err(error) => return arrived.unrecorded(error),
         };
+        if let Err(failure) = self.still_allowed(arrived, kept.call, &mut entry).await {
+            return self.failed(entry, &failure, Some(&id));
+        }
         let body = contents(&id, arrived.inbound.version.era(), uri, result.root());
         self.shown(entry, Ending::answered(), Some(&id), encode::json(body))
     }
@@ -128,7 +124,7 @@ impl Gateway {
         &self,
         arrived: &Arrived,
         call: Use,
-        record: &mut Record,
+        record: &mut ReadEntry,
     ) -> Result<(), Failure> {
         let principal = &arrived.caller.principal;
         let mut servers = arrived.route.servers.iter().enumerate();
@@ -139,7 +135,7 @@ impl Gateway {
                 (Policy::unknown(Kind::Resource).0, false)
             }
             Some((at, server)) => {
-                let listing = server.catalog(&arrived.party(at), Kind::Tool).await;
+                let listing = server.catalog(record, &arrived.party(at), Kind::Tool).await;
                 if listing.as_ref().is_err_and(|error| self.is_stranger(server, error)) {
                     (Policy::of_stranger().0, false)
                 } else {

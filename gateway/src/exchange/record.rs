@@ -50,37 +50,20 @@ impl Gateway {
         encode::error(&public, record.rpc_id.as_ref())
     }
 
-    /// Records and answers a refused tool call: with a result for the model, if it is a denial that the caller may know
-    /// of.
+    /// Closes the record of a tool call that failed and answers it: with a result for the model, if it is a denial that
+    /// the caller may know of.
     ///
     /// SPEC 2025-11-25 server/tools#error-handling: input validation errors are tool errors.
-    pub(super) fn refuse_call(
+    pub(super) fn failed_call<S>(
         &self,
-        record: &Record,
+        entry: Entry<S>,
         failure: &Failure,
         id: &Id,
     ) -> Response<Body> {
-        let Some(denial) = ToolDenial::of(failure, &self.policy, Some(record.id)) else {
-            return self.refuse(record, failure);
+        let Some(denial) = ToolDenial::of(failure, &self.policy, Some(entry.id)) else {
+            return self.failed(entry, failure, Some(id));
         };
-        let era = record.version.map_or(Era::Modern, Version::era);
-        match self.journal.refused(record, failure.ending_in_result(era)) {
-            Ok(()) => encode::denied_call(id, era, &denial),
-            Err(error) => self.unrecorded(record, error),
-        }
-    }
-
-    /// The same for a tool call that was denied after its record was opened.
-    pub(super) fn failed_call(
-        &self,
-        mut entry: Entry,
-        failure: &Failure,
-        id: &Id,
-    ) -> Response<Body> {
-        let known = entry.record().map(|record| (record.id, record.version));
-        let denial = ToolDenial::of(failure, &self.policy, known.map(|(record, _)| record));
-        let Some(denial) = denial else { return self.failed(entry, failure, Some(id)) };
-        let era = known.and_then(|(_, version)| version).map_or(Era::Modern, Version::era);
+        let era = entry.version.map_or(Era::Modern, Version::era);
         let response = encode::denied_call(id, era, &denial);
         self.shown(entry, failure.ending_in_result(era), Some(id), response)
     }
@@ -97,17 +80,15 @@ impl Gateway {
     }
 
     /// Closes the record and returns the response, or an error if the record cannot be written.
-    pub(super) fn shown(
+    pub(super) fn shown<S>(
         &self,
-        mut entry: Entry,
+        mut entry: Entry<S>,
         ending: Ending,
         id: Option<&Id>,
         response: Response<Body>,
     ) -> Response<Body> {
-        let era = entry.record().and_then(|record| {
-            record.bytes_out = response.body().length();
-            record.version.map(Version::era)
-        });
+        entry.bytes_out = response.body().length();
+        let era = entry.version.map(Version::era);
         match entry.close(ending) {
             Ok(()) => response,
             Err(error) => encode::error(&Failure::Audit(error).public(era), id),
@@ -115,16 +96,13 @@ impl Gateway {
     }
 
     /// Closes the record of an exchange that failed after its record was opened.
-    pub(super) fn failed(
+    pub(super) fn failed<S>(
         &self,
-        mut entry: Entry,
+        entry: Entry<S>,
         failure: &Failure,
         id: Option<&Id>,
     ) -> Response<Body> {
-        let record = entry.record();
-        let era = record.as_ref().and_then(|record| record.version);
-        let asked = record.and_then(|record| record.item.as_ref());
-        let public = failure.public(era.map(Version::era)).naming(asked);
+        let public = failure.public(entry.version.map(Version::era)).naming(entry.item.as_ref());
         tracing::debug!(error = %crate::base::error_chain::Chain(failure), "exchange failed");
         let response = encode::error(&public, id);
         self.shown(entry, failure.ending(&public), id, response)

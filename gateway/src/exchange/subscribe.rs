@@ -22,7 +22,7 @@ use super::event_sink::Outlet;
 use super::guardrails::Matter;
 use super::stream_expiry::Calls;
 use super::{Arrived, Gateway, Place, Route};
-use crate::audit::{Entry, Record};
+use crate::audit::{ReadEntry, Record};
 use crate::config::quota::Quota;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
@@ -64,9 +64,9 @@ impl Gateway {
             Ok(seat) => seat,
             Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
         };
-        let entry = match self.journal.open_read(record) {
+        let entry = match self.journal.open(record) {
             Ok(entry) => entry,
-            Err(error) => return encode::error(&Failure::Audit(error).public(None), None),
+            Err(error) => return arrived.unrecorded(error),
         };
         let kept = self.conversations.enter(seat);
         if let Some(last) = last {
@@ -142,15 +142,13 @@ impl Gateway {
             Ok(standing) => standing,
             Err(failure) => return self.refuse(&record, &failure),
         };
-        let mut entry = match self.journal.open_read(record) {
+        let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
-            Err(error) => return encode::error(&Failure::Audit(error).public(None), Some(&id)),
+            Err(error) => return arrived.unrecorded(error),
         };
         let mut found = Vec::new();
         let wanted = self.wanted(&arrived, &filter, &mut found).await;
-        if let Some(record) = entry.record() {
-            record.found(found);
-        }
+        entry.found(found);
         let wanted = match wanted {
             Ok(wanted) => wanted,
             Err(finding) => return self.failed(entry, &Failure::Unsent(finding), Some(&id)),
@@ -219,7 +217,7 @@ impl Gateway {
             let (part, value) = (Part::Request, filter.root());
             let about = Matter { server, name: method::LISTEN, part, value, beside: "" };
             match self.guarded(route, caller, about).await {
-                Ok(noted) => found.extend(noted),
+                Ok((_, noted)) => found.extend(noted),
                 Err((finding, noted)) => {
                     found.extend(noted);
                     return Err(finding);
@@ -481,7 +479,7 @@ impl Listener {
 
     /// Subscribes to the server for as long as the stream lasts, and returns the token that is cancelled once the
     /// subscription is in effect. `None` if the caller may not use the server or the subscription fails.
-    async fn start(self, entry: &Entry) -> Option<(Arc<Upstream>, CancellationToken)> {
+    async fn start(self, entry: &ReadEntry) -> Option<(Arc<Upstream>, CancellationToken)> {
         let server = Arc::clone(self.server()?);
         let (wanted, wants) = (self.kept.wanted(), self.wants());
         if !self.gateway.policy.grants_any(&self.caller, server.name()) {
@@ -549,12 +547,21 @@ impl Listener {
         }
         let server = Arc::clone(self.server()?);
         let record = self.gateway.listening(&self.caller, &self.route, server.name());
-        let entry = self.gateway.journal.open_read(record).ok()?;
+        let entry = self.gateway.journal.open(record).ok()?;
         let again = server.listen(wants, &entry, self.party.clone()).await;
         self.kept.listened(self.at, Some(wanted));
-        drop(entry.close(Ending::answered()));
         drop(feed);
-        again.ok()
+        let (again, ending) = match again {
+            Ok(again) => (Some(again), Ending::answered()),
+            Err(error) => {
+                let failure = Failure::Upstream(error);
+                let ending = failure.ending(&failure.public(None));
+                (None, ending)
+            }
+        };
+        // What is not on record is not shown.
+        entry.close(ending).ok()?;
+        again
     }
 
     /// Resolves when the client has been disconnected for longer than the replay time.

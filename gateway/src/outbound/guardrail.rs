@@ -86,6 +86,42 @@ pub struct Question<'a> {
     pub beside: &'a str,
 }
 
+/// Proof that the guardrails of a route let a request pass. [`Cleared`] takes it.
+///
+/// [`Cleared`]: crate::upstream::Cleared
+#[derive(Debug)]
+#[must_use = "a request that guardrails have judged is sent or refused"]
+pub struct Agreed(());
+
+impl Agreed {
+    /// For a route without guardrails, and for a request that holds nothing its caller chose.
+    pub const fn nothing_to_judge() -> Self {
+        Self(())
+    }
+}
+
+/// Asks the guardrails that judge this part of a message, one after the other. Returns the findings of those that gave
+/// no answer and let it pass all the same.
+///
+/// # Errors
+/// The finding of the first guardrail that denies, and those before it.
+pub async fn ask_all(
+    guardrails: &[Guardrail],
+    question: Question<'_>,
+) -> Result<(Agreed, Vec<Finding>), (Finding, Vec<Finding>)> {
+    let mut found = Vec::new();
+    for guardrail in guardrails.iter().filter(|one| one.judges(question.part)) {
+        match guardrail.ask(question).await {
+            Ok(noted) => found.extend(noted),
+            Err(finding) => {
+                found.push(finding.clone());
+                return Err((finding, found));
+            }
+        }
+    }
+    Ok((Agreed(()), found))
+}
+
 impl Guardrail {
     /// A guardrail with these settings.
     ///

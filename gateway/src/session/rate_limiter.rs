@@ -10,6 +10,20 @@ use crate::base::gcra::{Gcra, Pace};
 /// Identifies a rate limit: caller, server and tool.
 type Key = (Box<str>, Box<str>, Box<str>);
 
+/// Proof that a call is within the rate limit of its tool. [`Cleared`] takes it.
+///
+/// [`Cleared`]: crate::upstream::Cleared
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a call that was counted is sent or refused"]
+pub struct WithinRate(());
+
+impl WithinRate {
+    /// For what has no rate limit.
+    pub const fn unlimited() -> Self {
+        Self(())
+    }
+}
+
 /// The rate limiters of all callers and tools.
 #[derive(Debug)]
 pub struct Rates {
@@ -27,14 +41,14 @@ impl Rates {
     ///
     /// # Errors
     /// How long to wait, if the rate is exceeded.
-    pub fn take(&self, key: Key, rate: Rate, now: Instant) -> Result<(), Duration> {
+    pub fn take(&self, key: Key, rate: Rate, now: Instant) -> Result<WithinRate, Duration> {
         let pace = Pace::new(rate.count, rate.per, rate.count);
         if self.calls.insert(key.clone(), Gcra::new()).is_err() {
             return Err(pace.each());
         }
-        let mut taken = Ok(());
+        let mut taken = Err(pace.each());
         self.calls.update(key, |mut calls| {
-            taken = calls.take(pace, now);
+            taken = calls.take(pace, now).map(WithinRate);
             calls
         });
         taken
@@ -48,7 +62,7 @@ impl Rates {
 
 #[cfg(test)]
 mod tests {
-    use super::Rates;
+    use super::{Rates, WithinRate};
     use crate::base::clock::{Clock as _, System};
     use policy::registry::Rate;
     use std::time::Duration;
@@ -62,15 +76,15 @@ mod tests {
             rates.take(key, rate, start + Duration::from_secs(seconds))
         };
         for _ in 0..3 {
-            assert_eq!(take("ana", 0), Ok(()));
+            assert_eq!(take("ana", 0), Ok(WithinRate(())));
         }
         assert_eq!(take("ana", 0), Err(Duration::from_secs(20)));
-        assert_eq!(take("bob", 0), Ok(()));
+        assert_eq!(take("bob", 0), Ok(WithinRate(())));
         assert_eq!(take("ana", 19), Err(Duration::from_secs(1)));
-        assert_eq!(take("ana", 20), Ok(()));
+        assert_eq!(take("ana", 20), Ok(WithinRate(())));
         assert!(take("ana", 20).is_err());
         for _ in 0..3 {
-            assert_eq!(take("ana", 600), Ok(()));
+            assert_eq!(take("ana", 600), Ok(WithinRate(())));
         }
         assert!(take("ana", 600).is_err());
     }

@@ -20,6 +20,7 @@ use super::on_behalf_of::Party;
 use super::request;
 use super::single_flight::Turn;
 use super::{Hello, Transport, Upstream, UpstreamError};
+use crate::audit::ReadEntry;
 use crate::base::intake::Received;
 use crate::base::share::Share;
 use crate::mcp::protocol::{Era, Version};
@@ -168,10 +169,11 @@ impl Upstream {
     /// If the list cannot be read.
     pub async fn catalog(
         self: &Arc<Self>,
+        on_record: &ReadEntry,
         party: &Party,
         kind: Kind,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        self.catalog_within(party, kind, self.limits.answer_time).await
+        self.catalog_within(on_record, party, kind, self.limits.answer_time).await
     }
 
     /// Like [`Self::catalog`], with `patience` as the time limit for the server's answer.
@@ -180,11 +182,27 @@ impl Upstream {
     /// If the list cannot be read.
     pub async fn catalog_within(
         self: &Arc<Self>,
+        _on_record: &ReadEntry,
         party: &Party,
         kind: Kind,
         patience: Duration,
     ) -> Result<Arc<Listing>, UpstreamError> {
         self.listing(party, kind, self.limits.catalog_age, patience).await
+    }
+
+    /// Like [`Self::catalog_within`], for the gateway itself: at its start, and for an operator who looks at a server.
+    /// No caller asks, so there is no exchange to record. `patience` is the time limit for the answer, `answerTime` if
+    /// not given.
+    ///
+    /// # Errors
+    /// If the list cannot be read.
+    pub async fn own_catalog(
+        self: &Arc<Self>,
+        kind: Kind,
+        patience: Option<Duration>,
+    ) -> Result<Arc<Listing>, UpstreamError> {
+        let patience = patience.unwrap_or(self.limits.answer_time);
+        self.listing(&Party::gateway(), kind, self.limits.catalog_age, patience).await
     }
 
     /// The definitions of one kind, not older than `age` or than the server's own cache lifetime.
@@ -406,7 +424,7 @@ impl Upstream {
             }
         }
         for kind in Kind::LISTED.into_iter().filter(|kind| hello.has(*kind)) {
-            drop(self.catalog(&ourselves, kind).await);
+            drop(self.own_catalog(kind, None).await);
         }
     }
 

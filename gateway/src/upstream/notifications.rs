@@ -18,7 +18,7 @@ use super::request;
 use super::stream::{SILENCE, Stream, pause};
 use super::subscription::{Wants, changed};
 use super::{Party, Replier, Transport, Upstream, UpstreamError};
-use crate::audit::Entry;
+use crate::audit::ReadEntry;
 use crate::mcp::protocol::{Era, method};
 use crate::mcp::wire::{Message, Notification};
 use crate::session::Leg;
@@ -69,7 +69,7 @@ impl Upstream {
     pub async fn listen(
         self: &Arc<Self>,
         mut wants: Wants,
-        _on_record: &Entry,
+        _on_record: &ReadEntry,
         party: Party,
     ) -> Result<Feed, UpstreamError> {
         let leg = self.reach(&party).await?;
