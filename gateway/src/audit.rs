@@ -42,29 +42,29 @@ use crate::base::clock::Clock;
 use crate::base::hex;
 use crate::base::log_limit::LogLimit;
 use crate::base::task::Tasks;
-use crate::config::settings::{self, Full};
+use crate::config::settings::{self, SpoolOverflow};
 use crate::metrics::Metrics;
-use crate::metrics::outcome::Ending;
+use crate::metrics::outcome::ExchangeEnd;
 
-use chain::{Chain, content_of};
-use record::{Counted, Event};
-use refusals::{Address, Kind, Refusals, Summary};
+use chain::{HashChain, content_of};
+use record::{AuditEvent, RefusalCount};
+use refusals::{RefusalCounters, RefusalKind, RefusalOrigin, RefusalSummary};
 use spool::Spool;
 
 pub use agreement::{disagreement, last_kept, left_behind};
-pub use captured::{Captured, Excerpt};
+pub use captured::{CapturedContent, Excerpt};
 pub use checkpoint_file::CheckpointFile;
-use checkpoint_file::{Kept, Lapse};
-pub use deliver::{Delivery, Receiver, deliver};
-pub use file::{FileSink, Resumed, Trusted, can_be_continued, examine};
-pub use ledger::{Checkpoints, Ledger, Slot};
-use ledger::{Loss, Room, Then, Unsynced};
+use checkpoint_file::{CheckpointFileLoss, CheckpointWriter};
+pub use deliver::{Delivery, DeliveryTarget, deliver};
+pub use file::{FileSink, ResumePolicy, ResumedChain, can_be_continued, examine};
+pub use ledger::{CheckpointPolicy, Ledger, SinkSlot};
+use ledger::{LossAction, LostFile, RequiredRoom, UnsyncedData};
 pub use record::{
-    Beginning, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, UNSEEN, Unseen, Verdict,
-    written,
+    CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, RecordStart, RecordedDecision, UNSEEN,
+    WithheldItem, written,
 };
-pub use sink::{Rendering, Sink, write_to_stdout};
-pub use watch::{Lost, Space, Volume, Watch, volume};
+pub use sink::{AuditSink, Rendering, write_to_stdout};
+pub use watch::{FileIntegrity, LossKind, SpaceProbe, VolumeSpace, volume};
 
 /// Prefix of argument digests.
 const DIGEST: &[u8] = b"hmac-sha256:";
@@ -81,7 +81,7 @@ const PROBED: usize = 64 * 1024;
 /// Room in bytes that a request waits for in a blocking spool: its lines are shorter.
 const ROOM: usize = 64 * 1024;
 /// Typical size of a call's record, used to ask whether the sinks would accept calls at all.
-const CALL: Room = Room { usual: 1024, once: 0 };
+const CALL: RequiredRoom = RequiredRoom { usual: 1024, once: 0 };
 /// Limits log lines about records that were not written: a failing sink causes one for each request.
 static LOST: LogLimit = LogLimit::new(1, 10);
 
@@ -90,14 +90,14 @@ static COSTLY: LogLimit = LogLimit::new(1, 10);
 
 /// The source of a revocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum RevocationSource {
     /// An operator, through the admin API.
     Operator,
     /// The file of revocations.
     File,
 }
 
-impl By {
+impl RevocationSource {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Operator => "operator",
@@ -109,7 +109,7 @@ impl By {
 /// Receives every exchange that has ended, beside the sinks.
 pub trait Observer: fmt::Debug + Send + Sync {
     /// Called once for each exchange, with its record and its outcome.
-    fn ended(&self, record: &Record, ending: Ending, now: Instant);
+    fn ended(&self, record: &Record, ending: ExchangeEnd, now: Instant);
 }
 
 /// The reason why a record was not written.
@@ -129,7 +129,7 @@ pub enum AuditError {
     Checkpoint(Box<str>),
 }
 
-/// The audit journal: it writes records to all sinks and hands out [`Entry`] as proof that a record is open.
+/// The audit journal: it writes records to all sinks and hands out [`OpenRecord`] as proof that a record is open.
 pub struct Journal {
     /// A chain has one order, so it has one lock. It is the only lock on the path of a request, and it is held for
     /// the hash of a leaf, on average one node above it, and one `write`.
@@ -141,16 +141,16 @@ pub struct Journal {
     needed: Vec<Spool>,
     spools: Vec<Spool>,
     /// The checkpoints that are kept apart from the log.
-    checkpoint_file: Option<Kept>,
+    checkpoint_file: Option<CheckpointWriter>,
     /// Returns the free space of a file's volume.
-    volume: Volume,
+    volume: SpaceProbe,
     /// Files with data that is not yet synced, by sink name. The thread that holds the lock syncs them.
     syncing: Mutex<Vec<(Box<str>, Arc<File>)>>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     policy: ArcSwap<Box<str>>,
     digest_key: hmac::Key,
-    ids: Ids,
+    ids: RecordIds,
     /// A sink has failed, and no record of length `lacking` was written since.
     failing: AtomicBool,
     /// Length of the longest record that failed since then, in bytes; at most [`PROBED`].
@@ -158,9 +158,9 @@ pub struct Journal {
     /// A volume is almost full: the remaining space is reserved for records of calls.
     scarce: AtomicBool,
     /// Counts refused requests of unauthenticated callers.
-    refusals: Refusals,
+    refusals: RefusalCounters,
     /// Counts refused requests that upstream servers send outside of calls.
-    unasked: Refusals,
+    unasked: RefusalCounters,
     /// Notified when a file was rotated, because an old one may have expired.
     turned: Notify,
     observers: Vec<Arc<dyn Observer>>,
@@ -170,13 +170,13 @@ pub struct Journal {
 
 /// Generates the ids of records.
 #[derive(Debug)]
-struct Ids {
+struct RecordIds {
     /// A random part of every id of this process.
     process: u64,
     counter: AtomicU64,
 }
 
-impl Ids {
+impl RecordIds {
     fn next(&self, now: SystemTime) -> RecordId {
         RecordId::new(now, self.process, self.counter.fetch_add(1, Ordering::Relaxed))
     }
@@ -190,23 +190,23 @@ impl fmt::Debug for Journal {
 
 /// The configuration and resources that [`Journal::new`] needs.
 #[derive(Debug)]
-pub struct Parts {
+pub struct JournalParts {
     /// The sinks, each with its policy for lack of room.
-    pub sinks: Vec<Slot>,
+    pub sinks: Vec<SinkSlot>,
     /// The end of the existing chain in one of the sinks, if there is one.
-    pub resumed: Option<Resumed>,
+    pub resumed: Option<ResumedChain>,
     /// The signer of checkpoints, and how often it signs.
-    pub checkpoints: Checkpoints,
+    pub checkpoints: CheckpointPolicy,
     /// The separate file of checkpoints, if configured.
     pub checkpoint_file: Option<CheckpointFile>,
     /// Returns the free space of a file's volume.
-    pub volume: Volume,
+    pub volume: SpaceProbe,
     /// The version of the configuration, for records that belong to no exchange.
     pub policy: String,
     /// The key of argument digests; a random one if `None`.
     pub digest_key: Option<Vec<u8>>,
     /// How refused requests of unauthenticated callers are summarised.
-    pub refusals: settings::Refusals,
+    pub refusals: settings::RefusalSettings,
     /// Observers of every exchange.
     pub observers: Vec<Arc<dyn Observer>>,
 }
@@ -217,7 +217,7 @@ impl Journal {
     /// # Errors
     /// If a sink does not accept the first lines, or there are no random bytes.
     pub fn new(
-        parts: Parts,
+        parts: JournalParts,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, AuditError> {
@@ -229,7 +229,7 @@ impl Journal {
         rand::fill(&mut random).map_err(failed)?;
         let (seed, key) = random.split_at(8);
         let (id, key) = key.split_at(8);
-        let Parts {
+        let JournalParts {
             sinks,
             resumed,
             checkpoints,
@@ -242,17 +242,18 @@ impl Journal {
         } = parts;
         let crashed = resumed.as_ref().is_some_and(|resumed| resumed.crashed);
         let torn = resumed.as_ref().and_then(|resumed| resumed.torn);
-        let chain = resumed.map_or_else(|| Chain::new(&hex::encode(id)), |resumed| resumed.chain);
+        let chain =
+            resumed.map_or_else(|| HashChain::new(&hex::encode(id)), |resumed| resumed.chain);
         let spools: Vec<_> =
             sinks.iter().filter_map(|slot| Some((slot.full, slot.sink.spool()?.clone()))).collect();
-        let that = |wanted: Full| -> Vec<Spool> {
+        let that = |wanted: SpoolOverflow| -> Vec<Spool> {
             let spools = spools.iter().filter(|(full, _)| *full == wanted);
             spools.map(|(_, spool)| spool.clone()).collect()
         };
         let mut journal = Self {
             chain: chain.id.clone(),
-            waited: that(Full::Block),
-            needed: that(Full::Deny),
+            waited: that(SpoolOverflow::Block),
+            needed: that(SpoolOverflow::Deny),
             spools: spools.into_iter().map(|(_, spool)| spool).collect(),
             ledger: Mutex::new(Ledger::new(chain, sinks, checkpoints, checkpoint_file.is_some())),
             checkpoint_file: None,
@@ -262,16 +263,19 @@ impl Journal {
             metrics,
             policy: ArcSwap::from_pointee(policy.into()),
             digest_key: hmac::Key::new(hmac::HMAC_SHA256, digest_key.as_deref().unwrap_or(key)),
-            ids: Ids {
+            ids: RecordIds {
                 process: seed.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)),
                 counter: AtomicU64::new(0),
             },
             failing: AtomicBool::new(false),
             lacking: AtomicUsize::new(0),
             scarce: AtomicBool::new(false),
-            refusals: Refusals::new(refusals),
+            refusals: RefusalCounters::new(refusals),
             // Servers are not bounded here: the configuration bounds their number.
-            unasked: Refusals::new(settings::Refusals { tracked: usize::MAX, ..refusals }),
+            unasked: RefusalCounters::new(settings::RefusalSettings {
+                tracked: usize::MAX,
+                ..refusals
+            }),
             turned: Notify::new(),
             observers,
             witness: ArcSwapOption::empty(),
@@ -287,18 +291,18 @@ impl Journal {
 
     fn start(&self, crashed: bool, torn: Option<(usize, tree::Hash)>) -> Result<(), AuditError> {
         let mut ledger = self.ledger();
-        let mut write = |event: &Event<'_>| self.line(event);
+        let mut write = |event: &AuditEvent<'_>| self.line(event);
         // Gaps of the sinks are recorded first.
         ledger.mend(&mut write);
         let (key, tree) = (ledger.public(), ledger.tree().clone());
-        let line = self.line(&Event {
+        let line = self.line(&AuditEvent {
             event: "start",
             crashed,
             bytes: torn.map(|(bytes, _)| bytes),
             digest: torn.map(|(_, digest)| digest),
             key: Some(&key),
             tree: Some(&tree),
-            ..Event::default()
+            ..AuditEvent::default()
         });
         let written = ledger.push(line, &mut write);
         // A signed checkpoint right after the start shows that the gateway wrote this log.
@@ -308,8 +312,8 @@ impl Journal {
     }
 
     /// Writes the first checkpoints to the separate file; the start fails if that fails.
-    fn begin(&self, checkpoints: CheckpointFile) -> Result<Kept, AuditError> {
-        let Unsynced { files, notes } = self.ledger().unsynced();
+    fn begin(&self, checkpoints: CheckpointFile) -> Result<CheckpointWriter, AuditError> {
+        let UnsyncedData { files, notes } = self.ledger().unsynced();
         for (sink, file) in files {
             file.sync_data().map_err(|cause| AuditError::Sink { sink, cause })?;
         }
@@ -338,7 +342,7 @@ impl Journal {
     /// If a sink does not accept the record; then the new configuration must not take effect.
     pub fn applied(&self, policy: &str) -> Result<(), AuditError> {
         let former = self.policy.swap(Arc::new(policy.into()));
-        let event = self.event(&Event { event: "applied", ..Event::default() });
+        let event = self.event(&AuditEvent { event: "applied", ..AuditEvent::default() });
         event.inspect_err(|_| self.policy.store(former))
     }
 
@@ -376,14 +380,14 @@ impl Journal {
             self.probe()?;
         }
         let open = Open { journal: Arc::clone(self), record, is_closed: false };
-        Ok(Entry { open, stage: PhantomData })
+        Ok(OpenRecord { open, stage: PhantomData })
     }
 
     /// Writes the intent of a call to every sink.
     fn announce(&self, record: &mut Record) -> Result<(), AuditError> {
         let line = record.intent(&self.chain);
         let captured = record.captured.as_ref();
-        let room = captured.map_or(Room::of(&line), |captured| Room {
+        let room = captured.map_or(RequiredRoom::of(&line), |captured| RequiredRoom {
             usual: line.len().saturating_sub(captured.announced()),
             once: captured.announced() + captured.due,
         });
@@ -397,7 +401,7 @@ impl Journal {
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn refused(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
+    pub fn refused(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
         match record.principal {
             Some(_) => self.ended(record, ending),
             None => self.turned_away(record, ending),
@@ -408,24 +412,29 @@ impl Journal {
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn turned_away(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
-        self.among(&self.refusals, &Kind::of(record, ending), (record, ending))
+    pub fn turned_away(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
+        self.among(&self.refusals, &RefusalKind::of(record, ending), (record, ending))
     }
 
     /// Records a refused request that `server` sent outside of a call, summarised with others like it.
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn unasked(&self, server: &str, record: &Record, ending: Ending) -> Result<(), AuditError> {
-        self.among(&self.unasked, &Kind::of_server(server, ending), (record, ending))
+    pub fn unasked(
+        &self,
+        server: &str,
+        record: &Record,
+        ending: ExchangeEnd,
+    ) -> Result<(), AuditError> {
+        self.among(&self.unasked, &RefusalKind::of_server(server, ending), (record, ending))
     }
 
     /// Records the first of a kind, and counts those after it.
     fn among(
         &self,
-        refusals: &Refusals,
-        kind: &Kind,
-        (record, ending): (&Record, Ending),
+        refusals: &RefusalCounters,
+        kind: &RefusalKind,
+        (record, ending): (&Record, ExchangeEnd),
     ) -> Result<(), AuditError> {
         let now = self.clock.instant();
         let at = (now, record.time);
@@ -440,7 +449,7 @@ impl Journal {
     }
 
     /// Writes the record of an exchange that has ended, and counts it.
-    fn ended(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
+    fn ended(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
         let now = self.clock.instant();
         self.count(record, ending, now);
         if record.is_over_budget()
@@ -458,7 +467,7 @@ impl Journal {
         Ok(())
     }
 
-    fn tell_witness(&self, record: &Record, ending: Ending, now: Instant) {
+    fn tell_witness(&self, record: &Record, ending: ExchangeEnd, now: Instant) {
         if let Some(witness) = &*self.witness.load() {
             witness.ended(record, ending, now);
         }
@@ -490,14 +499,14 @@ impl Journal {
         }
     }
 
-    fn summary(&self, summary: &Summary) -> Result<(), AuditError> {
-        let Summary { kind, count, since } = summary;
-        let Kind { address, outcome, reason, detail, status } = kind;
+    fn summary(&self, summary: &RefusalSummary) -> Result<(), AuditError> {
+        let RefusalSummary { kind, count, since } = summary;
+        let RefusalKind { address, outcome, reason, detail, status } = kind;
         let (server, address) = match address {
-            Address::Server(server) => (Some(Arc::clone(server)), None),
-            Address::Of(_) | Address::Other => (None, Some(address.to_string())),
+            RefusalOrigin::Server(server) => (Some(Arc::clone(server)), None),
+            RefusalOrigin::Of(_) | RefusalOrigin::Other => (None, Some(address.to_string())),
         };
-        let counted = Some(Counted {
+        let counted = Some(RefusalCount {
             address,
             server,
             count: *count,
@@ -507,10 +516,10 @@ impl Journal {
             detail: *detail,
             status: *status,
         });
-        self.event(&Event { event: "refusals", counted, ..Event::default() })
+        self.event(&AuditEvent { event: "refusals", counted, ..AuditEvent::default() })
     }
 
-    fn count(&self, record: &Record, ending: Ending, now: Instant) {
+    fn count(&self, record: &Record, ending: ExchangeEnd, now: Instant) {
         let total = now.saturating_duration_since(record.started);
         let gateway = total.saturating_sub(record.upstream);
         self.metrics.exchange(ending.outcome, record.reason(), gateway);
@@ -534,15 +543,18 @@ impl Journal {
         }
         for spool in &self.spools {
             if tokio::time::timeout(LAST, spool.drained()).await.is_err() {
-                tracing::warn!(sink = Sink::name(spool), "the last records were not delivered");
+                tracing::warn!(
+                    sink = AuditSink::name(spool),
+                    "the last records were not delivered"
+                );
             }
         }
     }
 
     fn end(&self) {
         self.summarise(true);
-        if let Err(error) = self.event(&Event { event: "stop", ..Event::default() }) {
-            tracing::error!(error = %crate::base::error_chain::Chain(&error), "the last record was not taken");
+        if let Err(error) = self.event(&AuditEvent { event: "stop", ..AuditEvent::default() }) {
+            tracing::error!(error = %crate::base::error_chain::ErrorChain(&error), "the last record was not taken");
         }
         let signed = self.ledger().checkpoint(&mut |event| self.line(event));
         self.complain(self.counted(signed));
@@ -576,10 +588,14 @@ impl Journal {
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn changed(&self, revoke: bool, (what, by): (&str, By)) -> Result<(), AuditError> {
+    pub fn changed(
+        &self,
+        revoke: bool,
+        (what, by): (&str, RevocationSource),
+    ) -> Result<(), AuditError> {
         let event = if revoke { "revoked" } else { "reinstated" };
         let (what, source) = (Some(what), Some(by.as_str()));
-        self.event(&Event { event, what, source, ..Event::default() })
+        self.event(&AuditEvent { event, what, source, ..AuditEvent::default() })
     }
 
     /// Records an event that belongs to no exchange.
@@ -587,7 +603,7 @@ impl Journal {
     /// # Errors
     /// If a sink does not accept the record.
     pub fn noted(&self, event: &str, what: &str) -> Result<(), AuditError> {
-        self.event(&Event { event, what: Some(what), ..Event::default() })
+        self.event(&AuditEvent { event, what: Some(what), ..AuditEvent::default() })
     }
 
     /// Probes the sinks with a record as long as the longest that failed: room for a short record alone is not enough
@@ -595,8 +611,8 @@ impl Journal {
     fn probe(&self) -> Result<(), AuditError> {
         let filler = "-".repeat(self.lacking.load(Ordering::Acquire));
         let what = Some(&*filler).filter(|filler| !filler.is_empty());
-        let line = self.line(&Event { event: "probe", what, ..Event::default() });
-        let room = Room::of(&line);
+        let line = self.line(&AuditEvent { event: "probe", what, ..AuditEvent::default() });
+        let room = RequiredRoom::of(&line);
         match self.taken(line, Some(room)) {
             Ok(()) => self.counted_as(Ok(()), PROBED),
             // The probe is longer than the record that failed.
@@ -604,29 +620,29 @@ impl Journal {
         }
     }
 
-    fn event(&self, event: &Event<'_>) -> Result<(), AuditError> {
+    fn event(&self, event: &AuditEvent<'_>) -> Result<(), AuditError> {
         self.append(self.line(event), None)
     }
 
-    fn line(&self, event: &Event<'_>) -> Vec<u8> {
+    fn line(&self, event: &AuditEvent<'_>) -> Vec<u8> {
         let now = self.clock.now();
         event.write(&self.chain, &self.ids.next(now), now, &self.policy.load())
     }
 
     /// Appends a record. `opens` is the room that an opening record and its later lines need: without that room it is
     /// refused. A record of what has happened is written wherever there is room.
-    fn append(&self, line: Vec<u8>, opens: Option<Room>) -> Result<(), AuditError> {
+    fn append(&self, line: Vec<u8>, opens: Option<RequiredRoom>) -> Result<(), AuditError> {
         let bytes = line.len();
         let written = self.taken(line, opens);
         self.counted_as(written, bytes)
     }
 
     /// Appends a record without counting the result.
-    fn taken(&self, line: Vec<u8>, opens: Option<Room>) -> Result<(), AuditError> {
+    fn taken(&self, line: Vec<u8>, opens: Option<RequiredRoom>) -> Result<(), AuditError> {
         // The content is hashed before the lock is taken.
         let content = content_of(&line);
         let mut ledger = self.ledger();
-        let mut write = |event: &Event<'_>| self.line(event);
+        let mut write = |event: &AuditEvent<'_>| self.line(event);
         let turned = ledger.turn(|| self.clock.now());
         let room = opens.map_or(Ok(()), |room| ledger.room(room));
         let written = room.and_then(|()| ledger.push_hashed(line, &content, &mut write));
@@ -676,7 +692,7 @@ impl Journal {
     /// otherwise decide how many lines there are.
     pub fn log_lost(&self, error: &(dyn std::error::Error + 'static), what: &'static str) {
         if let Some(suppressed) = LOST.allow(self.clock.instant()) {
-            tracing::error!(error = %crate::base::error_chain::Chain(error), suppressed, "{what}");
+            tracing::error!(error = %crate::base::error_chain::ErrorChain(error), suppressed, "{what}");
         }
     }
 
@@ -774,19 +790,19 @@ impl Journal {
     fn look(&self, n: usize) {
         let now = self.clock.now();
         let loss = self.ledger().look(n, now, &mut |event| self.line(event));
-        let Some(Loss { sink, what, is_new, then }) = loss else { return };
+        let Some(LostFile { sink, what, is_new, then }) = loss else { return };
         if is_new {
             self.metrics.audit_files_lost.add(1);
         }
         match then {
-            Then::Nothing(error) => {
+            LossAction::Nothing(error) => {
                 self.failing.store(true, Ordering::Release);
                 if is_new {
                     tracing::error!(%sink, %what, %error, "audit_file_lost: nothing is done until it is back");
                 }
             }
-            Then::Again => tracing::warn!(%sink, "audit_file_back: it goes on as it was"),
-            Then::Anew(recorded) => {
+            LossAction::Again => tracing::warn!(%sink, "audit_file_back: it goes on as it was"),
+            LossAction::Anew(recorded) => {
                 tracing::error!(%sink, %what, "audit_file_lost: another was begun in its place");
                 self.complain(self.counted(recorded));
             }
@@ -796,8 +812,8 @@ impl Journal {
     /// Checks that the file of checkpoints is intact. Calls continue without it, because the log has its own
     /// checkpoints.
     fn watch_checkpoints(&self) {
-        let Some(Lapse { what, is_new, begun }) =
-            self.checkpoint_file.as_ref().and_then(Kept::look)
+        let Some(CheckpointFileLoss { what, is_new, begun }) =
+            self.checkpoint_file.as_ref().and_then(CheckpointWriter::look)
         else {
             return;
         };
@@ -805,7 +821,12 @@ impl Journal {
         if is_new {
             self.metrics.audit_files_lost.add(1);
             let (sink, what) = (Some(sink), Some(&*words));
-            self.complain(self.event(&Event { event: "lost", sink, what, ..Event::default() }));
+            self.complain(self.event(&AuditEvent {
+                event: "lost",
+                sink,
+                what,
+                ..AuditEvent::default()
+            }));
         }
         match begun {
             Ok(()) => tracing::error!(
@@ -824,7 +845,7 @@ impl Journal {
     fn sync(&self) {
         // The lock is held throughout: what a checkpoint covers is on disk before the checkpoint is sent.
         let mut owed = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
-        let Unsynced { files, notes } = self.ledger().unsynced();
+        let UnsyncedData { files, notes } = self.ledger().unsynced();
         for (sink, file) in files {
             if !owed.iter().any(|(_, known)| Arc::ptr_eq(known, &file)) {
                 owed.push((sink, file));
@@ -857,8 +878,12 @@ impl Journal {
                 // The removal is recorded before it is done.
                 let name = path.display().to_string();
                 let missing = Some((first, next.saturating_sub(1)));
-                let event =
-                    Event { event: "retired", missing, what: Some(&name), ..Event::default() };
+                let event = AuditEvent {
+                    event: "retired",
+                    missing,
+                    what: Some(&name),
+                    ..AuditEvent::default()
+                };
                 if let Err(error) = self.event(&event) {
                     return self.complain(Err(error));
                 }
@@ -871,16 +896,16 @@ impl Journal {
     }
 }
 
-/// Stage of an [`Entry`] whose intent is not in the log: requests that only read may be sent.
+/// Stage of an [`OpenRecord`] whose intent is not in the log: requests that only read may be sent.
 #[derive(Debug)]
 pub struct Unannounced(());
 
-/// Stage of an [`Entry`] whose intent every required sink has taken: the call may be sent.
+/// Stage of an [`OpenRecord`] whose intent every required sink has taken: the call may be sent.
 #[derive(Debug)]
 pub struct Announced(());
 
 /// Proof that an exchange will be on record: enough to read from a server, not to call it.
-pub type ReadEntry = Entry<Unannounced>;
+pub type ReadEntry = OpenRecord<Unannounced>;
 
 /// Proof that the intent of a call is in the log: [`Upstream::call`] takes nothing less.
 ///
@@ -901,12 +926,12 @@ pub type ReadEntry = Entry<Unannounced>;
 /// ```
 ///
 /// [`Upstream::call`]: crate::upstream::Upstream::call
-pub type Intent = Entry<Announced>;
+pub type Intent = OpenRecord<Announced>;
 
 /// An open audit record. It is closed once, at the latest when it is dropped; `S` says what the log has of it so far.
 #[derive(Debug)]
 #[must_use = "an entry that is dropped is recorded as cancelled"]
-pub struct Entry<S> {
+pub struct OpenRecord<S> {
     open: Open,
     stage: PhantomData<S>,
 }
@@ -924,26 +949,26 @@ impl ReadEntry {
     /// # Errors
     /// If a sink does not take the intent. Then nothing may be sent, and the record is lost.
     pub fn announce(self) -> Result<Intent, AuditError> {
-        let Entry { mut open, .. } = self;
+        let OpenRecord { mut open, .. } = self;
         if let Err(error) = open.journal.announce(&mut open.record) {
             open.is_closed = true;
             return Err(error);
         }
-        Ok(Entry { open, stage: PhantomData })
+        Ok(OpenRecord { open, stage: PhantomData })
     }
 }
 
-impl<S> Entry<S> {
+impl<S> OpenRecord<S> {
     /// Records how the exchange ended.
     ///
     /// # Errors
     /// If a sink does not take the record. What was called has happened then; what was only read need not be shown.
-    pub fn close(mut self, ending: Ending) -> Result<(), AuditError> {
+    pub fn close(mut self, ending: ExchangeEnd) -> Result<(), AuditError> {
         self.open.end(ending)
     }
 }
 
-impl<S> Deref for Entry<S> {
+impl<S> Deref for OpenRecord<S> {
     type Target = Record;
 
     fn deref(&self) -> &Record {
@@ -951,14 +976,14 @@ impl<S> Deref for Entry<S> {
     }
 }
 
-impl<S> DerefMut for Entry<S> {
+impl<S> DerefMut for OpenRecord<S> {
     fn deref_mut(&mut self) -> &mut Record {
         &mut self.open.record
     }
 }
 
 impl Open {
-    fn end(&mut self, ending: Ending) -> Result<(), AuditError> {
+    fn end(&mut self, ending: ExchangeEnd) -> Result<(), AuditError> {
         if std::mem::replace(&mut self.is_closed, true) {
             return Ok(());
         }
@@ -970,7 +995,7 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         // The client has gone, so the exchange was given up.
-        if let Err(error) = self.end(Ending::cancelled()) {
+        if let Err(error) = self.end(ExchangeEnd::cancelled()) {
             tracing::debug!(error = %error, "not recorded");
         }
     }

@@ -30,32 +30,32 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::{env, fs};
 
-use ::policy::constraint::Missed;
+use ::policy::constraint::UnmatchedConstraint;
 use ::policy::decision::Mode;
-use ::policy::lock::Lock;
+use ::policy::lock::Lockfile;
 use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use gateway::audit::lines::Colours;
-use gateway::base::clock::{Clock as _, System};
-use gateway::base::error_chain::Chain;
+use gateway::base::clock::{Clock as _, SystemClock};
+use gateway::base::error_chain::ErrorChain;
 use gateway::base::hex;
 use gateway::base::secret::Secret;
 use gateway::base::systemd;
 use gateway::config::settings::lockfile::{self, LockError};
 use gateway::config::settings::{
-    self, LogFormat, Problems, ProcessSharing, Protocol, Purpose, Reach, Remark, RouteError,
-    Server, Settings, SinkTarget, Verbs,
+    self, ConfigProblems, ConfigRemark, ConfigSource, LoadPurpose, LogFormat, ProcessSharing,
+    RouteError, ServerProtocol, ServerSettings, ServerTransport, Settings, SinkTarget,
 };
 use gateway::control::attach;
 use gateway::control::build;
-use gateway::control::demo_server::{self, Part};
-use gateway::control::run::{self, Running, Source, StartError, Stopped};
-use gateway::control::watchdog::{ABANDONED, Begins};
-use gateway::process::sandbox::{self, Confinement, Plan};
-use gateway::telemetry::terminal::Human;
+use gateway::control::demo_server::{self, DemoTools};
+use gateway::control::run::{self, RunningGateway, SettingsSource, StartError, StopOutcome};
+use gateway::control::watchdog::{ABANDONED, StopTrigger};
+use gateway::process::sandbox::{self, Confinement, SandboxPlan};
+use gateway::telemetry::terminal::TerminalFormat;
 use gateway::upstream::server_identity;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -77,16 +77,16 @@ const PROCESSES: u8 = 64;
 /// A reverse proxy for the Model Context Protocol that lets through only what a policy permits.
 #[derive(Debug, Parser)]
 #[command(name = "portcullis", version)]
-struct Arguments {
+struct Cli {
     #[command(subcommand)]
-    verb: Verb,
+    verb: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum CliCommand {
     /// Write a first configuration: a listener on loopback, an API key, and the servers that are named here or that a
     /// client has. Nothing is started, and no secret is written to the file.
-    Init(init::Init),
+    Init(init::InitArgs),
     /// Start the gateway. Without `--config` and without a `portcullis.yaml` in the working folder, the gateway listens
     /// on loopback in front of a small built-in server.
     Run {
@@ -104,11 +104,11 @@ enum Verb {
         /// Log format; it also decides whether each request gets a log line. Default: human on a terminal, JSON
         /// otherwise.
         #[arg(long, value_enum, value_name = "FORMAT")]
-        log_format: Option<Format>,
+        log_format: Option<OutputFormat>,
     },
     /// Run the gateway and a program beside it. The program gets the address of the gateway. Ends when the program
     /// ends, with its exit code.
-    Exec(exec::Exec),
+    Exec(exec::ExecArgs),
     /// Serve MCP over stdio through the gateway, for a client that starts its servers as programs. If a gateway runs
     /// with the same configuration, it serves the client. Otherwise this process serves it: it starts the servers of
     /// the route, and records to an audit log of its own, `FILE.stdio-N`. It opens no listener. The client
@@ -123,7 +123,7 @@ enum Verb {
         route: Option<String>,
         /// Format of the log on standard error.
         #[arg(long, value_enum, value_name = "FORMAT")]
-        log_format: Option<Format>,
+        log_format: Option<OutputFormat>,
     },
     /// Check a configuration. Exits with 3 if it is not valid.
     Validate {
@@ -134,8 +134,8 @@ enum Verb {
         #[arg(short, long, value_name = "FILE")]
         config: Option<PathBuf>,
         /// Output format of the problems.
-        #[arg(long, value_enum, default_value_t = Format::Human)]
-        format: Format,
+        #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
+        format: OutputFormat,
         /// The configuration is for another machine: secrets, and the kernel features that a sandbox needs, need not
         /// exist on this one.
         #[arg(long)]
@@ -143,33 +143,33 @@ enum Verb {
     },
     /// Check a configuration by using it, within a time limit: reach each server and each issuer, start each program,
     /// read each secret, bind each port. Exits with 1 if a check fails.
-    Doctor(doctor::Doctor),
+    Doctor(doctor::DoctorArgs),
     /// Propose the definitions that servers offer now for approval, in the lockfile; and list, approve, revoke and sign
     /// what the lockfile holds.
-    Pin(pin::Pin),
+    Pin(pin::PinArgs),
     /// Show what detectors and a reviewer find in the definitions that servers offer, and what to do about it. Exits
     /// with 6 if there is a grave finding.
-    Scan(scan::Scan),
+    Scan(scan::ScanArgs),
     /// Show what the detectors of a configuration find in definitions, results or arguments, read from standard input
     /// as JSON Lines: one JSON object a line.
-    Inspect(inspect::Inspect),
+    Inspect(inspect::InspectArgs),
     /// Show a configuration as the gateway reads it.
-    Config(config::Config),
+    Config(config::ConfigArgs),
     /// Print the settings that a client needs to connect to the gateway.
-    Export(export::Export),
+    Export(export::ExportArgs),
     /// Make a configuration from the MCP servers that a client has configured. Nothing is started, nothing is trusted,
     /// and no secret is printed or kept.
-    Import(import::Import),
+    Import(import::ImportArgs),
     /// Show what a configuration would decide, and why; test its rules, replay recorded exchanges against them, and
     /// review them.
-    Policy(policy::Policy),
+    Policy(policy::PolicyArgs),
     /// Verify the integrity of the audit log, and show or export its records.
-    Audit(audit::Audit),
+    Audit(audit::AuditArgs),
     /// Print the JSON Schema of the configuration, of the audit record, or of a file of policy tests.
     Schema {
         /// The schema to print.
-        #[arg(value_enum, default_value_t = Of::Config)]
-        of: Of,
+        #[arg(value_enum, default_value_t = SchemaKind::Config)]
+        of: SchemaKind,
     },
     /// Make an API key, and print it with the hash that goes into the configuration.
     Keygen,
@@ -192,16 +192,16 @@ enum Verb {
         what: manual::Chapter,
     },
     /// Check an access token as the gateway would, and show the decision.
-    Token(token::Token),
+    Token(token::TokenArgs),
     /// Let a running gateway attack itself, and report which defences hold. Exits with 6 if one does not.
-    Selftest(ops::Selftest),
+    Selftest(ops::SelftestArgs),
     /// Revoke callers, clients, servers, tools or tokens, regardless of the rules, or everything. Uses the running
     /// gateway if the configuration has `ops.token`, else `revocations.file`.
-    Revoke(ops::Change),
+    Revoke(ops::RevokeArgs),
     /// Show what is revoked, and lift revocations.
-    Revocations(ops::Revocations),
+    Revocations(ops::RevocationsArgs),
     /// Check whether a running gateway is ready. Exits with 0 if it is, else with 1.
-    Health(ops::Health),
+    Health(ops::HealthArgs),
     /// Run a small MCP server over stdio, to try the gateway with.
     Canary {
         /// Run the malicious server that the self-test uses.
@@ -211,7 +211,7 @@ enum Verb {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
+enum OutputFormat {
     /// Text for people to read.
     Human,
     /// JSON for other programs.
@@ -220,7 +220,7 @@ enum Format {
 
 /// Document that `portcullis schema` prints the JSON Schema of.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Of {
+enum SchemaKind {
     /// The configuration of the gateway.
     Config,
     /// A record of the audit log.
@@ -234,7 +234,7 @@ const AUDIT_SCHEMA: &str = include_str!("../../config/audit.schema.json");
 
 /// Output format of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
+enum FindingsFormat {
     /// Text for people to read.
     Human,
     /// JSON for other programs.
@@ -258,44 +258,48 @@ pub(crate) fn run() -> ExitCode {
         Some(verb) if verb == sandbox::SUPERVISOR => return supervise(line),
         Some(_) | None => {}
     }
-    let matches = Arguments::command().get_matches();
+    let matches = Cli::command().get_matches();
     hints::remember(&matches);
-    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let arguments = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match arguments.verb {
-        Verb::Init(init) => init::run(&init),
-        Verb::Run { config, dry_run: true, .. } => show(config),
-        Verb::Run { config, new_log, log_format, .. } => run_usual(config, new_log, log_format),
-        Verb::Doctor(doctor) => doctor::run(&doctor),
-        Verb::Exec(exec) => exec::run(exec),
-        Verb::Config(config) => config::run(&config),
-        Verb::Export(export) => export::run(&export),
-        Verb::Completions { shell } => manual::completions(shell),
-        Verb::Man { folder } => manual::man(&folder),
-        Verb::Reference { what } => print(&manual::reference(what)),
-        Verb::Stdio { config, route, log_format } => {
+        CliCommand::Init(init) => init::run(&init),
+        CliCommand::Run { config, dry_run: true, .. } => show(config),
+        CliCommand::Run { config, new_log, log_format, .. } => {
+            run_usual(config, new_log, log_format)
+        }
+        CliCommand::Doctor(doctor) => doctor::run(&doctor),
+        CliCommand::Exec(exec) => exec::run(exec),
+        CliCommand::Config(config) => config::run(&config),
+        CliCommand::Export(export) => export::run(&export),
+        CliCommand::Completions { shell } => manual::completions(shell),
+        CliCommand::Man { folder } => manual::man(&folder),
+        CliCommand::Reference { what } => print(&manual::reference(what)),
+        CliCommand::Stdio { config, route, log_format } => {
             serve_inside(&config, route.as_deref(), log_format)
         }
-        Verb::Validate { file, config, format, elsewhere } => {
+        CliCommand::Validate { file, config, format, elsewhere } => {
             validate(&file.or(config).unwrap_or_else(|| USUAL.into()), format, elsewhere)
         }
-        Verb::Pin(pin) => pin::run(pin),
-        Verb::Scan(scan) => scan::run(&scan),
-        Verb::Inspect(inspect) => inspect::run(&inspect),
-        Verb::Import(import) => import::run(&import),
-        Verb::Policy(policy) => policy::run(policy),
-        Verb::Audit(audit) => audit::run(audit, System.now()),
-        Verb::Schema { of: Of::Config } => print(&pretty(&settings::schema())),
-        Verb::Schema { of: Of::PolicyTests } => print(&pretty(&settings::cases::schema())),
-        Verb::Schema { of: Of::Audit } => print(AUDIT_SCHEMA),
-        Verb::Keygen => keygen(),
-        Verb::Token(token) => token::run(&token),
-        Verb::Selftest(selftest) => ops::selftest(&selftest),
-        Verb::Revoke(change) => ops::revoke(&change),
-        Verb::Revocations(revocations) => ops::revocations(&revocations),
-        Verb::Health(health) => ops::health(&health),
-        Verb::Canary { selftest } => {
-            let part = if selftest { Part::Attacker } else { Part::Quickstart };
-            match demo_server::serve(|| System.now(), part) {
+        CliCommand::Pin(pin) => pin::run(pin),
+        CliCommand::Scan(scan) => scan::run(&scan),
+        CliCommand::Inspect(inspect) => inspect::run(&inspect),
+        CliCommand::Import(import) => import::run(&import),
+        CliCommand::Policy(policy) => policy::run(policy),
+        CliCommand::Audit(audit) => audit::run(audit, SystemClock.now()),
+        CliCommand::Schema { of: SchemaKind::Config } => print(&pretty(&settings::schema())),
+        CliCommand::Schema { of: SchemaKind::PolicyTests } => {
+            print(&pretty(&settings::cases::schema()))
+        }
+        CliCommand::Schema { of: SchemaKind::Audit } => print(AUDIT_SCHEMA),
+        CliCommand::Keygen => keygen(),
+        CliCommand::Token(token) => token::run(&token),
+        CliCommand::Selftest(selftest) => ops::selftest(&selftest),
+        CliCommand::Revoke(change) => ops::revoke(&change),
+        CliCommand::Revocations(revocations) => ops::revocations(&revocations),
+        CliCommand::Health(health) => ops::health(&health),
+        CliCommand::Canary { selftest } => {
+            let part = if selftest { DemoTools::Attacker } else { DemoTools::Quickstart };
+            match demo_server::serve(|| SystemClock.now(), part) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => complain(&format!("the canary has ended: {error}")),
             }
@@ -312,7 +316,7 @@ fn become_program(mut line: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let rest: Vec<_> = line.collect();
     let Err(error) = confinement.become_program(&command, &rest, |text: &str| say(text));
-    say(&format!("error: {}", Chain(&error)));
+    say(&format!("error: {}", ErrorChain(&error)));
     ExitCode::from(sandbox::REFUSED)
 }
 
@@ -361,14 +365,14 @@ fn coloured() -> bool {
     build::colours(&io::stderr()) == Colours::Shown
 }
 
-fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
+fn validate(file: &Path, format: OutputFormat, elsewhere: bool) -> ExitCode {
     let text = match text_of(file) {
         Ok(text) => text,
         Err(code) => return code,
     };
-    let purpose = if elsewhere { Purpose::Reading } else { Purpose::Checking };
+    let purpose = if elsewhere { LoadPurpose::Reading } else { LoadPurpose::Checking };
     match (load_for(purpose, file, &text), format) {
-        (Ok(settings), Format::Human) => {
+        (Ok(settings), OutputFormat::Human) => {
             if let Some(warning) = sandbox::privileged().filter(|_| !elsewhere) {
                 say(&format!("warning: {warning}"));
             }
@@ -388,7 +392,7 @@ fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
             remarks(&settings);
             print("valid\n")
         }
-        (Ok(settings), Format::Json) => {
+        (Ok(settings), OutputFormat::Json) => {
             if !elsewhere && programs(&settings).any(|(_, plan)| is_impossible(plan)) {
                 say("error: a sandbox that is `required` cannot be enforced on this machine");
                 return ExitCode::from(INVALID);
@@ -398,8 +402,8 @@ fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
             }
             print("[]\n")
         }
-        (Err(problems), Format::Human) => invalid(&problems),
-        (Err(problems), Format::Json) => {
+        (Err(problems), OutputFormat::Human) => invalid(&problems),
+        (Err(problems), OutputFormat::Json) => {
             print(&format!("{}\n", problems.json()));
             ExitCode::from(INVALID)
         }
@@ -407,10 +411,10 @@ fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
 }
 
 /// The servers that are programs, each with its sandbox.
-fn programs(settings: &Settings) -> impl Iterator<Item = (&Server, Option<&Plan>)> {
+fn programs(settings: &Settings) -> impl Iterator<Item = (&ServerSettings, Option<&SandboxPlan>)> {
     settings.servers.iter().filter_map(|server| match &server.reach {
-        Reach::Stdio(program) => Some((server, program.sandbox.as_ref())),
-        Reach::Http(_) | Reach::Old(_) => None,
+        ServerTransport::Stdio(program) => Some((server, program.sandbox.as_ref())),
+        ServerTransport::Http(_) | ServerTransport::Old(_) => None,
     })
 }
 
@@ -434,38 +438,38 @@ fn unwritable(settings: &Settings) {
 
 /// Reads the lockfile, and reports what is wrong with it. The result is empty if the file does not exist yet or if pins
 /// are off. `Err` is the code to exit with.
-fn lockfile_is_good(settings: &Settings, format: Format) -> Result<Lock, ExitCode> {
+fn lockfile_is_good(settings: &Settings, format: OutputFormat) -> Result<Lockfile, ExitCode> {
     if settings.pins.mode == Mode::Off {
-        return Ok(Lock::default());
+        return Ok(Lockfile::default());
     }
     match (lockfile::read(&settings.pins.file, &settings.pins.approvers), format) {
         (Ok((lock, _)), _) => Ok(lock),
-        (Err(error @ LockError::Missing(_)), Format::Human) => {
+        (Err(error @ LockError::Missing(_)), OutputFormat::Human) => {
             say(&format!("note: {error}"));
-            Ok(Lock::default())
+            Ok(Lockfile::default())
         }
-        (Err(LockError::Missing(_)), Format::Json) => Ok(Lock::default()),
-        (Err(LockError::Shape { json, .. }), Format::Json) => {
+        (Err(LockError::Missing(_)), OutputFormat::Json) => Ok(Lockfile::default()),
+        (Err(LockError::Shape { json, .. }), OutputFormat::Json) => {
             print(&format!("{json}\n"));
             Err(ExitCode::from(INVALID))
         }
         (Err(error), _) => {
-            complain(&Chain(&error).to_string());
+            complain(&ErrorChain(&error).to_string());
             Err(ExitCode::from(INVALID))
         }
     }
 }
 
 /// Warns about constraints that name a tool or an argument that does not exist.
-fn missed(settings: &Settings, lock: &Lock) {
+fn missed(settings: &Settings, lock: &Lockfile) {
     let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
-    for missed in Missed::all(settings.policy.constraints(), &servers, lock) {
+    for missed in UnmatchedConstraint::all(settings.policy.constraints(), &servers, lock) {
         say(&format!("warning: {missed}; correct the name, or remove it"));
     }
 }
 
 /// Whether a required sandbox cannot be enforced on this machine, so that its program would not be started.
-fn is_impossible(plan: Option<&Plan>) -> bool {
+fn is_impossible(plan: Option<&SandboxPlan>) -> bool {
     plan.is_some_and(|plan| plan.required && plan.check().is_err())
 }
 
@@ -482,7 +486,7 @@ fn sandboxes(settings: &Settings, grave: &str) -> bool {
             continue;
         };
         if let Err(error) = plan.check() {
-            let error = Chain(&error);
+            let error = ErrorChain(&error);
             if plan.required {
                 possible = false;
                 say(&format!("{grave}: the sandbox of the server `{name}` cannot be had: {error}"));
@@ -503,18 +507,18 @@ fn sandboxes(settings: &Settings, grave: &str) -> bool {
 /// Warns about servers that are allowed to send requests to clients but cannot, because callers share their process.
 fn questions(settings: &Settings) {
     for server in &settings.servers {
-        let stdio = matches!(server.reach, Reach::Stdio(_));
+        let stdio = matches!(server.reach, ServerTransport::Stdio(_));
         if !stdio || server.asks.is_nothing() {
             continue;
         }
         let speaks = match (server.sharing, server.protocol) {
-            (ProcessSharing::PerSession, _) | (_, Protocol::Modern) => continue,
-            (ProcessSharing::AsNeeded, Protocol::Auto) => {
+            (ProcessSharing::PerSession, _) | (_, ServerProtocol::Modern) => continue,
+            (ProcessSharing::AsNeeded, ServerProtocol::Auto) => {
                 "speaks no revision but those before 2026-07-28"
             }
             (
                 ProcessSharing::AsNeeded | ProcessSharing::Shared,
-                Protocol::Auto | Protocol::Legacy,
+                ServerProtocol::Auto | ServerProtocol::Legacy,
             ) => "speaks a revision before 2026-07-28",
         };
         say(&format!(
@@ -527,15 +531,15 @@ fn questions(settings: &Settings) {
 
 /// Prints the remarks about a valid configuration: how tools are named, and what is unusual.
 fn remarks(settings: &Settings) {
-    for remark in Remark::all(settings) {
+    for remark in ConfigRemark::all(settings) {
         match remark {
-            Remark::Note(what) => say(&format!("note: {what}")),
-            Remark::Warning(what) => say(&format!("warning: {what}")),
+            ConfigRemark::Note(what) => say(&format!("note: {what}")),
+            ConfigRemark::Warning(what) => say(&format!("warning: {what}")),
         }
     }
 }
 
-fn invalid(problems: &Problems) -> ExitCode {
+fn invalid(problems: &ConfigProblems) -> ExitCode {
     let count = match problems.count() {
         1 => "1 problem".to_owned(),
         count => format!("{count} problems"),
@@ -558,17 +562,17 @@ fn variable(name: &str) -> Option<String> {
     })
 }
 
-fn load(file: &Path, text: &str) -> Result<Settings, Problems> {
-    load_for(Purpose::Reading, file, text)
+fn load(file: &Path, text: &str) -> Result<Settings, ConfigProblems> {
+    load_for(LoadPurpose::Reading, file, text)
 }
 
-fn load_for(purpose: Purpose, file: &Path, text: &str) -> Result<Settings, Problems> {
+fn load_for(purpose: LoadPurpose, file: &Path, text: &str) -> Result<Settings, ConfigProblems> {
     settings::load_for(purpose, &file.display().to_string(), text, &variable)
 }
 
 /// Loads a configuration to serve clients with, as opposed to only reading it.
-fn load_to_serve(file: &Path, text: &str) -> Result<Settings, Problems> {
-    load_for(Purpose::Serving, file, text)
+fn load_to_serve(file: &Path, text: &str) -> Result<Settings, ConfigProblems> {
+    load_for(LoadPurpose::Serving, file, text)
 }
 
 /// Reads the text of a configuration. `Err` is the code to exit with if the file cannot be read.
@@ -596,12 +600,12 @@ fn settings_to_serve(file: &Path) -> Result<Settings, ExitCode> {
 }
 
 /// A new random API key, and the SHA-256 hash that the configuration holds.
-struct Drawn {
+struct NewApiKey {
     key: String,
     sha256: String,
 }
 
-impl Drawn {
+impl NewApiKey {
     fn new() -> Result<Self, ExitCode> {
         let mut random = [0; 32];
         if rand::fill(&mut random).is_err() {
@@ -614,13 +618,13 @@ impl Drawn {
 }
 
 fn keygen() -> ExitCode {
-    match Drawn::new() {
-        Ok(Drawn { key, sha256 }) => print(&format!("key:    {key}\nsha256: {sha256}\n")),
+    match NewApiKey::new() {
+        Ok(NewApiKey { key, sha256 }) => print(&format!("key:    {key}\nsha256: {sha256}\n")),
         Err(code) => code,
     }
 }
 
-fn serve_inside(file: &Path, route: Option<&str>, log_format: Option<Format>) -> ExitCode {
+fn serve_inside(file: &Path, route: Option<&str>, log_format: Option<OutputFormat>) -> ExitCode {
     // A client's file may hold an empty variable as a placeholder.
     let key = env::var("PORTCULLIS_API_KEY").ok().filter(|key| !key.is_empty());
     let key = key.map(|key| Secret::new(key.into()));
@@ -635,7 +639,7 @@ fn serve_attached(
     file: &Path,
     route: Option<&str>,
     key: Option<&Secret>,
-    log_format: Option<Format>,
+    log_format: Option<OutputFormat>,
 ) -> Option<ExitCode> {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -645,7 +649,8 @@ fn serve_attached(
         let connection = attach::attach(file, route, key).await.transpose()?;
         let served = match connection {
             Ok(connection) => {
-                let usual = settings::Log { format: None, terminal: settings::Terminal::Shared };
+                let usual =
+                    settings::LogSettings { format: None, terminal: settings::TerminalUse::Shared };
                 log("info", asked_log(usual, log_format));
                 tokio::select! {
                     served = connection.copy() => served,
@@ -660,7 +665,7 @@ fn serve_attached(
     runtime.shutdown_background();
     Some(match served? {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => complain(&Chain(&error).to_string()),
+        Err(error) => complain(&ErrorChain(&error).to_string()),
     })
 }
 
@@ -669,7 +674,7 @@ fn serve_alone(
     file: &Path,
     route: Option<&str>,
     key: Option<&Secret>,
-    log_format: Option<Format>,
+    log_format: Option<OutputFormat>,
 ) -> ExitCode {
     let text = match text_of(file) {
         Ok(text) => text,
@@ -710,14 +715,14 @@ fn serve_alone(
         }
         Err(StartError::Crowded(PROCESSES))
     };
-    run_to_end(settings, Some(file), begin, Begins::WithSignal, async |running| {
+    run_to_end(settings, Some(file), begin, StopTrigger::WithSignal, async |running| {
         let served = tokio::select! {
             served = running.serve_inside(route, key) => served,
             () = told_to_stop() => Ok(()),
         };
         match served {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => complain(&Chain(&error).to_string()),
+            Err(error) => complain(&ErrorChain(&error).to_string()),
         }
     })
 }
@@ -745,7 +750,7 @@ fn show(named: Option<PathBuf>) -> ExitCode {
 }
 
 /// Starts the gateway with the named configuration, with `portcullis.yaml`, or with the built-in one.
-fn run_usual(named: Option<PathBuf>, new_log: bool, log_format: Option<Format>) -> ExitCode {
+fn run_usual(named: Option<PathBuf>, new_log: bool, log_format: Option<OutputFormat>) -> ExitCode {
     match named_or_usual(named) {
         Some(config) => serve(Some(&config), new_log, log_format),
         None if new_log => no_configuration(),
@@ -759,7 +764,7 @@ fn run_usual(named: Option<PathBuf>, new_log: bool, log_format: Option<Format>) 
     }
 }
 
-fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> ExitCode {
+fn serve(config: Option<&Path>, new_log: bool, log_format: Option<OutputFormat>) -> ExitCode {
     let (file, text) = match config {
         None => {
             let (file, text) = run::quickstart();
@@ -776,16 +781,17 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> Ex
     };
     settings.audit.anew = new_log;
     if config.is_none() {
-        settings.pins.verbs = Verbs::CannotRead;
+        settings.pins.verbs = ConfigSource::CannotRead;
     }
     let is_open = config.is_some_and(gateway::base::file::is_open_to_all);
-    let source =
-        config.map(|file| Arc::new(File { path: file.to_owned(), is_open }) as Arc<dyn Source>);
+    let source = config.map(|file| {
+        Arc::new(ConfigFile { path: file.to_owned(), is_open }) as Arc<dyn SettingsSource>
+    });
     run_to_end(
         settings,
         config,
         |settings| run::start(settings, source),
-        Begins::WithSignal,
+        StopTrigger::WithSignal,
         async |running| {
             let told = told_to_stop();
             if let Some(config) = config {
@@ -813,13 +819,13 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> Ex
 
 /// A configuration file that the running gateway reloads from.
 #[derive(Debug)]
-struct File {
+struct ConfigFile {
     path: PathBuf,
     /// Whether every user could write to the file at the start, as on file systems without modes.
     is_open: bool,
 }
 
-impl Source for File {
+impl SettingsSource for ConfigFile {
     fn text(&self) -> io::Result<String> {
         let text = gateway::base::file::text(&self.path, settings::LONGEST)?;
         // A program with the gateway's user id can make the file writable for all users, and so let anybody change it.
@@ -833,7 +839,7 @@ impl Source for File {
         Ok(text)
     }
 
-    fn settings(&self, text: &str) -> Result<Settings, Problems> {
+    fn settings(&self, text: &str) -> Result<Settings, ConfigProblems> {
         load_to_serve(&self.path, text)
     }
 }
@@ -853,9 +859,9 @@ fn help_for(error: &StartError, config: Option<&Path>) -> Option<String> {
 fn run_to_end(
     settings: Settings,
     config: Option<&Path>,
-    start: impl AsyncFnOnce(Settings) -> Result<Running, StartError>,
-    begins: Begins,
-    work: impl AsyncFnOnce(&Running) -> ExitCode,
+    start: impl AsyncFnOnce(Settings) -> Result<RunningGateway, StartError>,
+    begins: StopTrigger,
+    work: impl AsyncFnOnce(&RunningGateway) -> ExitCode,
 ) -> ExitCode {
     log("info", settings.log);
     small_pages();
@@ -875,7 +881,7 @@ fn run_to_end(
         let running = match start(settings).await {
             Ok(running) => running,
             Err(error) => {
-                let code = complain(&Chain(&error).to_string());
+                let code = complain(&ErrorChain(&error).to_string());
                 if let Some(help) = help_for(&error, config) {
                     say(&format!("help: {help}"));
                 }
@@ -889,11 +895,11 @@ fn run_to_end(
                 watching.begin();
                 code
             }
-            Err(error) => complain(&Chain(&error).to_string()),
+            Err(error) => complain(&ErrorChain(&error).to_string()),
         };
         match running.stop().await {
-            Stopped::Whole => code,
-            Stopped::Abandoned => ExitCode::from(ABANDONED),
+            StopOutcome::Whole => code,
+            StopOutcome::Abandoned => ExitCode::from(ABANDONED),
         }
     });
     // A thread that is blocked on a slow disk or pipe must not delay the exit.
@@ -917,29 +923,32 @@ fn small_pages() {
 }
 
 /// Overrides the log format of the settings with that of the command line, if one is given.
-fn logging(mut settings: Settings, format: Option<Format>) -> Settings {
+fn logging(mut settings: Settings, format: Option<OutputFormat>) -> Settings {
     settings.log = asked_log(settings.log, format);
     settings
 }
 
 /// Overrides the format of `log` with that of the command line, if one is given.
-fn asked_log(mut log: settings::Log, format: Option<Format>) -> settings::Log {
+fn asked_log(
+    mut log: settings::LogSettings,
+    format: Option<OutputFormat>,
+) -> settings::LogSettings {
     let asked = format.map(|format| match format {
-        Format::Human => LogFormat::Human,
-        Format::Json => LogFormat::Json,
+        OutputFormat::Human => LogFormat::Human,
+        OutputFormat::Json => LogFormat::Json,
     });
     log.format = asked.or(log.format);
     log
 }
 
 /// Sends log events to standard error from now on. `usual` is the filter if `PORTCULLIS_LOG` is not set.
-fn log(usual: &str, log: settings::Log) {
+fn log(usual: &str, log: settings::LogSettings) {
     let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| usual.into());
-    let writer = || hints::Completed(io::stderr());
+    let writer = || hints::HintWriter(io::stderr());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // A subscriber that is set already, as in a test, is kept.
     if log.is_human(io::stderr().is_terminal()) {
-        let human = Human(build::colours(&io::stderr()));
+        let human = TerminalFormat(build::colours(&io::stderr()));
         drop(builder.event_format(human).try_init());
     } else {
         drop(builder.json().with_target(false).try_init());
@@ -949,7 +958,7 @@ fn log(usual: &str, log: settings::Log) {
 /// Sends log events to standard error as plain text, one line each, for verbs whose standard error is read by people.
 fn log_in_words(usual: &str) {
     let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| usual.into());
-    let writer = || hints::Completed(io::stderr());
+    let writer = || hints::HintWriter(io::stderr());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     let builder = builder.with_ansi(coloured()).with_target(false).without_time();
     drop(builder.try_init());
@@ -974,7 +983,7 @@ fn told_to_stop() -> impl Future<Output = ()> {
     }
 }
 
-fn announce(running: &Running, quickstart: bool) {
+fn announce(running: &RunningGateway, quickstart: bool) {
     let mut text = String::new();
     for (name, address, secure) in &running.listeners {
         let scheme = if *secure { "https" } else { "http" };

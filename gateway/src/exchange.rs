@@ -46,48 +46,51 @@ use http::{HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use policy::control::Control;
 use policy::decision::{Denial, Reason};
-use policy::json::Bounds;
-use policy::offer::Kind;
-use policy::pins::Unfit;
+use policy::json::JsonBounds;
+use policy::offer::ItemKind;
+use policy::pins::PinViolation;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
-use policy::work::{Budget, USUAL_MOST};
+use policy::work::{USUAL_MOST, WorkBudget};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::audit::{AuditError, Journal, Record};
-use crate::base::bounded::Bounded;
+use crate::base::bounded::BoundedMap;
 use crate::base::clock::Clock;
 use crate::base::share::{Holder, Share};
 use crate::base::task::Tasks;
 use crate::config::quota::{Quota, Quotas};
-use crate::config::settings::{Capture, Limits};
+use crate::config::settings::{CaptureSettings, Limits};
 use crate::crypto::sealer::Sealer;
-use crate::crypto::x509::Certificate;
-use crate::edge::admission::{Door, Peer};
-use crate::edge::decode::{self, Ask, Inbound};
+use crate::crypto::x509::VerifiedCertificate;
+use crate::edge::admission::{Admission, Peer};
+use crate::edge::decode::{self, ClientOperation, Inbound};
 use crate::edge::encode;
-use crate::edge::failure::{Astray, Failure, Stranger};
-use crate::identity::resource::{Resource, Wrong};
-use crate::identity::{Asked, AuthnError, Caller, Identity, TokenError, Told, told};
+use crate::edge::failure::{AuthnFailure, Failure, PathMismatch};
+use crate::identity::resource::{ChallengeError, ProtectedResource};
+use crate::identity::{
+    AuthenticatedCaller, Authenticator, AuthnError, AuthnRequest, ForwardedCertificate, TokenError,
+    told,
+};
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, header, method};
-use crate::mcp::wire::headers::{Single, single};
+use crate::mcp::wire::headers::{SingleValue, single};
 use crate::mcp::wire::{self, DecodeError, Id, Message};
 use crate::metrics::Metrics;
-use crate::net::http2::{UntilSent, WINDOW_OF_STRANGERS};
-use crate::session::rate_limiter::Rates;
-use crate::session::result_store::Results;
-use crate::session::state::Conversations;
-use crate::session::{Leg, Session, SessionError, SessionKey, Sessions};
-use crate::stream::body::{Body, Pieces};
+use crate::net::http2::{HeldUntilSent, WINDOW_OF_STRANGERS};
+use crate::session::rate_limiter::RateLimiter;
+use crate::session::result_store::ResultStore;
+use crate::session::state::SessionStates;
+use crate::session::{Session, SessionError, SessionKey, Sessions, UpstreamSession};
+use crate::stream::body::{Body, BodyCollector};
 use crate::telemetry::Telemetry;
-use crate::upstream::{Party, Subject, Upstream, UpstreamError};
+use crate::upstream::{OnBehalfOf, SubjectToken, Upstream, UpstreamError};
 
-pub use checked_clients::Introductions;
-pub use elicitation::Parked;
+pub use checked_clients::CheckedClients;
+pub use elicitation::ParkedCall;
 use http_headers::framed;
-use in_flight_call::Call;
+use in_flight_call::UpstreamCall;
 pub use route::Route;
 
 /// Interval at which [`Gateway::sweep`] has to be called.
@@ -97,7 +100,7 @@ pub const SWEEP: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Gateway {
     /// Authenticates callers by their credentials.
-    pub identity: Arc<Identity>,
+    pub identity: Arc<Authenticator>,
     /// Creates and opens the sealed sessions of legacy clients.
     pub sessions: Arc<Sessions>,
     /// Routes by exact path.
@@ -105,13 +108,13 @@ pub struct Gateway {
     /// Decides what callers may use and inspects contents.
     pub policy: Arc<Policy>,
     /// Descriptions of clients that passed the checks of this policy.
-    pub introductions: Introductions,
+    pub introductions: CheckedClients,
     /// Digest of the configuration, in every audit record.
     pub configuration: Arc<str>,
     /// Opens, closes and delivers audit records.
     pub journal: Arc<Journal>,
     /// Which contents audit records capture; `None` if they capture none.
-    pub capture: Option<Capture>,
+    pub capture: Option<CaptureSettings>,
     /// Limits on sizes, times and counts.
     pub limits: Limits,
     /// Shares of memory and concurrency, per caller and in total.
@@ -127,17 +130,17 @@ pub struct Gateway {
     /// Runs tasks that outlive their request.
     pub tasks: Tasks,
     /// Cancellation tokens of calls in flight in legacy sessions.
-    pub calls: Arc<Bounded<(SessionKey, Id), CancellationToken>>,
+    pub calls: Arc<BoundedMap<(SessionKey, Id), CancellationToken>>,
     /// State of the legacy sessions in use.
-    pub conversations: Arc<Conversations>,
+    pub conversations: Arc<SessionStates>,
     /// Calls that wait for the next request of a modern client.
-    pub parking: Arc<Bounded<[u8; 16], Parked>>,
+    pub parking: Arc<BoundedMap<[u8; 16], ParkedCall>>,
     /// Tool results that are kept because they are too long for a response.
-    pub results: Arc<Results>,
+    pub results: Arc<ResultStore>,
     /// Encrypts and authenticates state that clients carry, such as `requestState`.
     pub sealer: Arc<Sealer>,
     /// Rate limits of tools in the registry.
-    pub rates: Arc<Rates>,
+    pub rates: Arc<RateLimiter>,
     /// Notified on every revocation.
     pub revoking: watch::Sender<()>,
     /// Stops the background services of this configuration when the last of its exchanges ends.
@@ -146,8 +149,8 @@ pub struct Gateway {
 
 /// An authenticated and decoded request, bound to its session.
 #[derive(Debug)]
-struct Arrived {
-    caller: Caller,
+struct DecodedRequest {
+    caller: AuthenticatedCaller,
     /// The holder whose shares the request takes.
     holder: Holder,
     route: Arc<Route>,
@@ -157,10 +160,10 @@ struct Arrived {
     /// Whether the message is part of a batch.
     batched: bool,
     /// Admission of the listener it came through.
-    door: Arc<Door>,
+    door: Arc<Admission>,
 }
 
-impl Arrived {
+impl DecodedRequest {
     /// The response to a request for which no record could be opened.
     fn unrecorded(&self, error: AuditError) -> Response<Body> {
         // Without an id there is no JSON-RPC response to put the error in.
@@ -170,23 +173,23 @@ impl Arrived {
 }
 
 /// An authenticated request whose body is not decoded yet.
-struct Knocked {
-    caller: Caller,
+struct AuthenticatedRequest {
+    caller: AuthenticatedCaller,
     holder: Holder,
     route: Arc<Route>,
     head: Parts,
     body: Bytes,
-    door: Arc<Door>,
+    door: Arc<Admission>,
 }
 
 impl Gateway {
     /// Runs one exchange. Each exchange is recorded exactly once, regardless of its outcome.
     pub async fn exchange<B>(
         self: Arc<Self>,
-        door: Arc<Door>,
+        door: Arc<Admission>,
         peer: Peer,
         request: Request<B>,
-        mut place: Place,
+        mut place: InFlightPermit,
     ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
@@ -227,42 +230,42 @@ impl Gateway {
     /// Dispatches a decoded request by what it asks for.
     async fn answer(
         self: Arc<Self>,
-        mut arrived: Arrived,
+        mut arrived: DecodedRequest,
         record: Box<Record>,
-        place: Place,
+        place: InFlightPermit,
     ) -> Response<Body> {
         let era = arrived.inbound.version.era();
-        match std::mem::replace(&mut arrived.inbound.ask, Ask::Notice) {
-            Ask::Use(ask) if era == Era::Legacy => {
+        match std::mem::replace(&mut arrived.inbound.ask, ClientOperation::Notice) {
+            ClientOperation::Use(ask) if era == Era::Legacy => {
                 // SPEC 2025-11-25 basic/transports: a disconnect does not cancel the request.
                 let tasks = self.tasks.clone();
                 cancellation::detached(Box::pin(self.make_use(arrived, ask, record, place)), tasks)
                     .await
             }
-            Ask::Use(ask) => Box::pin(self.make_use(arrived, ask, record, place)).await,
-            Ask::List(kind) => self.list(arrived, kind, record).await,
-            Ask::Listen(filter) => self.listen(arrived, filter, record, place).await,
-            Ask::Stream(last) => self.stream(arrived, last, record).await,
-            Ask::Discover => self.discover(arrived, record).await,
-            Ask::Initialize => self.initialize(arrived, record).await,
-            Ask::End => self.end(&arrived, record).await,
-            Ask::Level(level) => self.set_level(arrived, level, record).await,
-            Ask::Tell(ask) => self.tell(arrived, ask, record, place).await,
-            Ask::RootsChanged => self.roots_changed(arrived, record).await,
-            Ask::Answer(id, outcome) => self.answered(&arrived, &id, outcome, &record),
-            Ask::Cancel(id) => self.cancel(&arrived, id, &record),
-            Ask::Ping | Ask::Notice => self.acknowledge(&arrived, &record),
+            ClientOperation::Use(ask) => Box::pin(self.make_use(arrived, ask, record, place)).await,
+            ClientOperation::List(kind) => self.list(arrived, kind, record).await,
+            ClientOperation::Listen(filter) => self.listen(arrived, filter, record, place).await,
+            ClientOperation::Stream(last) => self.stream(arrived, last, record).await,
+            ClientOperation::Discover => self.discover(arrived, record).await,
+            ClientOperation::Initialize => self.initialize(arrived, record).await,
+            ClientOperation::End => self.end(&arrived, record).await,
+            ClientOperation::Level(level) => self.set_level(arrived, level, record).await,
+            ClientOperation::Tell(ask) => self.tell(arrived, ask, record, place).await,
+            ClientOperation::RootsChanged => self.roots_changed(arrived, record).await,
+            ClientOperation::Answer(id, outcome) => self.answered(&arrived, &id, outcome, &record),
+            ClientOperation::Cancel(id) => self.cancel(&arrived, id, &record),
+            ClientOperation::Ping | ClientOperation::Notice => self.acknowledge(&arrived, &record),
         }
     }
 
     /// Authenticates the caller and reads the body.
     async fn knock<B>(
         &self,
-        door: &Arc<Door>,
+        door: &Arc<Admission>,
         peer: &Peer,
-        (head, body, place): (Parts, &mut B, &mut Place),
+        (head, body, place): (Parts, &mut B, &mut InFlightPermit),
         record: &mut Record,
-    ) -> Result<Knocked, Failure>
+    ) -> Result<AuthenticatedRequest, Failure>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -287,37 +290,50 @@ impl Gateway {
         };
         record.bytes_in = body.len();
         self.signed(door, &caller, &head, &body)?;
-        Ok(Knocked { caller, holder, route, head, body, door: Arc::clone(door) })
+        Ok(AuthenticatedRequest { caller, holder, route, head, body, door: Arc::clone(door) })
     }
 
     /// Decodes the message and binds it to its session.
     async fn arrive(
         &self,
-        knocked: Knocked,
-        place: &mut Place,
+        knocked: AuthenticatedRequest,
+        place: &mut InFlightPermit,
         record: &mut Record,
-    ) -> Result<Arrived, Failure> {
-        let Knocked { caller, holder, route, head, body, door } = knocked;
+    ) -> Result<DecodedRequest, Failure> {
+        let AuthenticatedRequest { caller, holder, route, head, body, door } = knocked;
         record.ran.note(Control::Message);
         if head.method != Method::POST {
             record.ran.note(Control::Session);
             let session = self.bind(&caller, &route, &head)?;
             let last = match single(&head.headers, header::LAST_EVENT) {
-                Single::Absent => None,
-                Single::Value(last) => Some(last.into()),
-                Single::Bad => return Err(Failure::Replay),
+                SingleValue::Absent => None,
+                SingleValue::Value(last) => Some(last.into()),
+                SingleValue::Bad => return Err(Failure::Replay),
             };
-            let ask = if head.method == Method::GET { Ask::Stream(last) } else { Ask::End };
+            let ask = if head.method == Method::GET {
+                ClientOperation::Stream(last)
+            } else {
+                ClientOperation::End
+            };
             record.version = Some(session.version);
             let inbound =
                 Inbound { version: session.version, ask, client: None, parents: Box::default() };
             let (id, batched, session) = (None, false, Some(session));
-            return Ok(Arrived { caller, holder, route, session, inbound, id, batched, door });
+            return Ok(DecodedRequest {
+                caller,
+                holder,
+                route,
+                session,
+                inbound,
+                id,
+                batched,
+                door,
+            });
         }
-        let (id, message) = identified(wire::decode_any(body, &Bounds::MESSAGE).await, record)?;
+        let (id, message) = identified(wire::decode_any(body, &JsonBounds::MESSAGE).await, record)?;
         place.indexed(message.index_bytes())?;
         let mut inbound = decode::read(&head.headers, message, &mut record.version)?;
-        if let Ask::Use(ask) = &mut inbound.ask
+        if let ClientOperation::Use(ask) = &mut inbound.ask
             && door.plain
         {
             ask.mirrored = None;
@@ -326,11 +342,11 @@ impl Gateway {
         let [parent, link] = *std::mem::take(&mut inbound.parents);
         self.telemetry.join(&mut record.trace, parent, link);
         let stateless = inbound.version.era() == Era::Modern;
-        if !stateless && !matches!(inbound.ask, Ask::Initialize) {
+        if !stateless && !matches!(inbound.ask, ClientOperation::Initialize) {
             record.ran.note(Control::Session);
         }
         let session = match inbound.ask {
-            Ask::Initialize => None,
+            ClientOperation::Initialize => None,
             _ if stateless => None,
             _ => Some(self.bind(&caller, &route, &head)?),
         };
@@ -342,7 +358,7 @@ impl Gateway {
             let known = self.introduced(&caller.principal, &route, client, record).await?;
             inbound.client = Some(known);
         }
-        Ok(Arrived { caller, holder, route, session, inbound, id, batched: false, door })
+        Ok(DecodedRequest { caller, holder, route, session, inbound, id, batched: false, door })
     }
 
     /// Takes a share of the client's address for a body that may arrive before the sender is authenticated: over HTTP/2
@@ -369,31 +385,31 @@ impl Gateway {
     }
 
     /// Why a path matches no route.
-    fn astray(&self, path: &str) -> Astray {
+    fn astray(&self, path: &str) -> PathMismatch {
         let has = |path: &str| self.routes.contains_key(path);
         match path.strip_suffix('/') {
-            Some(without) if has(without) => Astray::Slash,
-            None if has(&format!("{path}/")) => Astray::NoSlash,
-            Some(_) | None => Astray::Unknown,
+            Some(without) if has(without) => PathMismatch::Slash,
+            None if has(&format!("{path}/")) => PathMismatch::NoSlash,
+            Some(_) | None => PathMismatch::Unknown,
         }
     }
 
     /// Authenticates the caller, with the OAuth resource of the route at `path` for access tokens and challenges.
     async fn identify(
         &self,
-        door: &Door,
+        door: &Admission,
         peer: &Peer,
         path: &str,
         head: &Parts,
         record: &mut Record,
-    ) -> Result<Caller, Failure> {
+    ) -> Result<AuthenticatedCaller, Failure> {
         record.ran.note(Control::Door);
         door.admit(head)?;
         record.ran.note(Control::Authentication);
         let resource = door.resource(path);
         let certificate = self.certificate(door, peer, head);
         let certificate = certificate.map_err(|error| self.unknown(resource, error))?;
-        let mut asked = Asked::new(&door.schemes, head, resource, certificate.as_deref());
+        let mut asked = AuthnRequest::new(&door.schemes, head, resource, certificate.as_deref());
         asked.memo = Some(&peer.memo);
         asked.peer = Some(peer.address.ip());
         let caller = self.identity.identify(asked).await;
@@ -416,40 +432,40 @@ impl Gateway {
     /// The client certificate: that of the connection, or the one a trusted proxy forwards.
     fn certificate(
         &self,
-        door: &Door,
+        door: &Admission,
         peer: &Peer,
         head: &Parts,
-    ) -> Result<Option<Arc<Certificate>>, AuthnError> {
+    ) -> Result<Option<Arc<VerifiedCertificate>>, AuthnError> {
         let own = &peer.certificate;
         let Some(forwarded) = &door.forwarded else { return Ok(own.clone()) };
         let (address, now) = (peer.address.ip(), self.clock.now());
         match told(forwarded, address, own.as_deref(), &head.headers, now) {
-            Told::Certificate(certificate) => Ok(Some(certificate)),
+            ForwardedCertificate::Certificate(certificate) => Ok(Some(certificate)),
             // A client behind the proxy without a certificate; the proxy's own certificate does not identify it.
-            Told::None => Ok(None),
-            Told::Stranger => Ok(own.clone()),
-            Told::Broken => Err(AuthnError::Forwarded),
+            ForwardedCertificate::None => Ok(None),
+            ForwardedCertificate::Stranger => Ok(own.clone()),
+            ForwardedCertificate::Broken => Err(AuthnError::Forwarded),
         }
     }
 
     /// The authentication failure with its challenge for the client.
-    fn unknown(&self, resource: Option<&Resource>, error: AuthnError) -> Failure {
+    fn unknown(&self, resource: Option<&ProtectedResource>, error: AuthnError) -> Failure {
         if let Some(detail) = error.detail() {
-            let error = crate::base::error_chain::Chain(&error);
+            let error = crate::base::error_chain::ErrorChain(&error);
             tracing::debug!(detail = detail.code(), %error, "a credential was refused");
         }
         let wrong = error.wrong();
         let challenge = resource.and_then(|resource| resource.challenge(wrong));
-        let nonce = if wrong == Wrong::Nonce { self.identity.nonce() } else { None };
+        let nonce = if wrong == ChallengeError::Nonce { self.identity.nonce() } else { None };
         let nonce = nonce.and_then(|nonce| HeaderValue::try_from(nonce).ok());
-        Failure::Authn(Box::new(Stranger { error, challenge, nonce }))
+        Failure::Authn(Box::new(AuthnFailure { error, challenge, nonce }))
     }
 
     /// Checks that the body is the one whose digest the caller's token contains, if it contains one.
     fn signed(
         &self,
-        door: &Door,
-        caller: &Caller,
+        door: &Admission,
+        caller: &AuthenticatedCaller,
         head: &Parts,
         body: &Bytes,
     ) -> Result<(), Failure> {
@@ -464,7 +480,7 @@ impl Gateway {
     }
 
     /// The failure for a denial, with a challenge if a better credential would help.
-    fn denied(&self, arrived: &Arrived, kind: Kind, denial: Denial) -> Failure {
+    fn denied(&self, arrived: &DecodedRequest, kind: ItemKind, denial: Denial) -> Failure {
         let resource = arrived.door.resource(&arrived.route.path);
         let challenge = match &denial.reason {
             Reason::Scope(_, scopes) => {
@@ -472,7 +488,7 @@ impl Gateway {
                 resource.and_then(|resource| resource.step_up(scopes, proof))
             }
             Reason::Proof(..) => {
-                let why = Wrong::Token("this needs a token with proof of possession");
+                let why = ChallengeError::Token("this needs a token with proof of possession");
                 resource.and_then(|resource| resource.challenge(why))
             }
             _ => return Failure::Denied(kind, denial),
@@ -481,11 +497,16 @@ impl Gateway {
     }
 
     /// Opens the session that a legacy request names.
-    fn bind(&self, caller: &Caller, route: &Route, head: &Parts) -> Result<Session, Failure> {
+    fn bind(
+        &self,
+        caller: &AuthenticatedCaller,
+        route: &Route,
+        head: &Parts,
+    ) -> Result<Session, Failure> {
         let id = match single(&head.headers, header::SESSION) {
-            Single::Absent => Err(SessionError::Missing),
-            Single::Value(id) => self.sessions.open(id, &caller.principal, &route.identity()),
-            Single::Bad => Err(SessionError::Unknown),
+            SingleValue::Absent => Err(SessionError::Missing),
+            SingleValue::Value(id) => self.sessions.open(id, &caller.principal, &route.identity()),
+            SingleValue::Bad => Err(SessionError::Unknown),
         };
         id.map_err(Failure::Session)
     }
@@ -499,7 +520,7 @@ impl Gateway {
         &self,
         mut body: B,
         holder: &Holder,
-        place: &mut Place,
+        place: &mut InFlightPermit,
     ) -> Result<Bytes, Failure>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
@@ -507,7 +528,8 @@ impl Gateway {
     {
         let limit = self.limits.request_body;
         let too_long = |_| Failure::BodyLength(limit);
-        let mut pieces = Pieces::expecting(body.size_hint().lower(), limit).map_err(too_long)?;
+        let mut pieces =
+            BodyCollector::expecting(body.size_hint().lower(), limit).map_err(too_long)?;
         let no_share = |none| Failure::no_share(Quota::Bodies, none);
         let mut share = self.quotas.bodies.take(holder, 0).map_err(no_share)?;
         let collect = async {
@@ -527,13 +549,14 @@ impl Gateway {
     /// Whether a server failed because its identity is not the pinned one, as found by this request or a concurrent
     /// one.
     fn is_stranger(&self, server: &Upstream, error: &UpstreamError) -> bool {
-        error.is_stranger() || self.policy.unfit_server(server.name()) == Some(Unfit::Identity)
+        error.is_stranger()
+            || self.policy.unfit_server(server.name()) == Some(PinViolation::Identity)
     }
 
     /// Parks a call until its client answers. The share was taken before the client was told to come back, so there is
     /// room.
-    fn park(&self, name: [u8; 16], call: Call, share: Share<Holder>) {
-        let parked = Parked { call, since: self.clock.instant(), share };
+    fn park(&self, name: [u8; 16], call: UpstreamCall, share: Share<Holder>) {
+        let parked = ParkedCall { call, since: self.clock.instant(), share };
         match self.parking.insert(name, parked) {
             Ok(None) => {}
             // When the client returns, it learns that the call no longer waits.
@@ -547,15 +570,18 @@ impl Gateway {
         if method::form(name) == method::Form::Malformed {
             return false;
         }
-        let call = policy::message::Use {
+        let call = policy::message::ItemRequest {
             server: server.name().clone(),
-            verb: policy::message::Verb::Other,
+            verb: policy::message::RequestOperation::Other,
             name: name.into(),
             arguments: None,
             extra: Vec::new(),
             meta: Vec::new(),
         };
-        self.policy.admit(principal, None, call, &Budget::for_bytes(0, USUAL_MOST)).outcome.is_ok()
+        self.policy
+            .admit(principal, None, call, &WorkBudget::for_bytes(0, USUAL_MOST))
+            .outcome
+            .is_ok()
     }
 
     /// Drops expired sessions, rates, kept results, links and parked calls.
@@ -566,7 +592,7 @@ impl Gateway {
         self.results.sweep(self.clock.instant());
         self.policy.links().forget(self.seconds());
         let (now, patience) = (self.clock.instant(), self.limits.input_time);
-        let waits = |parked: &Parked| now.saturating_duration_since(parked.since) < patience;
+        let waits = |parked: &ParkedCall| now.saturating_duration_since(parked.since) < patience;
         self.parking.retain(|_, parked| waits(parked));
     }
 
@@ -574,7 +600,7 @@ impl Gateway {
     ///
     /// # Errors
     /// If all permits are taken, or those of the address.
-    pub fn enter(self: &Arc<Self>, peer: &Peer) -> Result<Place, Failure> {
+    pub fn enter(self: &Arc<Self>, peer: &Peer) -> Result<InFlightPermit, Failure> {
         let mut place = self.enter_counted()?;
         let unauthenticated = Holder::network(peer.address.ip());
         let share = self.quotas.unauthenticated.take(&unauthenticated, 1);
@@ -587,42 +613,42 @@ impl Gateway {
     ///
     /// # Errors
     /// If all permits are taken, or those of the caller.
-    fn enter_for(self: &Arc<Self>, holder: &Holder) -> Result<Place, Failure> {
+    fn enter_for(self: &Arc<Self>, holder: &Holder) -> Result<InFlightPermit, Failure> {
         let mut place = self.enter_counted()?;
         self.belongs(&mut place, holder)?;
         Ok(place)
     }
 
-    fn enter_counted(&self) -> Result<Place, Failure> {
-        let place = Place::new(&self.metrics, Whose::Address);
+    fn enter_counted(&self) -> Result<InFlightPermit, Failure> {
+        let place = InFlightPermit::new(&self.metrics, PermitOwner::Address);
         let before = self.metrics.in_flight.fetch_add(1, Ordering::AcqRel);
         if before >= self.limits.in_flight as u64 { Err(Failure::Overload) } else { Ok(place) }
     }
 
     /// An in-flight permit outside all limits, for the gateway's own self-test.
     #[must_use]
-    pub fn enter_apart(&self) -> Place {
+    pub fn enter_apart(&self) -> InFlightPermit {
         self.metrics.in_flight.fetch_add(1, Ordering::AcqRel);
-        Place::new(&self.metrics, Whose::Gateway)
+        InFlightPermit::new(&self.metrics, PermitOwner::Gateway)
     }
 
     /// Charges the permit to the caller, once the request is authenticated.
     ///
     /// # Errors
     /// If the caller has used up its share of permits.
-    pub fn belongs(&self, place: &mut Place, holder: &Holder) -> Result<(), Failure> {
-        if place.whose != Whose::Gateway {
+    pub fn belongs(&self, place: &mut InFlightPermit, holder: &Holder) -> Result<(), Failure> {
+        if place.whose != PermitOwner::Gateway {
             let share = self.quotas.in_flight.take(holder, 1);
             let no_share = |none| Failure::no_share(Quota::InFlight, none);
             place.share = Some(Arc::new(share.map_err(no_share)?));
-            place.whose = Whose::Caller;
+            place.whose = PermitOwner::Caller;
         }
         Ok(())
     }
 
     /// The holder whose shares a request takes: the caller, or the client's address if the caller is anonymous.
     #[must_use]
-    pub fn holder(caller: &Caller, peer: &Peer) -> Holder {
+    pub fn holder(caller: &AuthenticatedCaller, peer: &Peer) -> Holder {
         match caller.scheme {
             "anonymous" => Holder::network(peer.address.ip()),
             _ => Holder::Caller(Arc::clone(&caller.principal)),
@@ -633,14 +659,14 @@ impl Gateway {
     ///
     /// # Errors
     /// If all such streams are open, or those of the caller.
-    pub fn standing(&self, holder: &Holder) -> Result<Standing, Failure> {
+    pub fn standing(&self, holder: &Holder) -> Result<StreamPermit, Failure> {
         let share = self.quotas.streams.take(holder, 1);
         let share = share.map_err(|none| Failure::no_share(Quota::Streams, none))?;
-        Ok(Standing { _share: Arc::new(share) })
+        Ok(StreamPermit { _share: Arc::new(share) })
     }
 
     /// Records and answers a request that is rejected before it is read.
-    pub fn turned_away(&self, door: &Door, peer: &Peer, failure: &Failure) -> Response<Body> {
+    pub fn turned_away(&self, door: &Admission, peer: &Peer, failure: &Failure) -> Response<Body> {
         self.refuse(&self.record(door, peer), failure)
     }
 }
@@ -648,9 +674,9 @@ impl Gateway {
 /// Permit for a request in flight; given back when dropped. A call keeps it until it ends, even if its response is
 /// streamed or its client has disconnected.
 #[derive(Debug)]
-pub struct Place {
-    counted: Arc<InFlight>,
-    whose: Whose,
+pub struct InFlightPermit {
+    counted: Arc<InFlightCount>,
+    whose: PermitOwner,
     /// The share of the address, or of the caller after authentication.
     share: Option<Arc<Share<Holder>>>,
     /// The share for the bytes of the body, which is also held while those wait to be sent to a server.
@@ -659,9 +685,9 @@ pub struct Place {
 
 /// Counts a request in flight until it is dropped.
 #[derive(Debug)]
-struct InFlight(Arc<Metrics>);
+struct InFlightCount(Arc<Metrics>);
 
-impl Drop for InFlight {
+impl Drop for InFlightCount {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
@@ -669,7 +695,7 @@ impl Drop for InFlight {
 
 /// The holder that an in-flight permit is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
+enum PermitOwner {
     /// The client's address, before authentication.
     Address,
     /// The caller, after authentication.
@@ -678,22 +704,22 @@ enum Whose {
     Gateway,
 }
 
-impl Place {
+impl InFlightPermit {
     /// A permit that is counted in `metrics` already.
-    fn new(metrics: &Arc<Metrics>, whose: Whose) -> Self {
-        let counted = Arc::new(InFlight(Arc::clone(metrics)));
+    fn new(metrics: &Arc<Metrics>, whose: PermitOwner) -> Self {
+        let counted = Arc::new(InFlightCount(Arc::clone(metrics)));
         Self { counted, whose, share: None, body: None }
     }
 
     /// The same permit, to be held until the response is sent; `None` for an unauthenticated client, which must not
     /// occupy permits that callers could use.
-    fn until_sent(&self) -> Option<UntilSent> {
+    fn until_sent(&self) -> Option<HeldUntilSent> {
         match self.whose {
-            Whose::Caller => {
+            PermitOwner::Caller => {
                 let held = (Arc::clone(&self.counted), self.share.clone());
-                Some(UntilSent::new(Arc::new(held)))
+                Some(HeldUntilSent::new(Arc::new(held)))
             }
-            Whose::Address | Whose::Gateway => None,
+            PermitOwner::Address | PermitOwner::Gateway => None,
         }
     }
 
@@ -718,8 +744,8 @@ impl Place {
 }
 
 /// Attaches what the response holds until it is sent. A stream that belongs to no call has a share of its own instead.
-fn kept_until_sent(mut response: Response<Body>, unsent: Option<UntilSent>) -> Response<Body> {
-    if let Some(unsent) = unsent.filter(|_| response.extensions().get::<Standing>().is_none()) {
+fn kept_until_sent(mut response: Response<Body>, unsent: Option<HeldUntilSent>) -> Response<Body> {
+    if let Some(unsent) = unsent.filter(|_| response.extensions().get::<StreamPermit>().is_none()) {
         response.extensions_mut().insert(unsent);
     }
     response
@@ -727,16 +753,16 @@ fn kept_until_sent(mut response: Response<Body>, unsent: Option<UntilSent>) -> R
 
 /// Share for an event stream that belongs to no call; given back when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct StreamPermit {
     _share: Arc<Share<Holder>>,
 }
 
-impl Arrived {
+impl DecodedRequest {
     /// On whose behalf the gateway talks to the server at index `place` of the route.
-    fn party(&self, place: usize) -> Party {
+    fn party(&self, place: usize) -> OnBehalfOf {
         let known = self.session.as_ref().map(|session| &session.client);
         let client = self.inbound.client.as_ref().or(known);
-        Party {
+        OnBehalfOf {
             principal: Some(Arc::clone(&self.caller.principal)),
             route: Some(Arc::clone(&self.route.path)),
             client: Arc::clone(client.unwrap_or_else(|| Client::gateway())),
@@ -746,15 +772,15 @@ impl Arrived {
     }
 
     /// The caller's token, if the server at index `place` of the route requires a token exchanged for it.
-    fn subject(&self, place: usize) -> Option<Arc<Subject>> {
+    fn subject(&self, place: usize) -> Option<Arc<SubjectToken>> {
         self.route.servers.get(place).filter(|server| server.asks_callers())?;
         let (token, until) = (Arc::clone(self.caller.token.as_ref()?), self.caller.until);
         let caller = self.caller.principal.id.as_str().into();
-        Some(Arc::new(Subject { token, caller, until }))
+        Some(Arc::new(SubjectToken { token, caller, until }))
     }
 
     /// The gateway's session with the server at index `place` of the route, as part of the client's session.
-    fn leg(&self, place: usize) -> Option<&Leg> {
+    fn leg(&self, place: usize) -> Option<&UpstreamSession> {
         let legs = self.session.as_ref().map_or(&[] as &[_], |session| &session.legs);
         legs.iter().find(|(server, _)| usize::from(*server) == place).map(|(_, leg)| leg)
     }

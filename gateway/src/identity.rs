@@ -1,5 +1,5 @@
 //! Authenticates requests: turns their credentials (API keys, access tokens, client certificates) into a
-//! [`Principal`]. The exchange calls [`Identity::identify`] for every request. This module knows HTTP and
+//! [`Principal`]. The exchange calls [`Authenticator::identify`] for every request. This module knows HTTP and
 //! credentials, and must not know the policy.
 
 pub mod resource;
@@ -21,34 +21,37 @@ use http::{HeaderMap, Method};
 use policy::principal::Principal;
 
 use crate::audit::{CERTIFICATE, OAUTH};
-use crate::base::error_chain::Chain;
+use crate::base::error_chain::ErrorChain;
 use crate::base::secret::Secret;
-use crate::config::settings::{self, KnownCertificate, Limits, Scheme};
+use crate::config::settings::{self, AuthScheme, KnownCertificate, Limits};
 use crate::crypto::sealer::Sealer;
-use crate::crypto::x509::Certificate;
-use crate::identity::resource::{Resource, Wrong};
-use crate::mcp::wire::headers::{Single, single};
-use crate::metrics::credential_check::Detail;
-use crate::outbound::environment::{World, WorldError};
+use crate::crypto::x509::VerifiedCertificate;
+use crate::identity::resource::{ChallengeError, ProtectedResource};
+use crate::mcp::wire::headers::{SingleValue, single};
+use crate::metrics::credential_check::CredentialCheck;
+use crate::outbound::environment::{Environment, EnvironmentError};
 
-pub use bearer::Memo;
-use bearer::{Bearer, Memory, looks_signed};
-pub use certificate::{Told, is_named, told};
+pub use bearer::ConnectionToken;
+use bearer::{TokenMemory, TokenValidator, looks_signed};
+pub use certificate::{ForwardedCertificate, is_named, told};
 pub use claims::Confirmation;
 pub(crate) use claims::SERVICE;
-pub use dpop::ProofError;
+pub use dpop::DpopError;
 pub use error::{ClaimError, TokenError};
 use issuer::KeyRing;
-use keys::Keys;
+use keys::ApiKeys;
 
 /// Fetches the keys of an issuer once, as the gateway does, and returns their number. For diagnostics.
 ///
 /// # Errors
 /// The reason why they cannot be read, as text.
-pub async fn count_keys(issuer: &settings::Issuer, world: &World) -> Result<usize, String> {
-    let ways = world.ways(&issuer.way, None).map_err(|error| Chain(&error).to_string())?;
+pub async fn count_keys(
+    issuer: &settings::IssuerSettings,
+    world: &Environment,
+) -> Result<usize, String> {
+    let ways = world.ways(&issuer.way, None).map_err(|error| ErrorChain(&error).to_string())?;
     let ring = KeyRing::new(issuer, ways, Arc::clone(&world.clock), world.tasks.clone());
-    ring.count().await.map_err(|error| Chain(&error).to_string())
+    ring.count().await.map_err(|error| ErrorChain(&error).to_string())
 }
 
 /// The form of an access token, which decides how it is validated.
@@ -72,13 +75,13 @@ const API_KEY: &str = "x-api-key";
 const DPOP: &str = "dpop";
 
 /// The result of one authentication scheme for a request.
-enum Claim {
+enum SchemeResult {
     /// The request has no credential for this scheme; the next one is tried.
     Absent,
     /// The request has a credential that may belong to another scheme.
     Foreign,
     /// The credential is valid.
-    Proved(Box<Caller>),
+    Proved(Box<AuthenticatedCaller>),
     /// The credential is invalid; no other scheme is tried.
     Refuted(AuthnError),
 }
@@ -112,7 +115,7 @@ pub enum AuthnError {
 impl AuthnError {
     /// The check that the token failed, if any: for the operator alone.
     #[must_use]
-    pub const fn detail(&self) -> Option<Detail> {
+    pub const fn detail(&self) -> Option<CredentialCheck> {
         match self {
             Self::Token(error) => Some(error.detail()),
             Self::Missing
@@ -165,25 +168,25 @@ impl AuthnError {
 
     /// The error that the client is told, for the challenge.
     #[must_use]
-    pub const fn wrong(&self) -> Wrong {
+    pub const fn wrong(&self) -> ChallengeError {
         match self {
-            Self::Missing => Wrong::Nothing,
-            Self::Ambiguous | Self::Forwarded => Wrong::Request,
+            Self::Missing => ChallengeError::Nothing,
+            Self::Ambiguous | Self::Forwarded => ChallengeError::Request,
             Self::Unknown | Self::Unwanted | Self::Revoked => {
-                Wrong::Token("the token is not accepted")
+                ChallengeError::Token("the token is not accepted")
             }
             Self::Token(error) => match error {
-                TokenError::Expired => Wrong::Token("the token has expired"),
-                TokenError::Audience => Wrong::Token("the token is for another resource"),
-                TokenError::Nonce => Wrong::Nonce,
-                TokenError::Dpop(_) => Wrong::Proof("the proof is not accepted"),
+                TokenError::Expired => ChallengeError::Token("the token has expired"),
+                TokenError::Audience => ChallengeError::Token("the token is for another resource"),
+                TokenError::Nonce => ChallengeError::Nonce,
+                TokenError::Dpop(_) => ChallengeError::Proof("the proof is not accepted"),
                 TokenError::Confirmation | TokenError::Proof => {
-                    Wrong::Bound("the token needs a proof of possession")
+                    ChallengeError::Bound("the token needs a proof of possession")
                 }
                 TokenError::Certificate | TokenError::Unbound => {
-                    Wrong::Token("the token needs a proof of possession")
+                    ChallengeError::Token("the token needs a proof of possession")
                 }
-                _ => Wrong::Token("the token is not accepted"),
+                _ => ChallengeError::Token("the token is not accepted"),
             },
         }
     }
@@ -191,7 +194,7 @@ impl AuthnError {
 
 /// An authenticated caller and its credential.
 #[derive(Clone, Debug)]
-pub struct Caller {
+pub struct AuthenticatedCaller {
     /// The principal of the caller.
     pub principal: Arc<Principal>,
     /// The authentication scheme, as the audit log names it.
@@ -204,7 +207,7 @@ pub struct Caller {
     pub body: Option<[u8; 32]>,
 }
 
-impl Caller {
+impl AuthenticatedCaller {
     fn by(principal: Arc<Principal>, scheme: &'static str) -> Self {
         Self { principal, scheme, token: None, until: None, body: None }
     }
@@ -212,9 +215,9 @@ impl Caller {
 
 /// The authentication-related parts of a request, and what its listener requires.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct AuthnRequest<'a> {
     /// The accepted schemes, in order.
-    pub schemes: &'a [Scheme],
+    pub schemes: &'a [AuthScheme],
     /// The method of the request.
     pub method: &'a Method,
     /// The path of the request.
@@ -224,25 +227,25 @@ pub struct Asked<'a> {
     /// The headers of the request.
     pub headers: &'a HeaderMap,
     /// The protected resource that tokens must be for.
-    pub resource: Option<&'a Resource>,
+    pub resource: Option<&'a ProtectedResource>,
     /// The client certificate of the connection.
-    pub certificate: Option<&'a Certificate>,
+    pub certificate: Option<&'a VerifiedCertificate>,
     /// The cache of the connection.
-    pub memo: Option<&'a Memo>,
+    pub memo: Option<&'a ConnectionToken>,
     /// The address of the client.
     pub peer: Option<IpAddr>,
     /// The DPoP proof of the request.
     proof: Option<&'a str>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> AuthnRequest<'a> {
     /// Makes the input for a request with this head.
     #[must_use]
     pub fn new(
-        schemes: &'a [Scheme],
+        schemes: &'a [AuthScheme],
         head: &'a http::request::Parts,
-        resource: Option<&'a Resource>,
-        certificate: Option<&'a Certificate>,
+        resource: Option<&'a ProtectedResource>,
+        certificate: Option<&'a VerifiedCertificate>,
     ) -> Self {
         let (path, query) = (head.uri.path(), head.uri.query());
         let (method, headers) = (&head.method, &head.headers);
@@ -263,34 +266,35 @@ impl<'a> Asked<'a> {
 
 /// Authenticates the requests of clients.
 #[derive(Debug)]
-pub struct Identity {
-    keys: Keys,
+pub struct Authenticator {
+    keys: ApiKeys,
     anonymous: Option<Arc<Principal>>,
-    bearer: Option<Bearer>,
-    memory: Arc<Memory>,
+    bearer: Option<TokenValidator>,
+    memory: Arc<TokenMemory>,
     certificates: Vec<KnownCertificate>,
 }
 
-impl Identity {
+impl Authenticator {
     /// Makes an authenticator for the callers of `settings`. The token cache and the replay protection of `former`
     /// are kept.
     ///
     /// # Errors
     /// If a resource that an issuer needs is not available.
     pub fn new(
-        settings: &settings::Identity,
-        world: &World,
+        settings: &settings::IdentitySettings,
+        world: &Environment,
         limits: &Limits,
         sealer: Arc<Sealer>,
         former: Option<&Self>,
-    ) -> Result<Self, WorldError> {
+    ) -> Result<Self, EnvironmentError> {
         let memory = former.map(|former| Arc::clone(&former.memory));
-        let memory = memory.unwrap_or_else(|| Arc::new(Memory::new(limits, &world.quotas, sealer)));
+        let memory =
+            memory.unwrap_or_else(|| Arc::new(TokenMemory::new(limits, &world.quotas, sealer)));
         let former = former.and_then(|former| former.bearer.as_ref());
-        let bearer = || Bearer::new(settings, world, Arc::clone(&memory), former);
+        let bearer = || TokenValidator::new(settings, world, Arc::clone(&memory), former);
         let bearer = (!settings.issuers.is_empty()).then(bearer).transpose()?;
         Ok(Self {
-            keys: Keys::new(&settings.api_keys),
+            keys: ApiKeys::new(&settings.api_keys),
             anonymous: settings.anonymous.clone().map(Arc::new),
             bearer,
             memory,
@@ -302,9 +306,12 @@ impl Identity {
     ///
     /// # Errors
     /// If there is no credential, or the first one found is invalid.
-    pub async fn identify(&self, mut asked: Asked<'_>) -> Result<Caller, AuthnError> {
+    pub async fn identify(
+        &self,
+        mut asked: AuthnRequest<'_>,
+    ) -> Result<AuthenticatedCaller, AuthnError> {
         let shown = shown(&asked);
-        let takes = |scheme: &Scheme| matches!(scheme, Scheme::ApiKey | Scheme::Oauth);
+        let takes = |scheme: &AuthScheme| matches!(scheme, AuthScheme::ApiKey | AuthScheme::Oauth);
         if asked.schemes.iter().any(takes)
             && asked.query.is_some_and(|query| has_credential(query, shown.as_ref().ok()))
         {
@@ -312,7 +319,7 @@ impl Identity {
         }
         // A leftover key of a client is reported as unwanted: another key would not be accepted either.
         let open = !asked.schemes.is_empty()
-            && asked.schemes.iter().all(|scheme| *scheme == Scheme::Anonymous);
+            && asked.schemes.iter().all(|scheme| *scheme == AuthScheme::Anonymous);
         let unknown = if open { AuthnError::Unwanted } else { AuthnError::Unknown };
         let shown = shown.map_err(|error| match error {
             AuthnError::Unknown => unknown.clone(),
@@ -322,85 +329,98 @@ impl Identity {
         let mut foreign = false;
         for scheme in asked.schemes {
             let claim = match scheme {
-                Scheme::ApiKey => self.key(&shown),
-                Scheme::Anonymous => self.anonymous(&shown),
+                AuthScheme::ApiKey => self.key(&shown),
+                AuthScheme::Anonymous => self.anonymous(&shown),
                 // A request with another credential is judged by that one, which may grant less than the certificate.
-                Scheme::Certificate if shown.any => Claim::Foreign,
-                Scheme::Certificate => self.certificate(&asked),
-                Scheme::Oauth => self.token(&asked, &shown).await,
+                AuthScheme::Certificate if shown.any => SchemeResult::Foreign,
+                AuthScheme::Certificate => self.certificate(&asked),
+                AuthScheme::Oauth => self.token(&asked, &shown).await,
             };
             match claim {
-                Claim::Absent => {}
-                Claim::Foreign => foreign = true,
-                Claim::Proved(caller) => return Ok(named(*caller, asked.certificate)),
-                Claim::Refuted(error) => return Err(error),
+                SchemeResult::Absent => {}
+                SchemeResult::Foreign => foreign = true,
+                SchemeResult::Proved(caller) => return Ok(named(*caller, asked.certificate)),
+                SchemeResult::Refuted(error) => return Err(error),
             }
         }
         Err(if foreign { unknown } else { AuthnError::Missing })
     }
 
-    fn key(&self, shown: &Shown<'_>) -> Claim {
+    fn key(&self, shown: &RequestCredentials<'_>) -> SchemeResult {
         let known = |key: &str| self.keys.find(key);
         match (shown.bearer, shown.key) {
-            (None, None) => Claim::Absent,
+            (None, None) => SchemeResult::Absent,
             (_, Some(key)) => match known(key) {
-                Some(who) => Claim::Proved(Box::new(Caller::by(Arc::clone(who), "apiKey"))),
-                None => Claim::Refuted(AuthnError::Unknown),
+                Some(who) => SchemeResult::Proved(Box::new(AuthenticatedCaller::by(
+                    Arc::clone(who),
+                    "apiKey",
+                ))),
+                None => SchemeResult::Refuted(AuthnError::Unknown),
             },
             (Some(key), None) => match known(key) {
-                Some(who) => Claim::Proved(Box::new(Caller::by(Arc::clone(who), "apiKey"))),
+                Some(who) => SchemeResult::Proved(Box::new(AuthenticatedCaller::by(
+                    Arc::clone(who),
+                    "apiKey",
+                ))),
                 // It may be an access token.
-                None => Claim::Foreign,
+                None => SchemeResult::Foreign,
             },
         }
     }
 
-    fn certificate(&self, asked: &Asked<'_>) -> Claim {
-        let Some(certificate) = asked.certificate else { return Claim::Absent };
+    fn certificate(&self, asked: &AuthnRequest<'_>) -> SchemeResult {
+        let Some(certificate) = asked.certificate else { return SchemeResult::Absent };
         match certificate::who(&self.certificates, certificate) {
             Some(who) => {
-                let mut caller = Caller::by(Arc::new(who), CERTIFICATE);
+                let mut caller = AuthenticatedCaller::by(Arc::new(who), CERTIFICATE);
                 caller.until = Some(certificate.ends);
-                Claim::Proved(Box::new(caller))
+                SchemeResult::Proved(Box::new(caller))
             }
-            None => Claim::Foreign,
+            None => SchemeResult::Foreign,
         }
     }
 
-    async fn token(&self, asked: &Asked<'_>, shown: &Shown<'_>) -> Claim {
+    async fn token(
+        &self,
+        asked: &AuthnRequest<'_>,
+        shown: &RequestCredentials<'_>,
+    ) -> SchemeResult {
         let (token, dpop) = match (shown.bearer, shown.dpop) {
             (Some(token), None) => (token, false),
             (None, Some(token)) => (token, true),
-            (Some(_), Some(_)) | (None, None) => return Claim::Absent,
+            (Some(_), Some(_)) | (None, None) => return SchemeResult::Absent,
         };
         let (Some(bearer), Some(resource)) = (&self.bearer, asked.resource) else {
-            return Claim::Foreign;
+            return SchemeResult::Foreign;
         };
         // A known API key must not be sent to an issuer.
-        let is_key = || asked.schemes.contains(&Scheme::ApiKey) && self.keys.find(token).is_some();
+        let is_key =
+            || asked.schemes.contains(&AuthScheme::ApiKey) && self.keys.find(token).is_some();
         if !bearer.is_for(resource, token) || is_key() {
-            return Claim::Foreign;
+            return SchemeResult::Foreign;
         }
         match bearer.accept(resource, token, dpop, asked).await {
             Ok(accepted) => {
-                let mut caller = Caller::by(accepted.principal, OAUTH);
+                let mut caller = AuthenticatedCaller::by(accepted.principal, OAUTH);
                 caller.token = Some(accepted.token);
                 caller.until = Some(accepted.until);
                 caller.body = accepted.body;
-                Claim::Proved(Box::new(caller))
+                SchemeResult::Proved(Box::new(caller))
             }
-            Err(error) => Claim::Refuted(AuthnError::Token(error)),
+            Err(error) => SchemeResult::Refuted(AuthnError::Token(error)),
         }
     }
 
     /// A request with a credential is not anonymous, even if no credential is needed: accepting it would hide that
     /// the credential is wrong.
-    fn anonymous(&self, shown: &Shown<'_>) -> Claim {
+    fn anonymous(&self, shown: &RequestCredentials<'_>) -> SchemeResult {
         if shown.any {
-            return Claim::Foreign;
+            return SchemeResult::Foreign;
         }
-        let caller = |who: &Arc<Principal>| Caller::by(Arc::clone(who), "anonymous");
-        self.anonymous.as_ref().map_or(Claim::Absent, |who| Claim::Proved(Box::new(caller(who))))
+        let caller = |who: &Arc<Principal>| AuthenticatedCaller::by(Arc::clone(who), "anonymous");
+        self.anonymous
+            .as_ref()
+            .map_or(SchemeResult::Absent, |who| SchemeResult::Proved(Box::new(caller(who))))
     }
 
     /// Validates a token for `resource` without a request. Returns the principal, and the confirmation that its
@@ -410,7 +430,7 @@ impl Identity {
     /// The check that the token fails.
     pub async fn examine(
         &self,
-        resource: &Resource,
+        resource: &ProtectedResource,
         token: &str,
     ) -> Result<(Arc<Principal>, Confirmation), TokenError> {
         match &self.bearer {
@@ -447,7 +467,7 @@ impl Identity {
 
     /// The names of the issuers whose keys are not known; their tokens are refused.
     pub fn missing(&self) -> impl Iterator<Item = &str> {
-        self.bearer.iter().flat_map(Bearer::missing)
+        self.bearer.iter().flat_map(TokenValidator::missing)
     }
 }
 
@@ -472,7 +492,7 @@ const CREDENTIALS: [&str; 12] = [
 /// credential in the headers or looks like a token or a key.
 ///
 /// RFC 6750, section 2.3: a token in a URL appears in the logs of every hop.
-fn has_credential(query: &str, shown: Option<&Shown<'_>>) -> bool {
+fn has_credential(query: &str, shown: Option<&RequestCredentials<'_>>) -> bool {
     let decoded =
         |text: &str| certificate::percent(text).unwrap_or_else(|| text.as_bytes().to_vec());
     query.split(['&', ';']).any(|pair| {
@@ -487,7 +507,7 @@ fn has_credential(query: &str, shown: Option<&Shown<'_>>) -> bool {
 /// Whether the value of a parameter equals a credential in the headers, or looks like one: it starts with a scheme,
 /// is a JWT (RFC 7519: three base64url parts, or five if encrypted, the first of which is an object), or is a key
 /// that `portcullis keygen` made.
-fn is_credential(value: &[u8], shown: Option<&Shown<'_>>) -> bool {
+fn is_credential(value: &[u8], shown: Option<&RequestCredentials<'_>>) -> bool {
     let scheme = value.iter().position(|byte| matches!(byte, b' ' | b'+'));
     let whole = value;
     let (scheme, value) = value.split_at(scheme.map_or(0, |at| at + 1));
@@ -509,7 +529,7 @@ fn is_credential(value: &[u8], shown: Option<&Shown<'_>>) -> bool {
 }
 
 /// The credentials in the headers of a request.
-struct Shown<'a> {
+struct RequestCredentials<'a> {
     bearer: Option<&'a str>,
     dpop: Option<&'a str>,
     key: Option<&'a str>,
@@ -518,11 +538,11 @@ struct Shown<'a> {
     any: bool,
 }
 
-fn shown<'a>(asked: &Asked<'a>) -> Result<Shown<'a>, AuthnError> {
+fn shown<'a>(asked: &AuthnRequest<'a>) -> Result<RequestCredentials<'a>, AuthnError> {
     let one = |name: &str| match single(asked.headers, name) {
-        Single::Absent => Ok(None),
-        Single::Value(value) => Ok(Some(value)),
-        Single::Bad => Err(AuthnError::Ambiguous),
+        SingleValue::Absent => Ok(None),
+        SingleValue::Value(value) => Ok(Some(value)),
+        SingleValue::Bad => Err(AuthnError::Ambiguous),
     };
     let mut values = asked.headers.get_all(AUTHORIZATION).iter();
     let authorization = match (values.next(), values.next()) {
@@ -551,11 +571,14 @@ fn shown<'a>(asked: &Asked<'a>) -> Result<Shown<'a>, AuthnError> {
             _ => return Err(AuthnError::Unknown),
         }
     }
-    Ok(Shown { bearer, dpop, key, proof, any })
+    Ok(RequestCredentials { bearer, dpop, key, proof, any })
 }
 
 /// Adds the names in the connection's certificate to the caller, whose credential then expires with it.
-fn named(mut caller: Caller, certificate: Option<&Certificate>) -> Caller {
+fn named(
+    mut caller: AuthenticatedCaller,
+    certificate: Option<&VerifiedCertificate>,
+) -> AuthenticatedCaller {
     let Some(certificate) = certificate else { return caller };
     if let Some(name) = certificate.names().first() {
         let claims = &mut Arc::make_mut(&mut caller.principal).claims;
@@ -568,13 +591,13 @@ fn named(mut caller: Caller, certificate: Option<&Certificate>) -> Caller {
 
 #[cfg(test)]
 mod tests {
-    use super::{Asked, AuthnError, Identity};
-    use crate::base::clock::{Clock as _, System};
+    use super::{Authenticator, AuthnError, AuthnRequest};
+    use crate::base::clock::{Clock as _, SystemClock};
     use crate::base::task::Tasks;
-    use crate::config::settings::{self, ApiKey, Limits, Scheme};
+    use crate::config::settings::{self, ApiKey, AuthScheme, Limits};
     use crate::crypto::sealer::Sealer;
     use crate::metrics::Metrics;
-    use crate::outbound::environment::World;
+    use crate::outbound::environment::Environment;
     use aws_lc_rs::digest;
     use http::Request;
     use policy::name::PrincipalId;
@@ -585,42 +608,43 @@ mod tests {
         Principal::new(PrincipalId::parse(id).unwrap(), [].into())
     }
 
-    fn identify(schemes: &[Scheme], headers: &[(&str, &str)]) -> Result<String, AuthnError> {
+    fn identify(schemes: &[AuthScheme], headers: &[(&str, &str)]) -> Result<String, AuthnError> {
         let key = |key: &str, id| ApiKey {
             sha256: digest::digest(&digest::SHA256, key.as_bytes()).as_ref().try_into().unwrap(),
             principal: who(id),
         };
-        let settings = settings::Identity {
+        let settings = settings::IdentitySettings {
             api_keys: vec![key("k1", "ana"), key("k2", "bob")],
             anonymous: Some(who("anonymous")),
-            ..settings::Identity::default()
+            ..settings::IdentitySettings::default()
         };
         let limits = Limits::default();
-        let world = World::new(
-            Arc::new(System),
+        let world = Environment::new(
+            Arc::new(SystemClock),
             limits,
             Tasks::default(),
-            Arc::new(Metrics::new(System.now())),
+            Arc::new(Metrics::new(SystemClock.now())),
             Arc::new(crate::config::quota::Quotas::new(&limits, &[])),
         );
         let sealer = Arc::new(Sealer::new(&[]).unwrap());
-        let identity = Identity::new(&settings, &world, &limits, sealer, None).unwrap();
+        let identity = Authenticator::new(&settings, &world, &limits, sealer, None).unwrap();
         let mut request = Request::post("/mcp");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let found = runtime.block_on(identity.identify(Asked::new(schemes, &head, None, None)));
+        let found =
+            runtime.block_on(identity.identify(AuthnRequest::new(schemes, &head, None, None)));
         found.map(|caller| caller.principal.id.to_string())
     }
 
     #[test]
     fn a_credential_is_good_or_it_is_refused() {
         use AuthnError::{Ambiguous, Missing, Unknown, Unwanted};
-        let keys = [Scheme::ApiKey];
-        let both = [Scheme::ApiKey, Scheme::Anonymous];
-        let open = [Scheme::Anonymous];
+        let keys = [AuthScheme::ApiKey];
+        let both = [AuthScheme::ApiKey, AuthScheme::Anonymous];
+        let open = [AuthScheme::Anonymous];
         for (schemes, headers, expected) in [
             (&keys as &[_], &[("authorization", "Bearer k1")] as &[_], Ok("ana")),
             (&keys, &[("authorization", "bearer k2")], Ok("bob")),

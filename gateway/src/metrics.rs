@@ -17,19 +17,19 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use policy::control::{Control, Ran};
+use policy::control::{Control, ControlSet};
 use policy::inspect::{Detector, Finding};
-use policy::lock::State;
-use policy::schema::Compiled;
+use policy::lock::ApprovalState;
+use policy::schema::SchemaCache;
 
-use crate::base::intake::Intake;
-use crate::base::offload::Counts;
+use crate::base::intake::ResponseAccounts;
+use crate::base::offload::OffloadCounts;
 use crate::base::share::{Ceiling, Shares};
-use crate::metrics::credential_check::Detail;
-use crate::metrics::outcome::Outcome;
+use crate::metrics::credential_check::CredentialCheck;
+use crate::metrics::outcome::ExchangeOutcome;
 
 use evaluations::Evaluations;
-use series::{Labelled, Series};
+use series::{AllowedNames, OperationSeries};
 
 /// The label value that replaces every name that is not configured.
 pub const OTHER: &str = "_OTHER";
@@ -113,15 +113,15 @@ impl Histogram {
         self.buckets.iter().any(|bucket| bucket.get() > 0)
     }
 
-    fn read(&self) -> Value {
+    fn read(&self) -> MetricValue {
         let counts = self.buckets.iter().map(Counter::get).collect();
-        Value::Histogram { bounds: self.bounds, counts, micros: self.micros.get() }
+        MetricValue::Histogram { bounds: self.bounds, counts, micros: self.micros.get() }
     }
 }
 
 /// A value of one metric at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum MetricValue {
     /// A sum that only grows.
     Sum(u64),
     /// A value that can rise and fall.
@@ -143,7 +143,7 @@ pub type Labels = Vec<(&'static str, Box<str>)>;
 
 /// A metric with all of its data points at one moment.
 #[derive(Clone, Debug)]
-pub struct Family {
+pub struct MetricFamily {
     /// The name of the metric in OpenTelemetry's spelling.
     pub name: &'static str,
     /// The unit in UCUM notation; empty for a plain number.
@@ -151,12 +151,12 @@ pub struct Family {
     /// The description of the metric.
     pub help: &'static str,
     /// The data points, with the labels of each.
-    pub points: Vec<(Labels, Value)>,
+    pub points: Vec<(Labels, MetricValue)>,
 }
 
 /// The metrics of one upstream server.
 #[derive(Debug)]
-pub struct OfServer {
+pub struct ServerMetrics {
     name: Box<str>,
     calls: Histogram,
     up: AtomicU64,
@@ -180,7 +180,7 @@ pub struct OfServer {
     sessions: [Histogram; 2],
 }
 
-impl OfServer {
+impl ServerMetrics {
     /// Records the time that the server took for one answer.
     pub fn answered(&self, time: Duration) {
         self.calls.observe(time);
@@ -256,9 +256,9 @@ impl OfServer {
     }
 }
 
-impl OfServer {
+impl ServerMetrics {
     /// The session durations by how the sessions ended; a histogram without any observation is left out.
-    fn sessions(&self) -> Vec<(Labels, Value)> {
+    fn sessions(&self) -> Vec<(Labels, MetricValue)> {
         let ends = [None, Some(("error.type", Box::from("upstream-session")))];
         let all = ends.into_iter().zip(&self.sessions);
         let point = |(end, histogram): (Option<_>, &Histogram)| {
@@ -273,21 +273,21 @@ impl OfServer {
 #[derive(Debug)]
 pub struct Metrics {
     started: SystemTime,
-    outcomes: [Counter; Outcome::ALL.len()],
+    outcomes: [Counter; ExchangeOutcome::ALL.len()],
     denials: [Counter; policy::decision::Reason::CODES.len()],
     findings: [Counter; Detector::CONTENT.len()],
     /// Refused credentials, by the check that failed.
-    credentials: [Counter; Detail::ALL.len()],
+    credentials: [Counter; CredentialCheck::ALL.len()],
     evaluations: Evaluations,
     overhead: Histogram,
     /// MCP operations, as clients see them and as upstream servers answer them.
-    operations: Series,
+    operations: OperationSeries,
     /// Durations of legacy sessions with clients.
     sessions: Histogram,
     /// The metrics of each upstream server, for as long as another part of the gateway holds them.
-    servers: RwLock<Vec<Weak<OfServer>>>,
+    servers: RwLock<Vec<Weak<ServerMetrics>>>,
     /// The tool and prompt names that are allowed as label values.
-    names: Labelled,
+    names: AllowedNames,
     /// Requests that are in flight.
     pub in_flight: AtomicU64,
     /// Client connections that are open.
@@ -317,7 +317,7 @@ pub struct Metrics {
     /// 1 if the lockfile is usable, else 0.
     pub lockfile_usable: AtomicU64,
     /// The number of definitions of each server in each lockfile state.
-    pins: ArcSwap<Vec<Pinned>>,
+    pins: ArcSwap<Vec<PinCount>>,
     /// 1 if the configuration is readable and not writable by anyone but its owner and group, else 0.
     pub config_usable: AtomicU64,
     /// 1 if the revocation file is readable, else 0.
@@ -327,15 +327,15 @@ pub struct Metrics {
     /// When the certificate of each listener expires, in seconds since 1970.
     certificates: Vec<(Box<str>, AtomicU64)>,
     /// Counts of the messages that the inspection threads process.
-    inspections: Arc<Counts>,
+    inspections: Arc<OffloadCounts>,
     /// Bytes of upstream answers that are held in memory.
-    answers: Arc<Intake>,
+    answers: Arc<ResponseAccounts>,
     /// Bytes of upstream lists that are cached for callers.
     lists: Arc<Shares<Arc<str>>>,
     /// Bytes that callers make the process hold, which `limits.memory` bounds.
     ceiling: Arc<Ceiling>,
     /// The cache of compiled schemas.
-    schemas: Arc<Compiled>,
+    schemas: Arc<SchemaCache>,
     /// Lists that lacked the part of at least one server.
     pub partial_lists: Counter,
     /// Audit records that a sink accepted.
@@ -370,18 +370,18 @@ pub struct Metrics {
 
 /// The number of definitions of one server in one lockfile state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pinned {
+pub struct PinCount {
     /// The name of the server.
     pub server: Box<str>,
     /// The state of the definitions in the lockfile.
-    pub state: State,
+    pub state: ApprovalState,
     /// The number of definitions.
     pub count: u64,
 }
 
 /// An MCP operation that ended, as the labels of its metrics.
 #[derive(Clone, Copy, Debug)]
-pub struct Operated<'a> {
+pub struct OperationLabels<'a> {
     /// The method as the peer sent it; `None` if there was none to read.
     pub method: Option<&'a str>,
     /// The tool or prompt by the name that its server gives it; [`OTHER`] if that is not known.
@@ -411,7 +411,7 @@ impl Metrics {
             operations: Default::default(),
             sessions: Histogram::operation(),
             servers: RwLock::default(),
-            names: Labelled::default(),
+            names: AllowedNames::default(),
             in_flight: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             connections_refused: Counter::default(),
@@ -463,7 +463,7 @@ impl Metrics {
     /// The metrics of the upstream server `name`, which are shared by all who hold them and begin anew once all are
     /// dropped.
     #[must_use]
-    pub fn server(&self, name: &str) -> Arc<OfServer> {
+    pub fn server(&self, name: &str) -> Arc<ServerMetrics> {
         let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
         servers.retain(|known| known.strong_count() > 0);
         let known = servers.iter().filter_map(Weak::upgrade).find(|known| *known.name == *name);
@@ -471,7 +471,7 @@ impl Metrics {
             return known;
         }
         let calls = Histogram::new(&QUICK);
-        let server = Arc::new(OfServer {
+        let server = Arc::new(ServerMetrics {
             name: name.into(),
             calls,
             up: AtomicU64::new(0),
@@ -490,13 +490,13 @@ impl Metrics {
     }
 
     /// The servers whose metrics are still held somewhere.
-    fn servers(&self) -> Vec<Arc<OfServer>> {
+    fn servers(&self) -> Vec<Arc<ServerMetrics>> {
         let servers = self.servers.read().unwrap_or_else(PoisonError::into_inner);
         servers.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Replaces the reported lockfile states.
-    pub fn pinned(&self, pins: Vec<Pinned>) {
+    pub fn pinned(&self, pins: Vec<PinCount>) {
         self.pins.store(Arc::new(pins));
     }
 
@@ -509,7 +509,7 @@ impl Metrics {
     }
 
     /// Counts one evaluation of each control in `ran`.
-    pub fn ran(&self, ran: Ran) {
+    pub fn ran(&self, ran: ControlSet) {
         self.evaluations.count(ran);
     }
 
@@ -535,7 +535,7 @@ impl Metrics {
     }
 
     /// Counts an exchange that ended, the reason code if it was denied, and the time that it spent in the gateway.
-    pub fn exchange(&self, outcome: Outcome, denial: Option<&str>, gateway: Duration) {
+    pub fn exchange(&self, outcome: ExchangeOutcome, denial: Option<&str>, gateway: Duration) {
         if let Some(counter) = self.outcomes.get(outcome as usize) {
             counter.add(1);
         }
@@ -549,7 +549,12 @@ impl Metrics {
 
     /// Records the duration of an operation as its client sees it, and as its upstream server does if one was
     /// called.
-    pub fn operation(&self, what: &Operated<'_>, time: Duration, upstream: Option<Duration>) {
+    pub fn operation(
+        &self,
+        what: &OperationLabels<'_>,
+        time: Duration,
+        upstream: Option<Duration>,
+    ) {
         self.operations.observe(what, &self.names, time, upstream);
     }
 
@@ -577,13 +582,13 @@ impl Metrics {
 
     /// Reports these counts of the inspection threads.
     #[must_use]
-    pub fn with_inspections(self, inspections: Arc<Counts>) -> Self {
+    pub fn with_inspections(self, inspections: Arc<OffloadCounts>) -> Self {
         Self { inspections, ..self }
     }
 
     /// Reports these counts of the bytes of upstream answers.
     #[must_use]
-    pub fn with_answers(self, answers: Arc<Intake>) -> Self {
+    pub fn with_answers(self, answers: Arc<ResponseAccounts>) -> Self {
         Self { answers, ..self }
     }
 
@@ -601,7 +606,7 @@ impl Metrics {
 
     /// Reports the size of this cache of compiled schemas.
     #[must_use]
-    pub fn with_schemas(self, schemas: Arc<Compiled>) -> Self {
+    pub fn with_schemas(self, schemas: Arc<SchemaCache>) -> Self {
         Self { schemas, ..self }
     }
 
@@ -622,7 +627,7 @@ impl Metrics {
     }
 
     /// Counts a credential that failed a check.
-    pub fn credential_refused(&self, detail: Detail) {
+    pub fn credential_refused(&self, detail: CredentialCheck) {
         if let Some(counter) = self.credentials.get(detail as usize) {
             counter.add(1);
         }
@@ -630,32 +635,33 @@ impl Metrics {
 
     /// All metrics with their values at this moment.
     #[must_use]
-    pub fn snapshot(&self) -> Vec<Family> {
-        let gauge = |value: &AtomicU64| Value::Gauge(value.load(Ordering::Relaxed));
-        let sum = |counter: &Counter| Value::Sum(counter.get());
-        let one = |value: Value| vec![(Labels::new(), value)];
-        let family = |name, unit, help, points| Family { name, unit, help, points };
+    pub fn snapshot(&self) -> Vec<MetricFamily> {
+        let gauge = |value: &AtomicU64| MetricValue::Gauge(value.load(Ordering::Relaxed));
+        let sum = |counter: &Counter| MetricValue::Sum(counter.get());
+        let one = |value: MetricValue| vec![(Labels::new(), value)];
+        let family = |name, unit, help, points| MetricFamily { name, unit, help, points };
         let servers = self.servers();
-        let by_server = |value: &dyn Fn(&OfServer) -> Value| {
-            let point =
-                |server: &Arc<OfServer>| (vec![("server", server.name.clone())], value(server));
+        let by_server = |value: &dyn Fn(&ServerMetrics) -> MetricValue| {
+            let point = |server: &Arc<ServerMetrics>| {
+                (vec![("server", server.name.clone())], value(server))
+            };
             servers.iter().map(point).collect::<Vec<_>>()
         };
         let version = vec![("version", env!("CARGO_PKG_VERSION").into())];
         let [operations, upstream] = self.operations.read();
         let [reload, reloaded] = &self.reload;
         let [tested, tested_at] = &self.selftest;
-        let pinned = |pinned: &Pinned| {
+        let pinned = |pinned: &PinCount| {
             let labels =
                 vec![("server", pinned.server.clone()), ("state", pinned.state.as_str().into())];
-            (labels, Value::Gauge(pinned.count))
+            (labels, MetricValue::Gauge(pinned.count))
         };
-        let outcomes = Outcome::ALL.iter().zip(&self.outcomes);
+        let outcomes = ExchangeOutcome::ALL.iter().zip(&self.outcomes);
         let codes = policy::decision::Reason::CODES.iter().zip(&self.denials);
         let detectors = Detector::CONTENT.iter().zip(&self.findings);
-        let refused = Detail::ALL.iter().zip(&self.credentials);
+        let refused = CredentialCheck::ALL.iter().zip(&self.credentials);
         let evaluated = |(control, count): (Control, u64)| {
-            (vec![("control", control.as_str().into())], Value::Sum(count))
+            (vec![("control", control.as_str().into())], MetricValue::Sum(count))
         };
         let results = |counters: &[Counter; 2]| {
             let named = ["success", "failure"].into_iter().zip(counters);
@@ -666,7 +672,7 @@ impl Metrics {
                 "portcullis.build_info",
                 "",
                 "The running version.",
-                vec![(version, Value::Gauge(1))],
+                vec![(version, MetricValue::Gauge(1))],
             ),
             family(
                 "mcp.server.operation.duration",
@@ -744,7 +750,7 @@ impl Metrics {
                 "portcullis.circuit_breaker_open",
                 "",
                 "Whether nothing is asked of the server because it keeps failing.",
-                by_server(&|server| Value::Gauge(server.is_open().into())),
+                by_server(&|server| MetricValue::Gauge(server.is_open().into())),
             ),
             family(
                 "portcullis.circuit_breaker_openings",
@@ -805,55 +811,55 @@ impl Metrics {
                 "portcullis.answers_held",
                 "By",
                 "Bytes of answers of servers that are being read or looked at, or wait for their clients to read them.",
-                one(Value::Gauge(self.answers.bytes() as u64)),
+                one(MetricValue::Gauge(self.answers.bytes() as u64)),
             ),
             family(
                 "portcullis.answers_refused",
                 "",
                 "Answers of servers that were given up because too many bytes were being read.",
-                one(Value::Sum(self.answers.refused())),
+                one(MetricValue::Sum(self.answers.refused())),
             ),
             family(
                 "portcullis.memory_held",
                 "By",
                 "Bytes that callers make the gateway hold, of which limits.memory is the bound.",
-                one(Value::Gauge(self.ceiling.taken() as u64)),
+                one(MetricValue::Gauge(self.ceiling.taken() as u64)),
             ),
             family(
                 "portcullis.lists_held",
                 "By",
                 "Bytes of lists of servers that are kept for callers, as they are estimated.",
-                one(Value::Gauge(self.lists.taken() as u64)),
+                one(MetricValue::Gauge(self.lists.taken() as u64)),
             ),
             family(
                 "portcullis.schemas_held",
                 "By",
                 "Bytes of schemas that are kept compiled, as they are estimated.",
-                one(Value::Gauge(self.schemas.bytes() as u64)),
+                one(MetricValue::Gauge(self.schemas.bytes() as u64)),
             ),
             family(
                 "portcullis.schemas_compiled",
                 "",
                 "Schemas that were compiled, again as well.",
-                one(Value::Sum(self.schemas.compilations())),
+                one(MetricValue::Sum(self.schemas.compilations())),
             ),
             family(
                 "portcullis.inspections_in_flight",
                 "",
                 "Messages that are inspected beside the threads that serve clients, or wait for it.",
-                one(Value::Gauge(self.inspections.in_flight())),
+                one(MetricValue::Gauge(self.inspections.in_flight())),
             ),
             family(
                 "portcullis.inspections_offloaded",
                 "",
                 "Messages that were given to the threads that inspect beside those that serve.",
-                one(Value::Sum(self.inspections.offloaded())),
+                one(MetricValue::Sum(self.inspections.offloaded())),
             ),
             family(
                 "portcullis.inspections_refused",
                 "",
                 "Messages that were withheld because too many bytes were being inspected.",
-                one(Value::Sum(self.inspections.refused())),
+                one(MetricValue::Sum(self.inspections.refused())),
             ),
             family(
                 "portcullis.workers_stalled",
@@ -1055,7 +1061,7 @@ impl Metrics {
     }
 }
 
-impl Family {
+impl MetricFamily {
     /// The name of the metric in Prometheus's spelling, with the suffix of its unit and type.
     #[must_use]
     pub fn prometheus_name(&self) -> String {
@@ -1065,7 +1071,8 @@ impl Family {
             "By" => name.push_str("_bytes"),
             _ => {}
         }
-        let is_sum = self.points.first().is_some_and(|(_, value)| matches!(value, Value::Sum(_)));
+        let is_sum =
+            self.points.first().is_some_and(|(_, value)| matches!(value, MetricValue::Sum(_)));
         if is_sum {
             name.push_str("_total");
         }
@@ -1075,9 +1082,9 @@ impl Family {
     fn text(&self, out: &mut String) {
         let name = self.prometheus_name();
         let kind = match self.points.first() {
-            Some((_, Value::Sum(_))) => "counter",
-            Some((_, Value::Histogram { .. })) => "histogram",
-            Some((_, Value::Gauge(_))) => "gauge",
+            Some((_, MetricValue::Sum(_))) => "counter",
+            Some((_, MetricValue::Histogram { .. })) => "histogram",
+            Some((_, MetricValue::Gauge(_))) => "gauge",
             None => return,
         };
         writeln!(out, "# HELP {name} {}\n# TYPE {name} {kind}", self.help).unwrap_or_default();
@@ -1089,11 +1096,11 @@ impl Family {
                 write!(shown, "{comma}{label}=\"{value}\"").unwrap_or_default();
             }
             match value {
-                Value::Sum(value) | Value::Gauge(value) => {
+                MetricValue::Sum(value) | MetricValue::Gauge(value) => {
                     let labels = if shown.is_empty() { shown } else { format!("{{{shown}}}") };
                     writeln!(out, "{name}{labels} {value}").unwrap_or_default();
                 }
-                Value::Histogram { bounds, counts, micros } => {
+                MetricValue::Histogram { bounds, counts, micros } => {
                     let mut below = 0;
                     let comma = if shown.is_empty() { "" } else { "," };
                     let bounds = bounds.iter().map(|bound| seconds(*bound));

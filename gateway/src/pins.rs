@@ -14,32 +14,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use policy::alike::Remade;
-use policy::constraint::Missed;
+use policy::alike::Regeneration;
+use policy::constraint::UnmatchedConstraint;
 use policy::content::without_values;
 use policy::decision::Mode;
 use policy::drift::{self, Drift, Risk};
 use policy::inspect::{Detector, Finding};
-use policy::json::{Bounds, Document, Fragment, write_ascii};
-use policy::lock::{Exception, Lock, State, Version};
+use policy::json::{Document, Fragment, JsonBounds, write_ascii};
+use policy::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
 use policy::name::ServerName;
-use policy::offer::{Catalog, Kind, Offer};
-use policy::pin::{Digest, Subject};
-use policy::pins::{Accepted, Pins, Unfit, volatile_members};
+use policy::offer::{Catalog, CatalogItem, ItemKind};
+use policy::pin::{Digest, DigestSubject};
+use policy::pins::{AcceptedChange, PinViolation, Pins, volatile_members};
 use policy::pipeline::Policy;
-use policy::shadow::{self, Shadows};
+use policy::shadow::{self, ShadowingConflicts};
 use tokio::time::Instant;
 
 use crate::audit::Journal;
-use crate::base::error_chain::Chain;
-use crate::base::file::{Aside, Stalled, Turn, Watch};
+use crate::base::error_chain::ErrorChain;
+use crate::base::file::{FileTaskError, FileTasks, FileWatch, WatchEvent};
 use crate::base::masking;
 use crate::base::task::Tasks;
 use crate::config::selftest_fixtures::BUILT_IN;
 use crate::config::settings::lockfile::{self, LockError};
-use crate::config::settings::{Action, Pinning, UNREADABLE, Verbs};
+use crate::config::settings::{ConfigSource, DriftAction, PinSettings, UNREADABLE};
 use crate::mcp::protocol::Era;
-use crate::metrics::{Metrics, Pinned};
+use crate::metrics::{Metrics, PinCount};
 
 /// Most items of one server whose definitions are followed over time, and most changes of one
 /// server that are reported: a server with more is quarantined.
@@ -62,14 +62,14 @@ const FORMER: usize = 8;
 const TOLD: usize = 8;
 
 /// The server, kind and name of an item.
-type Place = (Box<str>, Kind, Box<str>);
+type ItemKey = (Box<str>, ItemKind, Box<str>);
 
 /// An item with its definition and the detector because of which it is withheld.
-type Withheld = (Place, Option<Digest>, Detector);
+type WithheldDefinition = (ItemKey, Option<Digest>, Detector);
 
 /// The clients to which a server has shown a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Audience {
+pub enum ListAudience {
     /// All clients, or the gateway with its own credentials. The lists for other audiences are known as well.
     All,
     /// All clients; the lists for clients with capabilities are not known yet.
@@ -80,7 +80,7 @@ pub enum Audience {
     Caller,
 }
 
-impl Audience {
+impl ListAudience {
     /// Whether both lists are shown to the same clients, so that the later one replaces the earlier one.
     fn replaces(self, other: Self) -> bool {
         match (self, other) {
@@ -95,48 +95,48 @@ impl Audience {
 
 /// The origin of a list that is compared.
 #[derive(Clone, Copy, Debug)]
-enum Reading<'a> {
+enum ListOrigin<'a> {
     /// It was read, beginning at this time.
     Now(Instant),
     /// It was read before the lockfile changed from this one, and the server may list something else by now.
-    Kept(&'a Lock),
+    Kept(&'a Lockfile),
 }
 
-impl Reading<'_> {
+impl ListOrigin<'_> {
     /// Whether the list was read before a change of the lockfile, and this definition was approved then: the server
     /// may no longer list it, so it is judged after the next reading.
-    fn was_approved(self, (server, kind, name): &Place, digest: Option<Digest>) -> bool {
+    fn was_approved(self, (server, kind, name): &ItemKey, digest: Option<Digest>) -> bool {
         let Self::Kept(former) = self else { return false };
         let versions = former.servers.get(server).map_or(&[][..], |l| l.versions(*kind, name));
         let mut of_digest = versions.iter().filter(|version| Some(version.digest) == digest);
-        of_digest.any(|version| version.state == State::Approved)
+        of_digest.any(|version| version.state == ApprovalState::Approved)
     }
 }
 
 /// The lists of one kind of one server, each with its audience.
-type Lists = Vec<(Arc<Catalog>, Audience)>;
+type AudienceLists = Vec<(Arc<Catalog>, ListAudience)>;
 
 /// A definition that was approved on first use or is built in, with its server and, for an offer, its kind and name.
-pub type First = (Box<str>, Option<(Kind, Box<str>)>, Version);
+pub type FirstUseApproval = (Box<str>, Option<(ItemKind, Box<str>)>, LockedVersion);
 
 /// Compares listed definitions with approved ones, and informs the policy.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct PinMonitor {
     policy: Arc<Policy>,
-    settings: Pinning,
+    settings: PinSettings,
     journal: Arc<Journal>,
     metrics: Arc<Metrics>,
     /// Increases when lists that have not changed have to be compared again.
     epoch: AtomicU64,
-    held: Mutex<Held>,
+    held: Mutex<PinState>,
     /// Held while lists are compared with each other; locked before `held`.
     shading: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct PinState {
     /// The state of the lockfile and its signatures when they were last read.
-    stamp: Option<Stamp>,
+    stamp: Option<LockfileStamp>,
     /// Why the lockfile is unusable, if it is.
     closed: Option<Box<str>>,
     pins: Pins,
@@ -147,25 +147,25 @@ struct Held {
     /// The identities of the servers.
     identities: BTreeMap<Box<str>, Box<str>>,
     /// The latest lists, which are compared again when the lockfile changes.
-    latest: BTreeMap<(Box<str>, Kind), Lists>,
+    latest: BTreeMap<(Box<str>, ItemKind), AudienceLists>,
     /// The shadowing conflicts that were reported.
     shadows: BTreeSet<String>,
-    followed: BTreeMap<Place, Followed>,
+    followed: BTreeMap<ItemKey, DefinitionHistory>,
     /// The changes that were reported, so that each is reported once.
-    told: BTreeSet<(Place, Option<Digest>)>,
+    told: BTreeSet<(ItemKey, Option<Digest>)>,
     /// The number of reported changes of each server.
     counts: BTreeMap<Box<str>, usize>,
     /// The withheld definitions that were reported.
-    withheld: BTreeSet<Withheld>,
+    withheld: BTreeSet<WithheldDefinition>,
     /// The reported constraints that name unknown tools or arguments.
     missed: BTreeSet<String>,
     /// The definitions approved on first use, which are kept when the lockfile changes.
-    first: Vec<First>,
+    first: Vec<FirstUseApproval>,
 }
 
-impl Held {
+impl PinState {
     /// Records the report of a change; `false` if it was reported before, or the limit is exceeded.
-    fn tells(&mut self, place: &Place, digest: Option<Digest>) -> bool {
+    fn tells(&mut self, place: &ItemKey, digest: Option<Digest>) -> bool {
         if self.told.contains(&(place.clone(), digest)) {
             return false;
         }
@@ -178,7 +178,7 @@ impl Held {
     fn has_listed(&self, catalog: &Catalog) -> bool {
         let place = (Box::from(catalog.server().as_str()), catalog.kind());
         let lists = self.latest.get(&place).map_or(&[][..], Vec::as_slice);
-        lists.iter().any(|(_, to)| *to == Audience::All)
+        lists.iter().any(|(_, to)| *to == ListAudience::All)
     }
 
     /// Whether a server has exceeded the limit of changes.
@@ -188,30 +188,30 @@ impl Held {
 }
 
 /// The lists that are compared to find shadowing.
-struct Comparing {
+struct ShadowInputs {
     /// The lists of the servers.
     listed: Vec<Arc<Catalog>>,
     /// The approved definitions of servers whose lists have not been read.
     approved: Vec<Arc<Catalog>>,
 }
 
-impl Comparing {
+impl ShadowInputs {
     /// The lists that are kept now.
-    fn of(held: &Held) -> Self {
+    fn of(held: &PinState) -> Self {
         let listed = held.latest.values().flatten().map(|(catalog, _)| Arc::clone(catalog));
         let unlisted = held.expected.iter().filter(|catalog| !held.has_listed(catalog));
         Self { listed: listed.collect(), approved: unlisted.cloned().collect() }
     }
 
     /// The shadowing conflicts among these lists.
-    fn shadows(self, policy: &Policy) -> Shadows {
-        Shadows::expecting(self.listed, self.approved, policy.routes())
+    fn shadows(self, policy: &Policy) -> ShadowingConflicts {
+        ShadowingConflicts::expecting(self.listed, self.approved, policy.routes())
     }
 }
 
 /// The definitions of one item over time.
 #[derive(Debug)]
-struct Followed {
+struct DefinitionHistory {
     now: Digest,
     /// The time of the last reading.
     seen: Instant,
@@ -223,9 +223,9 @@ struct Followed {
 
 /// Modification time, size and inode of the lockfile and of its signatures, to detect changes.
 #[derive(Debug, PartialEq, Eq)]
-struct Stamp([Option<(SystemTime, u64, u64)>; 2]);
+struct LockfileStamp([Option<(SystemTime, u64, u64)>; 2]);
 
-impl Stamp {
+impl LockfileStamp {
     fn of(file: &Path) -> Self {
         let stamp = |file: &Path| {
             let data = fs::metadata(file).ok()?;
@@ -235,17 +235,17 @@ impl Stamp {
     }
 }
 
-impl Keeper {
+impl PinMonitor {
     /// Reads the lockfile. A missing lockfile approves nothing.
     ///
     /// # Errors
     /// When the lockfile exists and is unusable.
     pub fn new(
         policy: Arc<Policy>,
-        settings: Pinning,
+        settings: PinSettings,
         journal: Arc<Journal>,
         metrics: Arc<Metrics>,
-        own: Vec<First>,
+        own: Vec<FirstUseApproval>,
     ) -> Result<Self, LockError> {
         let (held, shading) = (Mutex::default(), Mutex::default());
         let epoch = AtomicU64::new(0);
@@ -260,7 +260,7 @@ impl Keeper {
         }
         held.first = own;
         if keeper.acts() {
-            held.stamp = Some(Stamp::of(&keeper.settings.file));
+            held.stamp = Some(LockfileStamp::of(&keeper.settings.file));
             match lockfile::read(&keeper.settings.file, &keeper.settings.approvers) {
                 Ok((lock, text)) => {
                     keeper.found(&text);
@@ -319,11 +319,11 @@ impl Keeper {
         self.acts() && (!self.settings.trust_on_first_use || is_there())
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, PinState> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn publish(&self, held: &Held) {
+    fn publish(&self, held: &PinState) {
         self.metrics.pinned(counted(&held.pins.lock));
         self.policy.pin(Arc::new(held.pins.clone()));
         self.epoch.fetch_add(1, Ordering::Release);
@@ -349,7 +349,7 @@ impl Keeper {
 
     /// Replaces the lockfile. Quarantines and reports are reset, and made again if they
     /// still apply.
-    fn take(&self, held: &mut Held, lock: Lock) {
+    fn take(&self, held: &mut PinState, lock: Lockfile) {
         self.metrics.lockfile_usable.store(1, Ordering::Relaxed);
         held.approved = approved(&lock);
         let mode = held.pins.mode;
@@ -372,13 +372,13 @@ impl Keeper {
         }
         let latest: Vec<_> = held.latest.values().flatten().cloned().collect();
         for (catalog, audience) in latest {
-            self.compare(held, &catalog, audience, Reading::Kept(&former));
+            self.compare(held, &catalog, audience, ListOrigin::Kept(&former));
         }
         self.expect(held);
     }
 
     /// Determines the definitions that stand for servers whose lists have not been read: the approved ones.
-    fn expect(&self, held: &mut Held) {
+    fn expect(&self, held: &mut PinState) {
         held.expected = if self.acts() {
             shadow::approved(&held.pins.lock, &self.servers())
         } else {
@@ -394,8 +394,10 @@ impl Keeper {
 
     /// Warns once of each constraint on a tool or an argument that no server has according to the lockfile, so that
     /// no call is checked against it.
-    fn missed(&self, held: &mut Held) {
-        for missed in Missed::all(self.policy.constraints(), &self.servers(), &held.pins.lock) {
+    fn missed(&self, held: &mut PinState) {
+        for missed in
+            UnmatchedConstraint::all(self.policy.constraints(), &self.servers(), &held.pins.lock)
+        {
             let missed = missed.to_string();
             if !held.missed.contains(&missed) {
                 tracing::warn!("{missed}; correct the name, or remove it");
@@ -405,7 +407,7 @@ impl Keeper {
     }
 
     /// Records each finding that was accepted: who accepted it, and why the definition is shown.
-    fn excused(&self, lock: &Lock) {
+    fn excused(&self, lock: &Lockfile) {
         let mut told = 0;
         for (server, locked) in &lock.servers {
             let of_server = locked.server.iter().map(|version| (None, version));
@@ -440,13 +442,14 @@ impl Keeper {
     }
 
     /// Reports that a definition is withheld because of `finding`, if that was not reported since the lockfile changed.
-    pub fn withheld(&self, server: &ServerName, offer: &Offer, finding: &Finding) {
+    pub fn withheld(&self, server: &ServerName, offer: &CatalogItem, finding: &Finding) {
         let (kind, name) = (offer.kind(), offer.name().as_str());
-        let place: Place = (server.as_str().into(), kind, name.into());
+        let place: ItemKey = (server.as_str().into(), kind, name.into());
         if !self.withholds_anew((place, offer.digest(), finding.detector)) {
             return;
         }
-        let can_accept = finding.unacceptable().is_none() && self.settings.verbs == Verbs::CanRead;
+        let can_accept =
+            finding.unacceptable().is_none() && self.settings.verbs == ConfigSource::CanRead;
         let accept = can_accept.then(|| {
             let thing = format!("{}/{}", kind.list(), self.told_name(name));
             acceptance(server.as_str(), &thing, finding.detector)
@@ -468,11 +471,12 @@ impl Keeper {
         digest: Option<Digest>,
         finding: &Finding,
     ) {
-        let place: Place = (server.as_str().into(), Kind::Method, "".into());
+        let place: ItemKey = (server.as_str().into(), ItemKind::Method, "".into());
         if !self.withholds_anew((place, digest, finding.detector)) {
             return;
         }
-        let can_accept = finding.unacceptable().is_none() && self.settings.verbs == Verbs::CanRead;
+        let can_accept =
+            finding.unacceptable().is_none() && self.settings.verbs == ConfigSource::CanRead;
         let accept = can_accept.then(|| acceptance(server.as_str(), "server", finding.detector));
         let what = "the instructions of a server were withheld";
         tracing::warn!(%server, %finding, accept, "{what}");
@@ -480,7 +484,7 @@ impl Keeper {
     }
 
     /// Records the report of a withheld definition; `false` if it was reported before, or the limit is exceeded.
-    fn withholds_anew(&self, what: Withheld) -> bool {
+    fn withholds_anew(&self, what: WithheldDefinition) -> bool {
         let mut held = self.held();
         held.withheld.len() < LIKENESSES && held.withheld.insert(what)
     }
@@ -501,7 +505,7 @@ impl Keeper {
 
     fn record(&self, event: &str, what: &str) {
         if let Err(error) = self.journal.noted(event, what) {
-            tracing::error!(error = %Chain(&error), "an event is not on record");
+            tracing::error!(error = %ErrorChain(&error), "an event is not on record");
         }
     }
 
@@ -510,17 +514,17 @@ impl Keeper {
         if !self.acts() {
             return;
         }
-        let (mut watch, aside) = (Watch::new(tasks), Aside::default());
+        let (mut watch, aside) = (FileWatch::new(tasks), FileTasks::default());
         while let Some(turn) = watch.next().await {
             let keeper = Arc::clone(&self);
-            let looked = aside.run(LOOK, move || keeper.look(turn == Turn::Asked)).await;
+            let looked = aside.run(LOOK, move || keeper.look(turn == WatchEvent::Asked)).await;
             let (why, held) = match looked {
                 Ok(()) => continue,
-                Err(Stalled::Broken) => {
+                Err(FileTaskError::Broken) => {
                     ("it could not be compared with what servers say", Some(self.held()))
                 }
                 // During the comparison it has been read, and this thread must not wait for its end.
-                Err(Stalled::Late | Stalled::Busy) => {
+                Err(FileTaskError::Late | FileTaskError::Busy) => {
                     ("it was not read in time", self.held.try_lock().ok())
                 }
             };
@@ -537,7 +541,7 @@ impl Keeper {
     /// Reads the lockfile again, if it has changed or if that is requested.
     fn look(&self, asked: bool) {
         let file = &self.settings.file;
-        let stamp = Some(Stamp::of(file));
+        let stamp = Some(LockfileStamp::of(file));
         if !asked && self.held().stamp == stamp {
             return;
         }
@@ -554,19 +558,19 @@ impl Keeper {
             Err(error @ LockError::Missing(_)) if self.settings.trust_on_first_use => {
                 tracing::warn!(%error, "only what was said first is approved");
                 self.record("pins", "there is no lockfile: only what was said first is approved");
-                self.take(&mut held, Lock::default());
+                self.take(&mut held, Lockfile::default());
             }
-            Err(error) => self.close(&mut held, &Chain(&error).to_string()),
+            Err(error) => self.close(&mut held, &ErrorChain(&error).to_string()),
         }
         self.metrics.approved(&held.approved);
         // Newly approved definitions are not shown before they are compared.
-        let shadows = Comparing::of(&held).shadows(&self.policy);
+        let shadows = ShadowInputs::of(&held).shadows(&self.policy);
         self.compared(&mut held, shadows);
         self.publish(&held);
     }
 
     /// Fails closed: an unusable lockfile approves nothing. Logged once for each reason.
-    fn close(&self, held: &mut Held, error: &str) {
+    fn close(&self, held: &mut PinState, error: &str) {
         self.metrics.lockfile_usable.store(0, Ordering::Relaxed);
         let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
         held.pins = Pins { mode, strangers, ..self.settings.approving(Arc::default()) };
@@ -581,7 +585,7 @@ impl Keeper {
     /// Whether the identity of `server` is not the approved one, and the policy enforces it.
     #[must_use]
     pub fn is_stranger(&self, server: &ServerName) -> bool {
-        self.policy.unfit_server(server) == Some(Unfit::Identity)
+        self.policy.unfit_server(server) == Some(PinViolation::Identity)
     }
 
     /// Records the identity of `server`; whether the gateway may connect to it.
@@ -600,7 +604,7 @@ impl Keeper {
         !self.is_stranger(name)
     }
 
-    fn compare_identity(&self, held: &mut Held, server: &str, identity: &str) -> bool {
+    fn compare_identity(&self, held: &mut PinState, server: &str, identity: &str) -> bool {
         let locked = held.pins.lock.servers.get(server);
         let expected = locked.and_then(|locked| locked.identity.clone());
         let stranger = expected
@@ -621,10 +625,10 @@ impl Keeper {
 
     /// Compares a list with the approved definitions, and with the lists of other servers. Takes time in proportion
     /// to the lists, so it must not run on a thread that serves clients.
-    pub fn note(&self, catalog: &Arc<Catalog>, audience: Audience, begun: Instant) {
+    pub fn note(&self, catalog: &Arc<Catalog>, audience: ListAudience, begun: Instant) {
         let (fresh, first) = {
             let mut held = self.held();
-            let first = audience == Audience::All && !held.has_listed(catalog);
+            let first = audience == ListAudience::All && !held.has_listed(catalog);
             (Self::remember(&mut held, catalog, audience), first)
         };
         if fresh || first {
@@ -632,9 +636,9 @@ impl Keeper {
         }
         if self.acts() {
             let mut held = self.held();
-            if self.compare(&mut held, catalog, audience, Reading::Now(begun)) {
+            if self.compare(&mut held, catalog, audience, ListOrigin::Now(begun)) {
                 self.publish(&held);
-            } else if fresh && matches!(audience, Audience::Capable(_)) {
+            } else if fresh && matches!(audience, ListAudience::Capable(_)) {
                 // The complete list is checked again for removed definitions, now that this list is known.
                 self.epoch.fetch_add(1, Ordering::Release);
             }
@@ -644,23 +648,23 @@ impl Keeper {
 
     /// Keeps a list for the comparison with other servers; whether the kept definitions
     /// have changed. Where callers are shown different lists, the last few that differ are kept.
-    fn remember(held: &mut Held, catalog: &Arc<Catalog>, audience: Audience) -> bool {
+    fn remember(held: &mut PinState, catalog: &Arc<Catalog>, audience: ListAudience) -> bool {
         let said = |catalog: &Catalog| -> BTreeSet<_> {
-            let one = |offer: &Offer| (offer.name().clone(), offer.digest());
+            let one = |offer: &CatalogItem| (offer.name().clone(), offer.digest());
             catalog.offers().iter().map(one).collect()
         };
         let place = (Box::from(catalog.server().as_str()), catalog.kind());
         let kept = held.latest.entry(place).or_default();
         let new = said(catalog);
-        let of_caller = |to: &Audience| *to == Audience::Caller;
-        let replaced = if audience == Audience::Caller {
+        let of_caller = |to: &ListAudience| *to == ListAudience::Caller;
+        let replaced = if audience == ListAudience::Caller {
             kept.iter().position(|(one, to)| of_caller(to) && said(one) == new)
         } else {
             kept.iter().position(|(_, to)| audience.replaces(*to))
         };
         let mut gone = replaced.map(|at| said(&kept.remove(at).0)).unwrap_or_default();
         // The oldest lists of callers make room for the new one.
-        while audience == Audience::Caller
+        while audience == ListAudience::Caller
             && let Some(oldest) = kept.iter().position(|(_, to)| of_caller(to))
         {
             let of_callers = kept.iter().filter(|(_, to)| of_caller(to));
@@ -679,13 +683,13 @@ impl Keeper {
     fn shade(&self) {
         // One at a time, from the current state: the last comparison covers all lists.
         let _turn = self.shading.lock().unwrap_or_else(PoisonError::into_inner);
-        let comparing = Comparing::of(&self.held());
+        let comparing = ShadowInputs::of(&self.held());
         let shadows = comparing.shadows(&self.policy);
         self.compared(&mut self.held(), shadows);
     }
 
     /// Reports shadowing conflicts, and informs the policy.
-    fn compared(&self, held: &mut Held, shadows: Shadows) {
+    fn compared(&self, held: &mut PinState, shadows: ShadowingConflicts) {
         let (_, shadowing) = self.policy.shadows();
         for (server, kind, name, conflicts) in shadows.all() {
             for conflict in conflicts {
@@ -710,21 +714,21 @@ impl Keeper {
     /// Compares a list with the approved definitions; whether any decision may change.
     fn compare(
         &self,
-        held: &mut Held,
+        held: &mut PinState,
         catalog: &Catalog,
-        audience: Audience,
-        reading: Reading<'_>,
+        audience: ListAudience,
+        reading: ListOrigin<'_>,
     ) -> bool {
         let (server, kind) = (catalog.server().as_str(), catalog.kind());
         let mut decisive = false;
         for offer in catalog.offers() {
-            let place: Place = (server.into(), kind, offer.name().as_str().into());
-            if let Reading::Now(begun) = reading {
+            let place: ItemKey = (server.into(), kind, offer.name().as_str().into());
+            if let ListOrigin::Now(begun) = reading {
                 decisive |= self.follow(held, &place, offer, begun);
             }
             decisive |= self.judge(held, &place, (catalog, offer), reading);
         }
-        if audience == Audience::All {
+        if audience == ListAudience::All {
             self.missing(held, catalog);
         }
         decisive
@@ -732,7 +736,13 @@ impl Keeper {
 
     /// Follows a definition over time; whether it has returned after an unapproved one in between: then it differs
     /// between callers, between replicas, or over time.
-    fn follow(&self, held: &mut Held, place: &Place, offer: &Offer, begun: Instant) -> bool {
+    fn follow(
+        &self,
+        held: &mut PinState,
+        place: &ItemKey,
+        offer: &CatalogItem,
+        begun: Instant,
+    ) -> bool {
         // A definition that is equivalent to an approved one counts as that, since sets may be ordered anew at a start.
         let Some(digest) = held.pins.settled(&place.0, offer) else { return false };
         let locked = held.pins.lock.servers.get(&place.0);
@@ -743,12 +753,16 @@ impl Keeper {
         }
         let approved = |digest: &Digest| {
             let mut of_digest = versions.iter().filter(|version| version.digest == *digest);
-            of_digest.any(|version| version.state == State::Approved)
+            of_digest.any(|version| version.state == ApprovalState::Approved)
         };
         let Some(followed) = held.followed.get_mut(place) else {
             let seen = Instant::now();
-            let followed =
-                Followed { now: digest, seen, former: BTreeSet::new(), remade: Vec::new() };
+            let followed = DefinitionHistory {
+                now: digest,
+                seen,
+                former: BTreeSet::new(),
+                remade: Vec::new(),
+            };
             held.followed.insert(place.clone(), followed);
             return false;
         };
@@ -770,8 +784,8 @@ impl Keeper {
         let known = held.pins.volatile.get(place).map_or(&[][..], Vec::as_slice);
         if !approved(&digest) {
             let members =
-                || volatile_members(versions, offer.definition(), known, Remade::Returned);
-            followed.remade = if place.1 == Kind::Tool { members() } else { Vec::new() };
+                || volatile_members(versions, offer.definition(), known, Regeneration::Returned);
+            followed.remade = if place.1 == ItemKind::Tool { members() } else { Vec::new() };
         }
         let members = followed.remade.clone();
         let left = std::mem::replace(&mut followed.now, digest);
@@ -787,70 +801,86 @@ impl Keeper {
             let action = self.settings.on_inconsistent();
             self.act(held, place, action);
             let what = "it was this before, then something else: it differs between callers, replicas or times";
-            let next = self.volatile_step(place, &members, Remade::Returned);
-            self.tell_with(place, Unfit::Inconsistent.code(), action, Some(digest), what, next);
+            let next = self.volatile_step(place, &members, Regeneration::Returned);
+            self.tell_with(
+                place,
+                PinViolation::Inconsistent.code(),
+                action,
+                Some(digest),
+                what,
+                next,
+            );
         }
         fresh
     }
 
     fn judge(
         &self,
-        held: &mut Held,
-        place: &Place,
-        (catalog, offer): (&Catalog, &Offer),
-        reading: Reading<'_>,
+        held: &mut PinState,
+        place: &ItemKey,
+        (catalog, offer): (&Catalog, &CatalogItem),
+        reading: ListOrigin<'_>,
     ) -> bool {
         let (server, kind, name) = (&*place.0, place.1, &*place.2);
         let unfit = held.pins.unfit(server, kind, name, Some(offer));
         let digest = offer.digest();
-        let subject = Subject::Offer(kind);
-        if unfit == Some(Unfit::NotApproved)
+        let subject = DigestSubject::Offer(kind);
+        if unfit == Some(PinViolation::NotApproved)
             && self.trust(held, server, Some((kind, name)), digest, &offer.fragment())
         {
             return true;
         }
-        if unfit == Some(Unfit::Changed) && reading.was_approved(place, digest) {
+        if unfit == Some(PinViolation::Changed) && reading.was_approved(place, digest) {
             return false;
         }
         let told = matches!(
             unfit,
-            Some(Unfit::Unpinnable | Unfit::Revoked | Unfit::NotApproved | Unfit::Changed)
+            Some(
+                PinViolation::Unpinnable
+                    | PinViolation::Revoked
+                    | PinViolation::NotApproved
+                    | PinViolation::Changed
+            )
         ) && !held.tells(place, digest);
         if held.is_restless(server) {
             return self.restless(held, place);
         }
         match unfit {
             None
-            | Some(Unfit::Identity | Unfit::Quarantined | Unfit::Inconsistent | Unfit::Removed) => {
-                false
-            }
+            | Some(
+                PinViolation::Identity
+                | PinViolation::Quarantined
+                | PinViolation::Inconsistent
+                | PinViolation::Removed,
+            ) => false,
             Some(_) if told => false,
-            Some(unfit @ (Unfit::Unpinnable | Unfit::Revoked)) => {
-                self.tell(place, unfit.code(), Action::Hold, digest, unfit.note());
+            Some(unfit @ (PinViolation::Unpinnable | PinViolation::Revoked)) => {
+                self.tell(place, unfit.code(), DriftAction::Hold, digest, unfit.note());
                 false
             }
-            Some(Unfit::NotApproved) => {
+            Some(PinViolation::NotApproved) => {
                 let action = self.settings.on_new();
-                let mut what = Unfit::NotApproved.note().to_owned();
+                let mut what = PinViolation::NotApproved.note().to_owned();
                 let locked = held.pins.lock.servers.get(server);
                 if let Some(former) = locked.and_then(|l| drift::former_name(l, catalog, offer)) {
                     let former = ascii(&self.told_name(former));
                     write!(what, "; it seems to be {former} under another name")
                         .unwrap_or_default();
                 }
-                self.tell(place, Unfit::NotApproved.code(), action, digest, &what);
+                self.tell(place, PinViolation::NotApproved.code(), action, digest, &what);
                 self.act(held, place, action)
             }
-            Some(Unfit::Changed) => {
+            Some(PinViolation::Changed) => {
                 let lock = Arc::clone(&held.pins.lock);
                 let versions = lock.servers.get(server);
                 let versions = versions.map_or(&[][..], |locked| locked.versions(kind, name));
                 let drift = drift::nearest(versions, subject, offer.definition());
                 let known = held.pins.volatile.get(place).map_or(&[][..], Vec::as_slice);
-                let members =
-                    || volatile_members(versions, offer.definition(), known, Remade::Reordered);
-                let members = if kind == Kind::Tool { members() } else { Vec::new() };
-                self.drifted(held, place, digest, &Changed { drift, members })
+                let members = || {
+                    volatile_members(versions, offer.definition(), known, Regeneration::Reordered)
+                };
+                let members = if kind == ItemKind::Tool { members() } else { Vec::new() };
+                self.drifted(held, place, digest, &DefinitionDrift { drift, members })
             }
         }
     }
@@ -858,47 +888,53 @@ impl Keeper {
     /// Acts on a definition that differs from the approved ones; whether any decision changes.
     fn drifted(
         &self,
-        held: &mut Held,
-        place: &Place,
+        held: &mut PinState,
+        place: &ItemKey,
         digest: Option<Digest>,
-        changed: &Changed<'_>,
+        changed: &DefinitionDrift<'_>,
     ) -> bool {
         let drift = &changed.drift;
         let changes = &drift.changes;
         let gravest = changes.iter().map(|change| change.risk).max().unwrap_or(Risk::Other);
         let actions = changes.iter().map(|change| self.settings.action(change.risk));
-        let action = actions.max().unwrap_or(Action::Hold);
+        let action = actions.max().unwrap_or(DriftAction::Hold);
         let mut what = format!("{} ({} changes)", gravest.as_str(), changes.len());
         for change in changes.iter().take(TOLD) {
             let (risk, at) = (change.risk.as_str(), self.told_name(&change.at));
             write!(what, "; {risk} at `{at}`: {}", change.what).unwrap_or_default();
         }
-        let is_held = matches!(action, Action::Hold | Action::QuarantineServer);
-        let next = self.volatile_step(place, &changed.members, Remade::Reordered);
+        let is_held = matches!(action, DriftAction::Hold | DriftAction::QuarantineServer);
+        let next = self.volatile_step(place, &changed.members, Regeneration::Reordered);
         let next = next.filter(|_| is_held);
-        let next = next.or_else(|| self.next_step(place, Unfit::Changed.code(), action));
-        self.tell_with(place, Unfit::Changed.code(), action, digest, &what, next);
+        let next = next.or_else(|| self.next_step(place, PinViolation::Changed.code(), action));
+        self.tell_with(place, PinViolation::Changed.code(), action, digest, &what, next);
         match (action, digest) {
-            (Action::Accept | Action::Alert, Some(digest)) => {
+            (DriftAction::Accept | DriftAction::Alert, Some(digest)) => {
                 let within = drift.from.filter(|_| drift.is_within());
                 let approved = within.map(|version| version.definition.clone());
-                let accepted = approved.map(Accepted::within).unwrap_or_default();
+                let accepted = approved.map(AcceptedChange::within).unwrap_or_default();
                 held.pins.accepted.insert((place.0.clone(), digest), accepted).is_none()
             }
             _ => self.act(held, place, action),
         }
     }
 
-    fn act(&self, held: &mut Held, place: &Place, action: Action) -> bool {
-        action == Action::QuarantineServer && held.pins.quarantined.insert(place.0.clone())
+    fn act(&self, held: &mut PinState, place: &ItemKey, action: DriftAction) -> bool {
+        action == DriftAction::QuarantineServer && held.pins.quarantined.insert(place.0.clone())
     }
 
     /// Quarantines a server that has exceeded the limit of changes.
-    fn restless(&self, held: &mut Held, place: &Place) -> bool {
+    fn restless(&self, held: &mut PinState, place: &ItemKey) -> bool {
         let fresh = held.pins.quarantined.insert(place.0.clone());
         if fresh {
             let what = "more of it has changed than anybody reads";
-            self.tell(place, Unfit::Quarantined.code(), Action::QuarantineServer, None, what);
+            self.tell(
+                place,
+                PinViolation::Quarantined.code(),
+                DriftAction::QuarantineServer,
+                None,
+                what,
+            );
         }
         fresh
     }
@@ -906,9 +942,9 @@ impl Keeper {
     /// Approves a definition on first use, if that is enabled; whether it was approved.
     fn trust(
         &self,
-        held: &mut Held,
+        held: &mut PinState,
         server: &str,
-        offer: Option<(Kind, &str)>,
+        offer: Option<(ItemKind, &str)>,
         digest: Option<Digest>,
         definition: &Fragment,
     ) -> bool {
@@ -916,7 +952,10 @@ impl Keeper {
         let wanted = self.settings.trust_on_first_use && room;
         let Some(digest) = digest.filter(|_| wanted) else { return false };
         let by = Some("first use".into());
-        let version = Version { by, ..Version::new(digest, State::Approved, apart(definition)) };
+        let version = LockedVersion {
+            by,
+            ..LockedVersion::new(digest, ApprovalState::Approved, apart(definition))
+        };
         let added = Self::add(held, server, offer, version.clone());
         if added {
             held.first.push((
@@ -931,7 +970,12 @@ impl Keeper {
 
     /// Adds a definition approved on first use to the lockfile in memory; `false` if it has been decided about
     /// already. Decisions of a person are kept.
-    fn add(held: &mut Held, server: &str, offer: Option<(Kind, &str)>, version: Version) -> bool {
+    fn add(
+        held: &mut PinState,
+        server: &str,
+        offer: Option<(ItemKind, &str)>,
+        version: LockedVersion,
+    ) -> bool {
         let lock = Arc::make_mut(&mut held.pins.lock);
         let locked = lock.servers.entry(server.into()).or_default();
         let versions = match offer {
@@ -939,7 +983,7 @@ impl Keeper {
             None => &mut locked.server,
         };
         match versions.iter_mut().find(|known| known.digest == version.digest) {
-            Some(known) if known.state == State::Pending => *known = version,
+            Some(known) if known.state == ApprovalState::Pending => *known = version,
             Some(_) => return false,
             None => versions.push(version),
         }
@@ -947,17 +991,19 @@ impl Keeper {
     }
 
     /// Reports approved definitions that are no longer listed.
-    fn missing(&self, held: &mut Held, catalog: &Catalog) {
+    fn missing(&self, held: &mut PinState, catalog: &Catalog) {
         let (server, kind) = (catalog.server().as_str(), catalog.kind());
         let Some(locked) = held.pins.lock.servers.get(server) else { return };
         // A definition that is listed only for clients with capabilities is not removed.
         let lists = held.latest.get(&(server.into(), kind)).map_or(&[][..], Vec::as_slice);
-        let capable = lists.iter().filter(|(_, to)| matches!(to, Audience::Capable(_)));
+        let capable = lists.iter().filter(|(_, to)| matches!(to, ListAudience::Capable(_)));
         let capable: Vec<Arc<Catalog>> = capable.map(|(list, _)| Arc::clone(list)).collect();
         let is_listed = |name: &str| {
             catalog.offer(name).is_some() || capable.iter().any(|list| list.offer(name).is_some())
         };
-        let approved = |versions: &[Version]| versions.iter().any(|v| v.state == State::Approved);
+        let approved = |versions: &[LockedVersion]| {
+            versions.iter().any(|v| v.state == ApprovalState::Approved)
+        };
         let names: Vec<Box<str>> = locked
             .offers
             .iter()
@@ -965,14 +1011,14 @@ impl Keeper {
             .map(|((_, name), _)| name.clone())
             .collect();
         for name in names {
-            let place: Place = (server.into(), kind, name);
+            let place: ItemKey = (server.into(), kind, name);
             // A resource that may be created at run time may disappear.
             let goes = held.pins.unfit(server, kind, &place.2, None).is_none();
             if goes || is_listed(&place.2) {
                 held.told.remove(&(place, None));
             } else if held.tells(&place, None) {
-                let unfit = Unfit::Removed;
-                self.tell(&place, unfit.code(), Action::Hold, None, unfit.note());
+                let unfit = PinViolation::Removed;
+                self.tell(&place, unfit.code(), DriftAction::Hold, None, unfit.note());
             }
         }
     }
@@ -983,20 +1029,21 @@ impl Keeper {
         let approved = |pins: &Pins| {
             let versions = pins.lock.servers.get(name).map_or(&[][..], |locked| &locked.server);
             let mut of_digest = versions.iter().filter(|version| Some(version.digest) == digest);
-            of_digest.any(|version| version.state == State::Approved)
+            of_digest.any(|version| version.state == ApprovalState::Approved)
         };
         if !self.acts() || server.is_reserved() || approved(&self.policy.pins()) {
             return;
         }
         let mut held = self.held();
-        let place: Place = (name.into(), Kind::Method, "".into());
+        let place: ItemKey = (name.into(), ItemKind::Method, "".into());
         if approved(&held.pins) {
             return;
         }
         let locked = held.pins.lock.servers.get(name);
         let versions = locked.map(|locked| locked.server.clone()).unwrap_or_default();
         // One version for each era that a server speaks.
-        let decided = versions.iter().filter(|version| version.state != State::Pending).count();
+        let decided =
+            versions.iter().filter(|version| version.state != ApprovalState::Pending).count();
         if decided < 2 && self.trust(&mut held, name, None, digest, said) {
             self.publish(&held);
             return;
@@ -1007,30 +1054,30 @@ impl Keeper {
             }
             return;
         }
-        let revoked = versions
-            .iter()
-            .any(|version| Some(version.digest) == digest && version.state == State::Revoked);
+        let revoked = versions.iter().any(|version| {
+            Some(version.digest) == digest && version.state == ApprovalState::Revoked
+        });
         if revoked {
-            let unfit = Unfit::Revoked;
-            self.tell(&place, unfit.code(), Action::Hold, digest, unfit.note());
-        } else if versions.iter().any(|version| version.state == State::Approved) {
-            let drift = drift::nearest(&versions, Subject::Server, said.value());
-            let changed = Changed { drift, members: Vec::new() };
+            let unfit = PinViolation::Revoked;
+            self.tell(&place, unfit.code(), DriftAction::Hold, digest, unfit.note());
+        } else if versions.iter().any(|version| version.state == ApprovalState::Approved) {
+            let drift = drift::nearest(&versions, DigestSubject::Server, said.value());
+            let changed = DefinitionDrift { drift, members: Vec::new() };
             if self.drifted(&mut held, &place, digest, &changed) {
                 self.publish(&held);
             }
         } else {
-            let unfit = Unfit::NotApproved;
-            self.tell(&place, unfit.code(), Action::Hold, digest, unfit.note());
+            let unfit = PinViolation::NotApproved;
+            self.tell(&place, unfit.code(), DriftAction::Hold, digest, unfit.note());
         }
     }
 
     /// Reports one change in the log and in an audit record.
     fn tell(
         &self,
-        place: &Place,
+        place: &ItemKey,
         code: &'static str,
-        action: Action,
+        action: DriftAction,
         digest: Option<Digest>,
         what: &str,
     ) {
@@ -1041,28 +1088,28 @@ impl Keeper {
     /// The same with the advice `next`, which only the log has.
     fn tell_with(
         &self,
-        place: &Place,
+        place: &ItemKey,
         code: &'static str,
-        action: Action,
+        action: DriftAction,
         digest: Option<Digest>,
         what: &str,
         next: Option<String>,
     ) {
         let (server, kind, name) = place;
         let of = match kind {
-            Kind::Method => "what it says of itself".to_owned(),
+            ItemKind::Method => "what it says of itself".to_owned(),
             kind => format!("{} {}", kind.as_str(), ascii(&self.told_name(name))),
         };
         let done = match action {
-            Action::Accept => "accepted",
-            Action::Alert => "accepted with an alert",
-            Action::Hold => "held",
-            Action::QuarantineServer => "the server is quarantined",
+            DriftAction::Accept => "accepted",
+            DriftAction::Alert => "accepted with an alert",
+            DriftAction::Hold => "held",
+            DriftAction::QuarantineServer => "the server is quarantined",
         };
         let digest = digest.map(|digest| format!(" {digest}")).unwrap_or_default();
         let what: String = format!("server `{server}`, {of}: {code}, {done};{digest}; {what}");
         match next {
-            _ if action == Action::Accept => tracing::info!("{what}"),
+            _ if action == DriftAction::Accept => tracing::info!("{what}"),
             Some(next) => tracing::warn!("{what}; {next}"),
             None => tracing::warn!("{what}"),
         }
@@ -1073,9 +1120,9 @@ impl Keeper {
     /// The advice to name these `members` of a tool in `pins.volatile`; `None` where there are none.
     fn volatile_step(
         &self,
-        (server, _, name): &Place,
+        (server, _, name): &ItemKey,
         members: &[Box<str>],
-        remade: Remade,
+        remade: Regeneration,
     ) -> Option<String> {
         if members.is_empty() || !self.has_lockfile() {
             return None;
@@ -1089,15 +1136,16 @@ impl Keeper {
     }
 
     /// The advice to approve a definition that is held; `None` where an approval would not show it.
-    fn next_step(&self, place: &Place, code: &str, action: Action) -> Option<String> {
-        let is_held = matches!(action, Action::Hold | Action::QuarantineServer);
-        let can_approve = [Unfit::Changed.code(), Unfit::NotApproved.code()].contains(&code);
+    fn next_step(&self, place: &ItemKey, code: &str, action: DriftAction) -> Option<String> {
+        let is_held = matches!(action, DriftAction::Hold | DriftAction::QuarantineServer);
+        let can_approve =
+            [PinViolation::Changed.code(), PinViolation::NotApproved.code()].contains(&code);
         if !is_held || !can_approve || !self.has_lockfile() {
             return None;
         }
         let (server, kind, name) = place;
         let named = match kind {
-            Kind::Method => named(server, "server"),
+            ItemKind::Method => named(server, "server"),
             kind => named(server, &format!("{}/{}", kind.list(), self.told_name(name))),
         };
         Some(format!(
@@ -1108,7 +1156,7 @@ impl Keeper {
 }
 
 /// The differences of a definition from the approved ones.
-struct Changed<'a> {
+struct DefinitionDrift<'a> {
     /// The changes, and the version that they are relative to.
     drift: Drift<'a>,
     /// The members that `pins.volatile` would have to name, where only the order within defaults differs.
@@ -1131,10 +1179,12 @@ pub fn volatile_entry(server: &str, tool: &str, members: &[Box<str>]) -> Option<
 
 /// The advice for a tool whose server generates its defaults anew at every start.
 #[must_use]
-pub fn volatile_advice(entry: Option<&str>, remade: Remade) -> String {
+pub fn volatile_advice(entry: Option<&str>, remade: Regeneration) -> String {
     let why = match remade {
-        Remade::Reordered => "only the order within defaults differs from what was approved",
-        Remade::Returned => "only defaults differ from what was approved, and they have come back",
+        Regeneration::Reordered => "only the order within defaults differs from what was approved",
+        Regeneration::Returned => {
+            "only defaults differ from what was approved, and they have come back"
+        }
     };
     let how = match entry {
         Some(entry) => format!("write `{entry}` under `volatile` of `pins`"),
@@ -1147,24 +1197,25 @@ pub fn volatile_advice(entry: Option<&str>, remade: Remade) -> String {
 }
 
 /// The names of tools and prompts with an approved definition.
-fn approved(lock: &Lock) -> BTreeSet<Arc<str>> {
+fn approved(lock: &Lockfile) -> BTreeSet<Arc<str>> {
     let offers = lock.servers.values().flat_map(|locked| &locked.offers);
-    let is_named = |kind: Kind| matches!(kind, Kind::Tool | Kind::Prompt);
-    let is_approved =
-        |versions: &[Version]| versions.iter().any(|one| one.state == State::Approved);
+    let is_named = |kind: ItemKind| matches!(kind, ItemKind::Tool | ItemKind::Prompt);
+    let is_approved = |versions: &[LockedVersion]| {
+        versions.iter().any(|one| one.state == ApprovalState::Approved)
+    };
     let found = offers.filter(|((kind, _), versions)| is_named(*kind) && is_approved(versions));
     found.map(|((_, name), _)| Arc::from(&**name)).collect()
 }
 
 /// The number of definitions of each server in each state.
-fn counted(lock: &Lock) -> Vec<Pinned> {
-    let states = [State::Approved, State::Pending, State::Revoked];
+fn counted(lock: &Lockfile) -> Vec<PinCount> {
+    let states = [ApprovalState::Approved, ApprovalState::Pending, ApprovalState::Revoked];
     let mut pinned = Vec::new();
     for (server, locked) in &lock.servers {
         let versions = locked.offers.values().flatten();
         let count =
             |state| versions.clone().filter(|version| version.state == state).count() as u64;
-        pinned.extend(states.map(|state| Pinned {
+        pinned.extend(states.map(|state| PinCount {
             server: server.clone(),
             state,
             count: count(state),
@@ -1196,15 +1247,15 @@ fn named(server: &str, thing: &str) -> String {
 /// The text of an audit record on an accepted finding.
 fn accepted(
     server: &str,
-    offer: Option<(Kind, &str)>,
-    version: &Version,
-    exception: &Exception,
+    offer: Option<(ItemKind, &str)>,
+    version: &LockedVersion,
+    exception: &AcceptedFinding,
 ) -> String {
     let of = match offer {
         None => "what it says of itself".to_owned(),
         Some((kind, name)) => format!("{} {}", kind.as_str(), ascii(name)),
     };
-    let Exception { finding, by, at, reason } = exception;
+    let AcceptedFinding { finding, by, at, reason } = exception;
     let (digest, finding) = (version.digest, finding.name());
     let (by, at, reason) = (ascii(by), ascii(at), ascii(reason));
     format!("server `{server}`, {of}: {finding} accepted; {digest}; by {by} at {at}: {reason}")
@@ -1224,7 +1275,7 @@ fn changed_identity(server: &str, approved: &str, found: &str) -> String {
     format!(
         "server `{server}`: {}{only}; approved was `{}`, found was `{}`; if the change is right, run `portcullis pin \
          approve --server {server} --identity`",
-        Unfit::Identity,
+        PinViolation::Identity,
         shown(approved),
         shown(found),
     )
@@ -1240,7 +1291,7 @@ fn ascii(text: &str) -> String {
 /// A copy of a definition that does not keep the whole response in memory.
 fn apart(definition: &Fragment) -> Fragment {
     let text = Bytes::copy_from_slice(definition.value().raw().as_bytes());
-    match Document::parse(text, &Bounds::ANSWER) {
+    match Document::parse(text, &JsonBounds::ANSWER) {
         Ok(document) => Fragment::whole(Arc::new(document)),
         // INVARIANT: the same parser with the same bounds has accepted it.
         Err(_) => definition.clone(),
@@ -1251,37 +1302,37 @@ fn apart(definition: &Fragment) -> Fragment {
 mod tests {
     use std::sync::Arc;
 
-    use policy::json::{Bounds, Document};
+    use policy::json::{Document, JsonBounds};
     use policy::name::ServerName;
-    use policy::offer::{Catalog, Kind, Offer};
+    use policy::offer::{Catalog, CatalogItem, ItemKind};
 
-    use super::{Audience, Held, Keeper, LISTS, LISTS_BYTES};
+    use super::{LISTS, LISTS_BYTES, ListAudience, PinMonitor, PinState};
 
     /// A list with one prompt, which takes about this many bytes.
     fn list(name: usize, bytes: usize) -> Arc<Catalog> {
         // A number and the comma after it are two bytes of text, and sixteen of the index.
         let text = format!(r#"{{"name":"p{name}","x":[{}0]}}"#, "0,".repeat(bytes / 18));
-        let document = Arc::new(Document::parse(text.into(), &Bounds::ANSWER).unwrap());
-        let offer = Offer::read(Kind::Prompt, document.root(), &document).unwrap();
-        Arc::new(Catalog::new(ServerName::parse("up").unwrap(), Kind::Prompt, vec![offer]))
+        let document = Arc::new(Document::parse(text.into(), &JsonBounds::ANSWER).unwrap());
+        let offer = CatalogItem::read(ItemKind::Prompt, document.root(), &document).unwrap();
+        Arc::new(Catalog::new(ServerName::parse("up").unwrap(), ItemKind::Prompt, vec![offer]))
     }
 
     #[test]
     fn the_lists_of_callers_that_are_compared_have_a_bound_in_number_and_in_bytes() {
-        let mut held = Held::default();
-        let mut after = |name: usize, bytes: usize, audience: Audience| {
-            Keeper::remember(&mut held, &list(name, bytes), audience);
+        let mut held = PinState::default();
+        let mut after = |name: usize, bytes: usize, audience: ListAudience| {
+            PinMonitor::remember(&mut held, &list(name, bytes), audience);
             held.latest.values().map(Vec::len).sum::<usize>()
         };
-        assert_eq!(after(0, 10, Audience::All), 1);
+        assert_eq!(after(0, 10, ListAudience::All), 1);
         for name in 1..20 {
-            assert_eq!(after(name, 10, Audience::Caller), (name + 1).min(LISTS));
+            assert_eq!(after(name, 10, ListAudience::Caller), (name + 1).min(LISTS));
         }
-        assert_eq!(after(19, 10, Audience::Caller), LISTS, "the same again");
+        assert_eq!(after(19, 10, ListAudience::Caller), LISTS, "the same again");
         // Two of these lists do not fit; the list for all clients is kept.
-        assert_eq!(after(30, LISTS_BYTES / 2 + 1, Audience::Caller), LISTS);
-        assert_eq!(after(31, LISTS_BYTES / 2 + 1, Audience::Caller), 2);
-        assert_eq!(after(32, LISTS_BYTES + 1, Audience::Caller), 2);
-        assert_eq!(after(33, 10, Audience::Caller), 2);
+        assert_eq!(after(30, LISTS_BYTES / 2 + 1, ListAudience::Caller), LISTS);
+        assert_eq!(after(31, LISTS_BYTES / 2 + 1, ListAudience::Caller), 2);
+        assert_eq!(after(32, LISTS_BYTES + 1, ListAudience::Caller), 2);
+        assert_eq!(after(33, 10, ListAudience::Caller), 2);
     }
 }

@@ -16,14 +16,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use policy::name::PrincipalId;
 use policy::principal::Principal;
 
-use crate::base::bounded::Bounded;
+use crate::base::bounded::BoundedMap;
 use crate::base::clock::Clock;
 use crate::base::random;
 use crate::base::share::{Holder, Share, Shares};
 use crate::config::settings::Limits;
 use crate::crypto::sealer::Sealer;
 use crate::mcp::client_info::Client;
-use crate::mcp::protocol::Version;
+use crate::mcp::protocol::ProtocolVersion;
 
 /// Additional data for the cipher: an id of another format version does not open.
 const FORMAT: &[u8] = b"portcullis session v2";
@@ -39,20 +39,20 @@ pub struct Session {
     /// Random bytes that identify the session.
     pub key: SessionKey,
     /// The protocol revision agreed on with the client.
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// The name and capabilities of the client.
     pub client: Arc<Client>,
     /// The sessions that upstream servers opened for it, each with the index of the server in the route.
-    pub legs: Vec<(u8, Leg)>,
+    pub legs: Vec<(u8, UpstreamSession)>,
     /// When the session expires.
     pub expires: SystemTime,
 }
 
 /// A session between the gateway and one upstream server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Leg {
+pub struct UpstreamSession {
     /// The protocol revision agreed on with the server.
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// The server's session id, if it has sessions; for a program with a separate process for this session, the
     /// gateway's name for that process.
     pub id: Option<Box<str>>,
@@ -78,15 +78,15 @@ pub struct Sessions {
     lifetime: Duration,
     clock: Arc<dyn Clock>,
     /// Ended sessions that have not expired.
-    ended: Bounded<SessionKey, Ended>,
+    ended: BoundedMap<SessionKey, EndedSession>,
     /// Shares of `ended`, by principal.
     shares: Arc<Shares<Holder>>,
     /// By principal, a time: all sessions that would have expired by then have ended.
-    before: Bounded<PrincipalId, Option<SystemTime>>,
+    before: BoundedMap<PrincipalId, Option<SystemTime>>,
 }
 
 /// A session that was ended before it expired.
-struct Ended {
+struct EndedSession {
     principal: PrincipalId,
     /// When it would have expired.
     expires: SystemTime,
@@ -109,7 +109,7 @@ impl Sessions {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let (most, each) = (limits.ended_sessions, limits.ended_sessions_per_caller);
-        let (ended, before) = (Bounded::new(most), Bounded::new(most));
+        let (ended, before) = (BoundedMap::new(most), BoundedMap::new(most));
         Self { sealer, lifetime, clock, ended, shares: Shares::new(most, each), before }
     }
 
@@ -121,9 +121,9 @@ impl Sessions {
         &self,
         principal: &Principal,
         route: &str,
-        version: Version,
+        version: ProtocolVersion,
         client: &Client,
-        legs: &[(u8, Leg)],
+        legs: &[(u8, UpstreamSession)],
     ) -> Result<String, SessionError> {
         let key: SessionKey = random::bytes().map_err(|_opaque| SessionError::Seal)?;
         let expires = self.clock.now() + self.lifetime;
@@ -211,7 +211,7 @@ impl Sessions {
             return false;
         };
         let (principal, expires) = (principal.id.clone(), session.expires);
-        self.ended.insert(session.key, Ended { principal, expires, _share: share }).is_ok()
+        self.ended.insert(session.key, EndedSession { principal, expires, _share: share }).is_ok()
     }
 
     /// Ends all sessions of `principal` that would have expired by `expires`.
@@ -261,16 +261,19 @@ fn read(bytes: &[u8]) -> Option<Session> {
     while let Some(([server, version], after)) = rest.split_first_chunk::<2>() {
         let (id, after) = text(after)?;
         let id = (!id.is_empty()).then(|| id.into());
-        legs.push((*server, Leg { version: *Version::ALL.get(usize::from(*version))?, id }));
+        legs.push((
+            *server,
+            UpstreamSession { version: *ProtocolVersion::ALL.get(usize::from(*version))?, id },
+        ));
         rest = after;
     }
-    let version = *Version::ALL.get(usize::from(*version))?;
+    let version = *ProtocolVersion::ALL.get(usize::from(*version))?;
     let expires = UNIX_EPOCH.checked_add(Duration::from_secs(u64::from_be_bytes(*expires)))?;
     Some(Session { key: *key, version, client, legs, expires })
 }
 
-fn place(version: Version) -> Result<u8, SessionError> {
-    let place = Version::ALL.iter().position(|known| *known == version);
+fn place(version: ProtocolVersion) -> Result<u8, SessionError> {
+    let place = ProtocolVersion::ALL.iter().position(|known| *known == version);
     place.and_then(|place| u8::try_from(place).ok()).ok_or(SessionError::Seal)
 }
 
@@ -280,12 +283,12 @@ fn seconds(time: SystemTime) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Leg, SessionError, Sessions};
+    use super::{SessionError, Sessions, UpstreamSession};
     use crate::base::clock::Clock;
     use crate::config::settings::Limits;
     use crate::crypto::sealer::Sealer;
     use crate::mcp::client_info::Client;
-    use crate::mcp::protocol::Version;
+    use crate::mcp::protocol::ProtocolVersion;
     use policy::name::PrincipalId;
     use policy::principal::Principal;
     use std::sync::Arc;
@@ -301,7 +304,7 @@ mod tests {
         }
 
         fn instant(&self) -> Instant {
-            crate::base::clock::System.instant()
+            crate::base::clock::SystemClock.instant()
         }
     }
 
@@ -323,7 +326,7 @@ mod tests {
         let sessions = sessions(&[], &clock);
         let (ana, bob, eve) = (who("ana"), who("bob"), who("eve"));
         let open = |who: &Principal| {
-            let id = sessions.seal(who, "/mcp", Version::V2025June, Client::gateway(), &[]);
+            let id = sessions.seal(who, "/mcp", ProtocolVersion::V2025June, Client::gateway(), &[]);
             let id = id.unwrap();
             (sessions.open(&id, who, "/mcp").unwrap(), id)
         };
@@ -364,7 +367,7 @@ mod tests {
         let sessions = sessions(&[], &clock);
         let (ana, bob) = (who("ana"), who("bob"));
         let ended = |who: &Arc<Principal>| {
-            let id = sessions.seal(who, "/mcp", Version::V2025June, Client::gateway(), &[]);
+            let id = sessions.seal(who, "/mcp", ProtocolVersion::V2025June, Client::gateway(), &[]);
             let id = id.unwrap();
             sessions.end(&sessions.open(&id, who, "/mcp").unwrap(), who);
             id
@@ -386,11 +389,16 @@ mod tests {
         let clock = Arc::default();
         let sessions = sessions(&[], &clock);
         let ana = who("ana");
-        let leg = |id: Option<&str>| Leg { version: Version::V2025March, id: id.map(Into::into) };
+        let leg = |id: Option<&str>| UpstreamSession {
+            version: ProtocolVersion::V2025March,
+            id: id.map(Into::into),
+        };
         let legs = [(0, leg(Some("abc"))), (3, leg(None))];
-        let id = sessions.seal(&ana, "/mcp", Version::V2025June, Client::gateway(), &legs).unwrap();
+        let id = sessions
+            .seal(&ana, "/mcp", ProtocolVersion::V2025June, Client::gateway(), &legs)
+            .unwrap();
         let session = sessions.open(&id, &ana, "/mcp").unwrap();
-        assert_eq!((session.version, &session.legs[..]), (Version::V2025June, &legs[..]));
+        assert_eq!((session.version, &session.legs[..]), (ProtocolVersion::V2025June, &legs[..]));
         assert_eq!(session.client, *Client::gateway());
         assert_eq!(sessions.open(&id, &who("bob"), "/mcp"), Err(SessionError::Unknown));
         assert_eq!(sessions.open(&id, &ana, "/other"), Err(SessionError::Unknown));
@@ -407,7 +415,7 @@ mod tests {
         let (old, new) = (vec![1; 32], vec![2; 32]);
         let ana = who("ana");
         let id = sessions(std::slice::from_ref(&old), &clock)
-            .seal(&ana, "/mcp", Version::V2025June, Client::gateway(), &[])
+            .seal(&ana, "/mcp", ProtocolVersion::V2025June, Client::gateway(), &[])
             .unwrap();
         assert!(sessions(&[new.clone(), old], &clock).open(&id, &ana, "/mcp").is_ok());
         assert!(sessions(&[new], &clock).open(&id, &ana, "/mcp").is_err());

@@ -21,15 +21,15 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::audit::{Observer, Record};
 use crate::base::clock::Clock;
-use crate::config::settings::{OtlpProtocol, Telemetry as Settings};
-use crate::mcp::trace_context::{Parent, Trace};
+use crate::config::settings::{OtlpProtocol, TelemetrySettings as Settings};
+use crate::mcp::trace_context::{ParentSpan, Trace};
 use crate::metrics::Metrics;
-use crate::metrics::outcome::Ending;
+use crate::metrics::outcome::ExchangeEnd;
 use crate::net::http_client::Endpoint;
 use crate::outbound::secrets::LiveSecret;
 
-use send::Sender;
-use span::Span;
+use send::Exporter;
+use span::ExchangeSpan;
 
 /// Maximum number of spans in the queue; further ones are dropped and counted.
 const WAITING: usize = 8192;
@@ -44,7 +44,7 @@ pub struct Telemetry {
     below: u64,
     restarts: bool,
     metrics: Arc<Metrics>,
-    spans: Option<Arc<ArrayQueue<Box<Span>>>>,
+    spans: Option<Arc<ArrayQueue<Box<ExchangeSpan>>>>,
     last: Option<mpsc::Sender<oneshot::Sender<()>>>,
 }
 
@@ -83,7 +83,7 @@ impl Telemetry {
         if let Some(collector) = collector {
             let queue = Arc::new(ArrayQueue::new(WAITING));
             let (tell, told) = mpsc::channel(1);
-            let sender = Sender {
+            let sender = Exporter {
                 collector,
                 resource: settings.resource.clone(),
                 spans: Arc::clone(&queue),
@@ -109,7 +109,7 @@ impl Telemetry {
 
     /// Makes the exchange part of the client's trace, or links it to that trace. If the configuration says
     /// `restart`, it is always a link.
-    pub fn join(&self, trace: &mut Trace, parent: Option<Parent>, link: Option<Parent>) {
+    pub fn join(&self, trace: &mut Trace, parent: Option<ParentSpan>, link: Option<ParentSpan>) {
         match self.restarts {
             true => trace.join(None, parent.or(link)),
             false => trace.join(parent, link),
@@ -132,9 +132,9 @@ impl Telemetry {
 }
 
 impl Observer for Telemetry {
-    fn ended(&self, record: &Record, ending: Ending, now: Instant) {
+    fn ended(&self, record: &Record, ending: ExchangeEnd, now: Instant) {
         let Some(spans) = self.spans.as_ref().filter(|_| record.trace.sampled) else { return };
-        if spans.push(Box::new(Span::new(record, ending, now))).is_err() {
+        if spans.push(Box::new(ExchangeSpan::new(record, ending, now))).is_err() {
             let [_, lost] = &self.metrics.spans;
             lost.add(1);
         }

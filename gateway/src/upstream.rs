@@ -37,62 +37,64 @@ use std::time::{Duration, SystemTime};
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use arc_swap::ArcSwapOption;
-use policy::ask::Asks;
+use policy::ask::ServerRequestPolicy;
 use policy::inspect::Finding;
 use policy::json::Fragment;
-use policy::message::{Call, Use, Verb};
+use policy::message::{ClientRequest, ItemRequest, RequestOperation};
 use policy::name::ServerName;
-use policy::offer::Offer;
+use policy::offer::CatalogItem;
 use policy::pin::Digest;
 use policy::pipeline::{Expectation, Permit};
 use tokio::time::{Instant, timeout_at};
 
 use crate::audit::{Intent, ReadEntry};
-use crate::base::bounded::Bounded;
+use crate::base::bounded::BoundedMap;
 use crate::base::gcra::Gcra;
-use crate::base::intake::Intake;
+use crate::base::intake::ResponseAccounts;
 use crate::base::share::{Holder, Share, Shares};
 use crate::base::task::Tasks;
 use crate::config::overrides::Overrides;
-use crate::config::settings::{Limits, Program, Protocol, Reach, Server, Value};
+use crate::config::settings::{
+    Limits, Program, ServerProtocol, ServerSettings, ServerTransport, VariableValue,
+};
 use crate::mcp::client_info::Client;
-use crate::mcp::protocol::{Era, Version};
-use crate::mcp::wire::{Id, Message, Outcome};
-use crate::metrics::{Metrics, OfServer};
-use crate::net::connection::{LinkError, Target};
-use crate::outbound::environment::{World, WorldError};
+use crate::mcp::protocol::{Era, ProtocolVersion};
+use crate::mcp::wire::{Id, Message, ResponseOutcome};
+use crate::metrics::{Metrics, ServerMetrics};
+use crate::net::connection::{ConnectTarget, ConnectionError};
+use crate::outbound::environment::{Environment, EnvironmentError};
 use crate::outbound::secrets::LiveSecret;
-use crate::pins::Keeper;
-use crate::session::Leg;
+use crate::pins::PinMonitor;
+use crate::session::UpstreamSession;
 
-pub use answer::{Answer, Asked, Question, Replier, Step, is_progress};
-use answer::{Incoming, Messages};
-use breaker::{Breaker, Pass};
-use capability_lists::CapableShelves;
-pub use capability_lists::Offered;
-pub use cleared::Cleared;
-use catalog::Shelf;
+pub use answer::{AnswerStep, CallAnswer, InputRequest, InputRequired, ReplySender, is_progress};
+use answer::{Incoming, IncomingMessages};
+use breaker::{Breaker, BreakerPass};
+use capability_lists::CapableCatalogs;
+pub use capability_lists::CapableOffer;
+use catalog::CatalogCache;
 use channel::ChannelTerms;
-use channel_pool::{Opener, Seats};
+use channel_pool::{ChannelOpener, ChannelPool};
+pub use cleared::Cleared;
 pub use credential::CredentialError;
 use credential::Credentials;
-use demux::Serves;
+use demux::ConnectionScope;
 pub use error::UpstreamError;
-use gateway_session::{Key, OwnDesk, Standing, Whom};
-pub use handshake::Hello;
-use handshake::{Known, KnownOfCaller};
-use http_sse::Old;
-pub use listing::{Listing, Written};
-pub use notifications::{Feed, Heard};
-pub use on_behalf_of::{Party, Subject};
-pub use request::Manner;
-use request::{Outgoing, Speaker};
-pub use server_log::LastWords;
-use server_log::Noise;
-use single_flight::Turn;
-use stdio::Starter;
-use streamable_http::Http;
-pub use subscription::{RESOURCES, Wants, changed, flag, listening_bytes};
+use gateway_session::{CatalogOwner, GatewaySession, GatewaySessionKey, WeakDemux};
+pub use handshake::ServerInfo;
+use handshake::{CallerServerState, ServerState};
+use http_sse::HttpSseClient;
+pub use listing::{Listing, RenderedView};
+pub use notifications::{Feed, ServerMessage};
+pub use on_behalf_of::{OnBehalfOf, SubjectToken};
+pub use request::CallOptions;
+use request::{Outgoing, RequestContext};
+pub use server_log::LastOutput;
+use server_log::ServerLog;
+use single_flight::SingleFlight;
+use stdio::ProcessStarter;
+use streamable_http::StreamableHttpClient;
+pub use subscription::{NotificationFilter, RESOURCES, changed, flag, listening_bytes};
 
 /// The first JSON-RPC id used towards a server. All ids have ten digits for a long time to come, so two answers with
 /// the same content differ in those digits alone.
@@ -102,30 +104,30 @@ const FIRST_ID: i64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Upstream {
     name: ServerName,
-    protocol: Protocol,
+    protocol: ServerProtocol,
     transport: Transport,
     /// Limits the log lines that a program writes to its error output; `None` for a server at a URL.
-    noise: Option<Arc<Noise>>,
+    noise: Option<Arc<ServerLog>>,
     limits: Limits,
     /// The server's name and a digest of its address, so state of one server is never used for another server of the
     /// same name.
     identity: Box<str>,
     /// What the server may ask of clients: elicitation, sampling, roots.
-    asks: Asks,
+    asks: ServerRequestPolicy,
     /// Tool definitions of the configuration, shown to callers in place of the server's own.
     overrides: Arc<Overrides>,
-    counts: Arc<OfServer>,
+    counts: Arc<ServerMetrics>,
     /// Limits the log lines that the gateway writes about the server.
-    about: Noise,
+    about: ServerLog,
     breaker: Option<Arc<Breaker>>,
     /// Compares the server's definitions with the approved ones.
-    keeper: Arc<Keeper>,
+    keeper: Arc<PinMonitor>,
     tasks: Tasks,
     next_id: AtomicI64,
-    known: ArcSwapOption<Known>,
-    probing: Turn,
+    known: ArcSwapOption<ServerState>,
+    probing: SingleFlight,
     /// `known` by caller, for a server that is reached with the credentials of callers only.
-    known_by: Bounded<Key, KnownOfCaller>,
+    known_by: BoundedMap<GatewaySessionKey, CallerServerState>,
     /// The server is reached with the credentials of callers only, never with the gateway's own.
     asks_callers: bool,
     /// The generation of the channel for which the era was detected last.
@@ -137,32 +139,32 @@ pub struct Upstream {
     /// The server sends the headers of a stream only with the first message on it.
     begins_late: AtomicBool,
     /// Catalogs that are the same for all callers (`shared`), and those of one session or caller (`shelves`).
-    shared: Arc<Shelf>,
-    shelves: Bounded<Whom, Arc<Shelf>>,
+    shared: Arc<CatalogCache>,
+    shelves: BoundedMap<CatalogOwner, Arc<CatalogCache>>,
     /// How many entries of `shelves` one caller may have.
     places: Arc<Shares<Arc<str>>>,
     /// Lists in `shelves` by digest: a list that several callers are shown is kept once.
-    same: Bounded<[u8; 32], Weak<Listing>>,
+    same: BoundedMap<[u8; 32], Weak<Listing>>,
     /// Budget of bytes for the kept lists of all servers, by caller.
     lists: Arc<Shares<Arc<str>>>,
     /// Budget of bytes for the lists of this server that are kept once for all callers, by server name.
     lists_for_all: Arc<Shares<Arc<str>>>,
     /// Budget of bytes for the answers of all servers.
-    answers: Arc<Intake>,
+    answers: Arc<ResponseAccounts>,
     /// Catalogs as shown to clients that can answer elicitation, sampling or roots requests.
-    capable: CapableShelves,
+    capable: CapableCatalogs,
     /// Sessions that the gateway keeps for callers without a session of their own.
-    standing: Bounded<Key, Arc<Standing>>,
+    standing: BoundedMap<GatewaySessionKey, Arc<GatewaySession>>,
     /// The desks of sessions that belong to clients.
-    desks: Bounded<(Key, Leg), OwnDesk>,
+    desks: BoundedMap<(GatewaySessionKey, UpstreamSession), WeakDemux>,
     /// The number of listeners for a resource, by session.
-    watched: Bounded<(Option<Leg>, u64, Box<str>), usize>,
+    watched: BoundedMap<(Option<UpstreamSession>, u64, Box<str>), usize>,
 }
 
 #[derive(Debug)]
 enum Transport {
-    Http(Box<Http>),
-    Channel(Seats),
+    Http(Box<StreamableHttpClient>),
+    Channel(ChannelPool),
 }
 
 impl Upstream {
@@ -171,17 +173,17 @@ impl Upstream {
     /// # Errors
     /// If its URL, its TLS settings, its credential or its headers cannot be used.
     pub fn new(
-        server: &Server,
+        server: &ServerSettings,
         env: Vec<(String, Arc<LiveSecret>)>,
         limits: Limits,
-        world: &World,
+        world: &Environment,
         metrics: &Metrics,
-        keeper: Arc<Keeper>,
+        keeper: Arc<PinMonitor>,
     ) -> Result<Self, UpstreamError> {
         let (name, tasks) = (server.name.clone(), world.tasks.clone());
         let seats = |opener| {
             let (all, each) = (limits.processes, limits.processes_per_caller);
-            Transport::Channel(Seats::new(opener, server.sharing, all, each))
+            Transport::Channel(ChannelPool::new(opener, server.sharing, all, each))
         };
         let target = |uri: &Uri| target_of(server, uri, limits.connect_time, world);
         if let Some(identity) = server_identity::of_url(server) {
@@ -189,14 +191,14 @@ impl Upstream {
         }
         let credentials = Credentials::new(world, server.credential.as_ref(), &limits);
         let credentials = Arc::new(credentials.map_err(UpstreamError::World)?);
-        let extra = Extra::new(world, &server.headers).map_err(UpstreamError::World)?;
+        let extra = ConfiguredHeaders::new(world, &server.headers).map_err(UpstreamError::World)?;
         let asks_callers = credentials.are_of_callers();
         let counts = metrics.server(name.as_str());
         let breaker = server
             .circuit_breaker
             .map(|bounds| Arc::new(Breaker::new(bounds, Arc::clone(&counts), Instant::now())));
         let mut heard = None;
-        let terms = |noise: &Arc<Noise>| ChannelTerms {
+        let terms = |noise: &Arc<ServerLog>| ChannelTerms {
             name: name.clone(),
             limits,
             noise: Arc::clone(noise),
@@ -204,27 +206,28 @@ impl Upstream {
             intake: Arc::clone(&world.quotas.answers),
         };
         let transport = match &server.reach {
-            Reach::Http(uri) => {
+            ServerTransport::Http(uri) => {
                 let (target, terms) = (target(uri)?, limits.http2_of_servers());
                 let alone = server.tls.http1_alone;
                 let target = if alone { target } else { target.multiplexed(terms, tasks.clone()) };
                 let answers = (name.as_str().into(), Arc::clone(&world.quotas.answers));
-                let http = Http::new(uri, target, credentials, extra, limits, answers)?;
+                let http =
+                    StreamableHttpClient::new(uri, target, credentials, extra, limits, answers)?;
                 Transport::Http(Box::new(http))
             }
-            Reach::Old(uri) => {
+            ServerTransport::Old(uri) => {
                 let (terms, shown) =
-                    (terms(&Noise::new(Arc::clone(&counts))), (credentials, extra));
-                let old = Old::new(terms, uri, target(uri)?, shown, tasks.clone());
-                seats(Opener::Old(Box::new(old)))
+                    (terms(&ServerLog::new(Arc::clone(&counts))), (credentials, extra));
+                let old = HttpSseClient::new(terms, uri, target(uri)?, shown, tasks.clone());
+                seats(ChannelOpener::Old(Box::new(old)))
             }
-            Reach::Stdio(program) => {
+            ServerTransport::Stdio(program) => {
                 let program = Program { env: Vec::new(), ..program.clone() };
-                let noise = Noise::new(Arc::clone(&counts));
-                let starter = Starter::new(terms(&noise), program, env, tasks.clone());
+                let noise = ServerLog::new(Arc::clone(&counts));
+                let starter = ProcessStarter::new(terms(&noise), program, env, tasks.clone());
                 let starter = starter.known_to(Arc::clone(&keeper));
                 heard = Some(noise);
-                seats(Opener::Program(Box::new(starter)))
+                seats(ChannelOpener::Program(Box::new(starter)))
             }
         };
         Ok(Self {
@@ -236,31 +239,31 @@ impl Upstream {
             identity: identity(server),
             asks: server.asks.clone(),
             overrides: Arc::clone(&server.overrides),
-            about: Noise::about(Arc::clone(&counts)),
+            about: ServerLog::about(Arc::clone(&counts)),
             counts,
             breaker,
             keeper,
             tasks,
             next_id: AtomicI64::new(FIRST_ID),
             known: ArcSwapOption::empty(),
-            probing: Turn::default(),
-            known_by: Bounded::new(limits.sessions),
+            probing: SingleFlight::default(),
+            known_by: BoundedMap::new(limits.sessions),
             asks_callers,
             met: AtomicU64::new(0),
-            modern_alone: AtomicBool::new(server.protocol == Protocol::Modern),
+            modern_alone: AtomicBool::new(server.protocol == ServerProtocol::Modern),
             is_legacy: AtomicBool::new(false),
             begins_late: AtomicBool::new(false),
             shared: Arc::default(),
-            shelves: Bounded::new(limits.sessions),
+            shelves: BoundedMap::new(limits.sessions),
             places: Shares::new(limits.sessions, limits.sessions_per_caller),
-            same: Bounded::new(limits.sessions),
+            same: BoundedMap::new(limits.sessions),
             lists: Arc::clone(&world.quotas.lists),
             lists_for_all: Shares::new(limits.answers_per_server, limits.answers_per_server),
             answers: Arc::clone(&world.quotas.answers),
-            capable: CapableShelves::new(&server.asks),
-            standing: Bounded::new(limits.sessions),
-            desks: Bounded::new(limits.sessions),
-            watched: Bounded::new(limits.sessions),
+            capable: CapableCatalogs::new(&server.asks),
+            standing: BoundedMap::new(limits.sessions),
+            desks: BoundedMap::new(limits.sessions),
+            watched: BoundedMap::new(limits.sessions),
         })
     }
 
@@ -279,7 +282,7 @@ impl Upstream {
 
     /// What the server may ask of clients.
     #[must_use]
-    pub const fn asks(&self) -> &Asks {
+    pub const fn asks(&self) -> &ServerRequestPolicy {
         &self.asks
     }
 
@@ -305,7 +308,7 @@ impl Upstream {
     /// The last lines on the error output of the program that ended last, and the path its sandbox refused. Empty for
     /// a server at a URL.
     #[must_use]
-    pub fn last_words(&self) -> LastWords {
+    pub fn last_words(&self) -> LastOutput {
         self.noise.as_ref().map(|noise| noise.last()).unwrap_or_default()
     }
 
@@ -314,7 +317,10 @@ impl Upstream {
     ///
     /// # Errors
     /// If the server cannot be reached.
-    pub async fn hellos(&self, party: &Party) -> Result<(Vec<Arc<Hello>>, bool), UpstreamError> {
+    pub async fn hellos(
+        &self,
+        party: &OnBehalfOf,
+    ) -> Result<(Vec<Arc<ServerInfo>>, bool), UpstreamError> {
         let mut whole = true;
         let mut hellos = vec![Arc::clone(&self.known(party).await?.hello)];
         if hellos.iter().all(|hello| hello.era == Era::Modern) {
@@ -334,7 +340,7 @@ impl Upstream {
     }
 
     /// Reports, once, that a definition of this server is withheld from a caller because of `finding`.
-    pub fn withheld(&self, offer: &Offer, finding: &Finding) {
+    pub fn withheld(&self, offer: &CatalogItem, finding: &Finding) {
         self.keeper.withheld(&self.name, offer, finding);
     }
 
@@ -344,7 +350,7 @@ impl Upstream {
     }
 
     /// Compares the server's information with the approved one.
-    pub fn compare(&self, hello: &Hello) {
+    pub fn compare(&self, hello: &ServerInfo) {
         if let Some(said) = &hello.said {
             self.keeper.note_server(&self.name, said, hello.digest);
         }
@@ -358,7 +364,7 @@ impl Upstream {
 
     /// The metrics of this server.
     #[must_use]
-    pub fn counts(&self) -> &OfServer {
+    pub fn counts(&self) -> &ServerMetrics {
         &self.counts
     }
 
@@ -369,8 +375,8 @@ impl Upstream {
     pub async fn hello(
         &self,
         _on_record: &ReadEntry,
-        party: &Party,
-    ) -> Result<Arc<Hello>, UpstreamError> {
+        party: &OnBehalfOf,
+    ) -> Result<Arc<ServerInfo>, UpstreamError> {
         Ok(Arc::clone(&self.known(party).await?.hello))
     }
 
@@ -382,12 +388,12 @@ impl Upstream {
     pub async fn open(
         &self,
         _on_record: &ReadEntry,
-        version: Version,
-        party: &Party,
-    ) -> Result<(Arc<Hello>, Option<Leg>), UpstreamError> {
+        version: ProtocolVersion,
+        party: &OnBehalfOf,
+    ) -> Result<(Arc<ServerInfo>, Option<UpstreamSession>), UpstreamError> {
         match &self.transport {
             Transport::Http(_) if !self.modern_alone.load(Ordering::Relaxed) => {
-                match self.noted(self.session(version, party, Serves::Session).await) {
+                match self.noted(self.session(version, party, ConnectionScope::Session).await) {
                     Ok(opened) => return Ok((Arc::clone(&opened.hello), opened.leg)),
                     Err(error) if error.is_open() => return Err(error),
                     Err(error) => {
@@ -403,7 +409,8 @@ impl Upstream {
                 }
             }
             Transport::Channel(seats) if seats.own() => {
-                let opened = self.noted(self.session(version, party, Serves::Session).await)?;
+                let opened =
+                    self.noted(self.session(version, party, ConnectionScope::Session).await)?;
                 return Ok((Arc::clone(&opened.hello), opened.leg));
             }
             Transport::Channel(seats) if seats.may_be_own(party.client.answers_any(&self.asks)) => {
@@ -417,16 +424,16 @@ impl Upstream {
     }
 
     /// Ends a session that was opened for a client. `age` is how long it has lasted, for the metrics.
-    pub async fn close(&self, party: &Party, leg: &Leg, age: Duration) {
+    pub async fn close(&self, party: &OnBehalfOf, leg: &UpstreamSession, age: Duration) {
         self.over(leg, age, true);
-        self.shelves.remove(&Whom::Session(leg.clone()));
+        self.shelves.remove(&CatalogOwner::Session(leg.clone()));
         match &self.transport {
             Transport::Http(http) => {
                 let farewell = request::initialized(party, leg);
                 let ended =
                     tokio::time::timeout(self.limits.answer_time, http.end(&farewell)).await;
                 if let Ok(Err(error)) = ended {
-                    let error = crate::base::error_chain::Chain(&error);
+                    let error = crate::base::error_chain::ErrorChain(&error);
                     tracing::debug!(server = %self.name, %error, "the session was not ended");
                 }
             }
@@ -436,7 +443,10 @@ impl Upstream {
 
     /// The session in which requests for `party` are made, opened if necessary; `None` where the server has no
     /// sessions.
-    async fn reach(self: &Arc<Self>, party: &Party) -> Result<Option<Leg>, UpstreamError> {
+    async fn reach(
+        self: &Arc<Self>,
+        party: &OnBehalfOf,
+    ) -> Result<Option<UpstreamSession>, UpstreamError> {
         if let Some(leg) = &party.leg {
             return Ok(Some(leg.clone()));
         }
@@ -448,7 +458,7 @@ impl Upstream {
     }
 
     /// Forgets the session that [`Self::reach`] returned, because the server no longer knows it.
-    fn lost(&self, party: &Party, leg: Option<&Leg>) {
+    fn lost(&self, party: &OnBehalfOf, leg: Option<&UpstreamSession>) {
         if let Some(leg) = leg {
             self.forget(party, leg);
         }
@@ -465,7 +475,7 @@ impl Upstream {
 
     /// Records the age of a session that the gateway `ended` or the server has forgotten. The modern era has no
     /// sessions.
-    fn over(&self, leg: &Leg, age: Duration, ended: bool) {
+    fn over(&self, leg: &UpstreamSession, age: Duration, ended: bool) {
         if leg.version.era() == Era::Legacy {
             self.counts.session(age, ended);
         }
@@ -479,15 +489,15 @@ impl Upstream {
         self: &Arc<Self>,
         permit: Permit,
         _on_record: &ReadEntry,
-        party: &Party,
+        party: &OnBehalfOf,
         patience: Duration,
     ) -> Result<(Expectation, Arc<Listing>), UpstreamError> {
         let (call, due) = permit.spend();
         match call {
-            Call::List { server, kind } if server == self.name => {
+            ClientRequest::List { server, kind } if server == self.name => {
                 Ok((due, self.listing(party, kind, Duration::ZERO, patience).await?))
             }
-            Call::List { .. } | Call::Use(_) => Err(MISDIRECTED),
+            ClientRequest::List { .. } | ClientRequest::Use(_) => Err(MISDIRECTED),
         }
     }
 
@@ -499,13 +509,13 @@ impl Upstream {
         self: &Arc<Self>,
         permit: Cleared,
         _on_record: &Intent,
-        party: Party,
-        manner: Manner,
-    ) -> Result<(Expectation, Answer), UpstreamError> {
+        party: OnBehalfOf,
+        manner: CallOptions,
+    ) -> Result<(Expectation, CallAnswer), UpstreamError> {
         let (call, due) = permit.into_permit().spend();
         let call = match call {
-            Call::Use(call) if call.server == self.name => Arc::new(call),
-            Call::Use(_) | Call::List { .. } => return Err(MISDIRECTED),
+            ClientRequest::Use(call) if call.server == self.name => Arc::new(call),
+            ClientRequest::Use(_) | ClientRequest::List { .. } => return Err(MISDIRECTED),
         };
         let leg = self.reach(&party).await?;
         if let (Some(leg), Some(level), None) = (&leg, &manner.level, &party.leg) {
@@ -514,7 +524,7 @@ impl Upstream {
         let (upstream, deadline) =
             (Arc::clone(self), Instant::now() + manner.patience(self.limits.total_time));
         // From here on, dropping the answer cancels the call, also before the server has begun to answer.
-        let mut answer = Answer {
+        let mut answer = CallAnswer {
             upstream,
             messages: None,
             over: false,
@@ -525,7 +535,7 @@ impl Upstream {
             leg,
             deadline,
             lost: None,
-            pass: Pass::default(),
+            pass: BreakerPass::default(),
             attempts: 0,
             pings: Gcra::new(),
             aside: None,
@@ -560,14 +570,19 @@ impl Upstream {
         self: &Arc<Self>,
         permit: Cleared,
         _on_record: &Intent,
-        party: &Party,
+        party: &OnBehalfOf,
         share: Option<Arc<Share<Holder>>>,
     ) -> Result<(), UpstreamError> {
         let (call, _) = permit.into_permit().spend();
         match call {
-            Call::Use(Use { server, verb: Verb::Other, name, extra, meta, .. })
-                if server == self.name =>
-            {
+            ClientRequest::Use(ItemRequest {
+                server,
+                verb: RequestOperation::Other,
+                name,
+                extra,
+                meta,
+                ..
+            }) if server == self.name => {
                 // No notification is sent while the circuit is open either.
                 if let Some(breaker) = &self.breaker {
                     breaker.look(Instant::now())?;
@@ -578,7 +593,7 @@ impl Upstream {
                 let outgoing = Outgoing { share, ..outgoing };
                 self.notify(&outgoing, Instant::now() + self.limits.answer_time).await
             }
-            Call::Use(_) | Call::List { .. } => Err(MISDIRECTED),
+            ClientRequest::Use(_) | ClientRequest::List { .. } => Err(MISDIRECTED),
         }
     }
 
@@ -590,13 +605,13 @@ impl Upstream {
     pub async fn arrange(
         &self,
         _on_record: &ReadEntry,
-        party: &Party,
-        leg: &Leg,
+        party: &OnBehalfOf,
+        leg: &UpstreamSession,
         method: &'static str,
         params: &[(Box<str>, Fragment)],
         asks: bool,
-    ) -> Result<Option<Outcome>, UpstreamError> {
-        let speaker = Speaker { client: Client::gateway(), ..party.speaker(Some(leg)) };
+    ) -> Result<Option<ResponseOutcome>, UpstreamError> {
+        let speaker = RequestContext { client: Client::gateway(), ..party.speaker(Some(leg)) };
         let deadline = Instant::now() + self.limits.answer_time;
         if !asks {
             let outgoing = request::other(None, method, params, &[], speaker);
@@ -610,8 +625,8 @@ impl Upstream {
         &self,
         method: &str,
         params: &[(Box<str>, Fragment)],
-        speaker: Speaker<'_>,
-    ) -> Result<Outcome, UpstreamError> {
+        speaker: RequestContext<'_>,
+    ) -> Result<ResponseOutcome, UpstreamError> {
         let id = self.id();
         let deadline = Instant::now() + self.limits.answer_time;
         let outgoing = request::other(Some(id), method, params, &[], speaker);
@@ -640,7 +655,7 @@ impl Upstream {
         &self,
         outgoing: &Outgoing<'_>,
         deadline: Instant,
-    ) -> Result<Messages, UpstreamError> {
+    ) -> Result<IncomingMessages, UpstreamError> {
         let deadline = deadline.min(Instant::now() + self.limits.answer_time);
         let mut pass = self.admitted(outgoing, deadline).await?;
         let incoming = match &self.transport {
@@ -652,7 +667,7 @@ impl Upstream {
             Transport::Channel(_) => self.dispatch(outgoing).await,
         };
         let incoming = incoming.inspect_err(|error| pass.refused(error))?;
-        Ok(Messages { incoming, pass })
+        Ok(IncomingMessages { incoming, pass })
     }
 
     /// Obtains permission from the circuit breaker to send a request, after the credential for it is ready.
@@ -663,7 +678,7 @@ impl Upstream {
         &self,
         outgoing: &Outgoing<'_>,
         deadline: Instant,
-    ) -> Result<Pass, UpstreamError> {
+    ) -> Result<BreakerPass, UpstreamError> {
         self.approved()?;
         if let (Transport::Http(http), Some(breaker)) = (&self.transport, &self.breaker) {
             // The authorization server is a different party: its silence must not count as a failure of the upstream
@@ -681,10 +696,10 @@ impl Upstream {
     ///
     /// # Errors
     /// While the circuit is open.
-    fn pass(&self) -> Result<Pass, UpstreamError> {
+    fn pass(&self) -> Result<BreakerPass, UpstreamError> {
         match &self.breaker {
             Some(breaker) => breaker.admit(Instant::now()),
-            None => Ok(Pass::default()),
+            None => Ok(BreakerPass::default()),
         }
     }
 
@@ -730,11 +745,11 @@ impl Upstream {
     /// Waits for the response. Notifications before it are handled as outside of a call, and requests are refused.
     async fn wait(
         &self,
-        messages: &mut Messages,
+        messages: &mut IncomingMessages,
         id: i64,
-        speaker: Speaker<'_>,
+        speaker: RequestContext<'_>,
         deadline: Instant,
-    ) -> Result<Outcome, UpstreamError> {
+    ) -> Result<ResponseOutcome, UpstreamError> {
         loop {
             let message = messages.next(deadline, self.limits.answer_time).await?;
             match message.ok_or_else(|| messages.broken_off())? {
@@ -744,7 +759,7 @@ impl Upstream {
                     let refusal = request::unasked(&question, "nothing else is offered");
                     let reply = request::reply(refusal, speaker);
                     if let Err(error) = self.notify(&reply, deadline).await {
-                        let error = crate::base::error_chain::Chain(&error);
+                        let error = crate::base::error_chain::ErrorChain(&error);
                         tracing::debug!(server = %self.name, %error, "a question was not answered");
                     }
                 }
@@ -753,11 +768,12 @@ impl Upstream {
     }
 
     /// The outcome of the request `id`, if `message` is its response.
-    fn outcome(&self, message: Message, id: i64) -> Result<Outcome, UpstreamError> {
+    fn outcome(&self, message: Message, id: i64) -> Result<ResponseOutcome, UpstreamError> {
         match message {
             // A modern server may omit the id in the error for a request it could not read.
             Message::Response(response)
-                if response.id.is_none() && matches!(response.outcome, Outcome::Error(_)) =>
+                if response.id.is_none()
+                    && matches!(response.outcome, ResponseOutcome::Error(_)) =>
             {
                 Ok(response.outcome)
             }
@@ -773,7 +789,7 @@ impl Upstream {
         }
     }
 
-    fn done(&self, messages: Messages) {
+    fn done(&self, messages: IncomingMessages) {
         if let Incoming::Http(answer, _) = messages.incoming
             && !answer.is_over()
         {
@@ -793,7 +809,7 @@ impl Upstream {
             Err(UpstreamError::Crowded | UpstreamError::Processes(_) | UpstreamError::Full(_)) => {}
             // The server answers, but the budget has no room for the answer.
             Err(error @ UpstreamError::Memory(_)) => {
-                let error = crate::base::error_chain::Chain(error);
+                let error = crate::base::error_chain::ErrorChain(error);
                 tracing::debug!(server = %self.name, %error, "an answer was not read to its end");
             }
             Err(error) if error.is_open() => {}
@@ -803,25 +819,27 @@ impl Upstream {
                 | UpstreamError::WriteScopes(_)
                 | UpstreamError::Credential(_)),
             ) => {
-                let error = crate::base::error_chain::Chain(error);
+                let error = crate::base::error_chain::ErrorChain(error);
                 tracing::warn!(server = %self.name, %error, "the server does not let us in");
             }
             Err(error) => {
                 self.counts.reached(false);
-                if matches!(error, UpstreamError::Link(LinkError::Connect(_))) {
+                if matches!(error, UpstreamError::Link(ConnectionError::Connect(_))) {
                     self.replaced();
                 }
                 // The server may have been replaced by one that speaks another era. One that is slow, or answers a
                 // single call badly, has not.
                 if matches!(
                     error,
-                    UpstreamError::Link(LinkError::Connect(_)) | UpstreamError::Status(400..500)
+                    UpstreamError::Link(ConnectionError::Connect(_))
+                        | UpstreamError::Status(400..500)
                 ) {
                     self.known.store(None);
                     self.known_by.retain(|_, _| false);
-                    self.modern_alone.store(self.protocol == Protocol::Modern, Ordering::Relaxed);
+                    self.modern_alone
+                        .store(self.protocol == ServerProtocol::Modern, Ordering::Relaxed);
                 }
-                let error = crate::base::error_chain::Chain(error);
+                let error = crate::base::error_chain::ErrorChain(error);
                 tracing::warn!(server = %self.name, %error, "the server failed");
             }
         }
@@ -831,25 +849,28 @@ impl Upstream {
 
 /// The configured headers that are added to every request.
 #[derive(Clone, Debug, Default)]
-struct Extra {
+struct ConfiguredHeaders {
     /// Headers whose values are written in the configuration.
     fixed: HeaderMap,
     /// Headers whose values are secrets, which may change while the gateway runs.
     live: Vec<(HeaderName, Arc<LiveSecret>)>,
 }
 
-impl Extra {
-    fn new(world: &World, headers: &[(HeaderName, Value)]) -> Result<Self, WorldError> {
+impl ConfiguredHeaders {
+    fn new(
+        world: &Environment,
+        headers: &[(HeaderName, VariableValue)],
+    ) -> Result<Self, EnvironmentError> {
         let mut extra = Self::default();
         for (name, value) in headers {
             match value {
-                Value::Literal(text) => {
-                    let unusable = |_| WorldError::Header(format!("`headers` for `{name}`"));
+                VariableValue::Literal(text) => {
+                    let unusable = |_| EnvironmentError::Header(format!("`headers` for `{name}`"));
                     let mut value = HeaderValue::from_str(text).map_err(unusable)?;
                     value.set_sensitive(true);
                     extra.fixed.insert(name.clone(), value);
                 }
-                Value::Secret(reference) => {
+                VariableValue::Secret(reference) => {
                     let secret = world.live(reference)?;
                     credential::header(name, "", &secret)?;
                     extra.live.push((name.clone(), secret));
@@ -876,15 +897,15 @@ const MISDIRECTED: UpstreamError = UpstreamError::Protocol("the permit is for so
 /// # Errors
 /// If the URL cannot be used, or a file of its TLS settings cannot be read.
 fn target_of(
-    server: &Server,
+    server: &ServerSettings,
     uri: &Uri,
     connect_time: Duration,
-    world: &World,
-) -> Result<Target, UpstreamError> {
+    world: &Environment,
+) -> Result<ConnectTarget, UpstreamError> {
     let secure = uri.scheme_str() == Some("https");
     let tls = secure.then(|| world.tls(&server.tls)).transpose();
     let tls = tls.map_err(UpstreamError::World)?;
-    Ok(Target::new(uri, server.egress.clone(), tls, connect_time)?)
+    Ok(ConnectTarget::new(uri, server.egress.clone(), tls, connect_time)?)
 }
 
 /// When the certificate that the server presents now expires; `None` for a program and for a URL without TLS.
@@ -892,21 +913,27 @@ fn target_of(
 /// # Errors
 /// If the server cannot be reached, or its certificate is not trusted.
 pub async fn certificate_end(
-    server: &Server,
+    server: &ServerSettings,
     connect_time: Duration,
-    world: &World,
+    world: &Environment,
 ) -> Result<Option<SystemTime>, UpstreamError> {
     let uri = match &server.reach {
-        Reach::Http(uri) | Reach::Old(uri) if uri.scheme_str() == Some("https") => uri,
-        Reach::Http(_) | Reach::Old(_) | Reach::Stdio(_) => return Ok(None),
+        ServerTransport::Http(uri) | ServerTransport::Old(uri)
+            if uri.scheme_str() == Some("https") =>
+        {
+            uri
+        }
+        ServerTransport::Http(_) | ServerTransport::Old(_) | ServerTransport::Stdio(_) => {
+            return Ok(None);
+        }
     };
     Ok(target_of(server, uri, connect_time, world)?.certificate_end().await?)
 }
 
-fn identity(server: &Server) -> Box<str> {
+fn identity(server: &ServerSettings) -> Box<str> {
     let place = match &server.reach {
-        Reach::Http(uri) | Reach::Old(uri) => uri.to_string(),
-        Reach::Stdio(program) => format!("{} {:?}", program.command, program.args),
+        ServerTransport::Http(uri) | ServerTransport::Old(uri) => uri.to_string(),
+        ServerTransport::Stdio(program) => format!("{} {:?}", program.command, program.args),
     };
     let digest = crate::base::hex::encode(&crate::base::sha256::sha256(place.as_bytes()));
     format!("{}@{}", server.name.as_str(), digest.get(..12).unwrap_or_default()).into()

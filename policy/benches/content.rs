@@ -9,10 +9,10 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use policy::content::{Contents, Direction};
-use policy::json::{Bounds, Document};
+use policy::content::{ContentPolicy, Direction};
+use policy::json::{Document, JsonBounds};
 use policy::name::ServerName;
-use policy::work::Budget;
+use policy::work::WorkBudget;
 
 /// Ordinary texts: `=== KIND LANGUAGE`, and the text.
 const ORDINARY: [&str; 2] =
@@ -46,7 +46,7 @@ const HOSTILE: [(&str, &str); 18] = [
 
 fn document(text: &str) -> Document {
     let quoted = serde_json::Value::from(text).to_string();
-    Document::parse(quoted.into(), &Bounds::ANSWER).unwrap()
+    Document::parse(quoted.into(), &JsonBounds::ANSWER).unwrap()
 }
 
 fn repeated(text: &str, length: usize) -> String {
@@ -54,7 +54,7 @@ fn repeated(text: &str, length: usize) -> String {
 }
 
 fn looked_at(criterion: &mut Criterion) {
-    let (contents, server) = (Contents::default(), ServerName::parse("up").unwrap());
+    let (contents, server) = (ContentPolicy::default(), ServerName::parse("up").unwrap());
     let mut measure = |group: &str, texts: Vec<(String, String)>| {
         let mut group = criterion.benchmark_group(group);
         for (name, text) in texts {
@@ -70,7 +70,7 @@ fn looked_at(criterion: &mut Criterion) {
                             Direction::Result,
                             "ana",
                             document.root(),
-                            &Budget::unlimited(),
+                            &WorkBudget::unlimited(),
                         ))
                     });
                 },

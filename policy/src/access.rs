@@ -4,21 +4,21 @@ mod index;
 
 use std::sync::Arc;
 
-use crate::condition::{Condition, Outcome, Subject};
-use crate::control::{Control, Ran};
-use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
+use crate::condition::{AccessRequest, Condition, ConditionOutcome};
+use crate::control::{Control, ControlSet};
+use crate::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
 use crate::name::{RuleId, Scope, ServerName};
-use crate::offer::Kind;
+use crate::offer::ItemKind;
 use crate::pattern::Pattern;
-use crate::principal::{Principal, Wanted, Who};
+use crate::principal::{Principal, PrincipalSelector, RequiredProof};
 use crate::uri;
 
-use index::Index;
+use index::RuleIndex;
 
 /// The effect of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Says {
+pub enum RuleEffect {
     /// Allows access, unless another rule forbids it.
     Allow,
     /// Forbids access, even where other rules allow it.
@@ -27,7 +27,7 @@ pub enum Says {
 
 /// The patterns of a rule, by kind. An empty list matches nothing of that kind.
 #[derive(Debug, Default)]
-pub struct Things {
+pub struct ItemPatterns {
     /// Patterns over tool names.
     pub tools: Vec<Pattern>,
     /// Patterns over prompt names.
@@ -38,15 +38,15 @@ pub struct Things {
     pub methods: Vec<Pattern>,
 }
 
-impl Things {
+impl ItemPatterns {
     /// The patterns for one kind.
     #[must_use]
-    pub fn of(&self, kind: Kind) -> &[Pattern] {
+    pub fn of(&self, kind: ItemKind) -> &[Pattern] {
         match kind {
-            Kind::Tool => &self.tools,
-            Kind::Prompt => &self.prompts,
-            Kind::Resource | Kind::Template => &self.resources,
-            Kind::Method => &self.methods,
+            ItemKind::Tool => &self.tools,
+            ItemKind::Prompt => &self.prompts,
+            ItemKind::Resource | ItemKind::Template => &self.resources,
+            ItemKind::Method => &self.methods,
         }
     }
 
@@ -61,10 +61,12 @@ impl Things {
 
     /// Whether these patterns match everything that `other` matches.
     pub(crate) fn covers(&self, other: &Self) -> bool {
-        [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method].into_iter().all(|kind| {
-            let wide = self.of(kind);
-            other.of(kind).iter().all(|narrow| wide.iter().any(|wide| wide.covers(narrow)))
-        })
+        [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method].into_iter().all(
+            |kind| {
+                let wide = self.of(kind);
+                other.of(kind).iter().all(|narrow| wide.iter().any(|wide| wide.covers(narrow)))
+            },
+        )
     }
 }
 
@@ -74,17 +76,17 @@ pub struct Rule {
     /// Id of the rule, unique in the policy.
     pub id: RuleId,
     /// Whether the rule allows or forbids.
-    pub says: Says,
+    pub says: RuleEffect,
     /// Principals the rule applies to: any that one of these selects. Empty: none.
-    pub principals: Vec<Who>,
+    pub principals: Vec<PrincipalSelector>,
     /// Servers the rule applies to. Empty: none.
     pub servers: Vec<Pattern>,
     /// Tools, prompts, resources and methods the rule applies to. Empty: none.
-    pub things: Things,
+    pub things: ItemPatterns,
     /// For an `allow`: scopes of which the credential must have every one.
     pub scopes: Arc<[Scope]>,
     /// For an `allow`: the proof of possession that the caller's credential must have. `None`: none required.
-    pub proof: Option<Wanted>,
+    pub proof: Option<RequiredProof>,
     /// Condition under which the rule applies. `None`: always.
     pub when: Option<Condition>,
     /// Whether the rule is enforced, only audited, or off.
@@ -107,7 +109,7 @@ impl Rule {
 
     /// Whether the rule applies to `subject`, apart from its condition. The name is compared first because it
     /// excludes most rules.
-    fn concerns(&self, subject: Subject<'_>) -> bool {
+    fn concerns(&self, subject: AccessRequest<'_>) -> bool {
         self.mode != Mode::Off
             && self.names(subject.kind, subject.name)
             && self.speaks_of(subject.principal, subject.server)
@@ -115,15 +117,15 @@ impl Rule {
 
     /// Whether the rule names the thing. A `forbid` of a resource matches every URI form that servers may treat as
     /// the same resource: with a query, with a trailing slash.
-    pub(crate) fn names(&self, kind: Kind, name: &str) -> bool {
+    pub(crate) fn names(&self, kind: ItemKind, name: &str) -> bool {
         let patterns = self.things.of(kind);
         let any = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
         if any(name) {
             return true;
         }
-        let is_uri = matches!(kind, Kind::Resource | Kind::Template);
+        let is_uri = matches!(kind, ItemKind::Resource | ItemKind::Template);
         is_uri
-            && self.says == Says::Forbid
+            && self.says == RuleEffect::Forbid
             && !patterns.is_empty()
             && uri::related(name).iter().any(|form| any(form))
     }
@@ -133,7 +135,8 @@ impl Rule {
         let patterns = |wide: &[Pattern], narrow: &[Pattern]| {
             narrow.iter().all(|narrow| wide.iter().any(|wide| wide.covers(narrow)))
         };
-        let who = |narrow: &Who| self.principals.iter().any(|wide| wide.covers(narrow));
+        let who =
+            |narrow: &PrincipalSelector| self.principals.iter().any(|wide| wide.covers(narrow));
         other.principals.iter().all(who)
             && patterns(&self.servers, &other.servers)
             && self.things.covers(&other.things)
@@ -150,23 +153,23 @@ impl Rule {
     }
 
     /// Evaluates the condition of the rule; a rule without one holds.
-    pub(crate) fn outcome(&self, subject: Subject<'_>) -> Outcome {
-        self.when.as_ref().map_or(Outcome::Holds, |when| when.evaluate(subject))
+    pub(crate) fn outcome(&self, subject: AccessRequest<'_>) -> ConditionOutcome {
+        self.when.as_ref().map_or(ConditionOutcome::Holds, |when| when.evaluate(subject))
     }
 }
 
 /// The compiled access rules, with an index over them.
 #[derive(Debug, Default)]
-pub struct Access {
+pub struct RuleSet {
     rules: Vec<Rule>,
-    index: Index,
+    index: RuleIndex,
 }
 
-impl Access {
+impl RuleSet {
     /// Compiles the rules; their order has no meaning. Without any rule, everything is denied.
     #[must_use]
     pub fn new(rules: Vec<Rule>) -> Self {
-        let mut index = Index::default();
+        let mut index = RuleIndex::default();
         for (place, rule) in rules.iter().enumerate() {
             index.add(place, &rule.principals, |kind| rule.things.of(kind));
         }
@@ -185,10 +188,10 @@ impl Access {
         &self,
         principal: &Principal,
         server: &ServerName,
-        kind: Kind,
+        kind: ItemKind,
     ) -> Option<&RuleId> {
         let allows = |rule: &&Rule| {
-            rule.says == Says::Allow
+            rule.says == RuleEffect::Allow
                 && rule.mode == Mode::Enforce
                 && !rule.things.of(kind).is_empty()
                 && rule.speaks_of(principal, server)
@@ -200,9 +203,9 @@ impl Access {
     /// Whether an enforced rule allows this thing to some caller. Conditions, credential requirements and `forbid`
     /// rules are not considered. Scans all rules: for policy reports, not for the request path.
     #[must_use]
-    pub fn allows_anybody(&self, server: &ServerName, kind: Kind, name: &str) -> bool {
+    pub fn allows_anybody(&self, server: &ServerName, kind: ItemKind, name: &str) -> bool {
         self.rules.iter().any(|rule| {
-            rule.says == Says::Allow
+            rule.says == RuleEffect::Allow
                 && rule.mode == Mode::Enforce
                 && !rule.principals.is_empty()
                 && rule.is_about(server)
@@ -212,15 +215,20 @@ impl Access {
 
     /// The effect if it is the same for all arguments, which are not known here; `None` if it depends on them.
     #[must_use]
-    pub fn decide_anyway(&self, subject: Subject<'_>) -> Option<Effect> {
+    pub fn decide_anyway(&self, subject: AccessRequest<'_>) -> Option<Effect> {
         // The most permissive outcome that arguments can lead to, and the least permissive.
         let best = self.decide(subject).decision.effect;
-        let mut worst = Tally::default();
+        let mut worst = OutcomeTally::default();
         for rule in self.at(&self.candidates(subject)).filter(|rule| rule.concerns(subject)) {
             let outcome = match (rule.outcome(subject), rule.says) {
-                (Outcome::Depends, Says::Forbid) => Outcome::Holds,
-                (Outcome::Depends, Says::Allow) => Outcome::Fails,
-                (outcome @ (Outcome::Holds | Outcome::Fails | Outcome::Error), _) => outcome,
+                (ConditionOutcome::Depends, RuleEffect::Forbid) => ConditionOutcome::Holds,
+                (ConditionOutcome::Depends, RuleEffect::Allow) => ConditionOutcome::Fails,
+                (
+                    outcome @ (ConditionOutcome::Holds
+                    | ConditionOutcome::Fails
+                    | ConditionOutcome::Error),
+                    _,
+                ) => outcome,
             };
             worst.count(rule, outcome, subject.principal);
         }
@@ -232,23 +240,24 @@ impl Access {
 
     /// Decides about a subject. If its arguments are unknown, allows it if some arguments would be allowed.
     #[must_use]
-    pub fn decide(&self, subject: Subject<'_>) -> Decided {
-        let mut tally = Tally::default();
+    pub fn decide(&self, subject: AccessRequest<'_>) -> AccessDecision {
+        let mut tally = OutcomeTally::default();
         for rule in self.at(&self.candidates(subject)).filter(|rule| rule.concerns(subject)) {
             tally.count(rule, rule.outcome(subject), subject.principal);
         }
         let for_any_arguments = !tally.depends;
         let contact = tally.denied.as_ref().and_then(|(rule, _)| rule.contact.clone());
-        Decided { decision: tally.conclude(), for_any_arguments, contact }
+        AccessDecision { decision: tally.conclude(), for_any_arguments, contact }
     }
 
     /// Pairs of an `allow` and an unconditional `forbid` that covers it, as positions in the configuration.
     pub(crate) fn void(&self) -> Vec<(usize, usize)> {
-        let acts = |rule: &Rule, says: Says| rule.says == says && rule.mode == Mode::Enforce;
-        let allows = self.rules.iter().enumerate().filter(|(_, rule)| acts(rule, Says::Allow));
+        let acts = |rule: &Rule, says: RuleEffect| rule.says == says && rule.mode == Mode::Enforce;
+        let allows =
+            self.rules.iter().enumerate().filter(|(_, rule)| acts(rule, RuleEffect::Allow));
         let voided = |(n, allow): (usize, &Rule)| {
             let voids = |(_, rule): &(usize, &Rule)| {
-                acts(rule, Says::Forbid) && rule.when.is_none() && rule.covers(allow)
+                acts(rule, RuleEffect::Forbid) && rule.when.is_none() && rule.covers(allow)
             };
             self.around(allow).find(voids).map(|(m, _)| (n, m))
         };
@@ -258,8 +267,9 @@ impl Access {
     /// Every rule that can apply to everything that `narrow` applies to, with its position; in order.
     pub(crate) fn around(&self, narrow: &Rule) -> impl Iterator<Item = (usize, &Rule)> {
         let first = |kind| narrow.things.of(kind).first().map(|pattern| (kind, pattern));
-        let named =
-            [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method].into_iter().find_map(first);
+        let named = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method]
+            .into_iter()
+            .find_map(first);
         let places = match (narrow.principals.first(), named) {
             (Some(who), Some((kind, pattern))) => self.index.around(who, kind, pattern),
             // A rule that matches nothing is covered by every rule.
@@ -269,9 +279,9 @@ impl Access {
     }
 
     /// Positions of all rules that can concern `subject`; in order.
-    fn candidates(&self, subject: Subject<'_>) -> Vec<usize> {
-        let Subject { principal, kind, name, .. } = subject;
-        if matches!(kind, Kind::Resource | Kind::Template) {
+    fn candidates(&self, subject: AccessRequest<'_>) -> Vec<usize> {
+        let AccessRequest { principal, kind, name, .. } = subject;
+        if matches!(kind, ItemKind::Resource | ItemKind::Template) {
             // A `forbid` also matches every form that servers may treat as the same URI; the first form is the name
             // itself.
             let forms = uri::related(name);
@@ -287,7 +297,7 @@ impl Access {
 
 /// The result of evaluating the rules.
 #[derive(Debug)]
-pub struct Decided {
+pub struct AccessDecision {
     /// The decision of the rules.
     pub decision: Decision,
     /// Whether the decision is the same for all arguments.
@@ -298,7 +308,7 @@ pub struct Decided {
 
 /// Accumulates the outcomes of the rules.
 #[derive(Default)]
-struct Tally<'a> {
+struct OutcomeTally<'a> {
     granted: Option<&'a Rule>,
     denied: Option<(&'a Rule, Reason)>,
     /// What the credential lacks for an `allow` that would otherwise grant.
@@ -311,24 +321,32 @@ struct Tally<'a> {
     depends: bool,
 }
 
-impl<'a> Tally<'a> {
-    fn count(&mut self, rule: &'a Rule, outcome: Outcome, principal: &Principal) {
+impl<'a> OutcomeTally<'a> {
+    fn count(&mut self, rule: &'a Rule, outcome: ConditionOutcome, principal: &Principal) {
         let audit = rule.mode == Mode::Audit;
-        let lack = || if rule.says == Says::Allow { rule.lack(principal) } else { None };
-        self.depends |= outcome == Outcome::Depends;
+        let lack = || if rule.says == RuleEffect::Allow { rule.lack(principal) } else { None };
+        self.depends |= outcome == ConditionOutcome::Depends;
         match (rule.says, outcome) {
-            (_, Outcome::Fails) | (Says::Forbid, Outcome::Depends) => {}
-            (Says::Allow, Outcome::Error) => self.failed = self.failed.or(Some(rule)),
-            (Says::Allow, Outcome::Holds | Outcome::Depends) => match (lack(), audit) {
-                (None, true) => self.would_grant.push(rule),
-                (None, false) => self.granted = self.granted.or(Some(rule)),
-                (Some(_), true) => {}
-                // The first rule is reported, so that equal calls get equal answers.
-                (lack @ Some(_), false) => self.lacks = self.lacks.take().or(lack),
-            },
-            (Says::Forbid, Outcome::Holds | Outcome::Error) if audit => self.would_deny.push(rule),
-            (Says::Forbid, Outcome::Holds) => self.deny(rule, Reason::Forbidden(rule.id.clone())),
-            (Says::Forbid, Outcome::Error) => {
+            (_, ConditionOutcome::Fails) | (RuleEffect::Forbid, ConditionOutcome::Depends) => {}
+            (RuleEffect::Allow, ConditionOutcome::Error) => {
+                self.failed = self.failed.or(Some(rule))
+            }
+            (RuleEffect::Allow, ConditionOutcome::Holds | ConditionOutcome::Depends) => {
+                match (lack(), audit) {
+                    (None, true) => self.would_grant.push(rule),
+                    (None, false) => self.granted = self.granted.or(Some(rule)),
+                    (Some(_), true) => {}
+                    // The first rule is reported, so that equal calls get equal answers.
+                    (lack @ Some(_), false) => self.lacks = self.lacks.take().or(lack),
+                }
+            }
+            (RuleEffect::Forbid, ConditionOutcome::Holds | ConditionOutcome::Error) if audit => {
+                self.would_deny.push(rule)
+            }
+            (RuleEffect::Forbid, ConditionOutcome::Holds) => {
+                self.deny(rule, Reason::Forbidden(rule.id.clone()))
+            }
+            (RuleEffect::Forbid, ConditionOutcome::Error) => {
                 self.deny(rule, Reason::ConditionError(rule.id.clone()));
             }
         }
@@ -350,36 +368,36 @@ impl<'a> Tally<'a> {
             shadow,
             findings: Vec::new(),
             definition: None,
-            ran: Ran::of(&[Control::Rules]),
+            ran: ControlSet::of(&[Control::Rules]),
         };
         match (self.denied, self.granted) {
             (Some((rule, reason)), _) => deny(reason, told(rule), Vec::new()),
             (None, None) if self.lacks.is_some() => {
                 let reason = self.lacks.unwrap_or(Reason::NotGranted);
-                deny(reason, Told::Nothing, ids(&self.would_grant))
+                deny(reason, Disclosure::Nothing, ids(&self.would_grant))
             }
             (None, None) => {
                 let reason = self
                     .failed
                     .map_or(Reason::NotGranted, |rule| Reason::ConditionError(rule.id.clone()));
-                deny(reason, Told::Nothing, ids(&self.would_grant))
+                deny(reason, Disclosure::Nothing, ids(&self.would_grant))
             }
             (None, Some(rule)) => Decision {
                 effect: Effect::Allow(rule.id.clone()),
                 shadow: ids(&self.would_deny),
                 findings: Vec::new(),
                 definition: None,
-                ran: Ran::of(&[Control::Rules]),
+                ran: ControlSet::of(&[Control::Rules]),
             },
         }
     }
 }
 
-fn told(rule: &Rule) -> Told {
+fn told(rule: &Rule) -> Disclosure {
     if !rule.disclose {
-        return Told::Nothing;
+        return Disclosure::Nothing;
     }
-    Told::Rule { rule: Some(rule.id.clone()), contact: rule.contact.clone() }
+    Disclosure::Rule { rule: Some(rule.id.clone()), contact: rule.contact.clone() }
 }
 
 #[cfg(test)]

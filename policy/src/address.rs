@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What a connection to an address reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum AddressClass {
     /// A host on the internet.
     Public,
     /// The network of an organisation: RFC 1918, RFC 4193, and the shared address space of RFC 6598.
@@ -23,69 +23,69 @@ pub enum Reach {
 
 /// Addresses with a common prefix.
 #[derive(Clone, Copy, Debug)]
-struct Block {
+struct AddressBlock {
     first: IpAddr,
     /// Length of the prefix in bits.
     length: u32,
-    reach: Reach,
+    reach: AddressClass,
 }
 
-const fn four([a, b, c, d]: [u8; 4], length: u32, reach: Reach) -> Block {
-    Block { first: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), length, reach }
+const fn four([a, b, c, d]: [u8; 4], length: u32, reach: AddressClass) -> AddressBlock {
+    AddressBlock { first: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), length, reach }
 }
 
 /// A block of IPv6 by its first four segments; the rest of the address is zero.
-const fn six([a, b, c, d]: [u16; 4], length: u32, reach: Reach) -> Block {
-    Block { first: IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)), length, reach }
+const fn six([a, b, c, d]: [u16; 4], length: u32, reach: AddressClass) -> AddressBlock {
+    AddressBlock { first: IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)), length, reach }
 }
 
-const fn six_whole(first: Ipv6Addr, reach: Reach) -> Block {
-    Block { first: IpAddr::V6(first), length: 128, reach }
+const fn six_whole(first: Ipv6Addr, reach: AddressClass) -> AddressBlock {
+    AddressBlock { first: IpAddr::V6(first), length: 128, reach }
 }
 
 /// The first block that contains an address decides; an address in no block is public.
-const BLOCKS: [Block; 36] = [
-    four([0, 0, 0, 0], 8, Reach::Never),
-    four([169, 254, 0, 0], 16, Reach::Never),
-    four([224, 0, 0, 0], 4, Reach::Never),
-    four([240, 0, 0, 0], 4, Reach::Never),
-    four([192, 0, 0, 192], 32, Reach::Never),
-    four([100, 100, 100, 200], 32, Reach::Never),
-    four([168, 63, 129, 16], 32, Reach::Never),
-    six_whole(Ipv6Addr::UNSPECIFIED, Reach::Never),
-    six([0xfe80, 0, 0, 0], 10, Reach::Never),
-    six([0xfec0, 0, 0, 0], 10, Reach::Never),
-    six([0xff00, 0, 0, 0], 8, Reach::Never),
-    six([0xfd00, 0xec2, 0, 0], 32, Reach::Never),
-    six_whole(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), Reach::Never),
+const BLOCKS: [AddressBlock; 36] = [
+    four([0, 0, 0, 0], 8, AddressClass::Never),
+    four([169, 254, 0, 0], 16, AddressClass::Never),
+    four([224, 0, 0, 0], 4, AddressClass::Never),
+    four([240, 0, 0, 0], 4, AddressClass::Never),
+    four([192, 0, 0, 192], 32, AddressClass::Never),
+    four([100, 100, 100, 200], 32, AddressClass::Never),
+    four([168, 63, 129, 16], 32, AddressClass::Never),
+    six_whole(Ipv6Addr::UNSPECIFIED, AddressClass::Never),
+    six([0xfe80, 0, 0, 0], 10, AddressClass::Never),
+    six([0xfec0, 0, 0, 0], 10, AddressClass::Never),
+    six([0xff00, 0, 0, 0], 8, AddressClass::Never),
+    six([0xfd00, 0xec2, 0, 0], 32, AddressClass::Never),
+    six_whole(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), AddressClass::Never),
     // These embed an IPv4 address that is reached by another route: Teredo, and local-use NAT64.
-    six([0x2001, 0, 0, 0], 32, Reach::Never),
-    six([0x64, 0xff9b, 1, 0], 48, Reach::Never),
-    four([10, 0, 0, 0], 8, Reach::Private),
-    four([172, 16, 0, 0], 12, Reach::Private),
-    four([192, 168, 0, 0], 16, Reach::Private),
-    four([100, 64, 0, 0], 10, Reach::Private),
-    six([0xfc00, 0, 0, 0], 7, Reach::Private),
-    four([127, 0, 0, 0], 8, Reach::Loopback),
-    six_whole(Ipv6Addr::LOCALHOST, Reach::Loopback),
-    four([192, 0, 0, 0], 24, Reach::Special),
-    four([192, 0, 2, 0], 24, Reach::Special),
-    four([192, 88, 99, 0], 24, Reach::Special),
-    four([198, 18, 0, 0], 15, Reach::Special),
-    four([198, 51, 100, 0], 24, Reach::Special),
-    four([203, 0, 113, 0], 24, Reach::Special),
-    six([0x2001, 0, 0, 0], 23, Reach::Special),
-    six([0x2001, 0xdb8, 0, 0], 32, Reach::Special),
-    six([0x3fff, 0, 0, 0], 20, Reach::Special),
+    six([0x2001, 0, 0, 0], 32, AddressClass::Never),
+    six([0x64, 0xff9b, 1, 0], 48, AddressClass::Never),
+    four([10, 0, 0, 0], 8, AddressClass::Private),
+    four([172, 16, 0, 0], 12, AddressClass::Private),
+    four([192, 168, 0, 0], 16, AddressClass::Private),
+    four([100, 64, 0, 0], 10, AddressClass::Private),
+    six([0xfc00, 0, 0, 0], 7, AddressClass::Private),
+    four([127, 0, 0, 0], 8, AddressClass::Loopback),
+    six_whole(Ipv6Addr::LOCALHOST, AddressClass::Loopback),
+    four([192, 0, 0, 0], 24, AddressClass::Special),
+    four([192, 0, 2, 0], 24, AddressClass::Special),
+    four([192, 88, 99, 0], 24, AddressClass::Special),
+    four([198, 18, 0, 0], 15, AddressClass::Special),
+    four([198, 51, 100, 0], 24, AddressClass::Special),
+    four([203, 0, 113, 0], 24, AddressClass::Special),
+    six([0x2001, 0, 0, 0], 23, AddressClass::Special),
+    six([0x2001, 0xdb8, 0, 0], 32, AddressClass::Special),
+    six([0x3fff, 0, 0, 0], 20, AddressClass::Special),
     // Everything outside 2000::/3, the only global unicast space that is assigned (RFC 4291, section 2.4).
-    six([0, 0, 0, 0], 3, Reach::Special),
-    six([0x4000, 0, 0, 0], 2, Reach::Special),
-    six([0x8000, 0, 0, 0], 2, Reach::Special),
-    six([0xc000, 0, 0, 0], 3, Reach::Special),
-    six([0xe000, 0, 0, 0], 3, Reach::Special),
+    six([0, 0, 0, 0], 3, AddressClass::Special),
+    six([0x4000, 0, 0, 0], 2, AddressClass::Special),
+    six([0x8000, 0, 0, 0], 2, AddressClass::Special),
+    six([0xc000, 0, 0, 0], 3, AddressClass::Special),
+    six([0xe000, 0, 0, 0], 3, AddressClass::Special),
 ];
 
-impl Block {
+impl AddressBlock {
     const fn holds(&self, address: IpAddr) -> bool {
         match (self.first, address) {
             (IpAddr::V4(first), IpAddr::V4(address)) => {
@@ -101,16 +101,19 @@ impl Block {
 
 /// Classifies `address`, after [`plain`] has resolved an embedded IPv4 address.
 #[must_use]
-pub fn reach(address: IpAddr) -> Reach {
+pub fn reach(address: IpAddr) -> AddressClass {
     let address = plain(address);
-    BLOCKS.iter().find(|block| block.holds(address)).map_or(Reach::Public, |block| block.reach)
+    BLOCKS
+        .iter()
+        .find(|block| block.holds(address))
+        .map_or(AddressClass::Public, |block| block.reach)
 }
 
 /// Whether all addresses from `first` to `last`, which have a prefix in common, are in one block of
-/// [`Reach::Never`].
+/// [`AddressClass::Never`].
 #[must_use]
 pub fn is_never(first: IpAddr, last: IpAddr) -> bool {
-    let mut never = BLOCKS.iter().filter(|block| block.reach == Reach::Never);
+    let mut never = BLOCKS.iter().filter(|block| block.reach == AddressClass::Never);
     never.any(|block| block.holds(first) && block.holds(last))
 }
 
@@ -130,7 +133,7 @@ pub fn plain(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use super::{BLOCKS, Reach, is_never, reach};
+    use super::{AddressClass, BLOCKS, is_never, reach};
     use std::net::IpAddr;
 
     #[test]
@@ -147,45 +150,45 @@ mod tests {
     #[test]
     fn an_address_leads_where_the_registries_say() {
         for (address, expected) in [
-            ("8.8.8.8", Reach::Public),
-            ("192.0.64.1", Reach::Public),
-            ("172.32.0.1", Reach::Public),
-            ("2606:4700::1111", Reach::Public),
-            ("64:ff9b::808:808", Reach::Public),
-            ("::ffff:8.8.8.8", Reach::Public),
-            ("10.1.2.3", Reach::Private),
-            ("100.64.0.1", Reach::Private),
-            ("fd12::1", Reach::Private),
-            ("64:ff9b::a00:1", Reach::Private),
-            ("127.255.0.1", Reach::Loopback),
-            ("::1", Reach::Loopback),
-            ("2002:7f00:1::", Reach::Loopback),
-            ("192.0.2.1", Reach::Special),
-            ("192.88.99.1", Reach::Special),
-            ("198.19.0.1", Reach::Special),
-            ("198.51.100.1", Reach::Special),
-            ("203.0.113.9", Reach::Special),
-            ("::127.0.0.1", Reach::Special),
-            ("::ffff:0:7f00:1", Reach::Special),
-            ("100::1", Reach::Special),
-            ("2001:10::1", Reach::Special),
-            ("2001:db8::1", Reach::Special),
-            ("3fff::1", Reach::Special),
-            ("5f00::1", Reach::Special),
-            ("9000::1", Reach::Special),
-            ("168.63.129.16", Reach::Never),
-            ("100.100.100.200", Reach::Never),
-            ("192.0.0.192", Reach::Never),
-            ("169.254.169.254", Reach::Never),
-            ("2002:a9fe:a9fe::1", Reach::Never),
-            ("2001::80ff:fffe", Reach::Never),
-            ("64:ff9b:1::7f00:1", Reach::Never),
-            ("fd00:ec2::254", Reach::Never),
-            ("fd20:ce::254", Reach::Never),
-            ("fe80::1", Reach::Never),
-            ("ff02::1", Reach::Never),
-            ("::", Reach::Never),
-            ("255.255.255.255", Reach::Never),
+            ("8.8.8.8", AddressClass::Public),
+            ("192.0.64.1", AddressClass::Public),
+            ("172.32.0.1", AddressClass::Public),
+            ("2606:4700::1111", AddressClass::Public),
+            ("64:ff9b::808:808", AddressClass::Public),
+            ("::ffff:8.8.8.8", AddressClass::Public),
+            ("10.1.2.3", AddressClass::Private),
+            ("100.64.0.1", AddressClass::Private),
+            ("fd12::1", AddressClass::Private),
+            ("64:ff9b::a00:1", AddressClass::Private),
+            ("127.255.0.1", AddressClass::Loopback),
+            ("::1", AddressClass::Loopback),
+            ("2002:7f00:1::", AddressClass::Loopback),
+            ("192.0.2.1", AddressClass::Special),
+            ("192.88.99.1", AddressClass::Special),
+            ("198.19.0.1", AddressClass::Special),
+            ("198.51.100.1", AddressClass::Special),
+            ("203.0.113.9", AddressClass::Special),
+            ("::127.0.0.1", AddressClass::Special),
+            ("::ffff:0:7f00:1", AddressClass::Special),
+            ("100::1", AddressClass::Special),
+            ("2001:10::1", AddressClass::Special),
+            ("2001:db8::1", AddressClass::Special),
+            ("3fff::1", AddressClass::Special),
+            ("5f00::1", AddressClass::Special),
+            ("9000::1", AddressClass::Special),
+            ("168.63.129.16", AddressClass::Never),
+            ("100.100.100.200", AddressClass::Never),
+            ("192.0.0.192", AddressClass::Never),
+            ("169.254.169.254", AddressClass::Never),
+            ("2002:a9fe:a9fe::1", AddressClass::Never),
+            ("2001::80ff:fffe", AddressClass::Never),
+            ("64:ff9b:1::7f00:1", AddressClass::Never),
+            ("fd00:ec2::254", AddressClass::Never),
+            ("fd20:ce::254", AddressClass::Never),
+            ("fe80::1", AddressClass::Never),
+            ("ff02::1", AddressClass::Never),
+            ("::", AddressClass::Never),
+            ("255.255.255.255", AddressClass::Never),
         ] {
             assert_eq!(reach(address.parse().unwrap()), expected, "{address}");
         }

@@ -9,24 +9,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use crate::json::{
-    Inexact, Kind as Shape, Value, by_units, write_canonical, write_canonical_string,
+    InexactNumber, JsonKind as Shape, Value, by_units, write_canonical, write_canonical_string,
 };
-use crate::kind::Kind;
-use crate::pin::{Digest, Subject};
+use crate::kind::ItemKind;
+use crate::pin::{Digest, DigestSubject};
 use crate::pointer::escaped;
 
 /// Values that may change between lists, as JSON Pointers (RFC 6901), by server, kind and name.
-pub type Volatile = BTreeMap<(Box<str>, Kind, Box<str>), Vec<Box<str>>>;
+pub type VolatileMembers = BTreeMap<(Box<str>, ItemKind, Box<str>), Vec<Box<str>>>;
 
 /// The equivalence digest of a definition without volatile values, computed once on demand.
 #[derive(Clone, Debug, Default)]
-pub struct Alike(OnceLock<Option<Digest>>);
+pub struct EquivalenceDigest(OnceLock<Option<Digest>>);
 
-impl Alike {
+impl EquivalenceDigest {
     /// The equivalence digest of `definition`. `None` when a number in it has no canonical form.
     pub(crate) fn of(
         &self,
-        subject: Subject,
+        subject: DigestSubject,
         definition: Value<'_>,
         volatile: &[Box<str>],
     ) -> Option<Digest> {
@@ -50,7 +50,7 @@ pub fn differing(one: Value<'_>, other: Value<'_>) -> Vec<String> {
 
 /// The evidence that a server generates a value anew at every start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remade {
+pub enum Regeneration {
     /// It has the same items in another order.
     Reordered,
     /// It had this value before, and another one in between.
@@ -65,14 +65,14 @@ pub fn volatile_defaults(
     one: Value<'_>,
     other: Value<'_>,
     known: &[Box<str>],
-    remade: Remade,
+    remade: Regeneration,
 ) -> Vec<Box<str>> {
     let mut places = Vec::new();
     differ(one, other, &mut String::new(), &mut places);
-    let is_remade = |place: &&Differing<'_>| {
+    let is_remade = |place: &&DefinitionDifference<'_>| {
         let single = is_single(place.one) && is_single(place.other);
         let is_default = place.at.ends_with("/default") && single;
-        is_default && (remade == Remade::Returned || is_reordered(place.one, place.other))
+        is_default && (remade == Regeneration::Returned || is_reordered(place.one, place.other))
     };
     let found: BTreeSet<&str> =
         places.iter().filter(is_remade).map(|place| place.at.as_str()).collect();
@@ -80,7 +80,7 @@ pub fn volatile_defaults(
     let new: Vec<&str> = found.into_iter().filter(is_new).collect();
     let members: Vec<Box<str>> =
         known.iter().cloned().chain(new.iter().map(|at| Box::from(*at))).collect();
-    let subject = Subject::Offer(Kind::Tool);
+    let subject = DigestSubject::Offer(ItemKind::Tool);
     let like = settled(subject, one, &members);
     // A suggestion is made only where it makes the definitions equivalent.
     let helps = like.is_some() && like == settled(subject, other, &members);
@@ -108,7 +108,7 @@ fn is_reordered(one: Value<'_>, other: Value<'_>) -> bool {
 }
 
 /// A place at which two definitions differ.
-struct Differing<'a> {
+struct DefinitionDifference<'a> {
     /// The place, as a JSON Pointer.
     at: String,
     /// The value of the first definition; the enclosing object where it has none there.
@@ -120,7 +120,12 @@ struct Differing<'a> {
 /// Collects the places at which two values differ, at most [`PLACES`].
 ///
 /// INVARIANT: the depth of a document is bounded, so the recursion is.
-fn differ<'a>(one: Value<'a>, other: Value<'a>, at: &mut String, places: &mut Vec<Differing<'a>>) {
+fn differ<'a>(
+    one: Value<'a>,
+    other: Value<'a>,
+    at: &mut String,
+    places: &mut Vec<DefinitionDifference<'a>>,
+) {
     let plain = |value| {
         let mut out = Vec::new();
         write_canonical(&mut out, value).map(|()| out).ok()
@@ -129,7 +134,7 @@ fn differ<'a>(one: Value<'a>, other: Value<'a>, at: &mut String, places: &mut Ve
         return;
     }
     if !one.is_object() || !other.is_object() {
-        places.push(Differing { at: at.clone(), one, other });
+        places.push(DefinitionDifference { at: at.clone(), one, other });
         return;
     }
     let names = |value: Value<'_>| -> BTreeSet<String> {
@@ -141,7 +146,9 @@ fn differ<'a>(one: Value<'a>, other: Value<'a>, at: &mut String, places: &mut Ve
         at.push_str(&escaped(name));
         match (one.get(name), other.get(name)) {
             (Some(one), Some(other)) => differ(one, other, at, places),
-            _ if places.len() < PLACES => places.push(Differing { at: at.clone(), one, other }),
+            _ if places.len() < PLACES => {
+                places.push(DefinitionDifference { at: at.clone(), one, other })
+            }
             _ => {}
         }
         at.truncate(length);
@@ -149,11 +156,14 @@ fn differ<'a>(one: Value<'a>, other: Value<'a>, at: &mut String, places: &mut Ve
 }
 
 /// The digest of a definition with its sets sorted and its volatile values left out.
-fn settled(subject: Subject, definition: Value<'_>, volatile: &[Box<str>]) -> Option<Digest> {
-    let mut writer = AlikeWriter { out: Vec::new(), at: String::new(), volatile };
+fn settled(subject: DigestSubject, definition: Value<'_>, volatile: &[Box<str>]) -> Option<Digest> {
+    let mut writer = EquivalenceWriter { out: Vec::new(), at: String::new(), volatile };
     let part = match subject {
-        Subject::Offer(Kind::Tool) => SchemaPart::Tool,
-        Subject::Offer(_) | Subject::Server | Subject::Set | Subject::Exception => SchemaPart::Data,
+        DigestSubject::Offer(ItemKind::Tool) => SchemaPart::Tool,
+        DigestSubject::Offer(_)
+        | DigestSubject::Server
+        | DigestSubject::Set
+        | DigestSubject::Exception => SchemaPart::Data,
     };
     writer.value(definition, part).ok()?;
     Some(Digest::of_alike(subject, &writer.out))
@@ -233,16 +243,16 @@ impl SchemaPart {
     }
 }
 
-struct AlikeWriter<'a> {
+struct EquivalenceWriter<'a> {
     out: Vec<u8>,
     /// The current place, as a JSON Pointer.
     at: String,
     volatile: &'a [Box<str>],
 }
 
-impl AlikeWriter<'_> {
+impl EquivalenceWriter<'_> {
     /// INVARIANT: the depth of a document is bounded, so the recursion is.
-    fn value(&mut self, value: Value<'_>, part: SchemaPart) -> Result<(), Inexact> {
+    fn value(&mut self, value: Value<'_>, part: SchemaPart) -> Result<(), InexactNumber> {
         if self.volatile.iter().any(|named| **named == *self.at) && is_single(value) {
             // `~` is no JSON: the digest covers the presence of a volatile value, not the value.
             self.out.push(b'~');
@@ -258,7 +268,7 @@ impl AlikeWriter<'_> {
         }
     }
 
-    fn object(&mut self, value: Value<'_>, part: SchemaPart) -> Result<(), Inexact> {
+    fn object(&mut self, value: Value<'_>, part: SchemaPart) -> Result<(), InexactNumber> {
         let mut members: Vec<_> = value.members().collect();
         members.sort_by(|(one, _), (other, _)| by_units(one, other));
         self.out.push(b'{');
@@ -276,7 +286,7 @@ impl AlikeWriter<'_> {
         Ok(())
     }
 
-    fn list(&mut self, value: Value<'_>, part: SchemaPart) -> Result<(), Inexact> {
+    fn list(&mut self, value: Value<'_>, part: SchemaPart) -> Result<(), InexactNumber> {
         self.out.push(b'[');
         for (n, item) in value.items().enumerate() {
             self.out.extend_from_slice(if n > 0 { b"," } else { b"" });
@@ -290,7 +300,7 @@ impl AlikeWriter<'_> {
         Ok(())
     }
 
-    fn set(&mut self, value: Value<'_>) -> Result<(), Inexact> {
+    fn set(&mut self, value: Value<'_>) -> Result<(), InexactNumber> {
         let one = |item| {
             let mut out = Vec::new();
             write_canonical(&mut out, item).map(|()| out)
@@ -306,16 +316,17 @@ impl AlikeWriter<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Alike, Remade, volatile_defaults};
-    use crate::json::{Bounds, Document};
-    use crate::kind::Kind;
-    use crate::pin::{Digest, Subject};
+    use super::{EquivalenceDigest, Regeneration, volatile_defaults};
+    use crate::json::{Document, JsonBounds};
+    use crate::kind::ItemKind;
+    use crate::pin::{Digest, DigestSubject};
     use serde_json::{Value, json};
 
-    fn of(subject: Subject, definition: &Value, volatile: &[&str]) -> Digest {
-        let document = Document::parse(definition.to_string().into(), &Bounds::MESSAGE).unwrap();
+    fn of(subject: DigestSubject, definition: &Value, volatile: &[&str]) -> Digest {
+        let document =
+            Document::parse(definition.to_string().into(), &JsonBounds::MESSAGE).unwrap();
         let volatile: Vec<Box<str>> = volatile.iter().map(|at| Box::from(*at)).collect();
-        Alike::default().of(subject, document.root(), &volatile).unwrap()
+        EquivalenceDigest::default().of(subject, document.root(), &volatile).unwrap()
     }
 
     fn tool(schema: &Value) -> Value {
@@ -323,7 +334,7 @@ mod tests {
     }
 
     fn same(one: &Value, other: &Value) -> bool {
-        let subject = Subject::Offer(Kind::Tool);
+        let subject = DigestSubject::Offer(ItemKind::Tool);
         of(subject, &tool(one), &[]) == of(subject, &tool(other), &[])
     }
 
@@ -347,16 +358,16 @@ mod tests {
 
     #[test]
     fn what_is_to_be_named_as_volatile_is_defaults_alone_and_only_where_that_helps() {
-        let members = |one: &Value, other: &Value, remade: Remade| {
+        let members = |one: &Value, other: &Value, remade: Regeneration| {
             let parse = |value: &Value| {
-                Document::parse(tool(value).to_string().into(), &Bounds::MESSAGE).unwrap()
+                Document::parse(tool(value).to_string().into(), &JsonBounds::MESSAGE).unwrap()
             };
             let (one, other) = (parse(one), parse(other));
             volatile_defaults(one.root(), other.root(), &["/x".into()], remade).join(" ")
         };
         let with = |default: Value, about: &str| json!({ "description": about, "required": ["p", "q"], "properties": { "p": { "default": default } } });
         let at = "/x /inputSchema/properties/p/default";
-        let both = [Remade::Reordered, Remade::Returned];
+        let both = [Regeneration::Reordered, Regeneration::Returned];
         for (one, other, wanted) in [
             (json!("a,b, c"), json!("c,a,b"), [at, at]),
             (json!(["a", "b"]), json!(["b", "a"]), [at, at]),
@@ -376,7 +387,7 @@ mod tests {
         // A reordered set is no change, so it is not named.
         let mut sets = with(json!("b,a"), "x");
         sets["required"] = json!(["q", "p"]);
-        assert_eq!(members(&with(json!("a,b"), "x"), &sets, Remade::Reordered), at);
+        assert_eq!(members(&with(json!("a,b"), "x"), &sets, Regeneration::Reordered), at);
     }
 
     #[test]
@@ -395,7 +406,7 @@ mod tests {
         let names = |a: &str, b: &str| json!({ "properties": { "enum": { "default": [a, b] } } });
         assert!(!same(&names("x", "y"), &names("y", "x")));
         let prompt = |a: &str, b: &str| json!({ "name": "p", "inputSchema": { "enum": [a, b] } });
-        let subject = Subject::Offer(Kind::Prompt);
+        let subject = DigestSubject::Offer(ItemKind::Prompt);
         assert_ne!(of(subject, &prompt("x", "y"), &[]), of(subject, &prompt("y", "x"), &[]));
     }
 
@@ -407,7 +418,7 @@ mod tests {
         };
         let at = "/inputSchema/properties/p/default";
         let like = |value: Value, text: &str, volatile: &[&str]| {
-            of(Subject::Offer(Kind::Tool), &definition(value, text), volatile)
+            of(DigestSubject::Offer(ItemKind::Tool), &definition(value, text), volatile)
         };
         assert_eq!(like(json!("a"), "d", &[at]), like(json!(["b", 1]), "d", &[at]));
         assert_ne!(like(json!("a"), "d", &[at]), like(json!("b"), "d", &[]));
@@ -421,6 +432,9 @@ mod tests {
         // The presence of a value counts.
         let without = json!({ "name": "a", "description": "d", "inputSchema": { "properties": {
             "p": { "description": "x" } } } });
-        assert_ne!(like(json!("a"), "d", &[at]), of(Subject::Offer(Kind::Tool), &without, &[at]));
+        assert_ne!(
+            like(json!("a"), "d", &[at]),
+            of(DigestSubject::Offer(ItemKind::Tool), &without, &[at])
+        );
     }
 }

@@ -14,11 +14,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use crate::json::{Kind, Value};
+use crate::json::{JsonKind, Value};
 use crate::offer::ReadOnlyHint;
 use crate::pattern::Pattern;
 use crate::scope;
-use crate::work::Budget;
+use crate::work::WorkBudget;
 
 /// The method of an elicitation request, which asks the user.
 const ELICIT: &str = "elicitation/create";
@@ -61,19 +61,19 @@ static READ_IN_SCHEMA: LazyLock<MemberNames> =
     LazyLock::new(|| MemberNames::new(&["type", "properties", "required"]));
 
 /// Optional members of a sampling request, with their JSON types (SPEC 2025-11-25 client/sampling).
-const OPTIONAL: [(&str, &str, &[Kind]); 7] = [
-    ("temperature", "/temperature", &[Kind::Number]),
-    ("systemPrompt", "/systemPrompt", &[Kind::Plain, Kind::Escaped]),
-    ("stopSequences", "/stopSequences", &[Kind::Array]),
-    ("modelPreferences", "/modelPreferences", &[Kind::Object]),
-    ("metadata", "/metadata", &[Kind::Object]),
-    ("tools", "/tools", &[Kind::Array]),
-    ("toolChoice", "/toolChoice", &[Kind::Object]),
+const OPTIONAL: [(&str, &str, &[JsonKind]); 7] = [
+    ("temperature", "/temperature", &[JsonKind::Number]),
+    ("systemPrompt", "/systemPrompt", &[JsonKind::Plain, JsonKind::Escaped]),
+    ("stopSequences", "/stopSequences", &[JsonKind::Array]),
+    ("modelPreferences", "/modelPreferences", &[JsonKind::Object]),
+    ("metadata", "/metadata", &[JsonKind::Object]),
+    ("tools", "/tools", &[JsonKind::Array]),
+    ("toolChoice", "/toolChoice", &[JsonKind::Object]),
 ];
 
 /// Mode of an elicitation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Elicitation {
+enum ElicitationMode {
     /// A form that the client displays.
     Form,
     /// A page that the client opens.
@@ -86,19 +86,19 @@ struct ElicitationMember {
     /// JSON Pointer of the member in the parameters.
     at: &'static str,
     /// The mode that has the member; `None` if both have it.
-    of: Option<Elicitation>,
+    of: Option<ElicitationMode>,
     /// JSON types that the member may have.
-    kinds: &'static [Kind],
+    kinds: &'static [JsonKind],
 }
 
 /// JSON types of a string.
-const TEXT: &[Kind] = &[Kind::Plain, Kind::Escaped];
+const TEXT: &[JsonKind] = &[JsonKind::Plain, JsonKind::Escaped];
 /// JSON types of an optional object.
-const OBJECT_OR_NULL: &[Kind] = &[Kind::Object, Kind::Null];
+const OBJECT_OR_NULL: &[JsonKind] = &[JsonKind::Object, JsonKind::Null];
 
 /// Every member of an elicitation request (SPEC 2025-11-25 and 2026-07-28 client/elicitation).
 const ELICITATION_MEMBERS: [ElicitationMember; 7] = {
-    use Elicitation::{Form, Page};
+    use ElicitationMode::{Form, Page};
     [
         ElicitationMember { name: "mode", at: "/mode", of: None, kinds: TEXT },
         ElicitationMember { name: "message", at: "/message", of: None, kinds: TEXT },
@@ -108,7 +108,7 @@ const ELICITATION_MEMBERS: [ElicitationMember; 7] = {
             name: "requestedSchema",
             at: "/requestedSchema",
             of: Some(Form),
-            kinds: &[Kind::Object],
+            kinds: &[JsonKind::Object],
         },
         ElicitationMember { name: "url", at: "/url", of: Some(Page), kinds: TEXT },
         ElicitationMember {
@@ -122,29 +122,29 @@ const ELICITATION_MEMBERS: [ElicitationMember; 7] = {
 
 /// What one server may request of clients. The default permits nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Asks {
+pub struct ServerRequestPolicy {
     /// Elicitation with forms; `None` refuses it.
-    pub forms: Option<Forms>,
+    pub forms: Option<FormPolicy>,
     /// Elicitation with URLs that the user opens; `None` refuses it.
-    pub urls: Option<Urls>,
+    pub urls: Option<UrlPolicy>,
     /// Sampling requests to the client's model; `None` refuses them.
-    pub sampling: Option<Sampling>,
+    pub sampling: Option<SamplingPolicy>,
     /// Whether the server may list the client's roots.
     pub roots: bool,
 }
 
 /// Limits of elicitation with forms.
 #[derive(Clone, Debug, Default)]
-pub struct Forms {
+pub struct FormPolicy {
     /// How a form that asks for a secret is treated.
-    pub secrets: Secrets,
+    pub secrets: SecretFormAction,
     /// How a form that asks for a standing grant is treated.
-    pub standing: StandingGrants,
+    pub standing: StandingGrantAction,
 }
 
 /// How a form that asks for a secret is treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Secrets {
+pub enum SecretFormAction {
     /// The request is refused.
     #[default]
     Refuse,
@@ -154,7 +154,7 @@ pub enum Secrets {
 
 /// How a request for a standing grant is treated: a permission for everything, or for all later calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StandingGrants {
+pub enum StandingGrantAction {
     /// The request is refused.
     #[default]
     Refuse,
@@ -164,16 +164,16 @@ pub enum StandingGrants {
 
 /// Limits of elicitation with URLs.
 #[derive(Clone, Debug)]
-pub struct Urls {
+pub struct UrlPolicy {
     /// Permitted hosts, each with `:PORT` unless the port is 443.
     pub hosts: Vec<Pattern>,
     /// How a page that asks for a standing grant is treated.
-    pub standing: StandingGrants,
+    pub standing: StandingGrantAction,
 }
 
 /// Limits of sampling requests.
 #[derive(Clone, Debug)]
-pub struct Sampling {
+pub struct SamplingPolicy {
     /// Most tokens of the model's answer.
     pub max_tokens: u64,
     /// Most messages in a request.
@@ -181,12 +181,12 @@ pub struct Sampling {
     /// Most bytes of a request.
     pub size: usize,
     /// How a request for more tokens, or for the context of other servers, is treated.
-    pub over: Over,
+    pub over: SamplingExcessAction,
 }
 
 /// How a sampling request that exceeds its limits is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum SamplingExcessAction {
     /// The request is refused.
     Refuse,
     /// The request is reduced to its limits.
@@ -195,7 +195,7 @@ pub enum Over {
 
 /// A change to a request: the text replaces these bytes of the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edit {
+pub struct JsonEdit {
     /// Byte range in the document.
     pub span: Range<usize>,
     /// The JSON text to insert.
@@ -204,7 +204,7 @@ pub struct Edit {
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum RefusalReason {
     /// The server is not configured to make such requests.
     NotConfigured,
     /// The form asks for a secret.
@@ -227,7 +227,7 @@ pub enum Reason {
     Unjudged,
 }
 
-impl Reason {
+impl RefusalReason {
     /// Every code, for the documentation and its test.
     pub const CODES: [&str; 10] = [
         "ask-not-configured",
@@ -281,7 +281,7 @@ impl Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Why the request is refused.
-    pub reason: Reason,
+    pub reason: RefusalReason,
     /// JSON Pointer into the `params` of the request.
     pub at: &'static str,
 }
@@ -290,7 +290,7 @@ impl Refusal {
     /// The refusal of a request that could not be inspected: it exceeds the budget, or no capacity is free.
     #[must_use]
     pub const fn unjudged() -> Self {
-        refuse(Reason::Unjudged, "")
+        refuse(RefusalReason::Unjudged, "")
     }
 }
 
@@ -300,11 +300,11 @@ impl fmt::Display for Refusal {
     }
 }
 
-const fn refuse(reason: Reason, at: &'static str) -> Refusal {
+const fn refuse(reason: RefusalReason, at: &'static str) -> Refusal {
     Refusal { reason, at }
 }
 
-impl Asks {
+impl ServerRequestPolicy {
     /// Whether the server may make no requests at all.
     #[must_use]
     pub const fn is_nothing(&self) -> bool {
@@ -321,12 +321,12 @@ impl Asks {
         &self,
         asked: impl IntoIterator<Item = (Cow<'a, str>, Option<Value<'a>>)>,
         hint: ReadOnlyHint,
-        budget: &Budget,
-    ) -> Result<Vec<Vec<Edit>>, Refusal> {
+        budget: &WorkBudget,
+    ) -> Result<Vec<Vec<JsonEdit>>, Refusal> {
         let mut all = Vec::new();
         for (method, params) in asked {
             if all.len() == AT_ONCE {
-                return Err(refuse(Reason::Count, ""));
+                return Err(refuse(RefusalReason::Count, ""));
             }
             all.push(self.decide(&method, params, hint, budget)?);
         }
@@ -339,13 +339,13 @@ impl Asks {
         method: &str,
         params: Option<Value<'_>>,
         hint: ReadOnlyHint,
-        budget: &Budget,
-    ) -> Result<Vec<Edit>, Refusal> {
+        budget: &WorkBudget,
+    ) -> Result<Vec<JsonEdit>, Refusal> {
         let edits = match method {
             ELICIT => self.elicitation(params, hint, budget),
             SAMPLE => self.sampling(params, budget),
             ROOTS if self.roots => Ok(Vec::new()),
-            _ => Err(refuse(Reason::NotConfigured, "")),
+            _ => Err(refuse(RefusalReason::NotConfigured, "")),
         };
         // An incomplete inspection makes the other result meaningless.
         if budget.is_exhausted() { Err(Refusal::unjudged()) } else { edits }
@@ -355,13 +355,13 @@ impl Asks {
         &self,
         params: Option<Value<'_>>,
         hint: ReadOnlyHint,
-        budget: &Budget,
-    ) -> Result<Vec<Edit>, Refusal> {
+        budget: &WorkBudget,
+    ) -> Result<Vec<JsonEdit>, Refusal> {
         if self.forms.is_none() && self.urls.is_none() {
-            return Err(refuse(Reason::NotConfigured, ""));
+            return Err(refuse(RefusalReason::NotConfigured, ""));
         }
         let params = plain(params, ELICITATION, budget)?;
-        let malformed = |at| refuse(Reason::Malformed, at);
+        let malformed = |at| refuse(RefusalReason::Malformed, at);
         let mode = match params.get("mode") {
             None => None,
             Some(mode) => Some(mode.as_str().ok_or_else(|| malformed("/mode"))?),
@@ -369,8 +369,8 @@ impl Asks {
         match mode.as_deref() {
             None | Some("form") => {
                 let forms = self.forms.as_ref();
-                let forms = forms.ok_or(refuse(Reason::NotConfigured, "/mode"))?;
-                Elicitation::Form.has_its_members_alone(params)?;
+                let forms = forms.ok_or(refuse(RefusalReason::NotConfigured, "/mode"))?;
+                ElicitationMode::Form.has_its_members_alone(params)?;
                 let schema = params.get("requestedSchema");
                 if schema.is_some_and(|schema| !flat::is_form(schema, budget)) {
                     return Err(malformed("/requestedSchema"));
@@ -379,53 +379,60 @@ impl Asks {
             }
             Some("url") => {
                 let urls = self.urls.as_ref();
-                let urls = urls.ok_or(refuse(Reason::NotConfigured, "/mode"))?;
-                Elicitation::Page.has_its_members_alone(params)?;
+                let urls = urls.ok_or(refuse(RefusalReason::NotConfigured, "/mode"))?;
+                ElicitationMode::Page.has_its_members_alone(params)?;
                 urls.may_open(params, hint, budget).map(|()| Vec::new())
             }
             Some(_) => Err(malformed("/mode")),
         }
     }
 
-    fn sampling(&self, params: Option<Value<'_>>, budget: &Budget) -> Result<Vec<Edit>, Refusal> {
+    fn sampling(
+        &self,
+        params: Option<Value<'_>>,
+        budget: &WorkBudget,
+    ) -> Result<Vec<JsonEdit>, Refusal> {
         let sampling = self.sampling.as_ref();
-        let sampling = sampling.ok_or(refuse(Reason::NotConfigured, ""))?;
+        let sampling = sampling.ok_or(refuse(RefusalReason::NotConfigured, ""))?;
         let params = plain(params, sampling.size, budget)?;
-        let messages = params.get("messages").filter(|value| value.kind() == Kind::Array);
-        let messages = messages.ok_or(refuse(Reason::Malformed, "/messages"))?;
+        let messages = params.get("messages").filter(|value| value.kind() == JsonKind::Array);
+        let messages = messages.ok_or(refuse(RefusalReason::Malformed, "/messages"))?;
         if messages.items().count() > sampling.messages {
-            return Err(refuse(Reason::Size, "/messages"));
+            return Err(refuse(RefusalReason::Size, "/messages"));
         }
         for (name, at, kinds) in OPTIONAL {
-            let kind = params.get(name).map(Value::kind).filter(|kind| *kind != Kind::Null);
+            let kind = params.get(name).map(Value::kind).filter(|kind| *kind != JsonKind::Null);
             if kind.is_some_and(|kind| !kinds.contains(&kind)) {
-                return Err(refuse(Reason::Malformed, at));
+                return Err(refuse(RefusalReason::Malformed, at));
             }
         }
         let mut edits = Vec::new();
-        let tokens = params.get("maxTokens").ok_or(refuse(Reason::Malformed, "/maxTokens"))?;
+        let tokens =
+            params.get("maxTokens").ok_or(refuse(RefusalReason::Malformed, "/maxTokens"))?;
         let wanted = tokens.as_i64().and_then(|wanted| u64::try_from(wanted).ok());
         match (wanted, sampling.over) {
-            (None, _) => return Err(refuse(Reason::Malformed, "/maxTokens")),
+            (None, _) => return Err(refuse(RefusalReason::Malformed, "/maxTokens")),
             (Some(wanted), _) if wanted <= sampling.max_tokens => {}
-            (Some(_), Over::Refuse) => return Err(refuse(Reason::Size, "/maxTokens")),
-            (Some(_), Over::Cut) => {
-                edits.push(Edit { span: tokens.span(), text: sampling.max_tokens.to_string() });
+            (Some(_), SamplingExcessAction::Refuse) => {
+                return Err(refuse(RefusalReason::Size, "/maxTokens"));
+            }
+            (Some(_), SamplingExcessAction::Cut) => {
+                edits.push(JsonEdit { span: tokens.span(), text: sampling.max_tokens.to_string() });
             }
         }
         let context = params.get("includeContext");
         if let Some(context) = context.filter(|context| context.as_str().as_deref() != Some("none"))
         {
-            if sampling.over == Over::Refuse {
-                return Err(refuse(Reason::Context, "/includeContext"));
+            if sampling.over == SamplingExcessAction::Refuse {
+                return Err(refuse(RefusalReason::Context, "/includeContext"));
             }
-            edits.push(Edit { span: context.span(), text: "\"none\"".to_owned() });
+            edits.push(JsonEdit { span: context.span(), text: "\"none\"".to_owned() });
         }
         Ok(edits)
     }
 }
 
-impl Elicitation {
+impl ElicitationMode {
     /// Checks that the parameters have no member of the other mode, and that each member has the right type. Some
     /// clients open a URL in a form request, and those that ignore `mode` display a form in a URL request.
     fn has_its_members_alone(self, params: Value<'_>) -> Result<(), Refusal> {
@@ -434,47 +441,47 @@ impl Elicitation {
             let value = params.get(member.name);
             value.is_some_and(|value| !is_its_own || !member.kinds.contains(&value.kind()))
         });
-        amiss.map_or(Ok(()), |member| Err(refuse(Reason::Malformed, member.at)))
+        amiss.map_or(Ok(()), |member| Err(refuse(RefusalReason::Malformed, member.at)))
     }
 }
 
-impl Forms {
+impl FormPolicy {
     /// Whether a form may be shown to the user.
-    fn may_ask(&self, params: Value<'_>, budget: &Budget) -> Result<(), Refusal> {
-        if self.secrets == Secrets::Refuse && form::asks_for_secret(params, budget) {
-            return Err(refuse(Reason::Secret, "/requestedSchema"));
+    fn may_ask(&self, params: Value<'_>, budget: &WorkBudget) -> Result<(), Refusal> {
+        if self.secrets == SecretFormAction::Refuse && form::asks_for_secret(params, budget) {
+            return Err(refuse(RefusalReason::Secret, "/requestedSchema"));
         }
-        if self.standing == StandingGrants::Refuse && grant::is_asked_for(params, budget) {
-            return Err(refuse(Reason::Standing, "/requestedSchema"));
+        if self.standing == StandingGrantAction::Refuse && grant::is_asked_for(params, budget) {
+            return Err(refuse(RefusalReason::Standing, "/requestedSchema"));
         }
         Ok(())
     }
 }
 
-impl Urls {
+impl UrlPolicy {
     /// Whether the user may be sent to the page of a request.
     fn may_open(
         &self,
         params: Value<'_>,
         hint: ReadOnlyHint,
-        budget: &Budget,
+        budget: &WorkBudget,
     ) -> Result<(), Refusal> {
         let url = params.get("url").and_then(Value::as_str);
-        let url = url.ok_or(refuse(Reason::Malformed, "/url"))?;
+        let url = url.ok_or(refuse(RefusalReason::Malformed, "/url"))?;
         if !url::may_open(&url, &self.hosts) {
-            return Err(refuse(Reason::Url, "/url"));
+            return Err(refuse(RefusalReason::Url, "/url"));
         }
         let scopes = scope::of_url(&url);
         if hint == ReadOnlyHint::Claimed && scopes.iter().any(|one| scope::writes(one)) {
-            return Err(refuse(Reason::WriteScope, "/url"));
+            return Err(refuse(RefusalReason::WriteScope, "/url"));
         }
-        if self.standing == StandingGrants::Allow {
+        if self.standing == StandingGrantAction::Allow {
             return Ok(());
         }
         let lasting =
             scope::is_lasting_url(&url) || scopes.iter().any(|one| scope::is_standing(one));
         if lasting || grant::is_asked_for(params, budget) {
-            return Err(refuse(Reason::Standing, "/url"));
+            return Err(refuse(RefusalReason::Standing, "/url"));
         }
         Ok(())
     }
@@ -485,19 +492,19 @@ impl Urls {
 fn plain<'a>(
     params: Option<Value<'a>>,
     most: usize,
-    budget: &Budget,
+    budget: &WorkBudget,
 ) -> Result<Value<'a>, Refusal> {
     let params = params.filter(|params| params.is_object());
-    let params = params.ok_or(refuse(Reason::Malformed, ""))?;
+    let params = params.ok_or(refuse(RefusalReason::Malformed, ""))?;
     // The length is checked first, to bound the work.
     if params.raw().len() > most {
-        return Err(refuse(Reason::Size, ""));
+        return Err(refuse(RefusalReason::Size, ""));
     }
     if !budget.spend(params.raw().len()) {
         return Err(Refusal::unjudged());
     }
     let spelled = params.members().all(|(name, _)| READ.tells_apart(&name, budget));
-    if spelled { Ok(params) } else { Err(refuse(Reason::Malformed, "")) }
+    if spelled { Ok(params) } else { Err(refuse(RefusalReason::Malformed, "")) }
 }
 
 /// Member names, each with the normalized spelling in which names are compared.
@@ -508,12 +515,12 @@ struct MemberNames {
 
 impl MemberNames {
     fn new(names: &'static [&'static str]) -> Self {
-        let spelling = |name: &&str| form::spelling(name, &Budget::unlimited());
+        let spelling = |name: &&str| form::spelling(name, &WorkBudget::unlimited());
         Self { names, spellings: names.iter().map(spelling).collect() }
     }
 
     /// Whether `name` is one of these exactly, or cannot be mistaken for any of them.
-    fn tells_apart(&self, name: &str, budget: &Budget) -> bool {
+    fn tells_apart(&self, name: &str, budget: &WorkBudget) -> bool {
         if self.names.contains(&name) {
             return true;
         }

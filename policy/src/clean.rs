@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use crate::hidden::TERMINAL;
-use crate::json::{Kind as Shape, Value, write_canonical_string, write_items, write_members};
+use crate::json::{JsonKind as Shape, Value, write_canonical_string, write_items, write_members};
 
 /// What is removed from a definition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,16 +29,16 @@ const CONTRACT: [&str; 8] =
 /// Most passes over one string; a string that needs more was built to need more.
 const PASSES: usize = 8;
 
-struct Patterns {
+struct CleaningPatterns {
     comment: Regex,
     element: Regex,
     tag: Regex,
     active: Regex,
 }
 
-static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
+static PATTERNS: LazyLock<Option<CleaningPatterns>> = LazyLock::new(|| {
     let names = "script|iframe|object|embed|style|link|svg|form|meta|base";
-    Some(Patterns {
+    Some(CleaningPatterns {
         comment: Regex::new(r"(?s)<!--.*?(?:-->|$)|\[//\]:[^\n]*").ok()?,
         element: Regex::new(r"(?is)<\s*(?:script|style|iframe|object|svg)\b.*?<\s*/\s*(?:script|style|iframe|object|svg)\s*>").ok()?,
         tag: Regex::new(&format!(r"(?i)<\s*/?\s*(?:{names})\b[^<>]*>?")).ok()?,

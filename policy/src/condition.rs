@@ -17,12 +17,12 @@ use cel::objects::Key;
 use cel::{Context, Env, ExecutionError, Program, Value as Cel};
 use regex::{Regex, RegexBuilder};
 
-use crate::json::{Kind, Value};
+use crate::json::{JsonKind, Value};
 use crate::name::{ClientId, RoleName, Scope, ServerName};
-use crate::offer::Kind as Sort;
+use crate::offer::ItemKind as Sort;
 use crate::principal::Principal;
-use crate::registry::{DataClass, Effect, Registered};
-use crate::work::Budget;
+use crate::registry::{DataClass, RegistryEntry, ToolEffect};
+use crate::work::WorkBudget;
 
 /// Longest expression, in bytes.
 const LENGTH: usize = 2048;
@@ -74,7 +74,7 @@ pub enum ConditionError {
     Nesting,
     /// The expression is not valid CEL.
     #[error("is not CEL: {0}")]
-    Syntax(Mistake),
+    Syntax(CelSyntaxError),
     /// The expression reads a variable that is not available.
     #[error("reads `{0}`; use {list}", list = VARIABLES.join(", "))]
     Variable(String),
@@ -97,7 +97,7 @@ pub enum ConditionError {
     },
 }
 
-pub use syntax::Mistake;
+pub use syntax::CelSyntaxError;
 
 /// A compiled CEL expression.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ pub struct Condition {
 
 /// The result of evaluating an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ConditionOutcome {
     /// The expression is true.
     Holds,
     /// The expression is false.
@@ -125,7 +125,7 @@ pub enum Outcome {
 
 /// The request that an expression is evaluated for.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
+pub struct AccessRequest<'a> {
     /// The principal that makes the request.
     pub principal: &'a Principal,
     /// The upstream server addressed.
@@ -135,20 +135,20 @@ pub struct Subject<'a> {
     /// Name, URI, template or method.
     pub name: &'a str,
     /// Arguments of the call.
-    pub arguments: Arguments<'a>,
+    pub arguments: KnownArguments<'a>,
     /// The registry entry of the tool, if there is one.
-    pub known: Option<&'a Registered>,
+    pub known: Option<&'a RegistryEntry>,
 }
 
 /// The arguments of a call, as far as they are known.
 #[derive(Clone, Copy, Debug)]
-pub enum Arguments<'a> {
+pub enum KnownArguments<'a> {
     /// There is no call yet, for example while a catalog is filtered.
     Unknown,
     /// The call has no arguments.
     None,
     /// The arguments, and the budget that reading them is charged to.
-    Given(Value<'a>, &'a Budget),
+    Given(Value<'a>, &'a WorkBudget),
 }
 
 impl Condition {
@@ -174,7 +174,7 @@ impl Condition {
         let reads_arguments = references.has_variable("arguments");
         let reads_risk = references.has_variable("risk");
         let mut patterns = BTreeMap::new();
-        let mut shape = Shape { patterns: &mut patterns, loops: Loops::default() };
+        let mut shape = ShapeCheck { patterns: &mut patterns, loops: Loops::default() };
         shape.of(program.expression(), None)?;
         let loops = shape.loops;
         Ok(Self { program, reads_arguments, reads_risk, loops, patterns: Arc::new(patterns) })
@@ -182,30 +182,30 @@ impl Condition {
 
     /// Evaluates the expression. Reading the arguments is charged to their budget; an exhausted budget is an error.
     #[must_use]
-    pub fn evaluate(&self, subject: Subject<'_>) -> Outcome {
+    pub fn evaluate(&self, subject: AccessRequest<'_>) -> ConditionOutcome {
         let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
         let matched = Arc::new(AtomicUsize::new(0));
         let matches = matches(Arc::clone(&self.patterns), Arc::clone(&matched));
         if context.add_function("matches", matches).is_err() {
-            return Outcome::Error;
+            return ConditionOutcome::Error;
         }
         if self.reads_arguments {
             let arguments = match subject.arguments {
-                Arguments::Unknown => return Outcome::Depends,
-                Arguments::None => map([]),
-                Arguments::Given(value, _)
+                KnownArguments::Unknown => return ConditionOutcome::Depends,
+                KnownArguments::None => map([]),
+                KnownArguments::Given(value, _)
                     if self.loops.count > 0 && value.span().len() > LOOP_INPUT =>
                 {
-                    return Outcome::Error;
+                    return ConditionOutcome::Error;
                 }
-                Arguments::Given(value, budget) => {
+                KnownArguments::Given(value, budget) => {
                     let read = value.span().len().saturating_mul(READ);
                     let turns = if self.loops.count > 0 { values(value) } else { 0 };
                     // An iteration that reads the arguments may scan all of them.
                     let turn = if self.loops.rereads { TURN.saturating_add(read) } else { TURN };
                     let turns = turns.saturating_mul(turn).saturating_mul(self.loops.count);
                     if !budget.spend(read.saturating_add(turns)) {
-                        return Outcome::Error;
+                        return ConditionOutcome::Error;
                     }
                     from_json(value)
                 }
@@ -227,15 +227,15 @@ impl Condition {
         };
         context.add_variable_from_value(variable, map([(member, text(subject.name))]));
         let came_to = self.program.execute(&context);
-        if let Arguments::Given(_, budget) = subject.arguments
+        if let KnownArguments::Given(_, budget) = subject.arguments
             && !budget.spend(matched.load(Ordering::Relaxed))
         {
-            return Outcome::Error;
+            return ConditionOutcome::Error;
         }
         match came_to {
-            Ok(Cel::Bool(true)) => Outcome::Holds,
-            Ok(Cel::Bool(false)) => Outcome::Fails,
-            Ok(_) | Err(_) => Outcome::Error,
+            Ok(Cel::Bool(true)) => ConditionOutcome::Holds,
+            Ok(Cel::Bool(false)) => ConditionOutcome::Fails,
+            Ok(_) | Err(_) => ConditionOutcome::Error,
         }
     }
 }
@@ -259,12 +259,12 @@ fn nesting(text: &str) -> usize {
 
 /// The variables that a loop brings into scope, inside those of the enclosing loops.
 #[derive(Clone, Copy)]
-struct Within<'a> {
+struct LoopScope<'a> {
     inner: &'a ComprehensionExpr,
-    outer: Option<&'a Within<'a>>,
+    outer: Option<&'a LoopScope<'a>>,
 }
 
-impl Within<'_> {
+impl LoopScope<'_> {
     fn has(&self, name: &str) -> bool {
         let Self { inner, outer } = self;
         inner.iter_var == name
@@ -293,7 +293,7 @@ fn matches(
 }
 
 /// Validates the shape of an expression before its first use, and compiles its patterns.
-struct Shape<'a> {
+struct ShapeCheck<'a> {
     patterns: &'a mut BTreeMap<String, Regex>,
     loops: Loops,
 }
@@ -306,14 +306,14 @@ struct Loops {
     rereads: bool,
 }
 
-impl Shape<'_> {
+impl ShapeCheck<'_> {
     /// The nesting depth of loops, or why the shape is rejected.
     ///
     /// INVARIANT: the parser bounds the depth of an expression, so the recursion is bounded too.
     fn of(
         &mut self,
         expression: &IdedExpr,
-        scope: Option<&Within<'_>>,
+        scope: Option<&LoopScope<'_>>,
     ) -> Result<usize, ConditionError> {
         match &expression.expr {
             Expr::Unspecified | Expr::Literal(_) => Ok(0),
@@ -336,7 +336,7 @@ impl Shape<'_> {
                 self.deepest(made.entries.iter().flat_map(|e| parts(&e.expr)), scope)
             }
             Expr::Comprehension(inner) => {
-                let within = Within { inner, outer: scope };
+                let within = LoopScope { inner, outer: scope };
                 let body = [&inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result];
                 if self.deepest(body, Some(&within))? > 0 {
                     return Err(ConditionError::NestedLoop);
@@ -350,7 +350,7 @@ impl Shape<'_> {
     fn deepest<'a>(
         &mut self,
         parts: impl IntoIterator<Item = &'a IdedExpr>,
-        scope: Option<&Within<'_>>,
+        scope: Option<&LoopScope<'_>>,
     ) -> Result<usize, ConditionError> {
         let mut deepest = 0;
         for part in parts {
@@ -439,14 +439,14 @@ fn principal(principal: &Principal) -> Cel {
 
 /// The registry entry as a CEL map. For an unregistered tool, `effect` is `unknown`, so neither `read` nor `write`
 /// matches.
-fn risk(known: Option<&Registered>) -> Cel {
-    let unknown = Registered::default();
+fn risk(known: Option<&RegistryEntry>) -> Cel {
+    let unknown = RegistryEntry::default();
     let registered = known.is_some();
     let known = known.unwrap_or(&unknown);
     let maybe = |value: &Option<Box<str>>| text(value.as_deref().unwrap_or_default());
     map([
         ("registered", Cel::Bool(registered)),
-        ("effect", text(known.effect.map_or("unknown", Effect::as_str))),
+        ("effect", text(known.effect.map_or("unknown", ToolEffect::as_str))),
         ("dataClass", text(known.data_class.map_or("unknown", DataClass::as_str))),
         ("owner", maybe(&known.owner)),
         ("version", maybe(&known.version)),
@@ -469,20 +469,20 @@ fn values(value: Value<'_>) -> usize {
 /// Converts JSON to CEL: an integer that fits is an `int`, else a `uint`, else a `double`.
 fn from_json(value: Value<'_>) -> Cel {
     match value.kind() {
-        Kind::Null => Cel::Null,
-        Kind::Boolean => Cel::Bool(value.raw() == "true"),
-        Kind::Number => {
+        JsonKind::Null => Cel::Null,
+        JsonKind::Boolean => Cel::Bool(value.raw() == "true"),
+        JsonKind::Number => {
             let raw = value.raw();
             raw.parse().map(Cel::Int).or_else(|_| raw.parse().map(Cel::UInt)).unwrap_or_else(|_| {
                 // A number that no double can hold: comparing it is an error or false, and neither grants.
                 Cel::Float(value.as_f64().unwrap_or(f64::NAN))
             })
         }
-        Kind::Plain | Kind::Escaped => {
+        JsonKind::Plain | JsonKind::Escaped => {
             Cel::String(Arc::new(value.as_str().unwrap_or_default().into_owned()))
         }
-        Kind::Array => Cel::List(Arc::new(value.items().map(from_json).collect())),
-        Kind::Object => {
+        JsonKind::Array => Cel::List(Arc::new(value.items().map(from_json).collect())),
+        JsonKind::Object => {
             collect(value.members().map(|(key, value)| (key.into_owned(), from_json(value))))
         }
     }

@@ -1,6 +1,6 @@
 //! The `policy` section of the configuration: its raw form, and its compilation into a [`Policy`].
 //!
-//! Reads no file and parses no YAML: the caller has parsed the text, and turns the JSON Pointer of a [`Problem`] into
+//! Reads no file and parses no YAML: the caller has parsed the text, and turns the JSON Pointer of a [`PolicyProblem`] into
 //! a line and a column.
 
 use std::collections::BTreeMap;
@@ -9,19 +9,21 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::access::{Access, Rule, Says, Things};
+use crate::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
 use crate::condition::{Condition, ConditionError};
-use crate::constraint::{Constraint, Limits};
-use crate::content::{Contents, Direction, Handlings, Over, Profile, Size};
-use crate::decision::{Denials, Mode};
-use crate::definitions::Definitions;
+use crate::constraint::{ArgumentLimits, Constraint};
+use crate::content::{
+    ContentPolicy, ContentProfile, Direction, Handlings, OversizeAction, ResultSizeLimit,
+};
+use crate::decision::{DenialFormat, Mode};
+use crate::definitions::DefinitionPolicy;
 use crate::name::{
     ClientId, GroupName, NameError, PrincipalId, RoleName, RuleId, Scope, ServerName,
 };
 use crate::pattern::Pattern;
 use crate::pipeline::Policy;
-use crate::principal::{Principal, Wanted, Who};
-use crate::shadow::{Shadowing, Winner};
+use crate::principal::{Principal, PrincipalSelector, RequiredProof};
+use crate::shadow::{ShadowingPolicy, Winner};
 
 /// Which principals may use which tools, prompts and resources of which servers. What no rule allows is denied.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -32,16 +34,16 @@ pub struct RawPolicy {
     /// How a denied tool call is answered if the caller may know that the tool exists: `result`, a tool result with
     /// `isError: true` that explains the denial to the model; or `error`, the JSON-RPC error -31403.
     #[serde(default)]
-    denials: Denials,
+    denials: DenialFormat,
     /// Access rules; their order has no meaning. A `forbid` overrides every `allow`.
     #[serde(default)]
     rules: Vec<RawRule>,
     /// What is looked for in definitions of tools, prompts and resources.
     #[serde(default)]
-    definitions: Definitions,
+    definitions: DefinitionPolicy,
     /// How tools and prompts are treated that can be mistaken for those of another server.
     #[serde(default)]
-    shadowing: Shadowing,
+    shadowing: ShadowingPolicy,
     /// Inspection of results and arguments, by server: the first entry that names a server applies to it. Servers
     /// that no entry names get the defaults.
     #[serde(default)]
@@ -52,7 +54,7 @@ pub struct RawPolicy {
     canaries: Vec<String>,
     /// Limits on tool arguments beyond their schemas. Every constraint that names an argument applies to it.
     #[serde(default)]
-    constraints: Vec<Limits>,
+    constraints: Vec<ArgumentLimits>,
 }
 
 const fn off() -> Mode {
@@ -116,7 +118,7 @@ struct RawSize {
     most: usize,
     /// What happens to a longer result: `refuse` (the default), `truncate` or `offload`.
     #[serde(default)]
-    over: Over,
+    over: OversizeAction,
 }
 
 /// Which principals see members of results that have a label.
@@ -136,7 +138,7 @@ struct RawRule {
     /// Name of the rule in decisions and in the audit log; unique.
     id: String,
     /// Whether the rule allows or forbids: `allow` or `forbid`.
-    effect: Says,
+    effect: RuleEffect,
     /// Principals the rule applies to: `*` for every authenticated caller, `group:NAME`, `role:NAME`, `client:ID` or
     /// `principal:ID`.
     principals: Vec<String>,
@@ -162,7 +164,7 @@ struct RawRule {
     scopes: Vec<String>,
     /// How the caller must have proved possession of its credential: `any`, `certificate` (RFC 8705) or `dpop` (RFC
     /// 9449). Only for `allow`.
-    proof: Option<Wanted>,
+    proof: Option<RequiredProof>,
     /// A CEL expression over `principal`, `server`, `arguments`, `risk` and the thing requested: `tool`, `prompt`,
     /// `resource` or `method`. A condition that cannot be evaluated never allows.
     when: Option<String>,
@@ -179,7 +181,7 @@ struct RawRule {
 
 /// One problem in the policy section.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct PolicyProblem {
     /// JSON Pointer into the policy section.
     pub at: String,
     /// States what is wrong.
@@ -190,7 +192,7 @@ pub struct Problem {
 
 /// What the rest of the configuration defines, against which names in the policy are checked.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct KnownNames<'a> {
     /// The configured upstream servers.
     pub servers: &'a [ServerName],
     /// Whether there may be further servers, whose own definitions are invalid.
@@ -211,9 +213,9 @@ const SIZE: usize = 512;
 ///
 /// # Errors
 /// If there is any problem; then nothing is compiled.
-pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>> {
+pub fn compile(raw: RawPolicy, known: KnownNames<'_>) -> Result<Policy, Vec<PolicyProblem>> {
     let contact: Option<Arc<str>> = raw.contact.map(Into::into);
-    let mut compiler = Compiler { known, problems: Vec::new(), seen: BTreeMap::new() };
+    let mut compiler = PolicyCompiler { known, problems: Vec::new(), seen: BTreeMap::new() };
     let rules: Vec<_> = raw
         .rules
         .into_iter()
@@ -221,7 +223,7 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
         .filter_map(|(n, raw)| compiler.rule(n, raw, contact.as_ref()))
         .collect();
     let (places, rules): (Vec<_>, Vec<_>) = rules.into_iter().unzip();
-    let access = Access::new(rules);
+    let access = RuleSet::new(rules);
     compiler.covered(&places, &access);
     compiler.shadowing(&raw.shadowing);
     compiler.definitions(raw.definitions);
@@ -237,25 +239,25 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
         .with_constraints(constraints))
 }
 
-struct Compiler<'a> {
-    known: Known<'a>,
-    problems: Vec<Problem>,
+struct PolicyCompiler<'a> {
+    known: KnownNames<'a>,
+    problems: Vec<PolicyProblem>,
     seen: BTreeMap<RuleId, usize>,
 }
 
-impl Compiler<'_> {
+impl PolicyCompiler<'_> {
     fn report(&mut self, at: String, message: impl Into<String>, help: impl Into<String>) {
-        self.problems.push(Problem { at, message: message.into(), help: help.into() });
+        self.problems.push(PolicyProblem { at, message: message.into(), help: help.into() });
     }
 
-    fn definitions(&mut self, definitions: Definitions) {
+    fn definitions(&mut self, definitions: DefinitionPolicy) {
         for name in definitions.misused() {
             let help = "write `enforce`, `audit` or `off`";
             self.report(format!("/definitions/{name}"), "this cannot be taken out", help);
         }
     }
 
-    fn contents(&mut self, raws: Vec<RawContent>, canaries: &[String]) -> Contents {
+    fn contents(&mut self, raws: Vec<RawContent>, canaries: &[String]) -> ContentPolicy {
         for (n, canary) in canaries.iter().enumerate() {
             if !CANARY.contains(&canary.len()) || n >= CANARIES {
                 let help = "give at most 1,000 values of 12 to 1,024 bytes";
@@ -263,17 +265,17 @@ impl Compiler<'_> {
             }
         }
         let profiles = raws.into_iter().enumerate().map(|(n, raw)| self.profile(n, raw)).collect();
-        match Contents::new(profiles).with_canaries(canaries) {
+        match ContentPolicy::new(profiles).with_canaries(canaries) {
             Ok(contents) => contents,
             Err(finding) => {
                 let help = "give fewer of them";
                 self.report("/canaries".to_owned(), format!("{finding}"), help);
-                Contents::default()
+                ContentPolicy::default()
             }
         }
     }
 
-    fn profile(&mut self, n: usize, raw: RawContent) -> Profile {
+    fn profile(&mut self, n: usize, raw: RawContent) -> ContentProfile {
         let at = format!("/content/{n}");
         let at_servers = format!("{at}/servers");
         let servers = match raw.optional && !raw.servers.is_empty() {
@@ -336,7 +338,7 @@ impl Compiler<'_> {
             ));
         }
         let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
-        Profile {
+        ContentProfile {
             servers,
             link_hosts: patterns(raw.link_hosts.as_deref().unwrap_or_default()),
             media_types: patterns(raw.media_types.as_deref().unwrap_or_default()),
@@ -347,12 +349,12 @@ impl Compiler<'_> {
             output_schema: raw.output_schema,
             allowed: raw.allowed,
             fence: raw.fence,
-            size: raw.size.map(|RawSize { most, over }| Size { most, over }),
+            size: raw.size.map(|RawSize { most, over }| ResultSizeLimit { most, over }),
             fields,
         }
     }
 
-    fn constraints(&mut self, raws: Vec<Limits>) -> Vec<Constraint> {
+    fn constraints(&mut self, raws: Vec<ArgumentLimits>) -> Vec<Constraint> {
         let mut constraints = Vec::new();
         for (n, raw) in raws.into_iter().enumerate() {
             let at = format!("/constraints/{n}");
@@ -377,7 +379,7 @@ impl Compiler<'_> {
         constraints
     }
 
-    fn shadowing(&mut self, shadowing: &Shadowing) {
+    fn shadowing(&mut self, shadowing: &ShadowingPolicy) {
         for (n, name) in shadowing.priority.iter().enumerate() {
             let servers = self.known.servers.iter().map(ServerName::as_str);
             if !self.known.unnamed && !servers.clone().any(|server| server == name) {
@@ -405,7 +407,7 @@ impl Compiler<'_> {
             self.principals(&format!("/rules/{n}/principals"), "rule", &raw.principals);
         let servers = self.servers(&format!("/rules/{n}/servers"), "rule", &raw.servers);
         let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
-        let things = Things {
+        let things = ItemPatterns {
             tools: patterns(&raw.tools),
             prompts: patterns(&raw.prompts),
             resources: self.resources(n, raw.effect, &raw.resources),
@@ -427,7 +429,7 @@ impl Compiler<'_> {
             };
             Condition::compile(text).map_err(failed).ok()
         });
-        if raw.disclose && raw.effect == Says::Allow {
+        if raw.disclose && raw.effect == RuleEffect::Allow {
             let help = "remove `disclose`, or set it on the rule that forbids";
             self.report(
                 format!("/rules/{n}/disclose"),
@@ -435,7 +437,7 @@ impl Compiler<'_> {
                 help,
             );
         }
-        if raw.effect == Says::Forbid && (!raw.scopes.is_empty() || raw.proof.is_some()) {
+        if raw.effect == RuleEffect::Forbid && (!raw.scopes.is_empty() || raw.proof.is_some()) {
             let key = if raw.scopes.is_empty() { "proof" } else { "scopes" };
             let help = "remove it, or set it on the rule that allows";
             let message = format!("only an `allow` can ask for `{key}`");
@@ -459,12 +461,12 @@ impl Compiler<'_> {
     }
 
     /// The resource patterns of a rule, over canonical URIs.
-    fn resources(&mut self, n: usize, effect: Says, texts: &[String]) -> Vec<Pattern> {
+    fn resources(&mut self, n: usize, effect: RuleEffect, texts: &[String]) -> Vec<Pattern> {
         let mut found = Vec::new();
         for (i, text) in texts.iter().enumerate() {
             match (Pattern::resource(text), effect) {
-                (Ok(pattern), Says::Allow) => found.push(pattern),
-                (Ok(pattern), Says::Forbid) => {
+                (Ok(pattern), RuleEffect::Allow) => found.push(pattern),
+                (Ok(pattern), RuleEffect::Forbid) => {
                     // A `forbid` is compared with every form of a URI, so it also keeps the pattern as written.
                     let folded = pattern.folded();
                     if folded != pattern {
@@ -472,7 +474,7 @@ impl Compiler<'_> {
                     }
                     found.push(pattern);
                 }
-                (Err(error), Says::Allow | Says::Forbid) => {
+                (Err(error), RuleEffect::Allow | RuleEffect::Forbid) => {
                     let message = format!("`{}` can never match: {error}", text.escape_debug());
                     let help = "write the URI as rules see it: see `Resources` in `docs/policy.md`";
                     self.report(format!("/rules/{n}/resources/{i}"), message, help);
@@ -514,7 +516,7 @@ impl Compiler<'_> {
     }
 
     /// Parses the principals listed at `at`; `what` names the enclosing entry in messages.
-    fn principals(&mut self, at: &str, what: &str, texts: &[String]) -> Vec<Who> {
+    fn principals(&mut self, at: &str, what: &str, texts: &[String]) -> Vec<PrincipalSelector> {
         if texts.is_empty() {
             let help =
                 format!("name whom the {what} is for, or remove it: an empty list means nobody");
@@ -566,7 +568,7 @@ impl Compiler<'_> {
 
     /// Reports every `allow` that an unconditional `forbid` covers; `places` are the positions of the compiled rules
     /// in the configuration.
-    fn covered(&mut self, places: &[usize], access: &Access) {
+    fn covered(&mut self, places: &[usize], access: &RuleSet) {
         for (allow, forbid) in access.void() {
             let rule = |n: usize| access.rules().get(n).map(|rule| &rule.id);
             let (Some(n), Some(allow), Some(forbid)) =
@@ -581,19 +583,27 @@ impl Compiler<'_> {
     }
 }
 
-fn who(text: &str) -> Result<Who, NotWho> {
+fn who(text: &str) -> Result<PrincipalSelector, SelectorError> {
     match text.split_once(':') {
-        None if text == "*" => Ok(Who::Anyone),
-        Some(("group", name)) => GroupName::parse(name).map(Who::Group).map_err(NotWho::Name),
-        Some(("role", name)) => RoleName::parse(name).map(Who::Role).map_err(NotWho::Name),
-        Some(("client", id)) => ClientId::parse(id).map(Who::Client).map_err(NotWho::Name),
-        Some(("principal", id)) => PrincipalId::parse(id).map(Who::Principal).map_err(NotWho::Name),
-        _ => Err(NotWho::Shape),
+        None if text == "*" => Ok(PrincipalSelector::Anyone),
+        Some(("group", name)) => {
+            GroupName::parse(name).map(PrincipalSelector::Group).map_err(SelectorError::Name)
+        }
+        Some(("role", name)) => {
+            RoleName::parse(name).map(PrincipalSelector::Role).map_err(SelectorError::Name)
+        }
+        Some(("client", id)) => {
+            ClientId::parse(id).map(PrincipalSelector::Client).map_err(SelectorError::Name)
+        }
+        Some(("principal", id)) => {
+            PrincipalId::parse(id).map(PrincipalSelector::Principal).map_err(SelectorError::Name)
+        }
+        _ => Err(SelectorError::Shape),
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-enum NotWho {
+enum SelectorError {
     #[error("names nobody")]
     Shape,
     #[error("{0}")]

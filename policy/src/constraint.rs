@@ -15,18 +15,18 @@ use serde::Deserialize;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::confusable_detection::skeleton;
 
-use crate::address::{Reach, reach};
+use crate::address::{AddressClass, reach};
 use crate::coding;
 use crate::declared::declares_member;
 use crate::hidden::Hidden;
-use crate::json::{Kind, Value};
+use crate::json::{JsonKind, Value};
 use crate::mode::Mode;
 use crate::name::ServerName;
 use crate::pattern::Pattern;
 use crate::pointer::unescaped;
-use crate::schema::Misfit;
+use crate::schema::SchemaViolation;
 
-pub use aim::{Absent, Missed};
+pub use aim::{UnmatchedConstraint, UnmatchedName};
 
 /// Most rounds of percent-decoding; a text with escapes left after that is rejected.
 const DECODED: usize = 4;
@@ -36,7 +36,7 @@ const LONGEST: usize = 8192;
 /// How an argument is interpreted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Type {
+pub enum ArgumentType {
     /// Any text or number, without further interpretation.
     #[default]
     Any,
@@ -51,7 +51,7 @@ pub enum Type {
 /// A class of content that a text must not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Forbidden {
+pub enum ForbiddenContent {
     /// Shell metacharacters: `;`, `|`, `&`, `<`, `>`, backquotes, `$(`, `${`, line ends.
     Shell,
     /// Characters that end a value or a statement in SQL: quotation marks, `;`, `--`, `/*`.
@@ -67,7 +67,7 @@ pub enum Forbidden {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(rename = "Constraint")]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Limits {
+pub struct ArgumentLimits {
     /// Servers the limits apply to: names or patterns with `*` and `?`.
     pub(crate) servers: Vec<String>,
     /// Tools the limits apply to, by the names their servers give them: names or patterns with `*` and `?`.
@@ -78,7 +78,7 @@ pub struct Limits {
     pub(crate) mode: Mode,
     /// How the argument is interpreted: `path`, `url`, `email` or `any`.
     #[serde(rename = "type")]
-    kind: Type,
+    kind: ArgumentType,
     /// For `path`: absolute paths of the directories it must lie in; `.` permits relative paths.
     within: Vec<String>,
     /// For `url`: permitted hosts, names or patterns with `*`. Default: every public host.
@@ -93,7 +93,7 @@ pub struct Limits {
     /// For `email`: permitted domains, names or patterns with `*`.
     domains: Vec<String>,
     /// Classes of content that the argument must not contain: `shell`, `sql`, `option`, `agentConfig`.
-    forbid: Vec<Forbidden>,
+    forbid: Vec<ForbiddenContent>,
     /// Permitted values; empty permits any.
     #[serde(rename = "enum")]
     values: Vec<String>,
@@ -118,7 +118,7 @@ pub struct Constraint {
     at: Vec<Box<str>>,
     /// Whether the constraint is enforced, only audited, or off.
     pub mode: Mode,
-    limits: Limits,
+    limits: ArgumentLimits,
     hosts: Vec<Pattern>,
     also: Vec<Pattern>,
     domains: Vec<Pattern>,
@@ -132,7 +132,7 @@ impl Constraint {
     /// The invalid member of `limits`, and what is wrong with it.
     pub fn new(
         servers: Vec<Pattern>,
-        limits: Limits,
+        limits: ArgumentLimits,
     ) -> Result<Self, (&'static str, &'static str)> {
         let tools = limits.tools.iter().map(|tool| Pattern::new(tool)).collect();
         let path =
@@ -144,10 +144,10 @@ impl Constraint {
             .transpose()
             .map_err(|_error| ("pattern", "this is not a regular expression that can be used"))?;
         let only = |given: bool, kind| given && limits.kind != kind;
-        if only(!limits.within.is_empty(), Type::Path) {
+        if only(!limits.within.is_empty(), ArgumentType::Path) {
             return Err(("within", "this is for `type: path`"));
         }
-        if limits.kind == Type::Path && limits.within.is_empty() {
+        if limits.kind == ArgumentType::Path && limits.within.is_empty() {
             return Err(("type", "a path needs `within`: nothing lies in no folder"));
         }
         if limits
@@ -159,11 +159,11 @@ impl Constraint {
         }
         if only(
             !limits.hosts.is_empty() || !limits.schemes.is_empty() || limits.private_hosts,
-            Type::Url,
+            ArgumentType::Url,
         ) {
             return Err(("hosts", "this is for `type: url`"));
         }
-        if only(!limits.also_hosts.is_empty(), Type::Url) {
+        if only(!limits.also_hosts.is_empty(), ArgumentType::Url) {
             return Err(("alsoHosts", "this is for `type: url`"));
         }
         if !limits.also_hosts.is_empty() && (!limits.hosts.is_empty() || limits.private_hosts) {
@@ -175,7 +175,7 @@ impl Constraint {
         if limits.also_hosts.iter().any(|host| host.chars().all(|c| matches!(c, '*' | '?' | '.'))) {
             return Err(("alsoHosts", "this names every host, also inside a network"));
         }
-        if only(!limits.domains.is_empty(), Type::Email) {
+        if only(!limits.domains.is_empty(), ArgumentType::Email) {
             return Err(("domains", "this is for `type: email`"));
         }
         let patterns = |names: &[String]| {
@@ -201,7 +201,7 @@ impl Constraint {
         &self,
         arguments: Option<Value<'_>>,
         schema: Option<Value<'_>>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), SchemaViolation> {
         match arguments {
             Some(arguments) => self.step(arguments, &self.at, &mut String::new(), schema),
             None if self.limits.required => self.step_missing(&mut String::new(), &self.at),
@@ -215,9 +215,11 @@ impl Constraint {
         path: &[Box<str>],
         at: &mut String,
         schema: Option<Value<'_>>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), SchemaViolation> {
         let Some((part, rest)) = path.split_first() else {
-            return self.value(value).map_err(|note| Misfit { at: at.clone(), note: note.into() });
+            return self
+                .value(value)
+                .map_err(|note| SchemaViolation { at: at.clone(), note: note.into() });
         };
         let length = at.len();
         let mut inside = |part: &str, value: Value<'_>| {
@@ -228,24 +230,24 @@ impl Constraint {
             checked
         };
         match value.kind() {
-            Kind::Object if **part == *"*" => {
+            JsonKind::Object if **part == *"*" => {
                 value.members().try_for_each(|(name, member)| inside(&name, member))
             }
-            Kind::Array if **part == *"*" => {
+            JsonKind::Array if **part == *"*" => {
                 value.items().enumerate().try_for_each(|(n, item)| inside(&n.to_string(), item))
             }
-            Kind::Object
+            JsonKind::Object
                 if value.members().any(|(name, _)| self.is_taken_for(&name, path, schema)) =>
             {
                 let note = format!("has a member that could be read as `{part}`");
-                Err(Misfit { at: at.clone(), note })
+                Err(SchemaViolation { at: at.clone(), note })
             }
-            Kind::Object => match value.get(part) {
+            JsonKind::Object => match value.get(part) {
                 Some(member) => inside(part, member),
                 None if self.limits.required => self.step_missing(at, std::slice::from_ref(part)),
                 None => Ok(()),
             },
-            Kind::Array if part.parse::<usize>().is_ok() => {
+            JsonKind::Array if part.parse::<usize>().is_ok() => {
                 match part.parse().ok().and_then(|n| value.items().nth(n)) {
                     Some(item) => inside(part, item),
                     None if self.limits.required => {
@@ -256,13 +258,13 @@ impl Constraint {
             }
             // The value has another shape than the pointer expects, for example a list in place of an object. Servers
             // may interpret it in some other way, so it is rejected.
-            Kind::Array
-            | Kind::Null
-            | Kind::Boolean
-            | Kind::Number
-            | Kind::Plain
-            | Kind::Escaped => {
-                Err(Misfit { at: at.clone(), note: "is of another type".to_owned() })
+            JsonKind::Array
+            | JsonKind::Null
+            | JsonKind::Boolean
+            | JsonKind::Number
+            | JsonKind::Plain
+            | JsonKind::Escaped => {
+                Err(SchemaViolation { at: at.clone(), note: "is of another type".to_owned() })
             }
         }
     }
@@ -275,27 +277,29 @@ impl Constraint {
             || is_expanded(name, path) && !declares_member(schema, above, name)
     }
 
-    fn step_missing(&self, at: &mut String, part: &[Box<str>]) -> Result<(), Misfit> {
+    fn step_missing(&self, at: &mut String, part: &[Box<str>]) -> Result<(), SchemaViolation> {
         for part in part {
             at.push('/');
             at.push_str(part);
         }
-        Err(Misfit { at: at.clone(), note: "is missing".to_owned() })
+        Err(SchemaViolation { at: at.clone(), note: "is missing".to_owned() })
     }
 
     fn value(&self, value: Value<'_>) -> Result<(), Cow<'static, str>> {
         let limits = &self.limits;
         match value.kind() {
             // A server may join the items of a list into a path that was not checked.
-            Kind::Array if limits.kind == Type::Path => Err("is a list".into()),
+            JsonKind::Array if limits.kind == ArgumentType::Path => Err("is a list".into()),
             // Each item of a list is checked as a value.
-            Kind::Array => value.items().try_for_each(|item| self.value(item)),
+            JsonKind::Array => value.items().try_for_each(|item| self.value(item)),
             // Many servers parse numbers from strings.
-            Kind::Plain | Kind::Escaped if limits.minimum.is_some() || limits.maximum.is_some() => {
+            JsonKind::Plain | JsonKind::Escaped
+                if limits.minimum.is_some() || limits.maximum.is_some() =>
+            {
                 Err("is not a number".into())
             }
-            Kind::Plain | Kind::Escaped => self.text(&value.as_str().unwrap_or_default()),
-            Kind::Number => {
+            JsonKind::Plain | JsonKind::Escaped => self.text(&value.as_str().unwrap_or_default()),
+            JsonKind::Number => {
                 let number = value.as_f64().filter(|number| number.is_finite());
                 let number = number.ok_or("is not a number that is read alike everywhere")?;
                 if limits.minimum.is_some_and(|least| number < least) {
@@ -304,7 +308,7 @@ impl Constraint {
                 if limits.maximum.is_some_and(|most| number > most) {
                     return Err("is too large".into());
                 }
-                if limits.kind != Type::Any {
+                if limits.kind != ArgumentType::Any {
                     return Err("is not a text".into());
                 }
                 // A server that formats the number as text omits the exponent.
@@ -313,7 +317,7 @@ impl Constraint {
                 }
                 self.text(value.raw())
             }
-            Kind::Null | Kind::Boolean | Kind::Object => {
+            JsonKind::Null | JsonKind::Boolean | JsonKind::Object => {
                 Err("is neither a text nor a number".into())
             }
         }
@@ -343,10 +347,10 @@ impl Constraint {
             forbids(*forbidden, text)?;
         }
         match limits.kind {
-            Type::Any => Ok(()),
-            Type::Path => self.path(text),
-            Type::Url => self.url(text),
-            Type::Email => self.email(text),
+            ArgumentType::Any => Ok(()),
+            ArgumentType::Path => self.path(text),
+            ArgumentType::Url => self.url(text),
+            ArgumentType::Email => self.email(text),
         }
     }
 
@@ -485,25 +489,25 @@ fn is_expanded(name: &str, path: &[Box<str>]) -> bool {
     expanded.peek().is_some() && expanded.zip(path.iter().map(|part| &**part)).all(is_meant)
 }
 
-fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
+fn forbids(forbidden: ForbiddenContent, text: &str) -> Result<(), Cow<'static, str>> {
     let forms = forms(forbidden, text);
     let is_found = |one: &dyn Fn(&str) -> bool| forms.iter().any(|form| one(form));
     let has = |parts: &[&str]| is_found(&|text| parts.iter().any(|part| text.contains(part)));
     let (found, note) = match forbidden {
-        Forbidden::Shell => (
+        ForbiddenContent::Shell => (
             has(&[";", "|", "&", "<", ">", "`", "$(", "${", "\0"])
                 || is_found(&|text| text.contains(is_line_end)),
             "has characters that a shell reads as more than text",
         ),
-        Forbidden::Sql => {
+        ForbiddenContent::Sql => {
             (has(&["'", "\"", ";", "--", "/*", "\0"]), "has characters that end a value in SQL")
         }
-        Forbidden::Option => {
+        ForbiddenContent::Option => {
             let blank = |c: char| c.is_whitespace() || Hidden::of(c).is_some();
             let begins = |text: &str| text.trim_start_matches(blank).starts_with(is_dash);
             (is_found(&begins), "begins as an option does")
         }
-        Forbidden::AgentConfig => {
+        ForbiddenContent::AgentConfig => {
             (is_found(&is_agent_config), "names a file that tells agents what to do")
         }
     };
@@ -513,12 +517,12 @@ fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
 /// The forms in which a server may see a text: as sent, and with compatibility forms folded (NFKC and NFKD, Unicode
 /// Standard Annex 15) without invisible characters. All ASCII characters that NFC or NFD produce are in these as
 /// well.
-fn forms(forbidden: Forbidden, text: &str) -> Vec<Cow<'_, str>> {
+fn forms(forbidden: ForbiddenContent, text: &str) -> Vec<Cow<'_, str>> {
     if text.is_ascii() {
         return vec![text.into()];
     }
     // Invisible characters in a file name are detected when its path is decoded.
-    let keeps = forbidden == Forbidden::AgentConfig;
+    let keeps = forbidden == ForbiddenContent::AgentConfig;
     let kept = |c: &char| keeps || matches!(Hidden::of(*c), None | Some(Hidden::Control));
     let composed = text.nfkc().filter(kept).collect::<String>();
     let decomposed = text.nfkd().filter(kept).collect::<String>();
@@ -867,7 +871,7 @@ const INSIDE: [&str; 20] = [
 pub(crate) fn is_inside(host: &str) -> bool {
     let six = host.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
     if let Some(address) = six.or_else(|| lax(host).map(IpAddr::V4)) {
-        return reach(address) != Reach::Public;
+        return reach(address) != AddressClass::Public;
     }
     let ends =
         |top: &str| host == top || host.strip_suffix(top).is_some_and(|rest| rest.ends_with('.'));

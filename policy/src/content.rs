@@ -35,23 +35,23 @@ use std::collections::BTreeSet;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use self::carried::Carried;
-pub use self::carried::Learned;
-pub(crate) use self::directions::{Mention, Others, SeenTools, ToolNames};
-use self::found::{Class, Found};
+use self::carried::LeakTracker;
+pub use self::carried::TrackerVersion;
+pub(crate) use self::directions::{Mention, OtherServerTools, SeenTools, ToolNames};
+use self::found::{FoundValue, ValueClass};
 pub use self::handling::{Direction, Handling, Handlings};
 pub(crate) use self::host::note as authority_note;
-use self::lens::Lens;
+use self::lens::StringScan;
 pub use self::pieces::ChosenPart;
 pub(crate) use self::size::truncated;
-pub use self::size::{Over, Size};
+pub use self::size::{OversizeAction, ResultSizeLimit};
 use crate::inspect::{Detector, Finding};
-use crate::json::{Bounds, Document, Value};
+use crate::json::{Document, JsonBounds, Value};
 use crate::mode::Mode;
 use crate::name::ServerName;
 use crate::pattern::Pattern;
-use crate::principal::Who;
-use crate::work::{Budget, USUAL_MOST};
+use crate::principal::PrincipalSelector;
+use crate::work::{USUAL_MOST, WorkBudget};
 
 /// Most findings of each detector that are kept for one message; all of them are acted on.
 const KEPT: usize = 16;
@@ -59,7 +59,7 @@ const KEPT: usize = 16;
 /// The score of a text under the patterns for planted instructions; from 1 on it is taken to give instructions.
 #[must_use]
 pub fn patterns(text: &str) -> f32 {
-    orders::patterns(text, None, &Budget::unlimited()).map_or(0.0, |order| order.value())
+    orders::patterns(text, None, &WorkBudget::unlimited()).map_or(0.0, |order| order.value())
 }
 
 /// `text` with `[REDACTED:KIND]` in place of everything that has the form of a secret: for log lines, which belong
@@ -75,7 +75,7 @@ pub fn without_secrets(text: &str) -> String {
 /// `contents`, plain and encoded once: for names and addresses in audit records, into which a caller may
 /// have put a value. A short plain name is returned without an allocation.
 #[must_use]
-pub fn without_values<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a, str> {
+pub fn without_values<'a>(text: &'a str, contents: Option<&ContentPolicy>) -> Cow<'a, str> {
     let canaries = contents.and_then(|contents| contents.canaries.as_ref());
     let known = canaries.is_some_and(|canaries| canaries.is_match(text));
     if !known && is_plain(text) {
@@ -88,11 +88,15 @@ pub fn without_values<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a,
     if memchr::memchr(b'_', text.as_bytes()).is_some() {
         personal::find(&text.replace('_', " "), &mut found);
     }
-    let with = encoded::DecodeWith { canaries, budget: &Budget::unlimited(), recall: None };
+    let with = encoded::DecodeContext { canaries, budget: &WorkBudget::unlimited(), recall: None };
     encoded::find(text, with, &mut found);
     let places = canaries.into_iter().flat_map(|canaries| canaries.find_iter(text));
-    found.extend(places.map(|one| Found::new(Class::Canary, "canary", one.start(), one.end())));
-    found.retain(|one| matches!(one.class, Class::Secret | Class::Identifier | Class::Canary));
+    found.extend(
+        places.map(|one| FoundValue::new(ValueClass::Canary, "canary", one.start(), one.end())),
+    );
+    found.retain(|one| {
+        matches!(one.class, ValueClass::Secret | ValueClass::Identifier | ValueClass::Canary)
+    });
     if found.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(replaced(text, found)) }
 }
 
@@ -104,7 +108,7 @@ fn is_plain(text: &str) -> bool {
 }
 
 /// `text` with each finding replaced by its kind.
-fn replaced(text: &str, mut found: Vec<Found>) -> String {
+fn replaced(text: &str, mut found: Vec<FoundValue>) -> String {
     found.sort_by_key(|one| (one.from, one.end));
     let (mut out, mut done) = (String::with_capacity(text.len()), 0);
     for one in found.iter().filter(|one| one.from < one.end) {
@@ -122,7 +126,7 @@ fn replaced(text: &str, mut found: Vec<Found>) -> String {
 
 /// The policy for the contents that some servers send and receive.
 #[derive(Clone, Debug)]
-pub struct Profile {
+pub struct ContentProfile {
     /// Patterns of the servers that it applies to.
     pub servers: Vec<Pattern>,
     /// Handling of what the servers send.
@@ -145,12 +149,12 @@ pub struct Profile {
     /// Whether texts of results are wrapped in marks that their author cannot forge.
     pub fence: bool,
     /// The size limit of results, if there is one.
-    pub size: Option<Size>,
+    pub size: Option<ResultSizeLimit>,
     /// Labels of members of results, each with the principals that may see them.
-    pub fields: Vec<(Box<str>, Vec<Who>)>,
+    pub fields: Vec<(Box<str>, Vec<PrincipalSelector>)>,
 }
 
-impl Default for Profile {
+impl Default for ContentProfile {
     fn default() -> Self {
         Self {
             servers: Vec::new(),
@@ -172,17 +176,17 @@ impl Default for Profile {
 /// The content policy for all servers: the first profile that matches a server applies to it, or else the default
 /// profile.
 #[derive(Debug)]
-pub struct Contents {
-    profiles: Vec<Profile>,
-    other: Profile,
+pub struct ContentPolicy {
+    profiles: Vec<ContentProfile>,
+    other: ContentProfile,
     key: [u8; 32],
     canaries: Option<AhoCorasick>,
-    carried: Carried,
+    carried: LeakTracker,
     /// Whether the arguments of any server are searched for values from other servers.
     carries: bool,
 }
 
-impl Default for Contents {
+impl Default for ContentPolicy {
     fn default() -> Self {
         Self::new(Vec::new())
     }
@@ -190,7 +194,7 @@ impl Default for Contents {
 
 /// The recipient of a server's message.
 #[derive(Clone, Copy)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct ContentRecipient<'a> {
     /// The caller, which keys the marks: equal values get equal marks for one caller.
     pub(crate) caller: &'a str,
     /// What the caller sees of the tools that are named, if that is known.
@@ -199,7 +203,7 @@ pub(crate) struct Reader<'a> {
 
 /// The outcome of the inspection of one message.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct ContentReport {
     /// The findings, at most 16 of each detector.
     pub findings: Vec<Finding>,
     /// The message as it may be shown, if it was changed.
@@ -210,20 +214,20 @@ pub struct Seen {
     pub score: f32,
 }
 
-impl Contents {
+impl ContentPolicy {
     /// The content policy with these profiles, in order of precedence.
     #[must_use]
-    pub fn new(profiles: Vec<Profile>) -> Self {
-        let (other, all) = (Profile::default(), Pattern::new("*"));
+    pub fn new(profiles: Vec<ContentProfile>) -> Self {
+        let (other, all) = (ContentProfile::default(), Pattern::new("*"));
         // A profile for all servers leaves nothing to the default profile.
         let whole = profiles.iter().any(|profile| profile.servers.contains(&all));
         let usual = Some(&other).filter(|_| !whole);
-        let searches = |profile: &Profile| {
+        let searches = |profile: &ContentProfile| {
             let (detector, direction) = (Detector::CarriedData, Direction::Argument);
             profile.arguments.of(detector, direction, false) != Handling::Off
         };
         let carries = profiles.iter().chain(usual).any(searches);
-        let (key, canaries, carried) = ([0; 32], None, Carried::default());
+        let (key, canaries, carried) = ([0; 32], None, LeakTracker::default());
         Self { profiles, other, key, canaries, carried, carries }
     }
 
@@ -243,8 +247,8 @@ impl Contents {
 
     /// The profile that applies to `server`.
     #[must_use]
-    pub fn of(&self, server: &ServerName) -> &Profile {
-        let named = |profile: &&Profile| {
+    pub fn of(&self, server: &ServerName) -> &ContentProfile {
+        let named = |profile: &&ContentProfile| {
             profile.servers.iter().any(|pattern| pattern.matches(server.as_str()))
         };
         self.profiles.iter().find(named).unwrap_or(&self.other)
@@ -258,8 +262,8 @@ impl Contents {
         direction: Direction,
         caller: &str,
         value: Value<'_>,
-        budget: &Budget,
-    ) -> Seen {
+        budget: &WorkBudget,
+    ) -> ContentReport {
         walk::look(&self.lens(server, direction, caller, None, budget), value, &[])
     }
 
@@ -270,8 +274,8 @@ impl Contents {
         server: &ServerName,
         caller: &str,
         value: Value<'_>,
-        budget: &Budget,
-    ) -> Seen {
+        budget: &WorkBudget,
+    ) -> ContentReport {
         walk::part(&self.lens(server, Direction::Argument, caller, None, budget), value)
     }
 
@@ -283,14 +287,14 @@ impl Contents {
         server: &ServerName,
         caller: &str,
         parts: &[ChosenPart<'_>],
-        budget: &Budget,
-    ) -> Seen {
+        budget: &WorkBudget,
+    ) -> ContentReport {
         walk::together(&self.lens(server, Direction::Argument, caller, None, budget), parts)
     }
 
     /// Whether what `caller` sends to `server` is searched for values from other servers, and there are any.
     pub(crate) fn seeks(&self, server: &ServerName, caller: &str) -> bool {
-        let budget = Budget::for_bytes(0, USUAL_MOST);
+        let budget = WorkBudget::for_bytes(0, USUAL_MOST);
         self.lens(server, Direction::Argument, caller, None, &budget).seeks()
     }
 
@@ -300,13 +304,13 @@ impl Contents {
     pub(crate) fn look_but(
         &self,
         server: &ServerName,
-        reader: Reader<'_>,
+        reader: ContentRecipient<'_>,
         value: Value<'_>,
         sealed: &[&str],
-        budget: &Budget,
-    ) -> Seen {
+        budget: &WorkBudget,
+    ) -> ContentReport {
         let lens = self.lens(server, Direction::Result, reader.caller, None, budget);
-        walk::look(&Lens { tools: reader.tools, ..lens }, value, sealed)
+        walk::look(&StringScan { tools: reader.tools, ..lens }, value, sealed)
     }
 
     /// Inspects a text of a caller that must not be rewritten, because the policy has decided about it: where something
@@ -316,8 +320,8 @@ impl Contents {
         server: &ServerName,
         caller: &str,
         text: &str,
-        budget: &Budget,
-    ) -> Seen {
+        budget: &WorkBudget,
+    ) -> ContentReport {
         walk::text(&self.lens(server, Direction::Argument, caller, None, budget).strict(), text)
     }
 
@@ -327,8 +331,8 @@ impl Contents {
         server: &ServerName,
         caller: &str,
         text: &str,
-        budget: &Budget,
-    ) -> Seen {
+        budget: &WorkBudget,
+    ) -> ContentReport {
         walk::text(&self.lens(server, Direction::Argument, caller, None, budget).for_traces(), text)
     }
 
@@ -337,20 +341,20 @@ impl Contents {
     pub(crate) fn look_without(
         &self,
         server: &ServerName,
-        reader: Reader<'_>,
+        reader: ContentRecipient<'_>,
         value: Value<'_>,
         labelled: &BTreeSet<String>,
         (bare, sealed): (bool, &[&str]),
-        budget: &Budget,
-    ) -> Seen {
+        budget: &WorkBudget,
+    ) -> ContentReport {
         match values(labelled) {
             Ok(labelled) => {
                 let (caller, labelled) = (reader.caller, labelled.as_ref());
                 let lens = self.lens(server, Direction::Result, caller, labelled, budget);
-                let lens = Lens { tools: reader.tools, ..lens };
+                let lens = StringScan { tools: reader.tools, ..lens };
                 walk::look(&if bare { lens.bare() } else { lens }, value, sealed)
             }
-            Err(finding) => Seen { blocked: Some(finding), ..Seen::default() },
+            Err(finding) => ContentReport { blocked: Some(finding), ..ContentReport::default() },
         }
     }
 
@@ -361,14 +365,14 @@ impl Contents {
         server: &ServerName,
         value: Value<'_>,
         labelled: &BTreeSet<String>,
-        budget: &Budget,
+        budget: &WorkBudget,
     ) -> Option<String> {
         let labelled = values(labelled).ok()?;
         let lens = self.lens(server, Direction::Argument, "", labelled.as_ref(), budget).recorded();
         // Many secrets are recognisable only by the name of their member.
         let named = named::without(value, budget, &|value| lens.mark("named-secret", value));
         let named = match named {
-            Some(text) => Some(Document::parse(text.into(), &Bounds::ANSWER).ok()?),
+            Some(text) => Some(Document::parse(text.into(), &JsonBounds::ANSWER).ok()?),
             None => None,
         };
         let value = named.as_ref().map_or(value, Document::root);
@@ -390,13 +394,13 @@ impl Contents {
     }
 
     /// The same for texts that `caller` sends.
-    pub(crate) fn learned_of(&self, caller: &str) -> Learned {
+    pub(crate) fn learned_of(&self, caller: &str) -> TrackerVersion {
         self.carried.learned_of(caller)
     }
 
     /// A finding without secrets in its place and note, since the name of a member can be one.
     pub(crate) fn placed(&self, server: &ServerName, caller: &str, finding: Finding) -> Finding {
-        let budget = Budget::for_bytes(0, USUAL_MOST);
+        let budget = WorkBudget::for_bytes(0, USUAL_MOST);
         let lens = self.lens(server, Direction::Result, caller, None, &budget);
         let at = lens.place(&finding.at);
         let note = match finding.note {
@@ -409,7 +413,7 @@ impl Contents {
 
     /// The mark that replaces a value of a labelled member.
     pub(crate) fn mark(&self, server: &ServerName, caller: &str, value: &str) -> String {
-        let budget = Budget::unlimited();
+        let budget = WorkBudget::unlimited();
         self.lens(server, Direction::Result, caller, None, &budget).mark("sensitive-field", value)
     }
 
@@ -419,8 +423,8 @@ impl Contents {
         direction: Direction,
         caller: &'a str,
         labelled: Option<&'a AhoCorasick>,
-        budget: &'a Budget,
-    ) -> Lens<'a> {
+        budget: &'a WorkBudget,
+    ) -> StringScan<'a> {
         let profile = self.of(server);
         let handlings = match direction {
             Direction::Result => &profile.results,
@@ -431,8 +435,8 @@ impl Contents {
                 || detector == Detector::MediaTypes && !profile.media_types.is_empty();
             handlings.of(detector, direction, named)
         };
-        Lens {
-            handlings: Lens::DETECTORS.map(how),
+        StringScan {
+            handlings: StringScan::DETECTORS.map(how),
             direction,
             allowed: &profile.allowed,
             hosts: &profile.link_hosts,

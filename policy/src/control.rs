@@ -92,9 +92,9 @@ impl Control {
 
 /// The set of controls that ran for one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ran(u32);
+pub struct ControlSet(u32);
 
-impl Ran {
+impl ControlSet {
     /// Adds `control` to the set.
     pub const fn note(&mut self, control: Control) {
         self.0 |= control.bit();
@@ -140,15 +140,15 @@ impl Ran {
 
 #[cfg(test)]
 mod tests {
-    use super::{Control, Ran};
+    use super::{Control, ControlSet};
 
     #[test]
     fn every_control_has_a_place_of_its_own() {
         for (n, control) in Control::ALL.into_iter().enumerate() {
             assert_eq!(control as usize, n);
-            let ran = Ran::of(&[control]);
+            let ran = ControlSet::of(&[control]);
             assert_eq!(ran.iter().collect::<Vec<_>>(), [control]);
         }
-        assert_eq!(Ran::of(&Control::ALL).iter().count(), Control::ALL.len());
+        assert_eq!(ControlSet::of(&Control::ALL).iter().count(), Control::ALL.len());
     }
 }

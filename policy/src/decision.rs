@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::control::Ran;
+use crate::control::ControlSet;
 use crate::inspect::Finding;
-pub use crate::mode::{Denials, Mode};
+pub use crate::mode::{DenialFormat, Mode};
 use crate::name::{RuleId, Scope};
-use crate::offer::Kind;
+use crate::offer::ItemKind;
 use crate::pin::Digest;
-use crate::pins::Unfit;
-use crate::principal::Wanted;
+use crate::pins::PinViolation;
+use crate::principal::RequiredProof;
 use crate::uri::UriError;
 
 /// Why a message is denied. Closed: a new reason needs a code and an entry in `docs/reasons.md`.
@@ -23,7 +23,7 @@ pub enum Reason {
     /// The condition of a rule could not be evaluated.
     ConditionError(RuleId),
     /// The server offers no such thing.
-    Unknown(Kind),
+    Unknown(ItemKind),
     /// A detector found something in the definition.
     Definition(Finding),
     /// The definition can be mistaken for one of another server.
@@ -31,7 +31,7 @@ pub enum Reason {
     /// A rule allows the request for a credential with these scopes.
     Scope(RuleId, Arc<[Scope]>),
     /// A rule allows the request with this proof of possession.
-    Proof(RuleId, Wanted),
+    Proof(RuleId, RequiredProof),
     /// The thing or the caller was revoked.
     Revoked,
     /// The arguments violate the input schema or a constraint.
@@ -39,7 +39,7 @@ pub enum Reason {
     /// A detector found something in the arguments.
     Content(Finding),
     /// The definition is not an approved one.
-    Pin(Unfit),
+    Pin(PinViolation),
     /// Each call needs approval by a person, and there is no way to ask one.
     Approval,
     /// The URI has no canonical form, so no rule can apply to it.
@@ -66,14 +66,14 @@ impl Reason {
         "content",
         "arguments",
         "uri",
-        Unfit::CODES[0],
-        Unfit::CODES[1],
-        Unfit::CODES[2],
-        Unfit::CODES[3],
-        Unfit::CODES[4],
-        Unfit::CODES[5],
-        Unfit::CODES[6],
-        Unfit::CODES[7],
+        PinViolation::CODES[0],
+        PinViolation::CODES[1],
+        PinViolation::CODES[2],
+        PinViolation::CODES[3],
+        PinViolation::CODES[4],
+        PinViolation::CODES[5],
+        PinViolation::CODES[6],
+        PinViolation::CODES[7],
     ];
 
     /// The stable code for clients, metrics and the audit log.
@@ -83,11 +83,11 @@ impl Reason {
             Self::NotGranted => "not-granted",
             Self::Forbidden(_) => "forbidden",
             Self::ConditionError(_) => "condition-error",
-            Self::Unknown(Kind::Tool) => "unknown-tool",
-            Self::Unknown(Kind::Prompt) => "unknown-prompt",
-            Self::Unknown(Kind::Resource) => "unknown-resource",
-            Self::Unknown(Kind::Template) => "unknown-template",
-            Self::Unknown(Kind::Method) => "method-not-granted",
+            Self::Unknown(ItemKind::Tool) => "unknown-tool",
+            Self::Unknown(ItemKind::Prompt) => "unknown-prompt",
+            Self::Unknown(ItemKind::Resource) => "unknown-resource",
+            Self::Unknown(ItemKind::Template) => "unknown-template",
+            Self::Unknown(ItemKind::Method) => "method-not-granted",
             Self::Definition(_) => "definition",
             Self::Shadowed(_) => "shadowed",
             Self::Scope(..) => "insufficient-scope",
@@ -141,12 +141,12 @@ pub struct Denial {
     /// The reason, for the audit record.
     pub reason: Reason,
     /// What is disclosed to the caller.
-    pub told: Told,
+    pub told: Disclosure,
 }
 
 /// What a denial discloses to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Disclosure {
     /// Nothing: the thing appears not to exist.
     Nothing,
     /// The rule and its contact.
@@ -170,14 +170,14 @@ pub struct Decision {
     /// Digest of the definition concerned, if there is one.
     pub definition: Option<Digest>,
     /// The controls that ran for this decision.
-    pub ran: Ran,
+    pub ran: ControlSet,
 }
 
 impl Decision {
     /// A decision with this effect and nothing else.
     #[must_use]
     pub fn of(effect: Effect) -> Self {
-        let (shadow, findings, ran) = (Vec::new(), Vec::new(), Ran::default());
+        let (shadow, findings, ran) = (Vec::new(), Vec::new(), ControlSet::default());
         Self { effect, shadow, findings, definition: None, ran }
     }
 

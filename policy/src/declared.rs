@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::json::{Kind, Value};
+use crate::json::{JsonKind, Value};
 use crate::pointer::{escaped, unescaped};
-use crate::schema::Misfit;
+use crate::schema::SchemaViolation;
 
 /// Most schemas visited for one call, counting each visit.
 const PARTS: usize = 1_000_000;
@@ -19,15 +19,18 @@ const IN_PLACE: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 const BRANCHES: [&str; 3] = ["if", "then", "else"];
 
 /// The first argument that the schema of a tool does not declare.
-pub(crate) fn undeclared(schema: Option<Value<'_>>, arguments: Value<'_>) -> Option<Misfit> {
-    let mut look = Look { root: schema, parts: 0 };
+pub(crate) fn undeclared(
+    schema: Option<Value<'_>>,
+    arguments: Value<'_>,
+) -> Option<SchemaViolation> {
+    let mut look = DeclarationReader { root: schema, parts: 0 };
     let schemas: Vec<_> = schema.into_iter().collect();
     look.object(&schemas, arguments, &mut String::new(), true)
 }
 
 /// What the schema of a tool states about one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Declares {
+pub(crate) enum Declaration {
     /// The argument is declared, or can be: the schema describes members of any name.
     Argument,
     /// The schema states nothing about which members exist.
@@ -38,33 +41,33 @@ pub(crate) enum Declares {
 
 /// What the schema of a tool states about the argument at `path`, the parts of a JSON Pointer with `*` for each item
 /// or member.
-pub(crate) fn declares(schema: Option<Value<'_>>, path: &[Box<str>]) -> Declares {
-    let mut look = Look { root: schema, parts: 0 };
+pub(crate) fn declares(schema: Option<Value<'_>>, path: &[Box<str>]) -> Declaration {
+    let mut look = DeclarationReader { root: schema, parts: 0 };
     let mut schemas: Vec<_> = schema.into_iter().collect();
     for part in path {
         let declared = look.of(&schemas);
         // A schema too large to visit completely may declare anything.
         if declared.is_map || look.parts > PARTS {
-            return Declares::Argument;
+            return Declaration::Argument;
         }
         let is_silent = !declared.is_closed && declared.items.is_empty();
         let inside = declared.inside(part);
         if inside.is_empty() {
             return if is_silent && !are_plain(&schemas) {
-                Declares::Nothing
+                Declaration::Nothing
             } else {
-                Declares::Others
+                Declaration::Others
             };
         }
         schemas = inside;
     }
-    Declares::Argument
+    Declaration::Argument
 }
 
 /// Whether the schema of a tool declares a member of exactly this name at `path`, the parts of a JSON Pointer with
 /// `*` for each item or member.
 pub(crate) fn declares_member(schema: Option<Value<'_>>, path: &[Box<str>], name: &str) -> bool {
-    let mut look = Look { root: schema, parts: 0 };
+    let mut look = DeclarationReader { root: schema, parts: 0 };
     let mut schemas: Vec<_> = schema.into_iter().collect();
     for part in path {
         schemas = look.of(&schemas).inside(part);
@@ -109,12 +112,12 @@ impl<'a> Declared<'a> {
     }
 }
 
-struct Look<'a> {
+struct DeclarationReader<'a> {
     root: Option<Value<'a>>,
     parts: usize,
 }
 
-impl<'a> Look<'a> {
+impl<'a> DeclarationReader<'a> {
     /// The combined declarations of all these schemas.
     fn of(&mut self, schemas: &[Value<'a>]) -> Declared<'a> {
         let mut declared = Declared::default();
@@ -132,10 +135,13 @@ impl<'a> Look<'a> {
         value: Value<'_>,
         at: &mut String,
         strict: bool,
-    ) -> Option<Misfit> {
+    ) -> Option<SchemaViolation> {
         let declared = self.of(schemas);
         if self.parts > PARTS {
-            return Some(Misfit { at: at.clone(), note: "is more than is looked at".to_owned() });
+            return Some(SchemaViolation {
+                at: at.clone(),
+                note: "is more than is looked at".to_owned(),
+            });
         }
         let length = at.len();
         for (n, item) in value.items().enumerate() {
@@ -151,7 +157,7 @@ impl<'a> Look<'a> {
             let schemas = declared.members.get(&*name);
             if closed && schemas.is_none() {
                 let note = format!("`{}` is not one of the members there can be", shown(&name));
-                return Some(Misfit { at: at.clone(), note });
+                return Some(SchemaViolation { at: at.clone(), note });
             }
             at.push('/');
             at.push_str(&escaped(&name));
@@ -170,8 +176,8 @@ impl<'a> Look<'a> {
         schemas: &[Value<'a>],
         value: Value<'_>,
         at: &mut String,
-    ) -> Option<Misfit> {
-        let nested = matches!(value.kind(), Kind::Object | Kind::Array);
+    ) -> Option<SchemaViolation> {
+        let nested = matches!(value.kind(), JsonKind::Object | JsonKind::Array);
         if !nested || schemas.is_empty() {
             return None;
         }
@@ -193,7 +199,7 @@ impl<'a> Look<'a> {
         // `true` and `{}` declare nothing; a non-empty schema or `patternProperties` does.
         let says = extra.is_some_and(|extra| extra.members().next().is_some());
         declared.is_map |= says || schema.get("patternProperties").is_some();
-        declared.items.extend(schema.get("items").filter(|items| items.kind() == Kind::Object));
+        declared.items.extend(schema.get("items").filter(|items| items.kind() == JsonKind::Object));
         declared.items.extend(schema.get("prefixItems").into_iter().flat_map(Value::items));
         for name in IN_PLACE {
             for part in schema.get(name).into_iter().flat_map(Value::items) {
@@ -219,9 +225,13 @@ impl<'a> Look<'a> {
         for part in pointer.split('/').skip(1) {
             let part = unescaped(part);
             target = match target.kind() {
-                Kind::Array => target.items().nth(part.parse().ok()?)?,
-                Kind::Object => target.get(&part)?,
-                Kind::Null | Kind::Boolean | Kind::Number | Kind::Plain | Kind::Escaped => {
+                JsonKind::Array => target.items().nth(part.parse().ok()?)?,
+                JsonKind::Object => target.get(&part)?,
+                JsonKind::Null
+                | JsonKind::Boolean
+                | JsonKind::Number
+                | JsonKind::Plain
+                | JsonKind::Escaped => {
                     return None;
                 }
             };
@@ -238,11 +248,12 @@ fn shown(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Declares, declares, declares_member, undeclared};
-    use crate::json::{Bounds, Document};
+    use super::{Declaration, declares, declares_member, undeclared};
+    use crate::json::{Document, JsonBounds};
 
     fn first(schema: &str, arguments: &str) -> Option<String> {
-        let parse = |text: &str| Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
+        let parse =
+            |text: &str| Document::parse(text.to_owned().into(), &JsonBounds::MESSAGE).unwrap();
         let (schema, arguments) = (parse(schema), parse(arguments));
         let misfit = undeclared(Some(schema.root()), arguments.root())?;
         Some(format!("{}: {}", misfit.at, misfit.note))
@@ -250,7 +261,8 @@ mod tests {
 
     #[test]
     fn an_argument_is_looked_for_as_the_schema_says() {
-        let parse = |text: &str| Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
+        let parse =
+            |text: &str| Document::parse(text.to_owned().into(), &JsonBounds::MESSAGE).unwrap();
         let schema = parse(
             r##"{"properties": {
                 "path": {"type": "string"}, "paths": {"type": "array", "items": {"type": "string"}}, "any": {},
@@ -258,27 +270,27 @@ mod tests {
             }, "$defs": {"edit": {"properties": {"from": {}}}}}"##,
         );
         for (path, says) in [
-            ("path", Declares::Argument),
-            ("pahts", Declares::Others),
-            ("path/x", Declares::Others),
-            ("paths/*", Declares::Argument),
-            ("paths/0", Declares::Argument),
-            ("paths/x", Declares::Others),
-            ("any/x", Declares::Nothing),
-            ("map/x", Declares::Argument),
-            ("edit/from", Declares::Argument),
-            ("edit/form", Declares::Others),
-            ("*", Declares::Argument),
+            ("path", Declaration::Argument),
+            ("pahts", Declaration::Others),
+            ("path/x", Declaration::Others),
+            ("paths/*", Declaration::Argument),
+            ("paths/0", Declaration::Argument),
+            ("paths/x", Declaration::Others),
+            ("any/x", Declaration::Nothing),
+            ("map/x", Declaration::Argument),
+            ("edit/from", Declaration::Argument),
+            ("edit/form", Declaration::Others),
+            ("*", Declaration::Argument),
         ] {
             let parts: Vec<Box<str>> = path.split('/').map(Into::into).collect();
             assert_eq!(declares(Some(schema.root()), &parts), says, "{path}");
         }
         let path: [Box<str>; 1] = ["path".into()];
-        assert_eq!(declares(None, &path), Declares::Nothing);
+        assert_eq!(declares(None, &path), Declaration::Nothing);
         for (text, says) in [
-            (r#"{"type": "object"}"#, Declares::Nothing),
-            (r#"{"type": "object", "properties": {}}"#, Declares::Others),
-            (r#"{"additionalProperties": false}"#, Declares::Others),
+            (r#"{"type": "object"}"#, Declaration::Nothing),
+            (r#"{"type": "object", "properties": {}}"#, Declaration::Others),
+            (r#"{"additionalProperties": false}"#, Declaration::Others),
         ] {
             assert_eq!(declares(Some(parse(text).root()), &path), says, "{text}");
         }
@@ -286,7 +298,8 @@ mod tests {
 
     #[test]
     fn a_member_is_declared_by_its_very_name() {
-        let parse = |text: &str| Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
+        let parse =
+            |text: &str| Document::parse(text.to_owned().into(), &JsonBounds::MESSAGE).unwrap();
         let schema = parse(
             r##"{"properties": {"a.b": {}, "list": {"items": {"$ref": "#/$defs/c"}}, "map": {"additionalProperties": {}}},
             "patternProperties": {".*": {}}, "$defs": {"c": {"properties": {"c.d": {}}}}}"##,

@@ -4,72 +4,72 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::clean::Cleaning;
-use crate::inspect::{Detector, Excused};
-use crate::mode::Treatment;
+use crate::inspect::{AcceptedDetectors, Detector};
+use crate::mode::FindingTreatment;
 
 /// How findings in the strings of a definition are treated: `enforce` withholds the definition, `strip` removes the
 /// finding and shows the rest, `audit` records it, `off` ignores it.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Definitions {
+pub struct DefinitionPolicy {
     /// Characters that are invisible, or that reorder visible ones. Default `enforce`.
-    pub hidden_characters: Treatment,
+    pub hidden_characters: FindingTreatment,
     /// Text that disguises its content: letters of mixed scripts or in unusual shapes, terminal control sequences,
     /// text hidden in variation selectors. Default `enforce`; not `strip`.
-    pub disguised_text: Treatment,
+    pub disguised_text: FindingTreatment,
     /// Text that contains instructions to a model. Default `enforce`; not `strip`.
-    pub planted_instructions: Treatment,
+    pub planted_instructions: FindingTreatment,
     /// Names outside the specified alphabet, and names that a server uses twice. Default `enforce`; not `strip`.
-    pub tool_names: Treatment,
+    pub tool_names: FindingTreatment,
     /// HTML comments, and markup that loads or runs content. Default `strip`.
-    pub active_markup: Treatment,
+    pub active_markup: FindingTreatment,
     /// Keys, tokens and passwords. Default `strip`, which replaces them.
-    pub secrets: Treatment,
+    pub secrets: FindingTreatment,
     /// URLs of internal or loopback addresses. Default `audit`.
-    pub internal_urls: Treatment,
+    pub internal_urls: FindingTreatment,
     /// Strings that are too long for a reviewer to read, or random. Default `audit`; not `strip`.
-    pub oversized_text: Treatment,
+    pub oversized_text: FindingTreatment,
     /// Write scopes in the definition of a tool that claims to be read-only (`readOnlyHint`). Default `enforce`; not
     /// `strip`.
-    pub write_scopes: Treatment,
+    pub write_scopes: FindingTreatment,
 }
 
-impl Default for Definitions {
+impl Default for DefinitionPolicy {
     fn default() -> Self {
         Self {
-            hidden_characters: Treatment::Enforce,
-            disguised_text: Treatment::Enforce,
-            planted_instructions: Treatment::Enforce,
-            tool_names: Treatment::Enforce,
-            active_markup: Treatment::Strip,
-            secrets: Treatment::Strip,
-            internal_urls: Treatment::Audit,
-            oversized_text: Treatment::Audit,
-            write_scopes: Treatment::Enforce,
+            hidden_characters: FindingTreatment::Enforce,
+            disguised_text: FindingTreatment::Enforce,
+            planted_instructions: FindingTreatment::Enforce,
+            tool_names: FindingTreatment::Enforce,
+            active_markup: FindingTreatment::Strip,
+            secrets: FindingTreatment::Strip,
+            internal_urls: FindingTreatment::Audit,
+            oversized_text: FindingTreatment::Audit,
+            write_scopes: FindingTreatment::Enforce,
         }
     }
 }
 
-impl Definitions {
+impl DefinitionPolicy {
     /// Settings that ignore all findings.
     #[must_use]
     pub const fn off() -> Self {
         Self {
-            hidden_characters: Treatment::Off,
-            disguised_text: Treatment::Off,
-            planted_instructions: Treatment::Off,
-            tool_names: Treatment::Off,
-            active_markup: Treatment::Off,
-            secrets: Treatment::Off,
-            internal_urls: Treatment::Off,
-            oversized_text: Treatment::Off,
-            write_scopes: Treatment::Off,
+            hidden_characters: FindingTreatment::Off,
+            disguised_text: FindingTreatment::Off,
+            planted_instructions: FindingTreatment::Off,
+            tool_names: FindingTreatment::Off,
+            active_markup: FindingTreatment::Off,
+            secrets: FindingTreatment::Off,
+            internal_urls: FindingTreatment::Off,
+            oversized_text: FindingTreatment::Off,
+            write_scopes: FindingTreatment::Off,
         }
     }
 
     /// How findings of `detector` are treated.
     #[must_use]
-    pub const fn treatment(&self, detector: Detector) -> Treatment {
+    pub const fn treatment(&self, detector: Detector) -> FindingTreatment {
         match detector {
             Detector::HiddenCharacters => self.hidden_characters,
             Detector::DisguisedText => self.disguised_text,
@@ -82,9 +82,9 @@ impl Definitions {
             // The URI is the name of a resource.
             Detector::ToolNames | Detector::ResourceUris => self.tool_names,
             // These are decided where their facts are known.
-            Detector::Pins | Detector::Shadowing | Detector::Registry => Treatment::Off,
+            Detector::Pins | Detector::Shadowing | Detector::Registry => FindingTreatment::Off,
             // A definition that was not inspected completely must not be used.
-            Detector::InspectionBudget => Treatment::Enforce,
+            Detector::InspectionBudget => FindingTreatment::Enforce,
             // These detectors apply to calls and results.
             Detector::Identifiers
             | Detector::Contacts
@@ -99,7 +99,7 @@ impl Definitions {
             | Detector::Constraints
             | Detector::OutputSchema
             | Detector::ServerRequests
-            | Detector::ToolDirections => Treatment::Off,
+            | Detector::ToolDirections => FindingTreatment::Off,
         }
     }
 
@@ -112,13 +112,17 @@ impl Definitions {
             ("oversizedText", self.oversized_text),
             ("writeScopes", self.write_scopes),
         ];
-        members.into_iter().filter(|(_, done)| *done == Treatment::Strip).map(|(name, _)| name)
+        members
+            .into_iter()
+            .filter(|(_, done)| *done == FindingTreatment::Strip)
+            .map(|(name, _)| name)
     }
 
     /// What is removed from definitions in which the findings of `excused` are accepted.
-    pub(crate) fn cleaning(&self, excused: Excused) -> Cleaning {
-        let strips =
-            |detector| self.treatment(detector) == Treatment::Strip && !excused.names(detector);
+    pub(crate) fn cleaning(&self, excused: AcceptedDetectors) -> Cleaning {
+        let strips = |detector| {
+            self.treatment(detector) == FindingTreatment::Strip && !excused.names(detector)
+        };
         Cleaning {
             hidden: strips(Detector::HiddenCharacters),
             markup: strips(Detector::ActiveMarkup),

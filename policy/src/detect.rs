@@ -26,16 +26,16 @@ use std::sync::LazyLock;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::json::{Bounds, Document, Value};
-use crate::work::Budget;
+use crate::json::{Document, JsonBounds, Value};
+use crate::work::WorkBudget;
 
-use decode::Code;
+use decode::TextEncoding;
 pub use features::BUCKETS;
-use features::Hit;
+use features::RuleHit;
 use lexicon::LEXICON;
 pub use normal::Trick;
-use rules::{On, RULES};
-use strings::Slot;
+use rules::{RULES, RuleInput};
+use strings::StringRole;
 pub use tokens::Token;
 
 /// The weights: a signed byte for each bucket, then the bias; in units of 1/32.
@@ -60,7 +60,7 @@ pub const THRESHOLD: f32 = 1.3;
 
 /// A text that was normalised, decoded and divided into windows.
 #[derive(Debug)]
-pub struct Reading {
+pub struct TextAnalysis {
     /// The windows of the text, those of decoded text included.
     pub windows: Vec<Window>,
     /// The ways in which the text is disguised, each with its place.
@@ -150,11 +150,11 @@ impl Model {
     }
 }
 
-impl Reading {
+impl TextAnalysis {
     /// Reads a definition, or any other value.
     #[must_use]
     pub fn of(definition: Value<'_>) -> Self {
-        Reader::new(definition).read(definition)
+        AnalysisBuilder::new(definition).read(definition)
     }
 
     /// The score of the text under `model`, tricks included.
@@ -196,7 +196,7 @@ const DECODED: usize = 128;
 
 /// Further readings of a text: its normalised form, if that differs, and its decoded forms. Their cost is spent from
 /// `budget`; empty where it does not suffice.
-pub(crate) fn readings(text: &str, budget: &Budget) -> Vec<String> {
+pub(crate) fn readings(text: &str, budget: &WorkBudget) -> Vec<String> {
     let mut views = Vec::new();
     let normal = if is_undisguised(text) {
         Cow::Borrowed(text)
@@ -206,7 +206,7 @@ pub(crate) fn readings(text: &str, budget: &Budget) -> Vec<String> {
             return Vec::new();
         }
         let normal = normal::normal(text);
-        views.extend(normal.hidden.into_iter().map(|text| (Code::Hidden, text)));
+        views.extend(normal.hidden.into_iter().map(|text| (TextEncoding::Hidden, text)));
         Cow::Owned(normal.text)
     };
     let suspects = suspects::of(&normal);
@@ -225,7 +225,7 @@ pub(crate) fn readings(text: &str, budget: &Budget) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for (code, text) in views {
         // Where single letters were spaced apart, the spaces between words may be missing.
-        all.extend((code == Code::Spaced).then(|| segment::of(&text)));
+        all.extend((code == TextEncoding::Spaced).then(|| segment::of(&text)));
         all.push(text);
     }
     if *normal != *text {
@@ -275,8 +275,9 @@ pub fn is_order(text: &str) -> bool {
     let mut quoted = Vec::new();
     crate::json::write_string(&mut quoted, text);
     // INVARIANT: the output of `write_string` is valid JSON.
-    let document = Document::parse(quoted.into(), &Bounds::ANSWER);
-    let score = |document: &Document| Reading::of(document.root()).orders(Model::built_in()).value;
+    let document = Document::parse(quoted.into(), &JsonBounds::ANSWER);
+    let score =
+        |document: &Document| TextAnalysis::of(document.root()).orders(Model::built_in()).value;
     document.is_ok_and(|document| score(&document) >= THRESHOLD)
 }
 
@@ -299,7 +300,7 @@ static COMPILED: LazyLock<Vec<Regex>> = LazyLock::new(|| compiled().unwrap_or_de
 
 /// The pattern of a rule, with ASCII word boundaries: with those of Unicode no automaton that reads single
 /// bytes could be built.
-fn bytewise(rule: &rules::Rule) -> String {
+fn bytewise(rule: &rules::DetectionRule) -> String {
     if rule.pattern.is_ascii() {
         format!("(?-u){}", rule.pattern)
     } else {
@@ -308,19 +309,19 @@ fn bytewise(rule: &rules::Rule) -> String {
 }
 
 fn compiled() -> Result<Vec<Regex>, regex::Error> {
-    let one = |rule: &rules::Rule| {
+    let one = |rule: &rules::DetectionRule| {
         RegexBuilder::new(&bytewise(rule)).size_limit(1 << 24).dfa_size_limit(1 << 20).build()
     };
     RULES.iter().map(one).collect()
 }
 
 /// State while one definition is read.
-struct Reader {
+struct AnalysisBuilder {
     name: String,
     parameters: BTreeSet<String>,
     about: BTreeSet<&'static str>,
     agreement: &'static str,
-    reading: Reading,
+    reading: TextAnalysis,
     /// The index of the first word of each string, and the place of the string.
     places: Vec<(usize, String)>,
     /// Lower-case forms of words that change case with every letter.
@@ -328,7 +329,7 @@ struct Reader {
     repaired: usize,
 }
 
-impl Reader {
+impl AnalysisBuilder {
     fn new(definition: Value<'_>) -> Self {
         let text = |key: &str| definition.get(key).and_then(Value::as_str).unwrap_or_default();
         let name = text("name").into_owned();
@@ -337,7 +338,7 @@ impl Reader {
             about: features::of_name(&name),
             agreement: features::agreement(&name, &text("description")),
             name,
-            reading: Reading {
+            reading: TextAnalysis {
                 windows: vec![],
                 tricks: vec![],
                 encoded: None,
@@ -350,7 +351,7 @@ impl Reader {
         }
     }
 
-    fn read(mut self, definition: Value<'_>) -> Reading {
+    fn read(mut self, definition: Value<'_>) -> TextAnalysis {
         let described = definition.get("description").is_some();
         let (mut tokens, mut whole, mut decoded) = (Vec::new(), String::new(), Vec::new());
         let mut marked = !described;
@@ -363,7 +364,8 @@ impl Reader {
                     self.reading.tricks.push((trick, piece.at.clone()));
                 }
             }
-            let mut views: Vec<_> = normal.hidden.into_iter().map(|t| (Code::Hidden, t)).collect();
+            let mut views: Vec<_> =
+                normal.hidden.into_iter().map(|t| (TextEncoding::Hidden, t)).collect();
             if decoded.len() < decode::TRIED {
                 decode::views(&normal.text, &mut views);
             }
@@ -388,12 +390,16 @@ impl Reader {
         decoded.sort_by_key(|(_, text, _)| std::cmp::Reverse(LEXICON.english(text).0));
         for (code, text, at) in decoded.iter().take(decode::OF_ALL) {
             let bonus = match code {
-                Code::Hidden | Code::Rot13 | Code::Backwards | Code::Leet | Code::Spaced => 8.0,
-                Code::Escapes | Code::Entities => 5.0,
-                Code::Percent => 3.0,
-                Code::Base64 | Code::Hex if decode::is_active(text) => 6.0,
-                Code::Base64 | Code::Hex if LEXICON.english(text).0 >= 5 => 5.0,
-                Code::Base64 | Code::Hex => 0.0,
+                TextEncoding::Hidden
+                | TextEncoding::Rot13
+                | TextEncoding::Backwards
+                | TextEncoding::Leet
+                | TextEncoding::Spaced => 8.0,
+                TextEncoding::Escapes | TextEncoding::Entities => 5.0,
+                TextEncoding::Percent => 3.0,
+                TextEncoding::Base64 | TextEncoding::Hex if decode::is_active(text) => 6.0,
+                TextEncoding::Base64 | TextEncoding::Hex if LEXICON.english(text).0 >= 5 => 5.0,
+                TextEncoding::Base64 | TextEncoding::Hex => 0.0,
             };
             self.bonus(bonus, code.note(), at);
             let (words, _) = tokens::of(text, &self.name.to_lowercase(), &self.parameters);
@@ -424,7 +430,7 @@ impl Reader {
     /// Adds the words of one string to the main text.
     fn piece(
         &mut self,
-        slot: Slot,
+        slot: StringRole,
         text: &str,
         at: &str,
         marked: &mut bool,
@@ -435,10 +441,10 @@ impl Reader {
         let (words, alternating) = if identifier {
             let parts: Vec<&str> = tokens::parts(text).collect();
             if parts.len() < 6 && text.len() < 60 {
-                if slot != Slot::Word {
+                if slot != StringRole::Word {
                     tokens.extend(parts.iter().map(|part| part.to_lowercase().into()));
                 }
-                if slot == Slot::Name {
+                if slot == StringRole::Name {
                     tokens.push(".".into());
                 }
                 return;
@@ -461,7 +467,7 @@ impl Reader {
         };
         self.alternating.extend(alternating);
         let words = self.repair(words);
-        let words = if slot == Slot::Flag { harmless::without_checks(words) } else { words };
+        let words = if slot == StringRole::Flag { harmless::without_checks(words) } else { words };
         let words = harmless::without(words);
         let end = |tokens: &mut Vec<Token>| {
             if tokens.last().is_some_and(|last| **last != *".") {
@@ -485,8 +491,8 @@ impl Reader {
             let first = |word: usize| words.partition_point(|hit| hit.first < word);
             let near = words.get(first(from.saturating_sub(NEAR))..first(to + BEHIND));
             let near = near.unwrap_or_default();
-            let counts = |hit: &&Hit| hit.first + BEFORE >= from && hit.last < to + BEHIND;
-            let mut counted: Vec<&Hit> = near.iter().filter(counts).chain(&texts).collect();
+            let counts = |hit: &&RuleHit| hit.first + BEFORE >= from && hit.last < to + BEHIND;
+            let mut counted: Vec<&RuleHit> = near.iter().filter(counts).chain(&texts).collect();
             counted.sort_by_key(|hit| hit.rule);
             counted.dedup_by_key(|hit| hit.rule);
             let rules = counted.iter().filter_map(|hit| Some((*hit, RULES.get(hit.rule)?)));
@@ -516,7 +522,7 @@ impl Reader {
 }
 
 /// The matches of rules on the text, and those of rules on words, sorted by their first word.
-fn hits(tokens: &[Token], text: &str) -> (Vec<Hit>, Vec<Hit>) {
+fn hits(tokens: &[Token], text: &str) -> (Vec<RuleHit>, Vec<RuleHit>) {
     let mut joined = Vec::new();
     let mut starts = Vec::with_capacity(tokens.len());
     for token in tokens {
@@ -530,13 +536,13 @@ fn hits(tokens: &[Token], text: &str) -> (Vec<Hit>, Vec<Hit>) {
     let (mut texts, mut words) = (Vec::new(), Vec::new());
     for (rule, pattern) in COMPILED.iter().enumerate() {
         match RULES.get(rule).map(|rule| rule.on) {
-            Some(On::Text) if pattern.is_match(text.as_bytes()) => {
-                texts.push(Hit { rule, first: 0, last: usize::MAX });
+            Some(RuleInput::Text) if pattern.is_match(text.as_bytes()) => {
+                texts.push(RuleHit { rule, first: 0, last: usize::MAX });
             }
-            Some(On::Text) | None => {}
-            Some(On::Words) => words.extend(pattern.find_iter(&joined).map(|hit| {
+            Some(RuleInput::Text) | None => {}
+            Some(RuleInput::Words) => words.extend(pattern.find_iter(&joined).map(|hit| {
                 let last = word(hit.end().saturating_sub(1));
-                Hit { rule, first: word(hit.start()), last }
+                RuleHit { rule, first: word(hit.start()), last }
             })),
         }
     }

@@ -10,11 +10,11 @@ mod schema;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::json::{Kind as Shape, Value};
-use crate::kind::Kind;
-use crate::lock::{Locked, State, Version};
-use crate::offer::{Catalog, Offer};
-use crate::pin::{Digest, Subject};
+use crate::json::{JsonKind as Shape, Value};
+use crate::kind::ItemKind;
+use crate::lock::{ApprovalState, LockedServer, LockedVersion};
+use crate::offer::{Catalog, CatalogItem};
+use crate::pin::{Digest, DigestSubject};
 use crate::pointer::escaped;
 
 pub use schema::words as words_of;
@@ -85,7 +85,7 @@ impl Risk {
 
 /// One difference between two definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct DefinitionChange {
     /// JSON Pointer (RFC 6901) into the definition.
     pub at: String,
     /// Risk class of the change.
@@ -98,7 +98,7 @@ pub struct Change {
     pub after: Option<String>,
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for DefinitionChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at `{}`: {}", self.risk.as_str(), self.at, self.what)
     }
@@ -106,20 +106,28 @@ impl fmt::Display for Change {
 
 /// The differences between two definitions of the same thing; empty if they are equivalent.
 #[must_use]
-pub fn compare(subject: Subject, before: Value<'_>, after: Value<'_>) -> Vec<Change> {
+pub fn compare(
+    subject: DigestSubject,
+    before: Value<'_>,
+    after: Value<'_>,
+) -> Vec<DefinitionChange> {
     let mut differ =
-        Differ { changes: Vec::new(), dropped: 0, polarity: schema::Polarity::default() };
+        DefinitionDiffer { changes: Vec::new(), dropped: 0, polarity: schema::Polarity::default() };
     for (name, old, new) in members(before, after) {
         let at = pointer("", &name);
         if same(old, new) {
             continue;
         }
         match (subject, &*name) {
-            (Subject::Offer(Kind::Tool), "inputSchema") => differ.input(&at, old, new),
-            (Subject::Offer(Kind::Tool), "annotations") => differ.annotations(&at, old, new),
-            (Subject::Offer(Kind::Prompt), "arguments") => differ.arguments(&at, old, new),
-            (Subject::Server, "capabilities") => differ.capabilities(&at, old, new),
-            (Subject::Server, "serverInfo") => differ.info(&at, old, new),
+            (DigestSubject::Offer(ItemKind::Tool), "inputSchema") => differ.input(&at, old, new),
+            (DigestSubject::Offer(ItemKind::Tool), "annotations") => {
+                differ.annotations(&at, old, new)
+            }
+            (DigestSubject::Offer(ItemKind::Prompt), "arguments") => {
+                differ.arguments(&at, old, new)
+            }
+            (DigestSubject::Server, "capabilities") => differ.capabilities(&at, old, new),
+            (DigestSubject::Server, "serverInfo") => differ.info(&at, old, new),
             (_, "description" | "title" | "instructions") => differ.text(&at, old, new),
             _ => differ.other(&at, old, new),
         }
@@ -131,7 +139,7 @@ pub fn compare(subject: Subject, before: Value<'_>, after: Value<'_>) -> Vec<Cha
 #[must_use]
 pub fn is_renamed(key: &str, before: Value<'_>, after: Value<'_>) -> bool {
     let without = |value: Value<'_>| -> BTreeSet<(Box<str>, Digest)> {
-        let fields = Digest::of_fields(Subject::Set, value).unwrap_or_default();
+        let fields = Digest::of_fields(DigestSubject::Set, value).unwrap_or_default();
         fields
             .into_iter()
             .filter(|(name, _)| !matches!(&**name, "title") && **name != *key)
@@ -155,9 +163,9 @@ pub fn is_renamed(key: &str, before: Value<'_>, after: Value<'_>) -> bool {
 #[derive(Debug, Default)]
 pub struct Drift<'a> {
     /// The approved version with the fewest and least severe changes; `None` if none is approved.
-    pub from: Option<&'a Version>,
+    pub from: Option<&'a LockedVersion>,
     /// The differences from that version.
-    pub changes: Vec<Change>,
+    pub changes: Vec<DefinitionChange>,
 }
 
 impl Drift<'_> {
@@ -172,8 +180,12 @@ impl Drift<'_> {
 
 /// The differences from the approved version that is nearest; empty if none is approved.
 #[must_use]
-pub fn nearest<'a>(versions: &'a [Version], subject: Subject, definition: Value<'_>) -> Drift<'a> {
-    let approved = versions.iter().filter(|version| version.state == State::Approved);
+pub fn nearest<'a>(
+    versions: &'a [LockedVersion],
+    subject: DigestSubject,
+    definition: Value<'_>,
+) -> Drift<'a> {
+    let approved = versions.iter().filter(|version| version.state == ApprovalState::Approved);
     let drifts = approved.map(|version| {
         let changes = compare(subject, version.definition.value(), definition);
         Drift { from: Some(version), changes }
@@ -187,26 +199,31 @@ pub fn nearest<'a>(versions: &'a [Version], subject: Subject, definition: Value<
 /// The name of an approved definition like `offer` that is no longer listed. The new definition inherits no trust
 /// from it, but the two are reported together (threat T1405).
 #[must_use]
-pub fn former_name<'a>(locked: &'a Locked, catalog: &Catalog, offer: &Offer) -> Option<&'a str> {
+pub fn former_name<'a>(
+    locked: &'a LockedServer,
+    catalog: &Catalog,
+    offer: &CatalogItem,
+) -> Option<&'a str> {
     let kind = offer.kind();
     let gone = |name: &str| catalog.offer(name).is_none();
     let former = locked.offers.iter().filter(|((of, name), _)| *of == kind && gone(name));
     let mut former = former.take(FORMER);
-    let is =
-        |version: &Version| is_renamed(kind.key(), version.definition.value(), offer.definition());
+    let is = |version: &LockedVersion| {
+        is_renamed(kind.key(), version.definition.value(), offer.definition())
+    };
     former.find(|(_, versions)| versions.iter().any(is)).map(|((_, name), _)| &**name)
 }
 
 /// Collects the differences of two definitions.
-struct Differ {
-    changes: Vec<Change>,
+struct DefinitionDiffer {
+    changes: Vec<DefinitionChange>,
     /// Number of changes beyond [`MOST`].
     dropped: usize,
     /// What a narrower subschema means for the whole schema that is compared.
     polarity: schema::Polarity,
 }
 
-impl Differ {
+impl DefinitionDiffer {
     fn note(
         &mut self,
         at: &str,
@@ -216,7 +233,7 @@ impl Differ {
         new: Option<Value<'_>>,
     ) {
         let (before, after) = (old.map(words::shown), new.map(words::shown));
-        let change = Change { at: at.to_owned(), risk, what, before, after };
+        let change = DefinitionChange { at: at.to_owned(), risk, what, before, after };
         if self.changes.len() < MOST {
             self.changes.push(change);
             return;

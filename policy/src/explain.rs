@@ -1,30 +1,30 @@
 //! Explains what each rule says about one request, and reviews the rules themselves. Decides nothing:
-//! [`Access::decide`] does, by the same rules.
+//! [`RuleSet::decide`] does, by the same rules.
 
-use crate::access::{Access, Rule, Says};
-use crate::condition::{Outcome, Subject};
+use crate::access::{Rule, RuleEffect, RuleSet};
+use crate::condition::{AccessRequest, ConditionOutcome};
 use crate::decision::{Mode, Reason};
 use crate::name::RuleId;
-use crate::offer::Kind;
+use crate::offer::ItemKind;
 use crate::pattern::Pattern;
-use crate::principal::Who;
+use crate::principal::PrincipalSelector;
 
 /// What one rule says about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct RuleExplanation {
     /// Id of the rule.
     pub rule: RuleId,
     /// The effect of the rule.
-    pub says: Says,
+    pub says: RuleEffect,
     /// Whether the rule is enforced, only audited, or off.
     pub mode: Mode,
     /// Whether the rule applies to the request.
-    pub applies: Applies,
+    pub applies: Applicability,
 }
 
 /// Whether a rule applies to a request, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Applies {
+pub enum Applicability {
     /// The rule applies to the request.
     Yes,
     /// The rule applies with some arguments, which are not known yet.
@@ -45,7 +45,7 @@ pub enum Applies {
     Off,
 }
 
-impl Applies {
+impl Applicability {
     /// Describes the value in a few words.
     #[must_use]
     pub const fn note(&self) -> &'static str {
@@ -65,29 +65,29 @@ impl Applies {
 
 /// A remark on one rule, for the author of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
+pub struct RuleRemark {
     /// Id of the rule.
     pub rule: RuleId,
     /// Subject of the remark.
-    pub what: Matter,
+    pub what: RuleIssue,
 }
 
 /// Subject of a remark on a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Matter {
+pub enum RuleIssue {
     /// Another rule already has the same effect for everything that this one covers.
     Covered(RuleId),
     /// The rule grants access to more than can have been reviewed.
     Broad(&'static str),
     /// The rule names something of this kind that no server offers. Never reported for `*`.
-    Idle(Kind, Box<str>),
+    Idle(ItemKind, Box<str>),
     /// The rule forbids the contents of a folder of resources but not the folder itself; holds the missing pattern.
     Beside(Box<str>),
     /// The rule is not enforced.
     Inactive,
 }
 
-impl Matter {
+impl RuleIssue {
     /// A stable code for reports.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -101,11 +101,11 @@ impl Matter {
     }
 }
 
-impl Access {
+impl RuleSet {
     /// Explains what each rule says about a request, in the order of the configuration.
     #[must_use]
-    pub fn explain(&self, subject: Subject<'_>) -> Vec<Said> {
-        let said = |rule: &Rule| Said {
+    pub fn explain(&self, subject: AccessRequest<'_>) -> Vec<RuleExplanation> {
+        let said = |rule: &Rule| RuleExplanation {
             rule: rule.id.clone(),
             says: rule.says,
             mode: rule.mode,
@@ -119,13 +119,13 @@ impl Access {
     #[must_use]
     pub fn review(
         &self,
-        offered: impl Fn(&[Pattern], Kind, &Pattern) -> Option<bool>,
-    ) -> Vec<Remark> {
+        offered: impl Fn(&[Pattern], ItemKind, &Pattern) -> Option<bool>,
+    ) -> Vec<RuleRemark> {
         let mut remarks = Vec::new();
         for (n, rule) in self.rules().iter().enumerate() {
-            let mut note = |what| remarks.push(Remark { rule: rule.id.clone(), what });
+            let mut note = |what| remarks.push(RuleRemark { rule: rule.id.clone(), what });
             if rule.mode != Mode::Enforce {
-                note(Matter::Inactive);
+                note(RuleIssue::Inactive);
                 continue;
             }
             // Of two equivalent rules, the later one is superfluous.
@@ -133,19 +133,19 @@ impl Access {
                 *m != n && says_all_of(other, rule) && (*m < n || !says_all_of(rule, other))
             });
             if let Some((_, other)) = covering.next() {
-                note(Matter::Covered(other.id.clone()));
+                note(RuleIssue::Covered(other.id.clone()));
             }
             if let Some(what) = broad(rule) {
-                note(Matter::Broad(what));
+                note(RuleIssue::Broad(what));
             }
             if let Some(folder) = beside(rule) {
-                note(Matter::Beside(folder));
+                note(RuleIssue::Beside(folder));
             }
-            for kind in [Kind::Tool, Kind::Prompt] {
+            for kind in [ItemKind::Tool, ItemKind::Prompt] {
                 let named = rule.things.of(kind).iter().filter(|pattern| pattern.as_str() != "*");
                 for pattern in named {
                     if offered(&rule.servers, kind, pattern) == Some(false) {
-                        note(Matter::Idle(kind, pattern.as_str().into()));
+                        note(RuleIssue::Idle(kind, pattern.as_str().into()));
                     }
                 }
             }
@@ -156,7 +156,7 @@ impl Access {
 
 /// A folder whose contents a rule forbids while it leaves the folder itself readable.
 fn beside(rule: &Rule) -> Option<Box<str>> {
-    if rule.says != Says::Forbid {
+    if rule.says != RuleEffect::Forbid {
         return None;
     }
     let patterns = &rule.things.resources;
@@ -170,30 +170,30 @@ fn beside(rule: &Rule) -> Option<Box<str>> {
     folders.find(|folder| !covered(folder)).map(Into::into)
 }
 
-fn applies(rule: &Rule, subject: Subject<'_>) -> Applies {
-    let Subject { principal, server, kind, name, .. } = subject;
+fn applies(rule: &Rule, subject: AccessRequest<'_>) -> Applicability {
+    let AccessRequest { principal, server, kind, name, .. } = subject;
     if rule.mode == Mode::Off {
-        return Applies::Off;
+        return Applicability::Off;
     }
     if !rule.principals.iter().any(|who| who.is(principal)) {
-        return Applies::Caller;
+        return Applicability::Caller;
     }
     if !rule.is_about(server) {
-        return Applies::Server;
+        return Applicability::Server;
     }
     if !rule.names(kind, name) {
-        return Applies::Thing;
+        return Applicability::Thing;
     }
     match rule.outcome(subject) {
-        Outcome::Fails => Applies::Fails,
-        Outcome::Error => Applies::Error,
-        Outcome::Holds | Outcome::Depends
-            if rule.says == Says::Allow && rule.lack(principal).is_some() =>
+        ConditionOutcome::Fails => Applicability::Fails,
+        ConditionOutcome::Error => Applicability::Error,
+        ConditionOutcome::Holds | ConditionOutcome::Depends
+            if rule.says == RuleEffect::Allow && rule.lack(principal).is_some() =>
         {
-            rule.lack(principal).map_or(Applies::Yes, Applies::Lacks)
+            rule.lack(principal).map_or(Applicability::Yes, Applicability::Lacks)
         }
-        Outcome::Holds => Applies::Yes,
-        Outcome::Depends => Applies::Depends,
+        ConditionOutcome::Holds => Applicability::Yes,
+        ConditionOutcome::Depends => Applicability::Depends,
     }
 }
 
@@ -209,8 +209,8 @@ fn says_all_of(wide: &Rule, narrow: &Rule) -> bool {
 
 fn broad(rule: &Rule) -> Option<&'static str> {
     let any = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.as_str() == "*");
-    let everyone = rule.principals.contains(&Who::Anyone);
-    if rule.says != Says::Allow || rule.when.is_some() {
+    let everyone = rule.principals.contains(&PrincipalSelector::Anyone);
+    if rule.says != RuleEffect::Allow || rule.when.is_some() {
         return None;
     }
     if any(&rule.things.methods) {
@@ -226,12 +226,12 @@ fn broad(rule: &Rule) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Applies, Matter};
-    use crate::access::Access;
-    use crate::condition::{Arguments, Subject};
-    use crate::config::{Known, RawPolicy, compile};
+    use super::{Applicability, RuleIssue};
+    use crate::access::RuleSet;
+    use crate::condition::{AccessRequest, KnownArguments};
+    use crate::config::{KnownNames, RawPolicy, compile};
     use crate::name::{GroupName, PrincipalId, ServerName};
-    use crate::offer::Kind;
+    use crate::offer::ItemKind;
     use crate::pipeline::Policy;
     use crate::principal::Principal;
 
@@ -250,11 +250,14 @@ mod tests {
     fn policy() -> Policy {
         let raw: RawPolicy = serde_json::from_str(RULES).unwrap();
         let servers = ["files", "mail"].map(|name| ServerName::parse(name).unwrap());
-        compile(raw, Known { servers: &servers, unnamed: false, principals: &[], others: true })
-            .unwrap()
+        compile(
+            raw,
+            KnownNames { servers: &servers, unnamed: false, principals: &[], others: true },
+        )
+        .unwrap()
     }
 
-    fn access(policy: &Policy) -> &Access {
+    fn access(policy: &Policy) -> &RuleSet {
         policy.access()
     }
 
@@ -264,12 +267,12 @@ mod tests {
         let groups = [GroupName::parse("ops").unwrap()].into();
         let principal = Principal::new(PrincipalId::parse("bob").unwrap(), groups);
         let server = ServerName::parse("mail").unwrap();
-        let subject = Subject {
+        let subject = AccessRequest {
             principal: &principal,
             server: &server,
-            kind: Kind::Tool,
+            kind: ItemKind::Tool,
             name: "send",
-            arguments: Arguments::Unknown,
+            arguments: KnownArguments::Unknown,
             known: None,
         };
         let said = access(&policy).explain(subject);
@@ -277,13 +280,13 @@ mod tests {
         assert_eq!(
             said,
             [
-                ("all", &Applies::Server),
-                ("reads", &Applies::Caller),
-                ("writes", &Applies::Yes),
-                ("late", &Applies::Depends),
-                ("tried", &Applies::Thing),
-                ("inside", &Applies::Server),
-                ("both", &Applies::Thing),
+                ("all", &Applicability::Server),
+                ("reads", &Applicability::Caller),
+                ("writes", &Applicability::Yes),
+                ("late", &Applicability::Depends),
+                ("tried", &Applicability::Thing),
+                ("inside", &Applicability::Server),
+                ("both", &Applicability::Thing),
             ]
         );
     }
@@ -304,6 +307,6 @@ mod tests {
             ]
         );
         let nothing = access(&policy()).review(|_, _, _| None);
-        assert!(!nothing.iter().any(|remark| matches!(remark.what, Matter::Idle(..))));
+        assert!(!nothing.iter().any(|remark| matches!(remark.what, RuleIssue::Idle(..))));
     }
 }

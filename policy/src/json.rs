@@ -4,7 +4,7 @@
 //! requested, so a number keeps its spelling, an unknown member keeps its place, and an unchanged part
 //! is copied as bytes. Text that two readers could understand differently is refused when the document
 //! is parsed: a duplicate key (also when one of the two is escaped), a lone surrogate, a byte order
-//! mark, bytes that are not UTF-8, more depth or more values than [`Bounds`] allow (threats PV-01 to
+//! mark, bytes that are not UTF-8, more depth or more values than [`JsonBounds`] allow (threats PV-01 to
 //! PV-04, PV-07, PV-08 and PV-10).
 
 mod canonical;
@@ -17,14 +17,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use canonical::{Inexact, by_units, write_canonical, write_canonical_string};
-pub use parse::{Bounds, JsonError};
+pub use canonical::{InexactNumber, by_units, write_canonical, write_canonical_string};
+pub use parse::{JsonBounds, JsonError};
 pub use write::{write_ascii, write_plain, write_string};
 pub(crate) use write::{write_items, write_members, write_name};
 
 /// The type of a JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum JsonKind {
     /// The literal `null`.
     Null,
     /// One of the literals `true` and `false`.
@@ -44,7 +44,7 @@ pub enum Kind {
 /// One value in the index.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    kind: Kind,
+    kind: JsonKind,
     /// Offset of the first byte, the opening quote or bracket included.
     start: u32,
     /// Offset after the last byte.
@@ -65,7 +65,7 @@ impl Document {
     ///
     /// # Errors
     /// When `text` is anything else, or more than `bounds` allow.
-    pub fn parse(text: Bytes, bounds: &Bounds) -> Result<Self, JsonError> {
+    pub fn parse(text: Bytes, bounds: &JsonBounds) -> Result<Self, JsonError> {
         Self::parse_within(text, bounds, |_bytes| true)
     }
 
@@ -76,7 +76,7 @@ impl Document {
     /// As [`Self::parse`], and [`JsonError::Room`] when `has_room` returns `false`.
     pub fn parse_within(
         text: Bytes,
-        bounds: &Bounds,
+        bounds: &JsonBounds,
         mut has_room: impl FnMut(usize) -> bool,
     ) -> Result<Self, JsonError> {
         let nodes = parse::index(&text, bounds, &mut has_room)?;
@@ -109,7 +109,7 @@ impl Document {
     }
 
     fn node(&self, at: u32) -> Node {
-        let outside = Node { kind: Kind::Null, start: 0, end: 0, next: at.saturating_add(1) };
+        let outside = Node { kind: JsonKind::Null, start: 0, end: 0, next: at.saturating_add(1) };
         self.nodes.get(at as usize).copied().unwrap_or(outside)
     }
 }
@@ -124,7 +124,7 @@ pub struct Value<'a> {
 impl<'a> Value<'a> {
     /// The type of the value.
     #[must_use]
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> JsonKind {
         self.document.node(self.at).kind
     }
 
@@ -157,36 +157,40 @@ impl<'a> Value<'a> {
         let raw = self.raw();
         let inner = raw.get(1..raw.len().saturating_sub(1)).unwrap_or_default();
         match self.kind() {
-            Kind::Plain => Some(Cow::Borrowed(inner)),
-            Kind::Escaped => Some(Cow::Owned(text::unescape(inner))),
-            Kind::Null | Kind::Boolean | Kind::Number | Kind::Array | Kind::Object => None,
+            JsonKind::Plain => Some(Cow::Borrowed(inner)),
+            JsonKind::Escaped => Some(Cow::Owned(text::unescape(inner))),
+            JsonKind::Null
+            | JsonKind::Boolean
+            | JsonKind::Number
+            | JsonKind::Array
+            | JsonKind::Object => None,
         }
     }
 
     /// The boolean; `None` when it is not a boolean.
     #[must_use]
     pub fn as_bool(self) -> Option<bool> {
-        (self.kind() == Kind::Boolean).then(|| self.raw() == "true")
+        (self.kind() == JsonKind::Boolean).then(|| self.raw() == "true")
     }
 
     /// The integer; `None` unless the value is a number that is spelled as an integer and fits.
     #[must_use]
     pub fn as_i64(self) -> Option<i64> {
-        (self.kind() == Kind::Number).then(|| self.raw().parse().ok()).flatten()
+        (self.kind() == JsonKind::Number).then(|| self.raw().parse().ok()).flatten()
     }
 
     /// The number as a double; `None` unless the value is a number and is finite as a double.
     #[must_use]
     pub fn as_f64(self) -> Option<f64> {
         let number =
-            (self.kind() == Kind::Number).then(|| self.raw().parse::<f64>().ok()).flatten();
+            (self.kind() == JsonKind::Number).then(|| self.raw().parse::<f64>().ok()).flatten();
         number.filter(|number| number.is_finite())
     }
 
     /// Whether it is an object.
     #[must_use]
     pub fn is_object(self) -> bool {
-        self.kind() == Kind::Object
+        self.kind() == JsonKind::Object
     }
 
     /// The member called `key`; `None` when there is none or the value is not an object.
@@ -197,7 +201,7 @@ impl<'a> Value<'a> {
 
     /// The members of an object in document order; empty for any other value.
     pub fn members(self) -> impl Iterator<Item = (Cow<'a, str>, Value<'a>)> + use<'a> {
-        let mut children = self.children(Kind::Object);
+        let mut children = self.children(JsonKind::Object);
         std::iter::from_fn(move || {
             let key = children.next()?;
             Some((key.as_str()?, children.next()?))
@@ -206,7 +210,7 @@ impl<'a> Value<'a> {
 
     /// The items of an array in order; empty for any other value.
     pub fn items(self) -> impl Iterator<Item = Value<'a>> + use<'a> {
-        self.children(Kind::Array)
+        self.children(JsonKind::Array)
     }
 
     /// An owned handle on this value.
@@ -215,7 +219,7 @@ impl<'a> Value<'a> {
         Fragment { document: Arc::clone(owner), at: self.at }
     }
 
-    fn children(self, of: Kind) -> impl Iterator<Item = Value<'a>> + use<'a> {
+    fn children(self, of: JsonKind) -> impl Iterator<Item = Value<'a>> + use<'a> {
         let node = self.document.node(self.at);
         let end = if node.kind == of { node.next } else { 0 };
         let (document, mut at) = (self.document, self.at.saturating_add(1));

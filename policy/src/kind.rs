@@ -4,7 +4,7 @@ use crate::json::Value;
 
 /// Kind of a thing that a server offers or a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum ItemKind {
     /// A tool, identified by its `name`.
     Tool,
     /// A prompt, identified by its `name`.
@@ -17,7 +17,7 @@ pub enum Kind {
     Method,
 }
 
-impl Kind {
+impl ItemKind {
     /// The kinds that servers list.
     pub const LISTED: [Self; 4] = [Self::Tool, Self::Prompt, Self::Resource, Self::Template];
 

@@ -39,7 +39,7 @@ pub struct Labels {
 
 /// The members of results that are concealed from one caller.
 #[derive(Clone, Debug, Default)]
-pub struct Concealed {
+pub struct ConcealedMembers {
     /// Their places in the structured content; `*` stands for every item or member.
     paths: BTreeSet<Vec<Box<str>>>,
     /// Names of members that stay visible within them.
@@ -48,7 +48,7 @@ pub struct Concealed {
 
 /// The part of a server's message that is processed: each has its own protocol members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum LabelledPart {
     /// A JSON-RPC result.
     Result,
     /// A JSON-RPC error: its code, message and data.
@@ -65,7 +65,7 @@ impl Labels {
         let labelled =
             text.contains("x-sensitive") || text.contains("x-data-class") || text.contains('\\');
         let (mut all, mut declared) = (BTreeSet::new(), BTreeSet::new());
-        let mut walk = Walk {
+        let mut walk = LabelWalk {
             root: schema,
             left: PARTS,
             depth: 0,
@@ -96,7 +96,7 @@ impl Labels {
     }
 }
 
-impl Concealed {
+impl ConcealedMembers {
     /// The members that are concealed, where `may` says of each label whether the caller may see it.
     #[must_use]
     pub(crate) fn of<'a>(
@@ -126,7 +126,7 @@ impl Concealed {
 }
 
 /// A message without the members that its caller may not see.
-pub(crate) struct Without {
+pub(crate) struct RedactedMessage {
     /// The message as JSON.
     pub(crate) text: Vec<u8>,
     /// The values that were replaced, which the caller of this module looks for elsewhere.
@@ -136,25 +136,25 @@ pub(crate) struct Without {
     pub(crate) full: bool,
 }
 
-struct Walk<'a, 'b> {
+struct LabelWalk<'a, 'b> {
     root: Value<'a>,
     left: usize,
     depth: usize,
     /// The enclosing texts whose content is described here, outermost first.
-    content: Vec<Content>,
+    content: Vec<StringContent>,
     labels: &'b mut BTreeSet<(Vec<Box<str>>, Box<str>)>,
     declared: &'b mut BTreeSet<Box<str>>,
 }
 
 /// A string whose content a schema describes.
-struct Content {
+struct StringContent {
     /// Number of parts in the place at which the string stands.
     text: usize,
     /// Whether its content can be parsed to find the labelled members.
     is_read: bool,
 }
 
-impl Content {
+impl StringContent {
     /// Whether a schema describes the string at `at` as JSON, plain or in base64: other media types and encodings
     /// (RFC 2045, RFC 4648) are not parsed.
     fn of(schema: Value<'_>, at: &[Box<str>]) -> Self {
@@ -173,7 +173,7 @@ impl Content {
     }
 }
 
-impl<'a> Walk<'a, '_> {
+impl<'a> LabelWalk<'a, '_> {
     /// Reads a subschema. `None` if a limit is exceeded.
     fn part(&mut self, schema: Value<'a>, at: &mut Vec<Box<str>>) -> Option<()> {
         self.left = self.left.checked_sub(1)?;
@@ -194,7 +194,7 @@ impl<'a> Walk<'a, '_> {
     fn label(&mut self, at: &[Box<str>], label: &str) -> Option<()> {
         // Members within a string are found by name: without a name the whole string is labelled.
         let mut at = at;
-        for Content { text, is_read } in self.content.iter().rev() {
+        for StringContent { text, is_read } in self.content.iter().rev() {
             let (outside, within) = at.split_at_checked(*text)?;
             if !is_read || within.iter().all(|part| **part == *"*") {
                 at = outside;
@@ -247,7 +247,7 @@ impl<'a> Walk<'a, '_> {
                 // A schema of member names labels the object.
                 "if" | "then" | "else" | "not" | "propertyNames" => self.part(member, at)?,
                 "contentSchema" => {
-                    self.content.push(Content::of(schema, at));
+                    self.content.push(StringContent::of(schema, at));
                     self.part(member, at)?;
                     self.content.pop();
                 }

@@ -21,13 +21,13 @@ const OF_ONE: usize = 256;
 /// The target of a caller's link: the key to which the caller's credential was bound, the server, and the URI in
 /// canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Target {
+struct LinkTarget {
     key: Box<str>,
     server: Box<str>,
     uri: Box<str>,
 }
 
-impl Target {
+impl LinkTarget {
     fn new(principal: &Principal, server: &str, uri: &str) -> Self {
         Self { key: principal.key().into(), server: server.into(), uri: uri.into() }
     }
@@ -35,19 +35,19 @@ impl Target {
 
 /// The links that one caller was given.
 #[derive(Clone, Debug, Default)]
-pub struct LinksOf {
+pub struct CallerLinks {
     /// The time at which each link expires.
-    links: BTreeMap<Target, u64>,
+    links: BTreeMap<LinkTarget, u64>,
 }
 
-impl LinksOf {
+impl CallerLinks {
     /// Whether `principal`, the owner of these links, was given a link to `uri`, in canonical form, on `server`.
     #[must_use]
     pub fn has(&self, principal: &Principal, server: &str, uri: &str) -> bool {
-        self.links.contains_key(&Target::new(principal, server, uri))
+        self.links.contains_key(&LinkTarget::new(principal, server, uri))
     }
 
-    fn add(&mut self, target: Target, until: u64) {
+    fn add(&mut self, target: LinkTarget, until: u64) {
         if self.links.len() >= OF_ONE && !self.links.contains_key(&target) {
             let first = self.links.iter().min_by_key(|(_, until)| **until);
             if let Some(first) = first.map(|(target, _)| target.clone()) {
@@ -61,7 +61,7 @@ impl LinksOf {
 /// The links of all callers, by principal id: a caller takes one place, regardless of how many keys it proves.
 #[derive(Debug, Default)]
 pub struct Links {
-    given: ArcSwap<BTreeMap<Arc<str>, Arc<LinksOf>>>,
+    given: ArcSwap<BTreeMap<Arc<str>, Arc<CallerLinks>>>,
 }
 
 impl Links {
@@ -77,9 +77,9 @@ impl Links {
             if of_caller.is_none() && known.len() >= CALLERS {
                 return Arc::clone(known);
             }
-            let mut given = of_caller.map(|given| LinksOf::clone(given)).unwrap_or_default();
+            let mut given = of_caller.map(|given| CallerLinks::clone(given)).unwrap_or_default();
             for uri in uris {
-                given.add(Target::new(principal, server, uri.as_str()), until);
+                given.add(LinkTarget::new(principal, server, uri.as_str()), until);
             }
             let mut all = BTreeMap::clone(known);
             all.insert(caller.into(), Arc::new(given));
@@ -89,13 +89,13 @@ impl Links {
 
     /// The links that `principal` was given; `None` if there are none.
     #[must_use]
-    pub fn of(&self, principal: &Principal) -> Option<Arc<LinksOf>> {
+    pub fn of(&self, principal: &Principal) -> Option<Arc<CallerLinks>> {
         self.given.load().get(principal.id.as_str()).cloned()
     }
 
     /// Removes the links that have expired by `now`.
     pub fn forget(&self, now: u64) {
-        let is_over = |given: &LinksOf| given.links.values().any(|until| *until <= now);
+        let is_over = |given: &CallerLinks| given.links.values().any(|until| *until <= now);
         if !self.given.load().values().any(|given| is_over(given)) {
             return;
         }
@@ -104,7 +104,7 @@ impl Links {
                 if !is_over(given) {
                     return Some((caller.clone(), Arc::clone(given)));
                 }
-                let mut given = LinksOf::clone(given);
+                let mut given = CallerLinks::clone(given);
                 given.links.retain(|_, until| *until > now);
                 (!given.links.is_empty()).then(|| (caller.clone(), Arc::new(given)))
             });

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::alike::Alike;
+use crate::alike::EquivalenceDigest;
 use crate::inspect::Detector;
 use crate::json::Fragment;
-use crate::kind::Kind;
-use crate::pin::{Digest, Subject};
+use crate::kind::ItemKind;
+use crate::pin::{Digest, DigestSubject};
 
 /// Approval state of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum State {
+pub enum ApprovalState {
     /// Proposed, but not yet approved.
     Pending,
     /// Approved, and therefore usable.
@@ -20,7 +20,7 @@ pub enum State {
     Revoked,
 }
 
-impl State {
+impl ApprovalState {
     /// Name in the lockfile.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -35,7 +35,7 @@ impl State {
 /// A finding of a detector that was accepted as a false positive. It applies only to the definition with the digest
 /// it is stored beside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exception {
+pub struct AcceptedFinding {
     /// The detector that reported it. INVARIANT: its findings may be accepted ([`Detector::unacceptable`]).
     pub finding: Detector,
     /// The person who accepted it.
@@ -46,7 +46,7 @@ pub struct Exception {
     pub reason: Box<str>,
 }
 
-impl Exception {
+impl AcceptedFinding {
     /// The digest of the exception, for the definition with the digest `definition`.
     #[must_use]
     pub fn digest(&self, definition: Digest) -> Digest {
@@ -58,17 +58,17 @@ impl Exception {
             ("finding", self.finding.name()),
             ("reason", &*self.reason),
         ];
-        Digest::of_texts(Subject::Exception, &members)
+        Digest::of_texts(DigestSubject::Exception, &members)
     }
 }
 
 /// One version of a definition. Several can be locked at once while servers are upgraded.
 #[derive(Clone, Debug)]
-pub struct Version {
+pub struct LockedVersion {
     /// Digest of the version. INVARIANT: the digest of `definition`.
     pub digest: Digest,
     /// Approval state of the version.
-    pub state: State,
+    pub state: ApprovalState,
     /// The person who set the state.
     pub by: Option<Box<str>>,
     /// Time when the state was set, in RFC 3339 format.
@@ -76,37 +76,46 @@ pub struct Version {
     /// Reason for the state, if one was given.
     pub reason: Option<Box<str>>,
     /// Accepted findings. INVARIANT: empty unless the version is approved.
-    pub exceptions: Vec<Exception>,
+    pub exceptions: Vec<AcceptedFinding>,
     /// The complete definition as JSON.
     pub definition: Fragment,
     /// Digest of the definition for comparison regardless of order, computed on first use.
-    pub alike: Alike,
+    pub alike: EquivalenceDigest,
 }
 
-impl Version {
+impl LockedVersion {
     /// A version without author, time, reason or exceptions. INVARIANT: `digest` is that of `definition`.
     #[must_use]
-    pub fn new(digest: Digest, state: State, definition: Fragment) -> Self {
+    pub fn new(digest: Digest, state: ApprovalState, definition: Fragment) -> Self {
         let (by, at, reason, exceptions) = (None, None, None, Vec::new());
-        Self { digest, state, by, at, reason, exceptions, definition, alike: Alike::default() }
+        Self {
+            digest,
+            state,
+            by,
+            at,
+            reason,
+            exceptions,
+            definition,
+            alike: EquivalenceDigest::default(),
+        }
     }
 }
 
 /// The locked definitions of one server.
 #[derive(Clone, Debug, Default)]
-pub struct Locked {
+pub struct LockedServer {
     /// Required identity of the server. `None`: any.
     pub identity: Option<Box<str>>,
     /// Versions of what the server states about itself.
-    pub server: Vec<Version>,
+    pub server: Vec<LockedVersion>,
     /// Versions of the server's tools, prompts, resources and templates.
-    pub offers: BTreeMap<(Kind, Box<str>), Vec<Version>>,
+    pub offers: BTreeMap<(ItemKind, Box<str>), Vec<LockedVersion>>,
 }
 
-impl Locked {
+impl LockedServer {
     /// The versions of `name`; empty if there are none.
     #[must_use]
-    pub fn versions(&self, kind: Kind, name: &str) -> &[Version] {
+    pub fn versions(&self, kind: ItemKind, name: &str) -> &[LockedVersion] {
         self.offers.get(&(kind, Box::from(name))).map_or(&[], Vec::as_slice)
     }
 
@@ -117,7 +126,7 @@ impl Locked {
         let offers = self.offers.iter().flat_map(|((_, name), versions)| {
             versions.iter().map(move |version| (&**name, version))
         });
-        let approved = server.chain(offers).filter(|(_, one)| one.state == State::Approved);
+        let approved = server.chain(offers).filter(|(_, one)| one.state == ApprovalState::Approved);
         let members = approved.flat_map(|(name, version)| {
             let exceptions = version.exceptions.iter().map(|one| one.digest(version.digest));
             std::iter::once(version.digest).chain(exceptions).map(move |digest| (name, digest))
@@ -128,7 +137,7 @@ impl Locked {
 
 /// The content of a lockfile, by server.
 #[derive(Clone, Debug, Default)]
-pub struct Lock {
+pub struct Lockfile {
     /// Locked definitions of each server, by its name.
-    pub servers: BTreeMap<Box<str>, Locked>,
+    pub servers: BTreeMap<Box<str>, LockedServer>,
 }

@@ -4,25 +4,25 @@ use std::sync::Arc;
 
 use crate::json::Fragment;
 use crate::name::ServerName;
-use crate::offer::{Catalog, Kind};
+use crate::offer::{Catalog, ItemKind};
 
 /// A client's request to one upstream server.
 #[derive(Clone, Debug)]
-pub enum Call {
+pub enum ClientRequest {
     /// A request for a complete list, across all pages.
     List {
         /// The upstream server addressed.
         server: ServerName,
         /// The kind that is listed.
-        kind: Kind,
+        kind: ItemKind,
     },
     /// A request that concerns one thing the server offers.
-    Use(Use),
+    Use(ItemRequest),
 }
 
 /// The operation that a request performs on a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub enum RequestOperation {
     /// `tools/call`: calls a tool
     Call,
     /// `prompts/get`: renders a prompt
@@ -38,14 +38,14 @@ pub enum Verb {
     /// `completion/complete` for a variable of a resource template
     CompleteTemplate,
     /// An operation on a task that a tool call has become
-    Task(Task),
-    /// A method that this gateway does not know; [`Use::name`] holds it
+    Task(TaskOperation),
+    /// A method that this gateway does not know; [`ItemRequest::name`] holds it
     Other,
 }
 
 /// Operation on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
+pub enum TaskOperation {
     /// `tasks/get`: reads the status
     Get,
     /// `tasks/result` (2025-11-25): reads the result
@@ -56,7 +56,7 @@ pub enum Task {
     Cancel,
 }
 
-impl Verb {
+impl RequestOperation {
     /// Whether the operation has arguments that a rule can refer to. Without, it is decided like a listing: a
     /// completion needs no arguments, and those of a task were checked when the task began.
     #[must_use]
@@ -74,24 +74,24 @@ impl Verb {
 
     /// The kind of thing operated on. The same rules decide all operations on a thing.
     #[must_use]
-    pub const fn kind(self) -> Kind {
+    pub const fn kind(self) -> ItemKind {
         match self {
-            Self::Call | Self::Task(_) => Kind::Tool,
-            Self::Get | Self::CompletePrompt => Kind::Prompt,
-            Self::Read | Self::Subscribe | Self::Unsubscribe => Kind::Resource,
-            Self::CompleteTemplate => Kind::Template,
-            Self::Other => Kind::Method,
+            Self::Call | Self::Task(_) => ItemKind::Tool,
+            Self::Get | Self::CompletePrompt => ItemKind::Prompt,
+            Self::Read | Self::Subscribe | Self::Unsubscribe => ItemKind::Resource,
+            Self::CompleteTemplate => ItemKind::Template,
+            Self::Other => ItemKind::Method,
         }
     }
 }
 
 /// One request that concerns one thing.
 #[derive(Clone, Debug)]
-pub struct Use {
+pub struct ItemRequest {
     /// The upstream server addressed.
     pub server: ServerName,
     /// The operation to perform.
-    pub verb: Verb,
+    pub verb: RequestOperation,
     /// Name, URI or method as the server knows it; for a task, the tool that created it.
     pub name: Box<str>,
     /// Arguments of a tool or prompt, a JSON object; `None` if the caller sent none.
@@ -102,9 +102,9 @@ pub struct Use {
     pub meta: Vec<(Box<str>, Fragment)>,
 }
 
-/// Values chosen by the caller that are sent to the server in the same message as a [`Use`].
+/// Values chosen by the caller that are sent to the server in the same message as a [`ItemRequest`].
 #[derive(Clone, Debug, Default)]
-pub struct Beside {
+pub struct RequestExtras {
     /// The client's information about itself, as JSON.
     pub client: Vec<Box<str>>,
     /// The client's responses to elicitation and sampling requests.
@@ -113,7 +113,7 @@ pub struct Beside {
     pub trace: Vec<Box<str>>,
 }
 
-impl Beside {
+impl RequestExtras {
     /// The total size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -123,7 +123,7 @@ impl Beside {
     }
 }
 
-/// What a server sends in reply to one [`Call`].
+/// What a server sends in reply to one [`ClientRequest`].
 #[derive(Debug)]
 pub enum Reply {
     /// A list, not yet filtered.

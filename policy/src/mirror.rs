@@ -3,7 +3,7 @@
 //!
 //! SPEC 2026-07-28 basic/transports/streamable-http#custom-headers-from-tool-parameters
 
-use crate::json::{Kind, Value};
+use crate::json::{JsonKind, Value};
 
 /// The annotation in a property of the input schema.
 const KEY: &str = "x-mcp-header";
@@ -14,24 +14,24 @@ const LONGEST: usize = 64;
 
 /// An argument that is repeated in a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mirrored {
+pub struct HeaderArgument {
     /// Header name in lower case, without the prefix `mcp-param-`.
     pub header: Box<str>,
     /// Member names that lead to the argument.
     pub path: Vec<Box<str>>,
 }
 
-impl Mirrored {
+impl HeaderArgument {
     /// The value that the header must have for these arguments; `None` if the argument is absent or not a primitive
     /// value.
     #[must_use]
     pub fn value(&self, arguments: Option<Value<'_>>) -> Option<String> {
         let value = self.path.iter().try_fold(arguments?, |value, key| value.get(key))?;
         match value.kind() {
-            Kind::Plain | Kind::Escaped => value.as_str().map(Into::into),
-            Kind::Number => Some(whole(value.raw()).unwrap_or(value.raw()).to_owned()),
-            Kind::Boolean => Some(value.raw().to_owned()),
-            Kind::Null | Kind::Array | Kind::Object => None,
+            JsonKind::Plain | JsonKind::Escaped => value.as_str().map(Into::into),
+            JsonKind::Number => Some(whole(value.raw()).unwrap_or(value.raw()).to_owned()),
+            JsonKind::Boolean => Some(value.raw().to_owned()),
+            JsonKind::Null | JsonKind::Array | JsonKind::Object => None,
         }
     }
 
@@ -57,7 +57,7 @@ fn whole(number: &str) -> Option<&str> {
 ///
 /// # Errors
 /// If an annotation violates the specification; states how.
-pub(crate) fn read(definition: Value<'_>) -> Result<Vec<Mirrored>, &'static str> {
+pub(crate) fn read(definition: Value<'_>) -> Result<Vec<HeaderArgument>, &'static str> {
     let Some(schema) = definition.get("inputSchema") else { return Ok(Vec::new()) };
     // Most tools have no annotation, and their schemas need not be traversed.
     let has = |what: &[u8]| memchr::memmem::find(schema.raw().as_bytes(), what).is_some();
@@ -73,7 +73,7 @@ pub(crate) fn read(definition: Value<'_>) -> Result<Vec<Mirrored>, &'static str>
 fn walk(
     schema: Value<'_>,
     path: Option<&mut Vec<Box<str>>>,
-    found: &mut Vec<Mirrored>,
+    found: &mut Vec<HeaderArgument>,
 ) -> Result<(), &'static str> {
     if let Some(name) = schema.get(KEY) {
         let Some(path) = path.as_deref().filter(|path| !path.is_empty()) else {
@@ -101,7 +101,7 @@ fn walk(
 }
 
 /// An annotation outside `properties` makes the tool invalid.
-fn elsewhere(value: Value<'_>, found: &mut Vec<Mirrored>) -> Result<(), &'static str> {
+fn elsewhere(value: Value<'_>, found: &mut Vec<HeaderArgument>) -> Result<(), &'static str> {
     if value.is_object() {
         return walk(value, None, found);
     }
@@ -112,8 +112,8 @@ fn annotation(
     schema: Value<'_>,
     name: Value<'_>,
     path: &[Box<str>],
-    found: &[Mirrored],
-) -> Result<Mirrored, &'static str> {
+    found: &[HeaderArgument],
+) -> Result<HeaderArgument, &'static str> {
     let name = name.as_str().ok_or("is not a string")?;
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if name.is_empty() || name.len() > LONGEST || !name.bytes().all(token) {
@@ -130,19 +130,19 @@ fn annotation(
     if !matches!(kind.as_deref(), Some("string" | "integer" | "boolean")) {
         return Err("is on an argument that is no string, integer or boolean");
     }
-    Ok(Mirrored { header, path: path.to_vec() })
+    Ok(HeaderArgument { header, path: path.to_vec() })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Mirrored, read};
-    use crate::json::{Bounds, Document};
+    use super::{HeaderArgument, read};
+    use crate::json::{Document, JsonBounds};
     use bytes::Bytes;
 
     fn headers(schema: &str) -> Result<Vec<String>, &'static str> {
         let text = format!(r#"{{"name":"t","inputSchema":{schema}}}"#);
-        let document = Document::parse(Bytes::from(text), &Bounds::MESSAGE).unwrap();
-        let name = |found: &Mirrored| format!("{}={}", found.header, found.path.join("/"));
+        let document = Document::parse(Bytes::from(text), &JsonBounds::MESSAGE).unwrap();
+        let name = |found: &HeaderArgument| format!("{}={}", found.header, found.path.join("/"));
         Ok(read(document.root())?.iter().map(name).collect())
     }
 
@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn numbers_agree_however_they_are_spelled() {
-        assert!(Mirrored::agree("42.0", "42") && Mirrored::agree("-7", "-7.00"));
-        assert!(!Mirrored::agree("42.1", "42") && !Mirrored::agree("042", "42"));
-        assert!(!Mirrored::agree("a", "A"));
+        assert!(HeaderArgument::agree("42.0", "42") && HeaderArgument::agree("-7", "-7.00"));
+        assert!(!HeaderArgument::agree("42.1", "42") && !HeaderArgument::agree("042", "42"));
+        assert!(!HeaderArgument::agree("a", "A"));
     }
 }

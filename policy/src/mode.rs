@@ -3,7 +3,7 @@
 /// How a finding of a detector in a definition is treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Treatment {
+pub enum FindingTreatment {
     /// Withholds the definition from callers.
     #[default]
     Enforce,
@@ -31,7 +31,7 @@ pub enum Mode {
 /// How a denied tool call is answered if the caller may know that the tool exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Denials {
+pub enum DenialFormat {
     /// With a tool result that has `isError: true`: an agent's loop continues, and its model reads the reason.
     #[default]
     Result,

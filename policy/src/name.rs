@@ -123,7 +123,7 @@ name!(/** A caller, as its credential names it. */ PrincipalId, foreign);
 name!(/** A role of principals. */ RoleName, foreign);
 name!(/** A client of an authorization server, as that names it. */ ClientId, foreign);
 name!(/** A scope of an access token (RFC 6749, section 3.3). */ Scope, scope);
-name!(/** What a server offers, by the name or the URI it gives it. */ OfferName, offered);
+name!(/** What a server offers, by the name or the URI it gives it. */ ItemName, offered);
 
 /// Name of the self-test server, and prefix of all names reserved for the self-test. Patterns of the operator never
 /// match it.
@@ -137,7 +137,7 @@ impl ServerName {
     }
 }
 
-impl OfferName {
+impl ItemName {
     /// Whether the name has the alphabet and the length that the specification recommends.
     #[must_use]
     pub fn is_standard(&self) -> bool {
@@ -147,11 +147,11 @@ impl OfferName {
 
 #[cfg(test)]
 mod tests {
-    use super::{NameError, OfferName, RuleId};
+    use super::{ItemName, NameError, RuleId};
 
     #[test]
     fn a_control_character_is_reported_escaped() {
-        let error = OfferName::parse("rm\u{1b}[2J").unwrap_err();
+        let error = ItemName::parse("rm\u{1b}[2J").unwrap_err();
         assert!(matches!(error, NameError::Character { at: 2, found: '\u{1b}', .. }));
         assert!(!error.to_string().contains('\u{1b}'));
     }

@@ -6,55 +6,55 @@ use std::sync::{Arc, OnceLock};
 
 use unicode_normalization::UnicodeNormalization as _;
 
-use crate::alike::Alike;
+use crate::alike::EquivalenceDigest;
 use crate::hidden::Hidden;
-use crate::inspect::{self, Excused, Finding};
+use crate::inspect::{self, AcceptedDetectors, Finding};
 use crate::json::{Document, Fragment, Value};
-pub use crate::kind::{Kind, ReadOnlyHint};
+pub use crate::kind::{ItemKind, ReadOnlyHint};
 use crate::labels::Labels;
-use crate::mirror::{self, Mirrored};
-use crate::name::{NameError, OfferName, ServerName};
-use crate::pin::{Digest, Subject};
-use crate::schema::Compilable;
+use crate::mirror::{self, HeaderArgument};
+use crate::name::{ItemName, NameError, ServerName};
+use crate::pin::{Digest, DigestSubject};
+use crate::schema::CachedSchema;
 use crate::uri::{self, ResourceUri, UriError};
-use crate::work::Budget;
+use crate::work::WorkBudget;
 
 /// Longest name of a tool or prompt, in bytes. Resources are named by URIs, which may be longer.
 const LONGEST: usize = 256;
 
 /// One item of a catalog with its complete definition, including unknown members.
 #[derive(Clone, Debug)]
-pub struct Offer {
-    kind: Kind,
-    name: OfferName,
+pub struct CatalogItem {
+    kind: ItemKind,
+    name: ItemName,
     /// The name that rules match, for resources and templates; other kinds use `name`.
     uri: Option<Result<ResourceUri, UriError>>,
     definition: Fragment,
     digest: Option<Digest>,
-    alike: Alike,
+    alike: EquivalenceDigest,
     findings: Vec<Finding>,
-    mirrored: Vec<Mirrored>,
+    mirrored: Vec<HeaderArgument>,
     /// The cleaned definition, cached; equal for all callers under one policy.
-    cleaned: OnceLock<Cleaned>,
+    cleaned: OnceLock<CleanedDefinition>,
     /// The cleaned definition for the first set of accepted findings that was requested.
-    excused: OnceLock<(Excused, Cleaned)>,
-    schemas: Schemas,
+    excused: OnceLock<(AcceptedDetectors, CleanedDefinition)>,
+    schemas: ItemSchemas,
 }
 
 /// Schemas and labels of a tool, computed on first use.
 #[derive(Clone, Debug, Default)]
-struct Schemas {
-    input: OnceLock<Option<Arc<Compilable>>>,
-    output: OnceLock<Option<Arc<Compilable>>>,
+struct ItemSchemas {
+    input: OnceLock<Option<Arc<CachedSchema>>>,
+    output: OnceLock<Option<Arc<CachedSchema>>>,
     labels: OnceLock<Labels>,
 }
 
 /// The cleaned definition, `None` if nothing was removed, or a finding that cleaning does not remove.
-type Cleaned = Result<Option<Arc<Document>>, Finding>;
+type CleanedDefinition = Result<Option<Arc<Document>>, Finding>;
 
 /// Why a definition is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OfferError {
+pub enum DefinitionError {
     /// The definition is not a JSON object.
     #[error("the definition is not an object")]
     NotAnObject,
@@ -69,18 +69,18 @@ pub enum OfferError {
     Mirror(&'static str),
 }
 
-impl Offer {
+impl CatalogItem {
     /// Reads one definition and inspects all of its text, with an unlimited budget.
     ///
     /// # Errors
     /// If the definition has no valid name, or a tool has invalid `x-mcp-header` annotations: the specification
     /// excludes such a tool (2026-07-28 basic/transports/streamable-http#schema-extension).
     pub fn read(
-        kind: Kind,
+        kind: ItemKind,
         definition: Value<'_>,
         document: &Arc<Document>,
-    ) -> Result<Self, OfferError> {
-        Self::read_again(kind, definition, document, None, &Budget::unlimited())
+    ) -> Result<Self, DefinitionError> {
+        Self::read_again(kind, definition, document, None, &WorkBudget::unlimited())
     }
 
     /// Like [`Self::read`], but takes over the findings of a definition with the same digest in `former`. Inspection
@@ -89,32 +89,34 @@ impl Offer {
     /// # Errors
     /// As for [`Self::read`].
     pub fn read_again(
-        kind: Kind,
+        kind: ItemKind,
         definition: Value<'_>,
         document: &Arc<Document>,
         former: Option<&Catalog>,
-        budget: &Budget,
-    ) -> Result<Self, OfferError> {
+        budget: &WorkBudget,
+    ) -> Result<Self, DefinitionError> {
         if !definition.is_object() {
-            return Err(OfferError::NotAnObject);
+            return Err(DefinitionError::NotAnObject);
         }
         let name = definition.get(kind.key()).and_then(Value::as_str);
-        let name = name.ok_or(OfferError::Unnamed(kind.key()))?;
-        let name = OfferName::parse(&name).map_err(OfferError::Name)?;
+        let name = name.ok_or(DefinitionError::Unnamed(kind.key()))?;
+        let name = ItemName::parse(&name).map_err(DefinitionError::Name)?;
         let (length, limit) = (name.as_str().len(), LONGEST);
-        if matches!(kind, Kind::Tool | Kind::Prompt) && length > limit {
-            return Err(OfferError::Name(NameError::Length { length, limit }));
+        if matches!(kind, ItemKind::Tool | ItemKind::Prompt) && length > limit {
+            return Err(DefinitionError::Name(NameError::Length { length, limit }));
         }
         let uri = match kind {
-            Kind::Resource => Some(ResourceUri::listed(name.as_str())),
-            Kind::Template => Some(ResourceUri::template(name.as_str())),
-            Kind::Tool | Kind::Prompt | Kind::Method => None,
+            ItemKind::Resource => Some(ResourceUri::listed(name.as_str())),
+            ItemKind::Template => Some(ResourceUri::template(name.as_str())),
+            ItemKind::Tool | ItemKind::Prompt | ItemKind::Method => None,
         };
         let mirrored = match kind {
-            Kind::Tool => mirror::read(definition).map_err(OfferError::Mirror)?,
-            Kind::Prompt | Kind::Resource | Kind::Template | Kind::Method => Vec::new(),
+            ItemKind::Tool => mirror::read(definition).map_err(DefinitionError::Mirror)?,
+            ItemKind::Prompt | ItemKind::Resource | ItemKind::Template | ItemKind::Method => {
+                Vec::new()
+            }
         };
-        let digest = Digest::of(Subject::Offer(kind), definition).ok();
+        let digest = Digest::of(DigestSubject::Offer(kind), definition).ok();
         let same = |offer: &&Self| offer.digest.is_some() && offer.digest == digest;
         let known = former.and_then(|former| former.offer(name.as_str())).filter(same);
         let findings = match known {
@@ -122,7 +124,9 @@ impl Offer {
                 let own = known.findings.iter().filter(|finding| !finding.is_of_the_list());
                 own.cloned().collect()
             }
-            None => inspect::definition((kind == Kind::Tool).then_some(&name), definition, budget),
+            None => {
+                inspect::definition((kind == ItemKind::Tool).then_some(&name), definition, budget)
+            }
         };
         let definition = definition.fragment(document);
         let schemas = known.map(|known| known.schemas.clone()).unwrap_or_default();
@@ -146,13 +150,13 @@ impl Offer {
 
     /// The kind of the item.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> ItemKind {
         self.kind
     }
 
     /// The name that the server uses.
     #[must_use]
-    pub const fn name(&self) -> &OfferName {
+    pub const fn name(&self) -> &ItemName {
         &self.name
     }
 
@@ -182,7 +186,7 @@ impl Offer {
 
     /// Digest for comparison regardless of order and of the values at the pointers in `volatile`.
     pub(crate) fn alike(&self, volatile: &[Box<str>]) -> Option<Digest> {
-        self.alike.of(Subject::Offer(self.kind), self.definition(), volatile)
+        self.alike.of(DigestSubject::Offer(self.kind), self.definition(), volatile)
     }
 
     /// Whether the cleaned definition is cached, or the definition has no findings.
@@ -193,7 +197,11 @@ impl Offer {
     }
 
     /// The cleaned definition if the findings in `excused` are accepted; computed by `clean` once.
-    pub(crate) fn cleaned(&self, excused: Excused, clean: impl Fn() -> Cleaned) -> Cleaned {
+    pub(crate) fn cleaned(
+        &self,
+        excused: AcceptedDetectors,
+        clean: impl Fn() -> CleanedDefinition,
+    ) -> CleanedDefinition {
         if excused.is_empty() {
             return self.cleaned.get_or_init(clean).clone();
         }
@@ -205,8 +213,8 @@ impl Offer {
     /// Whether the schemas and labels that a call needs are computed.
     #[must_use]
     pub(crate) fn is_ready(&self) -> bool {
-        let Schemas { input, output, labels } = &self.schemas;
-        self.kind != Kind::Tool
+        let ItemSchemas { input, output, labels } = &self.schemas;
+        self.kind != ItemKind::Tool
             || input.get().is_some() && output.get().is_some() && labels.get().is_some()
     }
 
@@ -219,13 +227,13 @@ impl Offer {
 
     /// The input schema, read once per digest; `None` if the definition has none.
     #[must_use]
-    pub fn input(&self) -> Option<&Arc<Compilable>> {
+    pub fn input(&self) -> Option<&Arc<CachedSchema>> {
         self.schemas.input.get_or_init(|| self.schema("inputSchema")).as_ref()
     }
 
     /// The output schema for `structuredContent`, read once per digest; `None` if the definition has none.
     #[must_use]
-    pub fn output(&self) -> Option<&Arc<Compilable>> {
+    pub fn output(&self) -> Option<&Arc<CachedSchema>> {
         self.schemas.output.get_or_init(|| self.schema("outputSchema")).as_ref()
     }
 
@@ -233,15 +241,16 @@ impl Offer {
     #[must_use]
     pub fn labels(&self) -> &Labels {
         self.schemas.labels.get_or_init(|| {
-            let schema = self.definition().get("outputSchema").filter(|_| self.kind == Kind::Tool);
+            let schema =
+                self.definition().get("outputSchema").filter(|_| self.kind == ItemKind::Tool);
             schema.map(Labels::of_schema).unwrap_or_default()
         })
     }
 
-    fn schema(&self, member: &str) -> Option<Arc<Compilable>> {
-        let tool = self.kind == Kind::Tool;
+    fn schema(&self, member: &str) -> Option<Arc<CachedSchema>> {
+        let tool = self.kind == ItemKind::Tool;
         let schema = self.definition().get(member).filter(|_| tool)?;
-        Some(Arc::new(Compilable::new(schema)))
+        Some(Arc::new(CachedSchema::new(schema)))
     }
 
     /// The complete definition as an owned fragment.
@@ -258,14 +267,14 @@ impl Offer {
 
     /// The arguments that a modern client repeats in headers.
     #[must_use]
-    pub fn mirrored(&self) -> &[Mirrored] {
+    pub fn mirrored(&self) -> &[HeaderArgument] {
         &self.mirrored
     }
 
     #[cfg(test)]
-    pub(crate) fn for_tests(kind: Kind, definition: &str) -> Self {
+    pub(crate) fn for_tests(kind: ItemKind, definition: &str) -> Self {
         let text = bytes::Bytes::copy_from_slice(definition.as_bytes());
-        let document = Document::parse(text, &crate::json::Bounds::MESSAGE).unwrap();
+        let document = Document::parse(text, &crate::json::JsonBounds::MESSAGE).unwrap();
         let document = Arc::new(document);
         Self::read(kind, document.root(), &document).unwrap()
     }
@@ -275,27 +284,27 @@ impl Offer {
 #[derive(Clone, Debug)]
 pub struct Catalog {
     server: ServerName,
-    kind: Kind,
-    offers: Vec<Offer>,
-    by_name: BTreeMap<OfferName, usize>,
+    kind: ItemKind,
+    offers: Vec<CatalogItem>,
+    by_name: BTreeMap<ItemName, usize>,
     /// Resources by every form of their URI that servers may treat as the same resource.
     by_uri: BTreeMap<Box<str>, usize>,
 }
 
 /// How a name from a caller relates to a catalog.
 #[derive(Clone, Copy, Debug)]
-pub enum Place<'a> {
+pub enum CatalogMatch<'a> {
     /// The item is listed, possibly under another spelling of the same URI.
-    Listed(&'a Offer),
+    Listed(&'a CatalogItem),
     /// Not listed, but the server may return a listed resource for it: the same URI without its query or trailing
     /// slash.
-    Beside(&'a Offer),
+    Beside(&'a CatalogItem),
 }
 
-impl<'a> Place<'a> {
+impl<'a> CatalogMatch<'a> {
     /// The definition that decides about the name.
     #[must_use]
-    pub const fn offer(self) -> &'a Offer {
+    pub const fn offer(self) -> &'a CatalogItem {
         match self {
             Self::Listed(offer) | Self::Beside(offer) => offer,
         }
@@ -307,7 +316,7 @@ impl Catalog {
     ///
     /// All tools with the same name get a finding, since it is ambiguous which of them a call means (threat T1008).
     #[must_use]
-    pub fn new(server: ServerName, kind: Kind, mut offers: Vec<Offer>) -> Self {
+    pub fn new(server: ServerName, kind: ItemKind, mut offers: Vec<CatalogItem>) -> Self {
         let mut by_name = BTreeMap::new();
         let mut twice = Vec::new();
         for (at, offer) in offers.iter().enumerate() {
@@ -316,7 +325,7 @@ impl Catalog {
             }
         }
         let mut by_look: BTreeMap<Cow<'_, str>, usize> = BTreeMap::new();
-        let named = matches!(kind, Kind::Tool | Kind::Prompt);
+        let named = matches!(kind, ItemKind::Tool | ItemKind::Prompt);
         for (at, offer) in offers.iter().enumerate().filter(|_| named) {
             if let Some(first) = by_look.insert(look(offer.name.as_str()), at) {
                 twice.extend([first, at]);
@@ -324,7 +333,7 @@ impl Catalog {
         }
         drop(by_look);
         let mut by_uri: BTreeMap<Box<str>, usize> = BTreeMap::new();
-        for (at, offer) in offers.iter().enumerate().filter(|_| kind == Kind::Resource) {
+        for (at, offer) in offers.iter().enumerate().filter(|_| kind == ItemKind::Resource) {
             let Ok(uri) = offer.rule_name() else { continue };
             match by_uri.get(uri) {
                 Some(first) => twice.extend([*first, at]),
@@ -332,7 +341,7 @@ impl Catalog {
             }
         }
         // Exact URIs take precedence over related forms, so these come second.
-        for (at, offer) in offers.iter().enumerate().filter(|_| kind == Kind::Resource) {
+        for (at, offer) in offers.iter().enumerate().filter(|_| kind == ItemKind::Resource) {
             let Ok(uri) = offer.rule_name() else { continue };
             for form in uri::related(uri) {
                 by_uri.entry(form.into()).or_insert(at);
@@ -356,7 +365,7 @@ impl Catalog {
 
     /// The kind of the items.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> ItemKind {
         self.kind
     }
 
@@ -377,7 +386,7 @@ impl Catalog {
 
     /// All items, in the order of the server's list.
     #[must_use]
-    pub fn offers(&self) -> &[Offer] {
+    pub fn offers(&self) -> &[CatalogItem] {
         &self.offers
     }
 
@@ -390,16 +399,16 @@ impl Catalog {
 
     /// The item with exactly this name.
     #[must_use]
-    pub fn offer(&self, name: &str) -> Option<&Offer> {
+    pub fn offer(&self, name: &str) -> Option<&CatalogItem> {
         self.offers.get(*self.by_name.get(name)?)
     }
 
     /// The listed item that `name` refers to: by exact spelling first, and for resources by every related form of the
     /// URI.
     #[must_use]
-    pub fn place(&self, name: &str) -> Option<Place<'_>> {
+    pub fn place(&self, name: &str) -> Option<CatalogMatch<'_>> {
         if let Some(offer) = self.offer(name) {
-            return Some(Place::Listed(offer));
+            return Some(CatalogMatch::Listed(offer));
         }
         if self.by_uri.is_empty() {
             return None;
@@ -408,9 +417,13 @@ impl Catalog {
         let at = |form: &str| self.offers.get(*self.by_uri.get(form)?);
         if let Some(offer) = at(asked.as_str()) {
             let same = offer.rule_name() == Ok(asked.as_str());
-            return Some(if same { Place::Listed(offer) } else { Place::Beside(offer) });
+            return Some(if same {
+                CatalogMatch::Listed(offer)
+            } else {
+                CatalogMatch::Beside(offer)
+            });
         }
-        uri::related(asked.as_str()).iter().find_map(|form| at(form)).map(Place::Beside)
+        uri::related(asked.as_str()).iter().find_map(|form| at(form)).map(CatalogMatch::Beside)
     }
 }
 
@@ -428,13 +441,13 @@ fn look(name: &str) -> Cow<'_, str> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Catalog, Kind, Offer, Place};
-    use crate::json::{Bounds, Document};
+    use super::{Catalog, CatalogItem, CatalogMatch, ItemKind};
+    use crate::json::{Document, JsonBounds};
     use crate::name::ServerName;
 
-    fn catalog(kind: Kind, names: &[&str]) -> Catalog {
+    fn catalog(kind: ItemKind, names: &[&str]) -> Catalog {
         let offer = |name: &&str| {
-            Offer::for_tests(kind, &serde_json::json!({ kind.key(): name }).to_string())
+            CatalogItem::for_tests(kind, &serde_json::json!({ kind.key(): name }).to_string())
         };
         let server = ServerName::parse("up").unwrap();
         Catalog::new(server, kind, names.iter().map(offer).collect())
@@ -443,7 +456,7 @@ mod tests {
     #[test]
     fn two_names_that_look_the_same_are_two_of_one_name() {
         let prompts =
-            catalog(Kind::Prompt, &["notes", "\u{ff4e}otes", "Notes", "my  list", "my list "]);
+            catalog(ItemKind::Prompt, &["notes", "\u{ff4e}otes", "Notes", "my  list", "my list "]);
         let twice = |at: usize| {
             let mut findings = prompts.offers()[at].findings().iter();
             findings.any(|finding| finding.to_string().contains("has the same name"))
@@ -454,11 +467,13 @@ mod tests {
     #[test]
     fn a_catalogue_takes_what_the_answers_take_that_it_was_read_from() {
         let text = r#"[{"name":"one"},{"name":"two"}]"#;
-        let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
+        let document = Document::parse(text.into(), &JsonBounds::MESSAGE).unwrap();
         let (document, server) = (Arc::new(document), ServerName::parse("up").unwrap());
         let offers = document.root().items();
-        let offers = offers.map(|one| Offer::read(Kind::Prompt, one, &document).unwrap()).collect();
-        let catalog = Catalog::new(server, Kind::Prompt, offers);
+        let offers = offers
+            .map(|one| CatalogItem::read(ItemKind::Prompt, one, &document).unwrap())
+            .collect();
+        let catalog = Catalog::new(server, ItemKind::Prompt, offers);
         assert_eq!(catalog.memory(), document.memory());
         assert_eq!(document.memory(), text.len() + 7 * 16);
     }
@@ -466,17 +481,17 @@ mod tests {
     #[test]
     fn two_spellings_of_one_uri_are_two_of_one_name() {
         let uris = ["file:///a b", "file:///a%20b", "file:///a", "file:///a/"];
-        let resources = catalog(Kind::Resource, &uris);
+        let resources = catalog(ItemKind::Resource, &uris);
         let twice = |at: usize| !resources.offers()[at].findings().is_empty();
         assert_eq!([0, 1, 2, 3].map(twice), [true, true, false, false]);
     }
 
     #[test]
     fn a_form_of_a_listed_resource_stands_beside_it() {
-        let resources = catalog(Kind::Resource, &["file:///a", "db://Customers/a"]);
-        assert!(matches!(resources.place("FILE:///a"), Some(Place::Listed(_))));
+        let resources = catalog(ItemKind::Resource, &["file:///a", "db://Customers/a"]);
+        assert!(matches!(resources.place("FILE:///a"), Some(CatalogMatch::Listed(_))));
         for uri in ["file:///a?x", "file:///a/", "file://localhost/a", "db://customers/a"] {
-            assert!(matches!(resources.place(uri), Some(Place::Beside(_))), "{uri}");
+            assert!(matches!(resources.place(uri), Some(CatalogMatch::Beside(_))), "{uri}");
         }
         for uri in ["file:///b", "file:///a/b", "file:///./a"] {
             assert!(resources.place(uri).is_none(), "{uri}");

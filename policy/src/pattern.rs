@@ -9,12 +9,12 @@ use crate::uri::{self, UriError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<str>,
-    shape: Shape,
+    shape: PatternShape,
 }
 
 /// The matching algorithm a pattern needs. Most patterns are a name, or a prefix and a `*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
+enum PatternShape {
     /// The pattern `*`, which matches every name
     Any,
     /// A name without wildcards.
@@ -27,7 +27,7 @@ enum Shape {
 
 /// How an index can look up the names that a pattern matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sought<'a> {
+pub(crate) enum PatternLookup<'a> {
     /// The pattern matches exactly this name.
     Name(&'a str),
     /// All names with this prefix, which may be empty.
@@ -53,10 +53,10 @@ impl Pattern {
     pub fn new(text: &str) -> Self {
         let wild = |text: &str| text.contains(['*', '?']);
         let shape = match text.strip_suffix('*') {
-            Some("") => Shape::Any,
-            Some(beginning) if !wild(beginning) => Shape::Beginning,
-            None if !wild(text) => Shape::Exact,
-            Some(_) | None => Shape::Glob,
+            Some("") => PatternShape::Any,
+            Some(beginning) if !wild(beginning) => PatternShape::Beginning,
+            None if !wild(text) => PatternShape::Exact,
+            Some(_) | None => PatternShape::Glob,
         };
         Self { text: text.into(), shape }
     }
@@ -83,13 +83,13 @@ impl Pattern {
     }
 
     /// How an index can look up the names that the pattern matches.
-    pub(crate) fn sought(&self) -> Sought<'_> {
+    pub(crate) fn sought(&self) -> PatternLookup<'_> {
         match self.shape {
-            Shape::Exact => Sought::Name(&self.text),
-            Shape::Any | Shape::Beginning => {
-                self.text.strip_suffix('*').map_or(Sought::Other, Sought::Beginning)
+            PatternShape::Exact => PatternLookup::Name(&self.text),
+            PatternShape::Any | PatternShape::Beginning => {
+                self.text.strip_suffix('*').map_or(PatternLookup::Other, PatternLookup::Beginning)
             }
-            Shape::Glob => Sought::Other,
+            PatternShape::Glob => PatternLookup::Other,
         }
     }
 
@@ -97,12 +97,12 @@ impl Pattern {
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         match self.shape {
-            Shape::Any => true,
-            Shape::Exact => *self.text == *name,
-            Shape::Beginning => {
+            PatternShape::Any => true,
+            PatternShape::Exact => *self.text == *name,
+            PatternShape::Beginning => {
                 self.text.strip_suffix('*').is_some_and(|beginning| name.starts_with(beginning))
             }
-            Shape::Glob => glob(&self.text, name),
+            PatternShape::Glob => glob(&self.text, name),
         }
     }
 
@@ -111,9 +111,9 @@ impl Pattern {
     /// Conservative: it may return `false` where the answer is yes, never `true` where it is no.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
-        self.shape == Shape::Any
+        self.shape == PatternShape::Any
             || self == other
-            || (other.shape == Shape::Exact && self.matches(&other.text))
+            || (other.shape == PatternShape::Exact && self.matches(&other.text))
     }
 }
 

@@ -8,17 +8,17 @@ use std::fmt;
 use aws_lc_rs::digest::{Context, SHA256, digest};
 
 use crate::coding;
-use crate::json::{Inexact, Value, write_canonical, write_canonical_string};
-use crate::kind::Kind;
+use crate::json::{InexactNumber, Value, write_canonical, write_canonical_string};
+use crate::kind::ItemKind;
 
 /// Version of the digest algorithm.
 const VERSION: &str = "mcp-pin/v1";
 
 /// What a digest identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Subject {
+pub enum DigestSubject {
     /// A definition in a catalog of a server.
-    Offer(Kind),
+    Offer(ItemKind),
     /// What a server states about itself: `capabilities`, `instructions` and `serverInfo`.
     Server,
     /// A set of definitions.
@@ -27,12 +27,12 @@ pub enum Subject {
     Exception,
 }
 
-impl Subject {
+impl DigestSubject {
     const ALL: [Self; 7] = [
-        Self::Offer(Kind::Tool),
-        Self::Offer(Kind::Prompt),
-        Self::Offer(Kind::Resource),
-        Self::Offer(Kind::Template),
+        Self::Offer(ItemKind::Tool),
+        Self::Offer(ItemKind::Prompt),
+        Self::Offer(ItemKind::Resource),
+        Self::Offer(ItemKind::Template),
         Self::Server,
         Self::Set,
         Self::Exception,
@@ -53,7 +53,7 @@ impl Subject {
 /// Digest of a definition. Its text is `mcp-pin/v1:tool:sha256:` and 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest {
-    subject: Subject,
+    subject: DigestSubject,
     bytes: [u8; 32],
 }
 
@@ -62,14 +62,14 @@ impl Digest {
     ///
     /// # Errors
     /// If a number in it has no exact canonical form.
-    pub fn of(subject: Subject, definition: Value<'_>) -> Result<Self, Inexact> {
+    pub fn of(subject: DigestSubject, definition: Value<'_>) -> Result<Self, InexactNumber> {
         let mut text = format!("{VERSION}:{}\n", subject.as_str()).into_bytes();
         write_canonical(&mut text, definition)?;
         Ok(Self::sum(subject, &text))
     }
 
     /// The digest of an object with these string members, which must be in canonical order.
-    pub(crate) fn of_texts(subject: Subject, members: &[(&str, &str)]) -> Self {
+    pub(crate) fn of_texts(subject: DigestSubject, members: &[(&str, &str)]) -> Self {
         let mut text = format!("{VERSION}:{}\n{{", subject.as_str()).into_bytes();
         for (n, (name, value)) in members.iter().enumerate() {
             text.extend_from_slice(if n > 0 { b"," } else { b"" });
@@ -83,7 +83,7 @@ impl Digest {
 
     /// The digest of a definition of `subject` in the form written by [`crate::alike`]; comparable only with others
     /// of this kind.
-    pub(crate) fn of_alike(subject: Subject, written: &[u8]) -> Self {
+    pub(crate) fn of_alike(subject: DigestSubject, written: &[u8]) -> Self {
         let mut text = format!("{VERSION}:{}.alike\n", subject.as_str()).into_bytes();
         text.extend_from_slice(written);
         Self::sum(subject, &text)
@@ -94,9 +94,9 @@ impl Digest {
     /// # Errors
     /// If a number in it has no exact canonical form.
     pub fn of_fields(
-        subject: Subject,
+        subject: DigestSubject,
         definition: Value<'_>,
-    ) -> Result<Vec<(Box<str>, Self)>, Inexact> {
+    ) -> Result<Vec<(Box<str>, Self)>, InexactNumber> {
         let field = |(name, value): (std::borrow::Cow<'_, str>, Value<'_>)| {
             let mut text = format!("{VERSION}:{}.field\n{{", subject.as_str()).into_bytes();
             write_canonical_string(&mut text, &name);
@@ -123,22 +123,22 @@ impl Digest {
             .collect();
         members.sort();
         let mut context = Context::new(&SHA256);
-        context.update(format!("{VERSION}:{}\n[", Subject::Set.as_str()).as_bytes());
+        context.update(format!("{VERSION}:{}\n[", DigestSubject::Set.as_str()).as_bytes());
         for (n, member) in members.iter().enumerate() {
             context.update(if n > 0 { b"," } else { b"" });
             context.update(member);
         }
         context.update(b"]");
-        Self { subject: Subject::Set, bytes: array(context.finish().as_ref()) }
+        Self { subject: DigestSubject::Set, bytes: array(context.finish().as_ref()) }
     }
 
-    fn sum(subject: Subject, text: &[u8]) -> Self {
+    fn sum(subject: DigestSubject, text: &[u8]) -> Self {
         Self { subject, bytes: array(digest(&SHA256, text).as_ref()) }
     }
 
     /// What the digest identifies.
     #[must_use]
-    pub const fn subject(&self) -> Subject {
+    pub const fn subject(&self) -> DigestSubject {
         self.subject
     }
 
@@ -153,7 +153,7 @@ impl Digest {
     pub fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix(VERSION)?.strip_prefix(':')?;
         let (subject, hex) = rest.split_once(":sha256:")?;
-        let subject = Subject::ALL.into_iter().find(|known| known.as_str() == subject)?;
+        let subject = DigestSubject::ALL.into_iter().find(|known| known.as_str() == subject)?;
         let lower = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
         if hex.len() != 64 || !hex.as_bytes().iter().all(lower) {
             return None;
@@ -185,14 +185,14 @@ fn array(bytes: &[u8]) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
-    use super::{Digest, Subject};
-    use crate::json::{Bounds, Document};
-    use crate::kind::Kind;
+    use super::{Digest, DigestSubject};
+    use crate::json::{Document, JsonBounds};
+    use crate::kind::ItemKind;
     use bytes::Bytes;
 
     fn of(text: &str) -> String {
-        let document = Document::parse(Bytes::from(text.to_owned()), &Bounds::MESSAGE).unwrap();
-        Digest::of(Subject::Offer(Kind::Tool), document.root()).unwrap().to_string()
+        let document = Document::parse(Bytes::from(text.to_owned()), &JsonBounds::MESSAGE).unwrap();
+        Digest::of(DigestSubject::Offer(ItemKind::Tool), document.root()).unwrap().to_string()
     }
 
     #[test]

@@ -9,14 +9,14 @@ use arc_swap::ArcSwapOption;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::alike::{Remade, Volatile, volatile_defaults};
-use crate::inspect::Excused;
+use crate::alike::{Regeneration, VolatileMembers, volatile_defaults};
+use crate::inspect::AcceptedDetectors;
 use crate::json::{Fragment, Value};
-use crate::lock::{Exception, Lock, Locked, State, Version};
+use crate::lock::{AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile};
 use crate::mode::Mode;
-use crate::offer::{Kind, Offer};
-use crate::pin::{Digest, Subject};
-use crate::schema::Compilable;
+use crate::offer::{CatalogItem, ItemKind};
+use crate::pin::{Digest, DigestSubject};
+use crate::schema::CachedSchema;
 use crate::template::UriTemplate;
 use crate::uri::{self, ResourceUri};
 
@@ -24,12 +24,12 @@ use crate::uri::{self, ResourceUri};
 /// differ only in defaults that were `remade`; see [`volatile_defaults`]. `known` are the members already listed.
 #[must_use]
 pub fn volatile_members(
-    versions: &[Version],
+    versions: &[LockedVersion],
     definition: Value<'_>,
     known: &[Box<str>],
-    remade: Remade,
+    remade: Regeneration,
 ) -> Vec<Box<str>> {
-    let approved = versions.iter().filter(|version| version.state == State::Approved);
+    let approved = versions.iter().filter(|version| version.state == ApprovalState::Approved);
     let members = approved
         .map(|version| volatile_defaults(version.definition.value(), definition, known, remade));
     members.into_iter().find(|members| !members.is_empty()).unwrap_or_default()
@@ -37,7 +37,7 @@ pub fn volatile_members(
 
 /// Why a definition may not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum PinViolation {
     /// No definition of this name is approved.
     NotApproved,
     /// Only another definition of this name is approved.
@@ -56,7 +56,7 @@ pub enum Unfit {
     Identity,
 }
 
-impl Unfit {
+impl PinViolation {
     /// Every code, for the documentation and its test.
     pub const CODES: [&str; 8] = [
         "not-approved",
@@ -100,7 +100,7 @@ impl Unfit {
     }
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for PinViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.code())
     }
@@ -123,7 +123,7 @@ pub enum ResourcePins {
 
 /// Whether a result of the server gave the caller a link to the resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Linked {
+pub enum LinkStatus {
     /// The caller received a link to it.
     Given,
     /// No link was given, or it is not a resource.
@@ -132,14 +132,14 @@ pub enum Linked {
 
 /// A changed definition that is accepted without approval.
 #[derive(Clone, Debug, Default)]
-pub struct Accepted {
+pub struct AcceptedChange {
     /// The approved definition, if arguments must match its schema as well.
     approved: Option<Fragment>,
     /// Input schema of the approved definition, compiled on first use.
-    input: Arc<OnceLock<Option<Arc<Compilable>>>>,
+    input: Arc<OnceLock<Option<Arc<CachedSchema>>>>,
 }
 
-impl Accepted {
+impl AcceptedChange {
     /// A change that accepts no further arguments than `approved`, as far as is known; arguments must match both
     /// schemas.
     #[must_use]
@@ -149,13 +149,13 @@ impl Accepted {
 
     /// The input schema that arguments must match in addition to the current one; `None` if the approved schema is
     /// the same, or if wider schemas are accepted.
-    fn input(&self, now: &Offer) -> Option<&Arc<Compilable>> {
+    fn input(&self, now: &CatalogItem) -> Option<&Arc<CachedSchema>> {
         let said = self.approved.as_ref()?.value().get("inputSchema")?;
         let now = now.definition().get("inputSchema");
         self.input
             .get_or_init(|| {
                 let differs = now.map(Value::raw) != Some(said.raw());
-                differs.then(|| Arc::new(Compilable::new(said)))
+                differs.then(|| Arc::new(CachedSchema::new(said)))
             })
             .as_ref()
     }
@@ -167,35 +167,35 @@ pub struct Pins {
     /// Whether pins are enforced, only audited, or off.
     pub mode: Mode,
     /// The content of the lockfile.
-    pub lock: Arc<Lock>,
+    pub lock: Arc<Lockfile>,
     /// Changed definitions that are accepted without approval, by server and digest.
-    pub accepted: BTreeMap<(Box<str>, Digest), Accepted>,
+    pub accepted: BTreeMap<(Box<str>, Digest), AcceptedChange>,
     /// Definitions that their servers alternate between.
-    pub inconsistent: BTreeSet<(Box<str>, Kind, Box<str>)>,
+    pub inconsistent: BTreeSet<(Box<str>, ItemKind, Box<str>)>,
     /// Servers that are quarantined.
     pub quarantined: BTreeSet<Box<str>>,
     /// Servers whose identity differs from the approved one.
     pub strangers: BTreeSet<Box<str>>,
     /// Values that may differ between lists.
-    pub volatile: Arc<Volatile>,
+    pub volatile: Arc<VolatileMembers>,
     /// Which resources may be used without their own approval, by server; the default for servers without an entry.
     pub resources: Arc<BTreeMap<Box<str>, ResourcePins>>,
     /// Templates and revoked resources of the lockfile, cached.
-    pub made: MadeAtRunTime,
+    pub made: UnlistedResources,
 }
 
 /// Cache of what the lockfile implies for resources that it does not contain, computed once per lockfile.
 #[derive(Debug, Default)]
-pub struct MadeAtRunTime(ArcSwapOption<MadeUnder>);
+pub struct UnlistedResources(ArcSwapOption<LockUnlistedResources>);
 
 /// The cached value for one lockfile.
 #[derive(Debug)]
-struct MadeUnder {
-    lock: Weak<Lock>,
-    servers: BTreeMap<Box<str>, MadeOf>,
+struct LockUnlistedResources {
+    lock: Weak<Lockfile>,
+    servers: BTreeMap<Box<str>, ServerUnlistedResources>,
 }
 
-impl Clone for MadeAtRunTime {
+impl Clone for UnlistedResources {
     fn clone(&self) -> Self {
         Self(ArcSwapOption::from(self.0.load_full()))
     }
@@ -203,28 +203,33 @@ impl Clone for MadeAtRunTime {
 
 /// What the lockfile implies for unlisted resources of one server.
 #[derive(Debug)]
-struct MadeOf {
+struct ServerUnlistedResources {
     /// Approved templates of the server.
     templates: Vec<UriTemplate>,
     /// Every form of the URIs whose approval was withdrawn.
     revoked: BTreeSet<Box<str>>,
 }
 
-impl MadeOf {
-    fn new(locked: &Locked) -> Self {
+impl ServerUnlistedResources {
+    fn new(locked: &LockedServer) -> Self {
         let (mut templates, mut revoked) = (Vec::new(), BTreeSet::new());
         for ((kind, name), versions) in &locked.offers {
             match (kind, decided(versions)) {
-                (Kind::Template, Some(State::Approved)) => {
+                (ItemKind::Template, Some(ApprovalState::Approved)) => {
                     templates.extend(UriTemplate::read(name))
                 }
-                (Kind::Resource, Some(State::Revoked)) => {
+                (ItemKind::Resource, Some(ApprovalState::Revoked)) => {
                     let Ok(uri) = ResourceUri::listed(name) else { continue };
                     revoked.extend(uri::related(uri.as_str()).into_iter().map(|form| form.into()));
                 }
                 (
-                    Kind::Tool | Kind::Prompt | Kind::Resource | Kind::Template | Kind::Method,
-                    None | Some(State::Pending | State::Approved | State::Revoked),
+                    ItemKind::Tool
+                    | ItemKind::Prompt
+                    | ItemKind::Resource
+                    | ItemKind::Template
+                    | ItemKind::Method,
+                    None
+                    | Some(ApprovalState::Pending | ApprovalState::Approved | ApprovalState::Revoked),
                 ) => {}
             }
         }
@@ -233,11 +238,11 @@ impl MadeOf {
 }
 
 /// The decision about a thing with these versions; `None` if all are pending.
-fn decided(versions: &[Version]) -> Option<State> {
+fn decided(versions: &[LockedVersion]) -> Option<ApprovalState> {
     let is = |state| versions.iter().any(|version| version.state == state);
-    match (is(State::Approved), is(State::Revoked)) {
-        (true, _) => Some(State::Approved),
-        (false, true) => Some(State::Revoked),
+    match (is(ApprovalState::Approved), is(ApprovalState::Revoked)) {
+        (true, _) => Some(ApprovalState::Approved),
+        (false, true) => Some(ApprovalState::Revoked),
         (false, false) => None,
     }
 }
@@ -249,11 +254,11 @@ impl Pins {
     pub fn unfit(
         &self,
         server: &str,
-        kind: Kind,
+        kind: ItemKind,
         name: &str,
-        offer: Option<&Offer>,
-    ) -> Option<Unfit> {
-        self.unfit_for(server, kind, name, offer, Linked::No)
+        offer: Option<&CatalogItem>,
+    ) -> Option<PinViolation> {
+        self.unfit_for(server, kind, name, offer, LinkStatus::No)
     }
 
     /// Why `name` may not be used by a caller, who may have received a link to it; `None` if it may.
@@ -263,39 +268,41 @@ impl Pins {
     pub fn unfit_for(
         &self,
         server: &str,
-        kind: Kind,
+        kind: ItemKind,
         name: &str,
-        offer: Option<&Offer>,
-        linked: Linked,
-    ) -> Option<Unfit> {
+        offer: Option<&CatalogItem>,
+        linked: LinkStatus,
+    ) -> Option<PinViolation> {
         if let Some(unfit) = self.unfit_server(server) {
             return Some(unfit);
         }
-        if kind == Kind::Method {
+        if kind == ItemKind::Method {
             return None;
         }
         let Some(offer) = offer else {
-            if kind != Kind::Resource {
-                return Some(Unfit::Removed);
+            if kind != ItemKind::Resource {
+                return Some(PinViolation::Removed);
             }
             return match self.of_resource(server, name) {
-                Some(State::Revoked) => Some(Unfit::Removed),
+                Some(ApprovalState::Revoked) => Some(PinViolation::Removed),
                 // The approval was for a listed resource, and the server no longer lists it.
-                Some(State::Approved) => {
-                    self.unfit_made(server, name, linked).map(|_| Unfit::Removed)
+                Some(ApprovalState::Approved) => {
+                    self.unfit_made(server, name, linked).map(|_| PinViolation::Removed)
                 }
-                Some(State::Pending) | None => self.unfit_made(server, name, linked),
+                Some(ApprovalState::Pending) | None => self.unfit_made(server, name, linked),
             };
         };
         let versions = self.versions(server, kind, name);
-        let Some(digest) = offer.digest() else { return Some(Unfit::Unpinnable) };
+        let Some(digest) = offer.digest() else { return Some(PinViolation::Unpinnable) };
         if !self.inconsistent.is_empty()
             && self.inconsistent.contains(&(server.into(), kind, name.into()))
         {
-            return Some(Unfit::Inconsistent);
+            return Some(PinViolation::Inconsistent);
         }
         match self.unfit_version(server, versions, offer, digest) {
-            Some(Unfit::NotApproved) if kind == Kind::Resource && decided(versions).is_none() => {
+            Some(PinViolation::NotApproved)
+                if kind == ItemKind::Resource && decided(versions).is_none() =>
+            {
                 self.unfit_made(server, name, linked)
             }
             unfit => unfit,
@@ -304,37 +311,41 @@ impl Pins {
 
     /// Why a resource without any decision in the lockfile may not be used; `None` if it may.
     #[must_use]
-    fn unfit_made(&self, server: &str, name: &str, linked: Linked) -> Option<Unfit> {
-        let Ok(uri) = ResourceUri::listed(name) else { return Some(Unfit::NotApproved) };
+    fn unfit_made(&self, server: &str, name: &str, linked: LinkStatus) -> Option<PinViolation> {
+        let Ok(uri) = ResourceUri::listed(name) else { return Some(PinViolation::NotApproved) };
         let made = self.made();
         let made = made.servers.get(server);
-        let is_revoked = |made: &MadeOf| {
+        let is_revoked = |made: &ServerUnlistedResources| {
             uri::related(uri.as_str()).iter().any(|form| made.revoked.contains(&**form))
         };
         if made.is_some_and(is_revoked) {
-            return Some(Unfit::Revoked);
+            return Some(PinViolation::Revoked);
         }
-        let is_of_template =
-            |made: &MadeOf| made.templates.iter().any(|template| template.matches(&uri));
+        let is_of_template = |made: &ServerUnlistedResources| {
+            made.templates.iter().any(|template| template.matches(&uri))
+        };
         let fits = match self.mode_of(server) {
             ResourcePins::Pinned => false,
-            ResourcePins::ByTemplate => linked == Linked::Given || made.is_some_and(is_of_template),
+            ResourcePins::ByTemplate => {
+                linked == LinkStatus::Given || made.is_some_and(is_of_template)
+            }
             ResourcePins::Dynamic => true,
         };
-        (!fits).then_some(Unfit::NotApproved)
+        (!fits).then_some(PinViolation::NotApproved)
     }
 
     /// What the lockfile implies for resources that it does not contain.
-    fn made(&self) -> Arc<MadeUnder> {
+    fn made(&self) -> Arc<LockUnlistedResources> {
         let lock = Arc::downgrade(&self.lock);
         // INVARIANT: a lock is never modified in place while there are references to it, including weak ones.
         if let Some(known) = self.made.0.load_full().filter(|known| known.lock.ptr_eq(&lock)) {
             return known;
         }
         let locked = self.lock.servers.iter();
-        let servers =
-            locked.map(|(server, locked)| (server.clone(), MadeOf::new(locked))).collect();
-        let made = Arc::new(MadeUnder { lock, servers });
+        let servers = locked
+            .map(|(server, locked)| (server.clone(), ServerUnlistedResources::new(locked)))
+            .collect();
+        let made = Arc::new(LockUnlistedResources { lock, servers });
         self.made.0.store(Some(Arc::clone(&made)));
         made
     }
@@ -342,19 +353,23 @@ impl Pins {
     /// The digest of the approved version that equals `offer` regardless of order and volatile values; otherwise its
     /// own.
     #[must_use]
-    pub fn settled(&self, server: &str, offer: &Offer) -> Option<Digest> {
+    pub fn settled(&self, server: &str, offer: &CatalogItem) -> Option<Digest> {
         let own = offer.digest()?;
         let versions = self.versions(server, offer.kind(), offer.name().as_str());
         if versions.iter().any(|version| version.digest == own) {
             return Some(own);
         }
         let mut alike = self.like(server, versions, offer);
-        Some(alike.find(|version| version.state == State::Approved).map_or(own, |v| v.digest))
+        Some(
+            alike
+                .find(|version| version.state == ApprovalState::Approved)
+                .map_or(own, |v| v.digest),
+        )
     }
 
     /// Whether two definitions of one thing are equal, apart from order and volatile values.
     #[must_use]
-    pub fn are_alike(&self, server: &str, one: &Offer, other: &Offer) -> bool {
+    pub fn are_alike(&self, server: &str, one: &CatalogItem, other: &CatalogItem) -> bool {
         let (kind, name) = (one.kind(), one.name().as_str());
         let volatile = self.volatile.get(&(server.into(), kind, name.into()));
         let volatile = volatile.map_or(&[][..], Vec::as_slice);
@@ -368,16 +383,17 @@ impl Pins {
     pub fn exceptions(
         &self,
         server: &str,
-        kind: Option<Kind>,
+        kind: Option<ItemKind>,
         name: &str,
         digest: Option<Digest>,
-    ) -> &[Exception] {
+    ) -> &[AcceptedFinding] {
         let locked = self.lock.servers.get(server);
         let versions = locked.map_or(&[][..], |locked| match kind {
             Some(kind) => locked.versions(kind, name),
             None => &locked.server,
         });
-        let is = |v: &&Version| Some(v.digest) == digest && v.state == State::Approved;
+        let is =
+            |v: &&LockedVersion| Some(v.digest) == digest && v.state == ApprovalState::Approved;
         versions.iter().find(is).map_or(&[], |version| &version.exceptions)
     }
 
@@ -386,11 +402,11 @@ impl Pins {
     pub fn excused(
         &self,
         server: &str,
-        kind: Option<Kind>,
+        kind: Option<ItemKind>,
         name: &str,
         digest: Option<Digest>,
-    ) -> Excused {
-        let mut excused = Excused::default();
+    ) -> AcceptedDetectors {
+        let mut excused = AcceptedDetectors::default();
         for exception in self.exceptions(server, kind, name, digest) {
             excused.note(exception.finding);
         }
@@ -403,28 +419,28 @@ impl Pins {
     pub fn unfit_unlisted(
         &self,
         server: &str,
-        kind: Kind,
+        kind: ItemKind,
         name: &str,
-        linked: Linked,
-    ) -> Option<Unfit> {
+        linked: LinkStatus,
+    ) -> Option<PinViolation> {
         if let Some(unfit) = self.unfit_server(server) {
             return Some(unfit);
         }
-        let is_approved = |version: &Version| version.state == State::Approved;
+        let is_approved = |version: &LockedVersion| version.state == ApprovalState::Approved;
         let fits = match kind {
-            Kind::Method => true,
-            Kind::Resource => match self.of_resource(server, name) {
-                Some(State::Approved) => true,
-                Some(State::Revoked) => false,
-                Some(State::Pending) | None => {
+            ItemKind::Method => true,
+            ItemKind::Resource => match self.of_resource(server, name) {
+                Some(ApprovalState::Approved) => true,
+                Some(ApprovalState::Revoked) => false,
+                Some(ApprovalState::Pending) | None => {
                     return self.unfit_made(server, name, linked);
                 }
             },
-            Kind::Tool | Kind::Prompt | Kind::Template => {
+            ItemKind::Tool | ItemKind::Prompt | ItemKind::Template => {
                 self.versions(server, kind, name).iter().any(is_approved)
             }
         };
-        (!fits).then_some(Unfit::NotApproved)
+        (!fits).then_some(PinViolation::NotApproved)
     }
 
     /// Why the resource `name` may not be used, which is not listed itself but related to the URI of the listed
@@ -436,20 +452,22 @@ impl Pins {
         &self,
         server: &str,
         name: &str,
-        offer: &Offer,
-        linked: Linked,
-    ) -> Option<Unfit> {
-        if !self.versions(server, Kind::Resource, name).is_empty() {
-            return Some(Unfit::Removed);
+        offer: &CatalogItem,
+        linked: LinkStatus,
+    ) -> Option<PinViolation> {
+        if !self.versions(server, ItemKind::Resource, name).is_empty() {
+            return Some(PinViolation::Removed);
         }
         let listed = offer.name().as_str();
-        let unfit = self.unfit_for(server, Kind::Resource, listed, Some(offer), linked);
+        let unfit = self.unfit_for(server, ItemKind::Resource, listed, Some(offer), linked);
         if unfit.is_some() {
             return unfit;
         }
-        let by_name = decided(self.versions(server, Kind::Resource, listed));
+        let by_name = decided(self.versions(server, ItemKind::Resource, listed));
         match (by_name, self.mode_of(server)) {
-            (Some(State::Approved), ResourcePins::ByTemplate | ResourcePins::Dynamic) => None,
+            (Some(ApprovalState::Approved), ResourcePins::ByTemplate | ResourcePins::Dynamic) => {
+                None
+            }
             (_, _) => self.unfit_made(server, name, linked),
         }
     }
@@ -461,7 +479,7 @@ impl Pins {
 
     /// The decision about a resource under any related spelling of its URI. An approval of one spelling takes
     /// precedence over a revocation of another.
-    fn of_resource(&self, server: &str, name: &str) -> Option<State> {
+    fn of_resource(&self, server: &str, name: &str) -> Option<ApprovalState> {
         let locked = self.lock.servers.get(server);
         let names = ResourceUri::parse(name).ok();
         let names: Vec<_> = names
@@ -476,10 +494,11 @@ impl Pins {
                     .is_ok_and(|known| uri::related(known.as_str()).iter().any(|uri| form(uri)))
         };
         let offers = locked.into_iter().flat_map(|locked| &locked.offers);
-        let own = offers.filter(|((kind, known), _)| *kind == Kind::Resource && is(known));
-        let states: Vec<State> = own.filter_map(|(_, versions)| decided(versions)).collect();
-        match states.contains(&State::Approved) {
-            true => Some(State::Approved),
+        let own = offers.filter(|((kind, known), _)| *kind == ItemKind::Resource && is(known));
+        let states: Vec<ApprovalState> =
+            own.filter_map(|(_, versions)| decided(versions)).collect();
+        match states.contains(&ApprovalState::Approved) {
+            true => Some(ApprovalState::Approved),
             false => states.first().copied(),
         }
     }
@@ -493,7 +512,7 @@ impl Pins {
         whole: Option<Digest>,
         name: &str,
         field: Option<Digest>,
-    ) -> Option<Unfit> {
+    ) -> Option<PinViolation> {
         if let Some(unfit) = self.unfit_server(server) {
             return Some(unfit);
         }
@@ -501,85 +520,89 @@ impl Pins {
             return None;
         }
         let versions = self.lock.servers.get(server).map_or(&[][..], |locked| &locked.server);
-        let mut approved = versions.iter().filter(|version| version.state == State::Approved);
+        let mut approved =
+            versions.iter().filter(|version| version.state == ApprovalState::Approved);
         if approved.clone().any(|version| Some(version.digest) == whole) {
             return None;
         }
-        let Some(field) = field else { return Some(Unfit::Unpinnable) };
-        let has = |version: &Version| {
+        let Some(field) = field else { return Some(PinViolation::Unpinnable) };
+        let has = |version: &LockedVersion| {
             let definition = version.definition.value();
             let fields = Digest::of_fields(version.digest.subject(), definition);
             fields.is_ok_and(|fields| fields.iter().any(|(n, d)| **n == *name && *d == field))
         };
         if approved.clone().next().is_none() {
-            return Some(Unfit::NotApproved);
+            return Some(PinViolation::NotApproved);
         }
-        (!approved.any(has)).then_some(Unfit::Changed)
+        (!approved.any(has)).then_some(PinViolation::Changed)
     }
 
     /// Why nothing of `server` may be used; `None` if nothing prevents it.
     #[must_use]
-    pub fn unfit_server(&self, server: &str) -> Option<Unfit> {
+    pub fn unfit_server(&self, server: &str) -> Option<PinViolation> {
         if self.strangers.contains(server) {
-            return Some(Unfit::Identity);
+            return Some(PinViolation::Identity);
         }
-        self.quarantined.contains(server).then_some(Unfit::Quarantined)
+        self.quarantined.contains(server).then_some(PinViolation::Quarantined)
     }
 
     /// The approved input schema that arguments must match in addition to the current one, if the current definition
     /// was accepted as a change that admits no more.
     #[must_use]
-    pub fn approved_input(&self, server: &str, offer: &Offer) -> Option<&Arc<Compilable>> {
-        if self.accepted.is_empty() || offer.kind() != Kind::Tool {
+    pub fn approved_input(&self, server: &str, offer: &CatalogItem) -> Option<&Arc<CachedSchema>> {
+        if self.accepted.is_empty() || offer.kind() != ItemKind::Tool {
             return None;
         }
         let digest = offer.digest()?;
         let accepted = self.accepted.get(&(server.into(), digest))?;
-        let versions = self.versions(server, Kind::Tool, offer.name().as_str());
-        let approved =
-            |version: &Version| version.digest == digest && version.state == State::Approved;
+        let versions = self.versions(server, ItemKind::Tool, offer.name().as_str());
+        let approved = |version: &LockedVersion| {
+            version.digest == digest && version.state == ApprovalState::Approved
+        };
         // The definition may have been approved since.
         (!versions.iter().any(approved)).then(|| accepted.input(offer)).flatten()
     }
 
-    fn versions(&self, server: &str, kind: Kind, name: &str) -> &[Version] {
+    fn versions(&self, server: &str, kind: ItemKind, name: &str) -> &[LockedVersion] {
         self.lock.servers.get(server).map_or(&[], |locked| locked.versions(kind, name))
     }
 
     fn unfit_version(
         &self,
         server: &str,
-        versions: &[Version],
-        offer: &Offer,
+        versions: &[LockedVersion],
+        offer: &CatalogItem,
         digest: Digest,
-    ) -> Option<Unfit> {
+    ) -> Option<PinViolation> {
         let known = versions.iter().find(|version| version.digest == digest);
         match known.map(|version| version.state) {
-            Some(State::Approved) => return None,
-            Some(State::Revoked) => return Some(Unfit::Revoked),
-            Some(State::Pending) | None if self.accepted.contains_key(&(server.into(), digest)) => {
+            Some(ApprovalState::Approved) => return None,
+            Some(ApprovalState::Revoked) => return Some(PinViolation::Revoked),
+            Some(ApprovalState::Pending) | None
+                if self.accepted.contains_key(&(server.into(), digest)) =>
+            {
                 return None;
             }
-            Some(State::Pending) | None => {}
+            Some(ApprovalState::Pending) | None => {}
         }
         let alike: Vec<_> = self.like(server, versions, offer).map(|v| v.state).collect();
-        if alike.contains(&State::Revoked) {
-            return Some(Unfit::Revoked);
+        if alike.contains(&ApprovalState::Revoked) {
+            return Some(PinViolation::Revoked);
         }
-        if alike.contains(&State::Approved) {
+        if alike.contains(&ApprovalState::Approved) {
             return None;
         }
-        let approved = versions.iter().any(|version| version.state == State::Approved);
-        Some(if approved { Unfit::Changed } else { Unfit::NotApproved })
+        let approved = versions.iter().any(|version| version.state == ApprovalState::Approved);
+        Some(if approved { PinViolation::Changed } else { PinViolation::NotApproved })
     }
 
     /// The versions that equal `offer` regardless of order and volatile values.
     fn like<'a>(
         &self,
         server: &str,
-        versions: &'a [Version],
-        offer: &Offer,
-    ) -> impl Iterator<Item = &'a Version> {
+        versions: &'a [LockedVersion],
+        offer: &CatalogItem,
+    ) -> impl Iterator<Item = &'a LockedVersion> {
         let (kind, name) = (offer.kind(), offer.name().as_str());
         let volatile = if self.volatile.is_empty() {
             None
@@ -588,10 +611,10 @@ impl Pins {
         };
         let volatile = volatile.map_or(&[][..], Vec::as_slice);
         // Only schemas of tools have lists that are sets.
-        let differs = !versions.is_empty() && (kind == Kind::Tool || !volatile.is_empty());
+        let differs = !versions.is_empty() && (kind == ItemKind::Tool || !volatile.is_empty());
         let wanted = differs.then(|| offer.alike(volatile)).flatten();
-        let subject = Subject::Offer(kind);
-        let is = |version: &&Version| {
+        let subject = DigestSubject::Offer(kind);
+        let is = |version: &&LockedVersion| {
             let like = || version.alike.of(subject, version.definition.value(), volatile);
             wanted.is_some() && like() == wanted
         };
@@ -601,48 +624,58 @@ impl Pins {
 
 #[cfg(test)]
 mod tests {
-    use super::{Accepted, Linked, Pins, ResourcePins, Unfit};
+    use super::{AcceptedChange, LinkStatus, PinViolation, Pins, ResourcePins};
     use crate::inspect::Detector;
-    use crate::json::{Bounds, Document, Fragment};
-    use crate::lock::{Exception, Lock, Locked, State, Version};
-    use crate::offer::{Kind, Offer};
+    use crate::json::{Document, Fragment, JsonBounds};
+    use crate::lock::{AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile};
+    use crate::offer::{CatalogItem, ItemKind};
     use std::sync::Arc;
 
-    fn pins(state: State, definition: &str) -> Pins {
-        let document = Document::parse(definition.to_owned().into(), &Bounds::MESSAGE).unwrap();
+    fn pins(state: ApprovalState, definition: &str) -> Pins {
+        let document = Document::parse(definition.to_owned().into(), &JsonBounds::MESSAGE).unwrap();
         let definition = Fragment::whole(Arc::new(document));
-        let digest = Offer::for_tests(Kind::Tool, definition.value().raw()).digest().unwrap();
-        let version = Version::new(digest, state, definition);
-        let offers = [((Kind::Tool, "a".into()), vec![version])].into();
-        let locked = Locked { offers, ..Locked::default() };
-        let lock = Lock { servers: [("up".into(), locked)].into() };
+        let digest =
+            CatalogItem::for_tests(ItemKind::Tool, definition.value().raw()).digest().unwrap();
+        let version = LockedVersion::new(digest, state, definition);
+        let offers = [((ItemKind::Tool, "a".into()), vec![version])].into();
+        let locked = LockedServer { offers, ..LockedServer::default() };
+        let lock = Lockfile { servers: [("up".into(), locked)].into() };
         Pins { lock: Arc::new(lock), ..Pins::default() }
     }
 
     #[test]
     fn only_what_was_approved_as_it_was_approved_may_be_used() {
         let (v1, v2) = (r#"{"name":"a","description":"x"}"#, r#"{"name":"a","description":"y"}"#);
-        let same = Offer::for_tests(Kind::Tool, r#"{ "description": "\u0078", "name": "a" }"#);
-        let other = Offer::for_tests(Kind::Tool, v2);
-        let check = |pins: &Pins, offer: &Offer| pins.unfit("up", Kind::Tool, "a", Some(offer));
-        assert_eq!(check(&Pins::default(), &same), Some(Unfit::NotApproved));
-        assert_eq!(check(&pins(State::Pending, v1), &same), Some(Unfit::NotApproved));
-        assert_eq!(check(&pins(State::Revoked, v1), &same), Some(Unfit::Revoked));
-        let mut approved = pins(State::Approved, v1);
+        let same =
+            CatalogItem::for_tests(ItemKind::Tool, r#"{ "description": "\u0078", "name": "a" }"#);
+        let other = CatalogItem::for_tests(ItemKind::Tool, v2);
+        let check =
+            |pins: &Pins, offer: &CatalogItem| pins.unfit("up", ItemKind::Tool, "a", Some(offer));
+        assert_eq!(check(&Pins::default(), &same), Some(PinViolation::NotApproved));
+        assert_eq!(
+            check(&pins(ApprovalState::Pending, v1), &same),
+            Some(PinViolation::NotApproved)
+        );
+        assert_eq!(check(&pins(ApprovalState::Revoked, v1), &same), Some(PinViolation::Revoked));
+        let mut approved = pins(ApprovalState::Approved, v1);
         assert_eq!(check(&approved, &same), None);
-        assert_eq!(check(&approved, &other), Some(Unfit::Changed));
-        assert_eq!(approved.unfit("up", Kind::Tool, "a", None), Some(Unfit::Removed));
-        assert_eq!(approved.unfit("down", Kind::Tool, "a", Some(&same)), Some(Unfit::NotApproved));
-        let inexact = Offer::for_tests(Kind::Tool, r#"{"name":"a","x":9007199254740993}"#);
-        assert_eq!(check(&approved, &inexact), Some(Unfit::Unpinnable));
-        approved.accepted.insert(("up".into(), other.digest().unwrap()), Accepted::default());
+        assert_eq!(check(&approved, &other), Some(PinViolation::Changed));
+        assert_eq!(approved.unfit("up", ItemKind::Tool, "a", None), Some(PinViolation::Removed));
+        assert_eq!(
+            approved.unfit("down", ItemKind::Tool, "a", Some(&same)),
+            Some(PinViolation::NotApproved)
+        );
+        let inexact =
+            CatalogItem::for_tests(ItemKind::Tool, r#"{"name":"a","x":9007199254740993}"#);
+        assert_eq!(check(&approved, &inexact), Some(PinViolation::Unpinnable));
+        approved.accepted.insert(("up".into(), other.digest().unwrap()), AcceptedChange::default());
         assert_eq!(check(&approved, &other), None);
-        approved.inconsistent.insert(("up".into(), Kind::Tool, "a".into()));
-        assert_eq!(check(&approved, &same), Some(Unfit::Inconsistent));
+        approved.inconsistent.insert(("up".into(), ItemKind::Tool, "a".into()));
+        assert_eq!(check(&approved, &same), Some(PinViolation::Inconsistent));
         approved.quarantined.insert("up".into());
-        assert_eq!(check(&approved, &same), Some(Unfit::Quarantined));
+        assert_eq!(check(&approved, &same), Some(PinViolation::Quarantined));
         approved.strangers.insert("up".into());
-        assert_eq!(check(&approved, &same), Some(Unfit::Identity));
+        assert_eq!(check(&approved, &same), Some(PinViolation::Identity));
     }
 
     const FLAG: &str = r#"{"name":"a","inputSchema":{"required":["x","y"],"default":"1"}}"#;
@@ -650,48 +683,51 @@ mod tests {
     #[test]
     fn what_is_only_written_in_another_order_is_what_was_approved() {
         let other = r#"{"name":"a","inputSchema":{"required":["y","x"],"default":"1"}}"#;
-        let other = Offer::for_tests(Kind::Tool, other);
-        let check = |pins: &Pins| pins.unfit("up", Kind::Tool, "a", Some(&other));
-        let approved = pins(State::Approved, FLAG);
+        let other = CatalogItem::for_tests(ItemKind::Tool, other);
+        let check = |pins: &Pins| pins.unfit("up", ItemKind::Tool, "a", Some(&other));
+        let approved = pins(ApprovalState::Approved, FLAG);
         assert_eq!(check(&approved), None);
-        let same = Offer::for_tests(Kind::Tool, FLAG).digest();
+        let same = CatalogItem::for_tests(ItemKind::Tool, FLAG).digest();
         assert_eq!(approved.settled("up", &other), same);
         assert_ne!(other.digest(), same);
-        assert_eq!(check(&pins(State::Revoked, FLAG)), Some(Unfit::Revoked));
-        assert_eq!(check(&pins(State::Pending, FLAG)), Some(Unfit::NotApproved));
+        assert_eq!(check(&pins(ApprovalState::Revoked, FLAG)), Some(PinViolation::Revoked));
+        assert_eq!(check(&pins(ApprovalState::Pending, FLAG)), Some(PinViolation::NotApproved));
     }
 
     #[test]
     fn a_volatile_value_counts_at_its_place_and_for_its_tool_alone() {
-        let other = |text: &str| Offer::for_tests(Kind::Tool, &FLAG.replace("\"1\"", text));
-        let mut approved = pins(State::Approved, FLAG);
-        let check = |pins: &Pins, text: &str| pins.unfit("up", Kind::Tool, "a", Some(&other(text)));
-        assert_eq!(check(&approved, "\"2\""), Some(Unfit::Changed));
+        let other =
+            |text: &str| CatalogItem::for_tests(ItemKind::Tool, &FLAG.replace("\"1\"", text));
+        let mut approved = pins(ApprovalState::Approved, FLAG);
+        let check =
+            |pins: &Pins, text: &str| pins.unfit("up", ItemKind::Tool, "a", Some(&other(text)));
+        assert_eq!(check(&approved, "\"2\""), Some(PinViolation::Changed));
         let place = |name: &str| {
             let at: Vec<Box<str>> = vec!["/inputSchema/default".into()];
-            Arc::new([((Box::from("up"), Kind::Tool, Box::from(name)), at)].into())
+            Arc::new([((Box::from("up"), ItemKind::Tool, Box::from(name)), at)].into())
         };
         approved.volatile = place("a");
         assert_eq!(check(&approved, "\"2\""), None);
-        assert_eq!(check(&approved, "{\"description\":\"2\"}"), Some(Unfit::Changed));
+        assert_eq!(check(&approved, "{\"description\":\"2\"}"), Some(PinViolation::Changed));
         approved.volatile = place("b");
-        assert_eq!(check(&approved, "\"2\""), Some(Unfit::Changed));
+        assert_eq!(check(&approved, "\"2\""), Some(PinViolation::Changed));
     }
 
     #[test]
     fn an_exception_is_of_one_digest_and_of_what_is_approved() {
-        let other = Offer::for_tests(Kind::Tool, &FLAG.replace("\"x\",\"y\"", "\"y\",\"x\""));
-        let own = Offer::for_tests(Kind::Tool, FLAG);
-        for (state, excused) in [(State::Approved, true), (State::Pending, false)] {
+        let other =
+            CatalogItem::for_tests(ItemKind::Tool, &FLAG.replace("\"x\",\"y\"", "\"y\",\"x\""));
+        let own = CatalogItem::for_tests(ItemKind::Tool, FLAG);
+        for (state, excused) in [(ApprovalState::Approved, true), (ApprovalState::Pending, false)] {
             let mut pins = pins(state, FLAG);
             let locked = Arc::make_mut(&mut pins.lock).servers.get_mut("up").unwrap();
             for version in locked.offers.values_mut().flatten() {
                 let (finding, reason) = (Detector::PlantedInstructions, "it is a manual".into());
                 let (by, at) = ("ana".into(), "2026-01-01T00:00:00Z".into());
-                version.exceptions.push(Exception { finding, by, at, reason });
+                version.exceptions.push(AcceptedFinding { finding, by, at, reason });
             }
             let is = |server: &str, name: &str, digest| {
-                !pins.excused(server, Some(Kind::Tool), name, digest).is_empty()
+                !pins.excused(server, Some(ItemKind::Tool), name, digest).is_empty()
             };
             assert_eq!(is("up", "a", own.digest()), excused);
             assert!(!is("up", "a", other.digest()) && !is("up", "a", None));
@@ -704,107 +740,114 @@ mod tests {
         let unlisted = |resources: ResourcePins, linked| {
             let resources = Arc::new([("up".into(), resources)].into());
             let pins = Pins { resources, ..Pins::default() };
-            pins.unfit_for("up", Kind::Resource, "file:///x", None, linked)
+            pins.unfit_for("up", ItemKind::Resource, "file:///x", None, linked)
         };
-        let refused = Some(Unfit::NotApproved);
-        assert_eq!(unlisted(ResourcePins::Pinned, Linked::No), refused);
-        assert_eq!(unlisted(ResourcePins::Pinned, Linked::Given), refused);
-        assert_eq!(unlisted(ResourcePins::ByTemplate, Linked::No), refused);
-        assert_eq!(unlisted(ResourcePins::ByTemplate, Linked::Given), None);
-        assert_eq!(unlisted(ResourcePins::Dynamic, Linked::No), None);
-        assert_eq!(Pins::default().unfit("up", Kind::Resource, "file:///x", None), refused);
-        assert_eq!(Pins::default().unfit("up", Kind::Tool, "x", None), Some(Unfit::Removed));
-        assert_eq!(Pins::default().unfit("up", Kind::Method, "x/y", None), None);
+        let refused = Some(PinViolation::NotApproved);
+        assert_eq!(unlisted(ResourcePins::Pinned, LinkStatus::No), refused);
+        assert_eq!(unlisted(ResourcePins::Pinned, LinkStatus::Given), refused);
+        assert_eq!(unlisted(ResourcePins::ByTemplate, LinkStatus::No), refused);
+        assert_eq!(unlisted(ResourcePins::ByTemplate, LinkStatus::Given), None);
+        assert_eq!(unlisted(ResourcePins::Dynamic, LinkStatus::No), None);
+        assert_eq!(Pins::default().unfit("up", ItemKind::Resource, "file:///x", None), refused);
+        assert_eq!(
+            Pins::default().unfit("up", ItemKind::Tool, "x", None),
+            Some(PinViolation::Removed)
+        );
+        assert_eq!(Pins::default().unfit("up", ItemKind::Method, "x/y", None), None);
     }
 
-    fn resource(state: State, uri: &str) -> Pins {
+    fn resource(state: ApprovalState, uri: &str) -> Pins {
         let text = serde_json::json!({ "uri": uri, "name": "n" }).to_string();
-        let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
+        let document = Document::parse(text.into(), &JsonBounds::MESSAGE).unwrap();
         let definition = Fragment::whole(Arc::new(document));
-        let digest = Offer::for_tests(Kind::Resource, definition.value().raw()).digest().unwrap();
-        let version = Version::new(digest, state, definition);
-        let offers = [((Kind::Resource, uri.into()), vec![version])].into();
-        let locked = Locked { offers, ..Locked::default() };
-        let lock = Lock { servers: [("up".into(), locked)].into() };
+        let digest =
+            CatalogItem::for_tests(ItemKind::Resource, definition.value().raw()).digest().unwrap();
+        let version = LockedVersion::new(digest, state, definition);
+        let offers = [((ItemKind::Resource, uri.into()), vec![version])].into();
+        let locked = LockedServer { offers, ..LockedServer::default() };
+        let lock = Lockfile { servers: [("up".into(), locked)].into() };
         Pins { lock: Arc::new(lock), ..Pins::default() }
     }
 
     #[test]
     fn an_unlisted_resource_whose_approval_was_taken_back_is_not_read() {
         let unlisted = |pins: &Pins, server: &str, uri: &str| {
-            pins.unfit_unlisted(server, Kind::Resource, uri, Linked::Given)
+            pins.unfit_unlisted(server, ItemKind::Resource, uri, LinkStatus::Given)
         };
         for mode in [ResourcePins::Pinned, ResourcePins::ByTemplate, ResourcePins::Dynamic] {
-            let mut pins = resource(State::Revoked, "file:///srv/My note");
+            let mut pins = resource(ApprovalState::Revoked, "file:///srv/My note");
             pins.resources = Arc::new([("up".into(), mode), ("down".into(), mode)].into());
             for uri in
                 ["file:///srv/My%20note", "file:///srv/My%20note?x", "file:///srv/My%20note/"]
             {
-                let unfit = pins.unfit_for("up", Kind::Resource, uri, None, Linked::Given);
-                assert_eq!(unfit, Some(Unfit::Removed), "{uri}");
-                assert_eq!(unlisted(&pins, "up", uri), Some(Unfit::NotApproved), "{uri}");
+                let unfit = pins.unfit_for("up", ItemKind::Resource, uri, None, LinkStatus::Given);
+                assert_eq!(unfit, Some(PinViolation::Removed), "{uri}");
+                assert_eq!(unlisted(&pins, "up", uri), Some(PinViolation::NotApproved), "{uri}");
             }
             // It stays revoked if its server lists it again in another spelling.
             let text = r#"{"uri":"file:///srv/My%20note?x","name":"n"}"#;
-            let again = Offer::for_tests(Kind::Resource, text);
+            let again = CatalogItem::for_tests(ItemKind::Resource, text);
             let name = again.name().as_str();
-            let unfit = pins.unfit_for("up", Kind::Resource, name, Some(&again), Linked::Given);
-            assert_eq!(unfit, Some(Unfit::Revoked));
-            let other = (mode == ResourcePins::Pinned).then_some(Unfit::NotApproved);
+            let unfit =
+                pins.unfit_for("up", ItemKind::Resource, name, Some(&again), LinkStatus::Given);
+            assert_eq!(unfit, Some(PinViolation::Revoked));
+            let other = (mode == ResourcePins::Pinned).then_some(PinViolation::NotApproved);
             assert_eq!(unlisted(&pins, "up", "file:///srv/other"), other);
             assert_eq!(unlisted(&pins, "down", "file:///srv/My%20note"), other);
         }
-        let mut approved = resource(State::Approved, "file:///srv/a");
+        let mut approved = resource(ApprovalState::Approved, "file:///srv/a");
         assert_eq!(unlisted(&approved, "up", "file:///srv/a?x"), None);
         // An approved resource that is no longer listed is removed, unless resources can be created at run time.
         approved.resources = Arc::new([("up".into(), ResourcePins::Pinned)].into());
         for uri in ["file:///srv/a", "file:///srv/a?x"] {
-            let unfit = approved.unfit_for("up", Kind::Resource, uri, None, Linked::Given);
-            assert_eq!(unfit, Some(Unfit::Removed), "{uri}");
+            let unfit = approved.unfit_for("up", ItemKind::Resource, uri, None, LinkStatus::Given);
+            assert_eq!(unfit, Some(PinViolation::Removed), "{uri}");
         }
     }
 
     #[test]
     fn a_resource_is_made_of_a_template_whether_or_not_it_is_listed() {
         let text = r#"{"uriTemplate":"note://made/{id}","name":"n"}"#;
-        let template = Offer::for_tests(Kind::Template, text);
-        let version = |state| Version::new(template.digest().unwrap(), state, template.fragment());
+        let template = CatalogItem::for_tests(ItemKind::Template, text);
+        let version =
+            |state| LockedVersion::new(template.digest().unwrap(), state, template.fragment());
         let pins = |state| {
             let name = template.name().as_str().into();
-            let offers = [((Kind::Template, name), vec![version(state)])].into();
-            let locked = Locked { offers, ..Locked::default() };
-            let lock = Lock { servers: [("up".into(), locked)].into() };
+            let offers = [((ItemKind::Template, name), vec![version(state)])].into();
+            let locked = LockedServer { offers, ..LockedServer::default() };
+            let lock = Lockfile { servers: [("up".into(), locked)].into() };
             Pins { lock: Arc::new(lock), ..Pins::default() }
         };
         let made = r#"{"uri":"note://made/7","name":"n","description":"d"}"#;
-        let made = Offer::for_tests(Kind::Resource, made);
-        let unfit = |pins: &Pins, offer| pins.unfit("up", Kind::Resource, "note://made/7", offer);
-        let mut approved = pins(State::Approved);
+        let made = CatalogItem::for_tests(ItemKind::Resource, made);
+        let unfit =
+            |pins: &Pins, offer| pins.unfit("up", ItemKind::Resource, "note://made/7", offer);
+        let mut approved = pins(ApprovalState::Approved);
         for listed in [None, Some(&made)] {
             assert_eq!(unfit(&approved, listed), None);
-            for state in [State::Pending, State::Revoked] {
-                assert_eq!(unfit(&pins(state), listed), Some(Unfit::NotApproved));
+            for state in [ApprovalState::Pending, ApprovalState::Revoked] {
+                assert_eq!(unfit(&pins(state), listed), Some(PinViolation::NotApproved));
             }
         }
-        let other = approved.unfit("up", Kind::Resource, "note://other/7", None);
-        assert_eq!(other, Some(Unfit::NotApproved));
+        let other = approved.unfit("up", ItemKind::Resource, "note://other/7", None);
+        assert_eq!(other, Some(PinViolation::NotApproved));
         // The cached value of one lock is not used for another.
         let lock = Arc::make_mut(&mut approved.lock);
         lock.servers.clear();
-        assert_eq!(unfit(&approved, Some(&made)), Some(Unfit::NotApproved));
+        assert_eq!(unfit(&approved, Some(&made)), Some(PinViolation::NotApproved));
     }
 
     #[test]
     fn a_change_that_is_accepted_of_one_server_is_not_of_another() {
         let (v1, v2) = (r#"{"name":"a","description":"x"}"#, r#"{"name":"a","description":"y"}"#);
-        let mut pins = pins(State::Approved, v1);
+        let mut pins = pins(ApprovalState::Approved, v1);
         let lock = Arc::make_mut(&mut pins.lock);
         let same = lock.servers.get("up").cloned().unwrap();
         lock.servers.insert("down".into(), same);
-        let other = Offer::for_tests(Kind::Tool, v2);
-        pins.accepted.insert(("up".into(), other.digest().unwrap()), Accepted::default());
-        let check = |server: &str| pins.unfit(server, Kind::Tool, "a", Some(&other));
+        let other = CatalogItem::for_tests(ItemKind::Tool, v2);
+        pins.accepted.insert(("up".into(), other.digest().unwrap()), AcceptedChange::default());
+        let check = |server: &str| pins.unfit(server, ItemKind::Tool, "a", Some(&other));
         assert_eq!(check("up"), None);
-        assert_eq!(check("down"), Some(Unfit::Changed));
+        assert_eq!(check("down"), Some(PinViolation::Changed));
     }
 }

@@ -10,31 +10,31 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::access::{Access, Decided};
-use crate::condition::{Arguments, Subject};
+use crate::access::{AccessDecision, RuleSet};
+use crate::condition::{AccessRequest, KnownArguments};
 use crate::constraint::Constraint;
-use crate::content::Contents;
-use crate::control::{Control, Ran};
-use crate::decision::{Decision, Denial, Denials, Effect, Mode, Reason, Told};
-use crate::definitions::Definitions;
+use crate::content::ContentPolicy;
+use crate::control::{Control, ControlSet};
+use crate::decision::{Decision, Denial, DenialFormat, Disclosure, Effect, Mode, Reason};
+use crate::definitions::DefinitionPolicy;
 use crate::inspect::Finding;
 use crate::json::{Document, Fragment, Value};
-use crate::labels::Concealed;
-use crate::links::{Links, LinksOf};
-use crate::message::{Beside, Call, Reply, Use, Verb};
+use crate::labels::ConcealedMembers;
+use crate::links::{CallerLinks, Links};
+use crate::message::{ClientRequest, ItemRequest, Reply, RequestExtras, RequestOperation};
 use crate::name::{RuleId, ServerName};
-use crate::offer::{Catalog, Kind, Offer, Place, ReadOnlyHint};
-use crate::pins::{Pins, Unfit};
-use crate::places::Answer;
+use crate::offer::{Catalog, CatalogItem, CatalogMatch, ItemKind, ReadOnlyHint};
+use crate::pins::{PinViolation, Pins};
+use crate::places::ResultKind;
 use crate::principal::Principal;
-use crate::registry::{Registered, Registry};
-use crate::revoked::Revoked;
-use crate::schema::{Compilable, Compiled};
-use crate::shadow::{Shadowing, Shadows, SharedRoutes};
-use crate::work::Budget;
+use crate::registry::{Registry, RegistryEntry};
+use crate::revoked::RevocationList;
+use crate::schema::{CachedSchema, SchemaCache};
+use crate::shadow::{ShadowingConflicts, ShadowingPolicy, SharedRoutes};
+use crate::work::WorkBudget;
 
-pub use expected::Fate;
-use sending::Sendable;
+pub use expected::ExpectedTreatment;
+use sending::OutgoingCall;
 use standing::rule_name;
 
 /// Proof that a request was allowed. Only this module mints one, and it cannot be copied.
@@ -53,37 +53,37 @@ use standing::rule_name;
 #[derive(Debug)]
 #[must_use = "a permit that is not spent is a request that was dropped"]
 pub struct Permit {
-    call: Call,
+    call: ClientRequest,
     rule: RuleId,
-    terms: Terms,
+    terms: ReplyTerms,
 }
 
 /// Requirements that the reply to a request has to meet.
 #[derive(Debug, Default)]
-struct Terms {
+struct ReplyTerms {
     /// The output schema, and how a violation is treated.
-    output: Option<(Arc<Compilable>, Mode)>,
+    output: Option<(Arc<CachedSchema>, Mode)>,
     /// Members that are hidden from this caller.
-    hidden: Concealed,
+    hidden: ConcealedMembers,
     /// All labelled members, including those shown to this caller.
-    labelled: Concealed,
+    labelled: ConcealedMembers,
     /// Whether the request is a tool call or concerns a task.
     calls: bool,
     /// The read-only claim of the tool.
     hint: ReadOnlyHint,
 }
 
-impl Terms {
+impl ReplyTerms {
     /// The kind of result, by which members are sealed.
-    const fn answer(&self) -> Answer {
-        if self.calls { Answer::OfCall } else { Answer::Plain }
+    const fn answer(&self) -> ResultKind {
+        if self.calls { ResultKind::OfCall } else { ResultKind::Plain }
     }
 }
 
 impl Permit {
     /// The request as it will be sent.
     #[must_use]
-    pub const fn call(&self) -> &Call {
+    pub const fn call(&self) -> &ClientRequest {
         &self.call
     }
 
@@ -91,8 +91,8 @@ impl Permit {
     #[must_use]
     pub fn arguments(&self) -> Option<&Fragment> {
         match &self.call {
-            Call::List { .. } => None,
-            Call::Use(call) => call.arguments.as_ref(),
+            ClientRequest::List { .. } => None,
+            ClientRequest::Use(call) => call.arguments.as_ref(),
         }
     }
 
@@ -104,10 +104,10 @@ impl Permit {
 
     /// Consumes the permit: returns the request to send, and the right to release its reply.
     #[must_use]
-    pub fn spend(self) -> (Call, Expectation) {
+    pub fn spend(self) -> (ClientRequest, Expectation) {
         let server = match &self.call {
-            Call::List { server, .. } => server.clone(),
-            Call::Use(call) => call.server.clone(),
+            ClientRequest::List { server, .. } => server.clone(),
+            ClientRequest::Use(call) => call.server.clone(),
         };
         (self.call, Expectation { rule: self.rule, server, terms: self.terms })
     }
@@ -118,7 +118,7 @@ impl Permit {
 pub struct Expectation {
     rule: RuleId,
     server: ServerName,
-    terms: Terms,
+    terms: ReplyTerms,
 }
 
 impl Expectation {
@@ -144,17 +144,17 @@ impl Expectation {
 /// Proof that a reply was inspected and may be sent to the client.
 #[derive(Debug)]
 #[must_use = "a released reply that is not sent leaves the client waiting"]
-pub struct Released {
-    reply: Shown,
+pub struct ReleasedReply {
+    reply: VisibleReply,
     findings: Vec<Finding>,
-    ran: Ran,
+    ran: ControlSet,
 }
 
 /// The part of a reply that may be shown.
 #[derive(Debug)]
-pub enum Shown {
+pub enum VisibleReply {
     /// The visible part of a catalog.
-    List(Arc<View>),
+    List(Arc<CatalogView>),
     /// A response or a notification, after inspection.
     Answer(Reply),
     /// Nothing, because of this finding.
@@ -163,51 +163,51 @@ pub enum Shown {
     Apart(Fragment),
 }
 
-impl Released {
+impl ReleasedReply {
     /// The reply as it may be shown.
     #[must_use]
-    pub fn into_shown(self) -> Shown {
+    pub fn into_shown(self) -> VisibleReply {
         self.reply
     }
 
     /// The controls that ran for the reply.
     #[must_use]
-    pub const fn ran(&self) -> Ran {
+    pub const fn ran(&self) -> ControlSet {
         self.ran
     }
 
     /// The reply and its findings, for the audit record.
     #[must_use]
-    pub fn into_parts(self) -> (Shown, Vec<Finding>) {
+    pub fn into_parts(self) -> (VisibleReply, Vec<Finding>) {
         (self.reply, self.findings)
     }
 }
 
 /// The part of one catalog that one principal sees.
 #[derive(Debug)]
-pub struct View {
+pub struct CatalogView {
     principal: Principal,
     /// The revocations when the view was made.
-    revoked: Arc<Revoked>,
+    revoked: Arc<RevocationList>,
     /// The approvals when the view was made.
     pins: Arc<Pins>,
     /// The shadowing conflicts when the view was made.
-    shadows: Arc<Shadows>,
+    shadows: Arc<ShadowingConflicts>,
     /// The links of the caller when the view was made; only for resources.
-    given: Option<Arc<LinksOf>>,
+    given: Option<Arc<CallerLinks>>,
     catalog: Arc<Catalog>,
     visible: Vec<(usize, Option<Arc<Document>>)>,
     hidden: Vec<(usize, Decision)>,
 }
 
-impl View {
+impl CatalogView {
     /// The visible items, in the server's order.
-    pub fn offers(&self) -> impl Iterator<Item = &Offer> {
+    pub fn offers(&self) -> impl Iterator<Item = &CatalogItem> {
         self.visible.iter().filter_map(|(at, _)| self.catalog.offers().get(*at))
     }
 
     /// The visible items with their definitions as shown, cleaned if necessary.
-    pub fn definitions(&self) -> impl Iterator<Item = (&Offer, Value<'_>)> {
+    pub fn definitions(&self) -> impl Iterator<Item = (&CatalogItem, Value<'_>)> {
         self.visible.iter().filter_map(|(at, cleaned)| {
             let offer = self.catalog.offers().get(*at)?;
             Some((offer, cleaned.as_ref().map_or(offer.definition(), |document| document.root())))
@@ -215,7 +215,7 @@ impl View {
     }
 
     /// The hidden items with the decision about each.
-    pub fn hidden(&self) -> impl Iterator<Item = (&Offer, &Decision)> {
+    pub fn hidden(&self) -> impl Iterator<Item = (&CatalogItem, &Decision)> {
         self.hidden.iter().filter_map(|(at, why)| Some((self.catalog.offers().get(*at)?, why)))
     }
 
@@ -238,7 +238,7 @@ pub struct Ruling<T> {
 
 /// Whether the catalog of the server is available for the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Listed {
+enum CatalogAvailability {
     Known,
     Unknown,
 }
@@ -246,19 +246,19 @@ enum Listed {
 /// A compiled policy. The default allows nothing.
 #[derive(Debug, Default)]
 pub struct Policy {
-    access: Access,
-    definitions: Definitions,
+    access: RuleSet,
+    definitions: DefinitionPolicy,
     contact: Option<Arc<str>>,
-    denials: Denials,
-    revoked: ArcSwap<Revoked>,
+    denials: DenialFormat,
+    revoked: ArcSwap<RevocationList>,
     pins: ArcSwap<Pins>,
-    shadowing: Shadowing,
-    contents: Contents,
+    shadowing: ShadowingPolicy,
+    contents: ContentPolicy,
     constraints: Vec<Constraint>,
-    shadows: ArcSwap<Shadows>,
+    shadows: ArcSwap<ShadowingConflicts>,
     routes: SharedRoutes,
     links: Arc<Links>,
-    compiled: Arc<Compiled>,
+    compiled: Arc<SchemaCache>,
     registry: Registry,
 }
 
@@ -266,19 +266,19 @@ impl Policy {
     /// A policy with these rules and detectors; `contact` is named in denials. Nothing is approved until
     /// [`Self::pin`] is called.
     #[must_use]
-    pub fn new(access: Access, definitions: Definitions, contact: Option<Arc<str>>) -> Self {
+    pub fn new(access: RuleSet, definitions: DefinitionPolicy, contact: Option<Arc<str>>) -> Self {
         Self { access, definitions, contact, ..Self::default() }
     }
 
     /// Sets how denied tool calls are answered.
     #[must_use]
-    pub fn with_denials(self, denials: Denials) -> Self {
+    pub fn with_denials(self, denials: DenialFormat) -> Self {
         Self { denials, ..self }
     }
 
     /// How a denied tool call is answered if the caller may know that the tool exists.
     #[must_use]
-    pub const fn denials(&self) -> Denials {
+    pub const fn denials(&self) -> DenialFormat {
         self.denials
     }
 
@@ -290,7 +290,7 @@ impl Policy {
 
     /// Sets how definitions are treated that can be mistaken for others.
     #[must_use]
-    pub fn with_shadowing(self, shadowing: Shadowing) -> Self {
+    pub fn with_shadowing(self, shadowing: ShadowingPolicy) -> Self {
         Self { shadowing, ..self }
     }
 
@@ -308,13 +308,13 @@ impl Policy {
 
     /// Sets the detectors and actions for results and arguments.
     #[must_use]
-    pub fn with_contents(self, contents: Contents) -> Self {
+    pub fn with_contents(self, contents: ContentPolicy) -> Self {
         Self { contents, ..self }
     }
 
     /// The detectors and actions for results and arguments.
     #[must_use]
-    pub const fn contents(&self) -> &Contents {
+    pub const fn contents(&self) -> &ContentPolicy {
         &self.contents
     }
 
@@ -350,13 +350,13 @@ impl Policy {
 
     /// Shares the cache of compiled schemas.
     #[must_use]
-    pub fn with_compiled(self, compiled: Arc<Compiled>) -> Self {
+    pub fn with_compiled(self, compiled: Arc<SchemaCache>) -> Self {
         Self { compiled, ..self }
     }
 
     /// Whether what a tool call needs is computed: the labels, and the compiled input schema unless its check is off.
     #[must_use]
-    pub fn is_ready(&self, server: &ServerName, offer: &Offer) -> bool {
+    pub fn is_ready(&self, server: &ServerName, offer: &CatalogItem) -> bool {
         let unchecked = || self.contents.of(server).input_schema == Mode::Off;
         let compiled = || offer.input().is_none_or(|schema| schema.is_compiled());
         offer.is_ready() && (unchecked() || compiled())
@@ -370,7 +370,7 @@ impl Policy {
 
     /// The compiled access rules.
     #[must_use]
-    pub const fn access(&self) -> &Access {
+    pub const fn access(&self) -> &RuleSet {
         &self.access
     }
 
@@ -381,18 +381,23 @@ impl Policy {
 
     /// The registry entry of a tool.
     #[must_use]
-    pub fn registered(&self, server: &ServerName, kind: Kind, name: &str) -> Option<&Registered> {
+    pub fn registered(
+        &self,
+        server: &ServerName,
+        kind: ItemKind,
+        name: &str,
+    ) -> Option<&RegistryEntry> {
         self.registry.get(server.as_str(), kind, name)
     }
 
     /// Replaces the shadowing conflicts.
-    pub fn shadow(&self, shadows: Arc<Shadows>) {
+    pub fn shadow(&self, shadows: Arc<ShadowingConflicts>) {
         self.shadows.store(shadows);
     }
 
     /// The shadowing conflicts, and how they are treated.
     #[must_use]
-    pub fn shadows(&self) -> (Arc<Shadows>, &Shadowing) {
+    pub fn shadows(&self) -> (Arc<ShadowingConflicts>, &ShadowingPolicy) {
         (self.shadows.load_full(), &self.shadowing)
     }
 
@@ -408,13 +413,13 @@ impl Policy {
     }
 
     /// Replaces the revocations in force.
-    pub fn revoke(&self, revoked: &Revoked) {
+    pub fn revoke(&self, revoked: &RevocationList) {
         self.revoked.store(Arc::new(revoked.clone().indexed()));
     }
 
     /// The revocations currently in force.
     #[must_use]
-    pub fn revoked(&self) -> Arc<Revoked> {
+    pub fn revoked(&self) -> Arc<RevocationList> {
         self.revoked.load_full()
     }
 
@@ -434,7 +439,7 @@ impl Policy {
     /// Whether `view` is still what `principal` sees: made for an equal caller, with no later revocation, approval or
     /// link.
     #[must_use]
-    pub fn holds(&self, view: &View, principal: &Principal) -> bool {
+    pub fn holds(&self, view: &CatalogView, principal: &Principal) -> bool {
         view.principal == *principal
             && Arc::ptr_eq(&view.revoked, &self.revoked.load())
             && Arc::ptr_eq(&view.pins, &self.pins.load())
@@ -446,8 +451,8 @@ impl Policy {
     }
 
     /// The links of `principal`, for a kind whose visibility depends on them.
-    fn given(&self, principal: &Principal, kind: Kind) -> Option<Arc<LinksOf>> {
-        if kind == Kind::Resource { self.links.of(principal) } else { None }
+    fn given(&self, principal: &Principal, kind: ItemKind) -> Option<Arc<CallerLinks>> {
+        if kind == ItemKind::Resource { self.links.of(principal) } else { None }
     }
 
     /// Decides whether `principal` may list the items of `kind` on `server`.
@@ -455,10 +460,10 @@ impl Policy {
         &self,
         principal: &Principal,
         server: &ServerName,
-        kind: Kind,
+        kind: ItemKind,
     ) -> Ruling<Permit> {
         let (shadow, findings, definition) = (Vec::new(), Vec::new(), None);
-        let ran = Ran::of(&[Control::Rules, Control::Revocation]);
+        let ran = ControlSet::of(&[Control::Rules, Control::Revocation]);
         let revoked = self.revoked.load();
         let revoked = revoked.has_principal(principal) || revoked.has_server(server);
         let unfit = self.unfit_server(server).filter(|_| !revoked);
@@ -470,7 +475,7 @@ impl Policy {
                 None if revoked => Reason::Revoked,
                 None => Reason::NotGranted,
             };
-            let denial = Denial { reason, told: Told::Nothing };
+            let denial = Denial { reason, told: Disclosure::Nothing };
             let effect = Effect::Deny(denial.clone());
             return Ruling {
                 decision: Decision { effect, shadow, findings, definition, ran },
@@ -479,9 +484,9 @@ impl Policy {
         };
         let effect = Effect::Allow(rule.clone());
         let permit = Permit {
-            call: Call::List { server: server.clone(), kind },
+            call: ClientRequest::List { server: server.clone(), kind },
             rule,
-            terms: Terms::default(),
+            terms: ReplyTerms::default(),
         };
         Ruling {
             decision: Decision { effect, shadow, findings, definition, ran },
@@ -499,32 +504,32 @@ impl Policy {
         if self.unfit_server(server).is_some() {
             return false;
         }
-        [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method]
+        [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method]
             .into_iter()
             .any(|kind| self.access.could_allow(principal, server, kind).is_some())
     }
 
     /// Why nothing of `server` may be used; `None` if nothing prevents it or pins are not enforced.
     #[must_use]
-    pub fn unfit_server(&self, server: &ServerName) -> Option<Unfit> {
+    pub fn unfit_server(&self, server: &ServerName) -> Option<PinViolation> {
         let pins = self.pins.load();
         if pins.mode == Mode::Enforce { pins.unfit_server(server.as_str()) } else { None }
     }
 
     /// The decision about a thing that no server offers.
     #[must_use]
-    pub fn unknown(kind: Kind) -> (Decision, Denial) {
+    pub fn unknown(kind: ItemKind) -> (Decision, Denial) {
         Self::never(Reason::Unknown(kind))
     }
 
     /// The decision about a server whose identity is not the approved one.
     #[must_use]
     pub fn of_stranger() -> (Decision, Denial) {
-        Self::never(Reason::Pin(Unfit::Identity))
+        Self::never(Reason::Pin(PinViolation::Identity))
     }
 
     fn never(reason: Reason) -> (Decision, Denial) {
-        let denial = Denial { reason, told: Told::Nothing };
+        let denial = Denial { reason, told: Disclosure::Nothing };
         let effect = Effect::Deny(denial.clone());
         (Decision::of(effect), denial)
     }
@@ -540,10 +545,10 @@ impl Policy {
         &self,
         principal: &Principal,
         catalog: Option<&Catalog>,
-        call: Use,
-        budget: &Budget,
+        call: ItemRequest,
+        budget: &WorkBudget,
     ) -> Ruling<Permit> {
-        self.admit_with(principal, catalog, call, &Beside::default(), budget)
+        self.admit_with(principal, catalog, call, &RequestExtras::default(), budget)
     }
 
     /// Like [`Self::admit`], for a call sent in one message with `beside`. The parts of that are inspected
@@ -552,21 +557,22 @@ impl Policy {
         &self,
         principal: &Principal,
         catalog: Option<&Catalog>,
-        call: Use,
-        beside: &Beside,
-        budget: &Budget,
+        call: ItemRequest,
+        beside: &RequestExtras,
+        budget: &WorkBudget,
     ) -> Ruling<Permit> {
         let kind = call.verb.kind();
         let offer = catalog.and_then(|catalog| catalog.offer(&call.name));
         let listed = offer.is_some() && catalog.is_some_and(|catalog| catalog.kind() == kind);
-        let offer = offer.filter(|_| matches!(call.verb, Verb::Call | Verb::Task(_)));
+        let offer = offer
+            .filter(|_| matches!(call.verb, RequestOperation::Call | RequestOperation::Task(_)));
         if let Some(offer) = offer {
             offer.prepare();
         }
         let ruling = self.decide(principal, catalog, call, budget);
         match ruling.outcome {
             Ok(permit) => {
-                let sent = Sendable { offer, listed, beside };
+                let sent = OutgoingCall { offer, listed, beside };
                 self.sendable(principal, sent, ruling.decision, permit, budget)
             }
             Err(denial) => Ruling { decision: ruling.decision, outcome: Err(denial) },
@@ -577,8 +583,8 @@ impl Policy {
         &self,
         principal: &Principal,
         catalog: Option<&Catalog>,
-        mut call: Use,
-        budget: &Budget,
+        mut call: ItemRequest,
+        budget: &WorkBudget,
     ) -> Ruling<Permit> {
         let kind = call.verb.kind();
         let catalog =
@@ -590,21 +596,26 @@ impl Policy {
             None => shadows.place(&call.server, kind, &call.name),
         };
         // The server gets its own spelling of the URI, since it may treat another one as another resource.
-        if let Some(Place::Listed(offer)) = place
+        if let Some(CatalogMatch::Listed(offer)) = place
             && offer.name().as_str() != &*call.name
         {
             call.name = offer.name().as_str().into();
         }
-        let offer = place.map(Place::offer);
-        let listed = if catalog.is_some() { Listed::Known } else { Listed::Unknown };
-        if offer.is_none() && matches!(kind, Kind::Tool | Kind::Prompt | Kind::Template) {
+        let offer = place.map(CatalogMatch::offer);
+        let listed = if catalog.is_some() {
+            CatalogAvailability::Known
+        } else {
+            CatalogAvailability::Unknown
+        };
+        if offer.is_none() && matches!(kind, ItemKind::Tool | ItemKind::Prompt | ItemKind::Template)
+        {
             // Evaluates the rules for a thing that does not exist as well, so that its response time does not
             // distinguish it from a hidden one.
             drop(self.standing(principal, &call.server, kind, &call.name, (None, listed)));
             let (decision, denial) = Self::unknown(kind);
             return Ruling { decision, outcome: Err(denial) };
         }
-        let Decided { decision: seen, for_any_arguments, .. } =
+        let AccessDecision { decision: seen, for_any_arguments, .. } =
             self.standing(principal, &call.server, kind, &call.name, (offer, listed));
         match &seen.effect {
             // A missing scope can be irrelevant: the rules for these arguments may deny in any case.
@@ -616,15 +627,18 @@ impl Policy {
                 if let Some(ruling) = self.unattended(&call, &seen) {
                     return ruling;
                 }
-                let permit =
-                    Permit { call: Call::Use(call), rule: rule.clone(), terms: Terms::default() };
+                let permit = Permit {
+                    call: ClientRequest::Use(call),
+                    rule: rule.clone(),
+                    terms: ReplyTerms::default(),
+                };
                 return Ruling { decision: seen, outcome: Ok(permit) };
             }
             Effect::Allow(_) | Effect::Deny(_) => {}
         }
         let arguments = match &call.arguments {
-            None => Arguments::None,
-            Some(arguments) => Arguments::Given(arguments.value(), budget),
+            None => KnownArguments::None,
+            Some(arguments) => KnownArguments::Given(arguments.value(), budget),
         };
         let known = self.registered(&call.server, kind, &call.name);
         let decided = {
@@ -634,9 +648,9 @@ impl Policy {
                 return Ruling { decision, outcome: Err(denial) };
             };
             let (server, name) = (&call.server, &*name);
-            self.access.decide(Subject { principal, server, kind, name, arguments, known })
+            self.access.decide(AccessRequest { principal, server, kind, name, arguments, known })
         };
-        let Decided { decision: decided, contact, .. } = decided;
+        let AccessDecision { decision: decided, contact, .. } = decided;
         match decided.effect {
             Effect::Allow(rule) => {
                 if let Some(ruling) = self.unattended(&call, &seen) {
@@ -648,15 +662,19 @@ impl Policy {
                 let decision = Decision { effect, shadow, findings, definition, ran };
                 Ruling {
                     decision,
-                    outcome: Ok(Permit { call: Call::Use(call), rule, terms: Terms::default() }),
+                    outcome: Ok(Permit {
+                        call: ClientRequest::Use(call),
+                        rule,
+                        terms: ReplyTerms::default(),
+                    }),
                 }
             }
             Effect::Deny(Denial { reason, told }) => {
                 let told = match told {
-                    Told::Rule { .. } => told,
-                    Told::Nothing => {
+                    Disclosure::Rule { .. } => told,
+                    Disclosure::Nothing => {
                         let contact = contact.or_else(|| self.contact.clone());
-                        Told::Rule { rule: reason.rule().cloned(), contact }
+                        Disclosure::Rule { rule: reason.rule().cloned(), contact }
                     }
                 };
                 let denial = Denial { reason, told };
@@ -671,12 +689,12 @@ impl Policy {
 
     /// The denial of a call that a person has to approve, since there is no way to ask one; `None` if no approval is
     /// required.
-    fn unattended(&self, call: &Use, seen: &Decision) -> Option<Ruling<Permit>> {
+    fn unattended(&self, call: &ItemRequest, seen: &Decision) -> Option<Ruling<Permit>> {
         let known = self.registered(&call.server, call.verb.kind(), &call.name)?;
         if !known.approval_required || !call.verb.takes_arguments() {
             return None;
         }
-        let told = Told::Rule { rule: None, contact: self.contact.clone() };
+        let told = Disclosure::Rule { rule: None, contact: self.contact.clone() };
         let denial = Denial { reason: Reason::Approval, told };
         let effect = Effect::Deny(denial.clone());
         let (shadow, findings) = (seen.shadow.clone(), seen.findings.clone());

@@ -6,7 +6,7 @@
 
 /// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum MessageSender {
     /// The client sends it.
     Client,
     /// The server sends it.
@@ -15,7 +15,7 @@ pub enum Side {
 
 /// The part of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum MessagePart {
     /// The `params` of a request. Includes what a modern server requests in a result.
     Request,
     /// The `result` of a request.
@@ -28,7 +28,7 @@ pub enum Part {
 
 /// How a place is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Treatment {
+pub enum PlaceTreatment {
     /// The detectors and the guardrails of the route inspect every string and name.
     Inspect,
     /// The gateway seals the value on its way to the other side, which returns it sealed: only its author reads it.
@@ -41,27 +41,27 @@ pub enum Treatment {
 
 /// Places with the same treatment: these JSON Pointers in messages of these methods.
 #[derive(Clone, Copy, Debug)]
-pub struct Places {
+pub struct PlaceRow {
     /// The sender of the message.
-    pub side: Side,
+    pub side: MessageSender,
     /// The part of the message.
-    pub part: Part,
+    pub part: MessagePart,
     /// The methods; `*` matches any.
     pub methods: &'static [&'static str],
     /// JSON Pointers into the params, result or error. Values below them are treated alike.
     pub at: &'static [&'static str],
     /// How the places are treated.
-    pub treatment: Treatment,
+    pub treatment: PlaceTreatment,
 }
 
 const fn places(
-    side: Side,
-    part: Part,
+    side: MessageSender,
+    part: MessagePart,
     methods: &'static [&'static str],
-    treatment: Treatment,
+    treatment: PlaceTreatment,
     at: &'static [&'static str],
-) -> Places {
-    Places { side, part, methods, at, treatment }
+) -> PlaceRow {
+    PlaceRow { side, part, methods, at, treatment }
 }
 
 /// Places of task ids in results of servers.
@@ -83,137 +83,137 @@ const TASKS: &[&str] = &["tasks/get", "tasks/result", "tasks/update", "tasks/can
 
 /// The table. The row with the longest pointer applies; among equals, the one that names the method.
 #[rustfmt::skip]
-pub const PLACES: &[Places] = &[
+pub const PLACES: &[PlaceRow] = &[
     // Requests of clients.
-    places(Side::Client, Part::Request, ANY, Treatment::Inspect, &[
+    places(MessageSender::Client, MessagePart::Request, ANY, PlaceTreatment::Inspect, &[
         "/_meta", "/_meta/io.modelcontextprotocol~1clientInfo", "/_meta/io.modelcontextprotocol~1clientCapabilities",
         "/_meta/traceparent", "/_meta/tracestate",
     ]),
-    places(Side::Client, Part::Request, ANY, Treatment::Closed, &[
+    places(MessageSender::Client, MessagePart::Request, ANY, PlaceTreatment::Closed, &[
         "/_meta/io.modelcontextprotocol~1protocolVersion", "/_meta/io.modelcontextprotocol~1logLevel",
     ]),
-    places(Side::Client, Part::Request, ANY, Treatment::Rebuilt, &[
+    places(MessageSender::Client, MessagePart::Request, ANY, PlaceTreatment::Rebuilt, &[
         "/_meta/progressToken", "/_meta/io.modelcontextprotocol~1subscriptionId", "/_meta/baggage",
     ]),
-    places(Side::Client, Part::Request, &["initialize"], Treatment::Inspect, &["/capabilities", "/clientInfo"]),
-    places(Side::Client, Part::Request, &["initialize"], Treatment::Closed, &["/protocolVersion"]),
+    places(MessageSender::Client, MessagePart::Request, &["initialize"], PlaceTreatment::Inspect, &["/capabilities", "/clientInfo"]),
+    places(MessageSender::Client, MessagePart::Request, &["initialize"], PlaceTreatment::Closed, &["/protocolVersion"]),
     // The gateway answers these itself, and sends its own requests to the servers.
-    places(Side::Client, Part::Request, &["initialize", "ping", "server/discover", "logging/setLevel"], Treatment::Rebuilt, &["/_meta"]),
-    places(Side::Client, Part::Request, LISTS, Treatment::Rebuilt, &["/_meta"]),
-    places(Side::Client, Part::Request, &["subscriptions/listen"], Treatment::Rebuilt, &["/_meta"]),
-    places(Side::Client, Part::Request, &["tasks/list"], Treatment::Rebuilt, &["/_meta", "/cursor"]),
+    places(MessageSender::Client, MessagePart::Request, &["initialize", "ping", "server/discover", "logging/setLevel"], PlaceTreatment::Rebuilt, &["/_meta"]),
+    places(MessageSender::Client, MessagePart::Request, LISTS, PlaceTreatment::Rebuilt, &["/_meta"]),
+    places(MessageSender::Client, MessagePart::Request, &["subscriptions/listen"], PlaceTreatment::Rebuilt, &["/_meta"]),
+    places(MessageSender::Client, MessagePart::Request, &["tasks/list"], PlaceTreatment::Rebuilt, &["/_meta", "/cursor"]),
     // The gateway issues no cursors, so it accepts none.
-    places(Side::Client, Part::Request, LISTS, Treatment::Closed, &["/cursor"]),
-    places(Side::Client, Part::Request, ASKING, Treatment::Inspect, &["/arguments", "/inputResponses"]),
-    places(Side::Client, Part::Request, ASKING, Treatment::Sealed, &STATE),
-    places(Side::Client, Part::Request, &["tools/call", "prompts/get"], Treatment::Inspect, &["/name"]),
-    places(Side::Client, Part::Request, &["tools/call"], Treatment::Inspect, &["/task", "/task/ttl"]),
-    places(Side::Client, Part::Request, &["resources/read", "resources/subscribe", "resources/unsubscribe"], Treatment::Inspect, &["/uri"]),
-    places(Side::Client, Part::Request, &["completion/complete"], Treatment::Inspect, &[
+    places(MessageSender::Client, MessagePart::Request, LISTS, PlaceTreatment::Closed, &["/cursor"]),
+    places(MessageSender::Client, MessagePart::Request, ASKING, PlaceTreatment::Inspect, &["/arguments", "/inputResponses"]),
+    places(MessageSender::Client, MessagePart::Request, ASKING, PlaceTreatment::Sealed, &STATE),
+    places(MessageSender::Client, MessagePart::Request, &["tools/call", "prompts/get"], PlaceTreatment::Inspect, &["/name"]),
+    places(MessageSender::Client, MessagePart::Request, &["tools/call"], PlaceTreatment::Inspect, &["/task", "/task/ttl"]),
+    places(MessageSender::Client, MessagePart::Request, &["resources/read", "resources/subscribe", "resources/unsubscribe"], PlaceTreatment::Inspect, &["/uri"]),
+    places(MessageSender::Client, MessagePart::Request, &["completion/complete"], PlaceTreatment::Inspect, &[
         "/argument", "/argument/name", "/argument/value", "/context", "/context/arguments", "/ref/name", "/ref/uri",
     ]),
-    places(Side::Client, Part::Request, &["completion/complete"], Treatment::Closed, &["/ref/type"]),
-    places(Side::Client, Part::Request, &["completion/complete"], Treatment::Rebuilt, &["/ref", "/ref/title"]),
-    places(Side::Client, Part::Request, &["logging/setLevel"], Treatment::Closed, &["/level"]),
-    places(Side::Client, Part::Request, &["subscriptions/listen"], Treatment::Rebuilt, &["/notifications"]),
-    places(Side::Client, Part::Request, &["subscriptions/listen"], Treatment::Closed, &[
+    places(MessageSender::Client, MessagePart::Request, &["completion/complete"], PlaceTreatment::Closed, &["/ref/type"]),
+    places(MessageSender::Client, MessagePart::Request, &["completion/complete"], PlaceTreatment::Rebuilt, &["/ref", "/ref/title"]),
+    places(MessageSender::Client, MessagePart::Request, &["logging/setLevel"], PlaceTreatment::Closed, &["/level"]),
+    places(MessageSender::Client, MessagePart::Request, &["subscriptions/listen"], PlaceTreatment::Rebuilt, &["/notifications"]),
+    places(MessageSender::Client, MessagePart::Request, &["subscriptions/listen"], PlaceTreatment::Closed, &[
         "/notifications/toolsListChanged", "/notifications/promptsListChanged", "/notifications/resourcesListChanged",
     ]),
-    places(Side::Client, Part::Request, &["subscriptions/listen"], Treatment::Inspect, &["/notifications/resourceSubscriptions"]),
-    places(Side::Client, Part::Request, TASKS, Treatment::Sealed, &["/taskId"]),
+    places(MessageSender::Client, MessagePart::Request, &["subscriptions/listen"], PlaceTreatment::Inspect, &["/notifications/resourceSubscriptions"]),
+    places(MessageSender::Client, MessagePart::Request, TASKS, PlaceTreatment::Sealed, &["/taskId"]),
     // Notifications of clients.
-    places(Side::Client, Part::Notification, &["notifications/cancelled"], Treatment::Rebuilt, &[
+    places(MessageSender::Client, MessagePart::Notification, &["notifications/cancelled"], PlaceTreatment::Rebuilt, &[
         "/requestId", "/reason", "/_meta", "/_meta/io.modelcontextprotocol~1subscriptionId",
     ]),
-    places(Side::Client, Part::Notification, &["notifications/progress"], Treatment::Rebuilt, &[
+    places(MessageSender::Client, MessagePart::Notification, &["notifications/progress"], PlaceTreatment::Rebuilt, &[
         "/progressToken", "/progress", "/total", "/message", "/_meta",
     ]),
-    places(Side::Client, Part::Notification, &["notifications/initialized", "notifications/roots/list_changed"], Treatment::Rebuilt, &["/_meta"]),
-    places(Side::Client, Part::Notification, &["notifications/tasks/status"], Treatment::Inspect, &[
+    places(MessageSender::Client, MessagePart::Notification, &["notifications/initialized", "notifications/roots/list_changed"], PlaceTreatment::Rebuilt, &["/_meta"]),
+    places(MessageSender::Client, MessagePart::Notification, &["notifications/tasks/status"], PlaceTreatment::Inspect, &[
         "/_meta", "/taskId", "/status", "/statusMessage", "/createdAt", "/lastUpdatedAt", "/pollInterval", "/ttl",
     ]),
     // Responses of clients.
-    places(Side::Client, Part::Result, &["elicitation/create"], Treatment::Inspect, &["/action", "/content", "/_meta"]),
-    places(Side::Client, Part::Result, &["roots/list"], Treatment::Inspect, &["/roots", "/_meta"]),
-    places(Side::Client, Part::Result, &["sampling/createMessage"], Treatment::Inspect, &["/content", "/model", "/role", "/stopReason", "/_meta"]),
+    places(MessageSender::Client, MessagePart::Result, &["elicitation/create"], PlaceTreatment::Inspect, &["/action", "/content", "/_meta"]),
+    places(MessageSender::Client, MessagePart::Result, &["roots/list"], PlaceTreatment::Inspect, &["/roots", "/_meta"]),
+    places(MessageSender::Client, MessagePart::Result, &["sampling/createMessage"], PlaceTreatment::Inspect, &["/content", "/model", "/role", "/stopReason", "/_meta"]),
     // The gateway answers these requests of servers itself.
-    places(Side::Client, Part::Result, &["ping"], Treatment::Rebuilt, &["/_meta"]),
-    places(Side::Client, Part::Result, &["tasks/get", "tasks/result", "tasks/cancel", "tasks/list"], Treatment::Rebuilt, &[
+    places(MessageSender::Client, MessagePart::Result, &["ping"], PlaceTreatment::Rebuilt, &["/_meta"]),
+    places(MessageSender::Client, MessagePart::Result, &["tasks/get", "tasks/result", "tasks/cancel", "tasks/list"], PlaceTreatment::Rebuilt, &[
         "/_meta", "/taskId", "/status", "/statusMessage", "/createdAt", "/lastUpdatedAt", "/pollInterval", "/ttl", "/tasks", "/nextCursor",
     ]),
-    places(Side::Client, Part::Error, ANY, Treatment::Inspect, &["/code", "/message", "/data"]),
+    places(MessageSender::Client, MessagePart::Error, ANY, PlaceTreatment::Inspect, &["/code", "/message", "/data"]),
     // Requests of servers.
-    places(Side::Server, Part::Request, &["elicitation/create"], Treatment::Inspect, &[
+    places(MessageSender::Server, MessagePart::Request, &["elicitation/create"], PlaceTreatment::Inspect, &[
         "/message", "/requestedSchema", "/url", "/elicitationId", "/task", "/task/ttl", "/_meta", "/_meta/progressToken",
     ]),
-    places(Side::Server, Part::Request, &["elicitation/create"], Treatment::Closed, &["/mode"]),
-    places(Side::Server, Part::Request, &["sampling/createMessage"], Treatment::Inspect, &[
+    places(MessageSender::Server, MessagePart::Request, &["elicitation/create"], PlaceTreatment::Closed, &["/mode"]),
+    places(MessageSender::Server, MessagePart::Request, &["sampling/createMessage"], PlaceTreatment::Inspect, &[
         "/messages", "/systemPrompt", "/modelPreferences", "/stopSequences", "/temperature", "/metadata", "/tools", "/toolChoice",
         "/task", "/task/ttl", "/_meta", "/_meta/progressToken",
     ]),
-    places(Side::Server, Part::Request, &["sampling/createMessage"], Treatment::Closed, &["/maxTokens", "/includeContext"]),
-    places(Side::Server, Part::Request, &["roots/list"], Treatment::Inspect, &["/_meta", "/_meta/progressToken"]),
-    places(Side::Server, Part::Request, &["ping"], Treatment::Rebuilt, &["/_meta", "/_meta/progressToken"]),
-    places(Side::Server, Part::Request, &["tasks/get", "tasks/result", "tasks/cancel", "tasks/list"], Treatment::Rebuilt, &[
+    places(MessageSender::Server, MessagePart::Request, &["sampling/createMessage"], PlaceTreatment::Closed, &["/maxTokens", "/includeContext"]),
+    places(MessageSender::Server, MessagePart::Request, &["roots/list"], PlaceTreatment::Inspect, &["/_meta", "/_meta/progressToken"]),
+    places(MessageSender::Server, MessagePart::Request, &["ping"], PlaceTreatment::Rebuilt, &["/_meta", "/_meta/progressToken"]),
+    places(MessageSender::Server, MessagePart::Request, &["tasks/get", "tasks/result", "tasks/cancel", "tasks/list"], PlaceTreatment::Rebuilt, &[
         "/taskId", "/cursor", "/_meta", "/_meta/progressToken",
     ]),
     // Notifications of servers.
-    places(Side::Server, Part::Notification, ANY, Treatment::Inspect, &["/_meta"]),
-    places(Side::Server, Part::Notification, ANY, Treatment::Rebuilt, &["/_meta/io.modelcontextprotocol~1subscriptionId"]),
-    places(Side::Server, Part::Notification, &["notifications/progress"], Treatment::Inspect, &["/message"]),
-    places(Side::Server, Part::Notification, &["notifications/progress"], Treatment::Closed, &["/progress"]),
-    places(Side::Server, Part::Notification, &["notifications/progress"], Treatment::Inspect, &["/total"]),
-    places(Side::Server, Part::Notification, &["notifications/progress"], Treatment::Rebuilt, &["/progressToken"]),
-    places(Side::Server, Part::Notification, &["notifications/message"], Treatment::Inspect, &["/data", "/logger", "/level"]),
-    places(Side::Server, Part::Notification, &["notifications/resources/updated"], Treatment::Inspect, &["/uri"]),
-    places(Side::Server, Part::Notification, &["notifications/elicitation/complete"], Treatment::Inspect, &["/elicitationId"]),
-    places(Side::Server, Part::Notification, &["notifications/cancelled"], Treatment::Rebuilt, &["/requestId", "/reason", "/_meta"]),
-    places(Side::Server, Part::Notification, &["notifications/subscriptions/acknowledged"], Treatment::Rebuilt, &[
+    places(MessageSender::Server, MessagePart::Notification, ANY, PlaceTreatment::Inspect, &["/_meta"]),
+    places(MessageSender::Server, MessagePart::Notification, ANY, PlaceTreatment::Rebuilt, &["/_meta/io.modelcontextprotocol~1subscriptionId"]),
+    places(MessageSender::Server, MessagePart::Notification, &["notifications/progress"], PlaceTreatment::Inspect, &["/message"]),
+    places(MessageSender::Server, MessagePart::Notification, &["notifications/progress"], PlaceTreatment::Closed, &["/progress"]),
+    places(MessageSender::Server, MessagePart::Notification, &["notifications/progress"], PlaceTreatment::Inspect, &["/total"]),
+    places(MessageSender::Server, MessagePart::Notification, &["notifications/progress"], PlaceTreatment::Rebuilt, &["/progressToken"]),
+    places(MessageSender::Server, MessagePart::Notification, &["notifications/message"], PlaceTreatment::Inspect, &["/data", "/logger", "/level"]),
+    places(MessageSender::Server, MessagePart::Notification, &["notifications/resources/updated"], PlaceTreatment::Inspect, &["/uri"]),
+    places(MessageSender::Server, MessagePart::Notification, &["notifications/elicitation/complete"], PlaceTreatment::Inspect, &["/elicitationId"]),
+    places(MessageSender::Server, MessagePart::Notification, &["notifications/cancelled"], PlaceTreatment::Rebuilt, &["/requestId", "/reason", "/_meta"]),
+    places(MessageSender::Server, MessagePart::Notification, &["notifications/subscriptions/acknowledged"], PlaceTreatment::Rebuilt, &[
         "/_meta", "/notifications", "/notifications/toolsListChanged", "/notifications/promptsListChanged",
         "/notifications/resourcesListChanged", "/notifications/resourceSubscriptions",
     ]),
     // Clients poll the state of a task.
-    places(Side::Server, Part::Notification, &["notifications/tasks/status"], Treatment::Rebuilt, &[
+    places(MessageSender::Server, MessagePart::Notification, &["notifications/tasks/status"], PlaceTreatment::Rebuilt, &[
         "/_meta", "/taskId", "/status", "/statusMessage", "/createdAt", "/lastUpdatedAt", "/pollInterval", "/ttl",
     ]),
     // Responses of servers.
-    places(Side::Server, Part::Result, ANY, Treatment::Inspect, &["/_meta"]),
-    places(Side::Server, Part::Result, ANY, Treatment::Closed, &["/resultType"]),
-    places(Side::Server, Part::Result, &["initialize", "server/discover"], Treatment::Inspect, &[
+    places(MessageSender::Server, MessagePart::Result, ANY, PlaceTreatment::Inspect, &["/_meta"]),
+    places(MessageSender::Server, MessagePart::Result, ANY, PlaceTreatment::Closed, &["/resultType"]),
+    places(MessageSender::Server, MessagePart::Result, &["initialize", "server/discover"], PlaceTreatment::Inspect, &[
         "/capabilities", "/instructions", "/serverInfo", "/_meta/io.modelcontextprotocol~1serverInfo",
     ]),
-    places(Side::Server, Part::Result, &["initialize", "server/discover"], Treatment::Closed, &["/protocolVersion", "/supportedVersions"]),
-    places(Side::Server, Part::Result, &["initialize", "server/discover", "subscriptions/listen", "ping", "logging/setLevel"], Treatment::Rebuilt, &["/_meta"]),
-    places(Side::Server, Part::Result, &["resources/subscribe", "resources/unsubscribe"], Treatment::Inspect, &["/_meta"]),
-    places(Side::Server, Part::Result, &["server/discover"], Treatment::Rebuilt, &["/ttlMs", "/cacheScope"]),
-    places(Side::Server, Part::Result, &["subscriptions/listen"], Treatment::Rebuilt, &[
+    places(MessageSender::Server, MessagePart::Result, &["initialize", "server/discover"], PlaceTreatment::Closed, &["/protocolVersion", "/supportedVersions"]),
+    places(MessageSender::Server, MessagePart::Result, &["initialize", "server/discover", "subscriptions/listen", "ping", "logging/setLevel"], PlaceTreatment::Rebuilt, &["/_meta"]),
+    places(MessageSender::Server, MessagePart::Result, &["resources/subscribe", "resources/unsubscribe"], PlaceTreatment::Inspect, &["/_meta"]),
+    places(MessageSender::Server, MessagePart::Result, &["server/discover"], PlaceTreatment::Rebuilt, &["/ttlMs", "/cacheScope"]),
+    places(MessageSender::Server, MessagePart::Result, &["subscriptions/listen"], PlaceTreatment::Rebuilt, &[
         "/_meta/io.modelcontextprotocol~1serverInfo", "/_meta/io.modelcontextprotocol~1subscriptionId",
     ]),
-    places(Side::Server, Part::Result, LISTS, Treatment::Inspect, &[
+    places(MessageSender::Server, MessagePart::Result, LISTS, PlaceTreatment::Inspect, &[
         "/tools", "/prompts", "/resources", "/resourceTemplates", "/_meta/io.modelcontextprotocol~1serverInfo",
     ]),
-    places(Side::Server, Part::Result, LISTS, Treatment::Rebuilt, &["/nextCursor", "/ttlMs", "/cacheScope"]),
-    places(Side::Server, Part::Result, ASKING, Treatment::Inspect, &[
+    places(MessageSender::Server, MessagePart::Result, LISTS, PlaceTreatment::Rebuilt, &["/nextCursor", "/ttlMs", "/cacheScope"]),
+    places(MessageSender::Server, MessagePart::Result, ASKING, PlaceTreatment::Inspect, &[
         "/content", "/structuredContent", "/isError", "/task", "/task/status", "/task/statusMessage", "/task/createdAt",
         "/task/lastUpdatedAt", "/task/pollInterval", "/task/ttl", "/messages", "/description", "/contents", "/ttlMs",
         "/cacheScope", "/inputRequests", "/_meta/io.modelcontextprotocol~1serverInfo",
     ]),
-    places(Side::Server, Part::Result, ASKING, Treatment::Sealed, &STATE),
-    places(Side::Server, Part::Result, &["tools/call"], Treatment::Sealed, &TASK_IDS),
-    places(Side::Server, Part::Result, TASKS, Treatment::Sealed, &TASK_IDS),
-    places(Side::Server, Part::Result, TASKS, Treatment::Inspect, &[
+    places(MessageSender::Server, MessagePart::Result, ASKING, PlaceTreatment::Sealed, &STATE),
+    places(MessageSender::Server, MessagePart::Result, &["tools/call"], PlaceTreatment::Sealed, &TASK_IDS),
+    places(MessageSender::Server, MessagePart::Result, TASKS, PlaceTreatment::Sealed, &TASK_IDS),
+    places(MessageSender::Server, MessagePart::Result, TASKS, PlaceTreatment::Inspect, &[
         "/status", "/statusMessage", "/createdAt", "/lastUpdatedAt", "/pollInterval", "/ttl",
     ]),
-    places(Side::Server, Part::Result, &["tasks/list"], Treatment::Rebuilt, &["/_meta", "/tasks", "/nextCursor"]),
-    places(Side::Server, Part::Result, &["completion/complete"], Treatment::Inspect, &[
+    places(MessageSender::Server, MessagePart::Result, &["tasks/list"], PlaceTreatment::Rebuilt, &["/_meta", "/tasks", "/nextCursor"]),
+    places(MessageSender::Server, MessagePart::Result, &["completion/complete"], PlaceTreatment::Inspect, &[
         "/completion", "/_meta/io.modelcontextprotocol~1serverInfo",
     ]),
-    places(Side::Server, Part::Error, ANY, Treatment::Inspect, &["/code", "/message", "/data"]),
+    places(MessageSender::Server, MessagePart::Error, ANY, PlaceTreatment::Inspect, &["/code", "/message", "/data"]),
 ];
 
 /// Kind of a server's result, which determines its sealed members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ResultKind {
     /// The result requests input from the client: its state is sealed.
     Asking,
     /// A result of a tool call or about a task: task ids are sealed.
@@ -222,7 +222,7 @@ pub enum Answer {
     Plain,
 }
 
-impl Answer {
+impl ResultKind {
     /// JSON Pointers of the strings that are sealed on their way to the client.
     #[must_use]
     pub const fn sealed(self) -> &'static [&'static str] {
@@ -237,10 +237,10 @@ impl Answer {
 /// How a place is treated: by the longest pointer in the table that leads to it or above it. Places not in the table
 /// are inspected.
 #[must_use]
-pub fn treatment(side: Side, part: Part, method: &str, at: &str) -> Treatment {
+pub fn treatment(side: MessageSender, part: MessagePart, method: &str, at: &str) -> PlaceTreatment {
     let leads =
         |to: &str| at.strip_prefix(to).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    let (mut best, mut found) = ((0, false), Treatment::Inspect);
+    let (mut best, mut found) = ((0, false), PlaceTreatment::Inspect);
     for row in PLACES.iter().filter(|row| row.side == side && row.part == part) {
         let Some(exact) = row.named(method) else { continue };
         for to in row.at.iter().filter(|to| leads(to)) {
@@ -252,7 +252,7 @@ pub fn treatment(side: Side, part: Part, method: &str, at: &str) -> Treatment {
     found
 }
 
-impl Places {
+impl PlaceRow {
     /// Whether the row names the method itself rather than `*`; `None` if it does not apply to the method.
     fn named(&self, method: &str) -> Option<bool> {
         if self.methods.contains(&method) {
@@ -266,21 +266,22 @@ impl Places {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Answer, PLACES, Part, Side, Treatment, treatment};
+    use super::{MessagePart, MessageSender, PLACES, PlaceTreatment, ResultKind, treatment};
 
     /// The members of the schemas of 2025-11-25 and 2026-07-28, one per line: sender, part, method, place, and the
     /// revisions that have it.
     const MEMBERS: &str = include_str!("places/members.txt");
 
-    fn members() -> impl Iterator<Item = (Side, Part, &'static str, &'static str)> {
+    fn members() -> impl Iterator<Item = (MessageSender, MessagePart, &'static str, &'static str)> {
         MEMBERS.lines().map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            let side = if words[0] == "client" { Side::Client } else { Side::Server };
+            let side =
+                if words[0] == "client" { MessageSender::Client } else { MessageSender::Server };
             let part = match words[1] {
-                "request" => Part::Request,
-                "result" => Part::Result,
-                "error" => Part::Error,
-                _ => Part::Notification,
+                "request" => MessagePart::Request,
+                "result" => MessagePart::Result,
+                "error" => MessagePart::Error,
+                _ => MessagePart::Notification,
             };
             (side, part, words[2], words[3])
         })
@@ -318,34 +319,39 @@ mod tests {
     #[test]
     fn what_nobody_knows_is_inspected() {
         for at in ["", "/new", "/_meta/x", "/requestStateful", "/arguments/requestState"] {
-            let found = treatment(Side::Client, Part::Request, "tools/call", at);
-            assert_eq!(found, Treatment::Inspect, "{at}");
+            let found = treatment(MessageSender::Client, MessagePart::Request, "tools/call", at);
+            assert_eq!(found, PlaceTreatment::Inspect, "{at}");
         }
         assert_eq!(
-            treatment(Side::Server, Part::Result, "vendor/method", "/requestState"),
-            Treatment::Inspect
+            treatment(MessageSender::Server, MessagePart::Result, "vendor/method", "/requestState"),
+            PlaceTreatment::Inspect
         );
         assert_eq!(
-            treatment(Side::Client, Part::Request, "tools/call", "/_meta/progressToken"),
-            Treatment::Rebuilt
+            treatment(
+                MessageSender::Client,
+                MessagePart::Request,
+                "tools/call",
+                "/_meta/progressToken"
+            ),
+            PlaceTreatment::Rebuilt
         );
     }
 
     #[test]
     fn what_inspection_leaves_out_is_what_the_table_says_is_sealed() {
         for (answer, method) in [
-            (Answer::Asking, "tools/call"),
-            (Answer::Asking, "prompts/get"),
-            (Answer::Asking, "resources/read"),
-            (Answer::OfCall, "tools/call"),
-            (Answer::OfCall, "tasks/get"),
-            (Answer::OfCall, "tasks/result"),
+            (ResultKind::Asking, "tools/call"),
+            (ResultKind::Asking, "prompts/get"),
+            (ResultKind::Asking, "resources/read"),
+            (ResultKind::OfCall, "tools/call"),
+            (ResultKind::OfCall, "tasks/get"),
+            (ResultKind::OfCall, "tasks/result"),
         ] {
             for at in answer.sealed() {
-                let said = treatment(Side::Server, Part::Result, method, at);
-                assert_eq!(said, Treatment::Sealed, "{method} {at}");
+                let said = treatment(MessageSender::Server, MessagePart::Result, method, at);
+                assert_eq!(said, PlaceTreatment::Sealed, "{method} {at}");
             }
         }
-        assert!(Answer::Plain.sealed().is_empty());
+        assert!(ResultKind::Plain.sealed().is_empty());
     }
 }

@@ -39,7 +39,7 @@ pub struct Claims {
     /// All names of the client certificate that its trust anchors may vouch for.
     pub names: Arc<[Box<str>]>,
     /// How the caller has proved possession of the credential.
-    pub proof: Proof,
+    pub proof: ProofOfPossession,
     /// Digest of the key that possession was proved with.
     pub thumbprint: Option<Box<str>>,
     /// Id of the token.
@@ -50,7 +50,7 @@ pub struct Claims {
 
 /// How a caller has proved possession of its credential.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Proof {
+pub enum ProofOfPossession {
     /// Not at all: the credential is a bearer credential.
     #[default]
     None,
@@ -60,7 +60,7 @@ pub enum Proof {
     Dpop,
 }
 
-impl Proof {
+impl ProofOfPossession {
     /// Name in conditions and audit records.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -75,7 +75,7 @@ impl Proof {
 /// Proof of possession that a rule requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Wanted {
+pub enum RequiredProof {
     /// Any proof of possession.
     Any,
     /// The client certificate of the connection.
@@ -84,15 +84,15 @@ pub enum Wanted {
     Dpop,
 }
 
-impl Wanted {
+impl RequiredProof {
     /// Whether `proof` satisfies the requirement.
     #[must_use]
-    pub const fn is_met_by(self, proof: Proof) -> bool {
+    pub const fn is_met_by(self, proof: ProofOfPossession) -> bool {
         matches!(
             (self, proof),
-            (Self::Any, Proof::Certificate | Proof::Dpop)
-                | (Self::Certificate, Proof::Certificate)
-                | (Self::Dpop, Proof::Dpop)
+            (Self::Any, ProofOfPossession::Certificate | ProofOfPossession::Dpop)
+                | (Self::Certificate, ProofOfPossession::Certificate)
+                | (Self::Dpop, ProofOfPossession::Dpop)
         )
     }
 }
@@ -127,7 +127,7 @@ impl Principal {
 
 /// Selects the principals that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Who {
+pub enum PrincipalSelector {
     /// Every authenticated caller, including the anonymous principal of a loopback listener.
     Anyone,
     /// Members of this group.
@@ -140,7 +140,7 @@ pub enum Who {
     Principal(PrincipalId),
 }
 
-impl Who {
+impl PrincipalSelector {
     /// Whether `principal` is selected.
     #[must_use]
     pub fn is(&self, principal: &Principal) -> bool {

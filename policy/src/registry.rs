@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::json::Value;
-use crate::kind::Kind;
+use crate::kind::ItemKind;
 use crate::labels::Labels;
-use crate::pin::{Digest, Subject};
+use crate::pin::{Digest, DigestSubject};
 
 /// What a tool does to the data it touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Effect {
+pub enum ToolEffect {
     /// The tool only reads.
     Read,
     /// The tool makes changes that can be undone.
@@ -21,7 +21,7 @@ pub enum Effect {
     Destructive,
 }
 
-impl Effect {
+impl ToolEffect {
     /// Name of the effect in conditions.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -62,7 +62,7 @@ impl DataClass {
 
 /// A rate limit: calls of one caller in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
+pub struct RateLimit {
     /// Number of calls; at least one.
     pub count: u32,
     /// Length of the period.
@@ -71,13 +71,13 @@ pub struct Rate {
 
 /// The registry entry of one tool.
 #[derive(Clone, Debug, Default)]
-pub struct Registered {
+pub struct RegistryEntry {
     /// Person or team responsible for the tool.
     pub owner: Option<Box<str>>,
     /// Version of the tool that the entry describes.
     pub version: Option<Box<str>>,
     /// What the tool does to the data it touches.
-    pub effect: Option<Effect>,
+    pub effect: Option<ToolEffect>,
     /// Sensitivity of what the tool returns.
     pub data_class: Option<DataClass>,
     /// Whether a person has to approve each call.
@@ -91,18 +91,18 @@ pub struct Registered {
     /// Whether a repeated call has no further effect.
     pub idempotent: bool,
     /// Rate limit of each caller.
-    pub rate: Option<Rate>,
+    pub rate: Option<RateLimit>,
     /// Digest that the input schema must have.
     pub schema: Option<Digest>,
     /// Sensitive members of its results, in addition to those its output schema labels.
     pub labels: Labels,
 }
 
-impl Registered {
+impl RegistryEntry {
     /// The digest of an input schema; `None` if it cannot be computed.
     #[must_use]
     pub fn digest(schema: Value<'_>) -> Option<Digest> {
-        Digest::of(Subject::Offer(Kind::Tool), schema).ok()
+        Digest::of(DigestSubject::Offer(ItemKind::Tool), schema).ok()
     }
 
     /// Whether the input schema of a definition has the required digest, or none is required.
@@ -116,12 +116,12 @@ impl Registered {
 /// Registry entries by server and tool name.
 #[derive(Debug, Default)]
 pub struct Registry {
-    tools: BTreeMap<Box<str>, BTreeMap<Box<str>, Registered>>,
+    tools: BTreeMap<Box<str>, BTreeMap<Box<str>, RegistryEntry>>,
 }
 
 impl Registry {
     /// Adds a tool; returns whether it was new.
-    pub fn add(&mut self, server: &str, tool: &str, registered: Registered) -> bool {
+    pub fn add(&mut self, server: &str, tool: &str, registered: RegistryEntry) -> bool {
         self.tools.entry(server.into()).or_default().insert(tool.into(), registered).is_none()
     }
 
@@ -132,8 +132,8 @@ impl Registry {
 
     /// The entry of a tool; `None` for other kinds and for tools that are not registered.
     #[must_use]
-    pub fn get(&self, server: &str, kind: Kind, name: &str) -> Option<&Registered> {
-        if kind != Kind::Tool {
+    pub fn get(&self, server: &str, kind: ItemKind, name: &str) -> Option<&RegistryEntry> {
+        if kind != ItemKind::Tool {
             return None;
         }
         self.tools.get(server)?.get(name)

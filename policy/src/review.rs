@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::json::{Kind as Shape, Value};
+use crate::json::{JsonKind as Shape, Value};
 use crate::pointer::escaped;
 
 /// How much a remark matters to the operator who approves a definition.
@@ -34,7 +34,7 @@ impl Severity {
 
 /// A remark on a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
+pub struct DefinitionRemark {
     /// Stable name of the kind of remark.
     pub rule: &'static str,
     /// How much the remark matters.
@@ -260,7 +260,7 @@ impl ToolContext<'_> {
 
 /// Reviews the definition of a tool.
 #[must_use]
-pub fn tool(definition: Value<'_>) -> Vec<Remark> {
+pub fn tool(definition: Value<'_>) -> Vec<DefinitionRemark> {
     let name = definition.get("name").and_then(Value::as_str).unwrap_or_default();
     let name = crate::drift::words_of(&name).collect();
     let mut reviewer = Reviewer { remarks: Vec::new(), name, open: None, bounds: None };
@@ -282,7 +282,7 @@ pub fn tool(definition: Value<'_>) -> Vec<Remark> {
 }
 
 struct Reviewer {
-    remarks: Vec<Remark>,
+    remarks: Vec<DefinitionRemark>,
     /// Words of the tool's name.
     name: Vec<String>,
     /// Place of the first schema that accepts undeclared members, and of the first unbounded value.
@@ -300,7 +300,7 @@ impl Reviewer {
         fix: &'static str,
     ) {
         if self.remarks.len() < MOST {
-            self.remarks.push(Remark { rule, severity, at: at.to_owned(), note, fix });
+            self.remarks.push(DefinitionRemark { rule, severity, at: at.to_owned(), note, fix });
         }
     }
 
@@ -599,12 +599,12 @@ fn admits_html(schema: Value<'_>, depth: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{Severity, tool};
-    use crate::json::{Bounds, Document};
+    use crate::json::{Document, JsonBounds};
     use serde_json::{Value, json};
 
     fn remarks(definition: &Value) -> Vec<(&'static str, Severity)> {
         let text = definition.to_string();
-        let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
+        let document = Document::parse(text.into(), &JsonBounds::MESSAGE).unwrap();
         tool(document.root()).into_iter().map(|remark| (remark.rule, remark.severity)).collect()
     }
 

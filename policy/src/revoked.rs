@@ -8,7 +8,7 @@ use crate::uri::{self, ResourceUri};
 
 /// The set of revocations in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Revoked {
+pub struct RevocationList {
     /// Whether everything is revoked: no caller is served and no server is used.
     pub everything: bool,
     /// Principals, by id or by any name in their certificate.
@@ -26,7 +26,7 @@ pub struct Revoked {
     pub resources: BTreeSet<Box<str>>,
 }
 
-impl Revoked {
+impl RevocationList {
     /// The lists with their names in files and in JSON.
     #[must_use]
     pub const fn lists(&self) -> [(&'static str, &BTreeSet<Box<str>>); 5] {
@@ -162,22 +162,25 @@ fn both(mine: &BTreeSet<Box<str>>, theirs: &BTreeSet<Box<str>>) -> BTreeSet<Box<
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::Revoked;
+    use super::RevocationList;
     use crate::name::{PrincipalId, ServerName};
     use crate::principal::Principal;
 
-    fn servers(names: &[&str]) -> Revoked {
-        Revoked { servers: names.iter().map(|name| (*name).into()).collect(), ..Revoked::default() }
+    fn servers(names: &[&str]) -> RevocationList {
+        RevocationList {
+            servers: names.iter().map(|name| (*name).into()).collect(),
+            ..RevocationList::default()
+        }
     }
 
     #[test]
     fn everything_is_every_caller_and_every_server() {
-        let all = Revoked { everything: true, ..Revoked::default() };
+        let all = RevocationList { everything: true, ..RevocationList::default() };
         let ana = Principal::new(PrincipalId::parse("ana").unwrap(), BTreeSet::new());
         let up = ServerName::parse("up").unwrap();
         assert!(all.has_principal(&ana) && all.has_server(&up) && all.has(&up, "echo"));
         assert!(!all.is_empty() && !all.is_within(&servers(&["up"])));
-        let none = Revoked::default();
+        let none = RevocationList::default();
         assert!(!none.has_principal(&ana) && !none.has_server(&up) && none.is_empty());
     }
 
@@ -195,7 +198,7 @@ mod tests {
     #[test]
     fn a_resource_is_revoked_in_every_spelling() {
         let tools = ["up/file:///srv/Secret note", "up/drop"].map(Box::<str>::from).into();
-        let revoked = Revoked { tools, ..Revoked::default() }.indexed();
+        let revoked = RevocationList { tools, ..RevocationList::default() }.indexed();
         let server = ServerName::parse("up").unwrap();
         for name in [
             "drop",

@@ -15,10 +15,10 @@ use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::{Map, Number};
 
-use self::keywords::Holds;
-pub use self::room::{Compilable, Compiled};
-use crate::json::{Kind, Value};
-use crate::work::Budget;
+use self::keywords::KeywordContents;
+pub use self::room::{CachedSchema, SchemaCache};
+use crate::json::{JsonKind, Value};
+use crate::work::WorkBudget;
 
 /// Most values in the JSON of a usable schema.
 const PARTS: usize = 5000;
@@ -43,11 +43,11 @@ const PATTERNS: &str =
 
 /// A compiled schema, or the reason why it rejects everything.
 #[derive(Debug)]
-pub struct Schema(Result<Ready, &'static str>);
+pub struct Schema(Result<CompiledSchema, &'static str>);
 
 /// A parsed schema, from which the cost of a check is computed, with its validator.
 #[derive(Debug)]
-struct Ready {
+struct CompiledSchema {
     schema: serde_json::Value,
     validator: Validator,
     /// Estimated memory of its regex automata, in bytes.
@@ -58,7 +58,7 @@ struct Ready {
 
 /// A violation of a schema or constraint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misfit {
+pub struct SchemaViolation {
     /// JSON Pointer to the offending value.
     pub at: String,
     /// Describes the violation without the value.
@@ -71,20 +71,20 @@ impl Schema {
     pub fn new(schema: Value<'_>) -> Self {
         let (mut parts, length) = (0, schema.raw().len());
         let small = plain(schema, &mut parts).filter(|_| parts <= PARTS);
-        let small = small.filter(|schema| Walk::new(schema).cost().is_some());
+        let small = small.filter(|schema| ReferenceWalk::new(schema).cost().is_some());
         Self(small.ok_or(UNUSABLE).and_then(|schema| {
             let automata = patterns::weight(&schema).ok_or(PATTERNS)?;
             let matched = PatternOptions::regex().size_limit(patterns::LARGE);
             let options = jsonschema::options().with_pattern_options(matched);
             let validator = options.build(&schema).map_err(|_error| UNUSABLE)?;
-            Ok(Ready { schema, validator, automata, length })
+            Ok(CompiledSchema { schema, validator, automata, length })
         }))
     }
 
     /// Estimated memory of the compiled schema, in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
-        let ready = |ready: &Ready| ready.automata + EACH_BYTE * ready.length;
+        let ready = |ready: &CompiledSchema| ready.automata + EACH_BYTE * ready.length;
         LEAST + self.0.as_ref().map_or(0, ready)
     }
 
@@ -101,11 +101,11 @@ impl Schema {
     pub fn check_arguments(
         &self,
         arguments: Option<Value<'_>>,
-        budget: &Budget,
-    ) -> Result<(), Misfit> {
+        budget: &WorkBudget,
+    ) -> Result<(), SchemaViolation> {
         let checked = self.check(arguments, budget);
         let Some(arguments) = arguments.filter(|_| checked.is_err()) else { return checked };
-        let null = |(_, member): &(Cow<'_, str>, Value<'_>)| member.kind() == Kind::Null;
+        let null = |(_, member): &(Cow<'_, str>, Value<'_>)| member.kind() == JsonKind::Null;
         if !arguments.members().any(|member| null(&member)) {
             return checked;
         }
@@ -120,8 +120,12 @@ impl Schema {
     ///
     /// # Errors
     /// The first violation, as shown to the sender; the value is not part of it.
-    pub fn check(&self, value: Option<Value<'_>>, budget: &Budget) -> Result<(), Misfit> {
-        let of_all = |note: &str| Misfit { at: String::new(), note: note.to_owned() };
+    pub fn check(
+        &self,
+        value: Option<Value<'_>>,
+        budget: &WorkBudget,
+    ) -> Result<(), SchemaViolation> {
+        let of_all = |note: &str| SchemaViolation { at: String::new(), note: note.to_owned() };
         let value = match value {
             Some(value) => plain(value, &mut 0),
             None => Some(Map::new().into()),
@@ -131,9 +135,9 @@ impl Schema {
         self.fits(&value, budget)
     }
 
-    fn fits(&self, value: &serde_json::Value, budget: &Budget) -> Result<(), Misfit> {
-        let of_all = |note: &str| Err(Misfit { at: String::new(), note: note.to_owned() });
-        let Ready { schema, validator, .. } = match &self.0 {
+    fn fits(&self, value: &serde_json::Value, budget: &WorkBudget) -> Result<(), SchemaViolation> {
+        let of_all = |note: &str| Err(SchemaViolation { at: String::new(), note: note.to_owned() });
+        let CompiledSchema { schema, validator, .. } = match &self.0 {
             Ok(ready) => ready,
             Err(why) => return of_all(why),
         };
@@ -158,14 +162,14 @@ const STEPS: usize = 50_000;
 const DEEP: usize = 256;
 
 /// Traverses a schema like the validator would, independent of any value.
-struct Walk<'a> {
+struct ReferenceWalk<'a> {
     root: &'a serde_json::Value,
     /// Cost of each reference; `None` while it is being computed.
     known: BTreeMap<&'a str, Option<usize>>,
     depth: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> ReferenceWalk<'a> {
     const fn new(root: &'a serde_json::Value) -> Self {
         Self { root, known: BTreeMap::new(), depth: 0 }
     }
@@ -188,27 +192,29 @@ impl<'a> Walk<'a> {
         for (keyword, value) in schema.as_object().into_iter().flatten() {
             let held = keywords::holds(keyword);
             match held {
-                Holds::Reference => cost += self.reference(value.as_str()?)?,
-                Holds::Same | Holds::SameList | Holds::SameMap => {
+                KeywordContents::Reference => cost += self.reference(value.as_str()?)?,
+                KeywordContents::Same | KeywordContents::SameList | KeywordContents::SameMap => {
                     for part in &*keywords::schemas(held, value) {
                         cost += self.part(part)?;
                     }
                 }
-                Holds::Inside | Holds::InsideList | Holds::InsideMap => {
+                KeywordContents::Inside
+                | KeywordContents::InsideList
+                | KeywordContents::InsideMap => {
                     for part in &*keywords::schemas(held, value) {
                         cost += self.inside(part)?;
                     }
                 }
-                Holds::Definitions => {
+                KeywordContents::Definitions => {
                     for part in &*keywords::schemas(held, value) {
                         self.defined(part)?;
                     }
                 }
-                Holds::Name if value.is_string() && !std::ptr::eq(schema, self.root) => {
+                KeywordContents::Name if value.is_string() && !std::ptr::eq(schema, self.root) => {
                     return None;
                 }
-                Holds::Dynamic => return None,
-                Holds::Name | Holds::Data => {}
+                KeywordContents::Dynamic => return None,
+                KeywordContents::Name | KeywordContents::Data => {}
             }
         }
         Some(cost)
@@ -221,7 +227,7 @@ impl<'a> Walk<'a> {
         (self.depth <= DEEP).then_some(())?;
         for (keyword, value) in schema.as_object().into_iter().flatten() {
             let held = keywords::holds(keyword);
-            (held != Holds::Name || !value.is_string()).then_some(())?;
+            (held != KeywordContents::Name || !value.is_string()).then_some(())?;
             for part in &*keywords::schemas(held, value) {
                 self.defined(part)?;
             }
@@ -259,7 +265,7 @@ impl<'a> Walk<'a> {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "what is not named here is told alike")]
-fn misfit(error: &ValidationError<'_>) -> Misfit {
+fn misfit(error: &ValidationError<'_>) -> SchemaViolation {
     let mut at = error.instance_path().to_string();
     at.truncate(at.floor_char_boundary(PLACE));
     // Backticks in names chosen by a peer are escaped, since names are printed between backticks.
@@ -302,7 +308,7 @@ fn misfit(error: &ValidationError<'_>) -> Misfit {
         }
         _ => "is not as the schema says".to_owned(),
     };
-    Misfit { at, note }
+    SchemaViolation { at, note }
 }
 
 /// The name of a JSON Schema type with its article.
@@ -320,14 +326,14 @@ fn article(kind: &str) -> String {
 fn plain(value: Value<'_>, parts: &mut usize) -> Option<serde_json::Value> {
     *parts += 1;
     Some(match value.kind() {
-        Kind::Null => serde_json::Value::Null,
-        Kind::Boolean => value.as_bool()?.into(),
-        Kind::Number => number(value.raw())?.into(),
-        Kind::Plain | Kind::Escaped => value.as_str()?.into_owned().into(),
-        Kind::Array => {
+        JsonKind::Null => serde_json::Value::Null,
+        JsonKind::Boolean => value.as_bool()?.into(),
+        JsonKind::Number => number(value.raw())?.into(),
+        JsonKind::Plain | JsonKind::Escaped => value.as_str()?.into_owned().into(),
+        JsonKind::Array => {
             value.items().map(|item| plain(item, parts)).collect::<Option<Vec<_>>>()?.into()
         }
-        Kind::Object => {
+        JsonKind::Object => {
             let member = |(name, member): (Cow<'_, str>, Value<'_>)| {
                 Some((name.into_owned(), plain(member, parts)?))
             };
@@ -349,13 +355,15 @@ fn number(raw: &str) -> Option<Number> {
 #[cfg(test)]
 mod tests {
     use super::Schema;
-    use crate::json::{Bounds, Document};
-    use crate::work::Budget;
+    use crate::json::{Document, JsonBounds};
+    use crate::work::WorkBudget;
 
     fn check(schema: &str, value: &str) -> Result<(), (String, String)> {
-        let read = |text: &str| Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
+        let read =
+            |text: &str| Document::parse(text.to_owned().into(), &JsonBounds::MESSAGE).unwrap();
         let (schema, value) = (read(schema), read(value));
-        let checked = Schema::new(schema.root()).check(Some(value.root()), &Budget::unlimited());
+        let checked =
+            Schema::new(schema.root()).check(Some(value.root()), &WorkBudget::unlimited());
         checked.map_err(|misfit| (misfit.at, misfit.note))
     }
 
@@ -440,9 +448,10 @@ mod tests {
     #[test]
     fn an_argument_that_is_null_counts_as_absent() {
         let schema = r#"{"type":"object","required":["a"],"properties":{"a":{"type":"string"},"b":{"type":"string"}}}"#;
-        let read = |text: &str| Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
+        let read =
+            |text: &str| Document::parse(text.to_owned().into(), &JsonBounds::MESSAGE).unwrap();
         let schema = Schema::new(read(schema).root());
-        let budget = Budget::unlimited();
+        let budget = WorkBudget::unlimited();
         let fits = |text: &str| schema.check_arguments(Some(read(text).root()), &budget).is_ok();
         assert!(fits(r#"{"a":"x","b":null}"#) && fits(r#"{"a":"x"}"#));
         assert!(!fits(r#"{"a":null}"#) && !fits(r#"{"a":"x","b":1}"#));

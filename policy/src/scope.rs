@@ -5,7 +5,7 @@
 //! `https://graph.microsoft.com/.default`). A scope whose name follows none of them is unknown.
 
 use crate::coding;
-use crate::json::{Kind, Value};
+use crate::json::{JsonKind, Value};
 
 /// Words that mark a scope as a write scope, irrespective of its other words.
 #[rustfmt::skip]
@@ -146,13 +146,13 @@ pub fn of_value(value: Value<'_>) -> Vec<String> {
         text.split([' ', ',']).filter(|one| !one.is_empty()).map(str::to_owned).collect()
     };
     match value.kind() {
-        Kind::Plain | Kind::Escaped => words(&value.as_str().unwrap_or_default()),
-        Kind::Array => {
+        JsonKind::Plain | JsonKind::Escaped => words(&value.as_str().unwrap_or_default()),
+        JsonKind::Array => {
             let items = value.items().filter_map(Value::as_str);
             items.flat_map(|text| words(&text)).collect()
         }
-        Kind::Object => value.members().map(|(name, _)| name.into_owned()).collect(),
-        Kind::Null | Kind::Boolean | Kind::Number => Vec::new(),
+        JsonKind::Object => value.members().map(|(name, _)| name.into_owned()).collect(),
+        JsonKind::Null | JsonKind::Boolean | JsonKind::Number => Vec::new(),
     }
 }
 

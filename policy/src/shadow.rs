@@ -16,15 +16,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::content::ToolNames;
-use crate::kind::Kind;
-use crate::lock::State;
+use crate::kind::ItemKind;
+use crate::lock::ApprovalState;
 use crate::mode::Mode;
 use crate::name::ServerName;
-use crate::offer::{Catalog, Offer, Place};
+use crate::offer::{Catalog, CatalogItem, CatalogMatch};
 use crate::pins::Pins;
 
 pub use approved::approved;
-use likeness::{Forms, Words};
+use likeness::{DescriptionWords, NameForms};
 pub use routes::SharedRoutes;
 
 /// Most items of one server in a group of similar items that are compared with each other. The limit applies per
@@ -60,7 +60,7 @@ const RESERVED: [&str; 12] = [
 
 /// How one item resembles another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Likeness {
+pub enum Similarity {
     /// The names are equal.
     Exact,
     /// The names differ only in case.
@@ -85,7 +85,7 @@ pub enum Likeness {
     Names,
 }
 
-impl Likeness {
+impl Similarity {
     /// Verb phrase for messages, to be followed by the other item.
     #[must_use]
     pub const fn note(self) -> &'static str {
@@ -113,7 +113,7 @@ impl Likeness {
 /// Treatment of similarities between tools and prompts of different servers that a caller sees.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Shadowing {
+pub struct ShadowingPolicy {
     /// Names that are equal except for case and separators. Default `audit`.
     pub same_names: Mode,
     /// Names that only look the same (NFKC, UTS #39), and names reserved by the protocol. Default `enforce`.
@@ -147,7 +147,7 @@ pub enum Winner {
     OldestPin,
 }
 
-impl Default for Shadowing {
+impl Default for ShadowingPolicy {
     fn default() -> Self {
         Self {
             same_names: Mode::Audit,
@@ -163,18 +163,20 @@ impl Default for Shadowing {
     }
 }
 
-impl Shadowing {
+impl ShadowingPolicy {
     /// How this kind of similarity is treated.
     #[must_use]
-    pub const fn of(&self, likeness: Likeness) -> Mode {
+    pub const fn of(&self, likeness: Similarity) -> Mode {
         match likeness {
-            Likeness::Exact | Likeness::Case | Likeness::Separators => self.same_names,
-            Likeness::Compatibility | Likeness::Confusable | Likeness::Reserved => self.look_alikes,
-            Likeness::Prefix => self.prefixes,
-            Likeness::OneLetter => self.near_names,
-            Likeness::Description => self.descriptions,
-            Likeness::Directs => self.directions,
-            Likeness::Names => self.references,
+            Similarity::Exact | Similarity::Case | Similarity::Separators => self.same_names,
+            Similarity::Compatibility | Similarity::Confusable | Similarity::Reserved => {
+                self.look_alikes
+            }
+            Similarity::Prefix => self.prefixes,
+            Similarity::OneLetter => self.near_names,
+            Similarity::Description => self.descriptions,
+            Similarity::Directs => self.directions,
+            Similarity::Names => self.references,
         }
     }
 
@@ -186,7 +188,7 @@ impl Shadowing {
         conflict: &Conflict,
         pins: &Pins,
         server: &ServerName,
-        kind: Kind,
+        kind: ItemKind,
         name: &str,
     ) -> bool {
         let Some((rival, other)) =
@@ -208,7 +210,7 @@ impl Shadowing {
             Winner::OldestPin => {
                 let since = |server: &ServerName, name: &str| {
                     let versions = pins.lock.servers.get(server.as_str())?.versions(kind, name);
-                    let approved = versions.iter().filter(|v| v.state == State::Approved);
+                    let approved = versions.iter().filter(|v| v.state == ApprovalState::Approved);
                     approved.filter_map(|version| version.at.clone()).min()
                 };
                 match (since(server, name), since(rival, other)) {
@@ -224,9 +226,9 @@ impl Shadowing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// How the item resembles the other.
-    pub likeness: Likeness,
-    /// Server and name of the other item. The name is empty for [`Likeness::Prefix`]. `None` for
-    /// [`Likeness::Reserved`], and if there were too many items for a complete comparison.
+    pub likeness: Similarity,
+    /// Server and name of the other item. The name is empty for [`Similarity::Prefix`]. `None` for
+    /// [`Similarity::Reserved`], and if there were too many items for a complete comparison.
     pub rival: Option<(ServerName, Box<str>)>,
 }
 
@@ -246,21 +248,21 @@ impl fmt::Display for Conflict {
 /// The coarsest normal form of a name: equal for all names that look the same.
 #[must_use]
 pub fn looks(name: &str) -> String {
-    Forms::of(name).skeleton
+    NameForms::of(name).skeleton
 }
 
 /// Conflicts of the items of one server, by name.
-type OfServer = BTreeMap<Box<str>, Vec<Conflict>>;
+type ServerConflicts = BTreeMap<Box<str>, Vec<Conflict>>;
 
 /// Conflicts by kind, server and name.
-type Conflicts = BTreeMap<Kind, BTreeMap<Box<str>, OfServer>>;
+type Conflicts = BTreeMap<ItemKind, BTreeMap<Box<str>, ServerConflicts>>;
 
 /// Catalogs by server and kind.
-type Catalogs = BTreeMap<(ServerName, Kind), Vec<Arc<Catalog>>>;
+type Catalogs = BTreeMap<(ServerName, ItemKind), Vec<Arc<Catalog>>>;
 
 /// All items that can be mistaken for others, across all servers.
 #[derive(Debug, Default)]
-pub struct Shadows {
+pub struct ShadowingConflicts {
     /// Catalogs of each server and kind; several if callers are shown different lists.
     listed: Catalogs,
     /// Approved items of servers that have not yet been listed.
@@ -271,14 +273,14 @@ pub struct Shadows {
 }
 
 /// An item in the forms in which it is compared.
-struct Item<'a> {
+struct ComparedItem<'a> {
     server: &'a ServerName,
-    offer: &'a Offer,
-    forms: Forms,
-    words: Words,
+    offer: &'a CatalogItem,
+    forms: NameForms,
+    words: DescriptionWords,
 }
 
-impl Shadows {
+impl ShadowingConflicts {
     /// Compares all tools with each other, and all prompts. References to tools of other servers count if `routes`
     /// serve both servers to one client.
     #[must_use]
@@ -295,14 +297,14 @@ impl Shadows {
         routes: &SharedRoutes,
     ) -> Self {
         let (listed, approved) = (by_server(listed), by_server(approved));
-        // Items of one server are consecutive, as `Group::takes` requires.
+        // Items of one server are consecutive, as `SimilarItems::takes` requires.
         let mut all = listed.clone();
         for (place, catalogs) in &approved {
             all.entry(place.clone()).or_default().extend(catalogs.iter().cloned());
         }
         let servers: BTreeSet<&ServerName> = all.keys().map(|(server, _)| server).collect();
         let mut found = BTreeMap::new();
-        for kind in [Kind::Tool, Kind::Prompt] {
+        for kind in [ItemKind::Tool, ItemKind::Prompt] {
             let mut seen = BTreeSet::new();
             let of_kind = all.values().flatten().filter(|catalog| catalog.kind() == kind);
             let offers = of_kind
@@ -312,14 +314,14 @@ impl Shadows {
                 seen.insert((server.as_str(), offer.name().as_str(), offer.digest()))
             });
             let items: Vec<_> = fresh.map(|(server, offer)| item(server, offer)).collect();
-            let mut finder = Finder { items: &items, routes, found: &mut found };
+            let mut finder = ConflictFinder { items: &items, routes, found: &mut found };
             finder.names();
             finder.neighbours();
             finder.prefixes(&servers);
             finder.descriptions();
             finder.references();
         }
-        let tools = all.values().flatten().filter(|catalog| catalog.kind() == Kind::Tool);
+        let tools = all.values().flatten().filter(|catalog| catalog.kind() == ItemKind::Tool);
         let names = ToolNames::new(tools.flat_map(|catalog| {
             catalog.offers().iter().map(|offer| (catalog.server(), offer.name().as_str()))
         }));
@@ -327,7 +329,7 @@ impl Shadows {
     }
 
     /// The conflicts of the item `name`.
-    pub fn of(&self, server: &ServerName, kind: Kind, name: &str) -> &[Conflict] {
+    pub fn of(&self, server: &ServerName, kind: ItemKind, name: &str) -> &[Conflict] {
         let of_server = self.conflicts.get(&kind).and_then(|of| of.get(server.as_str()));
         of_server.and_then(|of| of.get(name)).map_or(&[], Vec::as_slice)
     }
@@ -341,9 +343,9 @@ impl Shadows {
     pub fn listed(
         &self,
         server: &ServerName,
-        kind: Kind,
+        kind: ItemKind,
         name: &str,
-    ) -> impl Iterator<Item = &Offer> {
+    ) -> impl Iterator<Item = &CatalogItem> {
         offers(&self.listed, server, kind, name)
     }
 
@@ -351,24 +353,29 @@ impl Shadows {
     pub fn approved(
         &self,
         server: &ServerName,
-        kind: Kind,
+        kind: ItemKind,
         name: &str,
-    ) -> impl Iterator<Item = &Offer> {
+    ) -> impl Iterator<Item = &CatalogItem> {
         offers(&self.approved, server, kind, name)
     }
 
     /// The item in the last known catalogs that a caller's `name` refers to.
     #[must_use]
-    pub fn place(&self, server: &ServerName, kind: Kind, name: &str) -> Option<Place<'_>> {
+    pub fn place(
+        &self,
+        server: &ServerName,
+        kind: ItemKind,
+        name: &str,
+    ) -> Option<CatalogMatch<'_>> {
         let catalogs = self.listed.get(&(server.clone(), kind))?;
         catalogs.iter().find_map(|catalog| catalog.place(name))
     }
 
     /// All conflicts, by server, kind and name.
-    pub fn all(&self) -> impl Iterator<Item = (&str, Kind, &str, &[Conflict])> {
-        let of_kind = |(kind, servers): (&Kind, _)| (*kind, servers);
+    pub fn all(&self) -> impl Iterator<Item = (&str, ItemKind, &str, &[Conflict])> {
+        let of_kind = |(kind, servers): (&ItemKind, _)| (*kind, servers);
         self.conflicts.iter().map(of_kind).flat_map(
-            |(kind, servers): (Kind, &BTreeMap<Box<str>, OfServer>)| {
+            |(kind, servers): (ItemKind, &BTreeMap<Box<str>, ServerConflicts>)| {
                 servers.iter().flat_map(move |(server, names)| {
                     names.iter().map(move |(name, all)| (&**server, kind, &**name, all.as_slice()))
                 })
@@ -389,29 +396,29 @@ fn by_server(catalogs: impl IntoIterator<Item = Arc<Catalog>>) -> Catalogs {
 fn offers<'a>(
     catalogs: &'a Catalogs,
     server: &ServerName,
-    kind: Kind,
+    kind: ItemKind,
     name: &str,
-) -> impl Iterator<Item = &'a Offer> {
+) -> impl Iterator<Item = &'a CatalogItem> {
     let of = catalogs.get(&(server.clone(), kind)).map_or(&[][..], Vec::as_slice);
     of.iter().filter_map(move |catalog| catalog.offer(name))
 }
 
-fn item<'a>(server: &'a ServerName, offer: &'a Offer) -> Item<'a> {
-    let forms = Forms::of(offer.name().as_str());
-    Item { server, offer, forms, words: Words::of(offer.definition()) }
+fn item<'a>(server: &'a ServerName, offer: &'a CatalogItem) -> ComparedItem<'a> {
+    let forms = NameForms::of(offer.name().as_str());
+    ComparedItem { server, offer, forms, words: DescriptionWords::of(offer.definition()) }
 }
 
 /// Positions of items that are similar at first sight, in order.
 #[derive(Default)]
-struct Group {
+struct SimilarItems {
     members: Vec<usize>,
     /// Number of items of the server that the last item belongs to.
     own: usize,
 }
 
-impl Group {
+impl SimilarItems {
     /// Adds the item at `n` unless its server has reached its limit. Items of one server must be added consecutively.
-    fn takes(&mut self, items: &[Item<'_>], n: usize) -> bool {
+    fn takes(&mut self, items: &[ComparedItem<'_>], n: usize) -> bool {
         let server = |n: &usize| items.get(*n).map(|item| item.server);
         match self.members.last() {
             Some(last) if *last == n => return true,
@@ -429,8 +436,8 @@ impl Group {
     /// All pairs of items of different servers.
     fn pairs<'a>(
         &self,
-        items: &'a [Item<'a>],
-    ) -> impl Iterator<Item = (&'a Item<'a>, &'a Item<'a>)> {
+        items: &'a [ComparedItem<'a>],
+    ) -> impl Iterator<Item = (&'a ComparedItem<'a>, &'a ComparedItem<'a>)> {
         let at = |n: &usize| items.get(*n);
         self.members.iter().enumerate().filter_map(move |(n, one)| Some((n, at(one)?))).flat_map(
             move |(n, one)| {
@@ -441,14 +448,19 @@ impl Group {
     }
 }
 
-struct Finder<'a> {
-    items: &'a [Item<'a>],
+struct ConflictFinder<'a> {
+    items: &'a [ComparedItem<'a>],
     routes: &'a SharedRoutes,
     found: &'a mut Conflicts,
 }
 
-impl<'a> Finder<'a> {
-    fn note(&mut self, item: &Item<'a>, likeness: Likeness, rival: Option<(&ServerName, &str)>) {
+impl<'a> ConflictFinder<'a> {
+    fn note(
+        &mut self,
+        item: &ComparedItem<'a>,
+        likeness: Similarity,
+        rival: Option<(&ServerName, &str)>,
+    ) {
         let (name, kind) = (item.offer.name().as_str(), item.offer.kind());
         let rival = rival.map(|(server, name)| (server.clone(), name.into()));
         let of_server =
@@ -463,28 +475,28 @@ impl<'a> Finder<'a> {
         }
     }
 
-    fn both(&mut self, one: &Item<'a>, other: &Item<'a>, likeness: Likeness) {
+    fn both(&mut self, one: &ComparedItem<'a>, other: &ComparedItem<'a>, likeness: Similarity) {
         self.note(one, likeness, Some((other.server, other.offer.name().as_str())));
         self.note(other, likeness, Some((one.server, one.offer.name().as_str())));
     }
 
     /// Records that an item was not compared with everything similar to it.
-    fn uncompared(&mut self, item: &Item<'a>, likeness: Likeness) {
+    fn uncompared(&mut self, item: &ComparedItem<'a>, likeness: Similarity) {
         self.note(item, likeness, None);
     }
 
     /// Finds names that are equal in some normal form.
     fn names(&mut self) {
         let items = self.items;
-        let reserved = RESERVED.map(|name| Forms::of(name).skeleton);
-        let mut groups: BTreeMap<&str, Group> = BTreeMap::new();
+        let reserved = RESERVED.map(|name| NameForms::of(name).skeleton);
+        let mut groups: BTreeMap<&str, SimilarItems> = BTreeMap::new();
         for (n, item) in items.iter().enumerate() {
             let group = groups.entry(item.forms.skeleton.as_str()).or_default();
             if !group.takes(items, n) {
-                self.uncompared(item, Likeness::Confusable);
+                self.uncompared(item, Similarity::Confusable);
             }
             if reserved.contains(&item.forms.skeleton) {
-                self.note(item, Likeness::Reserved, None);
+                self.note(item, Similarity::Reserved, None);
             }
         }
         for group in groups.values() {
@@ -497,7 +509,7 @@ impl<'a> Finder<'a> {
     /// Finds names that differ in one letter: removing one letter from each can make them equal.
     fn neighbours(&mut self) {
         let items = self.items;
-        let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+        let mut groups: BTreeMap<String, SimilarItems> = BTreeMap::new();
         for (n, item) in items.iter().enumerate() {
             let letters: Vec<char> = item.forms.compatible.chars().collect();
             if !(SHORTEST..=64).contains(&letters.len()) {
@@ -507,7 +519,7 @@ impl<'a> Finder<'a> {
                 let rest = letters.iter().enumerate().filter(|(at, _)| *at != without);
                 let group = groups.entry(rest.map(|(_, letter)| letter).collect()).or_default();
                 if !group.takes(items, n) {
-                    self.uncompared(item, Likeness::OneLetter);
+                    self.uncompared(item, Similarity::OneLetter);
                 }
             }
         }
@@ -517,12 +529,12 @@ impl<'a> Finder<'a> {
                 let near = one.forms.skeleton != other.forms.skeleton
                     && likeness::one_letter(&one.forms.compatible, &other.forms.compatible);
                 if near {
-                    self.both(one, other, Likeness::OneLetter);
+                    self.both(one, other, Similarity::OneLetter);
                 }
             }
             let over = group.pairs(items).nth(left).is_some();
             for item in group.members.iter().filter_map(|n| items.get(*n)).filter(|_| over) {
-                self.uncompared(item, Likeness::OneLetter);
+                self.uncompared(item, Similarity::OneLetter);
             }
             left = left.saturating_sub(group.pairs(items).take(left).count());
         }
@@ -530,13 +542,13 @@ impl<'a> Finder<'a> {
 
     fn prefixes(&mut self, servers: &BTreeSet<&ServerName>) {
         let long = |server: &&&ServerName| server.as_str().len() >= 3;
-        let forms = servers.iter().filter(long).map(|s| (Forms::of(s.as_str()).skeleton, *s));
+        let forms = servers.iter().filter(long).map(|s| (NameForms::of(s.as_str()).skeleton, *s));
         let forms: BTreeMap<String, &ServerName> = forms.collect();
         for item in self.items {
             let starts = likeness::starts(item.offer.name().as_str());
             let other = |start: String| forms.get(&start).copied().filter(|s| *s != item.server);
             if let Some(server) = starts.filter_map(other).next() {
-                self.note(item, Likeness::Prefix, Some((server, "")));
+                self.note(item, Similarity::Prefix, Some((server, "")));
             }
         }
     }
@@ -544,7 +556,7 @@ impl<'a> Finder<'a> {
     /// Finds descriptions that are nearly the same: those that share a run of words are compared.
     fn descriptions(&mut self) {
         let items = self.items;
-        let mut runs: BTreeMap<u64, Group> = BTreeMap::new();
+        let mut runs: BTreeMap<u64, SimilarItems> = BTreeMap::new();
         let mut pairs = BTreeSet::new();
         let long = items.iter().enumerate().filter(|(_, item)| item.words.all.len() >= FEWEST);
         for (n, item) in long {
@@ -566,21 +578,21 @@ impl<'a> Finder<'a> {
                 found |= group.takes(items, n);
             }
             if full || !found {
-                self.uncompared(item, Likeness::Description);
+                self.uncompared(item, Similarity::Description);
             }
         }
         for (one, other) in pairs {
             if let (Some(one), Some(other)) = (items.get(one), items.get(other))
                 && one.words.is_like(&other.words)
             {
-                self.both(one, other, Likeness::Description);
+                self.both(one, other, Similarity::Description);
             }
         }
     }
 
     /// Finds descriptions that name tools of other servers.
     fn references(&mut self) {
-        let mut names: BTreeMap<&str, Vec<&'a Item<'a>>> = BTreeMap::new();
+        let mut names: BTreeMap<&str, Vec<&'a ComparedItem<'a>>> = BTreeMap::new();
         for item in self.items {
             names.entry(item.offer.name().as_str()).or_default().push(item);
         }
@@ -614,13 +626,13 @@ impl<'a> Finder<'a> {
     }
 
     /// Records that the description of `item` refers to those items in `named` that belong to other servers.
-    fn speaks_of(&mut self, item: &Item<'a>, named: &[&Item<'a>], directs: bool) {
+    fn speaks_of(&mut self, item: &ComparedItem<'a>, named: &[&ComparedItem<'a>], directs: bool) {
         let routes = self.routes;
-        let is_other = |other: &&&Item<'a>| {
+        let is_other = |other: &&&ComparedItem<'a>| {
             other.server != item.server && routes.share(item.server, other.server)
         };
         for other in named.iter().filter(is_other) {
-            let likeness = if directs { Likeness::Directs } else { Likeness::Names };
+            let likeness = if directs { Similarity::Directs } else { Similarity::Names };
             self.note(item, likeness, Some((other.server, other.offer.name().as_str())));
         }
     }

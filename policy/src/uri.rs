@@ -85,7 +85,7 @@ impl std::error::Error for UriError {}
 
 /// The origin of a spelling, which determines what it may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum UriSource {
     /// A caller: only spellings that every reader resolves alike.
     Caller,
     /// The list of a server. The server fixes its own spelling, so an unusual one has a canonical form:
@@ -105,7 +105,7 @@ impl ResourceUri {
     /// # Errors
     /// When it has a spelling that readers could resolve to different resources.
     pub fn parse(text: &str) -> Result<Self, UriError> {
-        canonical(text, Source::Caller).map(Self)
+        canonical(text, UriSource::Caller).map(Self)
     }
 
     /// Parses the URI of a resource that a server lists.
@@ -113,7 +113,7 @@ impl ResourceUri {
     /// # Errors
     /// When it has no canonical form.
     pub fn listed(text: &str) -> Result<Self, UriError> {
-        canonical(text, Source::List).map(Self)
+        canonical(text, UriSource::List).map(Self)
     }
 
     /// Parses the text of a template that a server lists.
@@ -121,7 +121,7 @@ impl ResourceUri {
     /// # Errors
     /// When it has no canonical form.
     pub fn template(text: &str) -> Result<Self, UriError> {
-        canonical(text, Source::Template).map(Self)
+        canonical(text, UriSource::Template).map(Self)
     }
 
     /// The canonical form as a string.
@@ -286,7 +286,7 @@ fn is_scheme(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
 }
 
-fn canonical(text: &str, source: Source) -> Result<Box<str>, UriError> {
+fn canonical(text: &str, source: UriSource) -> Result<Box<str>, UriError> {
     if text.is_empty() || text.len() > LONGEST {
         return Err(UriError::Length);
     }
@@ -294,12 +294,12 @@ fn canonical(text: &str, source: Source) -> Result<Box<str>, UriError> {
     if text.ends_with(is_blank) {
         return Err(UriError::Blank);
     }
-    let braces = source == Source::Template;
+    let braces = source == UriSource::Template;
     let mut out = String::with_capacity(text.len() + 8);
     let (scheme, rest) = match text.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) {
         Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
         // A server may list a name that is no URI: it is compared as a path.
-        None if source == Source::Caller => return Err(UriError::Scheme),
+        None if source == UriSource::Caller => return Err(UriError::Scheme),
         None => (String::new(), text),
     };
     let (rest, fragment) = split_at_any(rest, &['#'], braces);
@@ -348,7 +348,7 @@ fn canonical(text: &str, source: Source) -> Result<Box<str>, UriError> {
             return Err(UriError::Empty);
         }
         let from = plain.len();
-        component(segment, Part::Path, source, &mut out, &mut plain)?;
+        component(segment, UriPart::Path, source, &mut out, &mut plain)?;
         let said = plain.get(from..).unwrap_or_default();
         if is_dots(said) {
             return Err(UriError::Dots);
@@ -360,9 +360,9 @@ fn canonical(text: &str, source: Source) -> Result<Box<str>, UriError> {
     }
     if let Some(query) = query.strip_prefix('?') {
         out.push('?');
-        component(query, Part::Query, source, &mut out, &mut plain)?;
+        component(query, UriPart::Query, source, &mut out, &mut plain)?;
     }
-    if source == Source::Caller && !is_nfc(&plain) {
+    if source == UriSource::Caller && !is_nfc(&plain) {
         return Err(UriError::Form);
     }
     // An undone escape must not have formed another one.
@@ -418,16 +418,16 @@ fn is_unusual_address(name: &str) -> bool {
 fn host(
     authority: &str,
     usual: Option<&str>,
-    source: Source,
+    source: UriSource,
     plain: &mut String,
 ) -> Result<String, UriError> {
     let authority = match authority.rsplit_once('@') {
-        Some(_) if source == Source::Caller => return Err(UriError::Userinfo),
+        Some(_) if source == UriSource::Caller => return Err(UriError::Userinfo),
         Some((_, authority)) => authority,
         None => authority,
     };
     let mut out = String::with_capacity(authority.len());
-    component(authority, Part::Authority, source, &mut out, plain)?;
+    component(authority, UriPart::Authority, source, &mut out, plain)?;
     plain.push('/');
     let (name, port) = match out.rsplit_once(':').filter(|(_, port)| !port.contains(']')) {
         Some((name, port)) => (name, Some(port)),
@@ -442,7 +442,7 @@ fn host(
         return Err(UriError::Host);
     }
     let Some(usual) = usual else { return Ok(out) };
-    if port.is_some_and(|port| port == usual || !digits(port) && source != Source::Template) {
+    if port.is_some_and(|port| port == usual || !digits(port) && source != UriSource::Template) {
         return Err(UriError::Port);
     }
     // Host names are ASCII (RFC 5891).
@@ -463,7 +463,7 @@ fn ends_in_dot(host: &str) -> bool {
 
 /// The part of a URI that a text belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum UriPart {
     Authority,
     Path,
     Query,
@@ -485,8 +485,8 @@ const fn is_plain(byte: u8) -> bool {
 /// Writes a part in canonical form to `out`, and its decoded text to `plain`.
 fn component(
     text: &str,
-    part: Part,
-    source: Source,
+    part: UriPart,
+    source: UriSource,
     out: &mut String,
     plain: &mut String,
 ) -> Result<(), UriError> {
@@ -508,7 +508,7 @@ fn component(
         }
         unescaped(&mut run, out, plain)?;
         match c {
-            '{' if source == Source::Template => {
+            '{' if source == UriSource::Template => {
                 let (expression, after) = rest.split_once('}').ok_or(UriError::Escape)?;
                 if expression.chars().any(|c| !c.is_ascii_graphic()) {
                     return Err(UriError::Hidden);
@@ -520,8 +520,8 @@ fn component(
             }
             '\\' => return Err(UriError::Slash),
             c if c.is_ascii_control() => return Err(UriError::Hidden),
-            '/' | '?' if part == Part::Query => raw(c, out, plain),
-            '[' | ']' if part == Part::Authority => raw(c, out, plain),
+            '/' | '?' if part == UriPart::Query => raw(c, out, plain),
+            '[' | ']' if part == UriPart::Authority => raw(c, out, plain),
             c if c.is_ascii() && u8::try_from(c).is_ok_and(is_plain) => raw(c, out, plain),
             c => character(c, out, plain)?,
         }
@@ -546,22 +546,22 @@ fn escape(rest: &mut &str) -> Result<u8, UriError> {
 /// Writes an escaped ASCII byte. `rest` is the text after it.
 fn escaped(
     byte: u8,
-    (part, source): (Part, Source),
+    (part, source): (UriPart, UriSource),
     rest: &str,
     out: &mut String,
 ) -> Result<(), UriError> {
     let twice = rest.get(..2).is_some_and(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
     match byte {
         byte if byte.is_ascii_control() => Err(UriError::Hidden),
-        b'/' | b'\\' if part != Part::Query => Err(UriError::Slash),
+        b'/' | b'\\' if part != UriPart::Query => Err(UriError::Slash),
         b'%' if twice => Err(UriError::Escaped),
-        byte if is_unreserved(byte) && source == Source::Caller => Err(UriError::Escaped),
+        byte if is_unreserved(byte) && source == UriSource::Caller => Err(UriError::Escaped),
         byte if is_unreserved(byte) => {
             out.push(char::from(byte));
             Ok(())
         }
         // In a path these mean the same escaped or not; in a query `&` and `%26` differ.
-        byte if is_plain(byte) && part == Part::Path => {
+        byte if is_plain(byte) && part == UriPart::Path => {
             out.push(char::from(byte));
             Ok(())
         }

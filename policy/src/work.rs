@@ -2,7 +2,7 @@
 //! from, and a flag that cancels it (vectors PV-37 and PV-38).
 //!
 //! Peers choose texts, schemas and values, so within the complexity of the detectors they also choose the cost of
-//! looking at them. A [`Budget`] bounds that cost: a computation declares what it costs before or while it runs, and
+//! looking at them. A [`WorkBudget`] bounds that cost: a computation declares what it costs before or while it runs, and
 //! stops when nothing is left. Content that could not be inspected to its end is withheld.
 
 use std::cell::Cell;
@@ -24,19 +24,19 @@ const UNITS_BETWEEN_PAUSES: u64 = 1 << 17;
 
 /// How much work the inspection of a message may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct WorkLimits {
     /// Upper bound in units, for a message of any length.
     pub most: u64,
     /// Units for each byte of the message.
     pub each_byte: u64,
 }
 
-impl Work {
+impl WorkLimits {
     /// The default, where nothing else is configured.
     pub const USUAL: Self = Self { most: USUAL_MOST, each_byte: EACH_BYTE };
 }
 
-impl From<u64> for Work {
+impl From<u64> for WorkLimits {
     fn from(most: u64) -> Self {
         Self { most, ..Self::USUAL }
     }
@@ -44,9 +44,9 @@ impl From<u64> for Work {
 
 /// Cancels a computation; set when nothing waits for its result any more.
 #[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<AtomicBool>);
+pub struct CancelFlag(Arc<AtomicBool>);
 
-impl Cancel {
+impl CancelFlag {
     /// Stops the computations whose budget has this flag, the next time that they spend.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -64,34 +64,34 @@ impl Cancel {
 ///
 /// It is spent by one thread; the flag in it can be set by any.
 #[derive(Debug)]
-pub struct Budget {
+pub struct WorkBudget {
     limit: u64,
     spent: Cell<u64>,
     exhausted: Cell<bool>,
-    cancel: Cancel,
+    cancel: CancelFlag,
     pause: Option<fn()>,
     /// Spent units at which the next pause is due.
     pause_due: Cell<u64>,
 }
 
-impl Budget {
+impl WorkBudget {
     /// A budget of `limit` units.
     #[must_use]
     pub fn new(limit: u64) -> Self {
         let (spent, exhausted) = (Cell::new(0), Cell::new(false));
         let pause_due = Cell::new(UNITS_BETWEEN_PAUSES);
-        Self { limit, spent, exhausted, cancel: Cancel::default(), pause: None, pause_due }
+        Self { limit, spent, exhausted, cancel: CancelFlag::default(), pause: None, pause_due }
     }
 
     /// The budget of a message of `bytes` bytes: proportional to its length, and at most `most` units.
     #[must_use]
     pub fn for_bytes(bytes: usize, most: u64) -> Self {
-        Self::of(bytes, Work::from(most))
+        Self::of(bytes, WorkLimits::from(most))
     }
 
     /// The budget of a message of `bytes` bytes under `work`.
     #[must_use]
-    pub fn of(bytes: usize, work: Work) -> Self {
+    pub fn of(bytes: usize, work: WorkLimits) -> Self {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         Self::new(bytes.saturating_mul(work.each_byte).saturating_add(BASE).min(work.most))
     }
@@ -104,7 +104,7 @@ impl Budget {
 
     /// This budget, which `cancel` exhausts as well.
     #[must_use]
-    pub fn with_cancel(self, cancel: Cancel) -> Self {
+    pub fn with_cancel(self, cancel: CancelFlag) -> Self {
         Self { cancel, ..self }
     }
 
@@ -155,32 +155,32 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
-    use super::{Budget, Cancel, Work};
+    use super::{CancelFlag, WorkBudget, WorkLimits};
 
     #[test]
     fn what_is_over_stays_over() {
-        let budget = Budget::new(100);
+        let budget = WorkBudget::new(100);
         assert!(budget.spend(60) && budget.spend(40) && !budget.is_exhausted());
         assert!(!budget.spend(1) && !budget.spend(0) && budget.is_exhausted());
-        assert!(Budget::unlimited().spend(usize::MAX));
+        assert!(WorkBudget::unlimited().spend(usize::MAX));
     }
 
     #[test]
     fn a_long_message_may_cost_more_than_a_short_one_and_no_more_than_the_most() {
-        assert!(Budget::for_bytes(0, u64::MAX).spend(1 << 20));
-        assert!(!Budget::for_bytes(0, u64::MAX).spend(1 << 30));
-        assert!(Budget::for_bytes(1 << 22, u64::MAX).spend(1 << 30));
-        assert!(!Budget::for_bytes(usize::MAX, 1 << 30).spend((1 << 30) + 1));
-        let generous = Work { each_byte: 1024, ..Work::USUAL };
-        assert!(Budget::of(1 << 12, generous).spend((2 << 20) + (1 << 22)));
-        assert!(!Budget::of(1 << 12, Work::USUAL).spend((2 << 20) + (1 << 22)));
+        assert!(WorkBudget::for_bytes(0, u64::MAX).spend(1 << 20));
+        assert!(!WorkBudget::for_bytes(0, u64::MAX).spend(1 << 30));
+        assert!(WorkBudget::for_bytes(1 << 22, u64::MAX).spend(1 << 30));
+        assert!(!WorkBudget::for_bytes(usize::MAX, 1 << 30).spend((1 << 30) + 1));
+        let generous = WorkLimits { each_byte: 1024, ..WorkLimits::USUAL };
+        assert!(WorkBudget::of(1 << 12, generous).spend((2 << 20) + (1 << 22)));
+        assert!(!WorkBudget::of(1 << 12, WorkLimits::USUAL).spend((2 << 20) + (1 << 22)));
     }
 
     #[test]
     fn a_long_computation_pauses_again_and_again() {
         use std::sync::atomic::{AtomicUsize, Ordering};
         static PAUSES: AtomicUsize = AtomicUsize::new(0);
-        let budget = Budget::unlimited().with_pause(|| {
+        let budget = WorkBudget::unlimited().with_pause(|| {
             PAUSES.fetch_add(1, Ordering::Relaxed);
         });
         for _ in 0..100 {
@@ -191,8 +191,8 @@ mod tests {
 
     #[test]
     fn a_computation_ends_when_it_is_cancelled() {
-        let cancel = Cancel::default();
-        let budget = Budget::unlimited().with_cancel(cancel.clone());
+        let cancel = CancelFlag::default();
+        let budget = WorkBudget::unlimited().with_cancel(cancel.clone());
         assert!(budget.spend(1));
         cancel.cancel();
         assert!(!budget.spend(1) && budget.is_exhausted());

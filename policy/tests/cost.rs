@@ -7,11 +7,11 @@
 
 use std::fmt::Write as _;
 
-use policy::content::{ChosenPart, Contents, Direction, Profile};
-use policy::json::{Bounds, Document, write_string};
+use policy::content::{ChosenPart, ContentPolicy, ContentProfile, Direction};
+use policy::json::{Document, JsonBounds, write_string};
 use policy::name::ServerName;
 use policy::pattern::Pattern;
-use policy::work::{Budget, USUAL_MOST};
+use policy::work::{USUAL_MOST, WorkBudget};
 
 /// Parts that texts are made of: what begins, ends or nests something for one of the detectors.
 #[rustfmt::skip]
@@ -33,15 +33,17 @@ const PARTS: &[&str] = &[
 ];
 
 /// What is looked at by the usual policy, for a caller whom another server showed a number.
-fn contents() -> (Contents, ServerName) {
+fn contents() -> (ContentPolicy, ServerName) {
     let server = |name: &str| ServerName::parse(name).unwrap();
     let results = serde_json::from_str(r#"{"identifiers":"audit"}"#).unwrap();
-    let shows = Profile { servers: vec![Pattern::new("crm")], results, ..Profile::default() };
+    let shows =
+        ContentProfile { servers: vec![Pattern::new("crm")], results, ..ContentProfile::default() };
     let servers = vec![Pattern::new("*")];
-    let profile = Profile { servers, fence: true, ..Profile::default() };
-    let contents = Contents::new(vec![shows, profile]);
-    let shown = Document::parse(r#""Card 4539 1488 0343 6467""#.to_owned().into(), &Bounds::ANSWER);
-    let (shown, budget) = (shown.unwrap(), Budget::unlimited());
+    let profile = ContentProfile { servers, fence: true, ..ContentProfile::default() };
+    let contents = ContentPolicy::new(vec![shows, profile]);
+    let shown =
+        Document::parse(r#""Card 4539 1488 0343 6467""#.to_owned().into(), &JsonBounds::ANSWER);
+    let (shown, budget) = (shown.unwrap(), WorkBudget::unlimited());
     let seen = contents.look(&server("crm"), Direction::Result, "ana", shown.root(), &budget);
     assert!(seen.changed.is_none(), "it was shown");
     (contents, server("s"))
@@ -54,8 +56,8 @@ fn cost(text: &str) -> u64 {
     write_string(&mut quoted, text);
     let quoted = String::from_utf8(quoted).unwrap();
     let result = format!(r#"{{"content":[{{"type":"text","text":{quoted}}}]}}"#);
-    let document = Document::parse(result.into(), &Bounds::ANSWER).unwrap();
-    let budget = Budget::unlimited();
+    let document = Document::parse(result.into(), &JsonBounds::ANSWER).unwrap();
+    let budget = WorkBudget::unlimited();
     for direction in [Direction::Result, Direction::Argument] {
         let _seen = contents.look(&server, direction, "ana", document.root(), &budget);
     }
@@ -115,8 +117,8 @@ fn cost_of_pieces(piece: &str, between: &str, bytes: usize) -> u64 {
     let arguments: Vec<String> = (0..count).map(|n| format!("{piece}{between}{n:06}\"")).collect();
     let text = format!("[{}]", arguments.join(","));
     let length = u64::try_from(text.len()).unwrap();
-    let document = Document::parse(text.into(), &Bounds::ANSWER).unwrap();
-    let budget = Budget::unlimited();
+    let document = Document::parse(text.into(), &JsonBounds::ANSWER).unwrap();
+    let budget = WorkBudget::unlimited();
     let _seen = contents.look(&server, Direction::Argument, "ana", document.root(), &budget);
     budget.spent() / length
 }
@@ -145,14 +147,14 @@ fn cost_of_parts(piece: &str, bytes: usize) -> u64 {
     let text = piece.repeat(64 / piece.len());
     let members: Vec<String> = (0..bytes / 160).map(|n| format!("\"{n:08}\":\"{text}\"")).collect();
     let members = format!("{{{}}}", members.join(","));
-    let document = Document::parse(members.into(), &Bounds::ANSWER).unwrap();
+    let document = Document::parse(members.into(), &JsonBounds::ANSWER).unwrap();
     let members: Vec<_> = document.root().members().collect();
     let texts: Vec<_> = members.iter().filter_map(|(_, member)| member.as_str()).collect();
     let mut parts = vec![ChosenPart::Members(document.root())];
     parts.extend(members.iter().map(|(name, member)| ChosenPart::Member(name, *member)));
     parts.extend(texts.iter().map(|text| ChosenPart::Text(text)));
     parts.extend(texts.iter().map(|text| ChosenPart::Trace(text)));
-    let budget = Budget::unlimited();
+    let budget = WorkBudget::unlimited();
     let _seen = contents.look_together(&server, "ana", &parts, &budget);
     budget.spent() / u64::try_from(bytes).unwrap()
 }
@@ -183,10 +185,11 @@ fn what_costs_more_than_it_may_is_blocked_and_says_so() {
     let (contents, server) = contents();
     let text = repeated("password=x1y2z3w4 ", 1 << 20);
     let text = format!(r#"{{"text":"{text}"}}"#);
-    let document = Document::parse(text.into(), &Bounds::ANSWER).unwrap();
-    let look =
-        |budget: &Budget| contents.look(&server, Direction::Result, "ana", document.root(), budget);
-    let blocked = look(&Budget::new(1 << 20)).blocked.unwrap();
+    let document = Document::parse(text.into(), &JsonBounds::ANSWER).unwrap();
+    let look = |budget: &WorkBudget| {
+        contents.look(&server, Direction::Result, "ana", document.root(), budget)
+    };
+    let blocked = look(&WorkBudget::new(1 << 20)).blocked.unwrap();
     assert_eq!(blocked.detector.name(), "inspection-budget");
-    assert!(look(&Budget::new(USUAL_MOST)).blocked.is_none());
+    assert!(look(&WorkBudget::new(USUAL_MOST)).blocked.is_none());
 }

@@ -56,15 +56,15 @@ fn main() {
 
 /// Writes a log of as many records as calls leave in a month, the way the gateway does.
 fn log(file: &Path, count: u64) {
-    use gateway::audit::chain::{Chain, content};
-    use gateway::audit::note::Signer;
+    use gateway::audit::chain::{HashChain, content};
+    use gateway::audit::note::NoteSigner;
     use std::io::Write as _;
 
-    let signer = Signer::generate("bench").unwrap();
-    let mut chain = Chain::new("0011223344556677");
+    let signer = NoteSigner::generate("bench").unwrap();
+    let mut chain = HashChain::new("0011223344556677");
     let mut out = std::io::BufWriter::new(std::fs::File::create(file).unwrap());
     let ends = r#""policy":"sha256:0000000000000000000000000000000000000000000000000000000000000000","schema":"portcullis.audit/v3","time":"2026-11-21T08:00:00.000000Z"}"#;
-    let mut write = |chain: &mut Chain, members: &str| {
+    let mut write = |chain: &mut HashChain, members: &str| {
         let mut line = format!("{{{members},{ends}").into_bytes();
         let place = chain.next(&content(&line));
         place.seal(&mut line);

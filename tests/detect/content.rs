@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use policy::content::{Contents, Direction, Profile, Seen};
+use policy::content::{ContentPolicy, ContentProfile, ContentReport, Direction};
 use policy::inspect::Detector;
-use policy::json::{Bounds, Document};
+use policy::json::{Document, JsonBounds};
 use policy::name::ServerName;
 use policy::pattern::Pattern;
-use policy::work::Budget;
+use policy::work::WorkBudget;
 use serde_json::Value;
 
 /// From this score on a text is taken to give orders.
@@ -20,7 +20,7 @@ const DATA: [Detector; 3] = [Detector::Secrets, Detector::Identifiers, Detector:
 
 struct Row {
     row: Value,
-    seen: Seen,
+    seen: ContentReport,
 }
 
 impl Row {
@@ -39,19 +39,19 @@ impl Row {
 
 fn read(folder: &Path, name: &str) -> Vec<Row> {
     let text = fs::read_to_string(folder.join(name)).unwrap();
-    let (contents, server) = (Contents::default(), ServerName::parse("input").unwrap());
+    let (contents, server) = (ContentPolicy::default(), ServerName::parse("input").unwrap());
     let row = |line: &str| {
         let row: Value = serde_json::from_str(line).unwrap();
         let value =
             if row["text"].is_string() { row["text"].clone() } else { row["frame"].clone() };
         (!value.is_null()).then(|| {
-            let document = Document::parse(value.to_string().into(), &Bounds::ANSWER).unwrap();
+            let document = Document::parse(value.to_string().into(), &JsonBounds::ANSWER).unwrap();
             let seen = contents.look(
                 &server,
                 Direction::Result,
                 "",
                 document.root(),
-                &Budget::unlimited(),
+                &WorkBudget::unlimited(),
             );
             Row { row, seen }
         })
@@ -142,14 +142,19 @@ fn of_our_own() {
         include_str!("../../policy/benches/ordinary/kinds.txt"),
         include_str!("../../policy/benches/ordinary/languages.txt"),
     ];
-    let (contents, server) = (Contents::default(), ServerName::parse("input").unwrap());
+    let (contents, server) = (ContentPolicy::default(), ServerName::parse("input").unwrap());
     println!("\nordinary texts of our own, by kind and language: score, and what is found\n");
     let texts = all.iter().flat_map(|all| all.split("\n=== "));
     for (name, text) in texts.filter_map(|one| one.trim_start_matches("=== ").split_once('\n')) {
         let quoted = Value::from(text).to_string();
-        let document = Document::parse(quoted.into(), &Bounds::ANSWER).unwrap();
-        let seen =
-            contents.look(&server, Direction::Result, "", document.root(), &Budget::unlimited());
+        let document = Document::parse(quoted.into(), &JsonBounds::ANSWER).unwrap();
+        let seen = contents.look(
+            &server,
+            Direction::Result,
+            "",
+            document.root(),
+            &WorkBudget::unlimited(),
+        );
         let mut found: Vec<_> = seen.findings.iter().map(|one| one.detector.name()).collect();
         found.dedup();
         let kept = if seen.changed.is_none() { "unharmed" } else { "changed" };
@@ -160,9 +165,10 @@ fn of_our_own() {
 /// Prints how long it takes to look at ordinary results, and at what was made to take long.
 fn speed(ordinary: &[Row]) {
     let server = ServerName::parse("input").unwrap();
-    let time = |contents: &Contents, name: &str, texts: &[String]| {
+    let time = |contents: &ContentPolicy, name: &str, texts: &[String]| {
         let quoted = |text: &String| {
-            Document::parse(Value::from(text.as_str()).to_string().into(), &Bounds::ANSWER).unwrap()
+            Document::parse(Value::from(text.as_str()).to_string().into(), &JsonBounds::ANSWER)
+                .unwrap()
         };
         let documents: Vec<Document> = texts.iter().map(quoted).collect();
         let look = || {
@@ -172,7 +178,7 @@ fn speed(ordinary: &[Row]) {
                     Direction::Result,
                     "",
                     document.root(),
-                    &Budget::unlimited(),
+                    &WorkBudget::unlimited(),
                 ));
             }
         };
@@ -194,7 +200,7 @@ fn speed(ordinary: &[Row]) {
     let texts: Vec<String> = ordinary.iter().map(|row| row.key("text")).collect();
     let about: Vec<String> =
         texts.iter().filter(|text| (1500..2600).contains(&text.len())).cloned().collect();
-    let contents = Contents::default();
+    let contents = ContentPolicy::default();
     let run = |name: &str, texts: &[String]| time(&contents, name, texts);
     for alone in [
         "hiddenCharacters",
@@ -211,8 +217,8 @@ fn speed(ordinary: &[Row]) {
         off[alone] = "audit".into();
         let results = serde_json::from_value(off).unwrap();
         let servers = vec![Pattern::new("*")];
-        let profile = Profile { servers, results, ..Profile::default() };
-        time(&Contents::new(vec![profile]), &format!("{alone} alone"), &texts);
+        let profile = ContentProfile { servers, results, ..ContentProfile::default() };
+        time(&ContentPolicy::new(vec![profile]), &format!("{alone} alone"), &texts);
     }
     run("ordinary results", &texts);
     run("those of about 2 KB", &about);

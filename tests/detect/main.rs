@@ -33,8 +33,8 @@ use std::sync::Arc;
 use std::{env, fs};
 
 use generator::{Dice, Grammar};
-use policy::detect::{BUCKETS, Model, Reading, Window, words};
-use policy::json::{Bounds, Document};
+use policy::detect::{BUCKETS, Model, TextAnalysis, Window, words};
+use policy::json::{Document, JsonBounds};
 use serde_json::{Value, json};
 
 const FOLDS: u64 = 4;
@@ -59,12 +59,12 @@ struct Row {
     permissive: bool,
     server: String,
     tool: Value,
-    reading: Reading,
+    reading: TextAnalysis,
 }
 
-fn read(text: &str) -> Reading {
-    let document = Document::parse(text.to_owned().into(), &Bounds::ANSWER).unwrap();
-    Reading::of(Arc::new(document).root())
+fn read(text: &str) -> TextAnalysis {
+    let document = Document::parse(text.to_owned().into(), &JsonBounds::ANSWER).unwrap();
+    TextAnalysis::of(Arc::new(document).root())
 }
 
 fn rows(folder: &Path, file: &str) -> Vec<Row> {
@@ -380,8 +380,9 @@ fn shipped(data: &Data) {
         let mut withheld = 0;
         for row in rows {
             let text = row.tool.to_string();
-            let document = Document::parse(text.into(), &Bounds::ANSWER).unwrap();
-            let found = policy::inspect::text(document.root(), &policy::work::Budget::unlimited());
+            let document = Document::parse(text.into(), &JsonBounds::ANSWER).unwrap();
+            let found =
+                policy::inspect::text(document.root(), &policy::work::WorkBudget::unlimited());
             let mut detectors: Vec<_> = found.iter().map(|finding| finding.detector).collect();
             detectors.sort_unstable();
             detectors.dedup();

@@ -41,7 +41,7 @@ fn read(folder: &Path, name: &str) -> Vec<Row> {
         let word = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let text = word("text");
         let part = text.get(..text.floor_char_boundary(LONGEST)).unwrap();
-        let of = |one: policy::content::stretch::Stretch| {
+        let of = |one: policy::content::stretch::SentencePair| {
             let found = patterns(part.get(one.at).unwrap_or_default());
             (one.features, found)
         };

@@ -15,9 +15,9 @@ use e2e::client::{Client, get, post, raw};
 use e2e::gateway::{ANA, Config, Folder, Gateway, binary, json_of, printed, root};
 use e2e::server::{Server, answer, tool};
 use e2e::{ERAS, Era, eventually};
-use gateway::audit::chain::{Place, content_of};
-use gateway::audit::note::Signer;
-use gateway::audit::tree::Tree;
+use gateway::audit::chain::{ChainLink, content_of};
+use gateway::audit::note::NoteSigner;
+use gateway::audit::tree::MerkleTree;
 use serde_json::{Value, json};
 
 /// A configuration that records to `audit.jsonl` in a folder of its own and signs with a key that is
@@ -915,7 +915,7 @@ fn chained(from: u64, records: &[String]) -> Vec<String> {
     let (mut last, mut lines) = ([0; 32], Vec::new());
     for (seq, record) in (from..).zip(records) {
         let mut line = record.clone().into_bytes();
-        let place = Place::after(last, seq, &content_of(&line));
+        let place = ChainLink::after(last, seq, &content_of(&line));
         place.seal(&mut line);
         last = place.hash;
         lines.push(String::from_utf8(line).unwrap().trim_end().to_owned());
@@ -999,8 +999,8 @@ fn who_has_no_key_writes_nothing_that_passes_or_is_gone_on_with() {
 
 /// A log of one chain whose every checkpoint the gateway has signed, made by hand: what each record says, where
 /// `{NOTE}` stands for the checkpoint over those before it, which `note` makes.
-fn made(records: &[&str], key: &str, note: &dyn Fn(&Tree) -> String) -> Vec<String> {
-    let (mut tree, mut last, mut lines) = (Tree::default(), [0; 32], Vec::new());
+fn made(records: &[&str], key: &str, note: &dyn Fn(&MerkleTree) -> String) -> Vec<String> {
+    let (mut tree, mut last, mut lines) = (MerkleTree::default(), [0; 32], Vec::new());
     for (seq, record) in (0..).zip(records) {
         let peaks: Vec<_> = tree.peaks().iter().map(|peak| hex(peak)).collect();
         let signed = Value::from(note(&tree)).to_string();
@@ -1008,7 +1008,7 @@ fn made(records: &[&str], key: &str, note: &dyn Fn(&Tree) -> String) -> Vec<Stri
         let object = record.replace("{NOTE}", &signed).replace("{PEAKS}", &peaks);
         let object = object.replace("{KEY}", key).replace("{SIZE}", &tree.size().to_string());
         let mut line = object.into_bytes();
-        let place = Place::after(last, seq, &content_of(&line));
+        let place = ChainLink::after(last, seq, &content_of(&line));
         place.seal(&mut line);
         last = place.hash;
         tree.push(last);
@@ -1030,7 +1030,7 @@ const SIGNED: &str = r#"{"chain":"0011223344556677","event":"checkpoint","note":
 
 #[test]
 fn a_log_written_anew_around_genuine_checkpoints_is_seen() {
-    let signer = Signer::generate("gw.example/test").unwrap();
+    let signer = NoteSigner::generate("gw.example/test").unwrap();
     let key = signer.public().text();
     let folder = Folder::new();
     let file = folder.path().join("made.jsonl");
@@ -1039,24 +1039,24 @@ fn a_log_written_anew_around_genuine_checkpoints_is_seen() {
         let (whole, report) = verified(&["--key", &key], &[&file]);
         (whole, report["problems"][0]["what"].as_str().unwrap_or_default().to_owned())
     };
-    let own = |tree: &Tree| signer.note("0011223344556677", tree);
+    let own = |tree: &MerkleTree| signer.note("0011223344556677", tree);
     let records = [START, SIGNED, CALL, CALL, SIGNED, CALL, SIGNED];
     let good = made(&records, &key, &own);
     assert_eq!(passes(&good), (true, String::new()));
     // Other records, each chained to the one before it, around what was signed over the real ones: sizes, chain and
     // signatures are right, and only the head tells.
     let notes = std::cell::RefCell::new(Vec::new());
-    let keeping = |tree: &Tree| {
+    let keeping = |tree: &MerkleTree| {
         notes.borrow_mut().push(own(tree));
         own(tree)
     };
     drop(made(&records, &key, &keeping));
-    let genuine = |tree: &Tree| notes.borrow()[usize::try_from(tree.size()).unwrap()].clone();
+    let genuine = |tree: &MerkleTree| notes.borrow()[usize::try_from(tree.size()).unwrap()].clone();
     let forged = [START, SIGNED, CALL, OTHER, SIGNED, CALL, SIGNED];
     let (whole, what) = passes(&made(&forged, &key, &genuine));
     assert!(!whole && what.contains("not of this log"), "{what}");
     // The head is right, and the key, but it was signed for another chain.
-    let foreign = |tree: &Tree| signer.note("aabbccddeeff0011", tree);
+    let foreign = |tree: &MerkleTree| signer.note("aabbccddeeff0011", tree);
     let (whole, what) = passes(&made(&records, &key, &foreign));
     assert!(!whole && what.contains("not of this log"), "{what}");
     // With the key of the gateway another log can be made that is good for itself. It is not the one of which
@@ -1072,7 +1072,7 @@ fn a_log_written_anew_around_genuine_checkpoints_is_seen() {
     };
     assert!(agrees(&good) && !agrees(&another));
     // It is over fewer records than come before it.
-    let earlier = |tree: &Tree| {
+    let earlier = |tree: &MerkleTree| {
         let size = usize::try_from(tree.size()).unwrap();
         notes.borrow()[size.saturating_sub(1)].clone()
     };
@@ -1081,18 +1081,18 @@ fn a_log_written_anew_around_genuine_checkpoints_is_seen() {
 
 #[test]
 fn a_record_that_does_not_name_the_one_before_it_is_seen() {
-    let signer = Signer::generate("gw.example/test").unwrap();
+    let signer = NoteSigner::generate("gw.example/test").unwrap();
     let key = signer.public().text();
     let folder = Folder::new();
     let file = folder.path().join("made.jsonl");
-    let own = |tree: &Tree| signer.note("0011223344556677", tree);
+    let own = |tree: &MerkleTree| signer.note("0011223344556677", tree);
     let good = made(&[START, SIGNED, CALL, CALL, CALL], &key, &own);
     let records = [START, SIGNED, CALL, CALL, CALL];
     for at in [0_usize, 1, 2, 4] {
         // Its number and its hash are right, so only the hash it names is not.
         let mut lines = good.clone();
         let mut line = content(&lines[at]).into_bytes();
-        Place::after([7; 32], at as u64, &content_of(&line)).seal(&mut line);
+        ChainLink::after([7; 32], at as u64, &content_of(&line)).seal(&mut line);
         lines[at] = String::from_utf8(line).unwrap().trim_end().to_owned();
         lines.truncate(at + 1);
         fs::write(&file, lines.join("\n") + "\n").unwrap();

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-use super::file::{Resumed, Trusted};
+use super::file::{ResumePolicy, ResumedChain};
 use super::note::Checkpoint;
 
 /// Number of bytes at the end of the file that are read first.
@@ -18,7 +18,7 @@ const TAIL: u64 = 1024 * 1024;
 ///
 /// # Errors
 /// If the file exists and cannot be read. A file without read permission gives `None`.
-pub fn last_kept(path: &Path, trusted: &Trusted) -> io::Result<Option<Checkpoint>> {
+pub fn last_kept(path: &Path, trusted: &ResumePolicy) -> io::Result<Option<Checkpoint>> {
     match fs::metadata(path) {
         Ok(found) if found.is_file() => {}
         // A pipe keeps nothing that could be read back.
@@ -59,7 +59,7 @@ pub fn last_kept(path: &Path, trusted: &Trusted) -> io::Result<Option<Checkpoint
 /// Explains why the log that continues after `resumed` is not the one `kept` was made of; `None` if it is. Without
 /// `resumed` there is no log.
 #[must_use]
-pub fn disagreement(kept: &Checkpoint, resumed: Option<&Resumed>) -> Option<String> {
+pub fn disagreement(kept: &Checkpoint, resumed: Option<&ResumedChain>) -> Option<String> {
     let chain = kept.origin.rsplit('/').next().unwrap_or_default();
     let size = kept.size;
     let Some(resumed) = resumed else {
@@ -100,20 +100,21 @@ pub fn left_behind(kept: &Checkpoint) -> String {
 #[cfg(test)]
 mod tests {
     use super::disagreement;
-    use crate::audit::chain::Chain;
-    use crate::audit::file::Resumed;
+    use crate::audit::chain::HashChain;
+    use crate::audit::file::ResumedChain;
     use crate::audit::note::Checkpoint;
 
     #[test]
     fn a_log_agrees_only_with_a_checkpoint_that_is_in_it() {
-        let mut chain = Chain::new("0011223344556677");
+        let mut chain = HashChain::new("0011223344556677");
         for leaf in 0..9 {
             chain.tree.push([leaf; 32]);
         }
         let kept = |origin: &str, size, root| Checkpoint { origin: origin.into(), size, root };
         let ours = "gw.example/0011223344556677";
-        let resumed = |signed| Resumed { chain: chain.clone(), crashed: false, torn: None, signed };
-        let agrees = |kept: &Checkpoint, resumed: Option<Resumed>| {
+        let resumed =
+            |signed| ResumedChain { chain: chain.clone(), crashed: false, torn: None, signed };
+        let agrees = |kept: &Checkpoint, resumed: Option<ResumedChain>| {
             disagreement(kept, resumed.as_ref()).is_none()
         };
         let signed = Some((8, [1; 32]));

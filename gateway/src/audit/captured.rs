@@ -3,7 +3,7 @@
 
 /// The contents of an exchange that are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Captured {
+pub struct CapturedContent {
     /// The arguments of the call, if they are captured.
     pub arguments: Option<Excerpt>,
     /// The result of the call, if it is captured.
@@ -12,7 +12,7 @@ pub struct Captured {
     pub due: usize,
 }
 
-impl Captured {
+impl CapturedContent {
     /// Number of bytes that the `intent` line takes for it.
     #[must_use]
     pub fn announced(&self) -> usize {

@@ -12,7 +12,7 @@
 
 use policy::json::{Document, write_canonical, write_canonical_string};
 
-use super::tree::{Hash, Tree, hash, leaf};
+use super::tree::{Hash, MerkleTree, hash, leaf};
 use crate::base::hex;
 use crate::base::sha256::sha256;
 
@@ -29,7 +29,7 @@ const HASH: usize = 9 + 64 + 2;
 
 /// The sequence number and hashes of a record in its chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ChainLink {
     /// Number of records before it.
     pub seq: u64,
     /// The hash of the previous record.
@@ -40,13 +40,13 @@ pub struct Place {
 
 /// The head of a chain, to which the next record is appended.
 #[derive(Clone, Debug)]
-pub struct Chain {
+pub struct HashChain {
     /// The chain id: 16 hexadecimal digits, in every record.
     pub id: Box<str>,
     /// The hash of the last record.
     pub last: Hash,
     /// The Merkle tree of the records; its size is the sequence number of the next one.
-    pub tree: Tree,
+    pub tree: MerkleTree,
 }
 
 /// The digest of a record's content, which must be in canonical form.
@@ -87,7 +87,7 @@ fn canonical(line: &[u8]) -> Option<Vec<u8>> {
 /// Parses a record strictly.
 pub(super) fn read(line: &[u8]) -> Option<Document> {
     let bytes = bytes::Bytes::copy_from_slice(line);
-    Document::parse(bytes, &policy::json::Bounds::MESSAGE).ok()
+    Document::parse(bytes, &policy::json::JsonBounds::MESSAGE).ok()
 }
 
 /// The format version of a record, if it is not the current one.
@@ -97,7 +97,7 @@ pub(super) fn other_format(line: &[u8]) -> Option<u8> {
     (format!("{FORMATS}{version}") != SCHEMA).then_some(version)
 }
 
-impl Place {
+impl ChainLink {
     /// Computes the place of a record with the digest `content` that follows the hash `prev`.
     #[must_use]
     pub fn after(prev: Hash, seq: u64, content: &Hash) -> Self {
@@ -176,21 +176,21 @@ impl Place {
     }
 }
 
-impl Chain {
+impl HashChain {
     /// Makes an empty chain with this id.
     #[must_use]
     pub fn new(id: &str) -> Self {
-        Self { id: id.into(), last: GENESIS, tree: Tree::default() }
+        Self { id: id.into(), last: GENESIS, tree: MerkleTree::default() }
     }
 
     /// The place of the next record, with the digest `content`.
     #[must_use]
-    pub fn next(&self, content: &Hash) -> Place {
-        Place::after(self.last, self.tree.size(), content)
+    pub fn next(&self, content: &Hash) -> ChainLink {
+        ChainLink::after(self.last, self.tree.size(), content)
     }
 
     /// Appends the record at `place`.
-    pub fn push(&mut self, place: &Place) {
+    pub fn push(&mut self, place: &ChainLink) {
         self.last = place.hash;
         self.tree.push(place.hash);
     }
@@ -198,10 +198,10 @@ impl Chain {
 
 #[cfg(test)]
 mod tests {
-    use super::{Chain, Place, content_of};
+    use super::{ChainLink, HashChain, content_of};
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
-    fn sealed(chain: &Chain, name: &str) -> Vec<u8> {
+    fn sealed(chain: &HashChain, name: &str) -> Vec<u8> {
         let mut line = br#"{"chain":"0011223344556677","tool":"#.to_vec();
         policy::json::write_ascii(&mut line, name);
         line.push(b'}');
@@ -213,27 +213,27 @@ mod tests {
     proptest! {
         #[test]
         fn a_record_is_where_it_belongs_however_it_is_written(name in "\\PC{0,12}[\\x00-\\x7f]{0,4}") {
-            let chain = Chain::new("0011223344556677");
+            let chain = HashChain::new("0011223344556677");
             let line = sealed(&chain, &name);
-            let (place, fits) = Place::of(&line).unwrap();
+            let (place, fits) = ChainLink::of(&line).unwrap();
             prop_assert!(fits);
             prop_assert_eq!((place.seq, place.prev), (0, chain.last));
             #[expect(clippy::disallowed_methods, reason = "our own output")]
             let value: serde_json::Value = serde_json::from_slice(&line).unwrap();
             let anew = serde_json::to_vec_pretty(&value).unwrap();
-            prop_assert_eq!(Place::of(&anew), Some((place, true)));
+            prop_assert_eq!(ChainLink::of(&anew), Some((place, true)));
         }
 
         #[test]
         fn a_byte_that_is_changed_is_seen(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
-            let mut line = sealed(&Chain::new("0011223344556677"), "a name é");
-            let before = Place::of(&line).unwrap();
+            let mut line = sealed(&HashChain::new("0011223344556677"), "a name é");
+            let before = ChainLink::of(&line).unwrap();
             let at = at.index(line.len());
             let old = std::mem::replace(&mut line[at], byte);
             // Another spelling is not a change: hashes and escapes with capital digits.
             let same = old.eq_ignore_ascii_case(&byte);
             if !same {
-                prop_assert!(Place::of(&line).is_none_or(|(place, fits)| !fits || place != before.0));
+                prop_assert!(ChainLink::of(&line).is_none_or(|(place, fits)| !fits || place != before.0));
             }
         }
     }

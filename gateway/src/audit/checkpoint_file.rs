@@ -11,9 +11,9 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 use super::file::{appending, naming};
-use super::sink::{Apart, Rendering, Sink as _};
-use super::spool::{Outlet, Spool};
-use super::watch::{Lost, Watch};
+use super::sink::{AuditSink as _, Rendering, SinkThread};
+use super::spool::{Spool, SpoolReceiver};
+use super::watch::{FileIntegrity, LossKind};
 
 /// Name of the file in records and log lines.
 pub(super) const NAME: &str = "checkpoints";
@@ -31,36 +31,36 @@ pub struct CheckpointFile {
     /// Whether it is a regular file, not a pipe or a device.
     regular: bool,
     spool: Spool,
-    outlet: Outlet,
+    outlet: SpoolReceiver,
 }
 
 /// The file in use, written to by its own thread.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct CheckpointWriter {
     path: PathBuf,
     regular: bool,
     /// The open file; replaced if the file was lost.
     out: Arc<ArcSwap<File>>,
     spool: Spool,
-    state: Mutex<State>,
+    state: Mutex<CheckpointFileState>,
 }
 
 /// What is known of the file.
 #[derive(Debug)]
-struct State {
+struct CheckpointFileState {
     /// The last checkpoint that was sent; it covers what all earlier ones cover.
     last: Option<String>,
     /// The largest size seen, in bytes: the file only grows.
     length: u64,
     /// How the file was lost, until a new one is started.
-    lost: Option<Lost>,
+    lost: Option<LossKind>,
 }
 
 /// The file is no longer intact.
 #[derive(Debug)]
-pub(super) struct Lapse {
+pub(super) struct CheckpointFileLoss {
     /// How the file was lost.
-    pub(super) what: Lost,
+    pub(super) what: LossKind,
     /// Whether the loss was not known before.
     pub(super) is_new: bool,
     /// Whether a new file was started in its place.
@@ -84,7 +84,7 @@ impl CheckpointFile {
     ///
     /// # Errors
     /// If the first checkpoints cannot be written, or the thread cannot be started.
-    pub(super) fn begin(self, first: &[String]) -> io::Result<Kept> {
+    pub(super) fn begin(self, first: &[String]) -> io::Result<CheckpointWriter> {
         let Self { path, mut file, regular, spool, outlet } = self;
         file.write_all(&joined(first))?;
         if regular {
@@ -93,13 +93,14 @@ impl CheckpointFile {
         let length = file.metadata()?.len();
         let out = Arc::new(ArcSwap::from_pointee(file));
         let (out_of_it, written) = (Arc::clone(&out), Rendering::Whole);
-        Apart { name: NAME, out: out_of_it, synced: regular, written, outlet }.start()?;
-        let state = Mutex::new(State { last: first.last().cloned(), length, lost: None });
-        Ok(Kept { path, regular, out, spool, state })
+        SinkThread { name: NAME, out: out_of_it, synced: regular, written, outlet }.start()?;
+        let state =
+            Mutex::new(CheckpointFileState { last: first.last().cloned(), length, lost: None });
+        Ok(CheckpointWriter { path, regular, out, spool, state })
     }
 }
 
-impl Kept {
+impl CheckpointWriter {
     /// The queue of checkpoints to be written.
     pub(super) fn spool(&self) -> &Spool {
         &self.spool
@@ -115,13 +116,13 @@ impl Kept {
     }
 
     /// Checks that the file is intact, and starts a new one with the last checkpoint if it is not.
-    pub(super) fn look(&self) -> Option<Lapse> {
+    pub(super) fn look(&self) -> Option<CheckpointFileLoss> {
         if !self.regular {
             return None;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (path, file) = (self.path.clone(), self.out.load_full());
-        let watch = Watch { path, file, bytes: state.length, known: None };
+        let watch = FileIntegrity { path, file, bytes: state.length, known: None };
         let Some(what) = watch.lost() else {
             state.length = watch.file.metadata().map_or(state.length, |found| found.len());
             state.lost = None;
@@ -129,11 +130,11 @@ impl Kept {
         };
         let is_new = state.lost.replace(what).is_none();
         let begun = self.begin_anew(what, &mut state);
-        Some(Lapse { what, is_new, begun })
+        Some(CheckpointFileLoss { what, is_new, begun })
     }
 
-    fn begin_anew(&self, what: Lost, state: &mut State) -> io::Result<()> {
-        if what != Lost::Cut {
+    fn begin_anew(&self, what: LossKind, state: &mut CheckpointFileState) -> io::Result<()> {
+        if what != LossKind::Cut {
             let (options, regular) = appending(&self.path);
             if !regular {
                 return Err(io::Error::other("what stands at its path is not a file"));
@@ -164,8 +165,8 @@ fn joined(notes: &[String]) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::{CheckpointFile, Kept};
-    use crate::audit::watch::Lost;
+    use super::{CheckpointFile, CheckpointWriter};
+    use crate::audit::watch::LossKind;
     use std::fs;
     use std::path::Path;
     use std::time::Duration;
@@ -176,7 +177,7 @@ mod tests {
     }
 
     /// Waits until everything that was sent is on disk.
-    fn written(kept: &Kept) {
+    fn written(kept: &CheckpointWriter) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             tokio::time::timeout(Duration::from_secs(20), kept.spool().drained()).await.unwrap();
@@ -197,21 +198,27 @@ mod tests {
 
         fs::remove_file(&path).unwrap();
         let lapse = kept.look().unwrap();
-        assert!(lapse.is_new && lapse.begun.is_ok() && lapse.what == Lost::Removed, "{lapse:?}");
+        assert!(
+            lapse.is_new && lapse.begun.is_ok() && lapse.what == LossKind::Removed,
+            "{lapse:?}"
+        );
         assert!(kept.send(&["four".to_owned()]));
         written(&kept);
         assert_eq!(lines(&path), ["three", "four"]);
         assert!(kept.look().is_none());
 
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
-        assert_eq!(kept.look().map(|lapse| lapse.what), Some(Lost::Cut));
+        assert_eq!(kept.look().map(|lapse| lapse.what), Some(LossKind::Cut));
         written(&kept);
         assert_eq!(lines(&path), ["four"]);
 
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         let lapse = kept.look().unwrap();
-        assert!(lapse.is_new && lapse.begun.is_err() && lapse.what == Lost::Removed, "{lapse:?}");
+        assert!(
+            lapse.is_new && lapse.begun.is_err() && lapse.what == LossKind::Removed,
+            "{lapse:?}"
+        );
         assert!(!kept.look().unwrap().is_new, "it is said once");
         fs::remove_dir_all(&folder).unwrap();
     }

@@ -17,10 +17,10 @@ use tokio::net::{TcpStream, UdpSocket, UnixDatagram};
 use tokio::runtime::Builder;
 
 use super::chain::read;
-use super::spool::{Outlet, patience};
+use super::spool::{SpoolReceiver, patience};
 use super::{ocsf, otlp};
-use crate::base::error_chain::Chain;
-use crate::config::settings::Format;
+use crate::base::error_chain::ErrorChain;
+use crate::config::settings::SinkFormat;
 use crate::net::http_client::{Endpoint, FetchError};
 use crate::outbound::secrets::LiveSecret;
 
@@ -35,16 +35,16 @@ pub struct Delivery {
     /// The name of the sink in the configuration.
     pub name: Box<str>,
     /// The consumer end of the sink's spool.
-    pub outlet: Outlet,
+    pub outlet: SpoolReceiver,
     /// The format of the records.
-    pub format: Format,
+    pub format: SinkFormat,
     /// The address of the receiver.
-    pub to: Receiver,
+    pub to: DeliveryTarget,
 }
 
 /// The protocol and address of a receiver. The number of a syslog receiver is its facility.
 #[derive(Debug)]
-pub enum Receiver {
+pub enum DeliveryTarget {
     /// HTTP POST of JSON lines, with an optional bearer token.
     Http(Box<Endpoint>, Option<Arc<LiveSecret>>),
     /// HTTP POST of OTLP logs, with an optional bearer token.
@@ -96,8 +96,8 @@ impl Delivery {
 
     fn written(&self, line: &Bytes) -> Option<Bytes> {
         match self.format {
-            Format::Portcullis => Some(line.clone()),
-            Format::Ocsf => ocsf::event(line.trim_ascii_end()).map(Bytes::from),
+            SinkFormat::Portcullis => Some(line.clone()),
+            SinkFormat::Ocsf => ocsf::event(line.trim_ascii_end()).map(Bytes::from),
         }
     }
 
@@ -113,8 +113,8 @@ impl Delivery {
             return Ok(());
         }
         match &self.to {
-            Receiver::Http(endpoint, token) => post(endpoint, token.as_ref(), rest).await,
-            Receiver::Otlp(endpoint, token) => {
+            DeliveryTarget::Http(endpoint, token) => post(endpoint, token.as_ref(), rest).await,
+            DeliveryTarget::Otlp(endpoint, token) => {
                 let answer = logs(endpoint, token.as_ref(), rest).await?;
                 let rejected = otlp::rejected(answer);
                 if rejected > 0 {
@@ -122,7 +122,7 @@ impl Delivery {
                 }
                 Ok(())
             }
-            Receiver::Udp(address, facility) => {
+            DeliveryTarget::Udp(address, facility) => {
                 let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
                 let sent = async {
                     let socket = UdpSocket::bind(any).await?;
@@ -134,7 +134,7 @@ impl Delivery {
                 };
                 in_time(sent).await
             }
-            Receiver::Unix(path, facility) => {
+            DeliveryTarget::Unix(path, facility) => {
                 let sent = async {
                     let socket = UnixDatagram::unbound()?;
                     for line in rest {
@@ -145,7 +145,7 @@ impl Delivery {
                 };
                 in_time(sent).await
             }
-            Receiver::Tcp(address, facility) => {
+            DeliveryTarget::Tcp(address, facility) => {
                 let sent = async {
                     // A closed connection is detected before anything is written to it.
                     let gone = |stream: &TcpStream| matches!(stream.try_read(&mut [0; 64]), Ok(0));
@@ -190,7 +190,7 @@ async fn post(
     }
     let body = lines.concat().into();
     let answer = endpoint.send(Method::POST, headers, body).await;
-    match answer.map_err(|error| Chain(&error).to_string())?.status {
+    match answer.map_err(|error| ErrorChain(&error).to_string())?.status {
         status if status.is_success() => Ok(()),
         status => Err(format!("HTTP status {}", status.as_u16())),
     }
@@ -198,7 +198,7 @@ async fn post(
 
 /// The bearer token for a receiver.
 fn shown(token: &LiveSecret) -> Result<HeaderValue, String> {
-    token.bearer().ok_or_else(|| Chain(&FetchError::Token).to_string())
+    token.bearer().ok_or_else(|| ErrorChain(&FetchError::Token).to_string())
 }
 
 async fn logs(
@@ -212,7 +212,7 @@ async fn logs(
         headers.insert(AUTHORIZATION, shown(token)?);
     }
     let answer = endpoint.send(Method::POST, headers, otlp::request(lines).into()).await;
-    let answer = answer.map_err(|error| Chain(&error).to_string())?;
+    let answer = answer.map_err(|error| ErrorChain(&error).to_string())?;
     match answer.status {
         status if status.is_success() => Ok(answer.body),
         status => Err(format!("HTTP status {}", status.as_u16())),

@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use super::chain::{Chain, GENESIS, Place, other_format, read};
-use super::note::{Checkpoint, Verifier};
-use super::sink::Sink;
-use super::tree::{Hash, Tree};
-use super::watch::{Lost, Watch};
+use super::chain::{ChainLink, GENESIS, HashChain, other_format, read};
+use super::note::{Checkpoint, NoteVerifier};
+use super::sink::AuditSink;
+use super::tree::{Hash, MerkleTree};
+use super::watch::{FileIntegrity, LossKind};
 use crate::base::hex;
 use crate::base::sha256::sha256;
 use crate::config::settings::Rotation;
@@ -48,14 +48,14 @@ pub struct FileSink {
     /// Bytes that other processes appended and that were not reported yet.
     foreign: u64,
     /// How the file was lost, if it was: nothing more is written to it then.
-    lost: Option<Lost>,
+    lost: Option<LossKind>,
 }
 
 /// The end of an existing chain that is continued.
 #[derive(Debug)]
-pub struct Resumed {
+pub struct ResumedChain {
     /// The chain up to its last record.
-    pub chain: Chain,
+    pub chain: HashChain,
     /// Whether the last process ended without a `stop` record.
     pub crashed: bool,
     /// The length and SHA-256 of a partial record that was cut off the end.
@@ -66,9 +66,9 @@ pub struct Resumed {
 
 /// What is required of a log before it is continued.
 #[derive(Clone, Debug, Default)]
-pub struct Trusted {
+pub struct ResumePolicy {
     /// The keys that may have signed its checkpoints. Without any, its origin is not verified.
-    pub keys: Vec<Verifier>,
+    pub keys: Vec<NoteVerifier>,
     /// Maximum number of records after the last checkpoint.
     pub uncovered: u64,
 }
@@ -106,8 +106,8 @@ impl FileSink {
         name: &str,
         path: &Path,
         rotation: Rotation,
-        (trusted, now): (&Trusted, SystemTime),
-    ) -> io::Result<(Self, Option<Resumed>)> {
+        (trusted, now): (&ResumePolicy, SystemTime),
+    ) -> io::Result<(Self, Option<ResumedChain>)> {
         let (mut options, regular) = appending(path);
         // Nothing is read from a pipe or a device.
         let file = options.read(regular).mode(0o600).open(path);
@@ -137,15 +137,15 @@ impl FileSink {
         self.regular
     }
 
-    fn resume(&mut self, trusted: &Trusted) -> io::Result<Option<Resumed>> {
+    fn resume(&mut self, trusted: &ResumePolicy) -> io::Result<Option<ResumedChain>> {
         lock(&self.file, &self.path)?;
         self.bytes = self.file.metadata()?.len();
         let torn = self.mend()?;
-        let extent = Extent { bytes: self.bytes, last: LastLine::Ended };
+        let extent = RecordExtent { bytes: self.bytes, last: LastLine::Ended };
         let mut resumed = continuation(&self.path, Some(&self.file), extent, trusted)?;
         if self.bytes > 0 {
             let first = first_line(&mut &*self.file)?;
-            self.first = Place::of(&first).map(|(place, _)| place.seq);
+            self.first = ChainLink::of(&first).map(|(place, _)| place.seq);
             self.since = time_of(&first).unwrap_or(self.since);
         }
         if let Some(resumed) = &mut resumed {
@@ -302,7 +302,7 @@ fn tail(path: &Path, mut file: &File, bytes: u64) -> io::Result<FileEnd> {
     if rest.is_empty() {
         return Ok(FileEnd::Ended);
     }
-    if Place::of(rest).is_some_and(|(_, fits)| fits) {
+    if ChainLink::of(rest).is_some_and(|(_, fits)| fits) {
         return Ok(FileEnd::Open);
     }
     // Nothing is cut off a file that is not a log of the gateway.
@@ -310,7 +310,7 @@ fn tail(path: &Path, mut file: &File, bytes: u64) -> io::Result<FileEnd> {
         0 if window == bytes => {
             BEGINNINGS.iter().any(|first| first.starts_with(rest) || rest.starts_with(first))
         }
-        _ => Place::of(&first_line(&mut &*file)?).is_some_and(|(_, fits)| fits),
+        _ => ChainLink::of(&first_line(&mut &*file)?).is_some_and(|(_, fits)| fits),
     };
     if !ours || start == 0 && window < bytes {
         return Err(foreign(path, "it does not end with one"));
@@ -323,8 +323,8 @@ fn tail(path: &Path, mut file: &File, bytes: u64) -> io::Result<FileEnd> {
 ///
 /// # Errors
 /// If it cannot be read, or its content cannot be continued.
-pub fn examine(path: &Path, trusted: &Trusted) -> io::Result<Option<Resumed>> {
-    let nothing = Extent { bytes: 0, last: LastLine::Ended };
+pub fn examine(path: &Path, trusted: &ResumePolicy) -> io::Result<Option<ResumedChain>> {
+    let nothing = RecordExtent { bytes: 0, last: LastLine::Ended };
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -334,16 +334,18 @@ pub fn examine(path: &Path, trusted: &Trusted) -> io::Result<Option<Resumed>> {
     };
     let bytes = file.metadata()?.len();
     let extent = match tail(path, &file, bytes)? {
-        FileEnd::Ended => Extent { bytes, last: LastLine::Ended },
-        FileEnd::Open => Extent { bytes, last: LastLine::Open },
-        FileEnd::Torn(rest) => Extent { bytes: bytes - rest.len() as u64, last: LastLine::Ended },
+        FileEnd::Ended => RecordExtent { bytes, last: LastLine::Ended },
+        FileEnd::Open => RecordExtent { bytes, last: LastLine::Open },
+        FileEnd::Torn(rest) => {
+            RecordExtent { bytes: bytes - rest.len() as u64, last: LastLine::Ended }
+        }
     };
     continuation(path, Some(&file), extent, trusted)
 }
 
 /// The part of a file that holds its records.
 #[derive(Clone, Copy, Debug)]
-struct Extent {
+struct RecordExtent {
     /// Length in bytes, from the start of the file.
     bytes: u64,
     /// How the last line ends.
@@ -363,15 +365,15 @@ enum LastLine {
 fn continuation(
     path: &Path,
     file: Option<&File>,
-    extent: Extent,
-    trusted: &Trusted,
-) -> io::Result<Option<Resumed>> {
+    extent: RecordExtent,
+    trusted: &ResumePolicy,
+) -> io::Result<Option<ResumedChain>> {
     let full = siblings(path)?.pop();
     // The process may have ended between two files, or before the new one had a checkpoint.
-    let before = || -> io::Result<Option<Resumed>> {
+    let before = || -> io::Result<Option<ResumedChain>> {
         let Some((_, before)) = &full else { return Ok(None) };
         let mut file = File::open(before)?;
-        let extent = Extent { bytes: file.metadata()?.len(), last: LastLine::Ended };
+        let extent = RecordExtent { bytes: file.metadata()?.len(), last: LastLine::Ended };
         end_of(&mut file, extent, (before, None), trusted)
     };
     let Some(mut file) = file.filter(|_| extent.bytes > 0) else { return before() };
@@ -379,7 +381,7 @@ fn continuation(
         Ok(resumed) => return Ok(resumed),
         Err(error) => error,
     };
-    let Some(Resumed { chain, signed, .. }) = before()? else { return Err(error) };
+    let Some(ResumedChain { chain, signed, .. }) = before()? else { return Err(error) };
     let mut end = end_of(&mut file, extent, (path, Some(chain)), trusted)?;
     if let Some(end) = &mut end {
         end.signed = end.signed.or(signed);
@@ -405,10 +407,10 @@ fn lock(file: &File, path: &Path) -> io::Result<()> {
 /// `start` if the file begins there.
 fn end_of(
     file: &mut (impl io::Read + io::Seek),
-    Extent { bytes: length, last }: Extent,
-    (path, start): (&Path, Option<Chain>),
-    trusted: &Trusted,
-) -> io::Result<Option<Resumed>> {
+    RecordExtent { bytes: length, last }: RecordExtent,
+    (path, start): (&Path, Option<HashChain>),
+    trusted: &ResumePolicy,
+) -> io::Result<Option<ResumedChain>> {
     if length == 0 {
         return Ok(None);
     }
@@ -454,9 +456,9 @@ fn foreign(path: &Path, what: &str) -> io::Error {
 fn resume_in(
     text: &[u8],
     whole: bool,
-    start: Option<Chain>,
-    trusted: &Trusted,
-) -> Result<Option<Resumed>, &'static str> {
+    start: Option<HashChain>,
+    trusted: &ResumePolicy,
+) -> Result<Option<ResumedChain>, &'static str> {
     let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
     lines.pop();
     if !whole && !lines.is_empty() {
@@ -466,7 +468,7 @@ fn resume_in(
     // A log of one record has no checkpoint yet: the second record is one.
     let begins = |line: &&[u8]| {
         let first =
-            Place::of(line).is_some_and(|(place, _)| place.seq == 0 && place.prev == GENESIS);
+            ChainLink::of(line).is_some_and(|(place, _)| place.seq == 0 && place.prev == GENESIS);
         whole && lines.len() == 1 && first && is_event(line, "start")
     };
     let from = lines.iter().rposition(trusts);
@@ -479,7 +481,7 @@ fn resume_in(
     let (mut chain, mut uncovered) = (start.filter(|_| from == 0), 0);
     let mut signed = None;
     for line in lines.get(from..).unwrap_or_default() {
-        let Some((place, true)) = Place::of(line) else {
+        let Some((place, true)) = ChainLink::of(line) else {
             return Err("a record is not what it was when it was written");
         };
         let chain = match &mut chain {
@@ -503,7 +505,7 @@ fn resume_in(
         return Err("too many records at its end are not covered by a checkpoint");
     }
     let crashed = !has_stopped(&lines);
-    Ok(chain.map(|chain| Resumed { chain, crashed, torn: None, signed }))
+    Ok(chain.map(|chain| ResumedChain { chain, crashed, torn: None, signed }))
 }
 
 /// Whether the last process recorded that it stopped: a `stop` follows its `start`. Other records may follow the
@@ -515,7 +517,7 @@ fn has_stopped(lines: &[&[u8]]) -> bool {
 
 /// Whether a chain can be continued from this record: a checkpoint that a trusted key has signed over the tree whose
 /// peaks it carries. Without keys, any record with peaks.
-fn is_trusted(line: &[u8], trusted: &Trusted) -> bool {
+fn is_trusted(line: &[u8], trusted: &ResumePolicy) -> bool {
     if memchr::memmem::find(line, br#","peaks":["#).is_none() {
         return false;
     }
@@ -533,14 +535,14 @@ fn is_trusted(line: &[u8], trusted: &Trusted) -> bool {
 }
 
 /// The chain just before a record that carries the peaks of the tree so far.
-fn anchor(line: &[u8], place: &Place) -> Option<Chain> {
+fn anchor(line: &[u8], place: &ChainLink) -> Option<HashChain> {
     let (id, tree) = peaks(line)?;
-    (tree.size() == place.seq).then_some(Chain { id, last: place.prev, tree })
+    (tree.size() == place.seq).then_some(HashChain { id, last: place.prev, tree })
 }
 
 /// The chain id and the tree of a record that carries the peaks of the tree so far.
 #[must_use]
-pub fn peaks(line: &[u8]) -> Option<(Box<str>, Tree)> {
+pub fn peaks(line: &[u8]) -> Option<(Box<str>, MerkleTree)> {
     let document = read(line)?;
     let root = document.root();
     let size = root.get("size")?.raw().parse().ok()?;
@@ -549,7 +551,7 @@ pub fn peaks(line: &[u8]) -> Option<(Box<str>, Tree)> {
         peaks.push(hex::decode(&peak.as_str()?)?.try_into().ok()?);
     }
     let id = Box::from(&*root.get("chain")?.as_str()?);
-    Some((id, Tree::resume(size, peaks)?))
+    Some((id, MerkleTree::resume(size, peaks)?))
 }
 
 /// The event type of a record in canonical form. A quote inside a string is escaped, so no name chosen by a peer can
@@ -579,7 +581,7 @@ fn time_of(line: &[u8]) -> Option<SystemTime> {
     humantime::parse_rfc3339(&document.root().get("time")?.as_str()?).ok()
 }
 
-impl Sink for FileSink {
+impl AuditSink for FileSink {
     fn name(&self) -> &str {
         &self.name
     }
@@ -603,7 +605,7 @@ impl Sink for FileSink {
         match file.write(line) {
             Ok(written) if written == line.len() => {
                 if self.first.is_none() && self.bytes == 0 {
-                    self.first = Place::of(line).map(|(place, _)| place.seq);
+                    self.first = ChainLink::of(line).map(|(place, _)| place.seq);
                 }
                 self.bytes += line.len() as u64;
                 self.unsynced = true;
@@ -647,9 +649,9 @@ impl Sink for FileSink {
         self.lost.is_none()
     }
 
-    fn watch(&self) -> Option<Watch> {
+    fn watch(&self) -> Option<FileIntegrity> {
         let (path, file) = (self.path.clone(), Arc::clone(&self.file));
-        self.regular.then_some(Watch { path, file, bytes: self.bytes, known: self.lost })
+        self.regular.then_some(FileIntegrity { path, file, bytes: self.bytes, known: self.lost })
     }
 
     fn foreign(&mut self) -> io::Result<u64> {
@@ -659,7 +661,7 @@ impl Sink for FileSink {
         Ok(std::mem::take(&mut self.foreign))
     }
 
-    fn lose(&mut self, what: Lost) {
+    fn lose(&mut self, what: LossKind) {
         self.lost = Some(what);
     }
 
@@ -707,7 +709,7 @@ pub fn expired(path: &Path, rotation: Rotation, now: SystemTime) -> Vec<(PathBuf
     };
     let aged = full.iter().take_while(|(_, path)| old(path)).count();
     let current = File::open(path).and_then(|mut file| first_line(&mut file)).ok();
-    let current = current.and_then(|line| Place::of(&line)).map(|(place, _)| place.seq);
+    let current = current.and_then(|line| ChainLink::of(&line)).map(|(place, _)| place.seq);
     let nexts = full.iter().skip(1).map(|(first, _)| Some(*first)).chain([current]);
     let gone = full.iter().zip(nexts).take(many.max(aged));
     // Without the number of the next record, nothing is removed.

@@ -9,27 +9,27 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 
 use super::AuditError;
-use super::chain::{Chain, content_of};
-use super::note::Signer;
-use super::record::Event;
-use super::sink::Sink;
-use super::tree::{Hash, Tree};
-use super::watch::{Lost, Watch};
-use crate::config::settings::{Full, Rotation};
+use super::chain::{HashChain, content_of};
+use super::note::NoteSigner;
+use super::record::AuditEvent;
+use super::sink::AuditSink;
+use super::tree::{Hash, MerkleTree};
+use super::watch::{FileIntegrity, LossKind};
+use crate::config::settings::{Rotation, SpoolOverflow};
 
 /// Maximum number of checkpoints that wait to be sent: the last ones prove what earlier ones do.
 const NOTES: usize = 1024;
 
 /// Serializes an event as a JSON object.
-type Write<'a> = dyn FnMut(&Event<'_>) -> Vec<u8> + 'a;
+type WriteEvent<'a> = dyn FnMut(&AuditEvent<'_>) -> Vec<u8> + 'a;
 
 /// A sink and its state in the ledger.
 #[derive(Debug)]
-pub struct Slot {
+pub struct SinkSlot {
     /// The destination of the lines.
-    pub sink: Box<dyn Sink>,
+    pub sink: Box<dyn AuditSink>,
     /// The policy for lack of room.
-    pub full: Full,
+    pub full: SpoolOverflow,
     /// The first and last record that the sink is missing and that no `gap` record reports yet.
     pub missing: Option<(u64, u64)>,
     /// The sink has started a new file, and no `opened` record says where.
@@ -38,14 +38,14 @@ pub struct Slot {
 
 /// The room that a call needs before it is sent, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct RequiredRoom {
     /// Bytes that each of its records takes.
     pub(super) usual: usize,
     /// Bytes that occur in one of its records only.
     pub(super) once: usize,
 }
 
-impl Room {
+impl RequiredRoom {
     pub(super) fn of(line: &[u8]) -> Self {
         Self { usual: line.len(), once: 0 }
     }
@@ -53,9 +53,9 @@ impl Room {
 
 /// The signer of checkpoints, and how often it signs.
 #[derive(Debug)]
-pub struct Checkpoints {
+pub struct CheckpointPolicy {
     /// The key that signs the tree head.
-    pub signer: Signer,
+    pub signer: NoteSigner,
     /// Number of records after which a checkpoint is due.
     pub records: u64,
     /// Time after which a checkpoint is due, if there are new records.
@@ -64,7 +64,7 @@ pub struct Checkpoints {
 
 /// What is not synced yet, and would be lost in a crash of the machine.
 #[derive(Debug)]
-pub(super) struct Unsynced {
+pub(super) struct UnsyncedData {
     /// The files of sinks that were written to, by sink name.
     pub(super) files: Vec<(Box<str>, Arc<File>)>,
     /// Checkpoints over what was written to them, for the separate file.
@@ -73,20 +73,20 @@ pub(super) struct Unsynced {
 
 /// A sink's file that is no longer intact.
 #[derive(Debug)]
-pub(super) struct Loss {
+pub(super) struct LostFile {
     /// The name of the sink.
     pub(super) sink: Box<str>,
     /// How the file was lost.
-    pub(super) what: Lost,
+    pub(super) what: LossKind,
     /// Whether the loss was not known before.
     pub(super) is_new: bool,
     /// The action that was taken.
-    pub(super) then: Then,
+    pub(super) then: LossAction,
 }
 
 /// The action taken for a file that was lost.
 #[derive(Debug)]
-pub(super) enum Then {
+pub(super) enum LossAction {
     /// No new file could be started, so the sink accepts nothing.
     Nothing(io::Error),
     /// The file is back, with everything that was written to it.
@@ -98,9 +98,9 @@ pub(super) enum Then {
 /// The chain, its sinks and the state of checkpoints.
 #[derive(Debug)]
 pub struct Ledger {
-    chain: Chain,
-    slots: Vec<Slot>,
-    checkpoints: Checkpoints,
+    chain: HashChain,
+    slots: Vec<SinkSlot>,
+    checkpoints: CheckpointPolicy,
     /// Number of records up to and including the last checkpoint.
     covered: u64,
     /// A record with tree peaks was written that a checkpoint must confirm.
@@ -114,9 +114,9 @@ pub struct Ledger {
 
 impl Ledger {
     pub(super) fn new(
-        chain: Chain,
-        slots: Vec<Slot>,
-        checkpoints: Checkpoints,
+        chain: HashChain,
+        slots: Vec<SinkSlot>,
+        checkpoints: CheckpointPolicy,
         kept: bool,
     ) -> Self {
         let covered = chain.tree.size();
@@ -142,7 +142,7 @@ impl Ledger {
         self.chain.tree.size().saturating_sub(self.covered)
     }
 
-    pub(super) fn tree(&self) -> &Tree {
+    pub(super) fn tree(&self) -> &MerkleTree {
         &self.chain.tree
     }
 
@@ -150,10 +150,10 @@ impl Ledger {
     ///
     /// # Errors
     /// If one has no room.
-    pub(super) fn room(&self, room: Room) -> Result<(), AuditError> {
+    pub(super) fn room(&self, room: RequiredRoom) -> Result<(), AuditError> {
         // Room for the `intent` line, the longer `exchange` line, and what only one of them has.
         let length = 3 * (room.usual + 256) + room.once;
-        for slot in self.slots.iter().filter(|slot| slot.full == Full::Deny) {
+        for slot in self.slots.iter().filter(|slot| slot.full == SpoolOverflow::Deny) {
             if !slot.sink.room(length) {
                 let cause = io::Error::other("it has no room for more");
                 return Err(AuditError::Sink { sink: slot.sink.name().into(), cause });
@@ -166,7 +166,11 @@ impl Ledger {
     ///
     /// # Errors
     /// If a sink that may not lose records does not accept it.
-    pub(super) fn push(&mut self, line: Vec<u8>, write: &mut Write<'_>) -> Result<(), AuditError> {
+    pub(super) fn push(
+        &mut self,
+        line: Vec<u8>,
+        write: &mut WriteEvent<'_>,
+    ) -> Result<(), AuditError> {
         let content = content_of(&line);
         self.push_hashed(line, &content, write)
     }
@@ -179,7 +183,7 @@ impl Ledger {
         &mut self,
         line: Vec<u8>,
         content: &Hash,
-        write: &mut Write<'_>,
+        write: &mut WriteEvent<'_>,
     ) -> Result<(), AuditError> {
         self.mend(write);
         let written = self.write(line, content);
@@ -190,7 +194,7 @@ impl Ledger {
     }
 
     /// Records the gaps of sinks that have room again, and the starts of new files.
-    pub(super) fn mend(&mut self, write: &mut Write<'_>) {
+    pub(super) fn mend(&mut self, write: &mut WriteEvent<'_>) {
         for n in 0..self.slots.len() {
             let Some(slot) = self.slots.get(n) else { return };
             if slot.begun && slot.missing.is_none() {
@@ -204,11 +208,11 @@ impl Ledger {
     }
 
     /// Writes an `opened` record, so that a new file can be continued and verified from its first record.
-    fn opened(&mut self, n: usize, write: &mut Write<'_>) {
+    fn opened(&mut self, n: usize, write: &mut WriteEvent<'_>) {
         let (tree, key) = (self.chain.tree.clone(), self.public());
         let name: Option<Box<str>> = self.slots.get(n).map(|slot| slot.sink.name().into());
         let (sink, tree, key) = (name.as_deref(), Some(&tree), Some(&*key));
-        self.note(&Event { event: "opened", key, sink, tree, ..Event::default() }, write);
+        self.note(&AuditEvent { event: "opened", key, sink, tree, ..AuditEvent::default() }, write);
         self.owed = true;
         // If this sink does not accept it, its `gap` record carries the same peaks.
         if let Some(slot) = self.slots.get_mut(n) {
@@ -218,13 +222,16 @@ impl Ledger {
 
     /// Writes a `gap` record that says which records a sink is missing. A reader of that sink alone can continue from
     /// it.
-    fn gap(&mut self, n: usize, write: &mut Write<'_>) {
+    fn gap(&mut self, n: usize, write: &mut WriteEvent<'_>) {
         let (tree, size) = (self.chain.tree.clone(), self.chain.tree.size());
         let Some(slot) = self.slots.get_mut(n) else { return };
         let name: Box<str> = slot.sink.name().into();
         let lacked = slot.missing.take();
         let (sink, tree) = (Some(&*name), Some(&tree));
-        self.note(&Event { event: "gap", missing: lacked, sink, tree, ..Event::default() }, write);
+        self.note(
+            &AuditEvent { event: "gap", missing: lacked, sink, tree, ..AuditEvent::default() },
+            write,
+        );
         self.owed = true;
         let taken = self.chain.tree.size() > size;
         let Some(slot) = self.slots.get_mut(n) else { return };
@@ -237,11 +244,11 @@ impl Ledger {
     }
 
     /// Appends an event of the log itself. If it is lost, a later gap shows it.
-    fn note(&mut self, event: &Event<'_>, write: &mut Write<'_>) {
+    fn note(&mut self, event: &AuditEvent<'_>, write: &mut WriteEvent<'_>) {
         let line = write(event);
         let content = content_of(&line);
         if let Err(error) = self.write(line, &content) {
-            tracing::warn!(error = %crate::base::error_chain::Chain(&error), event.event, "not recorded");
+            tracing::warn!(error = %crate::base::error_chain::ErrorChain(&error), event.event, "not recorded");
         }
     }
 
@@ -269,7 +276,7 @@ impl Ledger {
         let line = Bytes::from(line);
         let (mut taken, mut failed) = (false, None);
         for slot in &mut self.slots {
-            let room = slot.full == Full::Block || slot.sink.room(line.len());
+            let room = slot.full == SpoolOverflow::Block || slot.sink.room(line.len());
             let written = match slot.missing {
                 // A `gap` record must come before any other.
                 Some(_) => Err(io::Error::other("it lacks earlier records")),
@@ -282,7 +289,7 @@ impl Ledger {
                 Err(cause) => {
                     let (from, _) = slot.missing.unwrap_or((place.seq, place.seq));
                     slot.missing = Some((from, place.seq));
-                    if slot.full == Full::Drop {
+                    if slot.full == SpoolOverflow::Drop {
                         // The sink may lose records, and this one is counted as missing.
                         taken = true;
                     } else {
@@ -308,14 +315,18 @@ impl Ledger {
     ///
     /// # Errors
     /// If a sink that may not lose records does not accept it.
-    pub(super) fn checkpoint(&mut self, write: &mut Write<'_>) -> Result<(), AuditError> {
+    pub(super) fn checkpoint(&mut self, write: &mut WriteEvent<'_>) -> Result<(), AuditError> {
         if self.uncovered() == 0 {
             return Ok(());
         }
         let tree = self.chain.tree.clone();
         let note = self.checkpoints.signer.note(&self.chain.id, &tree);
-        let event =
-            Event { event: "checkpoint", note: Some(&note), tree: Some(&tree), ..Event::default() };
+        let event = AuditEvent {
+            event: "checkpoint",
+            note: Some(&note),
+            tree: Some(&tree),
+            ..AuditEvent::default()
+        };
         let line = write(&event);
         let content = content_of(&line);
         let written = self.write(line, &content);
@@ -334,7 +345,7 @@ impl Ledger {
     pub(super) fn checkpoint_at(
         &mut self,
         now: Instant,
-        write: &mut Write<'_>,
+        write: &mut WriteEvent<'_>,
     ) -> Option<Result<(), AuditError>> {
         let signed = *self.signed.get_or_insert(now);
         let due = now.saturating_duration_since(signed) >= self.checkpoints.interval;
@@ -346,8 +357,8 @@ impl Ledger {
     }
 
     /// Returns handles to check the files of sinks, with the index of each sink.
-    pub(super) fn watches(&self) -> Vec<(usize, Watch)> {
-        let watch = |(n, slot): (usize, &Slot)| Some((n, slot.sink.watch()?));
+    pub(super) fn watches(&self) -> Vec<(usize, FileIntegrity)> {
+        let watch = |(n, slot): (usize, &SinkSlot)| Some((n, slot.sink.watch()?));
         self.slots.iter().enumerate().filter_map(watch).collect()
     }
 
@@ -357,8 +368,8 @@ impl Ledger {
         &mut self,
         n: usize,
         now: SystemTime,
-        write: &mut Write<'_>,
-    ) -> Option<Loss> {
+        write: &mut WriteEvent<'_>,
+    ) -> Option<LostFile> {
         let next = self.chain.tree.size();
         let slot = self.slots.get_mut(n)?;
         let watch = slot.sink.watch()?;
@@ -367,8 +378,8 @@ impl Ledger {
         let sink: Box<str> = slot.sink.name().into();
         let is_new = watch.known.is_none();
         let then = match slot.sink.recover(next, now) {
-            Err(cause) => Then::Nothing(cause),
-            Ok(None) => Then::Again,
+            Err(cause) => LossAction::Nothing(cause),
+            Ok(None) => LossAction::Again,
             Ok(Some(first)) => {
                 // The first record of the new file says where the chain goes on.
                 (slot.missing, slot.begun) = (None, true);
@@ -376,18 +387,24 @@ impl Ledger {
                 let missing = missing.map(|last| (first, last));
                 let words = what.to_string();
                 let (sink, what) = (Some(&*sink), Some(&*words));
-                let line = write(&Event { event: "lost", missing, sink, what, ..Event::default() });
-                Then::Anew(self.push(line, write))
+                let line = write(&AuditEvent {
+                    event: "lost",
+                    missing,
+                    sink,
+                    what,
+                    ..AuditEvent::default()
+                });
+                LossAction::Anew(self.push(line, write))
             }
         };
-        Some(Loss { sink, what, is_new, then })
+        Some(LostFile { sink, what, is_new, then })
     }
 
     /// Records what other processes have appended to files of sinks. Returns the sink, the number of bytes, and the
     /// result of the record.
     pub(super) fn foreign(
         &mut self,
-        write: &mut Write<'_>,
+        write: &mut WriteEvent<'_>,
     ) -> Vec<(Box<str>, u64, Result<(), AuditError>)> {
         let mut found: Vec<(Box<str>, u64)> = Vec::new();
         for slot in &mut self.slots {
@@ -402,7 +419,7 @@ impl Ledger {
         for (sink, bytes) in found {
             let line = {
                 let (sink, bytes) = (Some(&*sink), usize::try_from(bytes).ok());
-                write(&Event { event: "foreign", bytes, sink, ..Event::default() })
+                write(&AuditEvent { event: "foreign", bytes, sink, ..AuditEvent::default() })
             };
             let recorded = self.push(line, write);
             told.push((sink, bytes, recorded));
@@ -412,10 +429,10 @@ impl Ledger {
 
     /// Takes what needs to be synced. The caller syncs it, and returns checkpoints that could not be sent with
     /// [`Self::unsent`].
-    pub(super) fn unsynced(&mut self) -> Unsynced {
-        let file = |slot: &mut Slot| Some((slot.sink.name().into(), slot.sink.unsynced()?));
+    pub(super) fn unsynced(&mut self) -> UnsyncedData {
+        let file = |slot: &mut SinkSlot| Some((slot.sink.name().into(), slot.sink.unsynced()?));
         let files = self.slots.iter_mut().filter_map(file).collect();
-        Unsynced { files, notes: std::mem::take(&mut self.notes) }
+        UnsyncedData { files, notes: std::mem::take(&mut self.notes) }
     }
 
     /// Puts back checkpoints that could not be sent.

@@ -21,7 +21,7 @@ use policy::json::Value;
 use super::chain::read;
 use super::{Observer, Record};
 use crate::base::printable::in_a_line;
-use crate::metrics::outcome::Ending;
+use crate::metrics::outcome::ExchangeEnd;
 
 /// Maximum number of lines that wait to be written.
 const WAITING: usize = 1024;
@@ -38,18 +38,18 @@ pub enum Colours {
 }
 
 /// An observer that writes a line for each exchange to standard error.
-pub struct Lines {
+pub struct TerminalLines {
     to: SyncSender<Vec<u8>>,
     lost: AtomicU64,
 }
 
-impl fmt::Debug for Lines {
+impl fmt::Debug for TerminalLines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lines").finish_non_exhaustive()
     }
 }
 
-impl Lines {
+impl TerminalLines {
     /// Starts the thread that writes.
     ///
     /// # Errors
@@ -68,8 +68,8 @@ impl Lines {
     }
 }
 
-impl Observer for Lines {
-    fn ended(&self, record: &Record, ending: Ending, now: Instant) {
+impl Observer for TerminalLines {
+    fn ended(&self, record: &Record, ending: ExchangeEnd, now: Instant) {
         if !self.send(record.exchange("", ending, now)) {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;

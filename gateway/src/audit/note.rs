@@ -8,7 +8,7 @@ use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublic
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::tree::{Hash, Tree, hash};
+use super::tree::{Hash, MerkleTree, hash};
 use crate::base::hex;
 
 /// The signature type of Ed25519 in signed notes.
@@ -43,14 +43,14 @@ pub enum NoteError {
 
 /// A private key that signs checkpoints.
 #[derive(Debug)]
-pub struct Signer {
+pub struct NoteSigner {
     key: Ed25519KeyPair,
-    public: Verifier,
+    public: NoteVerifier,
 }
 
 /// A public key that verifies signed notes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verifier {
+pub struct NoteVerifier {
     name: Box<str>,
     id: [u8; 4],
     key: Vec<u8>,
@@ -67,7 +67,7 @@ pub struct Checkpoint {
     pub root: Hash,
 }
 
-impl Verifier {
+impl NoteVerifier {
     fn new(name: &str, key: &[u8]) -> Self {
         let [a, b, c, d, ..] = hash(&[name.as_bytes(), b"\n", &[ALGORITHM], key]);
         Self { name: name.into(), id: [a, b, c, d], key: key.to_vec() }
@@ -99,7 +99,7 @@ impl Verifier {
     }
 }
 
-impl Signer {
+impl NoteSigner {
     /// Generates a new key.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Signer {
     }
 
     fn of(key: Ed25519KeyPair, name: &str) -> Self {
-        let public = Verifier::new(name, key.public_key().as_ref());
+        let public = NoteVerifier::new(name, key.public_key().as_ref());
         Self { key, public }
     }
 
@@ -139,13 +139,13 @@ impl Signer {
 
     /// The public key that verifies its notes.
     #[must_use]
-    pub fn public(&self) -> &Verifier {
+    pub fn public(&self) -> &NoteVerifier {
         &self.public
     }
 
     /// Signs the head of `tree` over the records of `chain`, as a note.
     #[must_use]
-    pub fn note(&self, chain: &str, tree: &Tree) -> String {
+    pub fn note(&self, chain: &str, tree: &MerkleTree) -> String {
         let root = STANDARD.encode(tree.root());
         let mut note = format!("{}/{chain}\n{}\n{root}\n", self.public.name, tree.size());
         let signature = self.key.sign(note.as_bytes());
@@ -157,13 +157,13 @@ impl Signer {
 
 /// A complete signature line of a note, by any signer.
 #[derive(Debug)]
-struct Signed<'a> {
+struct NoteSignature<'a> {
     name: &'a str,
     id: [u8; 4],
     signature: Vec<u8>,
 }
 
-impl<'a> Signed<'a> {
+impl<'a> NoteSignature<'a> {
     fn read(line: &'a str) -> Option<Self> {
         let (name, signature) = line.strip_prefix(DASH)?.rsplit_once(' ')?;
         let bytes = STANDARD.decode(signature).ok()?;
@@ -172,15 +172,15 @@ impl<'a> Signed<'a> {
         is_complete.then(|| Self { name, id: *id, signature: signature.to_vec() })
     }
 
-    fn is_of(&self, verifier: &Verifier) -> bool {
+    fn is_of(&self, verifier: &NoteVerifier) -> bool {
         *self.name == *verifier.name && self.id == verifier.id
     }
 }
 
 /// Splits a note into its text, including the last line end, and its complete signatures.
-fn parts(note: &str) -> Result<(String, Vec<Signed<'_>>), NoteError> {
+fn parts(note: &str) -> Result<(String, Vec<NoteSignature<'_>>), NoteError> {
     let (text, signatures) = note.split_once("\n\n").ok_or(NoteError::Unfinished)?;
-    let signed: Vec<_> = signatures.lines().filter_map(Signed::read).collect();
+    let signed: Vec<_> = signatures.lines().filter_map(NoteSignature::read).collect();
     if signed.is_empty() {
         return Err(NoteError::Unfinished);
     }
@@ -195,8 +195,8 @@ impl Checkpoint {
     /// If it is not a checkpoint, or no known key has a valid signature on it.
     pub fn open<'a>(
         note: &str,
-        known: impl IntoIterator<Item = &'a Verifier>,
-    ) -> Result<(Self, &'a Verifier), NoteError> {
+        known: impl IntoIterator<Item = &'a NoteVerifier>,
+    ) -> Result<(Self, &'a NoteVerifier), NoteError> {
         let (text, signatures) = parts(note)?;
         for verifier in known {
             let own = signatures.iter().find(|signature| signature.is_of(verifier));
@@ -253,23 +253,23 @@ impl Checkpoint {
 
 #[cfg(test)]
 mod tests {
-    use super::{Checkpoint, DASH, NoteError, STANDARD, Signer, Verifier};
-    use crate::audit::tree::Tree;
+    use super::{Checkpoint, DASH, NoteError, NoteSigner, NoteVerifier, STANDARD};
+    use crate::audit::tree::MerkleTree;
     use base64::Engine as _;
     use rustls::pki_types::PrivatePkcs8KeyDer;
     use rustls::pki_types::pem::PemObject as _;
 
     #[test]
     fn a_checkpoint_is_good_for_who_knows_the_key_and_for_nobody_else() {
-        let signer = Signer::generate("gw.example/one").unwrap();
-        let mut tree = Tree::default();
+        let signer = NoteSigner::generate("gw.example/one").unwrap();
+        let mut tree = MerkleTree::default();
         tree.push([1; 32]);
         let note = signer.note("0011223344556677", &tree);
-        let public = Verifier::parse(&signer.public().text()).unwrap();
+        let public = NoteVerifier::parse(&signer.public().text()).unwrap();
         let (read, by) = Checkpoint::open(&note, [&public]).unwrap();
         assert_eq!((&*read.origin, read.size), ("gw.example/one/0011223344556677", 1));
         assert_eq!((read.root, by), (tree.root(), &public));
-        let stranger = Signer::generate("gw.example/one").unwrap();
+        let stranger = NoteSigner::generate("gw.example/one").unwrap();
         assert_eq!(Checkpoint::open(&note, [stranger.public()]), Err(NoteError::Stranger));
         let forged = note.replacen("\n1\n", "\n2\n", 1);
         assert_eq!(Checkpoint::open(&forged, [&public]), Err(NoteError::Signature));
@@ -287,7 +287,7 @@ mod tests {
         // Text that is put before a signed note does not count as signed.
         assert_eq!(Checkpoint::open(&format!("a\n{note}"), [&public]), Err(NoteError::Signature));
         let again = PrivatePkcs8KeyDer::from_pem_slice(signer.pem().unwrap().as_bytes()).unwrap();
-        let again = Signer::read(again.secret_pkcs8_der(), "gw.example/one").unwrap();
+        let again = NoteSigner::read(again.secret_pkcs8_der(), "gw.example/one").unwrap();
         assert_eq!(again.public(), signer.public());
     }
 
@@ -295,11 +295,14 @@ mod tests {
     fn the_key_of_the_specification_is_read() {
         // The example of C2SP signed-note.
         let text = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
-        assert_eq!(Verifier::parse(text).unwrap().text(), text);
+        assert_eq!(NoteVerifier::parse(text).unwrap().text(), text);
         let note = "If you think cryptography is the answer to your problem,\nthen you don't know \
                     what your problem is.\n\n\u{2014} PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n";
         // It is not a checkpoint, but its signature is valid.
-        assert_eq!(Checkpoint::open(note, [&Verifier::parse(text).unwrap()]), Err(NoteError::Form));
-        assert!(Verifier::parse(&text.replacen("c7", "c8", 1)).is_err());
+        assert_eq!(
+            Checkpoint::open(note, [&NoteVerifier::parse(text).unwrap()]),
+            Err(NoteError::Form)
+        );
+        assert!(NoteVerifier::parse(&text.replacen("c7", "c8", 1)).is_err());
     }
 }

@@ -18,23 +18,23 @@ const VERSION: &str = "1.8.0";
 
 /// An OCSF event class.
 #[derive(Clone, Copy)]
-struct Class {
+struct EventClass {
     uid: u32,
     category: u32,
 }
 
-const API: Class = Class { uid: 6003, category: 6 };
-const AUTHENTICATION: Class = Class { uid: 3002, category: 3 };
-const FINDING: Class = Class { uid: 2004, category: 2 };
-const ENTITY: Class = Class { uid: 3004, category: 3 };
-const LIFECYCLE: Class = Class { uid: 6002, category: 6 };
+const API: EventClass = EventClass { uid: 6003, category: 6 };
+const AUTHENTICATION: EventClass = EventClass { uid: 3002, category: 3 };
+const FINDING: EventClass = EventClass { uid: 2004, category: 2 };
+const ENTITY: EventClass = EventClass { uid: 3004, category: 3 };
+const LIFECYCLE: EventClass = EventClass { uid: 6002, category: 6 };
 
 /// Converts a record to an event, as one line. `None` for records about the log itself and for intents, whose
 /// exchange has an event of its own.
 #[must_use]
 pub fn event(line: &[u8]) -> Option<Vec<u8>> {
     let document = read(line)?;
-    let record = Record(document.root());
+    let record = ParsedRecord(document.root());
     let (class, activity) = match &*record.text("event")? {
         "exchange" | "refusals"
             if record.text("principal").is_none() && record.number("status") == Some(401) =>
@@ -76,9 +76,9 @@ pub fn event(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Access to the members of a parsed record.
-struct Record<'a>(Value<'a>);
+struct ParsedRecord<'a>(Value<'a>);
 
-impl<'a> Record<'a> {
+impl<'a> ParsedRecord<'a> {
     fn text(&self, name: &str) -> Option<Cow<'a, str>> {
         self.0.get(name)?.as_str()
     }
@@ -100,7 +100,7 @@ impl<'a> Record<'a> {
 }
 
 /// The activity id: 2 (read), or 99 (other) for tool calls, whose effect is unknown, and for notifications.
-fn activity(record: &Record<'_>) -> u8 {
+fn activity(record: &ParsedRecord<'_>) -> u8 {
     match record.text("method").as_deref() {
         Some("tools/call") | None => 99,
         Some(method) if method.starts_with("notifications/") => 99,
@@ -108,7 +108,7 @@ fn activity(record: &Record<'_>) -> u8 {
     }
 }
 
-fn metadata(event: &mut Object<'_>, record: &Record<'_>) {
+fn metadata(event: &mut Object<'_>, record: &ParsedRecord<'_>) {
     let mut metadata = Object::open(event.key("metadata"));
     metadata.text("version", VERSION);
     let mut product = Object::open(metadata.key("product"));
@@ -138,7 +138,7 @@ fn metadata(event: &mut Object<'_>, record: &Record<'_>) {
     unmapped.close();
 }
 
-fn api(event: &mut Object<'_>, record: &Record<'_>) {
+fn api(event: &mut Object<'_>, record: &ParsedRecord<'_>) {
     severity(event, if record.denied() { 2 } else { 1 });
     let good = matches!(record.text("outcome").as_deref(), Some("answered"));
     number(event, "status_id", if good { 1 } else { 2 });
@@ -183,7 +183,7 @@ fn api(event: &mut Object<'_>, record: &Record<'_>) {
     }
 }
 
-fn authentication(event: &mut Object<'_>, record: &Record<'_>) {
+fn authentication(event: &mut Object<'_>, record: &ParsedRecord<'_>) {
     severity(event, 2);
     number(event, "status_id", 2);
     member(event, "status_detail", record.text("reason"));
@@ -194,7 +194,7 @@ fn authentication(event: &mut Object<'_>, record: &Record<'_>) {
     event.raw("service", r#"{"name":"portcullis"}"#);
 }
 
-fn finding(event: &mut Object<'_>, record: &Record<'_>) {
+fn finding(event: &mut Object<'_>, record: &ParsedRecord<'_>) {
     severity(event, 3);
     number(event, "status_id", 1);
     number(event, "action_id", 2);
@@ -210,7 +210,7 @@ fn finding(event: &mut Object<'_>, record: &Record<'_>) {
     info.close();
 }
 
-fn entity(event: &mut Object<'_>, record: &Record<'_>) {
+fn entity(event: &mut Object<'_>, record: &ParsedRecord<'_>) {
     severity(event, 1);
     number(event, "status_id", 1);
     let mut entity = Object::open(event.key("entity"));
@@ -219,7 +219,7 @@ fn entity(event: &mut Object<'_>, record: &Record<'_>) {
     entity.close();
 }
 
-fn lifecycle(event: &mut Object<'_>, record: &Record<'_>) {
+fn lifecycle(event: &mut Object<'_>, record: &ParsedRecord<'_>) {
     severity(event, 1);
     number(event, "status_id", 1);
     let mut app = Object::open(event.key("app"));
@@ -229,7 +229,7 @@ fn lifecycle(event: &mut Object<'_>, record: &Record<'_>) {
     app.close();
 }
 
-fn actor(event: &mut Object<'_>, record: &Record<'_>) {
+fn actor(event: &mut Object<'_>, record: &ParsedRecord<'_>) {
     let mut actor = Object::open(event.key("actor"));
     match record.text("principal") {
         Some(principal) => {
@@ -243,7 +243,7 @@ fn actor(event: &mut Object<'_>, record: &Record<'_>) {
     actor.close();
 }
 
-fn endpoint(event: &mut Object<'_>, record: &Record<'_>) {
+fn endpoint(event: &mut Object<'_>, record: &ParsedRecord<'_>) {
     let peer = record.text("peer").unwrap_or_default();
     let mut endpoint = Object::open(event.key("src_endpoint"));
     if let Some(address) = record.text("address") {

@@ -1,4 +1,4 @@
-//! The contents of records and their serialization: [`Record`] for exchanges, [`Event`] for everything else.
+//! The contents of records and their serialization: [`Record`] for exchanges, [`AuditEvent`] for everything else.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,27 +6,27 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use policy::content::{Contents, without_values};
-use policy::control::Ran;
+use policy::content::{ContentPolicy, without_values};
+use policy::control::ControlSet;
 use policy::decision::{Decision, Effect};
 use policy::inspect::{Detector, Finding};
 use policy::json::write_ascii;
 use policy::name::ClientId;
-use policy::offer::Kind;
+use policy::offer::ItemKind;
 use policy::pipeline::Policy;
-use policy::principal::{Principal, Proof};
+use policy::principal::{Principal, ProofOfPossession};
 
-use super::captured::{Captured, Excerpt};
+use super::captured::{CapturedContent, Excerpt};
 use super::chain::SCHEMA;
-use super::tree::{Hash, Tree};
+use super::tree::{Hash, MerkleTree};
 use crate::base::hex;
 use crate::base::masking;
-use crate::mcp::protocol::Version;
+use crate::mcp::protocol::ProtocolVersion;
 use crate::mcp::trace_context::Trace;
 use crate::mcp::wire::{Id, Object};
-use crate::metrics::credential_check::Detail;
-use crate::metrics::outcome::{Ending, Outcome};
-use crate::metrics::{self, Operated};
+use crate::metrics::credential_check::CredentialCheck;
+use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
+use crate::metrics::{self, OperationLabels};
 
 /// Maximum length of a name chosen by a peer, in bytes.
 pub const FOREIGN: usize = 256;
@@ -102,7 +102,7 @@ const fn mixed(bits: u64) -> u64 {
 
 /// Formatted members that occur in both records of a call.
 #[derive(Debug)]
-struct Texts {
+struct RecordTexts {
     id: Vec<u8>,
     time: String,
     peer: String,
@@ -134,7 +134,7 @@ pub struct Record {
     /// The route, if one matches the request.
     pub route: Option<Arc<str>>,
     /// The protocol version of the request.
-    pub version: Option<Version>,
+    pub version: Option<ProtocolVersion>,
     /// The JSON-RPC method of the request.
     pub method: Option<Box<str>>,
     /// The HTTP method (`GET`, `POST`, `DELETE`), recorded for requests without a JSON-RPC method.
@@ -144,23 +144,23 @@ pub struct Record {
     /// The upstream server it is for.
     pub server: Option<Box<str>>,
     /// The tool, prompt, resource or template that was requested, as the caller named it.
-    pub item: Option<(Kind, Box<str>)>,
+    pub item: Option<(ItemKind, Box<str>)>,
     /// The upstream server's own name of that item, if it is known: a route may rename it. Metrics use it as a label.
     pub own_name: Option<Box<str>>,
     /// The keyed digest of the arguments.
     pub argument_digest: Option<String>,
     /// Captured arguments and results, if capture is configured.
-    pub captured: Option<Box<Captured>>,
+    pub captured: Option<Box<CapturedContent>>,
     /// Whether an `intent` line was written.
     pub(super) announced: bool,
     /// The decision of the policy.
-    pub verdict: Verdict,
+    pub verdict: RecordedDecision,
     /// Findings in what the upstream server sent.
     pub found: Vec<Finding>,
     /// Numbers of list items that were shown and hidden.
     pub listed: Option<(usize, usize)>,
     /// The first [`UNSEEN`] hidden list items, with the reasons.
-    pub unseen: Vec<Unseen>,
+    pub unseen: Vec<WithheldItem>,
     /// Length of the request body, in bytes.
     pub bytes_in: usize,
     /// Length of the response body, in bytes.
@@ -172,14 +172,14 @@ pub struct Record {
     /// The trace context of the exchange.
     pub trace: Trace,
     /// Controls that were evaluated, in addition to those of the decision.
-    pub ran: Ran,
+    pub ran: ControlSet,
     /// Cache of formatted members.
-    texts: OnceLock<Box<Texts>>,
+    texts: OnceLock<Box<RecordTexts>>,
 }
 
 /// A list item that the caller was not shown.
 #[derive(Clone, Debug)]
-pub struct Unseen {
+pub struct WithheldItem {
     /// The upstream server that offers it.
     pub server: Box<str>,
     /// The name that its upstream server uses.
@@ -192,7 +192,7 @@ pub struct Unseen {
 
 /// The facts that are known when an exchange begins.
 #[derive(Debug)]
-pub struct Beginning {
+pub struct RecordStart {
     /// The id of the record.
     pub id: RecordId,
     /// Time at which the request was received, as time of day and for durations.
@@ -209,7 +209,7 @@ pub struct Beginning {
 
 /// The decision about an exchange, if there was one.
 #[derive(Clone, Debug, Default)]
-pub enum Verdict {
+pub enum RecordedDecision {
     /// None: the request was refused earlier, or needs no decision.
     #[default]
     None,
@@ -220,9 +220,15 @@ pub enum Verdict {
 impl Record {
     /// Makes a record of an exchange that begins.
     #[must_use]
-    pub fn new(beginning: Beginning) -> Self {
-        let Beginning { id, at: (time, started), policy, rules, through: (listener, peer), trace } =
-            beginning;
+    pub fn new(beginning: RecordStart) -> Self {
+        let RecordStart {
+            id,
+            at: (time, started),
+            policy,
+            rules,
+            through: (listener, peer),
+            trace,
+        } = beginning;
         Self {
             id,
             time,
@@ -244,7 +250,7 @@ impl Record {
             argument_digest: None,
             captured: None,
             announced: false,
-            verdict: Verdict::None,
+            verdict: RecordedDecision::None,
             found: Vec::new(),
             listed: None,
             unseen: Vec::new(),
@@ -253,17 +259,17 @@ impl Record {
             upstream: Duration::ZERO,
             sent: None,
             trace,
-            ran: Ran::default(),
+            ran: ControlSet::default(),
             texts: OnceLock::new(),
         }
     }
 
-    fn texts(&self) -> &Texts {
+    fn texts(&self) -> &RecordTexts {
         self.texts.get_or_init(|| {
             let mut id = Vec::with_capacity(36);
             self.id.write(&mut id);
             let definition = self.decision().and_then(|decision| decision.definition);
-            Box::new(Texts {
+            Box::new(RecordTexts {
                 id,
                 time: humantime::format_rfc3339_micros(self.time).to_string(),
                 peer: self.peer.to_string(),
@@ -292,12 +298,12 @@ impl Record {
     }
 
     /// Serializes the `exchange` record, which is written at the end.
-    pub(super) fn exchange(&self, chain: &str, ending: Ending, now: Instant) -> Vec<u8> {
+    pub(super) fn exchange(&self, chain: &str, ending: ExchangeEnd, now: Instant) -> Vec<u8> {
         self.write(chain, "exchange", Some((ending, now)))
     }
 
     /// Writes one JSON object with sorted members: the canonical form (RFC 8785) except for escapes.
-    fn write(&self, chain: &str, event: &str, end: Option<(Ending, Instant)>) -> Vec<u8> {
+    fn write(&self, chain: &str, event: &str, end: Option<(ExchangeEnd, Instant)>) -> Vec<u8> {
         let mut out = Vec::with_capacity(1200);
         let line = &mut Object::open(&mut out);
         let (decision, texts) = (self.decision(), self.texts());
@@ -335,7 +341,7 @@ impl Record {
             }
         }
         let detail = end.and_then(|(ending, _)| ending.detail);
-        foreign(line, "detail", detail.map(Detail::code));
+        foreign(line, "detail", detail.map(CredentialCheck::code));
         if let Some((_, now)) = end {
             let total = now.saturating_duration_since(self.started);
             let mut durations = Object::open(line.ours("durationMicros"));
@@ -373,18 +379,19 @@ impl Record {
         plain(line, "peer", texts.peer.as_bytes());
         plain(line, "policy", self.policy.as_bytes());
         foreign(line, "principal", self.principal.as_ref().map(|who| who.id.as_str()));
-        let item = |line: &mut Object<'_>, kind: Kind| {
+        let item = |line: &mut Object<'_>, kind: ItemKind| {
             let item = self.item.as_ref().filter(|(its, _)| *its == kind);
             self.named(line, kind.as_str(), item.map(|(_, name)| &**name));
         };
-        item(line, Kind::Prompt);
-        let proof = claims.map(|claims| claims.proof).filter(|proof| *proof != Proof::None);
-        foreign(line, "proof", proof.map(Proof::as_str));
-        foreign(line, "protocolVersion", self.version.map(Version::as_str));
+        item(line, ItemKind::Prompt);
+        let proof =
+            claims.map(|claims| claims.proof).filter(|proof| *proof != ProofOfPossession::None);
+        foreign(line, "proof", proof.map(ProofOfPossession::as_str));
+        foreign(line, "protocolVersion", self.version.map(ProtocolVersion::as_str));
         if let Some((ending, _)) = end {
             foreign(line, "reason", ending.reason.or_else(|| self.reason()));
         }
-        item(line, Kind::Resource);
+        item(line, ItemKind::Resource);
         excerpt(line, "result", result);
         if let Some(who) = said {
             some(line, "roles", who.claims.roles.iter().map(|role| role.as_str()));
@@ -416,10 +423,10 @@ impl Record {
         if let Some((ending, _)) = end {
             number(line, "status", ending.status.into());
         }
-        item(line, Kind::Template);
+        item(line, ItemKind::Template);
         plain(line, "time", texts.time.as_bytes());
         foreign(line, "token", claims.and_then(|claims| claims.token.as_deref()));
-        item(line, Kind::Tool);
+        item(line, ItemKind::Tool);
         plain(line, "trace", texts.trace.as_bytes());
         if end.is_some() && !self.unseen.is_empty() {
             list(line.ours("withheld"), self.unseen.iter().map(|one| self.left_out(one)));
@@ -429,7 +436,7 @@ impl Record {
     }
 
     /// Formats a hidden list item as `SERVER/NAME: CODE`, followed by the detector if that is the reason.
-    fn left_out(&self, Unseen { server, name, code, detector }: &Unseen) -> String {
+    fn left_out(&self, WithheldItem { server, name, code, detector }: &WithheldItem) -> String {
         let name = self.shown(name);
         let detector = detector.map(|detector| format!(" {detector}")).unwrap_or_default();
         format!("{server}/{name}: {code}{detector}")
@@ -466,14 +473,14 @@ impl Record {
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
         match &self.verdict {
-            Verdict::Decided(decision) => Some(decision),
-            Verdict::None => None,
+            RecordedDecision::Decided(decision) => Some(decision),
+            RecordedDecision::None => None,
         }
     }
 
     /// All controls that were evaluated before anything was sent.
     #[must_use]
-    pub fn asked(&self) -> Ran {
+    pub fn asked(&self) -> ControlSet {
         let mut ran = self.ran;
         ran.join(self.decision().map(|decision| decision.ran).unwrap_or_default());
         ran
@@ -490,16 +497,18 @@ impl Record {
     }
 
     /// The exchange as an MCP operation, for metrics.
-    pub(super) fn operated(&self, ending: Ending) -> Operated<'_> {
-        let named =
-            self.item.as_ref().filter(|(kind, _)| matches!(kind, Kind::Tool | Kind::Prompt));
+    pub(super) fn operated(&self, ending: ExchangeEnd) -> OperationLabels<'_> {
+        let named = self
+            .item
+            .as_ref()
+            .filter(|(kind, _)| matches!(kind, ItemKind::Tool | ItemKind::Prompt));
         // Without a known server, the name must not become a label value, even if another route has such a tool.
         let own_name = self.own_name.as_deref().unwrap_or(metrics::OTHER);
-        Operated {
+        OperationLabels {
             method: self.method.as_deref(),
             name: named.map(|_| own_name),
             server: self.server.as_deref(),
-            version: self.version.map(Version::as_str),
+            version: self.version.map(ProtocolVersion::as_str),
             error: ending.error_type(ending.reason.or_else(|| self.reason())),
             code: ending.code,
         }
@@ -579,14 +588,14 @@ pub fn written(text: &str) -> Cow<'_, str> {
 }
 
 /// Like [`written`], and also redacts the values that `contents` names.
-fn without<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a, str> {
+fn without<'a>(text: &'a str, contents: Option<&ContentPolicy>) -> Cow<'a, str> {
     match masking::uris(text) {
         Cow::Borrowed(text) => clipped_without(text, contents),
         Cow::Owned(text) => Cow::Owned(clipped_without(&text, contents).into_owned()),
     }
 }
 
-fn clipped_without<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a, str> {
+fn clipped_without<'a>(text: &'a str, contents: Option<&ContentPolicy>) -> Cow<'a, str> {
     // The rest of a very long text is not searched, because it is not written.
     let text = text.get(..text.floor_char_boundary(LOOKED)).unwrap_or_default();
     match without_values(text, contents) {
@@ -605,7 +614,7 @@ fn without_uris(text: &str) -> Cow<'_, str> {
 
 /// An event of the log itself, or one that belongs to no exchange.
 #[derive(Debug, Default)]
-pub(super) struct Event<'a> {
+pub(super) struct AuditEvent<'a> {
     /// The type of the event.
     pub(super) event: &'a str,
     /// Length of what was cut off a torn file, or appended by another process.
@@ -621,9 +630,9 @@ pub(super) struct Event<'a> {
     /// A checkpoint, as a signed note.
     pub(super) note: Option<&'a str>,
     /// The tree over the records before this one.
-    pub(super) tree: Option<&'a Tree>,
+    pub(super) tree: Option<&'a MerkleTree>,
     /// A summary of refused requests.
-    pub(super) counted: Option<Counted>,
+    pub(super) counted: Option<RefusalCount>,
     /// The sink it concerns.
     pub(super) sink: Option<&'a str>,
     /// The source of a revocation.
@@ -634,7 +643,7 @@ pub(super) struct Event<'a> {
 
 /// A summary of refused requests of unauthenticated callers or of an upstream server.
 #[derive(Clone, Debug)]
-pub(super) struct Counted {
+pub(super) struct RefusalCount {
     /// The address or network they came from.
     pub(super) address: Option<String>,
     /// The upstream server that sent them.
@@ -644,16 +653,16 @@ pub(super) struct Counted {
     /// Time of the first one.
     pub(super) since: SystemTime,
     /// The outcome they share.
-    pub(super) outcome: Outcome,
+    pub(super) outcome: ExchangeOutcome,
     /// Their common reason code.
     pub(super) reason: Option<&'static str>,
     /// The check that their credentials failed.
-    pub(super) detail: Option<Detail>,
+    pub(super) detail: Option<CredentialCheck>,
     /// The HTTP status of the responses.
     pub(super) status: u16,
 }
 
-impl Event<'_> {
+impl AuditEvent<'_> {
     /// Serializes the event, in canonical form except for escapes.
     pub(super) fn write(
         &self,
@@ -677,7 +686,7 @@ impl Event<'_> {
             line.raw("crashed", "true");
         }
         let detail = counted.and_then(|counted| counted.detail);
-        foreign(line, "detail", detail.map(Detail::code));
+        foreign(line, "detail", detail.map(CredentialCheck::code));
         if let Some(digest) = &self.digest {
             line.text("digest", &hex::encode(digest));
         }
@@ -726,14 +735,14 @@ impl Event<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::Tree;
-    use super::{Counted, Detail, Event, Outcome, RecordId};
+    use super::super::tree::MerkleTree;
+    use super::{AuditEvent, CredentialCheck, ExchangeOutcome, RecordId, RefusalCount};
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
     fn members_of_events_are_in_order() {
-        let tree = Tree::default();
-        let event = Event {
+        let tree = MerkleTree::default();
+        let event = AuditEvent {
             event: "x",
             bytes: Some(1),
             digest: Some([0; 32]),
@@ -742,14 +751,14 @@ mod tests {
             key: Some("k"),
             note: Some("n\n\u{2014}"),
             tree: Some(&tree),
-            counted: Some(Counted {
+            counted: Some(RefusalCount {
                 address: Some("192.0.2.1".to_owned()),
                 server: Some("up".into()),
                 count: 2,
                 since: UNIX_EPOCH,
-                outcome: Outcome::Refused,
+                outcome: ExchangeOutcome::Refused,
                 reason: Some("r"),
-                detail: Some(Detail::Signature),
+                detail: Some(CredentialCheck::Signature),
                 status: 401,
             }),
             sink: Some("s"),

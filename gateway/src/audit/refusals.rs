@@ -19,15 +19,15 @@ use std::time::{Instant, SystemTime};
 
 use super::record::Record;
 use crate::config::settings;
-use crate::metrics::credential_check::Detail;
-use crate::metrics::outcome::{Ending, Outcome};
+use crate::metrics::credential_check::CredentialCheck;
+use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
 
 /// The prefix of an IPv6 address that identifies a network: one client can use a whole /64.
 const NETWORK: u128 = u128::MAX << 64;
 
 /// The origin of requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Address {
+pub(super) enum RefusalOrigin {
     /// An IPv4 address, or the /64 of an IPv6 address.
     Of(IpAddr),
     /// A configured upstream server.
@@ -36,7 +36,7 @@ pub(super) enum Address {
     Other,
 }
 
-impl Address {
+impl RefusalOrigin {
     fn of(ip: IpAddr) -> Self {
         Self::Of(match ip.to_canonical() {
             IpAddr::V4(ip) => ip.into(),
@@ -45,7 +45,7 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for RefusalOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Of(IpAddr::V4(ip)) => write!(f, "{ip}"),
@@ -58,38 +58,38 @@ impl fmt::Display for Address {
 
 /// The key by which requests are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Kind {
+pub(super) struct RefusalKind {
     /// The origin of the requests.
-    pub(super) address: Address,
+    pub(super) address: RefusalOrigin,
     /// The outcome they share.
-    pub(super) outcome: Outcome,
+    pub(super) outcome: ExchangeOutcome,
     /// Their common reason code.
     pub(super) reason: Option<&'static str>,
     /// The check that their credentials failed, if that is the reason.
-    pub(super) detail: Option<Detail>,
+    pub(super) detail: Option<CredentialCheck>,
     /// The HTTP status of the responses.
     pub(super) status: u16,
 }
 
-impl Kind {
+impl RefusalKind {
     /// The kind of a request that the upstream server `name` has sent.
-    pub(super) fn of_server(name: &str, ending: Ending) -> Self {
-        let Ending { outcome, status, reason, detail, .. } = ending;
-        Self { address: Address::Server(name.into()), outcome, reason, detail, status }
+    pub(super) fn of_server(name: &str, ending: ExchangeEnd) -> Self {
+        let ExchangeEnd { outcome, status, reason, detail, .. } = ending;
+        Self { address: RefusalOrigin::Server(name.into()), outcome, reason, detail, status }
     }
 
     /// The kind of a client's request, by its address.
-    pub(super) fn of(record: &Record, ending: Ending) -> Self {
-        let Ending { outcome, status, reason, detail, .. } = ending;
-        Self { address: Address::of(record.peer.ip()), outcome, reason, detail, status }
+    pub(super) fn of(record: &Record, ending: ExchangeEnd) -> Self {
+        let ExchangeEnd { outcome, status, reason, detail, .. } = ending;
+        Self { address: RefusalOrigin::of(record.peer.ip()), outcome, reason, detail, status }
     }
 }
 
 /// The count of one kind, to be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Summary {
+pub(super) struct RefusalSummary {
     /// The kind of the requests.
-    pub(super) kind: Kind,
+    pub(super) kind: RefusalKind,
     /// Number of requests it stands for.
     pub(super) count: u64,
     /// Time of the first one.
@@ -98,7 +98,7 @@ pub(super) struct Summary {
 
 /// The state of one kind.
 #[derive(Debug)]
-struct Tally {
+struct RefusalTally {
     /// The start of the current interval.
     begun: Instant,
     /// Number of requests with a record of their own.
@@ -111,22 +111,22 @@ struct Tally {
 
 /// The counters of all kinds, bounded by the settings.
 #[derive(Debug)]
-pub(super) struct Refusals {
-    limits: settings::Refusals,
-    tallies: Mutex<BTreeMap<Kind, Tally>>,
+pub(super) struct RefusalCounters {
+    limits: settings::RefusalSettings,
+    tallies: Mutex<BTreeMap<RefusalKind, RefusalTally>>,
     /// Total number of requests that were counted.
     counted: AtomicU64,
 }
 
-impl Refusals {
-    pub(super) fn new(limits: settings::Refusals) -> Self {
+impl RefusalCounters {
+    pub(super) fn new(limits: settings::RefusalSettings) -> Self {
         Self { limits, tallies: Mutex::default(), counted: AtomicU64::new(0) }
     }
 
     /// Whether a request gets a record of its own, which needs `room`; otherwise it is counted.
     pub(super) fn is_alone(
         &self,
-        kind: &Kind,
+        kind: &RefusalKind,
         (now, time): (Instant, SystemTime),
         room: bool,
     ) -> bool {
@@ -142,13 +142,13 @@ impl Refusals {
     }
 
     /// Counts a request whose own record could not be written.
-    pub(super) fn count(&self, kind: &Kind, (now, time): (Instant, SystemTime)) {
+    pub(super) fn count(&self, kind: &RefusalKind, (now, time): (Instant, SystemTime)) {
         self.tally(&mut self.tallies(), kind, (now, time)).add(1, time);
         self.counted.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes the summaries to record at `now`: those whose interval has passed, or all.
-    pub(super) fn due(&self, now: Instant, all: bool) -> Vec<Summary> {
+    pub(super) fn due(&self, now: Instant, all: bool) -> Vec<RefusalSummary> {
         let mut due = Vec::new();
         self.tallies().retain(|kind, tally| {
             if !all && now.saturating_duration_since(tally.begun) < self.limits.interval {
@@ -159,7 +159,7 @@ impl Refusals {
                 return false;
             }
             let count = std::mem::take(&mut tally.count);
-            due.push(Summary { kind: kind.clone(), count, since: tally.since });
+            due.push(RefusalSummary { kind: kind.clone(), count, since: tally.since });
             tally.begun = now;
             true
         });
@@ -167,8 +167,8 @@ impl Refusals {
     }
 
     /// Adds back a summary that could not be recorded.
-    pub(super) fn give_back(&self, summary: &Summary, now: Instant) {
-        let Summary { kind, count, since } = summary;
+    pub(super) fn give_back(&self, summary: &RefusalSummary, now: Instant) {
+        let RefusalSummary { kind, count, since } = summary;
         let (count, since) = (*count, *since);
         self.tally(&mut self.tallies(), kind, (now, since)).add(count, since);
     }
@@ -180,25 +180,25 @@ impl Refusals {
 
     fn tally<'a>(
         &self,
-        tallies: &'a mut BTreeMap<Kind, Tally>,
-        kind: &Kind,
+        tallies: &'a mut BTreeMap<RefusalKind, RefusalTally>,
+        kind: &RefusalKind,
         (begun, since): (Instant, SystemTime),
-    ) -> &'a mut Tally {
+    ) -> &'a mut RefusalTally {
         let is_tracked = tallies.contains_key(kind) || tallies.len() < self.limits.tracked;
         let mut kind = kind.clone();
         if !is_tracked {
-            kind.address = Address::Other;
+            kind.address = RefusalOrigin::Other;
         }
-        tallies.entry(kind).or_insert(Tally { begun, alone: 0, count: 0, since })
+        tallies.entry(kind).or_insert(RefusalTally { begun, alone: 0, count: 0, since })
     }
 
-    fn tallies(&self) -> MutexGuard<'_, BTreeMap<Kind, Tally>> {
+    fn tallies(&self) -> MutexGuard<'_, BTreeMap<RefusalKind, RefusalTally>> {
         // No operation leaves a count half changed, so a poisoned lock is usable.
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Tally {
+impl RefusalTally {
     fn add(&mut self, count: u64, since: SystemTime) {
         self.since = if self.count == 0 { since } else { self.since.min(since) };
         self.count = self.count.saturating_add(count);
@@ -207,22 +207,25 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, Kind, Refusals};
-    use crate::base::clock::{Clock as _, System};
+    use super::{RefusalCounters, RefusalKind, RefusalOrigin};
+    use crate::base::clock::{Clock as _, SystemClock};
     use crate::config::settings;
-    use crate::metrics::outcome::{Ending, Outcome};
+    use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
     use std::net::IpAddr;
     use std::time::{Duration, Instant, UNIX_EPOCH};
 
-    fn kind(address: &str) -> Kind {
-        let address = Address::of(address.parse::<IpAddr>().unwrap());
-        let (outcome, reason) = (Outcome::Refused, Some("credential-missing"));
-        Kind { address, outcome, reason, detail: None, status: 401 }
+    fn kind(address: &str) -> RefusalKind {
+        let address = RefusalOrigin::of(address.parse::<IpAddr>().unwrap());
+        let (outcome, reason) = (ExchangeOutcome::Refused, Some("credential-missing"));
+        RefusalKind { address, outcome, reason, detail: None, status: 401 }
     }
 
-    fn refusals() -> (Refusals, Instant) {
+    fn refusals() -> (RefusalCounters, Instant) {
         let interval = Duration::from_secs(10);
-        (Refusals::new(settings::Refusals { each: 2, interval, tracked: 3 }), System.instant())
+        (
+            RefusalCounters::new(settings::RefusalSettings { each: 2, interval, tracked: 3 }),
+            SystemClock.instant(),
+        )
     }
 
     #[test]
@@ -264,7 +267,8 @@ mod tests {
         assert_eq!(alone, 2 * 4, "three addresses, and all others");
         assert_eq!(due.len(), 4);
         assert_eq!(alone + due.iter().map(|summary| summary.count).sum::<u64>(), 2560);
-        let other = due.iter().find(|summary| summary.kind.address == Address::Other).unwrap();
+        let other =
+            due.iter().find(|summary| summary.kind.address == RefusalOrigin::Other).unwrap();
         assert_eq!(other.count, 253 * 10 - 2);
     }
 
@@ -300,8 +304,8 @@ mod tests {
         let (refusals, now) = refusals();
         let at = (now, UNIX_EPOCH);
         let of = |server: &str, reason| {
-            let ending = Ending { reason: Some(reason), ..Ending::answered() };
-            Kind::of_server(server, ending)
+            let ending = ExchangeEnd { reason: Some(reason), ..ExchangeEnd::answered() };
+            RefusalKind::of_server(server, ending)
         };
         let alone = (0..100).filter(|_| refusals.is_alone(&of("crm", "ask-url"), at, true));
         assert_eq!(alone.count(), 2);

@@ -14,15 +14,15 @@ use bytes::Bytes;
 use tokio::runtime::Builder;
 
 use super::lines::{self, Colours};
-use super::spool::{Outlet, Spool, patience};
-use super::watch::{Lost, Watch};
+use super::spool::{Spool, SpoolReceiver, patience};
+use super::watch::{FileIntegrity, LossKind};
 use crate::config::settings::Rotation;
 
 /// Maximum number of bytes in a batch.
 const BATCH: usize = 256 * 1024;
 
 /// A destination of audit lines. One thread at a time writes to it, in the order of the chain.
-pub trait Sink: fmt::Debug + Send {
+pub trait AuditSink: fmt::Debug + Send {
     /// The name of the sink in the configuration.
     fn name(&self) -> &str;
 
@@ -51,7 +51,7 @@ pub trait Sink: fmt::Debug + Send {
     }
 
     /// Returns a handle to check that its file is intact, if it has one.
-    fn watch(&self) -> Option<Watch> {
+    fn watch(&self) -> Option<FileIntegrity> {
         None
     }
 
@@ -65,7 +65,7 @@ pub trait Sink: fmt::Debug + Send {
     }
 
     /// Stops accepting lines until it has recovered, because its file is no longer intact.
-    fn lose(&mut self, _what: Lost) {}
+    fn lose(&mut self, _what: LossKind) {}
 
     /// Recovers after a loss, if possible: with the old file (`None`), or with a new file that starts with record
     /// `seq`. Then it returns the number of the first record of the lost file.
@@ -87,7 +87,7 @@ pub trait Sink: fmt::Debug + Send {
     }
 }
 
-impl Sink for Spool {
+impl AuditSink for Spool {
     fn name(&self) -> &str {
         Spool::name(self)
     }
@@ -119,17 +119,17 @@ pub enum Rendering {
 ///
 /// # Errors
 /// If the thread cannot be started.
-pub fn write_to_stdout(outlet: Outlet, written: Rendering) -> io::Result<()> {
+pub fn write_to_stdout(outlet: SpoolReceiver, written: Rendering) -> io::Result<()> {
     // Unbuffered, so that the number of accepted bytes is known exactly.
     let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let out = Arc::new(ArcSwap::from_pointee(out));
-    Apart { name: "audit-stdout", out, synced: false, written, outlet }.start()
+    SinkThread { name: "audit-stdout", out, synced: false, written, outlet }.start()
 }
 
 /// A writer with a thread of its own: a reader that stalls may cause calls to be denied, but must not block the
 /// worker threads.
 #[derive(Debug)]
-pub(super) struct Apart {
+pub(super) struct SinkThread {
     pub(super) name: &'static str,
     /// The file to write to; its owner may replace it.
     pub(super) out: Arc<ArcSwap<File>>,
@@ -137,10 +137,10 @@ pub(super) struct Apart {
     pub(super) synced: bool,
     /// The form of the output.
     pub(super) written: Rendering,
-    pub(super) outlet: Outlet,
+    pub(super) outlet: SpoolReceiver,
 }
 
-impl Apart {
+impl SinkThread {
     /// Starts the thread that writes.
     ///
     /// # Errors

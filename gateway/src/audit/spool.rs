@@ -14,7 +14,7 @@ const RESERVED: usize = 4;
 
 /// The state shared by the two ends.
 #[derive(Default)]
-struct Shared {
+struct SpoolState {
     lines: Mutex<VecDeque<Bytes>>,
     /// Bytes that are not delivered, both queued and in flight.
     held: AtomicUsize,
@@ -24,7 +24,7 @@ struct Shared {
     emptied: Notify,
 }
 
-impl Shared {
+impl SpoolState {
     fn lines(&self) -> MutexGuard<'_, VecDeque<Bytes>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -35,11 +35,11 @@ impl Shared {
 pub struct Spool {
     name: Arc<str>,
     limit: usize,
-    shared: Arc<Shared>,
+    shared: Arc<SpoolState>,
 }
 
 /// The consumer end of the queue.
-pub struct Outlet(Arc<Shared>);
+pub struct SpoolReceiver(Arc<SpoolState>);
 
 impl fmt::Debug for Spool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,7 +47,7 @@ impl fmt::Debug for Spool {
     }
 }
 
-impl fmt::Debug for Outlet {
+impl fmt::Debug for SpoolReceiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outlet").finish_non_exhaustive()
     }
@@ -56,9 +56,9 @@ impl fmt::Debug for Outlet {
 impl Spool {
     /// Makes a spool with room for `limit` bytes.
     #[must_use]
-    pub fn new(name: &str, limit: usize) -> (Self, Outlet) {
-        let shared = Arc::new(Shared::default());
-        (Self { name: name.into(), limit, shared: Arc::clone(&shared) }, Outlet(shared))
+    pub fn new(name: &str, limit: usize) -> (Self, SpoolReceiver) {
+        let shared = Arc::new(SpoolState::default());
+        (Self { name: name.into(), limit, shared: Arc::clone(&shared) }, SpoolReceiver(shared))
     }
 
     /// Waits until there is room for `bytes`, or until the spool is empty if its limit is smaller.
@@ -117,7 +117,7 @@ impl Spool {
     }
 }
 
-impl Outlet {
+impl SpoolReceiver {
     /// Waits for queued records and takes up to `most` bytes of them, but at least one record.
     pub async fn next(&self, most: usize) -> Vec<Bytes> {
         loop {
@@ -166,7 +166,7 @@ pub fn patience(times: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::Spool;
-    use crate::audit::sink::Sink as _;
+    use crate::audit::sink::AuditSink as _;
     use bytes::Bytes;
 
     #[test]

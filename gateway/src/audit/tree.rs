@@ -54,13 +54,13 @@ fn node(left: &Hash, right: &Hash) -> Hash {
 
 /// An append-only Merkle tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tree {
+pub struct MerkleTree {
     size: u64,
     /// The roots of the perfect subtrees it consists of, largest first.
     peaks: Vec<Hash>,
 }
 
-impl Tree {
+impl MerkleTree {
     /// Restores a tree of `size` leaves from its peaks; `None` if the number of peaks does not match.
     #[must_use]
     pub fn resume(size: u64, peaks: Vec<Hash>) -> Option<Self> {
@@ -103,7 +103,7 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
-    use super::{Hash, Tree, hash, leaf, node};
+    use super::{Hash, MerkleTree, hash, leaf, node};
     use proptest::prelude::{ProptestConfig, any, prop_assert_eq, proptest};
 
     /// The definition of the RFC, with all leaves in memory.
@@ -131,7 +131,7 @@ mod tests {
             "4e3bbb1f7b478dcfe71fb631631519a3bca12c9aefca1612bfce4c13a86264d4",
             "76e67dadbcdf1e10e1b74ddc608abd2f98dfb16fbce75277b5232a127f2087ef",
         ];
-        let mut tree = Tree::default();
+        let mut tree = MerkleTree::default();
         for (data, head) in leaves.iter().zip(heads) {
             tree.push(leaf(&crate::base::hex::decode(data).unwrap()));
             assert_eq!(crate::base::hex::encode(&tree.root()), head);
@@ -143,10 +143,10 @@ mod tests {
         #[test]
         fn it_is_the_tree_of_the_rfc(count in 0_usize..200, cut in any::<prop::sample::Index>()) {
             let leaves: Vec<_> = (0..count).map(|n| n.to_string().into_bytes()).collect();
-            let mut tree = Tree::default();
+            let mut tree = MerkleTree::default();
             for (n, data) in leaves.iter().enumerate() {
                 if n == cut.index(count) {
-                    tree = Tree::resume(tree.size(), tree.peaks().to_vec()).unwrap();
+                    tree = MerkleTree::resume(tree.size(), tree.peaks().to_vec()).unwrap();
                 }
                 tree.push(leaf(data));
             }

@@ -8,17 +8,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufRead};
 
-use super::chain::{GENESIS, Place, other_format, read};
+use super::chain::{ChainLink, GENESIS, other_format, read};
 use super::file::{event_of, peaks};
-use super::note::{Checkpoint, NoteError, Verifier};
-use super::tree::{Hash, Tree};
+use super::note::{Checkpoint, NoteError, NoteVerifier};
+use super::tree::{Hash, MerkleTree};
 
 /// Maximum length of a line, in bytes; no record is nearly as long.
 const LONGEST: u64 = 4 * 1024 * 1024;
 
 /// A problem that the verifier has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct LogProblem {
     /// Name of the file.
     pub file: String,
     /// Line number, or 0.
@@ -28,19 +28,19 @@ pub struct Problem {
     /// Description of the problem.
     pub what: String,
     /// The severity of the problem.
-    pub weight: Weight,
+    pub weight: ProblemSeverity,
 }
 
 /// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
+pub enum ProblemSeverity {
     /// The log is not intact.
     Broken,
     /// The log is consistent, but signed with a key that only the log itself names.
     Unproved,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for LogProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, seq, what, weight: _ } = self;
         match seq {
@@ -52,7 +52,7 @@ impl fmt::Display for Problem {
 
 /// The result of a verification.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct VerifyReport {
     /// Number of files that were read.
     pub files: u64,
     /// Number of valid records.
@@ -66,16 +66,16 @@ pub struct Report {
     /// Whether the keys were taken from the log itself.
     pub vouched: bool,
     /// How the last chain ends.
-    pub end: End,
+    pub end: LogEnd,
     /// Remarks that are not problems.
     pub remarks: Vec<String>,
     /// The first problem in each file, and those of the log as a whole.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<LogProblem>,
 }
 
 /// How the records of a log end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum End {
+pub enum LogEnd {
     /// With a `stop` record of the gateway.
     Stopped,
     /// Without one, so the files alone do not show whether there were more records.
@@ -83,15 +83,15 @@ pub enum End {
     Open,
 }
 
-impl Report {
+impl VerifyReport {
     /// The highest severity; `None` if there is no problem.
     #[must_use]
-    pub fn weight(&self) -> Option<Weight> {
-        let is_broken = |problem: &Problem| problem.weight == Weight::Broken;
+    pub fn weight(&self) -> Option<ProblemSeverity> {
+        let is_broken = |problem: &LogProblem| problem.weight == ProblemSeverity::Broken;
         match self.problems.as_slice() {
             [] => None,
-            problems if problems.iter().any(is_broken) => Some(Weight::Broken),
-            _ => Some(Weight::Unproved),
+            problems if problems.iter().any(is_broken) => Some(ProblemSeverity::Broken),
+            _ => Some(ProblemSeverity::Unproved),
         }
     }
 }
@@ -101,9 +101,9 @@ pub const UNCOVERED: u64 = 1100;
 
 /// What a log must satisfy.
 #[derive(Clone, Debug)]
-pub struct Demands {
+pub struct VerifyOptions {
     /// The trusted keys; if empty, those that the log itself names.
-    pub keys: Vec<Verifier>,
+    pub keys: Vec<NoteVerifier>,
     /// Maximum number of records after the last checkpoint of a log that was not stopped: only the hash chain
     /// protects them, which anyone can recompute.
     pub uncovered: u64,
@@ -113,7 +113,7 @@ pub struct Demands {
     pub collected: bool,
 }
 
-impl Default for Demands {
+impl Default for VerifyOptions {
     fn default() -> Self {
         Self { keys: Vec::new(), uncovered: UNCOVERED, from: 0, collected: false }
     }
@@ -121,65 +121,65 @@ impl Default for Demands {
 
 /// One chain as far as it was read.
 #[derive(Debug)]
-struct Strand {
+struct ChainState {
     chain: Box<str>,
-    tree: Tree,
+    tree: MerkleTree,
     last: Hash,
     /// Number of the first record read here; earlier ones are known only by the peaks.
     begun: u64,
     covered: u64,
     stopped: bool,
     /// The key that the last `start` or `opened` record names.
-    named: Option<Verifier>,
+    named: Option<NoteVerifier>,
 }
 
 /// The records seen of a chain, as runs: the first number, and the first 64 bits of each hash.
 #[derive(Debug, Default)]
-struct Known(Vec<(u64, Vec<u64>)>);
+struct SeenRecords(Vec<(u64, Vec<u64>)>);
 
 /// The verifier, which reads files from the oldest to the newest.
 #[derive(Debug)]
-pub struct Audit {
-    demands: Demands,
-    keys: Vec<Verifier>,
+pub struct LogVerifier {
+    demands: VerifyOptions,
+    keys: Vec<NoteVerifier>,
     /// Whether the keys are taken from the log itself.
     vouched: bool,
     witnessed: Vec<Checkpoint>,
-    strand: Option<Strand>,
-    known: HashMap<Box<str>, Known>,
+    strand: Option<ChainState>,
+    known: HashMap<Box<str>, SeenRecords>,
     /// The last record of each chain that was removed on expiry, as the log says.
     retired: HashMap<Box<str>, u64>,
     /// The `began` records, by which a new log says that it replaces another: position and text.
     began: Vec<(String, String)>,
     /// Keys that only the log names; each was reported once.
-    unknown: Vec<Verifier>,
-    report: Report,
+    unknown: Vec<NoteVerifier>,
+    report: VerifyReport,
 }
 
 /// The position of the reader.
-struct At<'a> {
+struct LinePosition<'a> {
     file: &'a str,
     line: u64,
     seq: Option<u64>,
 }
 
-impl At<'_> {
-    fn wrong(&self, what: impl Into<String>) -> Problem {
-        self.problem(what, Weight::Broken)
+impl LinePosition<'_> {
+    fn wrong(&self, what: impl Into<String>) -> LogProblem {
+        self.problem(what, ProblemSeverity::Broken)
     }
 
-    fn problem(&self, what: impl Into<String>, weight: Weight) -> Problem {
+    fn problem(&self, what: impl Into<String>, weight: ProblemSeverity) -> LogProblem {
         let (file, what) = (self.file.to_owned(), what.into());
-        Problem { file, line: self.line, seq: self.seq, what, weight }
+        LogProblem { file, line: self.line, seq: self.seq, what, weight }
     }
 }
 
-impl Audit {
+impl LogVerifier {
     /// Makes a verifier with these demands.
     #[must_use]
-    pub fn new(demands: Demands) -> Self {
+    pub fn new(demands: VerifyOptions) -> Self {
         let vouched = demands.keys.is_empty();
-        let report = Report { vouched, ..Report::default() };
+        let report = VerifyReport { vouched, ..VerifyReport::default() };
         Self {
             keys: demands.keys.clone(),
             demands,
@@ -270,10 +270,10 @@ impl Audit {
                 return Ok(());
             }
             let whole = line.pop_if(|byte| *byte == b'\n').is_some();
-            let at = At { file, line: number, seq: None };
-            let taken = match Place::of(&line) {
+            let at = LinePosition { file, line: number, seq: None };
+            let taken = match ChainLink::of(&line) {
                 Some((place, fits)) => {
-                    self.record(&line, &place, fits, &At { seq: Some(place.seq), ..at })
+                    self.record(&line, &place, fits, &LinePosition { seq: Some(place.seq), ..at })
                 }
                 None if whole => Err(at.wrong("this is no record")),
                 None => Err(at.wrong("the last line is cut")),
@@ -290,10 +290,10 @@ impl Audit {
     fn record(
         &mut self,
         line: &[u8],
-        place: &Place,
+        place: &ChainLink,
         fits: bool,
-        at: &At<'_>,
-    ) -> Result<(), Problem> {
+        at: &LinePosition<'_>,
+    ) -> Result<(), LogProblem> {
         if !fits {
             return Err(match other_format(line) {
                 Some(version) => at.wrong(format!(
@@ -315,7 +315,7 @@ impl Audit {
             if text(line, "chain").as_deref() != Some(&*strand.chain) {
                 return Err(at.wrong("it is of another chain"));
             }
-            let key = text(line, "key").map(|key| Verifier::parse(&key)).transpose();
+            let key = text(line, "key").map(|key| NoteVerifier::parse(&key)).transpose();
             strand.named = match key {
                 Ok(key) => key,
                 Err(error) if self.vouched => return Err(at.wrong(error.to_string())),
@@ -337,7 +337,9 @@ impl Audit {
                     // The rest of the file can still be verified.
                     if !self.unknown.contains(by) {
                         self.unknown.push(by.clone());
-                        self.report.problems.push(at.problem(signed_by(by), Weight::Unproved));
+                        self.report
+                            .problems
+                            .push(at.problem(signed_by(by), ProblemSeverity::Unproved));
                     }
                     head
                 }
@@ -376,14 +378,14 @@ impl Audit {
     }
 
     /// Whether a record was read before.
-    fn is_again(&self, place: &Place) -> bool {
+    fn is_again(&self, place: &ChainLink) -> bool {
         let strand = self.strand.as_ref().filter(|strand| place.seq < strand.tree.size());
         let known = strand.and_then(|strand| self.known.get(&strand.chain));
         known.is_some_and(|known| known.start(place.seq) == Some(start_of(place)))
     }
 
     /// Checks that external checkpoints have the same root over the records so far.
-    fn compare(&self, at: &At<'_>) -> Result<(), Problem> {
+    fn compare(&self, at: &LinePosition<'_>) -> Result<(), LogProblem> {
         let Some(strand) = &self.strand else { return Ok(()) };
         let size = strand.tree.size();
         let from = self.witnessed.partition_point(|witness| witness.size < size);
@@ -402,9 +404,9 @@ impl Audit {
         &mut self,
         line: &[u8],
         event: Option<&str>,
-        place: &Place,
-        at: &At<'_>,
-    ) -> Result<(), Problem> {
+        place: &ChainLink,
+        at: &LinePosition<'_>,
+    ) -> Result<(), LogProblem> {
         if let Some(strand) = &self.strand {
             let next = strand.tree.size();
             if place.seq == next && place.prev == strand.last {
@@ -439,7 +441,7 @@ impl Audit {
             return Err(at.wrong("it is the first, but names one before it"));
         }
         self.close(Some(at));
-        let end = self.known.get(&chain).map(Known::end);
+        let end = self.known.get(&chain).map(SeenRecords::end);
         if let Some(missing) = end.and_then(|end| place.seq.checked_sub(end)).filter(|m| *m > 0)
             && event != Some("gap")
         {
@@ -453,18 +455,18 @@ impl Audit {
         let (last, stopped, begun) = (place.prev, false, place.seq);
         self.known.entry(chain.clone()).or_default();
         let named = None;
-        self.strand = Some(Strand { chain, tree, last, begun, covered: 0, stopped, named });
+        self.strand = Some(ChainState { chain, tree, last, begun, covered: 0, stopped, named });
         self.compare(at)
     }
 
     /// Ends a part of a chain: notes how it ends and whether a checkpoint covers it.
-    fn close(&mut self, at: Option<&At<'_>>) {
+    fn close(&mut self, at: Option<&LinePosition<'_>>) {
         let Some(strand) = &self.strand else { return };
         let size = strand.tree.size();
         self.report.covered = strand.covered;
         let after = size.saturating_sub(strand.covered.max(strand.begun));
         self.report.after = after;
-        self.report.end = if strand.stopped { End::Stopped } else { End::Open };
+        self.report.end = if strand.stopped { LogEnd::Stopped } else { LogEnd::Open };
         if at.is_none() && !strand.stopped {
             let remark = format!(
                 "chain {} ends with record {}, without a stop: the gateway is running, has been \
@@ -492,21 +494,21 @@ impl Audit {
         };
         let file = at.map_or_else(|| format!("chain {}", strand.chain), |at| at.file.to_owned());
         let line = at.map_or(0, |at| at.line);
-        self.report.problems.push(Problem { line, ..broken(file, what) });
+        self.report.problems.push(LogProblem { line, ..broken(file, what) });
     }
 
     /// Finishes the verification after all files are read.
     #[must_use]
-    pub fn finish(mut self) -> Report {
+    pub fn finish(mut self) -> VerifyReport {
         self.close(None);
         self.beginnings();
         if let Some(what) = self.contradiction() {
             self.report.problems.insert(0, broken(String::new(), what));
         }
-        if self.report.weight() != Some(Weight::Broken) {
+        if self.report.weight() != Some(ProblemSeverity::Broken) {
             for witness in &self.witnessed {
                 let chain = witness.origin.rsplit('/').next().unwrap_or_default();
-                let end = self.known.get(chain).map(Known::end);
+                let end = self.known.get(chain).map(SeenRecords::end);
                 if end.is_none_or(|end| end < witness.size) {
                     let began = self.began.iter().find(|(_, what)| what.contains(chain));
                     let what = match (end, began) {
@@ -537,8 +539,8 @@ impl Audit {
 }
 
 /// A problem of the log as a whole, at no line.
-fn broken(file: String, what: String) -> Problem {
-    Problem { file, line: 0, seq: None, what, weight: Weight::Broken }
+fn broken(file: String, what: String) -> LogProblem {
+    LogProblem { file, line: 0, seq: None, what, weight: ProblemSeverity::Broken }
 }
 
 /// The message for missing records.
@@ -550,7 +552,7 @@ fn lacking(count: u64) -> String {
 }
 
 /// The message for a checkpoint whose key only the log names.
-fn signed_by(key: &Verifier) -> String {
+fn signed_by(key: &NoteVerifier) -> String {
     format!(
         "the checkpoint: it is signed by none of the keys that were given, but by the one that the start before it names, `{}`. \
          A start without `audit.checkpoints.key` makes a key of its own: if that is so here, give this key as well (`--key`), as \
@@ -559,15 +561,15 @@ fn signed_by(key: &Verifier) -> String {
     )
 }
 
-impl Strand {
+impl ChainState {
     /// Whether a new file or another chain may begin here.
-    fn may_begin(&self, line: &[u8], event: Option<&str>, at: &At<'_>) -> bool {
+    fn may_begin(&self, line: &[u8], event: Option<&str>, at: &LinePosition<'_>) -> bool {
         let other = || text(line, "chain").as_deref() != Some(&*self.chain);
         matches!(event, Some("start" | "opened")) && (at.line == 1 || other())
     }
 }
 
-impl Known {
+impl SeenRecords {
     /// The number after the last record seen.
     fn end(&self) -> u64 {
         self.0.iter().map(|(first, starts)| first + starts.len() as u64).max().unwrap_or_default()
@@ -582,7 +584,7 @@ impl Known {
     }
 
     /// Adds a record; returns `false` if another record with this number was seen.
-    fn agrees(&mut self, place: &Place) -> bool {
+    fn agrees(&mut self, place: &ChainLink) -> bool {
         let start = start_of(place);
         let next =
             |(first, starts): &&mut (u64, Vec<u64>)| first + starts.len() as u64 == place.seq;
@@ -606,7 +608,7 @@ impl Known {
     }
 }
 
-fn start_of(place: &Place) -> u64 {
+fn start_of(place: &ChainLink) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = place.hash;
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }

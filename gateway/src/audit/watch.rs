@@ -16,7 +16,7 @@ const RESERVED: u64 = 64 * 1024 * 1024;
 
 /// How a file was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
+pub enum LossKind {
     /// There is no file at its path any more.
     Removed,
     /// There is another file at its path.
@@ -25,7 +25,7 @@ pub enum Lost {
     Cut,
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for LossKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Removed => "the file was removed while it was written to",
@@ -37,44 +37,44 @@ impl fmt::Display for Lost {
 
 /// A handle to check a file without blocking its writer.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct FileIntegrity {
     pub(super) path: PathBuf,
     pub(super) file: Arc<File>,
     /// Number of bytes that were written to it.
     pub(super) bytes: u64,
     /// The loss, if it is known already.
-    pub(super) known: Option<Lost>,
+    pub(super) known: Option<LossKind>,
 }
 
-impl Watch {
+impl FileIntegrity {
     /// Checks whether the file was lost. A folder that cannot be read counts as no loss.
     #[must_use]
-    pub fn lost(&self) -> Option<Lost> {
+    pub fn lost(&self) -> Option<LossKind> {
         let own = self.file.metadata().ok()?;
         if own.nlink() == 0 {
-            return Some(Lost::Removed);
+            return Some(LossKind::Removed);
         }
         match fs::metadata(&self.path) {
             Ok(there) if (there.dev(), there.ino()) != (own.dev(), own.ino()) => {
-                Some(Lost::Replaced)
+                Some(LossKind::Replaced)
             }
-            Ok(_) => (own.len() < self.bytes).then_some(Lost::Cut),
+            Ok(_) => (own.len() < self.bytes).then_some(LossKind::Cut),
             Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-                .then_some(Lost::Removed),
+                .then_some(LossKind::Removed),
         }
     }
 
     /// Whether the free space on its volume is reserved for the records of calls. An unknown amount counts as enough:
     /// if the volume is full, the record is refused anyway.
     #[must_use]
-    pub fn is_scarce(&self, volume: Volume) -> bool {
-        volume(&self.file).is_some_and(|Space { free, all }| free < RESERVED.min(all / 4))
+    pub fn is_scarce(&self, volume: SpaceProbe) -> bool {
+        volume(&self.file).is_some_and(|VolumeSpace { free, all }| free < RESERVED.min(all / 4))
     }
 }
 
 /// The space of a volume, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct VolumeSpace {
     /// The space available to this process.
     pub free: u64,
     /// The total size of the volume.
@@ -82,19 +82,19 @@ pub struct Space {
 }
 
 /// Returns the space of a file's volume, if it is known.
-pub type Volume = fn(&File) -> Option<Space>;
+pub type SpaceProbe = fn(&File) -> Option<VolumeSpace>;
 
 /// Asks the operating system for the space of the volume of `file`.
 #[must_use]
-pub fn volume(file: &File) -> Option<Space> {
+pub fn volume(file: &File) -> Option<VolumeSpace> {
     let volume = fstatvfs(file).ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(volume.f_frsize);
-    Some(Space { free: bytes(volume.f_bavail), all: bytes(volume.f_blocks) })
+    Some(VolumeSpace { free: bytes(volume.f_bavail), all: bytes(volume.f_blocks) })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Lost, Space, Volume, Watch, volume};
+    use super::{FileIntegrity, LossKind, SpaceProbe, VolumeSpace, volume};
     use std::fs::{self, File};
     use std::io::Write as _;
     use std::sync::Arc;
@@ -106,22 +106,23 @@ mod tests {
         let (path, aside) = (folder.join("a"), folder.join("b"));
         let mut file = File::create(&path).unwrap();
         file.write_all(b"1234").unwrap();
-        let watch = Watch { path: path.clone(), file: Arc::new(file), bytes: 4, known: None };
+        let watch =
+            FileIntegrity { path: path.clone(), file: Arc::new(file), bytes: 4, known: None };
         assert_eq!(watch.lost(), None);
         watch.file.set_len(3).unwrap();
-        assert_eq!(watch.lost(), Some(Lost::Cut));
+        assert_eq!(watch.lost(), Some(LossKind::Cut));
         watch.file.set_len(5).unwrap();
         assert_eq!(watch.lost(), None, "it may have grown since");
         fs::rename(&path, &aside).unwrap();
-        assert_eq!(watch.lost(), Some(Lost::Removed));
+        assert_eq!(watch.lost(), Some(LossKind::Removed));
         fs::write(&path, "1234").unwrap();
-        assert_eq!(watch.lost(), Some(Lost::Replaced));
+        assert_eq!(watch.lost(), Some(LossKind::Replaced));
         fs::rename(&aside, &path).unwrap();
         assert_eq!(watch.lost(), None);
         fs::remove_file(&path).unwrap();
-        assert_eq!(watch.lost(), Some(Lost::Removed));
+        assert_eq!(watch.lost(), Some(LossKind::Removed));
         fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(watch.lost(), Some(Lost::Removed));
+        assert_eq!(watch.lost(), Some(LossKind::Removed));
     }
     #[test]
     fn what_is_left_for_calls_is_64_mib_or_a_quarter_of_a_small_volume() {
@@ -129,13 +130,13 @@ mod tests {
         let path = std::env::temp_dir().join(format!("portcullis-room-{}", std::process::id()));
         let file = Arc::new(File::create(&path).unwrap());
         assert!(volume(&file).is_some_and(|space| space.free <= space.all && space.all > 0));
-        let watch = Watch { path: path.clone(), file, bytes: 0, known: None };
-        let cases: [(Volume, bool); 6] = [
-            (|_| Some(Space { free: 64 * MIB, all: 1000 * MIB }), false),
-            (|_| Some(Space { free: 64 * MIB - 1, all: 1000 * MIB }), true),
-            (|_| Some(Space { free: 10 * MIB, all: 40 * MIB }), false),
-            (|_| Some(Space { free: 10 * MIB - 1, all: 40 * MIB }), true),
-            (|_| Some(Space { free: 0, all: 0 }), false),
+        let watch = FileIntegrity { path: path.clone(), file, bytes: 0, known: None };
+        let cases: [(SpaceProbe, bool); 6] = [
+            (|_| Some(VolumeSpace { free: 64 * MIB, all: 1000 * MIB }), false),
+            (|_| Some(VolumeSpace { free: 64 * MIB - 1, all: 1000 * MIB }), true),
+            (|_| Some(VolumeSpace { free: 10 * MIB, all: 40 * MIB }), false),
+            (|_| Some(VolumeSpace { free: 10 * MIB - 1, all: 40 * MIB }), true),
+            (|_| Some(VolumeSpace { free: 0, all: 0 }), false),
             (|_| None, false),
         ];
         for (n, (space, scarce)) in cases.into_iter().enumerate() {

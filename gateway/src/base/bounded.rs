@@ -14,7 +14,7 @@ const SPARE: usize = 16;
 /// The map is full, so an entry was not inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("holds {limit} entries already")]
-pub struct Full {
+pub struct MapFull {
     limit: usize,
 }
 
@@ -24,20 +24,20 @@ pub struct Full {
 /// The map is split by a keyed hash into parts with a lock each, held for one operation, so two tasks contend only
 /// when they use the same part at the same instant. The limit is that of the whole map: an entry is never refused
 /// because its part happens to be full.
-pub struct Bounded<K, V> {
+pub struct BoundedMap<K, V> {
     shards: Vec<Mutex<HashMap<K, V>>>,
     hasher: RandomState,
     limit: usize,
     length: AtomicUsize,
 }
 
-impl<K, V> fmt::Debug for Bounded<K, V> {
+impl<K, V> fmt::Debug for BoundedMap<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bounded").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
-impl<K: Eq + Hash, V> Bounded<K, V> {
+impl<K: Eq + Hash, V> BoundedMap<K, V> {
     /// Makes an empty map with room for `limit` entries.
     #[must_use]
     pub fn new(limit: usize) -> Self {
@@ -54,15 +54,15 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
     /// Inserts an entry. If the key is taken, the map is unchanged and the value is returned.
     ///
     /// # Errors
-    /// [`Full`] if there is no room.
-    pub fn insert(&self, key: K, value: V) -> Result<Option<V>, Full> {
-        let Some(mut shard) = self.shard(&key) else { return Err(Full { limit: self.limit }) };
+    /// [`MapFull`] if there is no room.
+    pub fn insert(&self, key: K, value: V) -> Result<Option<V>, MapFull> {
+        let Some(mut shard) = self.shard(&key) else { return Err(MapFull { limit: self.limit }) };
         if shard.contains_key(&key) {
             return Ok(Some(value));
         }
         let another = |length: usize| Some(length + 1).filter(|length| *length <= self.limit);
         if self.length.fetch_update(Ordering::AcqRel, Ordering::Acquire, another).is_err() {
-            return Err(Full { limit: self.limit });
+            return Err(MapFull { limit: self.limit });
         }
         shard.insert(key, value);
         Ok(None)
@@ -131,11 +131,11 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
 
 #[cfg(test)]
 mod tests {
-    use super::Bounded;
+    use super::BoundedMap;
 
     #[test]
     fn a_full_map_refuses_and_forgets_nothing() {
-        let map = Bounded::new(64);
+        let map = BoundedMap::new(64);
         let taken: Vec<_> = (0..1000).filter(|n| map.insert(*n, ()).is_ok()).collect();
         assert_eq!((taken.len(), map.length()), (64, 64));
         assert!(taken.iter().all(|n| map.contains(n)));
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn an_entry_that_is_changed_is_counted_while_it_is_there() {
-        let map = Bounded::new(1);
+        let map = BoundedMap::new(1);
         assert_eq!(map.update("a", |held: usize| held + 1), 1);
         assert_eq!(map.update("a", |held: usize| held + 1), 2);
         assert_eq!(map.length(), 1);

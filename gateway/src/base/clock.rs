@@ -14,9 +14,9 @@ pub trait Clock: fmt::Debug + Send + Sync {
 
 /// The clock of the operating system.
 #[derive(Clone, Copy, Debug)]
-pub struct System;
+pub struct SystemClock;
 
-impl Clock for System {
+impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the one reader of the clock")]
     fn now(&self) -> SystemTime {
         SystemTime::now()

@@ -1,8 +1,8 @@
 //! Keeps a peer that always has more data ready from starving other tasks of a worker thread.
 //!
 //! A read that is ready at once does not return to the scheduler, so a loop over such reads lets no timer fire and no
-//! other task run. Every loop over data of a peer therefore yields after a bounded amount ([`Fair`]), and lines
-//! without a message are bounded as well ([`Blanks`]).
+//! other task run. Every loop over data of a peer therefore yields after a bounded amount ([`ReadBudget`]), and lines
+//! without a message are bounded as well ([`BlankLines`]).
 
 use std::future::Future as _;
 use std::pin::pin;
@@ -20,12 +20,12 @@ const WINDOW: Duration = Duration::from_secs(60);
 
 /// Counts what was read since the loop last yielded to other tasks.
 #[derive(Debug, Default)]
-pub struct Fair {
+pub struct ReadBudget {
     items: usize,
     bytes: usize,
 }
 
-impl Fair {
+impl ReadBudget {
     /// A counter at zero.
     #[must_use]
     pub const fn new() -> Self {
@@ -60,16 +60,16 @@ impl Fair {
 /// A peer has sent too many lines without content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more than {LINES} lines in a minute carry nothing")]
-pub struct TooBlank;
+pub struct TooManyBlankLines;
 
 /// Counts lines without content: comments, empty events, empty lines.
 #[derive(Debug, Default)]
-pub struct Blanks {
+pub struct BlankLines {
     lines: usize,
     since: Option<Instant>,
 }
 
-impl Blanks {
+impl BlankLines {
     /// A counter at zero.
     #[must_use]
     pub const fn new() -> Self {
@@ -84,8 +84,8 @@ impl Blanks {
     /// Counts `lines` more lines.
     ///
     /// # Errors
-    /// [`TooBlank`] if there are too many in one minute.
-    pub fn count(&mut self, lines: usize, now: Instant) -> Result<(), TooBlank> {
+    /// [`TooManyBlankLines`] if there are too many in one minute.
+    pub fn count(&mut self, lines: usize, now: Instant) -> Result<(), TooManyBlankLines> {
         if lines == 0 {
             return Ok(());
         }
@@ -94,13 +94,13 @@ impl Blanks {
             *self = Self { lines: 0, since: Some(now) };
         }
         self.lines = self.lines.saturating_add(lines);
-        if self.lines > LINES { Err(TooBlank) } else { Ok(()) }
+        if self.lines > LINES { Err(TooManyBlankLines) } else { Ok(()) }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BYTES, Blanks, Fair, ITEMS, LINES, TooBlank, WINDOW};
+    use super::{BYTES, BlankLines, ITEMS, LINES, ReadBudget, TooManyBlankLines, WINDOW};
     use std::future::Future;
     use std::pin::pin;
     use std::sync::Arc;
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn after_64_items_or_16_kib_other_tasks_run() {
-        let mut fair = Fair::new();
+        let mut fair = ReadBudget::new();
         for _ in 0..ITEMS {
             assert!(!waits(fair.turn()));
             fair.took(1);
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_is_polled_waits_once_and_is_woken() {
-        let (mut fair, wakes) = (Fair::new(), Arc::new(Wakes::default()));
+        let (mut fair, wakes) = (ReadBudget::new(), Arc::new(Wakes::default()));
         let waker = Waker::from(Arc::clone(&wakes));
         let mut cx = Context::from_waker(&waker);
         fair.took(BYTES);
@@ -149,13 +149,13 @@ mod tests {
 
     #[test]
     fn lines_without_content_are_bounded_unless_a_message_or_a_minute_lies_between() {
-        let (mut blanks, now) = (Blanks::new(), Instant::now());
+        let (mut blanks, now) = (BlankLines::new(), Instant::now());
         assert_eq!(blanks.count(LINES, now), Ok(()));
         assert_eq!(blanks.count(0, now), Ok(()));
-        assert_eq!(blanks.count(1, now), Err(TooBlank));
+        assert_eq!(blanks.count(1, now), Err(TooManyBlankLines));
         assert_eq!(blanks.count(LINES, now + WINDOW), Ok(()));
         blanks.message();
         assert_eq!(blanks.count(LINES, now + WINDOW), Ok(()));
-        assert_eq!(blanks.count(1, now + WINDOW), Err(TooBlank));
+        assert_eq!(blanks.count(1, now + WINDOW), Err(TooManyBlankLines));
     }
 }

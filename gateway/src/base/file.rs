@@ -3,7 +3,7 @@
 //!
 //! Only regular files of a bounded size are read, and they are opened without blocking: a pipe in their place is an
 //! error. A write creates a new file that replaces the old one, and follows no symbolic link. A disk or network file
-//! system that does not answer blocks one thread of the blocking pool and nothing else ([`Aside`]).
+//! system that does not answer blocks one thread of the blocking pool and nothing else ([`FileTasks`]).
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -36,7 +36,7 @@ const STICKY: u32 = 0o1000;
 
 /// Says when a file should be read again: regularly, and on SIGHUP.
 #[derive(Debug)]
-pub struct Watch {
+pub struct FileWatch {
     turn: Interval,
     hangup: Option<Signal>,
     tasks: Tasks,
@@ -44,14 +44,14 @@ pub struct Watch {
 
 /// The reason to read a file again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum WatchEvent {
     /// The interval has passed, so the file could have changed.
     Time,
     /// The process has received SIGHUP: the file is read even if it looks the same.
     Asked,
 }
 
-impl Watch {
+impl FileWatch {
     /// Starts to watch, on the current runtime.
     #[must_use]
     pub fn new(tasks: Tasks) -> Self {
@@ -60,7 +60,7 @@ impl Watch {
     }
 
     /// Waits until the file should be read again; returns `None` when the gateway stops.
-    pub async fn next(&mut self) -> Option<Turn> {
+    pub async fn next(&mut self) -> Option<WatchEvent> {
         let asked = async {
             match &mut self.hangup {
                 Some(hangup) => hangup.recv().await,
@@ -68,8 +68,8 @@ impl Watch {
             }
         };
         tokio::select! {
-            _ = self.turn.tick() => Some(Turn::Time),
-            _ = asked => Some(Turn::Asked),
+            _ = self.turn.tick() => Some(WatchEvent::Time),
+            _ = asked => Some(WatchEvent::Asked),
             () = self.tasks.halting() => None,
         }
     }
@@ -292,7 +292,7 @@ fn fill(path: &Path, text: &[u8], former: Option<&Metadata>) -> io::Result<()> {
 
 /// The reason why work on files has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stalled {
+pub enum FileTaskError {
     /// The time limit passed; the work may still be running.
     #[error("the file system did not answer in time")]
     Late,
@@ -307,15 +307,15 @@ pub enum Stalled {
 /// Runs work on files in the blocking pool, one piece at a time, so that a file system that does not answer blocks
 /// one thread and not one thread per piece of work.
 #[derive(Clone, Debug)]
-pub struct Aside(Arc<Semaphore>);
+pub struct FileTasks(Arc<Semaphore>);
 
-impl Default for Aside {
+impl Default for FileTasks {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(1)))
     }
 }
 
-impl Aside {
+impl FileTasks {
     /// Runs `work` and waits for its result for at most `within`. Work that is given up continues until it ends.
     ///
     /// # Errors
@@ -324,24 +324,24 @@ impl Aside {
         &self,
         within: Duration,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Stalled> {
-        let turn = Arc::clone(&self.0).try_acquire_owned().map_err(|_taken| Stalled::Busy)?;
+    ) -> Result<T, FileTaskError> {
+        let turn = Arc::clone(&self.0).try_acquire_owned().map_err(|_taken| FileTaskError::Busy)?;
         done(turn, Instant::now() + within, work).await
     }
 
     /// Like [`Self::run`], but waits for earlier work; that wait counts against `within`.
     ///
     /// # Errors
-    /// If there is no result in time; after [`Stalled::Busy`] the work was not started.
+    /// If there is no result in time; after [`FileTaskError::Busy`] the work was not started.
     pub async fn in_turn<T: Send + 'static>(
         &self,
         within: Duration,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Stalled> {
+    ) -> Result<T, FileTaskError> {
         let end = Instant::now() + within;
         match timeout_at(end, Arc::clone(&self.0).acquire_owned()).await {
             Ok(Ok(turn)) => done(turn, end, work).await,
-            Ok(Err(_)) | Err(_) => Err(Stalled::Busy),
+            Ok(Err(_)) | Err(_) => Err(FileTaskError::Busy),
         }
     }
 }
@@ -352,15 +352,15 @@ async fn done<T: Send + 'static>(
     turn: OwnedSemaphorePermit,
     end: Instant,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Stalled> {
+) -> Result<T, FileTaskError> {
     let running = tokio::task::spawn_blocking(move || {
         let _turn = turn;
         work()
     });
     match timeout_at(end, running).await {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(_)) => Err(Stalled::Broken),
-        Err(_) => Err(Stalled::Late),
+        Ok(Err(_)) => Err(FileTaskError::Broken),
+        Err(_) => Err(FileTaskError::Late),
     }
 }
 
@@ -373,7 +373,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use super::{Aside, Stalled, lock, lock_of, read, replace, replace_while, text};
+    use super::{FileTaskError, FileTasks, lock, lock_of, read, replace, replace_while, text};
     use crate::{base::hex, base::random};
 
     fn folder() -> PathBuf {
@@ -452,13 +452,13 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_does_not_end_holds_one_thread_and_no_caller() {
-        let (aside, (end, wait)) = (Aside::default(), mpsc::channel::<()>());
+        let (aside, (end, wait)) = (FileTasks::default(), mpsc::channel::<()>());
         let stuck = aside.run(Duration::ZERO, move || wait.recv().unwrap_or_default()).await;
-        assert_eq!(stuck, Err(Stalled::Late));
-        assert_eq!(aside.run(Duration::ZERO, || ()).await, Err(Stalled::Busy));
+        assert_eq!(stuck, Err(FileTaskError::Late));
+        assert_eq!(aside.run(Duration::ZERO, || ()).await, Err(FileTaskError::Busy));
         end.send(()).unwrap();
         let long = Duration::from_secs(20);
-        while aside.run(long, || ()).await == Err(Stalled::Busy) {
+        while aside.run(long, || ()).await == Err(FileTaskError::Busy) {
             tokio::task::yield_now().await;
         }
         assert_eq!(aside.run(long, || 7).await, Ok(7));
@@ -466,12 +466,12 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_waits_for_its_turn_is_done_after_earlier_work_or_never() {
-        let (aside, (end, wait)) = (Aside::default(), mpsc::channel::<()>());
+        let (aside, (end, wait)) = (FileTasks::default(), mpsc::channel::<()>());
         let stuck = aside.run(Duration::ZERO, move || wait.recv().unwrap_or_default()).await;
-        assert_eq!(stuck, Err(Stalled::Late));
+        assert_eq!(stuck, Err(FileTaskError::Late));
         let (ran, runs) = mpsc::channel();
         let late = aside.in_turn(Duration::ZERO, move || ran.send(())).await;
-        assert!(matches!(late, Err(Stalled::Busy)), "{late:?}");
+        assert!(matches!(late, Err(FileTaskError::Busy)), "{late:?}");
         let next = aside.in_turn(Duration::from_secs(20), || 7);
         end.send(()).unwrap();
         assert_eq!(next.await, Ok(7));

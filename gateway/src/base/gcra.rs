@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 /// A rate with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct EventRate {
     /// The time that one event is worth.
     each: Duration,
     /// How far ahead of now the theoretical arrival time may be.
     ahead: Duration,
 }
 
-impl Pace {
+impl EventRate {
     /// Allows `count` events in the time `per`, and a burst of at most `burst`. Zero counts as one for both.
     #[must_use]
     pub const fn new(count: u32, per: Duration, burst: u32) -> Self {
@@ -51,7 +51,7 @@ impl Gcra {
     ///
     /// # Errors
     /// The time to wait, if the rate is exceeded; the event is then not counted.
-    pub fn take(&mut self, pace: Pace, now: Instant) -> Result<(), Duration> {
+    pub fn take(&mut self, pace: EventRate, now: Instant) -> Result<(), Duration> {
         let even = self.even.map_or(now, |even| even.max(now));
         let wait = even.saturating_duration_since(now).saturating_sub(pace.ahead);
         if !wait.is_zero() {
@@ -70,14 +70,14 @@ impl Gcra {
 
 #[cfg(test)]
 mod tests {
-    use super::{Gcra, Pace};
-    use crate::base::clock::{Clock as _, System};
+    use super::{EventRate, Gcra};
+    use crate::base::clock::{Clock as _, SystemClock};
     use std::time::Duration;
 
     #[test]
     fn a_burst_passes_and_then_one_at_a_time() {
-        let (mut gcra, start) = (Gcra::new(), System.instant());
-        let pace = Pace::new(2, Duration::from_secs(1), 3);
+        let (mut gcra, start) = (Gcra::new(), SystemClock.instant());
+        let pace = EventRate::new(2, Duration::from_secs(1), 3);
         let mut take = |millis| gcra.take(pace, start + Duration::from_millis(millis));
         for _ in 0..3 {
             assert_eq!(take(0), Ok(()));
@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn none_in_a_time_is_one_in_it() {
-        let (mut gcra, start) = (Gcra::new(), System.instant());
-        let pace = Pace::new(0, Duration::from_secs(1), 0);
+        let (mut gcra, start) = (Gcra::new(), SystemClock.instant());
+        let pace = EventRate::new(0, Duration::from_secs(1), 0);
         assert_eq!(gcra.take(pace, start), Ok(()));
         assert_eq!(gcra.take(pace, start), Err(Duration::from_secs(1)));
         assert_eq!(gcra.take(pace, start + Duration::from_secs(1)), Ok(()));

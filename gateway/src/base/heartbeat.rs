@@ -131,7 +131,7 @@ mod tests {
     use std::time::{Duration, Instant, SystemTime};
 
     use super::{Heartbeats, LACK, STALL, lack};
-    use crate::base::clock::{Clock, System};
+    use crate::base::clock::{Clock, SystemClock};
 
     /// A clock that the test sets.
     #[derive(Debug)]
@@ -145,7 +145,7 @@ mod tests {
 
     impl Clock for Hand {
         fn now(&self) -> SystemTime {
-            System.now()
+            SystemClock.now()
         }
 
         fn instant(&self) -> Instant {
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_notes_nothing_for_two_seconds_has_stalled() {
-        let clock = Arc::new(Hand(Mutex::new(System.instant())));
+        let clock = Arc::new(Hand(Mutex::new(SystemClock.instant())));
         let beats = Heartbeats::new(2, Arc::<Hand>::clone(&clock));
         let moment = Duration::from_millis(1);
         clock.forward(STALL - moment);
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_process_that_lacks_files_or_threads_for_long_is_starved_until_it_has_them_again() {
         assert_eq!(lack(), None, "this process has both");
-        let clock = Arc::new(Hand(Mutex::new(System.instant())));
+        let clock = Arc::new(Hand(Mutex::new(SystemClock.instant())));
         let beats = Heartbeats::new(1, Arc::<Hand>::clone(&clock));
         let moment = Duration::from_millis(1);
         beats.note(false);
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_runtime_that_is_held_notes_nothing_and_goes_on_afterwards() {
-        let clock = Arc::new(Hand(Mutex::new(System.instant())));
+        let clock = Arc::new(Hand(Mutex::new(SystemClock.instant())));
         let beats = Heartbeats::new(1, Arc::<Hand>::clone(&clock));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let held = async {

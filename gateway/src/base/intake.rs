@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::base::share::{Ceiling, NoShare, Portions, Share, Shares};
+use crate::base::share::{Ceiling, Share, ShareError, ShareLimits, Shares};
 
 /// Responses of up to this many bytes are not counted.
 const FREE: usize = 16 * 1024;
@@ -22,7 +22,7 @@ const STEP: usize = 64 * 1024;
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// The accounts of all responses.
-pub struct Intake {
+pub struct ResponseAccounts {
     /// Shares by the id of the caller's principal.
     callers: Arc<Shares<Arc<str>>>,
     /// Shares by the name of the upstream server.
@@ -33,19 +33,19 @@ pub struct Intake {
     refused: AtomicU64,
 }
 
-impl fmt::Debug for Intake {
+impl fmt::Debug for ResponseAccounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Intake").field("bytes", &self.bytes()).finish_non_exhaustive()
     }
 }
 
-impl Default for Intake {
+impl Default for ResponseAccounts {
     fn default() -> Self {
         Self::new(usize::MAX, usize::MAX, usize::MAX)
     }
 }
 
-impl Intake {
+impl ResponseAccounts {
     /// Makes accounts with `all` bytes in total, of which one caller may hold `of_caller` and one server `of_server`.
     #[must_use]
     pub fn new(all: usize, of_caller: usize, of_server: usize) -> Self {
@@ -61,7 +61,7 @@ impl Intake {
         callers: Arc<Shares<Arc<str>>>,
         servers: Arc<Shares<Arc<str>>>,
     ) -> Self {
-        let portions = Portions { all: usize::MAX, each: usize::MAX, others: HashMap::new() };
+        let portions = ShareLimits { all: usize::MAX, each: usize::MAX, others: HashMap::new() };
         let held = Shares::under(ceiling, Arc::clone, 0, portions);
         Self { callers, servers, held, refused: AtomicU64::new(0) }
     }
@@ -89,7 +89,7 @@ impl Intake {
         server: &Arc<str>,
         caller: &Arc<str>,
         bytes: usize,
-    ) -> Result<Received, NoShare> {
+    ) -> Result<ResponseAccount, ShareError> {
         let mut kept = self.begin_for(server, Some(caller));
         kept.holds(bytes)?;
         Ok(kept)
@@ -97,56 +97,60 @@ impl Intake {
 
     /// Starts an account for messages for `caller` on a connection that callers share: see [`Self::keep`]. Without a
     /// caller, only the bound on all responses is charged.
-    pub fn begin_for(self: &Arc<Self>, server: &Arc<str>, caller: Option<&Arc<str>>) -> Received {
+    pub fn begin_for(
+        self: &Arc<Self>,
+        server: &Arc<str>,
+        caller: Option<&Arc<str>>,
+    ) -> ResponseAccount {
         let (of, server, caller) = (Arc::clone(self), Arc::clone(server), caller.cloned());
-        Received { of, server, caller, charged: Charged::Caller, taken: None }
+        ResponseAccount { of, server, caller, charged: ChargedShares::Caller, taken: None }
     }
 
     /// Starts an account for a response of `server`, and of `caller` if there is one.
-    pub fn begin(self: &Arc<Self>, server: &Arc<str>, caller: Option<&str>) -> Received {
+    pub fn begin(self: &Arc<Self>, server: &Arc<str>, caller: Option<&str>) -> ResponseAccount {
         let (of, server) = (Arc::clone(self), Arc::clone(server));
         let caller = caller.map(Into::into);
-        Received { of, server, caller, charged: Charged::ServerAndCaller, taken: None }
+        ResponseAccount { of, server, caller, charged: ChargedShares::ServerAndCaller, taken: None }
     }
 }
 
 /// The shares that a response is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Charged {
+enum ChargedShares {
     /// The share of its server, and that of its caller if there is one.
     ServerAndCaller,
-    /// The share of its caller alone: see [`Intake::keep`].
+    /// The share of its caller alone: see [`ResponseAccounts::keep`].
     Caller,
 }
 
 /// The account of one response; its bytes are released on drop.
 #[must_use = "what is dropped is not counted any more"]
-pub struct Received {
-    of: Arc<Intake>,
+pub struct ResponseAccount {
+    of: Arc<ResponseAccounts>,
     server: Arc<str>,
     caller: Option<Arc<str>>,
-    charged: Charged,
-    taken: Option<Counted>,
+    charged: ChargedShares,
+    taken: Option<HeldShares>,
 }
 
 /// The shares that a response holds.
-struct Counted {
+struct HeldShares {
     bytes: usize,
     /// The same bytes in the account of all responses.
     held: Share<Arc<str>>,
-    /// `None` for a message from a connection that callers share: see [`Intake::keep`].
+    /// `None` for a message from a connection that callers share: see [`ResponseAccounts::keep`].
     of_server: Option<Share<Arc<str>>>,
     of_caller: Option<Share<Arc<str>>>,
 }
 
-impl fmt::Debug for Received {
+impl fmt::Debug for ResponseAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.taken.as_ref().map_or(0, |taken| taken.bytes);
         f.debug_struct("Received").field("bytes", &bytes).finish_non_exhaustive()
     }
 }
 
-impl Counted {
+impl HeldShares {
     fn join(&mut self, more: Self) {
         self.bytes += more.bytes;
         self.held.join(more.held);
@@ -167,12 +171,12 @@ impl Counted {
     }
 }
 
-impl Received {
+impl ResponseAccount {
     /// Sets the number of bytes in memory.
     ///
     /// # Errors
     /// If there is no room for them; the caller must then stop reading the response.
-    pub fn holds(&mut self, bytes: usize) -> Result<(), NoShare> {
+    pub fn holds(&mut self, bytes: usize) -> Result<(), ShareError> {
         self.take(bytes).inspect_err(|_none| self.was_refused())
     }
 
@@ -180,7 +184,7 @@ impl Received {
     ///
     /// # Errors
     /// If there is no room for them; what was taken before stays taken.
-    pub fn reserve(&mut self, bytes: usize) -> Result<(), NoShare> {
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), ShareError> {
         let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
         if bytes > held { self.take(bytes) } else { Ok(()) }
     }
@@ -208,7 +212,7 @@ impl Received {
     /// Converts this to the account of a response of `bytes` that waits for its client to read it, charged to the
     /// share of the caller alone: a client that does not read must not block the server for others.
     pub fn unsent(mut self, bytes: usize) -> Self {
-        self.charged = Charged::Caller;
+        self.charged = ChargedShares::Caller;
         if let Some(taken) = &mut self.taken {
             taken.of_server = None;
         }
@@ -233,7 +237,7 @@ impl Received {
     ///
     /// # Errors
     /// If there is no room in that time.
-    pub async fn waits(&mut self, bytes: usize, patience: Duration) -> Result<(), NoShare> {
+    pub async fn waits(&mut self, bytes: usize, patience: Duration) -> Result<(), ShareError> {
         let until = Instant::now() + patience;
         while self.take(bytes).is_err() {
             if Instant::now() >= until {
@@ -244,7 +248,7 @@ impl Received {
         Ok(())
     }
 
-    fn take(&mut self, bytes: usize) -> Result<(), NoShare> {
+    fn take(&mut self, bytes: usize) -> Result<(), ShareError> {
         if bytes <= FREE {
             self.taken = None;
             return Ok(());
@@ -263,16 +267,16 @@ impl Received {
         Ok(())
     }
 
-    fn counted(&self, bytes: usize) -> Result<Counted, NoShare> {
+    fn counted(&self, bytes: usize) -> Result<HeldShares, ShareError> {
         let of_server = match self.charged {
-            Charged::ServerAndCaller => Some(self.of.servers.take(&self.server, bytes)?),
-            Charged::Caller => None,
+            ChargedShares::ServerAndCaller => Some(self.of.servers.take(&self.server, bytes)?),
+            ChargedShares::Caller => None,
         };
         let of_caller = self.caller.as_ref();
         let of_caller = of_caller.map(|caller| self.of.callers.take(caller, bytes)).transpose()?;
         let held = self.caller.as_ref().unwrap_or(&self.server);
         let held = self.of.held.take(held, bytes)?;
-        Ok(Counted { bytes, held, of_server, of_caller })
+        Ok(HeldShares { bytes, held, of_server, of_caller })
     }
 
     /// Moves the shares taken so far to a new account and leaves this one empty: what was read is inspected after the
@@ -286,24 +290,24 @@ impl Received {
 mod tests {
     use std::sync::Arc;
 
-    use super::{FREE, Intake, STEP};
-    use crate::base::share::{NoShare, Shares};
+    use super::{FREE, ResponseAccounts, STEP};
+    use crate::base::share::{ShareError, Shares};
 
     #[test]
     fn a_short_answer_always_finds_room_and_a_long_one_only_what_is_left() {
-        let intake = Arc::new(Intake::new(4 * STEP, 3 * STEP, 2 * STEP));
+        let intake = Arc::new(ResponseAccounts::new(4 * STEP, 3 * STEP, 2 * STEP));
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
         let mut slow = intake.begin(&one, Some("ana"));
         slow.holds(FREE).unwrap();
         assert_eq!(intake.bytes(), 0);
         slow.holds(2 * STEP).unwrap();
-        let over = NoShare::Holder { limit: 2 * STEP };
+        let over = ShareError::Holder { limit: 2 * STEP };
         assert_eq!(intake.begin(&one, Some("bob")).holds(FREE + 1), Err(over));
         intake.begin(&one, Some("bob")).holds(FREE).unwrap();
         // Another server has its own share, of which the caller may take what is left of the caller's share.
         let mut second = intake.begin(&other, Some("ana"));
         second.holds(STEP).unwrap();
-        let over = NoShare::Holder { limit: 3 * STEP };
+        let over = ShareError::Holder { limit: 3 * STEP };
         assert_eq!(second.holds(STEP + 1), Err(over));
         assert_eq!(intake.refused(), 2);
         drop((slow, second));
@@ -312,12 +316,12 @@ mod tests {
 
     #[test]
     fn a_message_that_is_kept_takes_of_the_share_of_its_caller_and_of_no_server() {
-        let intake = Arc::new(Intake::new(4 * STEP, 2 * STEP, STEP));
+        let intake = Arc::new(ResponseAccounts::new(4 * STEP, 2 * STEP, STEP));
         let (up, ana): (Arc<str>, Arc<str>) = ("up".into(), "ana".into());
         let kept = intake.keep(&up, &ana, 2 * STEP).unwrap();
         // What is charged to no server's share is held all the same.
         assert_eq!(intake.bytes(), 2 * STEP);
-        let over = NoShare::Holder { limit: 2 * STEP };
+        let over = ShareError::Holder { limit: 2 * STEP };
         assert_eq!(intake.keep(&up, &ana, FREE + 1).err(), Some(over));
         drop(intake.keep(&up, &ana, FREE).unwrap());
         drop(intake.keep(&up, &"bob".into(), STEP).unwrap());
@@ -330,16 +334,16 @@ mod tests {
     fn what_waits_for_its_client_is_held_under_the_ceiling_of_its_caller() {
         let ceiling = Shares::new(4 * STEP, 3 * STEP);
         let shares = || Shares::new(16 * STEP, 16 * STEP);
-        let intake = Arc::new(Intake::under(&ceiling, shares(), shares()));
+        let intake = Arc::new(ResponseAccounts::under(&ceiling, shares(), shares()));
         let mut read = intake.begin(&"up".into(), Some("ana"));
         read.holds(3 * STEP).unwrap();
-        let over = NoShare::Holder { limit: 3 * STEP };
+        let over = ShareError::Holder { limit: 3 * STEP };
         assert_eq!(intake.begin(&"up".into(), Some("ana")).holds(STEP), Err(over));
         let unsent = read.unsent(2 * STEP);
         assert_eq!((intake.bytes(), ceiling.taken()), (2 * STEP, 2 * STEP));
         let mut other = intake.begin(&"up".into(), Some("bob"));
         other.holds(2 * STEP).unwrap();
-        let over = NoShare::All { limit: 4 * STEP };
+        let over = ShareError::All { limit: 4 * STEP };
         assert_eq!(intake.begin(&"up".into(), None).holds(STEP), Err(over));
         drop((unsent, other));
         assert_eq!((intake.bytes(), ceiling.taken()), (0, 0));
@@ -347,7 +351,7 @@ mod tests {
 
     #[test]
     fn what_an_answer_no_longer_holds_is_given_back() {
-        let intake = Arc::new(Intake::new(4 * STEP, 4 * STEP, 4 * STEP));
+        let intake = Arc::new(ResponseAccounts::new(4 * STEP, 4 * STEP, 4 * STEP));
         let mut reading = intake.begin(&"one".into(), None);
         reading.holds(3 * STEP).unwrap();
         reading.holds(STEP).unwrap();

@@ -7,17 +7,17 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::base::gcra::{Gcra, Pace};
+use crate::base::gcra::{EventRate, Gcra};
 
 /// Decides which lines of one kind may be written.
 #[derive(Debug)]
 pub struct LogLimit {
-    pace: Pace,
-    state: Mutex<State>,
+    pace: EventRate,
+    state: Mutex<LogLimitState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LogLimitState {
     written: Gcra,
     /// Number of lines that were suppressed since the last one written.
     suppressed: u64,
@@ -28,8 +28,8 @@ impl LogLimit {
     #[must_use]
     pub const fn new(per_second: u32, burst: u32) -> Self {
         Self {
-            pace: Pace::new(per_second, Duration::from_secs(1), burst),
-            state: Mutex::new(State { written: Gcra::new(), suppressed: 0 }),
+            pace: EventRate::new(per_second, Duration::from_secs(1), burst),
+            state: Mutex::new(LogLimitState { written: Gcra::new(), suppressed: 0 }),
         }
     }
 
@@ -37,8 +37,8 @@ impl LogLimit {
     #[must_use]
     pub const fn every(time: Duration) -> Self {
         Self {
-            pace: Pace::new(1, time, 1),
-            state: Mutex::new(State { written: Gcra::new(), suppressed: 0 }),
+            pace: EventRate::new(1, time, 1),
+            state: Mutex::new(LogLimitState { written: Gcra::new(), suppressed: 0 }),
         }
     }
 
@@ -59,7 +59,7 @@ impl LogLimit {
         if self.state().suppressed == 0 { None } else { self.allow(now) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LogLimitState> {
         // No operation leaves the state half changed, so a poisoned lock is usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -68,13 +68,13 @@ impl LogLimit {
 #[cfg(test)]
 mod tests {
     use super::LogLimit;
-    use crate::base::clock::{Clock as _, System};
+    use crate::base::clock::{Clock as _, SystemClock};
     use std::time::Duration;
 
     #[test]
     fn after_a_burst_lines_come_at_the_rate_and_the_next_one_counts_the_rest() {
         let limit = LogLimit::new(2, 3);
-        let start = System.instant();
+        let start = SystemClock.instant();
         let at = |millis| start + Duration::from_millis(millis);
         for _ in 0..3 {
             assert_eq!(limit.allow(start), Some(0));
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn what_was_suppressed_last_can_be_told_without_another_line() {
         let limit = LogLimit::new(1, 1);
-        let start = System.instant();
+        let start = SystemClock.instant();
         assert_eq!(limit.left(start), None, "nothing was suppressed");
         assert_eq!(limit.allow(start), Some(0));
         assert_eq!(limit.allow(start), None);
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_limit_of_nothing_still_lets_a_line_through_now_and_then() {
         let limit = LogLimit::new(0, 0);
-        let start = System.instant();
+        let start = SystemClock.instant();
         assert_eq!(limit.allow(start), Some(0));
         assert_eq!(limit.allow(start), None);
         assert_eq!(limit.allow(start + Duration::from_secs(1)), Some(1));

@@ -3,7 +3,7 @@
 //! A peer chooses what is inspected, so the cost of inspection must not delay other callers. There are few such
 //! threads, they run at a lower priority than the workers, each holder has a bounded share of the bytes they work on,
 //! and holders take turns. A computation that no caller waits for any more ends at the next unit of work it spends
-//! ([`Budget`]). The process does not wait for these threads when it ends.
+//! ([`WorkBudget`]). The process does not wait for these threads when it ends.
 
 mod turns;
 
@@ -14,13 +14,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use policy::work::{Budget, Cancel, Work};
+use policy::work::{CancelFlag, WorkBudget, WorkLimits};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use self::turns::Turns;
+use self::turns::FairQueue;
 
-use crate::base::share::{NoShare, Shares};
+use crate::base::share::{ShareError, Shares};
 
 /// Maximum number of bytes of messages that are being computed or queued.
 pub const BYTES: usize = 256 * 1024 * 1024;
@@ -38,7 +38,7 @@ const NICE: i32 = 10;
 pub enum OffloadError {
     /// The holder's share of bytes is used up.
     #[error("too many bytes are being inspected")]
-    Share(#[source] NoShare),
+    Share(#[source] ShareError),
     /// The queue or the computation took too long.
     #[error("the inspection did not end within {} seconds", PATIENCE.as_secs())]
     Late,
@@ -51,11 +51,11 @@ pub enum OffloadError {
 }
 
 type Job = Box<dyn FnOnce() + Send>;
-type Queue = Arc<Turns<Cause, Job>>;
+type JobQueue = Arc<FairQueue<OffloadHolder, Job>>;
 
 /// The holder that a computation is charged to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
+pub enum OffloadHolder {
     /// A caller, by the id of its principal.
     Caller(Box<str>),
     /// An upstream server, by its name: for definitions that it offers to all callers.
@@ -64,13 +64,13 @@ pub enum Cause {
 
 /// Counters of the messages that are offloaded.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct OffloadCounts {
     offloaded: AtomicU64,
     refused: AtomicU64,
     in_flight: AtomicU64,
 }
 
-impl Counts {
+impl OffloadCounts {
     /// Number of messages that were queued.
     #[must_use]
     pub fn offloaded(&self) -> u64 {
@@ -91,16 +91,16 @@ impl Counts {
 }
 
 /// Counts one message as in flight until it is dropped.
-struct InFlight(Arc<Counts>);
+struct InFlightJob(Arc<OffloadCounts>);
 
-impl InFlight {
-    fn begin(counts: &Arc<Counts>) -> Self {
+impl InFlightJob {
+    fn begin(counts: &Arc<OffloadCounts>) -> Self {
         counts.in_flight.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(counts))
     }
 }
 
-impl Drop for InFlight {
+impl Drop for InFlightJob {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
@@ -108,9 +108,9 @@ impl Drop for InFlight {
 
 /// The pool of threads, started when the first message needs it.
 pub struct Offload {
-    queue: OnceLock<Option<Queue>>,
-    shares: Arc<Shares<Cause>>,
-    counts: Arc<Counts>,
+    queue: OnceLock<Option<JobQueue>>,
+    shares: Arc<Shares<OffloadHolder>>,
+    counts: Arc<OffloadCounts>,
 }
 
 impl Default for Offload {
@@ -129,7 +129,7 @@ impl fmt::Debug for Offload {
 impl Offload {
     /// The counters of this pool.
     #[must_use]
-    pub fn counts(&self) -> Arc<Counts> {
+    pub fn counts(&self) -> Arc<OffloadCounts> {
         Arc::clone(&self.counts)
     }
 
@@ -140,14 +140,14 @@ impl Offload {
     /// If the share of `cause` is used up, the queue is full, the computation takes too long, or it panics.
     pub async fn run<T, F>(
         &self,
-        cause: Cause,
+        cause: OffloadHolder,
         bytes: usize,
-        most: impl Into<Work>,
+        most: impl Into<WorkLimits>,
         work: F,
     ) -> Result<T, OffloadError>
     where
         T: Send + 'static,
-        F: FnOnce(&Budget) -> T + Send + 'static,
+        F: FnOnce(&WorkBudget) -> T + Send + 'static,
     {
         let most = most.into();
         let refused = |error: OffloadError| {
@@ -159,16 +159,17 @@ impl Offload {
         let queue = self.queue.get_or_init(start).as_ref();
         let queue = queue.ok_or_else(|| refused(OffloadError::Full))?;
         let (done, result) = oneshot::channel();
-        let waiting = Waiting(Cancel::default());
+        let waiting = CancelOnDrop(CancelFlag::default());
         let cancel = waiting.0.clone();
-        let in_flight = InFlight::begin(&self.counts);
+        let in_flight = InFlightJob::begin(&self.counts);
         let job = move || {
             // The bytes stay charged while the thread computes, even if the caller no longer waits.
             let (_share, _in_flight) = (share, in_flight);
             if cancel.is_cancelled() {
                 return;
             }
-            let budget = Budget::of(bytes, most).with_cancel(cancel).with_pause(thread::yield_now);
+            let budget =
+                WorkBudget::of(bytes, most).with_cancel(cancel).with_pause(thread::yield_now);
             // An error means that the caller no longer waits for the result.
             drop(done.send(work(&budget)));
         };
@@ -184,17 +185,17 @@ impl Offload {
 }
 
 /// Cancels the computation on drop.
-struct Waiting(Cancel);
+struct CancelOnDrop(CancelFlag);
 
-impl Drop for Waiting {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.cancel();
     }
 }
 
 /// Starts half as many threads as there are processors; `None` if no thread can be started.
-fn start() -> Option<Queue> {
-    let queue: Queue = Arc::new(Turns::new(WAITING));
+fn start() -> Option<JobQueue> {
+    let queue: JobQueue = Arc::new(FairQueue::new(WAITING));
     let count = thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
     let mut started = 0;
     for n in 0..count {
@@ -216,7 +217,7 @@ pub fn lower_priority() {
     }
 }
 
-fn serve(queue: &Turns<Cause, Job>) -> ! {
+fn serve(queue: &FairQueue<OffloadHolder, Job>) -> ! {
     lower_priority();
     loop {
         let job = queue.pop();
@@ -229,11 +230,11 @@ fn serve(queue: &Turns<Cause, Job>) -> ! {
 
 #[cfg(test)]
 mod tests {
-    use super::{BYTES_OF_ONE, Cause, Offload, OffloadError};
+    use super::{BYTES_OF_ONE, Offload, OffloadError, OffloadHolder};
     use policy::work::USUAL_MOST;
 
-    fn caller(name: &str) -> Cause {
-        Cause::Caller(name.into())
+    fn caller(name: &str) -> OffloadHolder {
+        OffloadHolder::Caller(name.into())
     }
 
     #[tokio::test]

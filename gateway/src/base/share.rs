@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use policy::principal::Principal;
 
-use crate::base::bounded::Bounded;
+use crate::base::bounded::BoundedMap;
 
 /// The smallest IPv6 prefix that a network is assigned (/64, RFC 6177). The network chooses the rest of the address,
 /// so all addresses in the prefix are one holder.
@@ -80,7 +80,7 @@ impl Holder {
 
 /// The bound that refused a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoShare {
+pub enum ShareError {
     /// The total is used up.
     #[error("all {limit} are taken")]
     All {
@@ -100,7 +100,7 @@ pub enum NoShare {
 pub type Ceiling = Shares<Arc<str>>;
 
 /// A ceiling, and how shares are charged to it.
-struct Under<K> {
+struct CeilingCharge<K> {
     ceiling: Arc<Ceiling>,
     /// Maps a holder to the name it is charged under.
     payer: fn(&K) -> Arc<str>,
@@ -110,7 +110,7 @@ struct Under<K> {
 
 /// The limits of a resource.
 #[derive(Debug)]
-pub struct Portions<K> {
+pub struct ShareLimits<K> {
     /// The limit for all holders together.
     pub all: usize,
     /// The limit for one holder.
@@ -129,8 +129,8 @@ pub struct Shares<K> {
     /// Limits of particular holders, in place of `each`.
     others: HashMap<K, usize>,
     taken: AtomicUsize,
-    holders: Bounded<K, usize>,
-    under: Option<Under<K>>,
+    holders: BoundedMap<K, usize>,
+    under: Option<CeilingCharge<K>>,
 }
 
 impl<K> fmt::Debug for Shares<K> {
@@ -158,7 +158,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
     }
 
     fn free(all: usize, each: usize, others: HashMap<K, usize>) -> Self {
-        let (taken, holders) = (AtomicUsize::new(0), Bounded::new(all));
+        let (taken, holders) = (AtomicUsize::new(0), BoundedMap::new(all));
         Self { all, each, others, taken, holders, under: None }
     }
 
@@ -169,10 +169,10 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         ceiling: &Arc<Ceiling>,
         payer: fn(&K) -> Arc<str>,
         light: usize,
-        portions: Portions<K>,
+        portions: ShareLimits<K>,
     ) -> Arc<Self> {
-        let Portions { all, each, others } = portions;
-        let under = Some(Under { ceiling: Arc::clone(ceiling), payer, light });
+        let ShareLimits { all, each, others } = portions;
+        let under = Some(CeilingCharge { ceiling: Arc::clone(ceiling), payer, light });
         Arc::new(Self { under, ..Self::free(all, each, others) })
     }
 
@@ -190,17 +190,17 @@ impl<K: Clone + Eq + Hash> Shares<K> {
     ///
     /// # Errors
     /// If it exceeds the total or the holder's limit, here or under the ceiling; then nothing is taken.
-    pub fn take(self: &Arc<Self>, holder: &K, amount: usize) -> Result<Share<K>, NoShare> {
+    pub fn take(self: &Arc<Self>, holder: &K, amount: usize) -> Result<Share<K>, ShareError> {
         let mut share = self.take_of_own(holder, amount)?;
         share.weigh()?;
         Ok(share)
     }
 
     /// Like [`Self::take`], without the ceiling.
-    fn take_of_own(self: &Arc<Self>, holder: &K, amount: usize) -> Result<Share<K>, NoShare> {
+    fn take_of_own(self: &Arc<Self>, holder: &K, amount: usize) -> Result<Share<K>, ShareError> {
         let more = |taken: usize| taken.checked_add(amount).filter(|taken| *taken <= self.all);
         if more(self.taken()).is_none() {
-            return Err(NoShare::All { limit: self.all });
+            return Err(ShareError::All { limit: self.all });
         }
         // The holder's part first, so that a holder over its limit does not take from the total meanwhile.
         let (mut granted, limit) = (false, self.limit_of(holder));
@@ -210,11 +210,11 @@ impl<K: Clone + Eq + Hash> Shares<K> {
             more.unwrap_or(held)
         });
         if !granted {
-            return Err(NoShare::Holder { limit });
+            return Err(ShareError::Holder { limit });
         }
         if self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_err() {
             self.give_back(holder, amount);
-            return Err(NoShare::All { limit: self.all });
+            return Err(ShareError::All { limit: self.all });
         }
         Ok(Share { of: Arc::clone(self), holder: holder.clone(), amount, weight: None })
     }
@@ -257,14 +257,14 @@ impl<K: Clone + Eq + Hash> Share<K> {
     ///
     /// # Errors
     /// As for [`Shares::take`]; what was taken before stays taken.
-    pub fn grow(&mut self, more: usize) -> Result<(), NoShare> {
+    pub fn grow(&mut self, more: usize) -> Result<(), ShareError> {
         let mut added = self.of.take_of_own(&self.holder, more)?;
         self.amount += std::mem::take(&mut added.amount);
         self.weigh().inspect_err(|_none| self.give_back(more))
     }
 
     /// Adjusts the charge to the ceiling to what is held now.
-    fn weigh(&mut self) -> Result<(), NoShare> {
+    fn weigh(&mut self) -> Result<(), ShareError> {
         let Some(under) = &self.of.under else { return Ok(()) };
         let wanted = if self.amount > under.light { self.amount } else { 0 };
         match &mut self.weight {
@@ -319,7 +319,7 @@ impl<K: Clone + Eq + Hash> Drop for Share<K> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Holder, NoShare, Portions, Shares};
+    use super::{Holder, ShareError, ShareLimits, Shares};
     use policy::name::PrincipalId;
     use policy::principal::Principal;
     use std::sync::Arc;
@@ -339,7 +339,7 @@ mod tests {
         assert_ne!(at("2001:db8:0:1::1"), at("2001:db8:0:2::1"));
         let shares = Shares::new(4, 1);
         let held = shares.take(&who("ana"), 1).unwrap();
-        assert_eq!(shares.take(&who("ana"), 1).unwrap_err(), NoShare::Holder { limit: 1 });
+        assert_eq!(shares.take(&who("ana"), 1).unwrap_err(), ShareError::Holder { limit: 1 });
         drop(held);
         drop(shares.take(&who("ana"), 1).unwrap());
     }
@@ -349,7 +349,7 @@ mod tests {
         let shares = Shares::new(10, 6);
         let mut held = shares.take(&"ana", 1).unwrap();
         held.grow(5).unwrap();
-        assert_eq!(held.grow(1).unwrap_err(), NoShare::Holder { limit: 6 });
+        assert_eq!(held.grow(1).unwrap_err(), ShareError::Holder { limit: 6 });
         assert_eq!(shares.taken(), 6);
         drop(held);
         assert_eq!(shares.taken(), 0);
@@ -373,9 +373,9 @@ mod tests {
     fn one_holder_cannot_take_what_is_there_for_others() {
         let shares = Shares::new(4, 3);
         let held: Vec<_> = (0..3).map(|_| shares.take(&"ana", 1).unwrap()).collect();
-        assert_eq!(shares.take(&"ana", 1).unwrap_err(), NoShare::Holder { limit: 3 });
+        assert_eq!(shares.take(&"ana", 1).unwrap_err(), ShareError::Holder { limit: 3 });
         let other = shares.take(&"bob", 1).unwrap();
-        assert_eq!(shares.take(&"bob", 1).unwrap_err(), NoShare::All { limit: 4 });
+        assert_eq!(shares.take(&"bob", 1).unwrap_err(), ShareError::All { limit: 4 });
         drop(held);
         assert_eq!(shares.taken(), 1);
         drop(shares.take(&"ana", 3).unwrap());
@@ -387,9 +387,9 @@ mod tests {
     fn some_holders_may_have_more_than_others() {
         let shares = Shares::with_others(8, 1, [("platform", 6)].into());
         let held = shares.take(&"platform", 6).unwrap();
-        assert_eq!(shares.take(&"platform", 1).unwrap_err(), NoShare::Holder { limit: 6 });
+        assert_eq!(shares.take(&"platform", 1).unwrap_err(), ShareError::Holder { limit: 6 });
         let other = shares.take(&"ana", 1).unwrap();
-        assert_eq!(shares.take(&"ana", 1).unwrap_err(), NoShare::Holder { limit: 1 });
+        assert_eq!(shares.take(&"ana", 1).unwrap_err(), ShareError::Holder { limit: 1 });
         drop((held, other));
         assert_eq!(shares.taken(), 0);
     }
@@ -398,7 +398,7 @@ mod tests {
     fn what_several_shares_take_together_stays_under_their_ceiling() {
         let ceiling = Shares::new(100, 60);
         let under = |light| {
-            let portions = Portions { all: 90, each: 50, others: [].into() };
+            let portions = ShareLimits { all: 90, each: 50, others: [].into() };
             Shares::under(&ceiling, Arc::clone, light, portions)
         };
         let (bodies, answers) = (under(10), under(0));
@@ -408,12 +408,12 @@ mod tests {
         assert_eq!(ceiling.taken(), 0);
         body.grow(30).unwrap();
         assert_eq!(ceiling.taken(), 40);
-        assert_eq!(answers.take(&ana, 21).unwrap_err(), NoShare::Holder { limit: 60 });
+        assert_eq!(answers.take(&ana, 21).unwrap_err(), ShareError::Holder { limit: 60 });
         let mut answer = answers.take(&ana, 20).unwrap();
-        assert_eq!(body.grow(1).unwrap_err(), NoShare::Holder { limit: 60 });
+        assert_eq!(body.grow(1).unwrap_err(), ShareError::Holder { limit: 60 });
         assert_eq!((bodies.taken(), answers.taken(), ceiling.taken()), (40, 20, 60));
         let other = bodies.take(&bob, 40).unwrap();
-        assert_eq!(answers.take(&bob, 1).unwrap_err(), NoShare::All { limit: 100 });
+        assert_eq!(answers.take(&bob, 1).unwrap_err(), ShareError::All { limit: 100 });
         answer.release(5);
         answer.join(answers.take(&ana, 5).unwrap());
         assert_eq!(ceiling.taken(), 100);
@@ -429,8 +429,8 @@ mod tests {
     fn an_amount_that_does_not_fit_takes_nothing() {
         let shares = Shares::new(100, 100);
         let held = shares.take(&1, 60).unwrap();
-        assert_eq!(shares.take(&1, 41).unwrap_err(), NoShare::All { limit: 100 });
-        assert_eq!(shares.take(&2, usize::MAX).unwrap_err(), NoShare::All { limit: 100 });
+        assert_eq!(shares.take(&1, 41).unwrap_err(), ShareError::All { limit: 100 });
+        assert_eq!(shares.take(&2, usize::MAX).unwrap_err(), ShareError::All { limit: 100 });
         drop(shares.take(&1, 40).unwrap());
         drop(held);
     }

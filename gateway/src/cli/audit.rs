@@ -12,16 +12,18 @@ use bytes::Bytes;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use gateway::audit::file::{logs, siblings};
-use gateway::audit::note::{Signer, Verifier};
+use gateway::audit::note::{NoteSigner, NoteVerifier};
 use gateway::audit::ocsf;
-use gateway::audit::verify::{Audit as Auditor, Demands, End, Report, UNCOVERED, Weight};
+use gateway::audit::verify::{
+    LogEnd, LogVerifier as Auditor, ProblemSeverity, UNCOVERED, VerifyOptions, VerifyReport,
+};
 use gateway::config::settings::selftest::PATH;
-use gateway::metrics::outcome::Outcome;
-use policy::json::{Bounds, Document, Value, write_ascii};
+use gateway::metrics::outcome::ExchangeOutcome;
+use policy::json::{Document, JsonBounds, Value, write_ascii};
 use policy::name::RESERVED;
 
 use super::printable::{in_a_line, printable, with_quotes};
-use super::{FAILED, Format, complain, print, say};
+use super::{FAILED, OutputFormat, complain, print, say};
 
 /// Exit code: the log is not the one that the gateway wrote.
 const BROKEN: u8 = 8;
@@ -52,13 +54,13 @@ const COLUMNS: [&str; 16] = [
 ];
 
 #[derive(Debug, Args)]
-pub(super) struct Audit {
+pub(super) struct AuditArgs {
     #[command(subcommand)]
-    verb: Verb,
+    verb: AuditCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum AuditCommand {
     /// Verify that the log is the one that was written, from its files alone. Exits with 8 if a record was changed,
     /// removed, inserted or moved, if the log was cut or forked, or if it is signed with a key that was not given, and
     /// names the first such record. A log that does not end with a stop record has an open end: `--checkpoint` shows
@@ -87,8 +89,8 @@ enum Verb {
         #[arg(long)]
         collected: bool,
         /// Output format of the result.
-        #[arg(long, value_enum, default_value_t = Format::Human)]
-        format: Format,
+        #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
+        format: OutputFormat,
     },
     /// Show the last records of a log file.
     Tail {
@@ -101,10 +103,10 @@ enum Verb {
         #[arg(short, long)]
         follow: bool,
         #[command(flatten)]
-        filter: Filter,
+        filter: RecordFilter,
         /// Output format of the records.
-        #[arg(long, value_enum, default_value_t = Shown::Human)]
-        format: Shown,
+        #[arg(long, value_enum, default_value_t = RecordFormat::Human)]
+        format: RecordFormat,
     },
     /// Show the records that match a filter.
     Query {
@@ -112,10 +114,10 @@ enum Verb {
         #[arg(required = true)]
         files: Vec<PathBuf>,
         #[command(flatten)]
-        filter: Filter,
+        filter: RecordFilter,
         /// Output format of the records.
-        #[arg(long, value_enum, default_value_t = Shown::Human)]
-        format: Shown,
+        #[arg(long, value_enum, default_value_t = RecordFormat::Human)]
+        format: RecordFormat,
     },
     /// Convert records for other tools.
     Export {
@@ -123,10 +125,10 @@ enum Verb {
         #[arg(required = true)]
         files: Vec<PathBuf>,
         #[command(flatten)]
-        filter: Filter,
+        filter: RecordFilter,
         /// Output format of the records.
-        #[arg(long, value_enum, default_value_t = Shown::Ocsf)]
-        format: Shown,
+        #[arg(long, value_enum, default_value_t = RecordFormat::Ocsf)]
+        format: RecordFormat,
     },
     /// Make a key that signs checkpoints, write it to a file that only its owner can read, and print its public half.
     Keygen {
@@ -140,7 +142,7 @@ enum Verb {
 
 /// Output format of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Shown {
+enum RecordFormat {
     /// A line of text for each record.
     Human,
     /// JSON Lines, as recorded.
@@ -153,7 +155,7 @@ enum Shown {
 
 /// Which records to show. A record has to match every option that is given.
 #[derive(Clone, Debug, Args)]
-struct Filter {
+struct RecordFilter {
     /// Only the record with this id. A denied call has it in `_meta["dev.portcullis/denial"].record`.
     #[arg(long)]
     id: Option<String>,
@@ -173,7 +175,7 @@ struct Filter {
     #[arg(long)]
     method: Option<String>,
     /// Only records with this outcome.
-    #[arg(long, value_parser = PossibleValuesParser::new(Outcome::ALL.map(Outcome::as_str)))]
+    #[arg(long, value_parser = PossibleValuesParser::new(ExchangeOutcome::ALL.map(ExchangeOutcome::as_str)))]
     outcome: Option<String>,
     /// Only records with this reason, or with a server request that was refused for it.
     #[arg(long)]
@@ -224,7 +226,7 @@ impl Moment {
     }
 }
 
-impl Filter {
+impl RecordFilter {
     /// Whether the record is left out only because it belongs to the self-test. That is not so if the filter names the
     /// self-test's principal or server, or one record or trace.
     fn is_passed_over(&self, record: Value<'_>) -> bool {
@@ -281,21 +283,21 @@ fn is_of_selftest(record: Value<'_>) -> bool {
     called || about
 }
 
-pub(super) fn run(audit: Audit, now: SystemTime) -> ExitCode {
+pub(super) fn run(audit: AuditArgs, now: SystemTime) -> ExitCode {
     let done = match audit.verb {
-        Verb::Verify { files, key, checkpoint, from, uncovered, collected, format } => {
-            let demands = Demands { keys: Vec::new(), uncovered, from, collected };
+        AuditCommand::Verify { files, key, checkpoint, from, uncovered, collected, format } => {
+            let demands = VerifyOptions { keys: Vec::new(), uncovered, from, collected };
             verify(&files, &key, &checkpoint, (demands, format))
         }
-        Verb::Tail { file, lines, follow, filter, format } => {
+        AuditCommand::Tail { file, lines, follow, filter, format } => {
             tail(&file, lines, follow, &|line| shown(line, &filter, format, now))
         }
-        Verb::Query { files, filter, format } => query(&files, &filter, (format, now)),
+        AuditCommand::Query { files, filter, format } => query(&files, &filter, (format, now)),
         // An export is complete, so it includes the self-test.
-        Verb::Export { files, filter, format } => {
-            query(&files, &Filter { selftest: true, ..filter }, (format, now))
+        AuditCommand::Export { files, filter, format } => {
+            query(&files, &RecordFilter { selftest: true, ..filter }, (format, now))
         }
-        Verb::Keygen { file, origin } => keygen(&file, &origin),
+        AuditCommand::Keygen { file, origin } => keygen(&file, &origin),
     };
     // A reader of standard output that stops early, such as `head`, is not an error.
     done.unwrap_or_else(|error| match error.kind() {
@@ -352,7 +354,7 @@ fn verify(
     files: &[PathBuf],
     keys: &[String],
     checkpoints: &[PathBuf],
-    (demands, format): (Demands, Format),
+    (demands, format): (VerifyOptions, OutputFormat),
 ) -> io::Result<ExitCode> {
     let (folders, files): (Vec<_>, Vec<_>) = files.iter().cloned().partition(|file| file.is_dir());
     if !folders.is_empty() && !checkpoints.is_empty() {
@@ -369,13 +371,13 @@ fn verify(
     }
     let several = whole.len() > 1;
     for log in &whole {
-        if let (true, Format::Human, Some(first)) = (several, format, log.first()) {
+        if let (true, OutputFormat::Human, Some(first)) = (several, format, log.first()) {
             print(&format!("{}: ", in_a_line(&first.display().to_string())));
         }
         let found = verify_one(log, keys, checkpoints, (demands.clone(), format))?;
         if let Some(weight) = found {
             code = ExitCode::from(BROKEN);
-            if several && matches!(format, Format::Human) {
+            if several && matches!(format, OutputFormat::Human) {
                 print(&format!("{}\n", verdict(weight)));
             }
         }
@@ -384,10 +386,10 @@ fn verify(
 }
 
 /// The word that is printed for a problem of this weight.
-const fn verdict(weight: Weight) -> &'static str {
+const fn verdict(weight: ProblemSeverity) -> &'static str {
     match weight {
-        Weight::Broken => "broken",
-        Weight::Unproved => "not proved",
+        ProblemSeverity::Broken => "broken",
+        ProblemSeverity::Unproved => "not proved",
     }
 }
 
@@ -396,8 +398,8 @@ fn verify_one(
     files: &[PathBuf],
     keys: &[String],
     checkpoints: &[PathBuf],
-    (demands, format): (Demands, Format),
-) -> io::Result<Option<Weight>> {
+    (demands, format): (VerifyOptions, OutputFormat),
+) -> io::Result<Option<ProblemSeverity>> {
     let mut known = Vec::new();
     for key in keys {
         let text = match key.contains('+') {
@@ -405,10 +407,10 @@ fn verify_one(
             false => fs::read_to_string(key).map_err(|error| unread(Path::new(key), &error))?,
         };
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
-            known.push(Verifier::parse(line).map_err(io::Error::other)?);
+            known.push(NoteVerifier::parse(line).map_err(io::Error::other)?);
         }
     }
-    let mut auditor = Auditor::new(Demands { keys: known, ..demands });
+    let mut auditor = Auditor::new(VerifyOptions { keys: known, ..demands });
     for file in checkpoints {
         // A crash may have cut the file within a UTF-8 sequence.
         let bytes = fs::read(file).map_err(|error| unread(file, &error))?;
@@ -423,15 +425,15 @@ fn verify_one(
     }
     let report = auditor.finish();
     match format {
-        Format::Human => people(&report),
-        Format::Json => {
+        OutputFormat::Human => people(&report),
+        OutputFormat::Json => {
             print(&json(&report));
         }
     }
     Ok(report.weight())
 }
 
-fn people(report: &Report) {
+fn people(report: &VerifyReport) {
     for problem in &report.problems {
         say(&format!("{}: {problem}", verdict(problem.weight)));
     }
@@ -443,8 +445,8 @@ fn people(report: &Report) {
     }
     if report.problems.is_empty() {
         let word = match report.end {
-            End::Stopped => "whole",
-            End::Open => "unbroken, with an open end",
+            LogEnd::Stopped => "whole",
+            LogEnd::Open => "unbroken, with an open end",
         };
         print(&format!(
             "{word}: {} records in {}, {} checkpoints; the last covers {}, {} came after\n",
@@ -457,7 +459,7 @@ fn people(report: &Report) {
     }
 }
 
-fn json(report: &Report) -> String {
+fn json(report: &VerifyReport) -> String {
     let problems: Vec<_> = report
         .problems
         .iter()
@@ -467,7 +469,7 @@ fn json(report: &Report) -> String {
         })
         .collect();
     let value = serde_json::json!({
-        "whole": report.problems.is_empty(), "stopped": report.end == End::Stopped, "files": report.files, "records": report.records,
+        "whole": report.problems.is_empty(), "stopped": report.end == LogEnd::Stopped, "files": report.files, "records": report.records,
         "checkpoints": report.checkpoints, "covered": report.covered, "after": report.after,
         "keysFromLog": report.vouched, "remarks": report.remarks, "problems": problems,
     });
@@ -476,15 +478,15 @@ fn json(report: &Report) -> String {
 
 fn query(
     files: &[PathBuf],
-    filter: &Filter,
-    (format, now): (Shown, SystemTime),
+    filter: &RecordFilter,
+    (format, now): (RecordFormat, SystemTime),
 ) -> io::Result<ExitCode> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    if format == Shown::Csv {
+    if format == RecordFormat::Csv {
         writeln!(out, "{}\r", COLUMNS.join(","))?;
     }
     let (mut found, mut passed_over) = (0_u64, 0_u64);
-    let whole = Filter { selftest: true, ..filter.clone() };
+    let whole = RecordFilter { selftest: true, ..filter.clone() };
     let unread = lines(files, &mut |line, record| {
         let Some(text) = shown(line, filter, format, now) else {
             let root = record.root();
@@ -585,20 +587,25 @@ fn tail(
 }
 
 fn record(line: &[u8]) -> Option<Document> {
-    Document::parse(Bytes::copy_from_slice(line.trim_ascii_end()), &Bounds::MESSAGE).ok()
+    Document::parse(Bytes::copy_from_slice(line.trim_ascii_end()), &JsonBounds::MESSAGE).ok()
 }
 
-fn shown(line: &[u8], filter: &Filter, format: Shown, now: SystemTime) -> Option<Vec<u8>> {
+fn shown(
+    line: &[u8],
+    filter: &RecordFilter,
+    format: RecordFormat,
+    now: SystemTime,
+) -> Option<Vec<u8>> {
     let document = record(line)?;
     let root = document.root();
     if !filter.wants(root, now) {
         return None;
     }
     match format {
-        Shown::Jsonl => plain([line.trim_ascii_end(), b"\n"].concat()),
-        Shown::Ocsf => plain(ocsf::event(line.trim_ascii_end())?),
-        Shown::Csv => Some(row(root).into_bytes()),
-        Shown::Human => Some(words(root)),
+        RecordFormat::Jsonl => plain([line.trim_ascii_end(), b"\n"].concat()),
+        RecordFormat::Ocsf => plain(ocsf::event(line.trim_ascii_end())?),
+        RecordFormat::Csv => Some(row(root).into_bytes()),
+        RecordFormat::Human => Some(words(root)),
     }
 }
 
@@ -707,7 +714,7 @@ fn words(record: Value<'_>) -> Vec<u8> {
 }
 
 fn keygen(file: &Path, origin: &str) -> io::Result<ExitCode> {
-    let signer = Signer::generate(origin).map_err(io::Error::other)?;
+    let signer = NoteSigner::generate(origin).map_err(io::Error::other)?;
     let mut options = fs::OpenOptions::new();
     let mut out = options.write(true).create_new(true).mode(0o600).open(file)?;
     out.write_all(signer.pem().map_err(io::Error::other)?.as_bytes())?;

@@ -6,20 +6,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use gateway::config::settings::shown::{self, Judge, With};
-use gateway::config::settings::{Remark, Settings};
+use gateway::config::settings::shown::{self, PrintFilter, PrintOptions};
+use gateway::config::settings::{ConfigRemark, Settings};
 
-use super::import::secrets::{At, is_plain, is_plain_argument, is_plain_url, without_placeholders};
+use super::import::secrets::{
+    ArgPosition, is_plain, is_plain_argument, is_plain_url, without_placeholders,
+};
 use super::{complain, invalid, ops, print, settings};
 
 #[derive(Debug, Args)]
-pub(super) struct Config {
+pub(super) struct ConfigArgs {
     #[command(subcommand)]
-    verb: Verb,
+    verb: ConfigCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum ConfigCommand {
     /// Show a configuration with variables by their names and without secrets.
     Show {
         /// The configuration file to read.
@@ -34,22 +36,22 @@ enum Verb {
     },
     /// Compare this configuration with the one that the running gateway uses, by the hash that audit records have in
     /// `policy`. Exits with 6 if they differ.
-    Applied(ops::Applied),
+    Applied(ops::AppliedArgs),
 }
 
 /// Shows only the values that `portcullis import` would copy; masks anything that may be a secret.
-struct Careful;
+struct ImportMasking;
 
-impl Judge for Careful {
+impl PrintFilter for ImportMasking {
     fn value(&self, name: &str, text: &str) -> bool {
         without_placeholders(text).is_empty() || is_plain(name, text)
     }
 
     fn argument(&self, before: Option<&str>, text: &str) -> bool {
         let bare = without_placeholders(text);
-        let at = before.map_or(At::First, At::After);
+        let at = before.map_or(ArgPosition::First, ArgPosition::After);
         // A package argument holds its version after `@` or `=`.
-        let package = bare.contains(['@', '=']) && is_plain_argument(At::Package, &bare);
+        let package = bare.contains(['@', '=']) && is_plain_argument(ArgPosition::Package, &bare);
         bare.is_empty() || is_plain_argument(at, &bare) || package
     }
 
@@ -58,10 +60,10 @@ impl Judge for Careful {
     }
 }
 
-pub(super) fn run(config: &Config) -> ExitCode {
+pub(super) fn run(config: &ConfigArgs) -> ExitCode {
     let (config, effective, origin) = match &config.verb {
-        Verb::Show { config, effective, origin } => (config, effective, origin),
-        Verb::Applied(applied) => return ops::applied(applied),
+        ConfigCommand::Show { config, effective, origin } => (config, effective, origin),
+        ConfigCommand::Applied(applied) => return ops::applied(applied),
     };
     // An invalid configuration has no effective values to show.
     let settings = match settings(config) {
@@ -73,8 +75,8 @@ pub(super) fn run(config: &Config) -> ExitCode {
         Ok(text) => text,
         Err(error) => return complain(&format!("could not read `{file}`: {error}")),
     };
-    let with = With { defaults: *effective, origin: *origin };
-    match shown::show((&file, &text), &settings, with, &Careful) {
+    let with = PrintOptions { defaults: *effective, origin: *origin };
+    match shown::show((&file, &text), &settings, with, &ImportMasking) {
         Ok(yaml) => print(&(remarked(&settings) + &yaml)),
         Err(problems) => invalid(&problems),
     }
@@ -83,8 +85,8 @@ pub(super) fn run(config: &Config) -> ExitCode {
 /// The remarks about a configuration, as YAML comments.
 fn remarked(settings: &Settings) -> String {
     let mut out = String::new();
-    for remark in Remark::all(settings) {
-        let (Remark::Note(what) | Remark::Warning(what)) = remark;
+    for remark in ConfigRemark::all(settings) {
+        let (ConfigRemark::Note(what) | ConfigRemark::Warning(what)) = remark;
         writeln!(out, "# {}", what.escape_debug()).unwrap_or_default();
     }
     out

@@ -12,34 +12,35 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use futures_util::future::join_all;
-use gateway::base::clock::{Clock as _, System};
-use gateway::base::error_chain::Chain;
+use gateway::base::clock::{Clock as _, SystemClock};
+use gateway::base::error_chain::ErrorChain;
 use gateway::base::task::Tasks;
 use gateway::config::quota::Quotas;
 use gateway::config::settings::lockfile::{self, LockError};
 use gateway::config::settings::{
-    Issuer, Limits, Reach, Remark, Server, Settings, SinkTarget, file_of_process,
+    ConfigRemark, IssuerSettings, Limits, ServerSettings, ServerTransport, Settings, SinkTarget,
+    file_of_process,
 };
-use gateway::control::build::{self, Continued, StartError};
-use gateway::control::inventory::{self, Asking, Survey};
+use gateway::control::build::{self, LogContinuation, StartError};
+use gateway::control::inventory::{self, InventoryOptions, ServerInventory};
 use gateway::edge::tls::Acceptor;
 use gateway::identity;
 use gateway::mcp::protocol::Era;
 use gateway::metrics::Metrics;
-use gateway::outbound::environment::World;
+use gateway::outbound::environment::Environment;
 use gateway::process::sandbox;
 use gateway::upstream::{self, server_identity};
-use policy::constraint::Missed;
+use policy::constraint::UnmatchedConstraint;
 use policy::decision::Mode;
 use policy::drift::visible;
-use policy::lock::Lock;
-use policy::offer::Kind;
+use policy::lock::Lockfile;
+use policy::offer::ItemKind;
 use rustix::fs::{Access, access};
 use serde_json::json;
 
 use super::ungranted::Ungranted;
 use super::{
-    FAILED, PROCESSES, Purpose, USUAL, complain, hints, invalid, load, load_for, pin, print,
+    FAILED, LoadPurpose, PROCESSES, USUAL, complain, hints, invalid, load, load_for, pin, print,
     text_of,
 };
 
@@ -57,7 +58,7 @@ const OF_CLIENT: &str = "a `portcullis stdio` that runs by itself would not star
 const PROMPT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
-pub(super) struct Doctor {
+pub(super) struct DoctorArgs {
     /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = USUAL)]
     config: PathBuf,
@@ -71,13 +72,13 @@ pub(super) struct Doctor {
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
+enum CheckStatus {
     Ok,
     Warn,
     Fail,
 }
 
-impl Mark {
+impl CheckStatus {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -89,8 +90,8 @@ impl Mark {
 
 /// A check that was made.
 #[derive(Debug)]
-struct Look {
-    mark: Mark,
+struct DoctorCheck {
+    mark: CheckStatus,
     /// Subject of the check, such as `server files`.
     thing: String,
     /// Description of the result.
@@ -101,55 +102,55 @@ struct Look {
 
 /// The checks that were made so far.
 #[derive(Debug, Default)]
-struct Looks(Vec<Look>);
+struct DoctorReport(Vec<DoctorCheck>);
 
-impl Looks {
+impl DoctorReport {
     fn ok(&mut self, thing: &str, said: impl Into<String>) {
-        self.add(Mark::Ok, thing, said, "");
+        self.add(CheckStatus::Ok, thing, said, "");
     }
 
     fn warn(&mut self, thing: &str, said: impl Into<String>, mend: &str) {
-        self.add(Mark::Warn, thing, said, mend);
+        self.add(CheckStatus::Warn, thing, said, mend);
     }
 
     fn fail(&mut self, thing: &str, said: impl Into<String>, mend: &str) {
-        self.add(Mark::Fail, thing, said, mend);
+        self.add(CheckStatus::Fail, thing, said, mend);
     }
 
-    fn add(&mut self, mark: Mark, thing: &str, said: impl Into<String>, mend: &str) {
+    fn add(&mut self, mark: CheckStatus, thing: &str, said: impl Into<String>, mend: &str) {
         let (thing, mend) = (thing.to_owned(), hints::complete(mend).into_owned());
         let said = hints::complete(&said.into()).into_owned();
-        self.0.push(Look { mark, thing, said, mend });
+        self.0.push(DoctorCheck { mark, thing, said, mend });
     }
 
-    fn count(&self, mark: Mark) -> usize {
+    fn count(&self, mark: CheckStatus) -> usize {
         self.0.iter().filter(|look| look.mark == mark).count()
     }
 
     fn human(&self) -> String {
         let width = self.0.iter().map(|look| look.thing.chars().count()).max().unwrap_or_default();
         let mut out = String::new();
-        for Look { mark, thing, said, mend } in &self.0 {
+        for DoctorCheck { mark, thing, said, mend } in &self.0 {
             let said = said.replace('\n', &format!("\n{:1$}", "", width + 8));
             writeln!(out, "{:<4}  {thing:<width$}  {said}", mark.as_str()).unwrap_or_default();
             if !mend.is_empty() {
                 writeln!(out, "{:1$}-> {mend}", "", width + 8).unwrap_or_default();
             }
         }
-        let counts = [Mark::Ok, Mark::Warn, Mark::Fail];
+        let counts = [CheckStatus::Ok, CheckStatus::Warn, CheckStatus::Fail];
         let counts = counts.map(|mark| format!("{} {}", self.count(mark), mark.as_str()));
         writeln!(out, "{}", counts.join(", ")).unwrap_or_default();
         out
     }
 
     fn json(&self) -> String {
-        let look = |Look { mark, thing, said, mend }: &Look| json!({ "status": mark.as_str(), "check": thing, "message": said, "mend": mend });
+        let look = |DoctorCheck { mark, thing, said, mend }: &DoctorCheck| json!({ "status": mark.as_str(), "check": thing, "message": said, "mend": mend });
         let all: Vec<_> = self.0.iter().map(look).collect();
         format!("{:#}\n", serde_json::Value::from(all))
     }
 }
 
-pub(super) fn run(doctor: &Doctor) -> ExitCode {
+pub(super) fn run(doctor: &DoctorArgs) -> ExitCode {
     let file = &doctor.config;
     let text = match text_of(file) {
         Ok(text) => text,
@@ -159,7 +160,7 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
     let settings = match load(file, &text) {
         Ok(settings) => settings,
         Err(problems) if doctor.json => {
-            let mut looks = Looks::default();
+            let mut looks = DoctorReport::default();
             configuration(&mut looks, file, &text);
             drop(problems);
             print(&looks.json());
@@ -171,7 +172,7 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
         }
     };
     super::log_in_words("off");
-    let mut looks = Looks::default();
+    let mut looks = DoctorReport::default();
     configuration(&mut looks, file, &text);
     clock(&mut looks, file);
     sandboxes(&mut looks, &settings);
@@ -202,18 +203,18 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
     };
     found_outside(&mut looks, &settings, outside, lock.as_ref());
     let printed = print(&if doctor.json { looks.json() } else { looks.human() });
-    if looks.count(Mark::Fail) > 0 { ExitCode::from(FAILED) } else { printed }
+    if looks.count(CheckStatus::Fail) > 0 { ExitCode::from(FAILED) } else { printed }
 }
 
 /// Checks the configuration itself, with the secrets and folders of this machine that it names.
-fn configuration(looks: &mut Looks, file: &Path, text: &str) {
-    match load_for(Purpose::Checking, file, text) {
+fn configuration(looks: &mut DoctorReport, file: &Path, text: &str) {
+    match load_for(LoadPurpose::Checking, file, text) {
         Ok(settings) => {
             looks.ok("configuration", "valid; every secret that it names is there");
-            for remark in Remark::all(&settings) {
+            for remark in ConfigRemark::all(&settings) {
                 match remark {
-                    Remark::Note(_) => {}
-                    Remark::Warning(what) => looks.warn("configuration", what, ""),
+                    ConfigRemark::Note(_) => {}
+                    ConfigRemark::Warning(what) => looks.warn("configuration", what, ""),
                 }
             }
         }
@@ -236,15 +237,15 @@ fn configuration(looks: &mut Looks, file: &Path, text: &str) {
 }
 
 /// Warns about constraints on tools or arguments that the servers do not have.
-fn constraints(looks: &mut Looks, settings: &Settings, lock: &Lock) {
+fn constraints(looks: &mut DoctorReport, settings: &Settings, lock: &Lockfile) {
     let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
-    for missed in Missed::all(settings.policy.constraints(), &servers, lock) {
+    for missed in UnmatchedConstraint::all(settings.policy.constraints(), &servers, lock) {
         looks.warn("policy", missed.to_string(), "correct the name, or remove it");
     }
 }
 
 /// Warns about approved definitions that no rule grants, and which no caller can see.
-fn ungranted(looks: &mut Looks, settings: &Settings, lock: &Lock) {
+fn ungranted(looks: &mut DoctorReport, settings: &Settings, lock: &Lockfile) {
     let servers = settings.servers.iter().map(|server| &server.name);
     for one in Ungranted::all(&settings.policy, lock, servers) {
         looks.warn(&format!("policy {}", one.server), one.said(), &one.mend());
@@ -252,8 +253,8 @@ fn ungranted(looks: &mut Looks, settings: &Settings, lock: &Lock) {
 }
 
 /// Checks that the clock is plausible: tokens and certificates are validated against it.
-fn clock(looks: &mut Looks, file: &Path) {
-    let now = System.now();
+fn clock(looks: &mut DoctorReport, file: &Path) {
+    let now = SystemClock.now();
     let mend = "set it, for example with `timedatectl set-ntp true`: tokens and certificates are judged by it";
     let written = fs::metadata(file).and_then(|data| data.modified()).unwrap_or(UNIX_EPOCH);
     if now < UNIX_EPOCH + PASSED {
@@ -271,9 +272,9 @@ fn day(time: SystemTime) -> String {
 }
 
 /// Checks that the kernel can enforce each sandbox.
-fn sandboxes(looks: &mut Looks, settings: &Settings) {
+fn sandboxes(looks: &mut DoctorReport, settings: &Settings) {
     for server in &settings.servers {
-        let Reach::Stdio(program) = &server.reach else { continue };
+        let ServerTransport::Stdio(program) = &server.reach else { continue };
         let thing = format!("sandbox {}", server.name);
         let Some(plan) = &program.sandbox else {
             let mend = "take `sandbox: {mode: off}` away";
@@ -284,12 +285,12 @@ fn sandboxes(looks: &mut Looks, settings: &Settings) {
             Ok(()) => looks.ok(&thing, "this kernel can enforce it"),
             Err(error) if plan.required => {
                 let mend = "use a kernel that has it (docs/sandbox.md), or `mode: preferred`";
-                looks.fail(&thing, Chain(&error).to_string(), mend);
+                looks.fail(&thing, ErrorChain(&error).to_string(), mend);
             }
             Err(error) => {
                 looks.warn(
                     &thing,
-                    Chain(&error).to_string(),
+                    ErrorChain(&error).to_string(),
                     "docs/sandbox.md says what the kernel has to have",
                 );
             }
@@ -351,7 +352,7 @@ pub(super) fn unwritable(path: &Path) -> Option<Unwritable> {
 }
 
 /// Checks that the audit files can be written.
-fn folders(looks: &mut Looks, settings: &Settings) {
+fn folders(looks: &mut DoctorReport, settings: &Settings) {
     for RecordFile { thing, path } in written(settings) {
         match unwritable(path) {
             None => looks.ok(&thing, format!("`{}` can be written", path.display())),
@@ -362,7 +363,7 @@ fn folders(looks: &mut Looks, settings: &Settings) {
 
 /// Checks that a start could continue the existing audit logs, and that a `portcullis stdio` process could continue its
 /// own.
-fn logs(looks: &mut Looks, (file, text): (&Path, &str), settings: &Settings) {
+fn logs(looks: &mut DoctorReport, (file, text): (&Path, &str), settings: &Settings) {
     let sinks = settings.audit.sinks.iter().filter_map(|sink| match &sink.to {
         SinkTarget::File(path, _) => Some(path),
         SinkTarget::Stdout
@@ -378,30 +379,32 @@ fn logs(looks: &mut Looks, (file, text): (&Path, &str), settings: &Settings) {
         Ok(continued) => looks.ok("audit log", of_log(continued)),
         // An unreadable secret is reported by the check of the configuration.
         Err(error) if error.is_of_a_secret() => return,
-        Err(error) => looks.fail("audit log", Chain(&error).to_string(), of_refused_log(&error)),
+        Err(error) => {
+            looks.fail("audit log", ErrorChain(&error).to_string(), of_refused_log(&error))
+        }
     }
     for number in 1..=PROCESSES {
         if !paths.iter().any(|path| file_of_process(path, number).exists()) {
             continue;
         }
         // An invalid configuration is reported by an earlier check.
-        let Ok(own) = load_for(Purpose::Stdio(number), file, text) else { return };
+        let Ok(own) = load_for(LoadPurpose::Stdio(number), file, text) else { return };
         if let Err(error) = continued(&own) {
             let thing = format!("audit log stdio-{number}");
-            looks.fail(&thing, Chain(&error).to_string(), OF_CLIENT);
+            looks.fail(&thing, ErrorChain(&error).to_string(), OF_CLIENT);
         }
     }
 }
 
 /// Examines the existing logs as a start would.
-fn continued(settings: &Settings) -> Result<Continued, StartError> {
+fn continued(settings: &Settings) -> Result<LogContinuation, StartError> {
     let world = world(settings.limits, settings.limits.connect_time);
     build::examine_logs(&settings.audit, &world)
 }
 
 /// Describes a log that a start continues.
-fn of_log(continued: Continued) -> String {
-    let Continued { records, kept } = continued;
+fn of_log(continued: LogContinuation) -> String {
+    let LogContinuation { records, kept } = continued;
     match (records, kept) {
         (None, _) => "there is none: a start begins one".to_owned(),
         (Some(records), None) => format!("a start goes on after {records} records"),
@@ -422,7 +425,7 @@ fn of_refused_log(error: &StartError) -> &'static str {
 }
 
 /// Checks that each listening address is free, or is in use by a gateway that already runs.
-fn ports(looks: &mut Looks, settings: &Settings) {
+fn ports(looks: &mut DoctorReport, settings: &Settings) {
     let runs = settings.ops.as_ref().is_some_and(|ops| is_alive(ops.address));
     let listeners = settings.listeners.iter();
     let listeners = listeners.map(|one| (format!("listener {}", one.name), one.address));
@@ -471,8 +474,8 @@ fn is_alive(ops: SocketAddr) -> bool {
 }
 
 /// Checks the certificates of listeners, and when they expire.
-fn certificates(looks: &mut Looks, settings: &Settings) {
-    let now = System.now();
+fn certificates(looks: &mut DoctorReport, settings: &Settings) {
+    let now = SystemClock.now();
     for listener in &settings.listeners {
         let Some(tls) = &listener.tls else { continue };
         let thing = format!("certificate {}", listener.name);
@@ -483,16 +486,16 @@ fn certificates(looks: &mut Looks, settings: &Settings) {
                 certificate_end(looks, &thing, end, mend);
             }
             Err(error) => {
-                looks.fail(&thing, Chain(&error).to_string(), "correct the files under `tls`");
+                looks.fail(&thing, ErrorChain(&error).to_string(), "correct the files under `tls`");
             }
         }
     }
 }
 
 /// Reports when a certificate expires; `mend` is the advice if that is soon.
-fn certificate_end(looks: &mut Looks, thing: &str, end: SystemTime, mend: &str) {
+fn certificate_end(looks: &mut DoctorReport, thing: &str, end: SystemTime, mend: &str) {
     let said = format!("good until {}", day(end));
-    if end < System.now() + SOON {
+    if end < SystemClock.now() + SOON {
         looks.warn(thing, said, mend);
     } else {
         looks.ok(thing, said);
@@ -500,7 +503,7 @@ fn certificate_end(looks: &mut Looks, thing: &str, end: SystemTime, mend: &str) 
 }
 
 /// Reads the lockfile; `None` if it is not needed or cannot be read.
-fn lock(looks: &mut Looks, settings: &Settings) -> Option<Lock> {
+fn lock(looks: &mut DoctorReport, settings: &Settings) -> Option<Lockfile> {
     if settings.pins.mode == Mode::Off {
         looks.warn("lockfile", "`pins: {mode: off}`: nothing has to be approved", "");
         return None;
@@ -523,7 +526,7 @@ fn lock(looks: &mut Looks, settings: &Settings) -> Option<Lock> {
         Err(error) => {
             looks.fail(
                 "lockfile",
-                Chain(&error).to_string(),
+                ErrorChain(&error).to_string(),
                 "take it from version control, or pin and approve again",
             );
             None
@@ -532,26 +535,26 @@ fn lock(looks: &mut Looks, settings: &Settings) -> Option<Lock> {
 }
 
 /// Result of asking a server.
-type Reached = Result<Survey, Unreached>;
+type SurveyResult = Result<ServerInventory, UnreachableServer>;
 
 /// Why a server could not be asked.
-struct Unreached {
+struct UnreachableServer {
     /// Description of the problem.
     why: String,
     /// Advice, if any is known.
     mend: Option<String>,
 }
 
-impl From<String> for Unreached {
+impl From<String> for UnreachableServer {
     fn from(why: String) -> Self {
         Self { why, mend: None }
     }
 }
 
 /// Results of the checks over the network, in the order of the configuration.
-struct Outside {
+struct NetworkResults {
     /// What each server is and offers.
-    servers: Vec<Reached>,
+    servers: Vec<SurveyResult>,
     /// When the certificate of each server expires; `None` if the server is reached without TLS.
     certificates: Vec<Result<Option<SystemTime>, String>>,
     /// Number of keys of each issuer.
@@ -559,32 +562,36 @@ struct Outside {
 }
 
 /// Asks every server and every issuer concurrently, each within `timeout`.
-async fn outside(settings: &Settings, (file, text): (&Path, &str), timeout: Duration) -> Outside {
+async fn outside(
+    settings: &Settings,
+    (file, text): (&Path, &str),
+    timeout: Duration,
+) -> NetworkResults {
     let world = world(settings.limits, timeout);
     let servers = settings.servers.iter().map(|server| reach(server, (file, text), timeout));
     let certificates = settings.servers.iter().map(|server| certificate(server, &world, timeout));
     let issuers = settings.identity.issuers.iter().map(|issuer| keys(issuer, &world, timeout));
     let (servers, certificates, issuers) =
         tokio::join!(join_all(servers), join_all(certificates), join_all(issuers));
-    Outside { servers, certificates, issuers }
+    NetworkResults { servers, certificates, issuers }
 }
 
 /// When the TLS certificate of a server expires; `None` without TLS.
 async fn certificate(
-    server: &Server,
-    world: &World,
+    server: &ServerSettings,
+    world: &Environment,
     timeout: Duration,
 ) -> Result<Option<SystemTime>, String> {
     let end = upstream::certificate_end(server, timeout, world).await;
-    end.map_err(|error| Chain(&error).to_string())
+    end.map_err(|error| ErrorChain(&error).to_string())
 }
 
 /// The environment for requests, with each time limit at most `timeout`.
-pub(super) fn world(mut limits: Limits, timeout: Duration) -> World {
+pub(super) fn world(mut limits: Limits, timeout: Duration) -> Environment {
     bound(&mut limits, timeout);
-    let metrics = Arc::new(Metrics::new(System.now()));
+    let metrics = Arc::new(Metrics::new(SystemClock.now()));
     let quotas = Arc::new(Quotas::new(&limits, &[]));
-    World::new(Arc::new(System), limits, Tasks::default(), metrics, quotas)
+    Environment::new(Arc::new(SystemClock), limits, Tasks::default(), metrics, quotas)
 }
 
 /// Limits each step to the time that all steps together may take.
@@ -599,7 +606,11 @@ fn bound(limits: &mut Limits, timeout: Duration) {
     }
 }
 
-async fn reach(server: &Server, (file, text): (&Path, &str), timeout: Duration) -> Reached {
+async fn reach(
+    server: &ServerSettings,
+    (file, text): (&Path, &str),
+    timeout: Duration,
+) -> SurveyResult {
     if let Some(Err(error)) = server_identity::started(server) {
         return Err(format!("its program {error}").into());
     }
@@ -609,10 +620,10 @@ async fn reach(server: &Server, (file, text): (&Path, &str), timeout: Duration) 
     // After the answer, the process gets the drain time to end.
     let within = timeout + own.limits.drain_time;
     let name = server.name.as_str();
-    let asking = Asking { patience: timeout, told: Box::new(|_, _| {}) };
+    let asking = InventoryOptions { patience: timeout, told: Box::new(|_, _| {}) };
     let asked = inventory::survey(own, |one| one == name, &asking);
     let surveys = match tokio::time::timeout(within, asked).await {
-        Ok(surveys) => surveys.map_err(|error| Chain(&error).to_string())?,
+        Ok(surveys) => surveys.map_err(|error| ErrorChain(&error).to_string())?,
         Err(_) => {
             let why = format!("no answer within {}", humantime::format_duration(timeout));
             return Err(why.into());
@@ -621,11 +632,15 @@ async fn reach(server: &Server, (file, text): (&Path, &str), timeout: Duration) 
     let survey = surveys.into_iter().next().ok_or_else(|| "it was not asked".to_owned())?;
     match survey.failed.clone() {
         None => Ok(survey),
-        Some(why) => Err(Unreached { why, mend: survey.mend }),
+        Some(why) => Err(UnreachableServer { why, mend: survey.mend }),
     }
 }
 
-async fn keys(issuer: &Issuer, world: &World, timeout: Duration) -> Result<usize, String> {
+async fn keys(
+    issuer: &IssuerSettings,
+    world: &Environment,
+    timeout: Duration,
+) -> Result<usize, String> {
     let read = tokio::time::timeout(timeout, identity::count_keys(issuer, world)).await;
     read.unwrap_or_else(|_| {
         Err(format!("no answer within {}", humantime::format_duration(timeout)))
@@ -637,8 +652,13 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 /// Reports the results for servers and issuers.
-fn found_outside(looks: &mut Looks, settings: &Settings, outside: Outside, lock: Option<&Lock>) {
-    let Outside { servers, certificates, issuers } = outside;
+fn found_outside(
+    looks: &mut DoctorReport,
+    settings: &Settings,
+    outside: NetworkResults,
+    lock: Option<&Lockfile>,
+) {
+    let NetworkResults { servers, certificates, issuers } = outside;
     for ((server, reached), end) in settings.servers.iter().zip(servers).zip(certificates) {
         let is_reached = reached.is_ok();
         about(looks, (settings, server), reached, lock);
@@ -671,27 +691,29 @@ fn found_outside(looks: &mut Looks, settings: &Settings, outside: Outside, lock:
 
 /// Reports the result for one server.
 fn about(
-    looks: &mut Looks,
-    (settings, server): (&Settings, &Server),
-    reached: Reached,
-    lock: Option<&Lock>,
+    looks: &mut DoctorReport,
+    (settings, server): (&Settings, &ServerSettings),
+    reached: SurveyResult,
+    lock: Option<&Lockfile>,
 ) {
     let thing = format!("server {}", server.name);
     let survey = match reached {
         Ok(survey) => survey,
-        Err(Unreached { why, mend: Some(mend) }) => {
+        Err(UnreachableServer { why, mend: Some(mend) }) => {
             looks.fail(&thing, why, &mend);
             return;
         }
-        Err(Unreached { why, mend: None }) => {
+        Err(UnreachableServer { why, mend: None }) => {
             let mend = match &server.reach {
-                Reach::Stdio(_) => {
+                ServerTransport::Stdio(_) => {
                     "start the program by hand with the same arguments, and correct `command`, `args` or `env`"
                 }
-                Reach::Http(_) | Reach::Old(_) if why.contains(": a redirect to `") => {
+                ServerTransport::Http(_) | ServerTransport::Old(_)
+                    if why.contains(": a redirect to `") =>
+                {
                     "write where it leads in `url`"
                 }
-                Reach::Http(_) | Reach::Old(_) => {
+                ServerTransport::Http(_) | ServerTransport::Old(_) => {
                     "correct `url`, `tls` or `credential`, or start the server"
                 }
             };
@@ -731,15 +753,15 @@ fn about(
 }
 
 /// Warns about registry entries for tools that the server does not have; they have no effect.
-fn registered(looks: &mut Looks, settings: &Settings, survey: &Survey) {
-    let is_read =
-        survey.has_read(Kind::Tool) && !survey.unread.iter().any(|(kind, _)| *kind == Kind::Tool);
+fn registered(looks: &mut DoctorReport, settings: &Settings, survey: &ServerInventory) {
+    let is_read = survey.has_read(ItemKind::Tool)
+        && !survey.unread.iter().any(|(kind, _)| *kind == ItemKind::Tool);
     let names: Vec<_> = settings.policy.registered_tools(&survey.server).collect();
     if names.is_empty() || !is_read {
         return;
     }
     let thing = format!("registry {}", survey.server);
-    let lacking = names.iter().filter(|name| !survey.offers(Kind::Tool, name));
+    let lacking = names.iter().filter(|name| !survey.offers(ItemKind::Tool, name));
     let lacking: Vec<_> = lacking.map(|name| format!("`{}`", visible(name))).collect();
     if lacking.is_empty() {
         looks.ok(&thing, format!("the server has {}", counted(names.len(), "registered tool")));

@@ -11,26 +11,28 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use gateway::config::settings::{Listener, Program, Reach, Settings, Terminal};
-use gateway::control::run::{self, Running};
-use gateway::control::watchdog::Begins;
+use gateway::config::settings::{
+    ListenerSettings, Program, ServerTransport, Settings, TerminalUse,
+};
+use gateway::control::run::{self, RunningGateway};
+use gateway::control::watchdog::StopTrigger;
 use gateway::{base::hex, base::random};
 
-use super::export::{Client, Door, KEY, Started, snippet};
-use super::{Format, complain, logging, run_to_end, settings_to_serve, told_to_stop};
+use super::export::{ClientEndpoint, ClientKind, KEY, StdioCommand, snippet};
+use super::{OutputFormat, complain, logging, run_to_end, settings_to_serve, told_to_stop};
 
 /// Placeholder in the program's arguments for the path of the file with the MCP servers.
 const PLACE: &str = "{}";
 
 #[derive(Debug, Args)]
-pub(super) struct Exec {
+pub(super) struct ExecArgs {
     /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = super::USUAL)]
     config: PathBuf,
     /// Log format. In the human format, a line for each request is written only if this option is given, because the
     /// program uses the same terminal.
     #[arg(long, value_enum, value_name = "FORMAT")]
-    log_format: Option<Format>,
+    log_format: Option<OutputFormat>,
     /// The program and its arguments. `{}` stands for the path of a file in the format of `.mcp.json` that names the
     /// gateway; the variables `PORTCULLIS_URL` and `PORTCULLIS_MCP_CONFIG` hold the address and that path.
     #[arg(
@@ -43,17 +45,17 @@ pub(super) struct Exec {
 }
 
 /// Runs the gateway and the program beside it. Returns the program's exit code.
-pub(super) fn run(exec: Exec) -> ExitCode {
+pub(super) fn run(exec: ExecArgs) -> ExitCode {
     let mut settings = match settings_to_serve(&exec.config) {
         Ok(settings) => logging(settings, exec.log_format),
         Err(code) => return code,
     };
-    settings.log.terminal = Terminal::Shared;
+    settings.log.terminal = TerminalUse::Shared;
     let again = match super::settings(&exec.config) {
         Ok(settings) => settings,
         Err(code) => return code,
     };
-    let told = match Told::new(&exec.config) {
+    let told = match TempMcpConfig::new(&exec.config) {
         Ok(told) => told,
         Err(error) => return complain(&format!("no file for the program can be made: {error}")),
     };
@@ -63,7 +65,7 @@ pub(super) fn run(exec: Exec) -> ExitCode {
         None,
         |settings| run::start(settings, None),
         // The program may take any time to end; the timed stop begins after it.
-        Begins::WithCall,
+        StopTrigger::WithCall,
         async move |running| match beside(running, &again, &exec, told).await {
             Ok(code) => code,
             Err(error) => complain(&error.to_string()),
@@ -73,21 +75,21 @@ pub(super) fn run(exec: Exec) -> ExitCode {
 
 /// Starts the program, and waits until it has ended.
 async fn beside(
-    running: &Running,
+    running: &RunningGateway,
     settings: &Settings,
-    exec: &Exec,
-    mut told: Told,
+    exec: &ExecArgs,
+    mut told: TempMcpConfig,
 ) -> io::Result<ExitCode> {
     let none = || io::Error::other("the gateway listens nowhere");
     let (listener, bound) =
         settings.listeners.iter().zip(&running.listeners).next().ok_or_else(none)?;
     // The bound address: the configuration may have left the port open.
-    let listener = Listener { address: bound.1, ..listener.clone() };
+    let listener = ListenerSettings { address: bound.1, ..listener.clone() };
     let scheme = if bound.2 { "https" } else { "http" };
     let base = format!("{scheme}://{}", bound.1);
-    let door = Door::of(&listener, listener.public.is_none().then_some(&base));
-    let started = Started::of(&exec.config)?;
-    let text = snippet(Client::ClaudeCode, settings, &door, &started);
+    let door = ClientEndpoint::of(&listener, listener.public.is_none().then_some(&base));
+    let started = StdioCommand::of(&exec.config)?;
+    let text = snippet(ClientKind::ClaudeCode, settings, &door, &started);
     told.file.write_all(text.as_bytes())?;
     let mut command = exec.command.iter().map(|part| match part == PLACE {
         true => told.path.clone().into_os_string(),
@@ -133,14 +135,14 @@ fn environment(settings: &Settings) -> impl Iterator<Item = (OsString, OsString)
 
 /// A temporary file in the format of `.mcp.json` that names the gateway; removed when this is dropped. Sandboxed
 /// upstream servers can neither read nor change it, because it decides where the program sends its API key.
-struct Told {
+struct TempMcpConfig {
     path: PathBuf,
     file: File,
     /// The folder that was created for the file, if the folder of the configuration was not writable.
     folder: Option<PathBuf>,
 }
 
-impl Told {
+impl TempMcpConfig {
     /// Creates the file beside the configuration, where the sandbox already protects every file whose name begins with
     /// that of the configuration. If that fails, creates it in a folder of its own.
     fn new(config: &Path) -> io::Result<Self> {
@@ -163,7 +165,7 @@ impl Told {
     fn keep_back(&self, settings: &mut Settings) {
         let Some(folder) = &self.folder else { return };
         for server in &mut settings.servers {
-            if let Reach::Stdio(Program { sandbox: Some(plan), .. }) = &mut server.reach {
+            if let ServerTransport::Stdio(Program { sandbox: Some(plan), .. }) = &mut server.reach {
                 plan.keep_back(std::slice::from_ref(folder), &[]);
             }
         }
@@ -175,7 +177,7 @@ fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-impl Drop for Told {
+impl Drop for TempMcpConfig {
     fn drop(&mut self) {
         let gone = match &self.folder {
             Some(folder) => fs::remove_dir_all(folder),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::{env, fs, io, path};
 
 use clap::{Args, ValueEnum};
-use gateway::config::settings::{Listener, Scheme, Settings};
+use gateway::config::settings::{AuthScheme, ListenerSettings, Settings};
 use serde_json::{Map, Value, json};
 
 use super::{complain, print, say, settings};
@@ -14,13 +14,13 @@ use super::{complain, print, say, settings};
 pub(super) const KEY: &str = "PORTCULLIS_API_KEY";
 
 #[derive(Debug, Args)]
-pub(super) struct Export {
+pub(super) struct ExportArgs {
     /// The configuration of the gateway.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
     /// The client to print settings for.
     #[arg(long, value_enum)]
-    client: Client,
+    client: ClientKind,
     /// The name of the listener. Default: the first one.
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
@@ -31,7 +31,7 @@ pub(super) struct Export {
 
 /// A client whose configuration format is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Client {
+pub(super) enum ClientKind {
     /// Claude Code, for one project: `.mcp.json`.
     ClaudeCode,
     /// Claude Code, managed by an administrator: `managed-mcp.json`.
@@ -50,41 +50,42 @@ pub(super) enum Client {
 
 /// How a client reaches a listener and authenticates.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct ClientEndpoint {
     /// URL before the path of a route, without a slash at the end.
     base: String,
     /// Whether the client sends an API key. If not, it sends nothing, or discovers OAuth by itself.
     keyed: bool,
 }
 
-impl Door {
+impl ClientEndpoint {
     /// Reads it from a listener; `url` overrides the base URL.
-    pub(super) fn of(listener: &Listener, url: Option<&str>) -> Self {
+    pub(super) fn of(listener: &ListenerSettings, url: Option<&str>) -> Self {
         let scheme = if listener.tls.is_some() { "https" } else { "http" };
         let own = || format!("{scheme}://{}", listener.address);
         let public = listener.public.as_deref().map(str::to_owned);
         let base = url.map(str::to_owned).or(public).unwrap_or_else(own);
         let base = base.trim_end_matches('/').to_owned();
-        Self { base, keyed: listener.schemes.first() == Some(&Scheme::ApiKey) }
+        Self { base, keyed: listener.schemes.first() == Some(&AuthScheme::ApiKey) }
     }
 }
 
-pub(super) fn run(export: &Export) -> ExitCode {
+pub(super) fn run(export: &ExportArgs) -> ExitCode {
     let settings = match settings(&export.config) {
         Ok(settings) => settings,
         Err(code) => return code,
     };
-    let named =
-        |listener: &&Listener| export.listener.as_ref().is_none_or(|name| *listener.name == **name);
+    let named = |listener: &&ListenerSettings| {
+        export.listener.as_ref().is_none_or(|name| *listener.name == **name)
+    };
     let Some(listener) = settings.listeners.iter().find(named) else {
         return complain("there is no such listener");
     };
-    if listener.schemes.first() == Some(&Scheme::Certificate) {
+    if listener.schemes.first() == Some(&AuthScheme::Certificate) {
         say("note: this listener wants a certificate, which few clients can show");
     }
-    let door = Door::of(listener, export.url.as_deref());
+    let door = ClientEndpoint::of(listener, export.url.as_deref());
     match (door.keyed, export.client) {
-        (true, Client::ClaudeDesktop) => say(&format!(
+        (true, ClientKind::ClaudeDesktop) => say(&format!(
             "note: write the key in the place of the empty `{KEY}` in `env` of each entry; `portcullis keygen` makes one. \
              Where no gateway runs, what the servers of the route need has to stand in `env` as well"
         )),
@@ -95,7 +96,7 @@ pub(super) fn run(export: &Export) -> ExitCode {
         }
         (false, _) => {}
     }
-    let started = match Started::of(&export.config) {
+    let started = match StdioCommand::of(&export.config) {
         Ok(started) => started,
         Err(error) => return complain(&format!("could not find this program: {error}")),
     };
@@ -105,14 +106,14 @@ pub(super) fn run(export: &Export) -> ExitCode {
 /// The command of a client that starts servers as programs. Both paths are absolute, because the client has its own
 /// working folder and `PATH`.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct StdioCommand {
     /// Path of this program.
     program: PathBuf,
     /// Path of the configuration.
     file: PathBuf,
 }
 
-impl Started {
+impl StdioCommand {
     /// The command that starts this program with the configuration `file`.
     pub(super) fn of(file: &Path) -> io::Result<Self> {
         Ok(Self { program: own_path()?, file: path::absolute(file)? })
@@ -138,10 +139,10 @@ fn own_path() -> io::Result<PathBuf> {
 
 /// The text for the configuration file of `client`, with one server for each route.
 pub(super) fn snippet(
-    client: Client,
+    client: ClientKind,
     settings: &Settings,
-    door: &Door,
-    started: &Started,
+    door: &ClientEndpoint,
+    started: &StdioCommand,
 ) -> String {
     let routes = settings.routes.iter().map(|route| (name(&route.path), &*route.path));
     let url = |path: &str| format!("{}{path}", door.base);
@@ -161,14 +162,16 @@ pub(super) fn snippet(
     };
     let own = format!("${{{KEY}}}");
     let whole = match client {
-        Client::ClaudeCode | Client::ClaudeManaged => {
+        ClientKind::ClaudeCode | ClientKind::ClaudeManaged => {
             json("mcpServers", &|path| http(Some("http"), path, &own))
         }
-        Client::Cursor => json("mcpServers", &|path| http(None, path, &format!("${{env:{KEY}}}"))),
-        Client::Opencode => {
+        ClientKind::Cursor => {
+            json("mcpServers", &|path| http(None, path, &format!("${{env:{KEY}}}")))
+        }
+        ClientKind::Opencode => {
             json("mcp", &|path| http(Some("remote"), path, &format!("{{env:{KEY}}}")))
         }
-        Client::Vscode => {
+        ClientKind::Vscode => {
             let mut whole =
                 json("servers", &|path| http(Some("http"), path, "${input:portcullis-api-key}"));
             if let (true, Some(members)) = (door.keyed, whole.as_object_mut()) {
@@ -178,7 +181,7 @@ pub(super) fn snippet(
             }
             whole
         }
-        Client::ClaudeDesktop => json("mcpServers", &|path| {
+        ClientKind::ClaudeDesktop => json("mcpServers", &|path| {
             let (program, file) = (started.program.display(), started.file.display());
             let mut server = json!({ "command": program.to_string(),
                 "args": ["stdio", "-c", file.to_string(), "--route", path] });
@@ -187,7 +190,7 @@ pub(super) fn snippet(
             }
             server
         }),
-        Client::Codex => {
+        ClientKind::Codex => {
             let server = |(name, path): (String, &str)| {
                 let key = format!("bearer_token_env_var = \"{KEY}\"\n");
                 let key = if door.keyed { key } else { String::new() };

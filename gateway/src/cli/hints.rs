@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use clap::{ArgMatches, Command, CommandFactory as _};
 
-use super::{Arguments, USUAL};
+use super::{Cli, USUAL};
 
 /// The ` -c FILE` that is appended to suggested commands; empty if the configuration is the default one.
 static NAMED: OnceLock<String> = OnceLock::new();
@@ -53,9 +53,9 @@ pub(super) fn complete(text: &str) -> Cow<'_, str> {
 
 /// Log writer that completes the hints in each line.
 #[derive(Debug)]
-pub(super) struct Completed<W>(pub(super) W);
+pub(super) struct HintWriter<W>(pub(super) W);
 
-impl<W: io::Write> io::Write for Completed<W> {
+impl<W: io::Write> io::Write for HintWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         match std::str::from_utf8(line) {
             Ok(text) if is_hint(text) => self.0.write_all(complete(text).as_bytes())?,
@@ -85,7 +85,7 @@ fn completed_command<'a>(part: &'a str, named: &str) -> Cow<'a, str> {
     if words.clone().any(|word| word == "-c" || word == "--config") {
         return Cow::Borrowed(part);
     }
-    let whole = Arguments::command();
+    let whole = Cli::command();
     let (mut verb, mut reads): (&Command, bool) = (&whole, false);
     while let Some(inner) = words.next().and_then(|word| verb.find_subcommand(word)) {
         verb = inner;

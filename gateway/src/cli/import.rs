@@ -14,13 +14,13 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use self::familiar::{Candidate, imitation};
+use self::familiar::{SuspectServer, imitation};
 use self::runners::{container, executable, module, packages, unpinned};
 use self::secrets::{
-    At, Places, at_home, has_plain_references, is_command, is_flag_name, is_imported,
-    is_imported_argument, is_plain, is_plain_argument, is_plain_around, is_plain_command,
-    is_plain_folder, is_plain_name, is_plain_url, may_be_followed, placeholders, variable_name,
-    without_placeholders,
+    ArgPosition, PlaceholderFolders, at_home, has_plain_references, is_command, is_flag_name,
+    is_imported, is_imported_argument, is_plain, is_plain_argument, is_plain_around,
+    is_plain_command, is_plain_folder, is_plain_name, is_plain_url, may_be_followed, placeholders,
+    variable_name, without_placeholders,
 };
 use gateway::{base::masking, net::egress};
 use policy::drift::visible;
@@ -45,12 +45,12 @@ const ENVIRONMENT: &str = "the environment";
 const HEADER: &str = "the header";
 
 #[derive(Debug, Args)]
-pub(super) struct Import {
+pub(super) struct ImportArgs {
     /// The configuration file of the client. Default: the place where the client usually has it.
     file: Option<PathBuf>,
     /// The client that the file belongs to.
-    #[arg(long, value_enum, default_value_t = Whose::Auto)]
-    from: Whose,
+    #[arg(long, value_enum, default_value_t = ImportClient::Auto)]
+    from: ImportClient,
     /// The file to write the configuration to. It must not exist. Default: standard output.
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
@@ -66,7 +66,7 @@ pub(super) struct Import {
 
 /// Client that a configuration file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Whose {
+enum ImportClient {
     /// Detect the client from the content.
     Auto,
     /// Claude Desktop: `claude_desktop_config.json` in its own folder.
@@ -83,16 +83,16 @@ enum Whose {
     Opencode,
 }
 
-impl Import {
+impl ImportArgs {
     /// Imports the servers from the file of any client, with the default options.
     pub(super) const fn of(file: PathBuf) -> Self {
         let accept = Vec::new();
-        let (from, write, require_pinned) = (Whose::Auto, None, false);
+        let (from, write, require_pinned) = (ImportClient::Auto, None, false);
         Self { file: Some(file), from, write, require_pinned, accept }
     }
 }
 
-impl Whose {
+impl ImportClient {
     /// Where the client usually has its file, below the home of the user or the current folder.
     fn usual(self) -> Vec<PathBuf> {
         let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
@@ -135,37 +135,37 @@ impl Whose {
 
 /// A server from the file of a client, with secrets replaced by variables.
 #[derive(Debug, Default)]
-struct Found {
+struct ImportedServer {
     url: Option<String>,
     old: bool,
     /// The command as written, with references to variables.
     command: Option<String>,
     args: Vec<String>,
-    env: Vec<(String, Said)>,
-    headers: Vec<(String, Said)>,
+    env: Vec<(String, ImportedValue)>,
+    headers: Vec<(String, ImportedValue)>,
     /// The variable with the credential for `Authorization`, and the scheme before it.
     token: Option<(String, &'static str)>,
     directory: Option<String>,
     /// The tools that the client uses without asking; `None` for all.
     tools: Option<Vec<String>>,
     /// The well-known server that this one imitates.
-    like: Option<familiar::Imitation>,
+    like: Option<familiar::Lookalike>,
     /// The package or image without an exact version, as written.
     unpinned: Option<String>,
 }
 
 /// The client's file, as far as its servers depend on it.
 #[derive(Debug, Default)]
-struct Imported {
+struct ClientFile {
     /// What its placeholders refer to.
-    places: Places,
+    places: PlaceholderFolders,
     /// Folder that relative paths refer to.
     folder: PathBuf,
     /// The inputs that VS Code asks its user for: descriptions by id.
     inputs: BTreeMap<String, String>,
 }
 
-impl Imported {
+impl ClientFile {
     fn of(file: &Path, root: &Value) -> Self {
         let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
         let folder = file.parent().map(Path::to_owned).unwrap_or_default();
@@ -184,14 +184,14 @@ impl Imported {
         };
         let inputs = inputs.filter_map(input).collect();
         let text = workspace.as_ref().and_then(|folder| folder.to_str()).map(str::to_owned);
-        let places = Places { workspace: text };
+        let places = PlaceholderFolders { workspace: text };
         Self { places, folder: workspace.unwrap_or(folder), inputs }
     }
 }
 
 /// Value of an environment variable or header in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Said {
+enum ImportedValue {
     /// A literal value that is no secret.
     Plain(String),
     /// A literal value with references to variables.
@@ -233,16 +233,16 @@ impl ClientEntry<'_> {
 
 /// Messages about the import, and the variables that it needs.
 #[derive(Debug, Default)]
-struct Told {
+struct ImportReport {
     /// The client's file that is imported.
-    file: Imported,
+    file: ClientFile,
     warnings: Vec<String>,
     notes: Vec<String>,
     /// The variables that have to be set, with a description of each value.
     variables: BTreeMap<String, String>,
 }
 
-impl Told {
+impl ImportReport {
     /// Creates a variable for `name` of `server`, and returns its name.
     fn variable(&mut self, server: &str, name: &str, what: String) -> String {
         let joined = format!("{server}_{name}").replace(|c: char| !c.is_ascii_alphanumeric(), "_");
@@ -291,7 +291,7 @@ impl Told {
     }
 }
 
-pub(super) fn run(import: &Import) -> ExitCode {
+pub(super) fn run(import: &ImportArgs) -> ExitCode {
     match imported(import) {
         Ok(code) => code,
         Err(error) => complain(&error),
@@ -300,7 +300,7 @@ pub(super) fn run(import: &Import) -> ExitCode {
 
 /// Imports a file, and returns the configuration as text. Reports what was changed and left out, and which variables
 /// have to be set.
-pub(super) fn read(import: &Import) -> Result<String, String> {
+pub(super) fn read(import: &ImportArgs) -> Result<String, String> {
     let usual = || import.from.usual().into_iter().find(|path| path.is_file());
     let file = import.file.clone().or_else(usual);
     let file = file.ok_or("no client has a configuration here; name the file")?;
@@ -312,10 +312,11 @@ pub(super) fn read(import: &Import) -> Result<String, String> {
     }
     let text = fs::read_to_string(&file);
     let text = text.map_err(|error| format!("could not read `{shown}`: {error}"))?;
-    let is_toml = import.from == Whose::Codex || file.extension().is_some_and(|end| end == "toml");
+    let is_toml =
+        import.from == ImportClient::Codex || file.extension().is_some_and(|end| end == "toml");
     let root = if is_toml { read_toml(&text) } else { read_json(&text) };
     let root = root.map_err(|error| format!("`{shown}`: {error}"))?;
-    let mut told = Told { file: Imported::of(&file, &root), ..Told::default() };
+    let mut told = ImportReport { file: ClientFile::of(&file, &root), ..ImportReport::default() };
     let mut servers = BTreeMap::new();
     for (name, server) in listed(&root) {
         let is_shown = !could_be_secret(&name);
@@ -329,7 +330,7 @@ pub(super) fn read(import: &Import) -> Result<String, String> {
         let accepted = import.accept.iter().any(|one| *one == name || *one == clean);
         let called = if is_shown { &name } else { &clean };
         match found((&clean, called), server, &mut told) {
-            Ok(Found { like: Some(like), .. }) if !accepted => {
+            Ok(ImportedServer { like: Some(like), .. }) if !accepted => {
                 told.variables = before;
                 told.notes.push(format!(
                     "`{clean}` was left out: {like}; if it is the one that you mean, import with \
@@ -378,7 +379,7 @@ pub(super) fn read(import: &Import) -> Result<String, String> {
     Ok(yaml)
 }
 
-fn imported(import: &Import) -> Result<ExitCode, String> {
+fn imported(import: &ImportArgs) -> Result<ExitCode, String> {
     let yaml = read(import)?;
     say(
         "note: every user and every program of this machine may call at 127.0.0.1:8080, without a key, and there is no `ops` \
@@ -476,7 +477,7 @@ fn variable_alone(argument: &str) -> Option<&str> {
 }
 
 /// Adds warnings and notes about a server that is imported.
-fn remarks(name: &str, server: &Found, told: &mut Told) {
+fn remarks(name: &str, server: &ImportedServer, told: &mut ImportReport) {
     if let Some(package) = &server.unpinned {
         told.warnings.push(match variable_alone(package) {
             Some(variable) => format!(
@@ -507,8 +508,8 @@ fn remarks(name: &str, server: &Found, told: &mut Told) {
 fn found(
     (name, called): (&str, &str),
     server: &Map<String, Value>,
-    told: &mut Told,
-) -> Result<Found, String> {
+    told: &mut ImportReport,
+) -> Result<ImportedServer, String> {
     let off = server.get("disabled").and_then(Value::as_bool) == Some(true)
         || server.get("enabled").and_then(Value::as_bool) == Some(false);
     if off {
@@ -524,7 +525,7 @@ fn found(
     };
     line.extend(texts(server, "args"));
     let mut scheme = "";
-    let mut secrets = |key: &str, what: &'static str| -> Vec<(String, Said)> {
+    let mut secrets = |key: &str, what: &'static str| -> Vec<(String, ImportedValue)> {
         let members = plain_members(name, server, key, told).into_iter();
         let member = |(variable, value): (&String, &Value)| {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -551,11 +552,11 @@ fn found(
         (told.known(name, "token", &variable, what), "Bearer ")
     });
     headers.retain(|(header, said)| match said {
-        Said::Variable(variable) if header.eq_ignore_ascii_case("authorization") => {
+        ImportedValue::Variable(variable) if header.eq_ignore_ascii_case("authorization") => {
             token = Some((variable.clone(), scheme));
             false
         }
-        Said::Variable(_) | Said::Plain(_) | Said::Mixed(_) => true,
+        ImportedValue::Variable(_) | ImportedValue::Plain(_) | ImportedValue::Mixed(_) => true,
     });
     let command = command.map(|command| at_home(&command));
     if command.as_deref().is_some_and(|command| !is_command(command)) {
@@ -570,9 +571,9 @@ fn found(
     let args = args.map(|(n, (text, before))| {
         let at = match container.get(&n) {
             Some(at) => *at,
-            None if packages.contains(&n) || module == Some(n) => At::Package,
-            None if executable == Some(n) => At::Executable,
-            None => before.map_or(At::First, At::After),
+            None if packages.contains(&n) || module == Some(n) => ArgPosition::Package,
+            None if executable == Some(n) => ArgPosition::Executable,
+            None => before.map_or(ArgPosition::First, ArgPosition::After),
         };
         argument(name, &ClientArgument { place: n, at, before, text }, told)
     });
@@ -583,7 +584,7 @@ fn found(
     }
     let url = url.filter(|_| command.is_none());
     // The comparison needs the values before variables replace them.
-    let like = imitation(&Candidate {
+    let like = imitation(&SuspectServer {
         name: called,
         command: command.as_deref(),
         args: &line,
@@ -595,7 +596,7 @@ fn found(
             "`{name}`: its `envFile` is not read; set the variables in it, and name them under `env`"
         ));
     }
-    Ok(Found {
+    Ok(ImportedServer {
         old: text("type").is_some_and(|kind| kind == "sse"),
         url,
         unpinned: unpinned(program, &args).map(str::to_owned),
@@ -621,7 +622,7 @@ fn plain_members<'a>(
     name: &str,
     server: &'a Map<String, Value>,
     key: &str,
-    told: &mut Told,
+    told: &mut ImportReport,
 ) -> Vec<(&'a String, &'a Value)> {
     let members = server.get(key).and_then(Value::as_object).into_iter().flatten();
     let (plain, odd): (Vec<_>, Vec<_>) = members.partition(|(member, _)| is_plain_name(member));
@@ -633,19 +634,22 @@ fn plain_members<'a>(
 fn referred_headers(
     name: &str,
     server: &Map<String, Value>,
-    told: &mut Told,
-) -> Vec<(String, Said)> {
+    told: &mut ImportReport,
+) -> Vec<(String, ImportedValue)> {
     let mut headers = Vec::new();
     for (header, variable) in plain_members(name, server, "env_http_headers", told) {
         let variable = variable.as_str().unwrap_or_default();
         let what = format!("what stands for the header `{}` of `{name}`", visible(header));
-        headers.push((header.clone(), Said::Variable(told.known(name, header, variable, what))));
+        headers.push((
+            header.clone(),
+            ImportedValue::Variable(told.known(name, header, variable, what)),
+        ));
     }
     headers
 }
 
 /// The tools that the client uses without asking; `None` if it lists none, or allows all.
-fn tools(name: &str, server: &Map<String, Value>, told: &mut Told) -> Option<Vec<String>> {
+fn tools(name: &str, server: &Map<String, Value>, told: &mut ImportReport) -> Option<Vec<String>> {
     let mut taken = None;
     for key in ["alwaysAllow", "autoApprove", "enabled_tools", "allowedTools"] {
         let listed = texts(server, key).into_iter().filter(|tool| tool != "*");
@@ -661,7 +665,7 @@ fn tools(name: &str, server: &Map<String, Value>, told: &mut Told) -> Option<Vec
 }
 
 /// The command of a server as written, or a variable if it is not made of plain words.
-fn written_command(server: &str, command: &str, told: &mut Told) -> String {
+fn written_command(server: &str, command: &str, told: &mut ImportReport) -> String {
     if is_plain_command(command) {
         let (text, variables) = placeholders(command, &told.file.places);
         told.named(&variables);
@@ -672,7 +676,7 @@ fn written_command(server: &str, command: &str, told: &mut Told) -> String {
 }
 
 /// The URL of a server, or a variable if the URL could be a credential.
-fn address(server: &str, url: &str, told: &mut Told) -> String {
+fn address(server: &str, url: &str, told: &mut ImportReport) -> String {
     let bare = without_placeholders(url);
     if has_plain_references(url) && (bare.is_empty() || is_plain_url(&bare)) {
         let (url, variables) = placeholders(url, &told.file.places);
@@ -684,7 +688,7 @@ fn address(server: &str, url: &str, told: &mut Told) -> String {
 }
 
 /// Converts a value of the environment or a header. The value of a secret is never kept.
-fn said(entry: ClientEntry<'_>, value: &str, told: &mut Told) -> Said {
+fn said(entry: ClientEntry<'_>, value: &str, told: &mut ImportReport) -> ImportedValue {
     let ClientEntry { server, name, .. } = entry;
     let value = &at_home(value);
     let (rest, variables) = placeholders(value, &told.file.places);
@@ -694,18 +698,18 @@ fn said(entry: ClientEntry<'_>, value: &str, told: &mut Told) -> Said {
         && known
     {
         told.named(&variables);
-        return Said::Variable(variable.clone());
+        return ImportedValue::Variable(variable.clone());
     }
     // A header transmits its value to a server, so the stricter check applies.
     let is_harmless = if entry.what == ENVIRONMENT { is_imported } else { is_plain };
     if bare == *value && is_harmless(name, value) {
-        return Said::Plain(value.clone());
+        return ImportedValue::Plain(value.clone());
     }
     if known && bare != *value && is_plain_around(name, &bare) {
         told.named(&variables);
-        return Said::Mixed(rest);
+        return ImportedValue::Mixed(rest);
     }
-    Said::Variable(told.variable(server, name, entry.wanted()))
+    ImportedValue::Variable(told.variable(server, name, entry.wanted()))
 }
 
 /// An argument of a server's program.
@@ -713,7 +717,7 @@ fn said(entry: ClientEntry<'_>, value: &str, told: &mut Told) -> Said {
 struct ClientArgument<'a> {
     /// Index of the argument, counted from 0.
     place: usize,
-    at: At<'a>,
+    at: ArgPosition<'a>,
     /// The argument before this one.
     before: Option<&'a str>,
     text: &'a str,
@@ -723,10 +727,12 @@ impl<'a> ClientArgument<'a> {
     /// The flag or variable whose value this argument is, named within it or before it; `None` if there is none.
     fn key(&self) -> Option<&'a str> {
         let inside = self.text.split_once('=').map(|(key, _)| key);
-        let is_variable = |key: &&str| self.at == At::Variable && is_plain_argument(self.at, key);
+        let is_variable =
+            |key: &&str| self.at == ArgPosition::Variable && is_plain_argument(self.at, key);
         let inside = inside.filter(|key| is_flag_name(key) || is_variable(key));
         let before = self.before.filter(|flag| may_be_followed(flag));
-        let is_value = matches!(self.at, At::After(_) | At::Package | At::Mount);
+        let is_value =
+            matches!(self.at, ArgPosition::After(_) | ArgPosition::Package | ArgPosition::Mount);
         inside.or_else(|| before.filter(|_| is_value))
     }
 
@@ -747,7 +753,7 @@ impl<'a> ClientArgument<'a> {
 }
 
 /// Converts an argument; one that is not plainly harmless becomes a variable.
-fn argument(server: &str, argument: &ClientArgument<'_>, told: &mut Told) -> String {
+fn argument(server: &str, argument: &ClientArgument<'_>, told: &mut ImportReport) -> String {
     let ClientArgument { at, .. } = *argument;
     let text = &*at_home(argument.text);
     let (rest, variables) = placeholders(text, &told.file.places);
@@ -764,13 +770,18 @@ fn argument(server: &str, argument: &ClientArgument<'_>, told: &mut Told) -> Str
     if bare == text && is_imported_argument(at, &bare) {
         return text.replace("${", "$${");
     }
-    let secret = matches!(at, At::After(flag) if flag.starts_with('-') && !is_plain(flag, "info"));
+    let secret =
+        matches!(at, ArgPosition::After(flag) if flag.starts_with('-') && !is_plain(flag, "info"));
     if known && bare != text && !secret && is_plain_around("", &bare) {
         told.named(&variables);
         return rest;
     }
     // A mount names only folders, and the folders behind placeholders are known.
-    if known && at == At::Mount && bare != text && is_plain_argument(at, &located(text, told)) {
+    if known
+        && at == ArgPosition::Mount
+        && bare != text
+        && is_plain_argument(at, &located(text, told))
+    {
         told.named(&variables);
         return rest;
     }
@@ -778,9 +789,9 @@ fn argument(server: &str, argument: &ClientArgument<'_>, told: &mut Told) -> Str
     match text.split_once('=') {
         Some((key, value))
             if !value.is_empty()
-                && (is_plain_argument(At::First, key)
+                && (is_plain_argument(ArgPosition::First, key)
                     || is_flag_name(key)
-                    || at == At::Variable && is_plain_argument(at, key)) =>
+                    || at == ArgPosition::Variable && is_plain_argument(at, key)) =>
         {
             format!("{key}=${{{variable}}}")
         }
@@ -789,15 +800,16 @@ fn argument(server: &str, argument: &ClientArgument<'_>, told: &mut Told) -> Str
 }
 
 /// `text` with an ordinary folder in place of each placeholder, so that the text around them can be judged.
-fn located(text: &str, told: &Told) -> String {
-    let somewhere =
-        Places { workspace: told.file.places.workspace.as_ref().map(|_| "/home/x".to_owned()) };
+fn located(text: &str, told: &ImportReport) -> String {
+    let somewhere = PlaceholderFolders {
+        workspace: told.file.places.workspace.as_ref().map(|_| "/home/x".to_owned()),
+    };
     let (text, variables) = placeholders(text, &somewhere);
     variables.iter().fold(text, |text, name| text.replace(&format!("${{{name}}}"), "/home/x"))
 }
 
 /// The working folder of a program: an absolute path, or a variable if it is not made of plain words.
-fn directory(server: &str, path: &str, told: &mut Told) -> String {
+fn directory(server: &str, path: &str, told: &mut ImportReport) -> String {
     let path = at_home(path);
     if !is_plain_folder(&path) {
         let what = format!("the folder that `{server}` is started in");
@@ -832,7 +844,7 @@ fn clean(name: &str) -> String {
     if name.is_empty() { "server".to_owned() } else { name.to_owned() }
 }
 
-fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> String {
+fn written(servers: &BTreeMap<String, ImportedServer>, told: &ImportReport, file: &Path) -> String {
     let mut out = format!(
         "# Imported from {}. Nothing is shown to a client until what the servers offer was\n\
          # approved: `portcullis pin`, then `portcullis pin approve`, with `-c` and the name of this file.\n\
@@ -887,9 +899,9 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
                     writeln!(out, "    {key}:").unwrap_or_default();
                 }
                 let (how, value) = match said {
-                    Said::Plain(value) => ("value", escaped(value)),
-                    Said::Mixed(value) => ("value", quoted(value)),
-                    Said::Variable(variable) => ("fromEnv", quoted(variable)),
+                    ImportedValue::Plain(value) => ("value", escaped(value)),
+                    ImportedValue::Mixed(value) => ("value", quoted(value)),
+                    ImportedValue::Variable(variable) => ("fromEnv", quoted(variable)),
                 };
                 let name = quoted(name);
                 writeln!(out, "      - {{name: {name}, {how}: {value}}}").unwrap_or_default();
@@ -907,7 +919,7 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
 }
 
 /// The rules for the servers. A server with a list of tools of which none could be imported gets no rule.
-fn written_rules(servers: &BTreeMap<String, Found>) -> String {
+fn written_rules(servers: &BTreeMap<String, ImportedServer>) -> String {
     let mut rules = String::new();
     for (name, server) in servers {
         let what = match server.tools.as_deref() {

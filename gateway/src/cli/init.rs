@@ -14,14 +14,14 @@ use policy::name::{PrincipalId, ServerName};
 use serde_json::Value;
 
 use super::export::KEY;
-use super::import::{self, ANONYMOUS, Import};
-use super::{Drawn, USUAL, complain, hints, invalid, load, pin, print, say};
+use super::import::{self, ANONYMOUS, ImportArgs};
+use super::{NewApiKey, USUAL, complain, hints, invalid, load, pin, print, say};
 
 /// Name of the revocations file, beside the configuration.
 const REVOKED: &str = "revoked.yaml";
 
 #[derive(Debug, Args)]
-pub(super) struct Init {
+pub(super) struct InitArgs {
     /// The file to write the configuration to. It must not exist.
     #[arg(short, long, value_name = "FILE", default_value = USUAL)]
     config: PathBuf,
@@ -48,13 +48,13 @@ pub(super) struct Init {
     args: Vec<String>,
 }
 
-pub(super) fn run(init: &Init) -> ExitCode {
+pub(super) fn run(init: &InitArgs) -> ExitCode {
     match written(init) {
         Ok(code) | Err(code) => code,
     }
 }
 
-fn written(init: &Init) -> Result<ExitCode, ExitCode> {
+fn written(init: &InitArgs) -> Result<ExitCode, ExitCode> {
     // Check this first, so that no key is generated or shown for nothing.
     if init.config.symlink_metadata().is_ok() {
         return Err(complain(&format!(
@@ -62,10 +62,10 @@ fn written(init: &Init) -> Result<ExitCode, ExitCode> {
             init.config.display()
         )));
     }
-    let drawn = Drawn::new()?;
+    let drawn = NewApiKey::new()?;
     let yaml = match &init.from {
         Some(file) => {
-            let imported = import::read(&Import::of(file.clone()));
+            let imported = import::read(&ImportArgs::of(file.clone()));
             let imported = imported.map_err(|error| complain(&error))?;
             imported.replacen(ANONYMOUS, &beginning(&drawn.sha256), 1)
         }
@@ -131,7 +131,7 @@ impl RevocationsFile {
 }
 
 /// The text for standard output: the file, the key, the variables that are not set yet, and the next steps.
-fn told(init: &Init, key: &str, unset: &[(String, String)]) -> String {
+fn told(init: &InitArgs, key: &str, unset: &[(String, String)]) -> String {
     let file = &*init.config;
     let mut missing = String::new();
     for (said, _) in unset {
@@ -155,7 +155,7 @@ fn told(init: &Init, key: &str, unset: &[(String, String)]) -> String {
 }
 
 /// The variables that have to be set wherever the configuration is used. `portcullis import` names those of an import.
-fn to_set(init: &Init) -> String {
+fn to_set(init: &InitArgs) -> String {
     let server = init.server.as_deref().unwrap_or_default().escape_debug();
     let mut out = String::new();
     for name in &init.env {
@@ -198,7 +198,7 @@ fn beginning(sha256: &str) -> String {
 }
 
 /// The configuration for the one server that the command line names.
-fn own(init: &Init, sha256: &str) -> Result<String, String> {
+fn own(init: &InitArgs, sha256: &str) -> Result<String, String> {
     let Some(name) = &init.server else {
         return Err("name a server, such as `portcullis init --server files --command npx -- -y \
                     @modelcontextprotocol/server-filesystem@2026.8.31 /srv/shared`, or `--server NAME --url URL`, or the \
@@ -232,7 +232,7 @@ fn own(init: &Init, sha256: &str) -> Result<String, String> {
 }
 
 /// The keys of the server entry that say how to reach the server.
-fn server(init: &Init) -> Result<String, String> {
+fn server(init: &InitArgs) -> Result<String, String> {
     let given = init.args.iter().chain(&init.command).chain(&init.url);
     for text in given {
         if masking::secrets(text) != *text {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use policy::content::Direction;
-use policy::detect::{Model, Reading, THRESHOLD};
+use policy::detect::{Model, THRESHOLD, TextAnalysis};
 use policy::inspect::Finding;
-use policy::json::{Bounds, Document, Value};
+use policy::json::{Document, JsonBounds, Value};
 use policy::name::ServerName;
-use policy::offer::{Kind, Offer};
+use policy::offer::{CatalogItem, ItemKind};
 use policy::pipeline::Policy;
 use serde_json::json;
 
@@ -23,11 +23,11 @@ use super::{complain, say, settings};
 const LONGEST: u64 = 16 * 1024 * 1024;
 
 #[derive(Debug, Args)]
-pub(super) struct Inspect {
+pub(super) struct InspectArgs {
     /// What the lines hold: `{"id", "tool": {…}}` for a definition, `{"id", "text": "…"}` or `{"id", "value": …}` for a
     /// result or arguments.
     #[arg(long, value_enum)]
-    kind: What,
+    kind: InspectKind,
     /// The configuration whose detectors are used. Default: the default detectors.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub(super) struct Inspect {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
+enum InspectKind {
     /// Tool definitions of a server.
     Definition,
     /// Tool results of a server.
@@ -46,7 +46,7 @@ enum What {
     Arguments,
 }
 
-pub(super) fn run(inspect: &Inspect) -> ExitCode {
+pub(super) fn run(inspect: &InspectArgs) -> ExitCode {
     let policy = match inspect.config.as_deref().map(settings).transpose() {
         Ok(settings) => settings.map(|settings| settings.policy).unwrap_or_default(),
         Err(code) => return code,
@@ -84,30 +84,30 @@ pub(super) fn run(inspect: &Inspect) -> ExitCode {
 
 /// Inspects one line, and returns the object to print.
 fn one(
-    kind: What,
+    kind: InspectKind,
     policy: &Policy,
     server: &ServerName,
     line: &[u8],
 ) -> Result<serde_json::Value, String> {
-    let document = Document::parse(line.to_vec().into(), &Bounds::ANSWER);
+    let document = Document::parse(line.to_vec().into(), &JsonBounds::ANSWER);
     let document = Arc::new(document.map_err(|error| error.to_string())?);
     let root = document.root();
     let id = root.get("id").map_or("null", Value::raw);
     let member = |names: &[&str]| names.iter().find_map(|name| root.get(name));
     let (flagged, score, findings) = match kind {
-        What::Definition => {
+        InspectKind::Definition => {
             let tool = member(&["tool"]).ok_or("there is no `tool`")?;
-            let offer = Offer::read(Kind::Tool, tool, &document);
+            let offer = CatalogItem::read(ItemKind::Tool, tool, &document);
             let offer = offer.map_err(|error| format!("the tool is of no use: {error}"))?;
             let findings = offer.findings().to_vec();
             let withheld = policy.withholds(&findings).is_some();
-            let score = Reading::of(tool).score(Model::built_in()).value / THRESHOLD;
+            let score = TextAnalysis::of(tool).score(Model::built_in()).value / THRESHOLD;
             (withheld, score, findings)
         }
-        What::Result | What::Arguments => {
+        InspectKind::Result | InspectKind::Arguments => {
             let value = member(&["text", "value", "arguments"]).ok_or("there is no `text`")?;
             let direction =
-                if kind == What::Result { Direction::Result } else { Direction::Argument };
+                if kind == InspectKind::Result { Direction::Result } else { Direction::Argument };
             let seen = policy.looked_at(server, direction, value);
             let flagged = seen.changed.is_some() || seen.blocked.is_some();
             (flagged, seen.score, seen.findings)

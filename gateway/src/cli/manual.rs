@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use gateway::config::settings;
 use serde_json::Value;
 
-use super::{Arguments, complain};
+use super::{Cli, complain};
 
 /// A generated chapter of the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,15 +24,15 @@ pub(super) enum Chapter {
 
 /// Prints the completion script for `shell` to standard output.
 pub(super) fn completions(shell: Shell) -> ExitCode {
-    let mut command = Arguments::command();
+    let mut command = Cli::command();
     clap_complete::generate(shell, &mut command, "portcullis", &mut io::stdout());
     ExitCode::SUCCESS
 }
 
 /// Writes a manual page for each verb to `folder`.
 pub(super) fn man(folder: &Path) -> ExitCode {
-    let written = fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(Arguments::command(), folder));
+    let written =
+        fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(Cli::command(), folder));
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&format!("could not write to `{}`: {error}", folder.display())),
@@ -47,7 +47,7 @@ pub(super) fn reference(chapter: Chapter) -> String {
                 "# Verbs\n\nMade from the program: `portcullis reference verbs`. What ends how stands in \
                  [configuration.md](configuration.md#verbs-and-exit-codes).\n",
             );
-            let mut command = Arguments::command();
+            let mut command = Cli::command();
             command.build();
             for verb in shown(&command) {
                 describe(verb, "portcullis", &mut out);

@@ -12,19 +12,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use gateway::base::clock::System;
-use gateway::base::error_chain::Chain;
+use gateway::base::clock::SystemClock;
+use gateway::base::error_chain::ErrorChain;
 use gateway::base::secret::Secret;
-use gateway::config::settings::operator::Operator;
+use gateway::config::settings::operator::OperatorAccess;
 use gateway::config::settings::{self, SecretRef};
-use gateway::control::revocation::{self, Act};
+use gateway::control::revocation::{self, RevocationAction};
 use gateway::control::selftest::words;
 use gateway::outbound::secrets;
-use gateway::serve::generation::Names;
-use policy::revoked::Revoked;
+use gateway::serve::generation::ConfiguredNames;
+use policy::revoked::RevocationList;
 use serde_json::{Map, Value};
 
-use super::{FAILED, Format, complain, invalid, load, print, say, variable};
+use super::{FAILED, OutputFormat, complain, invalid, load, print, say, variable};
 
 /// Exit code: the self-test found a defence that does not hold, or the configurations differ.
 const FOUND: u8 = 6;
@@ -46,7 +46,7 @@ const NO_TOKEN: &str = "the configuration has no `ops.token`, which an operator 
                         it again";
 
 #[derive(Debug, Args)]
-pub(super) struct Selftest {
+pub(super) struct SelftestArgs {
     /// The configuration of the running gateway, for its `ops.address` and `ops.token`.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
@@ -54,12 +54,12 @@ pub(super) struct Selftest {
     #[arg(long, value_name = "ADDRESS")]
     ops: Option<String>,
     /// Output format of the report.
-    #[arg(long, value_enum, default_value_t = Format::Human)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
+    format: OutputFormat,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Health {
+pub(super) struct HealthArgs {
     /// The URL to ask: that of `/readyz`, or of `/livez`.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9901/readyz")]
     url: String,
@@ -70,7 +70,7 @@ pub(super) struct Health {
 
 /// Compare a configuration with the one that the running gateway uses.
 #[derive(Debug, Args)]
-pub(super) struct Applied {
+pub(super) struct AppliedArgs {
     /// The configuration to compare, also read for its `ops.address` and `ops.token`.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
@@ -81,7 +81,7 @@ pub(super) struct Applied {
 
 /// How the command reaches the running gateway.
 #[derive(Debug, Args)]
-struct Reached {
+struct GatewayArgs {
     /// The configuration of the running gateway, for its `ops.address`, `ops.token` and `revocations.file`.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
@@ -96,14 +96,14 @@ struct Reached {
     #[arg(long)]
     offline: bool,
     /// Output format of the answer.
-    #[arg(long, value_enum, default_value_t = Format::Human)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
+    format: OutputFormat,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Change {
+pub(super) struct RevokeArgs {
     #[command(flatten)]
-    reached: Reached,
+    reached: GatewayArgs,
     /// A principal, as the audit records name it. Each of these options can be given more than once.
     #[arg(long, value_name = "ID")]
     principal: Vec<Box<str>>,
@@ -125,53 +125,55 @@ pub(super) struct Change {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Revocations {
+pub(super) struct RevocationsArgs {
     #[command(subcommand)]
-    verb: Verb,
+    verb: RevocationsCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum RevocationsCommand {
     /// Show what is revoked, and whether all of it survives a restart.
-    List(List),
+    List(RevocationsListArgs),
     /// Lift revocations that were made before.
-    Lift(Change),
+    Lift(RevokeArgs),
 }
 
 #[derive(Debug, Args)]
-struct List {
+struct RevocationsListArgs {
     #[command(flatten)]
-    reached: Reached,
+    reached: GatewayArgs,
 }
 
-impl Change {
-    fn lists(&self) -> Revoked {
+impl RevokeArgs {
+    fn lists(&self) -> RevocationList {
         let set = |names: &[Box<str>]| names.iter().cloned().collect();
-        Revoked {
+        RevocationList {
             everything: self.everything,
             principals: set(&self.principal),
             clients: set(&self.client),
             servers: set(&self.server),
             tools: set(&self.tool),
             tokens: set(&self.token),
-            ..Revoked::default()
+            ..RevocationList::default()
         }
     }
 }
 
 /// Where revocations are read and changed.
-enum Place {
+enum RevocationStore {
     /// At the running gateway: its address, the token, and the file to suggest if the gateway does not answer.
     Gateway(String, Secret, Option<PathBuf>),
     /// In the file, with the names that the configuration knows, if it is valid.
-    File(PathBuf, Option<Names>),
+    File(PathBuf, Option<ConfiguredNames>),
 }
 
-impl Reached {
-    fn place(&self) -> Result<Place, ExitCode> {
+impl GatewayArgs {
+    fn place(&self) -> Result<RevocationStore, ExitCode> {
         let given = if self.offline { None } else { self.given().map_err(|why| complain(&why))? };
         let (address, token) = match (self.ops.clone(), given) {
-            (Some(address), Some(token)) => return Ok(Place::Gateway(address, token, None)),
+            (Some(address), Some(token)) => {
+                return Ok(RevocationStore::Gateway(address, token, None));
+            }
             given => given,
         };
         let (known, names) = self.configured()?;
@@ -183,9 +185,9 @@ impl Reached {
         };
         let address = address.or(known.address);
         if let Some((address, token)) = address.zip(token) {
-            return Ok(Place::Gateway(address, token, known.revocations));
+            return Ok(RevocationStore::Gateway(address, token, known.revocations));
         }
-        let file = known.revocations.map(|file| Place::File(file, names));
+        let file = known.revocations.map(|file| RevocationStore::File(file, names));
         file.ok_or_else(|| {
             let missing = if self.offline { "no" } else { "neither `ops.token` nor" };
             complain(&format!(
@@ -206,7 +208,7 @@ impl Reached {
 
     /// Reads the operator's settings from the configuration, and the names that it knows. An invalid configuration
     /// still yields the settings, but no names.
-    fn configured(&self) -> Result<(Operator, Option<Names>), ExitCode> {
+    fn configured(&self) -> Result<(OperatorAccess, Option<ConfiguredNames>), ExitCode> {
         let file = &self.config;
         let text = fs::read_to_string(file).map_err(|error| {
             let help = format!(
@@ -215,10 +217,12 @@ impl Reached {
             complain(&format!("could not read `{}`: {error}; {help}", file.display()))
         })?;
         let problems = match load(file, &text) {
-            Ok(settings) => return Ok((Operator::of(&settings), Some(Names::of(&settings)))),
+            Ok(settings) => {
+                return Ok((OperatorAccess::of(&settings), Some(ConfiguredNames::of(&settings))));
+            }
             Err(problems) => problems,
         };
-        let Some(known) = Operator::read(file, &text, &variable) else {
+        let Some(known) = OperatorAccess::read(file, &text, &variable) else {
             let code = invalid(&problems);
             say(&format!(
                 "with `--ops ADDRESS` and `--token-file FILE` (or `{TOKEN}`) no configuration is needed"
@@ -234,34 +238,37 @@ impl Reached {
 }
 
 /// Runs the verb `portcullis revoke`.
-pub(super) fn revoke(change: &Change) -> ExitCode {
-    changed(change, Act::Revoke).unwrap_or_else(|why| why)
+pub(super) fn revoke(change: &RevokeArgs) -> ExitCode {
+    changed(change, RevocationAction::Revoke).unwrap_or_else(|why| why)
 }
 
 /// Runs `portcullis revocations`: lists or lifts revocations.
-pub(super) fn revocations(revocations: &Revocations) -> ExitCode {
+pub(super) fn revocations(revocations: &RevocationsArgs) -> ExitCode {
     let done = match &revocations.verb {
-        Verb::List(list) => listed(&list.reached),
-        Verb::Lift(change) => changed(change, Act::Lift),
+        RevocationsCommand::List(list) => listed(&list.reached),
+        RevocationsCommand::Lift(change) => changed(change, RevocationAction::Lift),
     };
     done.unwrap_or_else(|why| why)
 }
 
-fn listed(reached: &Reached) -> Result<ExitCode, ExitCode> {
+fn listed(reached: &GatewayArgs) -> Result<ExitCode, ExitCode> {
     match reached.place()? {
-        Place::Gateway(address, token, file) => {
-            let question =
-                Question { method: "GET", token: Some(&token), ..Question::of("/revocations") };
+        RevocationStore::Gateway(address, token, file) => {
+            let question = AdminRequest {
+                method: "GET",
+                token: Some(&token),
+                ..AdminRequest::of("/revocations")
+            };
             Ok(shown(reached, &asked(&address, &question, file.as_deref())?))
         }
-        Place::File(file, _) => {
+        RevocationStore::File(file, _) => {
             let all = settings::revoked::read(&file).map_err(|error| failed(&error))?;
             Ok(shown(reached, &in_file(&all)))
         }
     }
 }
 
-fn changed(change: &Change, act: Act) -> Result<ExitCode, ExitCode> {
+fn changed(change: &RevokeArgs, act: RevocationAction) -> Result<ExitCode, ExitCode> {
     let lists = change.lists();
     if lists.is_empty() {
         let what =
@@ -270,28 +277,28 @@ fn changed(change: &Change, act: Act) -> Result<ExitCode, ExitCode> {
     }
     settings::revoked::check(&lists).map_err(|why| complain(&why))?;
     let answer = match change.reached.place()? {
-        Place::Gateway(address, token, file) => {
-            let method = if act == Act::Revoke { "POST" } else { "DELETE" };
+        RevocationStore::Gateway(address, token, file) => {
+            let method = if act == RevocationAction::Revoke { "POST" } else { "DELETE" };
             let body = members(&lists).to_string();
-            let question = Question {
+            let question = AdminRequest {
                 method,
                 token: Some(&token),
                 body: &body,
-                ..Question::of("/revocations")
+                ..AdminRequest::of("/revocations")
             };
             asked(&address, &question, file.as_deref())?
         }
-        Place::File(file, names) => {
+        RevocationStore::File(file, names) => {
             let all = edited(&file, &lists, act, names.as_ref());
             in_file(&all.map_err(|why| complain(&why))?)
         }
     };
-    if matches!(change.reached.format, Format::Human) {
+    if matches!(change.reached.format, OutputFormat::Human) {
         let what = revocation::listed(&lists);
         say(&match (act, is_any(&answer)) {
-            (Act::Revoke, _) => format!("revoked: {what}; all that is revoked now:"),
-            (Act::Lift, true) => format!("lifted: {what}; still revoked:"),
-            (Act::Lift, false) => format!("lifted: {what}"),
+            (RevocationAction::Revoke, _) => format!("revoked: {what}; all that is revoked now:"),
+            (RevocationAction::Lift, true) => format!("lifted: {what}; still revoked:"),
+            (RevocationAction::Lift, false) => format!("lifted: {what}"),
         });
     }
     Ok(shown(&change.reached, &answer))
@@ -299,7 +306,7 @@ fn changed(change: &Change, act: Act) -> Result<ExitCode, ExitCode> {
 
 /// Whether the answer of a gateway names anything that is revoked.
 fn is_any(answer: &Value) -> bool {
-    let lists = Revoked::default().lists().map(|(name, _)| name);
+    let lists = RevocationList::default().lists().map(|(name, _)| name);
     let filled = |name: &str| {
         answer.get(name).and_then(Value::as_array).is_some_and(|list| !list.is_empty())
     };
@@ -309,32 +316,36 @@ fn is_any(answer: &Value) -> bool {
 /// Adds `lists` to the revocations file, or removes them. Returns the new content.
 fn edited(
     file: &Path,
-    lists: &Revoked,
-    act: Act,
-    names: Option<&Names>,
-) -> Result<Revoked, String> {
+    lists: &RevocationList,
+    act: RevocationAction,
+    names: Option<&ConfiguredNames>,
+) -> Result<RevocationList, String> {
     // Without a valid configuration a misspelt name cannot be detected, and that must not prevent a revocation.
-    if let Some(names) = names.filter(|_| act == Act::Revoke) {
-        revocation::unknown(names, lists).map_err(|error| Chain(&error).to_string())?;
+    if let Some(names) = names.filter(|_| act == RevocationAction::Revoke) {
+        revocation::unknown(names, lists).map_err(|error| ErrorChain(&error).to_string())?;
     }
-    if act == Act::Lift {
+    if act == RevocationAction::Lift {
         let mut missing = lists.clone();
-        let all = settings::revoked::read(file).map_err(|error| Chain(&error).to_string())?;
+        let all = settings::revoked::read(file).map_err(|error| ErrorChain(&error).to_string())?;
         missing.remove(&all);
         if !missing.is_empty() {
             return Err(format!("not revoked: {}", revocation::listed(&missing)));
         }
     }
     let changed = revocation::edit(file, |all| match act {
-        Act::Revoke => all.add(lists),
-        Act::Lift => all.remove(lists),
+        RevocationAction::Revoke => all.add(lists),
+        RevocationAction::Lift => all.remove(lists),
     });
-    changed.map_err(|error| Chain(&error).to_string())
+    changed.map_err(|error| ErrorChain(&error).to_string())
 }
 
 /// Sends a request about revocations to the gateway, and parses the answer. `file` is suggested if the gateway does not
 /// answer.
-fn asked(address: &str, question: &Question<'_>, file: Option<&Path>) -> Result<Value, ExitCode> {
+fn asked(
+    address: &str,
+    question: &AdminRequest<'_>,
+    file: Option<&Path>,
+) -> Result<Value, ExitCode> {
     let body = match ask(address, question, ANSWER) {
         Ok((200, body)) => body,
         Ok((status, body)) => return Err(complain(&format!("{status}: {}", body.trim()))),
@@ -350,7 +361,7 @@ fn asked(address: &str, question: &Question<'_>, file: Option<&Path>) -> Result<
 }
 
 /// The lists that have entries, as JSON.
-fn members(all: &Revoked) -> Value {
+fn members(all: &RevocationList) -> Value {
     let filled = all.lists().into_iter().filter(|(_, list)| !list.is_empty());
     let mut members: Map<_, _> =
         filled.map(|(name, list)| (name.to_owned(), array(list))).collect();
@@ -361,7 +372,7 @@ fn members(all: &Revoked) -> Value {
 }
 
 /// The answer that a gateway with exactly these revocations would give.
-fn in_file(all: &Revoked) -> Value {
+fn in_file(all: &RevocationList) -> Value {
     let lists = all.lists().map(|(name, list)| (name.to_owned(), array(list)));
     let mut members: Map<_, _> = lists.into_iter().collect();
     members.insert("everything".to_owned(), all.everything.into());
@@ -374,8 +385,8 @@ fn array(list: &BTreeSet<Box<str>>) -> Value {
 }
 
 /// Prints the revocations in force, and whether they survive a restart.
-fn shown(reached: &Reached, answer: &Value) -> ExitCode {
-    if matches!(reached.format, Format::Json) {
+fn shown(reached: &GatewayArgs, answer: &Value) -> ExitCode {
+    if matches!(reached.format, OutputFormat::Json) {
         return print(&format!("{answer}\n"));
     }
     let is = |name: &str| answer.get(name).and_then(Value::as_bool);
@@ -383,7 +394,7 @@ fn shown(reached: &Reached, answer: &Value) -> ExitCode {
     if is("everything") == Some(true) {
         out.push_str("everything\n");
     }
-    for (name, _) in Revoked::default().lists() {
+    for (name, _) in RevocationList::default().lists() {
         for entry in answer.get(name).and_then(Value::as_array).into_iter().flatten() {
             let entry = entry.as_str().unwrap_or_default().escape_debug();
             writeln!(out, "{name:<12}{entry}").unwrap_or_default();
@@ -412,16 +423,16 @@ fn shown(reached: &Reached, answer: &Value) -> ExitCode {
 }
 
 fn failed(error: &(dyn std::error::Error + 'static)) -> ExitCode {
-    complain(&Chain(error).to_string())
+    complain(&ErrorChain(error).to_string())
 }
 
-pub(super) fn health(health: &Health) -> ExitCode {
+pub(super) fn health(health: &HealthArgs) -> ExitCode {
     let parts = health.url.strip_prefix("http://").map(|rest| rest.split_once('/'));
     let (address, path) = match parts {
         Some(Some((address, path))) => (address, format!("/{path}")),
         Some(None) | None => return complain("`--url` is not `http://HOST:PORT/PATH`"),
     };
-    match ask(address, &Question::of(&path), health.timeout) {
+    match ask(address, &AdminRequest::of(&path), health.timeout) {
         Ok((200, _)) => print("ready\n"),
         Ok((status, body)) => {
             say(&format!("{status}: {}", body.trim()));
@@ -433,7 +444,7 @@ pub(super) fn health(health: &Health) -> ExitCode {
 
 /// Compares the hash of the configuration file with the hash of the configuration in force, as records have it in
 /// `policy`.
-pub(super) fn applied(applied: &Applied) -> ExitCode {
+pub(super) fn applied(applied: &AppliedArgs) -> ExitCode {
     let settings = match super::settings(&applied.config) {
         Ok(settings) => settings,
         Err(code) => return code,
@@ -449,7 +460,7 @@ pub(super) fn applied(applied: &Applied) -> ExitCode {
         Err(why) => return complain(&why),
     };
     let address = applied.ops.clone().unwrap_or_else(|| ops.address.to_string());
-    let question = Question { token: Some(&token), ..Question::of("/config") };
+    let question = AdminRequest { token: Some(&token), ..AdminRequest::of("/config") };
     let answer = match ask(&address, &question, ANSWER) {
         Ok((200, body)) => body,
         Ok((status, body)) => return complain(&format!("{status}: {}", body.trim())),
@@ -479,7 +490,7 @@ pub(super) fn applied(applied: &Applied) -> ExitCode {
     ExitCode::from(FOUND)
 }
 
-pub(super) fn selftest(selftest: &Selftest) -> ExitCode {
+pub(super) fn selftest(selftest: &SelftestArgs) -> ExitCode {
     let settings = match super::settings(&selftest.config) {
         Ok(settings) => settings,
         Err(code) => return code,
@@ -495,7 +506,8 @@ pub(super) fn selftest(selftest: &Selftest) -> ExitCode {
         Err(why) => return complain(&why),
     };
     let address = selftest.ops.clone().unwrap_or_else(|| ops.address.to_string());
-    let question = Question { method: "POST", token: Some(&token), ..Question::of("/selftest") };
+    let question =
+        AdminRequest { method: "POST", token: Some(&token), ..AdminRequest::of("/selftest") };
     let answer = match ask(&address, &question, PATIENCE) {
         Ok((200, body)) => body,
         Ok((status, body)) => return complain(&format!("{status}: {}", body.trim())),
@@ -506,29 +518,30 @@ pub(super) fn selftest(selftest: &Selftest) -> ExitCode {
     };
     let passed = report.get("passed").and_then(Value::as_bool) == Some(true);
     match selftest.format {
-        Format::Human => {
+        OutputFormat::Human => {
             print(&words(&report));
             say(if passed { "everything holds" } else { "something does not hold" });
         }
-        Format::Json => drop(print(&answer)),
+        OutputFormat::Json => drop(print(&answer)),
     }
     if passed { ExitCode::SUCCESS } else { ExitCode::from(FOUND) }
 }
 
 fn secret(reference: &SecretRef) -> Result<Secret, String> {
-    let read = secrets::read(reference, &System).map_err(|error| Chain(&error).to_string())?;
+    let read =
+        secrets::read(reference, &SystemClock).map_err(|error| ErrorChain(&error).to_string())?;
     Ok(Secret::new(read.expose().trim().into()))
 }
 
 /// A request to the operator listener.
-struct Question<'a> {
+struct AdminRequest<'a> {
     method: &'a str,
     path: &'a str,
     token: Option<&'a Secret>,
     body: &'a str,
 }
 
-impl<'a> Question<'a> {
+impl<'a> AdminRequest<'a> {
     const fn of(path: &'a str) -> Self {
         Self { method: "GET", path, token: None, body: "" }
     }
@@ -537,10 +550,10 @@ impl<'a> Question<'a> {
 /// Sends one request over a new connection, and returns the status and the body.
 fn ask(
     address: &str,
-    question: &Question<'_>,
+    question: &AdminRequest<'_>,
     patience: Duration,
 ) -> Result<(u16, String), std::io::Error> {
-    let Question { method, path, token, body } = question;
+    let AdminRequest { method, path, token, body } = question;
     let none = || std::io::Error::other("there is no such address");
     let target = address.to_socket_addrs()?.next().ok_or_else(none)?;
     let mut stream = TcpStream::connect_timeout(&target, patience)?;

@@ -18,28 +18,28 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
-use gateway::base::clock::{Clock as _, System};
-use gateway::base::error_chain::Chain;
+use gateway::base::clock::{Clock as _, SystemClock};
+use gateway::base::error_chain::ErrorChain;
 use gateway::base::file::{replace, replace_while};
 use gateway::config::settings::lockfile::{self, LONGEST_REASON, LockError};
 use gateway::config::settings::{Approvers, Settings};
-use gateway::control::inventory::Survey;
+use gateway::control::inventory::ServerInventory;
 use gateway::pins::{volatile_advice, volatile_entry};
-use policy::alike::Remade;
-use policy::drift::{self, Change, visible};
+use policy::alike::Regeneration;
+use policy::drift::{self, DefinitionChange, visible};
 use policy::inspect::Finding;
-use policy::lock::{Lock, Locked, State, Version};
-use policy::offer::{Kind, Offer};
-use policy::pin::{Digest, Subject};
-use policy::pins::{Unfit, volatile_members};
+use policy::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
+use policy::offer::{CatalogItem, ItemKind};
+use policy::pin::{Digest, DigestSubject};
+use policy::pins::{PinViolation, volatile_members};
 use policy::pipeline::Policy;
 use serde_json::json;
 
 use super::printable::in_a_line;
 use super::why::{self, thing};
-use super::{Output, complain, print, sarif, say};
-use approve::Approve;
-pub(super) use asked::{Propose, ask, patience};
+use super::{FindingsFormat, complain, print, sarif, say};
+use approve::ApproveArgs;
+pub(super) use asked::{SurveyArgs, ask, patience};
 
 /// Exit code: a server offers definitions other than those that are approved.
 const DRIFT: u8 = 4;
@@ -48,28 +48,28 @@ const STOPPED: u8 = 130;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(super) struct Pin {
+pub(super) struct PinArgs {
     #[command(subcommand)]
-    verb: Option<Verb>,
+    verb: Option<PinCommand>,
     #[command(flatten)]
-    propose: Propose,
+    propose: SurveyArgs,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum PinCommand {
     /// Show how the definitions that servers offer now differ from the approved ones.
-    Diff(Look),
+    Diff(PinDiffArgs),
     /// Like `diff`, for CI: exits with 4 if there is a difference.
-    Verify(Look),
+    Verify(PinDiffArgs),
     /// Approve what the lockfile proposes: all of it, or the definitions that are named.
-    Approve(Box<Approve>),
+    Approve(Box<ApproveArgs>),
     /// Show the definitions in the lockfile.
-    List(List),
+    List(PinListArgs),
     /// Revoke an approval, or refuse a proposed definition. A revoked definition stays refused, also if it is proposed
     /// again.
-    Revoke(Revoke),
+    Revoke(PinRevokeArgs),
     /// Sign the lockfile with one of `pins.keys`.
-    Sign(Sign),
+    Sign(PinSignArgs),
     /// Make a signing key, and print the line for `pins.keys` that admits it.
     Key {
         /// The file to write the private key to. It must not exist.
@@ -78,16 +78,16 @@ enum Verb {
 }
 
 #[derive(Debug, Args)]
-struct Look {
+struct PinDiffArgs {
     #[command(flatten)]
-    which: Propose,
+    which: SurveyArgs,
     /// Output format of the differences.
-    #[arg(long, value_enum, default_value_t = Output::Human)]
-    format: Output,
+    #[arg(long, value_enum, default_value_t = FindingsFormat::Human)]
+    format: FindingsFormat,
 }
 
 #[derive(Clone, Debug, Args)]
-struct Named {
+struct PinSelector {
     /// What to change: `SERVER/TOOL`, `SERVER/prompts/NAME`, `SERVER/resources/URI`, or `SERVER` for all of its
     /// definitions.
     #[arg(value_name = "SERVER[/NAME]", conflicts_with = "server")]
@@ -119,9 +119,9 @@ struct Named {
 }
 
 #[derive(Debug, Args)]
-struct Revoke {
+struct PinRevokeArgs {
     #[command(flatten)]
-    named: Named,
+    named: PinSelector,
     /// Only definitions that are proposed and not approved yet. They are refused, and earlier approvals stay.
     #[arg(long)]
     pending: bool,
@@ -131,17 +131,17 @@ struct Revoke {
 }
 
 #[derive(Debug, Args)]
-struct List {
+struct PinListArgs {
     /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
     /// Output format of the list.
-    #[arg(long, value_enum, default_value_t = Output::Human)]
-    format: Output,
+    #[arg(long, value_enum, default_value_t = FindingsFormat::Human)]
+    format: FindingsFormat,
 }
 
 #[derive(Debug, Args)]
-struct Sign {
+struct PinSignArgs {
     /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
@@ -159,34 +159,34 @@ struct Difference {
     server: String,
     /// Path such as `tools/read_file`, or `server` for the server's description of itself.
     thing: String,
-    unfit: Unfit,
+    unfit: PinViolation,
     digest: Option<Digest>,
-    changes: Vec<Change>,
+    changes: Vec<DefinitionChange>,
     /// Approved name of a removed definition that this one resembles.
     former: Option<String>,
 }
 
-pub(super) fn run(pin: Pin) -> ExitCode {
+pub(super) fn run(pin: PinArgs) -> ExitCode {
     let done = match pin.verb {
         None => propose::propose(&pin.propose),
-        Some(Verb::Diff(look)) => differ(&look).map(|_| ExitCode::SUCCESS),
-        Some(Verb::Verify(look)) => differ(&look).map(|clean| match clean {
+        Some(PinCommand::Diff(look)) => differ(&look).map(|_| ExitCode::SUCCESS),
+        Some(PinCommand::Verify(look)) => differ(&look).map(|clean| match clean {
             true => ExitCode::SUCCESS,
             false => ExitCode::from(DRIFT),
         }),
-        Some(Verb::Approve(approve)) => approve::approve(&approve),
-        Some(Verb::List(list)) => self::list(&list),
-        Some(Verb::Revoke(revoke)) => self::revoke(&revoke),
-        Some(Verb::Sign(sign)) => self::sign(&sign),
-        Some(Verb::Key { file }) => key(&file),
+        Some(PinCommand::Approve(approve)) => approve::approve(&approve),
+        Some(PinCommand::List(list)) => self::list(&list),
+        Some(PinCommand::Revoke(revoke)) => self::revoke(&revoke),
+        Some(PinCommand::Sign(sign)) => self::sign(&sign),
+        Some(PinCommand::Key { file }) => key(&file),
     };
     done.unwrap_or_else(|code| code)
 }
 
 /// Content of the lockfile when it was read; `None` if it did not exist.
-struct Former(Option<Vec<u8>>);
+struct LockfileSnapshot(Option<Vec<u8>>);
 
-impl Former {
+impl LockfileSnapshot {
     /// Whether `file` still has this content.
     fn is_in(&self, file: &Path) -> bool {
         match fs::read(file) {
@@ -198,17 +198,17 @@ impl Former {
 
 /// Reads the lockfile without checking signatures, because a change has to be signed again, and returns its content
 /// too.
-fn locked(settings: &Settings) -> Result<(Lock, Former), ExitCode> {
+fn locked(settings: &Settings) -> Result<(Lockfile, LockfileSnapshot), ExitCode> {
     match lockfile::read(&settings.pins.file, &Approvers::default()) {
-        Ok((lock, text)) => Ok((lock, Former(Some(text)))),
-        Err(LockError::Missing(_)) => Ok((Lock::default(), Former(None))),
-        Err(error) => Err(complain(&Chain(&error).to_string())),
+        Ok((lock, text)) => Ok((lock, LockfileSnapshot(Some(text)))),
+        Err(LockError::Missing(_)) => Ok((Lockfile::default(), LockfileSnapshot(None))),
+        Err(error) => Err(complain(&ErrorChain(&error).to_string())),
     }
 }
 
 /// Writes the lockfile if it still has the content `former`: another process may have revoked something meanwhile, and
 /// that must not be undone.
-fn store(settings: &Settings, lock: &Lock, former: &Former) -> Result<(), ExitCode> {
+fn store(settings: &Settings, lock: &Lockfile, former: &LockfileSnapshot) -> Result<(), ExitCode> {
     let file = &settings.pins.file;
     let text = lockfile::write(lock);
     // Verify that the text can be read back before it replaces the file.
@@ -229,14 +229,14 @@ fn store(settings: &Settings, lock: &Lock, former: &Former) -> Result<(), ExitCo
 }
 
 /// Every definition of a survey, in the order of the lockfile.
-fn offers(survey: &Survey) -> impl Iterator<Item = &Offer> {
+fn offers(survey: &ServerInventory) -> impl Iterator<Item = &CatalogItem> {
     survey.catalogs.iter().flat_map(|catalog| catalog.offers())
 }
 
 /// Compares the definitions of a survey with the approved ones.
-fn differences(settings: &Settings, lock: &Lock, survey: &Survey) -> Vec<Difference> {
+fn differences(settings: &Settings, lock: &Lockfile, survey: &ServerInventory) -> Vec<Difference> {
     let server = survey.server.as_str();
-    let empty = Locked::default();
+    let empty = LockedServer::default();
     let locked = lock.servers.get(server).unwrap_or(&empty);
     let pins = settings.pins.approving(Arc::new(lock.clone()));
     let mut found = Vec::new();
@@ -245,19 +245,24 @@ fn differences(settings: &Settings, lock: &Lock, survey: &Survey) -> Vec<Differe
         found.push(Difference { server, thing, unfit, digest, changes, former });
     };
     if locked.identity.as_deref().is_some_and(|known| known != survey.identity) {
-        note("server".to_owned(), Unfit::Identity, None, Vec::new(), None);
+        note("server".to_owned(), PinViolation::Identity, None, Vec::new(), None);
     }
     for hello in &survey.hellos {
         let Some(said) = &hello.said else { continue };
-        let is = |v: &&Version| Some(v.digest) == hello.digest;
+        let is = |v: &&LockedVersion| Some(v.digest) == hello.digest;
         match locked.server.iter().find(is).map(|version| version.state) {
-            Some(State::Approved) => {}
-            Some(State::Revoked) => {
-                note("server".to_owned(), Unfit::Revoked, hello.digest, Vec::new(), None);
+            Some(ApprovalState::Approved) => {}
+            Some(ApprovalState::Revoked) => {
+                note("server".to_owned(), PinViolation::Revoked, hello.digest, Vec::new(), None);
             }
-            Some(State::Pending) | None => {
-                let changes = drift::nearest(&locked.server, Subject::Server, said.value()).changes;
-                let unfit = if changes.is_empty() { Unfit::NotApproved } else { Unfit::Changed };
+            Some(ApprovalState::Pending) | None => {
+                let changes =
+                    drift::nearest(&locked.server, DigestSubject::Server, said.value()).changes;
+                let unfit = if changes.is_empty() {
+                    PinViolation::NotApproved
+                } else {
+                    PinViolation::Changed
+                };
                 note("server".to_owned(), unfit, hello.digest, changes, None);
             }
         }
@@ -268,21 +273,21 @@ fn differences(settings: &Settings, lock: &Lock, survey: &Survey) -> Vec<Differe
             let Some(unfit) = pins.unfit(server, kind, name, Some(offer)) else { continue };
             let versions = locked.versions(kind, name);
             let changes =
-                drift::nearest(versions, Subject::Offer(kind), offer.definition()).changes;
+                drift::nearest(versions, DigestSubject::Offer(kind), offer.definition()).changes;
             let former = drift::former_name(locked, catalog, offer);
             let former = former.filter(|former| !survey.offers(kind, former)).map(visible);
             note(thing(kind, name), unfit, offer.digest(), changes, former);
         }
     }
-    let asked: BTreeSet<Kind> = survey.catalogs.iter().map(|catalog| catalog.kind()).collect();
+    let asked: BTreeSet<ItemKind> = survey.catalogs.iter().map(|catalog| catalog.kind()).collect();
     let gone = locked.offers.iter().filter(|((kind, name), versions)| {
-        let approved = versions.iter().any(|version| version.state == State::Approved);
+        let approved = versions.iter().any(|version| version.state == ApprovalState::Approved);
         // A resource that may be created at run time can disappear without being a difference.
         let gone = || pins.unfit(server, *kind, name, None).is_some();
         asked.contains(kind) && approved && !survey.offers(*kind, name) && gone()
     });
     for ((kind, name), _) in gone {
-        note(thing(*kind, name), Unfit::Removed, None, Vec::new(), None);
+        note(thing(*kind, name), PinViolation::Removed, None, Vec::new(), None);
     }
     found
 }
@@ -292,37 +297,42 @@ fn differences(settings: &Settings, lock: &Lock, survey: &Survey) -> Vec<Differe
 fn volatile(
     settings: &Settings,
     server: &str,
-    offer: Option<(Kind, &str)>,
-    (versions, version): (&[Version], &Version),
+    offer: Option<(ItemKind, &str)>,
+    (versions, version): (&[LockedVersion], &LockedVersion),
 ) -> Option<String> {
-    let (Kind::Tool, tool) = offer? else { return None };
-    let known = settings.pins.volatile.get(&(server.into(), Kind::Tool, tool.into()));
+    let (ItemKind::Tool, tool) = offer? else { return None };
+    let known = settings.pins.volatile.get(&(server.into(), ItemKind::Tool, tool.into()));
     let known = known.map_or(&[][..], Vec::as_slice);
-    let members = volatile_members(versions, version.definition.value(), known, Remade::Reordered);
+    let members =
+        volatile_members(versions, version.definition.value(), known, Regeneration::Reordered);
     let entry = || volatile_entry(server, tool, &members);
-    (!members.is_empty()).then(|| volatile_advice(entry().as_deref(), Remade::Reordered))
+    (!members.is_empty()).then(|| volatile_advice(entry().as_deref(), Regeneration::Reordered))
 }
 
 /// The differences of a survey as text, one item for each definition.
-pub(super) fn unlike(settings: &Settings, lock: &Lock, survey: &Survey) -> Vec<String> {
+pub(super) fn unlike(
+    settings: &Settings,
+    lock: &Lockfile,
+    survey: &ServerInventory,
+) -> Vec<String> {
     let differences = differences(settings, lock, survey);
     differences.iter().map(|one| format!("{} ({})", one.thing, one.unfit)).collect()
 }
 
 /// Prints the differences. Returns whether there are none.
-fn differ(look: &Look) -> Result<bool, ExitCode> {
+fn differ(look: &PinDiffArgs) -> Result<bool, ExitCode> {
     let (settings, surveys) = ask(&look.which)?;
     let lock = match lockfile::read(&settings.pins.file, &settings.pins.approvers) {
         Ok((lock, _)) => lock,
-        Err(error) => return Err(complain(&Chain(&error).to_string())),
+        Err(error) => return Err(complain(&ErrorChain(&error).to_string())),
     };
     let asked = surveys.iter().filter(|survey| survey.failed.is_none());
     let found: Vec<_> = asked.flat_map(|survey| differences(&settings, &lock, survey)).collect();
     let file = settings.pins.file.display().to_string();
     let shown = match look.format {
-        Output::Human => human(&found, &surveys),
-        Output::Json => as_json(&found),
-        Output::Sarif => as_sarif(&found, &file),
+        FindingsFormat::Human => human(&found, &surveys),
+        FindingsFormat::Json => as_json(&found),
+        FindingsFormat::Sarif => as_sarif(&found, &file),
     };
     print(&shown);
     if surveys.iter().any(|survey| survey.failed.is_some()) {
@@ -335,7 +345,7 @@ fn differ(look: &Look) -> Result<bool, ExitCode> {
     Ok(found.is_empty())
 }
 
-fn human(found: &[Difference], surveys: &[Survey]) -> String {
+fn human(found: &[Difference], surveys: &[ServerInventory]) -> String {
     let unknown: Vec<_> = surveys.iter().filter_map(unknown).collect();
     let unknown = unknown.join(", ");
     let is_any_asked = surveys.iter().any(|survey| survey.failed.is_none());
@@ -363,7 +373,7 @@ fn human(found: &[Difference], surveys: &[Survey]) -> String {
 }
 
 /// The part of a server that could not be read; `None` if all was.
-fn unknown(survey: &Survey) -> Option<String> {
+fn unknown(survey: &ServerInventory) -> Option<String> {
     if survey.failed.is_some() {
         return Some(format!("`{}` could not be asked", survey.server));
     }
@@ -374,7 +384,7 @@ fn unknown(survey: &Survey) -> Option<String> {
 }
 
 /// Formats changes with the old and the new text, line by line.
-fn changes_in_words(changes: &[Change]) -> String {
+fn changes_in_words(changes: &[DefinitionChange]) -> String {
     let mut out = String::new();
     for change in changes {
         writeln!(out, "  {change}").unwrap_or_default();
@@ -388,7 +398,7 @@ fn changes_in_words(changes: &[Change]) -> String {
 }
 
 fn as_json(found: &[Difference]) -> String {
-    let change = |change: &Change| {
+    let change = |change: &DefinitionChange| {
         json!({
             "at": change.at, "risk": change.risk.as_str(), "what": change.what,
             "before": change.before, "after": change.after,
@@ -408,7 +418,7 @@ fn as_json(found: &[Difference]) -> String {
 fn as_sarif(found: &[Difference], file: &str) -> String {
     let one = |one: &Difference| {
         let changes = one.changes.iter().map(|change| format!("; {change}"));
-        sarif::Result {
+        sarif::SarifResult {
             rule: one.unfit.code(),
             level: "error",
             message: iter::once(one.unfit.note().to_owned()).chain(changes).collect(),
@@ -419,7 +429,7 @@ fn as_sarif(found: &[Difference], file: &str) -> String {
     sarif::log(&found.iter().map(one).collect::<Vec<_>>())
 }
 
-impl Named {
+impl PinSelector {
     /// Resolves `thing` into the server and the list that it names.
     fn target(&self) -> Result<Self, String> {
         let mut named = self.clone();
@@ -457,14 +467,14 @@ impl Named {
         self.server.is_none() && self.is_of_all()
     }
 
-    fn wants(&self, server: &str, kind: Option<Kind>, name: &str, digest: Digest) -> bool {
+    fn wants(&self, server: &str, kind: Option<ItemKind>, name: &str, digest: Digest) -> bool {
         let any = self.tool.is_empty()
             && self.prompt.is_empty()
             && self.resource.is_empty()
             && !self.itself;
         let list = match kind {
-            Some(Kind::Tool) => &self.tool,
-            Some(Kind::Prompt) => &self.prompt,
+            Some(ItemKind::Tool) => &self.tool,
+            Some(ItemKind::Prompt) => &self.prompt,
             _ => &self.resource,
         };
         let named = any
@@ -494,13 +504,13 @@ pub(super) fn by_option() -> &'static str {
 /// Calls `act` for every definition in the lockfile, with the digests of the versions that `named` selects. Returns the
 /// sum of the results.
 fn each(
-    lock: &mut Lock,
-    named: &Named,
-    mut act: impl FnMut(&str, Option<(Kind, &str)>, &mut Vec<Version>, &[Digest]) -> usize,
+    lock: &mut Lockfile,
+    named: &PinSelector,
+    mut act: impl FnMut(&str, Option<(ItemKind, &str)>, &mut Vec<LockedVersion>, &[Digest]) -> usize,
 ) -> usize {
     let mut count = 0;
     for (server, locked) in &mut lock.servers {
-        let wanted = |versions: &[Version], kind, name: &str| -> Vec<Digest> {
+        let wanted = |versions: &[LockedVersion], kind, name: &str| -> Vec<Digest> {
             let digests = versions.iter().map(|version| version.digest);
             digests.filter(|digest| named.wants(server, kind, name, *digest)).collect()
         };
@@ -514,7 +524,7 @@ fn each(
     count
 }
 
-fn revoke(revoke: &Revoke) -> Result<ExitCode, ExitCode> {
+fn revoke(revoke: &PinRevokeArgs) -> Result<ExitCode, ExitCode> {
     let named = revoke.named.target().map_err(|why| complain(&why))?;
     let reason = checked(revoke.reason.as_deref()).map_err(|why| complain(&why))?;
     let settings = super::settings(&named.config)?;
@@ -530,16 +540,16 @@ fn revoke(revoke: &Revoke) -> Result<ExitCode, ExitCode> {
         let mut revoked = 0;
         for version in versions.iter_mut().filter(|version| wanted.contains(&version.digest)) {
             let is_meant = match version.state {
-                State::Pending => true,
-                State::Approved => !revoke.pending,
-                State::Revoked => {
+                ApprovalState::Pending => true,
+                ApprovalState::Approved => !revoke.pending,
+                ApprovalState::Revoked => {
                     before += 1;
                     false
                 }
             };
             if is_meant {
                 (version.state, version.by, version.at) =
-                    (State::Revoked, by.clone(), Some(at.clone()));
+                    (ApprovalState::Revoked, by.clone(), Some(at.clone()));
                 version.exceptions.clear();
                 version.reason = reason.map(Into::into);
                 revoked += 1;
@@ -585,7 +595,7 @@ fn taking_back(server: &str, thing: &str) -> String {
 /// Writes the lockfile, and reports how many definitions were changed. None is an error.
 fn changed(
     settings: &Settings,
-    (lock, former): (&Lock, &Former),
+    (lock, former): (&Lockfile, &LockfileSnapshot),
     count: usize,
     what: &str,
 ) -> Result<ExitCode, ExitCode> {
@@ -605,14 +615,14 @@ fn changed(
 }
 
 fn now() -> Box<str> {
-    humantime::format_rfc3339_seconds(System.now()).to_string().into()
+    humantime::format_rfc3339_seconds(SystemClock.now()).to_string().into()
 }
 
-fn list(list: &List) -> Result<ExitCode, ExitCode> {
+fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
     let settings = super::settings(&list.config)?;
     let lock = match lockfile::read(&settings.pins.file, &settings.pins.approvers) {
         Ok((lock, _)) => lock,
-        Err(error) => return Err(complain(&Chain(&error).to_string())),
+        Err(error) => return Err(complain(&ErrorChain(&error).to_string())),
     };
     let mut rows = Vec::new();
     for (server, locked) in &lock.servers {
@@ -622,19 +632,19 @@ fn list(list: &List) -> Result<ExitCode, ExitCode> {
         });
         rows.extend(of_server.chain(offers).map(|(thing, version)| (&**server, thing, version)));
     }
-    let advice = |server: &str, thing: &str, version: &Version| {
+    let advice = |server: &str, thing: &str, version: &LockedVersion| {
         let locked = lock.servers.get(server)?;
         let named =
             locked.offers.iter().find(|((kind, name), _)| self::thing(*kind, name) == thing);
         let ((kind, name), versions) = named?;
         volatile(&settings, server, Some((*kind, name)), (versions, version))
     };
-    let field = |version: &Version| {
+    let field = |version: &LockedVersion| {
         let fields = Digest::of_fields(version.digest.subject(), version.definition.value());
         let fields = fields.unwrap_or_default().into_iter();
         fields.map(|(name, digest)| (name.into(), digest.to_string().into())).collect()
     };
-    let row = |(server, thing, version): &(&str, String, &Version)| {
+    let row = |(server, thing, version): &(&str, String, &LockedVersion)| {
         let findings =
             |found: &[Finding]| -> Vec<_> { found.iter().map(Finding::to_string).collect() };
         let (found, withheld) = withheld_in(&settings.policy, thing, version);
@@ -650,12 +660,14 @@ fn list(list: &List) -> Result<ExitCode, ExitCode> {
         })
     };
     match list.format {
-        Output::Json => {
+        FindingsFormat::Json => {
             let rows: Vec<_> = rows.iter().map(row).collect();
             Ok(print(&(serde_json::to_string_pretty(&rows).unwrap_or_default() + "\n")))
         }
-        Output::Sarif => Err(complain("a list is no set of findings: use `human` or `json`")),
-        Output::Human => {
+        FindingsFormat::Sarif => {
+            Err(complain("a list is no set of findings: use `human` or `json`"))
+        }
+        FindingsFormat::Human => {
             let mut out = String::new();
             for (server, thing, version) in rows {
                 let by = version.by.as_deref().unwrap_or_default();
@@ -672,10 +684,10 @@ fn list(list: &List) -> Result<ExitCode, ExitCode> {
                     writeln!(out, "         accepted: {finding}, by {by} at {at}: {reason}")
                         .unwrap_or_default();
                 }
-                if version.state == State::Revoked {
+                if version.state == ApprovalState::Revoked {
                     continue;
                 }
-                if version.state == State::Pending
+                if version.state == ApprovalState::Pending
                     && let Some(advice) = advice(server, &thing, version)
                 {
                     writeln!(out, "         volatile: {advice}").unwrap_or_default();
@@ -691,23 +703,27 @@ fn list(list: &List) -> Result<ExitCode, ExitCode> {
 }
 
 /// The findings in a version, and those among them that withhold the definition.
-fn withheld_in(policy: &Policy, thing: &str, version: &Version) -> (Vec<Finding>, Vec<Finding>) {
+fn withheld_in(
+    policy: &Policy,
+    thing: &str,
+    version: &LockedVersion,
+) -> (Vec<Finding>, Vec<Finding>) {
     let list = thing.split_once('/').map(|(list, _)| list);
-    let kind = Kind::LISTED.into_iter().find(|kind| list == Some(kind.list()));
+    let kind = ItemKind::LISTED.into_iter().find(|kind| list == Some(kind.list()));
     let (read, found) = approve::found_in(kind, version);
     let excused = approve::excused(version);
     let withheld = approve::withheld(policy, read.as_ref(), &found, excused);
     (found, withheld)
 }
 
-fn sign(sign: &Sign) -> Result<ExitCode, ExitCode> {
+fn sign(sign: &PinSignArgs) -> Result<ExitCode, ExitCode> {
     let settings = super::settings(&sign.config)?;
     let (file, keys) = (&settings.pins.file, &settings.pins.approvers.keys);
     let fail =
         |what: &str, error: &dyn std::fmt::Display| Err(complain(&format!("{what}: {error}")));
     let text = match lockfile::read(file, &Approvers::default()) {
         Ok((_, text)) => text,
-        Err(error) => return fail("not signed", &Chain(&error)),
+        Err(error) => return fail("not signed", &ErrorChain(&error)),
     };
     let key = match fs::read_to_string(&sign.key) {
         Ok(key) => key,

@@ -7,22 +7,22 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use gateway::base::clock::{Clock as _, System};
-use gateway::base::error_chain::Chain;
+use gateway::base::clock::{Clock as _, SystemClock};
+use gateway::base::error_chain::ErrorChain;
 use gateway::config::settings::lockfile::{self, LockError};
-use gateway::config::settings::{Reach, Remark, Scheme, Settings, SinkTarget};
+use gateway::config::settings::{AuthScheme, ConfigRemark, ServerTransport, Settings, SinkTarget};
 use gateway::control::build;
-use gateway::control::inventory::Survey;
+use gateway::control::inventory::ServerInventory;
 use gateway::edge::tls::Acceptor;
-use gateway::process::sandbox::{self, Files, Network, Plan};
+use gateway::process::sandbox::{self, NetworkAccess, SandboxPlan, UnlistedFiles};
 use policy::decision::Mode;
-use policy::lock::Lock;
+use policy::lock::Lockfile;
 use policy::pins::Pins;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
-use policy::shadow::Shadows;
+use policy::shadow::ShadowingConflicts;
 
-use super::pin::{self, Propose};
+use super::pin::{self, SurveyArgs};
 use super::{FAILED, INVALID, complain, doctor, print, why};
 
 /// Exit code: a server offers definitions other than those that are approved.
@@ -35,27 +35,27 @@ const UNREACHED: u8 = 7;
 /// Prints the plan. Exits with 4 if servers offer definitions that are not approved, and with 7 if a server is not
 /// reached.
 pub(super) fn run(file: &Path) -> ExitCode {
-    let which = Propose::of(file);
+    let which = SurveyArgs::of(file);
     let (mut settings, surveys) = match pin::ask(&which) {
         Ok(asked) => asked,
         Err(code) => return code,
     };
     for listener in &settings.listeners {
         let Some(tls) = &listener.tls else { continue };
-        if let Err(error) = Acceptor::new(tls, System.now()) {
-            let error = Chain(&error).to_string();
+        if let Err(error) = Acceptor::new(tls, SystemClock.now()) {
+            let error = ErrorChain(&error).to_string();
             return complain(&format!("the TLS of the listener `{}`: {error}", listener.name));
         }
     }
     let world = doctor::world(settings.limits, settings.limits.connect_time);
     if let Err(error) = build::examine_logs(&settings.audit, &world) {
-        let code = complain(&Chain(&error).to_string());
+        let code = complain(&ErrorChain(&error).to_string());
         return if error.is_of_a_secret() { ExitCode::from(INVALID) } else { code };
     }
     let lock = match lockfile::read(&settings.pins.file, &settings.pins.approvers) {
         Ok((lock, _)) => lock,
-        Err(LockError::Missing(_)) => Lock::default(),
-        Err(error) => return complain(&Chain(&error).to_string()),
+        Err(LockError::Missing(_)) => Lockfile::default(),
+        Err(error) => return complain(&ErrorChain(&error).to_string()),
     };
     let mut out = frame(&settings);
     let policy = policy(&mut settings, &surveys, lock.clone());
@@ -80,10 +80,10 @@ fn frame(settings: &Settings) -> String {
     for listener in &settings.listeners {
         let scheme = if listener.tls.is_some() { "https" } else { "http" };
         let ways = listener.schemes.iter().map(|scheme| match scheme {
-            Scheme::Oauth => "oauth",
-            Scheme::Certificate => "certificate",
-            Scheme::ApiKey => "apiKey",
-            Scheme::Anonymous => "anonymous",
+            AuthScheme::Oauth => "oauth",
+            AuthScheme::Certificate => "certificate",
+            AuthScheme::ApiKey => "apiKey",
+            AuthScheme::Anonymous => "anonymous",
         });
         let ways = ways.collect::<Vec<_>>().join(", ");
         line("listener", format!("{} {scheme}://{} ({ways})", listener.name, listener.address));
@@ -96,14 +96,14 @@ fn frame(settings: &Settings) -> String {
         let servers: Vec<_> = servers.map(|server| server.name.as_str()).collect();
         line("route", format!("{} -> {}", route.path, servers.join(", ")));
     }
-    for remark in Remark::all(settings) {
+    for remark in ConfigRemark::all(settings) {
         match remark {
-            Remark::Note(what) => line("names", what),
-            Remark::Warning(what) => line("warning", what),
+            ConfigRemark::Note(what) => line("names", what),
+            ConfigRemark::Warning(what) => line("warning", what),
         }
     }
     for server in &settings.servers {
-        let Reach::Stdio(program) = &server.reach else { continue };
+        let ServerTransport::Stdio(program) = &server.reach else { continue };
         let plan = program.sandbox.as_ref();
         line("sandbox", format!("{}: {}", server.name, kept(plan)));
         if let Some(sealed) = plan.and_then(|plan| sandbox::shown(&plan.sealed())) {
@@ -136,27 +136,28 @@ fn frame(settings: &Settings) -> String {
 }
 
 /// Describes how a program is sandboxed on this machine.
-fn kept(plan: Option<&Plan>) -> String {
+fn kept(plan: Option<&SandboxPlan>) -> String {
     let Some(plan) = plan else { return "none: it can do what the gateway can".to_owned() };
     let files = match plan.rest {
-        Files::Listed => "the files that are listed but the gateway's own",
-        Files::Any => "all files but the gateway's own",
+        UnlistedFiles::Listed => "the files that are listed but the gateway's own",
+        UnlistedFiles::Any => "all files but the gateway's own",
     };
     let network = match &plan.network {
-        Network::None => "no network",
-        Network::Ports(_) => "the ports that are listed",
-        Network::Any => "the whole network",
+        NetworkAccess::None => "no network",
+        NetworkAccess::Ports(_) => "the ports that are listed",
+        NetworkAccess::Any => "the whole network",
     };
     let mode = if plan.required { "required" } else { "preferred" };
-    let missing = plan.check().err().map(|error| format!("; not complete here: {}", Chain(&error)));
+    let missing =
+        plan.check().err().map(|error| format!("; not complete here: {}", ErrorChain(&error)));
     format!("{mode}, {files}, {network}{}", missing.unwrap_or_default())
 }
 
 /// Takes the policy from the settings, and loads it with the servers' definitions and the pins.
-fn policy(settings: &mut Settings, surveys: &[Survey], lock: Lock) -> Policy {
+fn policy(settings: &mut Settings, surveys: &[ServerInventory], lock: Lockfile) -> Policy {
     let policy = std::mem::take(&mut settings.policy);
     let catalogs = surveys.iter().flat_map(|survey| survey.catalogs.iter().cloned());
-    let shadows = Shadows::among(catalogs, policy.routes());
+    let shadows = ShadowingConflicts::among(catalogs, policy.routes());
     policy.shadow(Arc::new(shadows));
     let (mode, lock) = (settings.pins.mode, Arc::new(lock));
     policy.pin(Arc::new(Pins { mode, ..settings.pins.approving(lock) }));
@@ -164,18 +165,23 @@ fn policy(settings: &mut Settings, surveys: &[Survey], lock: Lock) -> Policy {
 }
 
 /// Describes what each server offers. Returns how many definitions differ from the approved ones; 0 if pins are off.
-fn servers(out: &mut String, settings: &Settings, surveys: &[Survey], lock: &Lock) -> usize {
+fn servers(
+    out: &mut String,
+    settings: &Settings,
+    surveys: &[ServerInventory],
+    lock: &Lockfile,
+) -> usize {
     let mut unapproved = 0;
     for survey in surveys {
         let server = settings.servers.iter().find(|server| server.name == survey.server);
         let reach = match server.map(|server| &server.reach) {
             // A variable may have put a secret into the path.
-            Some(Reach::Http(uri) | Reach::Old(uri)) => {
+            Some(ServerTransport::Http(uri) | ServerTransport::Old(uri)) => {
                 let scheme = uri.scheme_str().unwrap_or_default();
                 let host = uri.authority().map_or("", |authority| authority.as_str());
                 format!("{scheme}://{host}")
             }
-            Some(Reach::Stdio(program)) => program.command.clone(),
+            Some(ServerTransport::Stdio(program)) => program.command.clone(),
             None => String::new(),
         };
         writeln!(out, "server        {} at {reach}", survey.server).unwrap_or_default();
@@ -209,7 +215,11 @@ fn servers(out: &mut String, settings: &Settings, surveys: &[Survey], lock: &Loc
 }
 
 /// Describes what each principal that the configuration names can see.
-fn callers(out: &mut String, principals: &[Principal], (policy, surveys): (&Policy, &[Survey])) {
+fn callers(
+    out: &mut String,
+    principals: &[Principal],
+    (policy, surveys): (&Policy, &[ServerInventory]),
+) {
     let mut seen = std::collections::BTreeSet::new();
     for principal in principals.iter().filter(|one| seen.insert(one.id.clone())) {
         let groups: Vec<_> = principal.groups.iter().map(|group| group.as_str()).collect();
@@ -239,7 +249,7 @@ fn callers(out: &mut String, principals: &[Principal], (policy, surveys): (&Poli
 fn seen_by(
     principal: &Principal,
     policy: &Policy,
-    survey: &Survey,
+    survey: &ServerInventory,
 ) -> (usize, usize, BTreeMap<String, Vec<String>>) {
     let (mut shown, mut all) = (0, 0);
     let mut hidden: BTreeMap<String, Vec<String>> = BTreeMap::new();

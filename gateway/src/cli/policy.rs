@@ -11,24 +11,26 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use clap::{Args, Subcommand, ValueEnum};
-use gateway::base::error_chain::Chain;
+use gateway::base::error_chain::ErrorChain;
 use gateway::config::settings::Settings;
-use gateway::config::settings::cases::{self, Case, Described, Expected, Question};
-use gateway::control::dry_run::{Answer, DeniedAs, Known, Rehearsal};
-use policy::constraint::Missed;
+use gateway::config::settings::cases::{
+    self, CallerDescription, ExpectedDecision, TestCase, TestRequest,
+};
+use gateway::control::dry_run::{DenialMessage, DryRun, DryRunAnswer, ItemKnowledge};
+use policy::constraint::UnmatchedConstraint;
 use policy::decision::{Decision, Effect};
 use policy::drift::visible;
-use policy::explain::{Applies, Matter, Remark};
-use policy::json::{Bounds, Document, Fragment};
-use policy::lock::State;
+use policy::explain::{Applicability, RuleIssue, RuleRemark};
+use policy::json::{Document, Fragment, JsonBounds};
+use policy::lock::ApprovalState;
 use policy::name::ServerName;
-use policy::offer::Kind;
-use policy::principal::{Principal, Proof};
+use policy::offer::ItemKind;
+use policy::principal::{Principal, ProofOfPossession};
 use serde_json::json;
 
 use super::ungranted::Ungranted;
-use super::{Format, complain, invalid, print, say, why};
-use simulate::Simulate;
+use super::{OutputFormat, complain, invalid, print, say, why};
+use simulate::SimulateArgs;
 
 /// Exit code: a test case failed, the explained call is denied, or a simulated decision differs.
 const DENIED: u8 = 5;
@@ -41,29 +43,29 @@ server: NAME\n    tool: NAME                    # or prompt, resource, method\n 
 expect: deny                  # or allow\n\nor name the files; docs/policy.md, \"Before it decides\", says more";
 
 #[derive(Debug, Args)]
-pub(super) struct Policy {
+pub(super) struct PolicyArgs {
     #[command(subcommand)]
-    verb: Verb,
+    verb: PolicyCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum PolicyCommand {
     /// Explain the decision about one call: which rule decides, and what every other rule says of the call. Exits with
     /// 5 if the call is denied. Without a tool, prompt, resource or method: show which definitions of the server the
     /// caller sees by the lockfile, and why the others are hidden.
-    Explain(Box<Explain>),
+    Explain(Box<ExplainArgs>),
     /// Run test cases, by default those in `NAME.test.yaml` beside `NAME.yaml`. Exits with 5 if a case fails.
-    Test(Test),
+    Test(PolicyTestArgs),
     /// Decide the exchanges of an audit log again with another configuration, and show which decisions would change,
     /// and for which callers.
-    Simulate(Simulate),
+    Simulate(SimulateArgs),
     /// Report rules that are superfluous, very broad, idle or inactive, and approved definitions that no rule grants;
     /// with an audit log, also rules that were never used. Exits with 6 if there is anything to report.
-    Lint(Lint),
+    Lint(LintArgs),
 }
 
 #[derive(Debug, Args)]
-struct Explain {
+struct ExplainArgs {
     /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
@@ -85,23 +87,23 @@ struct Explain {
     client: Option<String>,
     /// How the principal has proved possession of its credential.
     #[arg(long, value_enum)]
-    proof: Option<Proved>,
+    proof: Option<ProofArg>,
     /// The upstream server that is called.
     #[arg(long, value_name = "NAME")]
     server: String,
     #[command(flatten)]
-    thing: Thing,
+    thing: ExplainTarget,
     /// The arguments of the call, as a JSON object.
     #[arg(long, value_name = "JSON")]
     arguments: Option<String>,
     /// Output format of the decision.
-    #[arg(long, value_enum, default_value_t = Format::Human)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
+    format: OutputFormat,
 }
 
 #[derive(Debug, Args)]
 #[group(required = false, multiple = false)]
-struct Thing {
+struct ExplainTarget {
     /// The tool that is called, by its name on the server.
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
@@ -116,21 +118,21 @@ struct Thing {
     method: Option<String>,
 }
 
-impl Thing {
-    fn named(&self) -> Option<(Kind, &str)> {
+impl ExplainTarget {
+    fn named(&self) -> Option<(ItemKind, &str)> {
         let Self { tool, prompt, resource, method } = self;
         let kinds = [
-            (Kind::Tool, tool),
-            (Kind::Prompt, prompt),
-            (Kind::Resource, resource),
-            (Kind::Method, method),
+            (ItemKind::Tool, tool),
+            (ItemKind::Prompt, prompt),
+            (ItemKind::Resource, resource),
+            (ItemKind::Method, method),
         ];
         kinds.into_iter().find_map(|(kind, name)| Some((kind, name.as_deref()?)))
     }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Proved {
+enum ProofArg {
     /// By the TLS client certificate of its connection.
     Certificate,
     /// By a DPoP proof with each request.
@@ -138,19 +140,19 @@ enum Proved {
 }
 
 #[derive(Debug, Args)]
-struct Test {
+struct PolicyTestArgs {
     /// The files with test cases.
     files: Vec<PathBuf>,
     /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
     /// Output format of the result.
-    #[arg(long, value_enum, default_value_t = Format::Human)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
+    format: OutputFormat,
 }
 
 #[derive(Debug, Args)]
-struct Lint {
+struct LintArgs {
     /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
@@ -161,29 +163,29 @@ struct Lint {
     #[arg(long, value_name = "CODE")]
     allow: Vec<String>,
     /// Output format of the remarks.
-    #[arg(long, value_enum, default_value_t = Format::Human)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
+    format: OutputFormat,
 }
 
-pub(super) fn run(policy: Policy) -> ExitCode {
+pub(super) fn run(policy: PolicyArgs) -> ExitCode {
     let done = match policy.verb {
-        Verb::Explain(explain) => self::explain(&explain),
-        Verb::Test(test) => self::test(&test),
-        Verb::Simulate(simulate) => simulate::run(&simulate),
-        Verb::Lint(lint) => self::lint(&lint),
+        PolicyCommand::Explain(explain) => self::explain(&explain),
+        PolicyCommand::Test(test) => self::test(&test),
+        PolicyCommand::Simulate(simulate) => simulate::run(&simulate),
+        PolicyCommand::Lint(lint) => self::lint(&lint),
     };
     done.unwrap_or_else(|code| code)
 }
 
 /// Loads a configuration, and prepares to decide with it.
-fn rehearsal(file: &Path) -> Result<(Settings, Rehearsal), ExitCode> {
+fn rehearsal(file: &Path) -> Result<(Settings, DryRun), ExitCode> {
     let mut settings = super::settings(file)?;
-    let rehearsal = Rehearsal::new(&mut settings);
-    let rehearsal = rehearsal.map_err(|error| complain(&Chain(&error).to_string()))?;
+    let rehearsal = DryRun::new(&mut settings);
+    let rehearsal = rehearsal.map_err(|error| complain(&ErrorChain(&error).to_string()))?;
     Ok((settings, rehearsal))
 }
 
-fn explain(explain: &Explain) -> Result<ExitCode, ExitCode> {
+fn explain(explain: &ExplainArgs) -> Result<ExitCode, ExitCode> {
     let (settings, rehearsal) = rehearsal(&explain.config)?;
     if explain.thing.named().is_none() {
         return listed(explain, &settings, &rehearsal).map_err(|why| complain(&why));
@@ -191,8 +193,8 @@ fn explain(explain: &Explain) -> Result<ExitCode, ExitCode> {
     let question = question(explain, &settings).map_err(|why| complain(&why))?;
     let answer = rehearsal.ask(&question);
     match explain.format {
-        Format::Human => print(&words(&question, &answer, &rehearsal)),
-        Format::Json => print(&format!("{}\n", shown(&question, &answer))),
+        OutputFormat::Human => print(&words(&question, &answer, &rehearsal)),
+        OutputFormat::Json => print(&format!("{}\n", shown(&question, &answer))),
     };
     let allowed = matches!(answer.decision.effect, Effect::Allow(_));
     Ok(if allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
@@ -200,9 +202,9 @@ fn explain(explain: &Explain) -> Result<ExitCode, ExitCode> {
 
 /// Lists the definitions of a server in the lockfile that a caller sees, and why the others are hidden.
 fn listed(
-    explain: &Explain,
+    explain: &ExplainArgs,
     settings: &Settings,
-    rehearsal: &Rehearsal,
+    rehearsal: &DryRun,
 ) -> Result<ExitCode, String> {
     let (principal, server) = asked_about(explain, settings)?;
     let policy = rehearsal.policy();
@@ -217,7 +219,7 @@ fn listed(
         say(&format!("note: the lockfile has nothing of `{server}`: `portcullis pin`"));
     }
     Ok(match explain.format {
-        Format::Human => {
+        OutputFormat::Human => {
             let mut out = String::new();
             for (thing, why, decision) in &rows {
                 match why {
@@ -231,7 +233,7 @@ fn listed(
             }
             print(&out)
         }
-        Format::Json => {
+        OutputFormat::Json => {
             let row = |(thing, why, decision): &(String, Option<String>, Decision)| {
                 let findings = decision.findings.iter().map(ToString::to_string);
                 json!({
@@ -245,10 +247,10 @@ fn listed(
     })
 }
 
-fn question(explain: &Explain, settings: &Settings) -> Result<Question, String> {
+fn question(explain: &ExplainArgs, settings: &Settings) -> Result<TestRequest, String> {
     let (principal, server) = asked_about(explain, settings)?;
     let arguments = explain.arguments.as_deref().map(|text| {
-        let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE);
+        let document = Document::parse(text.to_owned().into(), &JsonBounds::MESSAGE);
         let document = document.map_err(|error| format!("`--arguments`: {error}"))?;
         match document.root().is_object() {
             true => Ok(Fragment::whole(Arc::new(document))),
@@ -257,21 +259,24 @@ fn question(explain: &Explain, settings: &Settings) -> Result<Question, String> 
     });
     let (kind, name) = explain.thing.named().ok_or("name one thing")?;
     let arguments = arguments.transpose()?;
-    Ok(Question { principal, server, kind, name: name.into(), arguments })
+    Ok(TestRequest { principal, server, kind, name: name.into(), arguments })
 }
 
 /// The principal and the server that the command line describes.
-fn asked_about(explain: &Explain, settings: &Settings) -> Result<(Principal, ServerName), String> {
-    let described = Described {
+fn asked_about(
+    explain: &ExplainArgs,
+    settings: &Settings,
+) -> Result<(Principal, ServerName), String> {
+    let described = CallerDescription {
         id: explain.principal.clone(),
         groups: explain.group.clone(),
         roles: explain.role.clone(),
         scopes: explain.scope.clone(),
         client: explain.client.clone(),
         proof: match explain.proof {
-            None => Proof::None,
-            Some(Proved::Certificate) => Proof::Certificate,
-            Some(Proved::Dpop) => Proof::Dpop,
+            None => ProofOfPossession::None,
+            Some(ProofArg::Certificate) => ProofOfPossession::Certificate,
+            Some(ProofArg::Dpop) => ProofOfPossession::Dpop,
         },
     };
     let principal = described.principal(settings);
@@ -307,23 +312,23 @@ fn denied<R: Display>(reason: &dyn Display, rule: Option<R>) -> String {
     }
 }
 
-const fn known(known: Known) -> &'static str {
+const fn known(known: ItemKnowledge) -> &'static str {
     match known {
-        Known::Locked(State::Approved) => "approved in the lockfile",
-        Known::Locked(State::Pending) => "proposed in the lockfile, not approved",
-        Known::Locked(State::Revoked) => "revoked in the lockfile",
-        Known::Missing => {
+        ItemKnowledge::Locked(ApprovalState::Approved) => "approved in the lockfile",
+        ItemKnowledge::Locked(ApprovalState::Pending) => "proposed in the lockfile, not approved",
+        ItemKnowledge::Locked(ApprovalState::Revoked) => "revoked in the lockfile",
+        ItemKnowledge::Missing => {
             "not in the lockfile, which has others of this server: as good as not there"
         }
-        Known::Assumed => {
+        ItemKnowledge::Assumed => {
             "not in the lockfile: taken to be offered, approved, and to take anything"
         }
-        Known::Nothing => "none is needed",
+        ItemKnowledge::Nothing => "none is needed",
     }
 }
 
-fn words(question: &Question, answer: &Answer, rehearsal: &Rehearsal) -> String {
-    let Question { principal, server, kind, name, .. } = question;
+fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> String {
+    let TestRequest { principal, server, kind, name, .. } = question;
     let lacks_arguments = question.arguments.is_none()
         && matches!(&answer.decision.effect, Effect::Deny(denial) if denial.reason.code() == ARGUMENTS);
     let mut out = match lacks_arguments {
@@ -338,7 +343,7 @@ fn words(question: &Question, answer: &Answer, rehearsal: &Rehearsal) -> String 
     line("caller", &format!("{} ({groups})", principal.id));
     line(kind.as_str(), &format!("{} of {server}", visible(name)));
     line("definition", known(answer.known));
-    if answer.known == Known::Missing {
+    if answer.known == ItemKnowledge::Missing {
         let near = rehearsal.nearest(server, *kind, name);
         line(
             "",
@@ -355,7 +360,7 @@ fn words(question: &Question, answer: &Answer, rehearsal: &Rehearsal) -> String 
         line("", &digest.to_string());
     }
     if let Some(listed) = answer.listed {
-        let of_lockfile = matches!(answer.known, Known::Locked(_));
+        let of_lockfile = matches!(answer.known, ItemKnowledge::Locked(_));
         line(
             "list",
             match (listed, of_lockfile) {
@@ -376,23 +381,29 @@ fn words(question: &Question, answer: &Answer, rehearsal: &Rehearsal) -> String 
     }
     if let Some(told) = &answer.told {
         let told = match told {
-            DeniedAs::Result(text) => format!("isError {text}"),
-            DeniedAs::Error(public) => format!("{} {}", public.code, public.message),
+            DenialMessage::Result(text) => format!("isError {text}"),
+            DenialMessage::Error(public) => format!("{} {}", public.code, public.message),
         };
         line("told", &told);
     }
     // Rules that apply to the call come first.
-    let near = |applies: &Applies| match applies {
-        Applies::Yes => 0,
-        Applies::Depends | Applies::Lacks(_) | Applies::Fails | Applies::Error => 1,
-        Applies::Caller | Applies::Server | Applies::Thing | Applies::Off => 2,
+    let near = |applies: &Applicability| match applies {
+        Applicability::Yes => 0,
+        Applicability::Depends
+        | Applicability::Lacks(_)
+        | Applicability::Fails
+        | Applicability::Error => 1,
+        Applicability::Caller
+        | Applicability::Server
+        | Applicability::Thing
+        | Applicability::Off => 2,
     };
     let mut rules: Vec<_> = answer.rules.iter().collect();
     rules.sort_by_key(|said| near(&said.applies));
     for (n, said) in rules.into_iter().enumerate() {
         let says = match said.says {
-            policy::access::Says::Allow => "allow",
-            policy::access::Says::Forbid => "forbid",
+            policy::access::RuleEffect::Allow => "allow",
+            policy::access::RuleEffect::Forbid => "forbid",
         };
         let mode = match said.mode {
             policy::decision::Mode::Audit => " (only counted)",
@@ -404,21 +415,21 @@ fn words(question: &Question, answer: &Answer, rehearsal: &Rehearsal) -> String 
     }
     if matches!(answer.decision.effect, Effect::Allow(_)) {
         line("then", "rates, guardrails and what is done about the answer are not decided here");
-        if answer.known != Known::Nothing {
+        if answer.known != ItemKnowledge::Nothing {
             line("", "what the server offers now was not asked: `portcullis pin diff` asks it");
         }
     }
     out
 }
 
-fn shown(question: &Question, answer: &Answer) -> serde_json::Value {
-    let Question { principal, server, kind, name, .. } = question;
+fn shown(question: &TestRequest, answer: &DryRunAnswer) -> serde_json::Value {
+    let TestRequest { principal, server, kind, name, .. } = question;
     let (reason, rule) = match &answer.decision.effect {
         Effect::Allow(rule) => (None, Some(rule)),
         Effect::Deny(denial) => (Some(denial.reason.code()), denial.reason.rule()),
     };
     let rules = answer.rules.iter().map(|said| {
-        json!({ "rule": said.rule.as_str(), "applies": said.applies == Applies::Yes, "note": said.applies.note() })
+        json!({ "rule": said.rule.as_str(), "applies": said.applies == Applicability::Yes, "note": said.applies.note() })
     });
     json!({
         "decision": if reason.is_none() { "allow" } else { "deny" },
@@ -432,14 +443,14 @@ fn shown(question: &Question, answer: &Answer) -> serde_json::Value {
         "listed": answer.listed,
         "findings": answer.decision.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "told": answer.told.as_ref().map(|told| match told {
-            DeniedAs::Result(text) => json!({ "isError": true, "message": text }),
-            DeniedAs::Error(public) => json!({ "code": public.code, "message": public.message }),
+            DenialMessage::Result(text) => json!({ "isError": true, "message": text }),
+            DenialMessage::Error(public) => json!({ "code": public.code, "message": public.message }),
         }),
         "rules": rules.collect::<Vec<_>>(),
     })
 }
 
-fn test(test: &Test) -> Result<ExitCode, ExitCode> {
+fn test(test: &PolicyTestArgs) -> Result<ExitCode, ExitCode> {
     let mut settings = super::settings(&test.config)?;
     let beside = || {
         let name = test.config.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -456,8 +467,8 @@ fn test(test: &Test) -> Result<ExitCode, ExitCode> {
         let cases = cases::read(&shown, &text, &settings);
         all.extend(cases.map_err(|problems| invalid(&problems))?);
     }
-    let rehearsal = Rehearsal::new(&mut settings);
-    let rehearsal = rehearsal.map_err(|error| complain(&Chain(&error).to_string()))?;
+    let rehearsal = DryRun::new(&mut settings);
+    let rehearsal = rehearsal.map_err(|error| complain(&ErrorChain(&error).to_string()))?;
     let mut deciding = BTreeSet::new();
     let mut results = Vec::new();
     for case in &all {
@@ -469,7 +480,7 @@ fn test(test: &Test) -> Result<ExitCode, ExitCode> {
     let rules = rehearsal.policy().access().rules().iter().map(|rule| rule.id.as_str());
     let untested: Vec<_> = rules.filter(|id| !deciding.contains(*id)).collect();
     match test.format {
-        Format::Human => {
+        OutputFormat::Human => {
             let mut out = String::new();
             for (case, wrong, verdict) in &results {
                 match wrong {
@@ -490,7 +501,7 @@ fn test(test: &Test) -> Result<ExitCode, ExitCode> {
                 say(&format!("note: no case is decided by: {}", untested.join(", ")));
             }
         }
-        Format::Json => {
+        OutputFormat::Json => {
             let cases = results.iter().map(|(case, wrong, verdict)| {
                 json!({ "name": case.name, "passed": wrong.is_none(), "verdict": verdict, "wrong": wrong })
             });
@@ -510,13 +521,13 @@ fn rule(decision: &Decision) -> Option<&str> {
 }
 
 /// How the answer differs from what the case expects; `None` if it does not.
-fn wrong(case: &Case, answer: &Answer) -> Option<String> {
+fn wrong(case: &TestCase, answer: &DryRunAnswer) -> Option<String> {
     let decision = &answer.decision;
     let (allowed, reason) = match &decision.effect {
         Effect::Allow(_) => (true, None),
         Effect::Deny(denial) => (false, Some(denial.reason.code())),
     };
-    if allowed != (case.expect == Expected::Allow) {
+    if allowed != (case.expect == ExpectedDecision::Allow) {
         let wanted = if allowed { "it should be denied" } else { "it should be allowed" };
         return Some(wanted.to_owned());
     }
@@ -537,7 +548,7 @@ fn wrong(case: &Case, answer: &Answer) -> Option<String> {
     }
 }
 
-fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
+fn lint(lint: &LintArgs) -> Result<ExitCode, ExitCode> {
     let (settings, rehearsal) = rehearsal(&lint.config)?;
     let offers: Vec<_> = rehearsal.offers().collect();
     let access = rehearsal.policy().access();
@@ -552,7 +563,8 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
     });
     let mut said: Vec<_> = remarks.iter().map(remark).collect();
     let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
-    let missed = Missed::all(rehearsal.policy().constraints(), &servers, rehearsal.lock());
+    let missed =
+        UnmatchedConstraint::all(rehearsal.policy().constraints(), &servers, rehearsal.lock());
     said.extend(missed.iter().map(|missed| LintNote {
         subject: LintSubject::Constraint(missed.constraint),
         code: "idle",
@@ -562,7 +574,8 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
     if !lint.against.is_empty() {
         let (used, since) = simulate::used(&lint.against).map_err(|e| complain(&e.to_string()))?;
         let grants = access.rules().iter().filter(|rule| {
-            rule.says == policy::access::Says::Allow && rule.mode == policy::decision::Mode::Enforce
+            rule.says == policy::access::RuleEffect::Allow
+                && rule.mode == policy::decision::Mode::Enforce
         });
         for rule in grants.filter(|rule| !used.contains(rule.id.as_str())) {
             let note = format!("it has decided nothing since {since}");
@@ -572,8 +585,8 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
     }
     said.retain(|said| !lint.allow.iter().any(|allowed| allowed == said.code));
     match lint.format {
-        Format::Human if said.is_empty() => print("nothing to say\n"),
-        Format::Human => {
+        OutputFormat::Human if said.is_empty() => print("nothing to say\n"),
+        OutputFormat::Human => {
             let line = |LintNote { subject, code, note }: &LintNote| match subject {
                 LintSubject::Server(server) => format!("{code:<9} server `{server}`: {note}\n"),
                 LintSubject::Rule(rule) => format!("{code:<9} rule `{rule}`: {note}\n"),
@@ -581,7 +594,7 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
             };
             print(&said.iter().map(line).collect::<String>())
         }
-        Format::Json => {
+        OutputFormat::Json => {
             let entry = |LintNote { subject, code, note }: &LintNote| match subject {
                 LintSubject::Server(server) => {
                     json!({ "server": server.as_str(), "code": code, "note": note })
@@ -617,7 +630,7 @@ enum LintSubject {
 }
 
 /// Remarks about approved definitions that no rule grants; none if pins are off.
-fn ungranted(settings: &Settings, rehearsal: &Rehearsal) -> Vec<LintNote> {
+fn ungranted(settings: &Settings, rehearsal: &DryRun) -> Vec<LintNote> {
     let servers = settings.servers.iter().map(|server| &server.name);
     let found = Ungranted::all(rehearsal.policy(), rehearsal.lock(), servers);
     let note = |one: &Ungranted| LintNote {
@@ -628,25 +641,25 @@ fn ungranted(settings: &Settings, rehearsal: &Rehearsal) -> Vec<LintNote> {
     found.iter().map(note).collect()
 }
 
-fn remark(remark: &Remark) -> LintNote {
+fn remark(remark: &RuleRemark) -> LintNote {
     let note = match &remark.what {
-        Matter::Covered(other) => {
+        RuleIssue::Covered(other) => {
             format!("`{other}` says all of it already; remove one of the two")
         }
-        Matter::Broad(what) => format!("{what}; name what is meant, or set a `when`"),
-        Matter::Idle(kind, name) => {
+        RuleIssue::Broad(what) => format!("{what}; name what is meant, or set a `when`"),
+        RuleIssue::Idle(kind, name) => {
             let (kind, name) = (kind.as_str(), visible(name));
             format!(
                 "these servers offer no {kind} `{name}`, by the lockfile; correct the name, or remove it"
             )
         }
-        Matter::Beside(folder) => {
+        RuleIssue::Beside(folder) => {
             let folder = visible(folder);
             format!(
                 "it forbids what is in `{folder}`, and `{folder}` itself can be read; name both"
             )
         }
-        Matter::Inactive => "it does not act; set `mode: enforce`, or remove it".to_owned(),
+        RuleIssue::Inactive => "it does not act; set `mode: enforce`, or remove it".to_owned(),
     };
     LintNote { subject: LintSubject::Rule(remark.rule.to_string()), code: remark.what.code(), note }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// One result of a SARIF run.
 #[derive(Debug)]
-pub(super) struct Result {
+pub(super) struct SarifResult {
     /// Stable identifier of the rule.
     pub(super) rule: &'static str,
     /// SARIF level: `error`, `warning` or `note`.
@@ -18,12 +18,12 @@ pub(super) struct Result {
 }
 
 /// Formats a SARIF log with one run.
-pub(super) fn log(results: &[Result]) -> String {
+pub(super) fn log(results: &[SarifResult]) -> String {
     let mut rules: Vec<_> = results.iter().map(|result| result.rule).collect();
     rules.sort_unstable();
     rules.dedup();
     let rules: Vec<_> = rules.into_iter().map(|id| json!({ "id": id })).collect();
-    let result = |result: &Result| -> Value {
+    let result = |result: &SarifResult| -> Value {
         json!({
             "ruleId": result.rule,
             "level": result.level,

@@ -9,47 +9,47 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use gateway::control::inventory::Survey;
-use policy::constraint::Type;
+use gateway::control::inventory::ServerInventory;
+use policy::constraint::ArgumentType;
 use policy::drift::visible;
 use policy::inspect::{Detector, Finding};
-use policy::json::{Bounds, Document, Value};
+use policy::json::{Document, JsonBounds, Value};
 use policy::mode::Mode;
 use policy::name::ServerName;
-use policy::offer::{Catalog, Kind, Offer};
+use policy::offer::{Catalog, CatalogItem, ItemKind};
 use policy::pipeline::Policy;
-use policy::review::{self, Remark, Severity};
-use policy::shadow::{Likeness, Shadowing, Shadows};
-use policy::work::Budget;
+use policy::review::{self, DefinitionRemark, Severity};
+use policy::shadow::{ShadowingConflicts, ShadowingPolicy, Similarity};
+use policy::work::WorkBudget;
 use serde_json::json;
 
-use super::pin::Propose;
-use super::{Output, complain, pin, print, sarif, say};
+use super::pin::SurveyArgs;
+use super::{FindingsFormat, complain, pin, print, sarif, say};
 
 /// Exit code: there is a finding at least as grave as `--fail-on`.
 const FOUND: u8 = 6;
 
 #[derive(Debug, Args)]
-pub(super) struct Scan {
+pub(super) struct ScanArgs {
     #[command(flatten)]
-    which: Propose,
+    which: SurveyArgs,
     /// A file with the definitions of one server, instead of asking servers: the result of `tools/list`, or an array of
     /// tools.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "server"])]
     input: Option<PathBuf>,
     /// Output format of the findings.
-    #[arg(long, value_enum, default_value_t = Output::Human)]
-    format: Output,
+    #[arg(long, value_enum, default_value_t = FindingsFormat::Human)]
+    format: FindingsFormat,
     /// Exit with 6 if a finding is at least this grave.
-    #[arg(long, value_enum, default_value_t = FailOn::High)]
-    fail_on: FailOn,
+    #[arg(long, value_enum, default_value_t = SeverityThreshold::High)]
+    fail_on: SeverityThreshold,
     /// Show findings that are at least this grave. Default: `low` for people, `info` in JSON and SARIF.
     #[arg(long, value_enum)]
-    show: Option<FailOn>,
+    show: Option<SeverityThreshold>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum FailOn {
+enum SeverityThreshold {
     /// Any finding, including advice to the author of the server.
     Info,
     /// Findings to know about before the tool is granted, such as an argument that names a file.
@@ -62,7 +62,7 @@ enum FailOn {
     None,
 }
 
-impl FailOn {
+impl SeverityThreshold {
     const fn severity(self) -> Option<Severity> {
         match self {
             Self::Info => Some(Severity::Info),
@@ -76,7 +76,7 @@ impl FailOn {
 
 /// A finding, with the definition and the place that it is in.
 #[derive(Debug)]
-struct Found {
+struct ScanFinding {
     thing: String,
     rule: &'static str,
     severity: Severity,
@@ -87,18 +87,18 @@ struct Found {
     limited_by: Vec<usize>,
 }
 
-impl Found {
+impl ScanFinding {
     const fn is_limited(&self) -> bool {
         !self.limited_by.is_empty()
     }
 }
 
-pub(super) fn run(scan: &Scan) -> ExitCode {
+pub(super) fn run(scan: &ScanArgs) -> ExitCode {
     let read = match &scan.input {
         Some(file) => input(file),
         None => asked(&scan.which),
     };
-    let Scanned { catalogs, policy, mut found, failed, unasked } = match read {
+    let ScanInput { catalogs, policy, mut found, failed, unasked } = match read {
         Ok(read) => read,
         Err(code) => return code,
     };
@@ -106,19 +106,19 @@ pub(super) fn run(scan: &Scan) -> ExitCode {
     found.extend(look(&catalogs, &policy));
     found.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.thing.cmp(&b.thing)));
     let least = scan.show.unwrap_or(match scan.format {
-        Output::Human => FailOn::Low,
-        Output::Json | Output::Sarif => FailOn::Info,
+        FindingsFormat::Human => SeverityThreshold::Low,
+        FindingsFormat::Json | FindingsFormat::Sarif => SeverityThreshold::Info,
     });
-    let shown = |one: &&Found| least.severity().is_some_and(|least| one.severity >= least);
-    let shown: Vec<&Found> = found.iter().filter(shown).collect();
+    let shown = |one: &&ScanFinding| least.severity().is_some_and(|least| one.severity >= least);
+    let shown: Vec<&ScanFinding> = found.iter().filter(shown).collect();
     let file = scan.input.as_deref().unwrap_or(&scan.which.config).display().to_string();
     print(&match scan.format {
-        Output::Human => {
-            let scanning = Scanning { count, hidden: found.len() - shown.len(), unasked };
+        FindingsFormat::Human => {
+            let scanning = ScanSummary { count, hidden: found.len() - shown.len(), unasked };
             human(&shown, &scanning)
         }
-        Output::Json => as_json(&shown),
-        Output::Sarif => as_sarif(&shown, &file),
+        FindingsFormat::Json => as_json(&shown),
+        FindingsFormat::Sarif => as_sarif(&shown, &file),
     });
     let grave = |least: Severity| found.iter().any(|one| one.severity >= least);
     if scan.fail_on.severity().is_some_and(grave) {
@@ -129,22 +129,22 @@ pub(super) fn run(scan: &Scan) -> ExitCode {
 
 /// Input of a scan.
 #[derive(Default)]
-struct Scanned {
+struct ScanInput {
     /// The definitions that servers offer.
     catalogs: Vec<Arc<Catalog>>,
     /// The policy, for its routes and its constraints on arguments.
     policy: Policy,
     /// Findings in the servers' own instructions.
-    found: Vec<Found>,
+    found: Vec<ScanFinding>,
     /// Exit code if not everything could be read.
     failed: Option<u8>,
     /// Servers that could not be asked.
-    unasked: Unasked,
+    unasked: SurveyGaps,
 }
 
 /// Servers that could not be asked, or not completely.
 #[derive(Clone, Copy, Debug, Default)]
-struct Unasked {
+struct SurveyGaps {
     /// Number of servers that could not be asked.
     count: usize,
     /// Number of servers of which a list could not be read.
@@ -153,8 +153,8 @@ struct Unasked {
     of: usize,
 }
 
-impl Unasked {
-    fn among(surveys: &[Survey]) -> Self {
+impl SurveyGaps {
+    fn among(surveys: &[ServerInventory]) -> Self {
         let count = surveys.iter().filter(|survey| survey.failed.is_some()).count();
         let incomplete = surveys.iter().filter(|survey| !survey.is_complete()).count() - count;
         Self { count, incomplete, of: surveys.len() }
@@ -179,35 +179,35 @@ impl Unasked {
 
 /// Counts for the summary.
 #[derive(Clone, Copy, Debug)]
-struct Scanning {
+struct ScanSummary {
     /// Number of definitions that were scanned.
     count: usize,
     /// Number of findings that are not shown.
     hidden: usize,
     /// Servers that could not be asked.
-    unasked: Unasked,
+    unasked: SurveyGaps,
 }
 
 /// Asks servers for their definitions and instructions.
-fn asked(which: &Propose) -> Result<Scanned, ExitCode> {
+fn asked(which: &SurveyArgs) -> Result<ScanInput, ExitCode> {
     let (settings, surveys) = pin::ask(which)?;
     let mut found = Vec::new();
     for survey in &surveys {
         for said in survey.hellos.iter().filter_map(|hello| hello.instructions.as_ref()) {
             let of = format!("{}/server", survey.server);
-            for finding in policy::inspect::text(said.value(), &Budget::unlimited()) {
+            for finding in policy::inspect::text(said.value(), &WorkBudget::unlimited()) {
                 let at = format!("/instructions{}", finding.at);
                 found.push(detected(&of, &Finding { at, ..finding }));
             }
         }
     }
-    let unasked = Unasked::among(&surveys);
+    let unasked = SurveyGaps::among(&surveys);
     let failed = match (unasked.count, unasked.incomplete) {
         (0, 0) => None,
         (0, _) => Some(super::INCOMPLETE),
         (_, _) => Some(super::FAILED),
     };
-    Ok(Scanned {
+    Ok(ScanInput {
         failed,
         unasked,
         policy: settings.policy,
@@ -217,34 +217,34 @@ fn asked(which: &Propose) -> Result<Scanned, ExitCode> {
 }
 
 /// Reads definitions from a file.
-fn input(file: &Path) -> Result<Scanned, ExitCode> {
+fn input(file: &Path) -> Result<ScanInput, ExitCode> {
     let wrong = |why: &str| complain(&format!("`{}` {why}", file.display()));
     let text = fs::read(file).map_err(|error| wrong(&format!("could not be read: {error}")))?;
-    let document = Document::parse(text.into(), &Bounds::ANSWER)
+    let document = Document::parse(text.into(), &JsonBounds::ANSWER)
         .map_err(|error| wrong(&format!("is not JSON that would be let in: {error}")))?;
     let document = Arc::new(document);
     let root = document.root();
     let result = root.get("result").unwrap_or(root);
     let server = ServerName::parse("input").map_err(|_error| wrong("has no name"))?;
     let mut catalogs = Vec::new();
-    for kind in Kind::LISTED {
+    for kind in ItemKind::LISTED {
         let list = result.get(kind.list());
         let list =
-            list.or_else(|| Some(result).filter(|_| kind == Kind::Tool && !root.is_object()));
+            list.or_else(|| Some(result).filter(|_| kind == ItemKind::Tool && !root.is_object()));
         let mut offers = Vec::new();
         for (n, definition) in list.into_iter().flat_map(Value::items).enumerate() {
-            match Offer::read(kind, definition, &document) {
+            match CatalogItem::read(kind, definition, &document) {
                 Ok(offer) => offers.push(offer),
                 Err(error) => say(&format!("warning: {}/{n} is of no use: {error}", kind.list())),
             }
         }
         catalogs.push(Arc::new(Catalog::new(server.clone(), kind, offers)));
     }
-    Ok(Scanned { catalogs, ..Scanned::default() })
+    Ok(ScanInput { catalogs, ..ScanInput::default() })
 }
 
 /// Collects the findings of detectors, of the reviewer and of the comparison between servers.
-fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<Found> {
+fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<ScanFinding> {
     let mut found = Vec::new();
     for catalog in catalogs {
         for offer in catalog.offers() {
@@ -252,7 +252,7 @@ fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<Found> {
             let of = format!("{}/{}/{name}", catalog.server(), offer.kind().list());
             found.extend(offer.findings().iter().map(|finding| detected(&of, finding)));
             if offer.digest().is_none() {
-                found.push(Found {
+                found.push(ScanFinding {
                     thing: of.clone(),
                     rule: "unpinnable",
                     severity: Severity::High,
@@ -262,11 +262,11 @@ fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<Found> {
                     limited_by: Vec::new(),
                 });
             }
-            if offer.kind() != Kind::Tool {
+            if offer.kind() != ItemKind::Tool {
                 continue;
             }
             let tool = (catalog.server(), offer.name().as_str());
-            found.extend(review::tool(offer.definition()).into_iter().map(|remark| Found {
+            found.extend(review::tool(offer.definition()).into_iter().map(|remark| ScanFinding {
                 thing: of.clone(),
                 rule: remark.rule,
                 severity: remark.severity,
@@ -277,10 +277,10 @@ fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<Found> {
             }));
         }
     }
-    let shadows = Shadows::among(catalogs.iter().cloned(), policy.routes());
+    let shadows = ShadowingConflicts::among(catalogs.iter().cloned(), policy.routes());
     for (server, kind, name, conflicts) in shadows.all() {
         for conflict in conflicts {
-            found.push(Found {
+            found.push(ScanFinding {
                 thing: format!("{server}/{}/{}", kind.list(), visible(name)),
                 rule: "shadowing",
                 severity: likeness(conflict.likeness),
@@ -295,12 +295,16 @@ fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<Found> {
 }
 
 /// Indexes of the constraints that limit the argument that `remark` is about.
-fn limits(policy: &Policy, (server, tool): (&ServerName, &str), remark: &Remark) -> Vec<usize> {
+fn limits(
+    policy: &Policy,
+    (server, tool): (&ServerName, &str),
+    remark: &DefinitionRemark,
+) -> Vec<usize> {
     let meant = match remark.rule {
-        "free-path" => Type::Path,
-        "free-url" => Type::Url,
-        "arbitrary-recipient" => Type::Email,
-        "free-command" | "free-sql" | "self-declared-privilege" => Type::Any,
+        "free-path" => ArgumentType::Path,
+        "free-url" => ArgumentType::Url,
+        "arbitrary-recipient" => ArgumentType::Email,
+        "free-command" | "free-sql" | "self-declared-privilege" => ArgumentType::Any,
         // The remark is not about an argument, or no constraint resolves it.
         _ => return Vec::new(),
     };
@@ -309,7 +313,7 @@ fn limits(policy: &Policy, (server, tool): (&ServerName, &str), remark: &Remark)
     acts.map(|(n, _)| n).collect()
 }
 
-fn detected(of: &str, finding: &Finding) -> Found {
+fn detected(of: &str, finding: &Finding) -> ScanFinding {
     let (severity, fix) = match finding.detector {
         Detector::PlantedInstructions => (
             Severity::High,
@@ -350,12 +354,12 @@ fn detected(of: &str, finding: &Finding) -> Found {
     };
     let (rule, at) = (finding.detector.name(), finding.at.clone());
     let note = finding.note.to_string();
-    Found { thing: of.to_owned(), rule, severity, at, note, fix, limited_by: Vec::new() }
+    ScanFinding { thing: of.to_owned(), rule, severity, at, note, fix, limited_by: Vec::new() }
 }
 
 /// Severity of a name conflict: high if it is withheld by default, medium if it is recorded, else info.
-fn likeness(likeness: Likeness) -> Severity {
-    match Shadowing::default().of(likeness) {
+fn likeness(likeness: Similarity) -> Severity {
+    match ShadowingPolicy::default().of(likeness) {
         Mode::Enforce => Severity::High,
         Mode::Audit => Severity::Medium,
         Mode::Off => Severity::Info,
@@ -366,18 +370,18 @@ fn likeness(likeness: Likeness) -> Severity {
 const PLACES: usize = 5;
 
 /// Formats findings for people, grouped by severity, rule and note.
-fn human(found: &[&Found], scanning: &Scanning) -> String {
-    let Scanning { count, hidden, unasked } = *scanning;
+fn human(found: &[&ScanFinding], scanning: &ScanSummary) -> String {
+    let ScanSummary { count, hidden, unasked } = *scanning;
     if unasked.count > 0 && unasked.count == unasked.of {
         let servers = if unasked.of == 1 { "server" } else { "servers" };
         return format!("nothing is known: {0} of {0} {servers} could not be asked\n", unasked.of);
     }
     let mut out = String::new();
     let mut counts: BTreeMap<Severity, usize> = BTreeMap::new();
-    let mut groups: BTreeMap<Alike, Vec<&Found>> = BTreeMap::new();
+    let mut groups: BTreeMap<FindingGroup, Vec<&ScanFinding>> = BTreeMap::new();
     for one in found {
         *counts.entry(one.severity).or_default() += 1;
-        groups.entry(Alike::of(one)).or_default().push(one);
+        groups.entry(FindingGroup::of(one)).or_default().push(one);
     }
     for (group, all) in &groups {
         group.write(all, &mut out).unwrap_or_default();
@@ -400,7 +404,7 @@ fn human(found: &[&Found], scanning: &Scanning) -> String {
 
 /// Heading of a group of findings; the fields are in sort order.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Alike {
+struct FindingGroup {
     /// Severity, the gravest first.
     severity: Reverse<Severity>,
     rule: &'static str,
@@ -409,20 +413,20 @@ struct Alike {
     note: String,
 }
 
-impl Alike {
-    fn of(one: &Found) -> Self {
+impl FindingGroup {
+    fn of(one: &ScanFinding) -> Self {
         // These findings have a note of their own for each place.
         let differs = one.severity == Severity::High || one.rule == "shadowing";
         let note = if differs { String::new() } else { visible(&one.note) };
         Self { severity: Reverse(one.severity), rule: one.rule, fix: one.fix, note }
     }
 
-    fn write(&self, all: &[&Found], out: &mut String) -> fmt::Result {
+    fn write(&self, all: &[&ScanFinding], out: &mut String) -> fmt::Result {
         let Self { severity, rule, fix, note } = self;
         let said = if note.is_empty() { String::new() } else { format!(": {note}") };
         let n = all.len();
         let findings = if n == 1 { "finding" } else { "findings" };
-        let (limited, open): (Vec<&Found>, Vec<&Found>) =
+        let (limited, open): (Vec<&ScanFinding>, Vec<&ScanFinding>) =
             all.iter().copied().partition(|one| one.is_limited());
         let narrowed = match limited.len() {
             0 => String::new(),
@@ -454,8 +458,8 @@ impl Alike {
     }
 }
 
-fn as_json(found: &[&Found]) -> String {
-    let one = |one: &&Found| {
+fn as_json(found: &[&ScanFinding]) -> String {
+    let one = |one: &&ScanFinding| {
         json!({
             "thing": one.thing, "rule": one.rule, "severity": one.severity.as_str(),
             "at": one.at, "note": visible(&one.note), "fix": one.fix, "limitedBy": one.limited_by,
@@ -465,8 +469,8 @@ fn as_json(found: &[&Found]) -> String {
     serde_json::to_string_pretty(&all).unwrap_or_default() + "\n"
 }
 
-fn as_sarif(found: &[&Found], file: &str) -> String {
-    let one = |one: &&Found| sarif::Result {
+fn as_sarif(found: &[&ScanFinding], file: &str) -> String {
+    let one = |one: &&ScanFinding| sarif::SarifResult {
         rule: one.rule,
         level: match one.severity {
             Severity::High => "error",

@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use gateway::base::clock::{Clock as _, System};
-use gateway::base::error_chain::Chain;
+use gateway::base::clock::{Clock as _, SystemClock};
+use gateway::base::error_chain::ErrorChain;
 use gateway::base::file;
-use gateway::control::token_inspection::{self, Examined, ExaminedFor, Judgement};
+use gateway::control::token_inspection::{self, TokenContext, TokenReport, TokenVerdict};
 use gateway::crypto::jose::{self, LONGEST};
 use gateway::identity::{AuthnError, Confirmation, TokenError};
-use gateway::metrics::credential_check::Detail;
+use gateway::metrics::credential_check::CredentialCheck;
 use policy::json::{Document, Value};
 use policy::name::Scope;
 use policy::principal::Principal;
 use serde_json::json;
 
 use super::printable::in_a_line;
-use super::{Format, complain, named_or_usual, no_configuration, print, say, settings};
+use super::{OutputFormat, complain, named_or_usual, no_configuration, print, say, settings};
 
 /// Exit code: the gateway would refuse the token.
 const REFUSED: u8 = 5;
@@ -52,23 +52,23 @@ const OF_CLAIMS: [&str; 17] = [
 ];
 
 #[derive(Debug, Args)]
-pub(super) struct Token {
+pub(super) struct TokenArgs {
     #[command(subcommand)]
-    verb: Verb,
+    verb: TokenCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum TokenCommand {
     /// Check an access token as the gateway would, step by step, and show the principal that its holder would call as.
     /// For a token that is not a JWT, the issuer is asked with the credentials of the configuration (`introspection`).
     /// Exits with 0 if the token would be accepted (with `--raw`: if it can be read), with 5 if it would be refused,
     /// with 7 if the keys of its issuer could not be read or the issuer could not be asked, and with 3 if the
     /// configuration is not valid.
-    Inspect(Inspect),
+    Inspect(TokenInspectArgs),
 }
 
 #[derive(Debug, Args)]
-struct Inspect {
+struct TokenInspectArgs {
     /// The file with the token, or `-` for standard input. Default: standard input. Never the token itself.
     #[arg(value_name = "FILE")]
     token: Option<PathBuf>,
@@ -89,16 +89,16 @@ struct Inspect {
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
     /// Output format of the result.
-    #[arg(long, value_enum, default_value_t = Format::Human)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
+    format: OutputFormat,
 }
 
-pub(super) fn run(token: &Token) -> ExitCode {
-    let Verb::Inspect(inspect) = &token.verb;
+pub(super) fn run(token: &TokenArgs) -> ExitCode {
+    let TokenCommand::Inspect(inspect) = &token.verb;
     inspected(inspect).unwrap_or_else(|code| code)
 }
 
-fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
+fn inspected(inspect: &TokenInspectArgs) -> Result<ExitCode, ExitCode> {
     let token = read(inspect.token.as_deref()).map_err(|why| complain(&why))?;
     let config = match inspect.raw {
         true => None,
@@ -117,7 +117,7 @@ fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
     let settings = settings(&config)?;
     // The log says why an issuer could not be asked, as that of the gateway does.
     super::log_in_words("warn");
-    let about = ExaminedFor {
+    let about = TokenContext {
         route: inspect.route.as_deref(),
         listener: inspect.listener.as_deref(),
         keys: inspect.jwks.clone(),
@@ -127,15 +127,15 @@ fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
     let examined = runtime.block_on(token_inspection::examine(settings, &about, &token));
     let examined = examined.map_err(|error| {
         let raw = if inspect.config.is_none() { "; `--raw` shows what the token says" } else { "" };
-        complain(&format!("{}{raw}", Chain(&error)))
+        complain(&format!("{}{raw}", ErrorChain(&error)))
     })?;
     match inspect.format {
-        Format::Human => drop(print(&words(&token, &examined))),
-        Format::Json => drop(print(&format!("{}\n", object(&examined)))),
+        OutputFormat::Human => drop(print(&words(&token, &examined))),
+        OutputFormat::Json => drop(print(&format!("{}\n", object(&examined)))),
     }
     Ok(match &examined.verdict {
-        Judgement::Accepted(..) => ExitCode::SUCCESS,
-        Judgement::Refused(TokenError::Unavailable) => {
+        TokenVerdict::Accepted(..) => ExitCode::SUCCESS,
+        TokenVerdict::Refused(TokenError::Unavailable) => {
             say(match &examined.asked {
                 None => {
                     "the keys of the issuer could not be had: the gateway would answer 503; `--jwks FILE` gives them"
@@ -144,7 +144,7 @@ fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
             });
             ExitCode::from(UNREACHED)
         }
-        Judgement::Refused(_) | Judgement::Revoked(_) => ExitCode::from(REFUSED),
+        TokenVerdict::Refused(_) | TokenVerdict::Revoked(_) => ExitCode::from(REFUSED),
     })
 }
 
@@ -186,7 +186,7 @@ fn is_a_token(argument: &Path) -> bool {
 }
 
 /// Prints the content of a token that no configuration verifies.
-fn said_alone(token: &str, format: Format) -> ExitCode {
+fn said_alone(token: &str, format: OutputFormat) -> ExitCode {
     let Some((header, claims)) = jose::said_header(token).zip(jose::said(token)) else {
         return complain(
             "it is not three parts of Base64 with a JSON object in each of the first two; with `-c FILE` the issuer of \
@@ -195,8 +195,8 @@ fn said_alone(token: &str, format: Format) -> ExitCode {
     };
     let (header, claims) = (header.root(), claims.root());
     let text = match format {
-        Format::Human => said(header, claims),
-        Format::Json => {
+        OutputFormat::Human => said(header, claims),
+        OutputFormat::Json => {
             let member = |value: Value<'_>, name: &str| {
                 Some((name.to_owned(), clipped(value.get(name)?).into()))
             };
@@ -215,7 +215,7 @@ fn said_alone(token: &str, format: Format) -> ExitCode {
 
 /// Formats the header and the claims of a token, one member a line.
 fn said(header: Value<'_>, claims: Value<'_>) -> String {
-    let now = System.now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = SystemClock.now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let mut out = String::new();
     for (names, value) in [(&OF_HEADER[..], header), (&OF_CLAIMS[..], claims)] {
         for (name, value) in names.iter().filter_map(|name| Some((*name, value.get(name)?))) {
@@ -252,7 +252,7 @@ fn relative(text: &str, now: u64) -> String {
 }
 
 /// Formats the result for people.
-fn words(token: &str, examined: &Examined) -> String {
+fn words(token: &str, examined: &TokenReport) -> String {
     let parts = jose::said_header(token).zip(jose::said(token));
     let said = parts
         .as_ref()
@@ -268,15 +268,15 @@ fn words(token: &str, examined: &Examined) -> String {
     line("resource", &examined.resource);
     for (check, state) in &examined.checks {
         let why = match (&examined.verdict, state) {
-            (Judgement::Refused(error), token_inspection::CheckState::Failed) => {
-                format!("{:<10} {}: {}", check.as_str(), error.detail().code(), Chain(error))
+            (TokenVerdict::Refused(error), token_inspection::CheckState::Failed) => {
+                format!("{:<10} {}: {}", check.as_str(), error.detail().code(), ErrorChain(error))
             }
             _ => check.as_str().to_owned(),
         };
         line(state.as_str(), &why);
     }
     match &examined.verdict {
-        Judgement::Accepted(principal, confirmation) => {
+        TokenVerdict::Accepted(principal, confirmation) => {
             line("accepted", "");
             caller(principal, &mut line);
             if let Some(proof) = proof(confirmation) {
@@ -286,11 +286,11 @@ fn words(token: &str, examined: &Examined) -> String {
                 line("note", &note);
             }
         }
-        Judgement::Revoked(principal) => {
+        TokenVerdict::Revoked(principal) => {
             line("refused", "credential-revoked");
             caller(principal, &mut line);
         }
-        Judgement::Refused(error) => line("refused", AuthnError::Token(error.clone()).code()),
+        TokenVerdict::Refused(error) => line("refused", AuthnError::Token(error.clone()).code()),
     }
     if let Some(hint) = &examined.hint {
         line("hint", hint);
@@ -335,29 +335,29 @@ const fn proof(confirmation: &Confirmation) -> Option<&'static str> {
 }
 
 /// Formats the result as JSON.
-fn object(examined: &Examined) -> serde_json::Value {
+fn object(examined: &TokenReport) -> serde_json::Value {
     let checks: Vec<_> = examined
         .checks
         .iter()
         .map(|(check, state)| json!({ "check": check.as_str(), "state": state.as_str() }))
         .collect();
     let (decision, error, who, confirmation) = match &examined.verdict {
-        Judgement::Accepted(who, confirmation) => {
+        TokenVerdict::Accepted(who, confirmation) => {
             ("accepted", None, Some(who), proof(confirmation))
         }
-        Judgement::Revoked(who) => ("refused", None, Some(who), None),
-        Judgement::Refused(error) => ("refused", Some(error), None, None),
+        TokenVerdict::Revoked(who) => ("refused", None, Some(who), None),
+        TokenVerdict::Refused(error) => ("refused", Some(error), None, None),
     };
     let reason = match &examined.verdict {
-        Judgement::Accepted(..) => None,
-        Judgement::Revoked(_) => Some(AuthnError::Revoked.code()),
-        Judgement::Refused(error) => Some(AuthnError::Token(error.clone()).code()),
+        TokenVerdict::Accepted(..) => None,
+        TokenVerdict::Revoked(_) => Some(AuthnError::Revoked.code()),
+        TokenVerdict::Refused(error) => Some(AuthnError::Token(error.clone()).code()),
     };
     json!({
         "decision": decision,
         "reason": reason,
-        "detail": error.map(TokenError::detail).map(Detail::code),
-        "why": error.map(|error| Chain(error).to_string()),
+        "detail": error.map(TokenError::detail).map(CredentialCheck::code),
+        "why": error.map(|error| ErrorChain(error).to_string()),
         "issuer": examined.issuer,
         "asked": examined.asked.as_ref().map(|asked| json!({ "url": asked.url, "client": asked.client })),
         "resource": examined.resource,

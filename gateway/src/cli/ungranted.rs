@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use policy::drift::visible;
-use policy::lock::{Lock, State};
+use policy::lock::{ApprovalState, Lockfile};
 use policy::name::ServerName;
-use policy::offer::Kind;
+use policy::offer::ItemKind;
 use policy::pipeline::Policy;
 
 /// Most names that are listed for one server and one key.
@@ -28,14 +28,14 @@ impl Ungranted {
     /// Finds the definitions of these servers that `lock` approves and no rule of `policy` allows.
     pub(super) fn all<'a>(
         policy: &Policy,
-        lock: &Lock,
+        lock: &Lockfile,
         servers: impl IntoIterator<Item = &'a ServerName>,
     ) -> Vec<Self> {
         let of_server = |server: &'a ServerName| {
             let locked = lock.servers.get(server.as_str()).into_iter();
             let offers = locked.flat_map(|locked| &locked.offers);
             let approved = offers.filter(|(_, versions)| {
-                versions.iter().any(|version| version.state == State::Approved)
+                versions.iter().any(|version| version.state == ApprovalState::Approved)
             });
             approved.map(move |((kind, name), _)| (server, *kind, &**name))
         };
@@ -45,7 +45,7 @@ impl Ungranted {
     /// Finds the definitions among `things` that no rule of `policy` allows.
     pub(super) fn among<'a>(
         policy: &Policy,
-        things: impl Iterator<Item = (&'a ServerName, Kind, &'a str)>,
+        things: impl Iterator<Item = (&'a ServerName, ItemKind, &'a str)>,
     ) -> Vec<Self> {
         let mut found: BTreeMap<(&ServerName, &'static str), Vec<String>> = BTreeMap::new();
         for (server, kind, name) in things {
@@ -95,11 +95,11 @@ impl fmt::Display for Ungranted {
 }
 
 /// The key of a rule that grants this kind; `None` for kinds that no lockfile holds.
-const fn key(kind: Kind) -> Option<&'static str> {
+const fn key(kind: ItemKind) -> Option<&'static str> {
     match kind {
-        Kind::Tool => Some("tools"),
-        Kind::Prompt => Some("prompts"),
-        Kind::Resource | Kind::Template => Some("resources"),
-        Kind::Method => None,
+        ItemKind::Tool => Some("tools"),
+        ItemKind::Prompt => Some("prompts"),
+        ItemKind::Resource | ItemKind::Template => Some("resources"),
+        ItemKind::Method => None,
     }
 }

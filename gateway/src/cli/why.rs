@@ -5,11 +5,11 @@ use policy::decision::{Decision, Effect, Reason};
 use policy::drift::visible;
 use policy::inspect::{Detector, Finding};
 use policy::name::ServerName;
-use policy::offer::{Kind, Offer};
+use policy::offer::{CatalogItem, ItemKind};
 use policy::pipeline::Policy;
 
 /// The path of a definition in the lockfile, such as `tools/read_file`.
-pub(super) fn thing(kind: Kind, name: &str) -> String {
+pub(super) fn thing(kind: ItemKind, name: &str) -> String {
     format!("{}/{}", kind.list(), visible(name))
 }
 
@@ -17,7 +17,7 @@ pub(super) fn thing(kind: Kind, name: &str) -> String {
 pub(super) fn unseen(
     policy: &Policy,
     server: &ServerName,
-    offer: &Offer,
+    offer: &CatalogItem,
     decision: &Decision,
 ) -> Option<String> {
     if !decision.shows() {

@@ -11,14 +11,14 @@ use policy::pointer::unescaped;
 
 /// The title and description for one tool or argument. `None` leaves the server's own text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Words {
+pub struct TextOverride {
     /// The title, or `None`.
     pub title: Option<Box<str>>,
     /// The description, or `None`.
     pub description: Option<Box<str>>,
 }
 
-impl Words {
+impl TextOverride {
     /// The members of the definition that are replaced, with their new texts.
     fn members(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all = [("title", &self.title), ("description", &self.description)];
@@ -28,17 +28,17 @@ impl Words {
 
 /// The overrides for one tool and its arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ToolWords {
+pub struct ToolOverride {
     /// The texts for the tool itself.
-    pub tool: Words,
+    pub tool: TextOverride,
     /// The texts for its arguments, by JSON Pointer into the arguments.
-    pub arguments: BTreeMap<Box<str>, Words>,
+    pub arguments: BTreeMap<Box<str>, TextOverride>,
 }
 
-impl ToolWords {
+impl ToolOverride {
     /// Adds the changes of `definition` to `edits`. Returns the pointers of arguments that the definition does not
     /// have.
-    pub fn edit<'a>(&'a self, definition: Value<'_>, edits: &mut Edits) -> Vec<&'a str> {
+    pub fn edit<'a>(&'a self, definition: Value<'_>, edits: &mut DefinitionEdits) -> Vec<&'a str> {
         edits.members(definition, &self.tool);
         // Clients of 2025-03-26 show the title in the annotations.
         let annotations = definition.get("annotations");
@@ -77,7 +77,7 @@ fn argument<'a>(schema: Value<'a>, pointer: &str) -> Option<Value<'a>> {
 /// The overrides for the tools of one server, by the server's own tool names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    tools: BTreeMap<Box<str>, ToolWords>,
+    tools: BTreeMap<Box<str>, ToolOverride>,
     /// What the detectors find in the texts, for the operator.
     warnings: Vec<Box<str>>,
 }
@@ -85,13 +85,13 @@ pub struct Overrides {
 impl Overrides {
     /// Overrides for `tools`, in whose texts the detectors found `warnings`.
     #[must_use]
-    pub const fn new(tools: BTreeMap<Box<str>, ToolWords>, warnings: Vec<Box<str>>) -> Self {
+    pub const fn new(tools: BTreeMap<Box<str>, ToolOverride>, warnings: Vec<Box<str>>) -> Self {
         Self { tools, warnings }
     }
 
     /// The overrides for `tool`, if there are any.
     #[must_use]
-    pub fn of(&self, tool: &str) -> Option<&ToolWords> {
+    pub fn of(&self, tool: &str) -> Option<&ToolOverride> {
         self.tools.get(tool)
     }
 
@@ -104,9 +104,9 @@ impl Overrides {
 
 /// Changes to the text of a definition. Every byte outside of them stays as the server sent it.
 #[derive(Debug, Default)]
-pub struct Edits(Vec<(Range<usize>, Vec<u8>)>);
+pub struct DefinitionEdits(Vec<(Range<usize>, Vec<u8>)>);
 
-impl Edits {
+impl DefinitionEdits {
     /// Replaces the value `old` by a string.
     pub fn text(&mut self, old: Value<'_>, text: &str) {
         let mut new = Vec::new();
@@ -115,7 +115,7 @@ impl Edits {
     }
 
     /// Sets these members of the object `within`, replacing those that exist.
-    fn members(&mut self, within: Value<'_>, words: &Words) {
+    fn members(&mut self, within: Value<'_>, words: &TextOverride) {
         let mut added = Vec::new();
         for (key, text) in words.members() {
             if let Some(old) = within.get(key) {
@@ -156,20 +156,20 @@ impl Edits {
 
 #[cfg(test)]
 mod tests {
-    use super::{Edits, ToolWords, Words};
-    use policy::json::{Bounds, Document};
+    use super::{DefinitionEdits, TextOverride, ToolOverride};
+    use policy::json::{Document, JsonBounds};
 
-    fn edited(definition: &'static str, words: &ToolWords) -> (String, Vec<String>) {
-        let document = Document::parse(definition.into(), &Bounds::MESSAGE).unwrap();
-        let (mut edits, mut out) = (Edits::default(), Vec::new());
+    fn edited(definition: &'static str, words: &ToolOverride) -> (String, Vec<String>) {
+        let document = Document::parse(definition.into(), &JsonBounds::MESSAGE).unwrap();
+        let (mut edits, mut out) = (DefinitionEdits::default(), Vec::new());
         let missing = words.edit(document.root(), &mut edits);
         let missing = missing.into_iter().map(str::to_owned).collect();
         edits.write(document.root(), &mut out);
         (String::from_utf8(out).unwrap(), missing)
     }
 
-    fn words(title: Option<&str>, description: &str) -> Words {
-        Words { title: title.map(Into::into), description: Some(description.into()) }
+    fn words(title: Option<&str>, description: &str) -> TextOverride {
+        TextOverride { title: title.map(Into::into), description: Some(description.into()) }
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
             ("/edits/old", words(Some("Old"), "what")),
             ("/none", words(None, "nothing")),
         ];
-        let all = ToolWords {
+        let all = ToolOverride {
             tool: words(Some("T"), "a \"b\""),
             arguments: arguments.map(|(at, words)| (at.into(), words)).into(),
         };
@@ -199,6 +199,9 @@ mod tests {
     #[test]
     fn what_has_no_words_stays_as_it_came() {
         let definition = r#"{"name":"x","description":"d"}"#;
-        assert_eq!(edited(definition, &ToolWords::default()), (definition.to_owned(), Vec::new()));
+        assert_eq!(
+            edited(definition, &ToolOverride::default()),
+            (definition.to_owned(), Vec::new())
+        );
     }
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use policy::name::PrincipalId;
 use policy::principal::Principal;
 
-use crate::base::intake::Intake;
-use crate::base::share::{Ceiling, Holder, Portions, Shares};
+use crate::base::intake::ResponseAccounts;
+use crate::base::share::{Ceiling, Holder, ShareLimits, Shares};
 use crate::config::settings::{CallerLimits, Limits};
 
 /// A resource of which one holder gets at most a share.
@@ -71,7 +71,7 @@ pub struct Quotas {
     /// Bytes of cached lists, by the id of the caller that they were read for.
     pub lists: Arc<Shares<Arc<str>>>,
     /// Bytes of upstream answers.
-    pub answers: Arc<Intake>,
+    pub answers: Arc<ResponseAccounts>,
     /// Bytes of verified tokens, by the id of their caller.
     pub tokens: Arc<Shares<Arc<str>>>,
     /// Bytes of tokens that were obtained for callers, by the id of the caller.
@@ -97,7 +97,7 @@ impl Quotas {
         let own = own.into_iter().map(|(id, most)| (id, most.max(each).min(all))).collect();
         let ceiling = Shares::with_others(all, each, own);
         let under = |light, all, each, other: ShareOf| {
-            let portions = Portions { all, each, others: others(callers, by_holder, other) };
+            let portions = ShareLimits { all, each, others: others(callers, by_holder, other) };
             Shares::under(&ceiling, Holder::payer, light, portions)
         };
         Self {
@@ -118,13 +118,13 @@ impl Quotas {
                 &ceiling,
                 Arc::clone,
                 0,
-                Portions {
+                ShareLimits {
                     all: limits.lists,
                     each: limits.lists_per_caller,
                     others: others(callers, by_id, |one| one.lists),
                 },
             ),
-            answers: Arc::new(Intake::under(
+            answers: Arc::new(ResponseAccounts::under(
                 &ceiling,
                 shares_by_id(limits.answers, limits.answers_per_caller, |one| one.answers),
                 Shares::new(limits.answers, limits.answers_per_server),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use policy::inspect::Detector;
-use policy::json::{Bounds, Document, Fragment};
-use policy::lock::{State, Version};
+use policy::json::{Document, Fragment, JsonBounds};
+use policy::lock::{ApprovalState, LockedVersion};
 use policy::name::RESERVED;
-use policy::offer::{Kind, Offer};
+use policy::offer::{CatalogItem, ItemKind};
 use serde_json::{Value, json};
 
 /// The approver that the built-in lockfile entries name.
@@ -157,21 +157,22 @@ pub fn answer(name: &str, arguments: &Value) -> Option<Value> {
 }
 
 /// A lockfile entry: the server, the kind and name of the item, and the approved version.
-pub type Approved = (Box<str>, (Kind, Box<str>), Version);
+pub type ApprovedVersion = (Box<str>, (ItemKind, Box<str>), LockedVersion);
 
 /// The built-in lockfile entries.
 #[must_use]
-pub fn approved() -> Vec<Approved> {
+pub fn approved() -> Vec<ApprovedVersion> {
     let of = |definition: &Value| {
         let document =
-            Document::parse(Bytes::from(definition.to_string()), &Bounds::ANSWER).ok()?;
+            Document::parse(Bytes::from(definition.to_string()), &JsonBounds::ANSWER).ok()?;
         let document = Arc::new(document);
-        let offer = Offer::read(Kind::Tool, document.root(), &document).ok()?;
+        let offer = CatalogItem::read(ItemKind::Tool, document.root(), &document).ok()?;
         let (digest, name) = (offer.digest()?, offer.name().as_str().into());
         let by = Some(BUILT_IN.into());
         let definition = Fragment::whole(document);
-        let version = Version { by, ..Version::new(digest, State::Approved, definition) };
-        Some((RESERVED.into(), (Kind::Tool, name), version))
+        let version =
+            LockedVersion { by, ..LockedVersion::new(digest, ApprovalState::Approved, definition) };
+        Some((RESERVED.into(), (ItemKind::Tool, name), version))
     };
     let mut tools = tools();
     tools.retain(|tool| {

@@ -46,53 +46,61 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
-use policy::ask::Asks;
+use policy::ask::ServerRequestPolicy;
 use policy::name::{PrincipalId, Scope, ServerName};
 use policy::pins::ResourcePins;
 use policy::pipeline::Policy;
-use policy::principal::Wanted;
-use policy::work::Work;
+use policy::principal::RequiredProof;
+use policy::work::WorkLimits;
 
 use crate::base::file;
 use crate::config::overrides::Overrides;
-use crate::mcp::tool_naming::Prefix;
+use crate::mcp::tool_naming::PrefixMode;
 use crate::net::connection;
 use crate::net::egress::Egress;
 use crate::net::http2;
-use crate::process::sandbox::Plan;
+use crate::process::sandbox::SandboxPlan;
 use crate::process::scripts::{self, CommandLine};
 
-pub use audit::{Audit, Capture, Checkpoints, Refusals, Rotation, Sink, SinkTarget, Syslog};
-pub use credentials::{Credential, Grant, ServerTls, repeats_scheme};
-pub use guardrails::Guardrail;
-pub use identity::{
-    ApiKey, ClaimPath, ClaimPaths, Identity, Implied, Introspection, Issuer, KEY, KeySource,
-    KnownCertificate, ServiceClaim,
+pub use audit::{
+    AuditSettings, CaptureSettings, CheckpointSettings, RefusalSettings, Rotation, SinkSettings,
+    SinkTarget, SyslogAddress,
 };
-pub use listeners::{Clients, Forwarded, ForwardedHeader, Listener, ListenerTls, Scheme};
-pub use pins::{Action, Approvers, Pinning, Verbs};
-pub use problem::Problems;
-pub use raw::{Failing, Format, Full, LogFormat, OtlpProtocol};
-pub use reach::{Client, ClientProof, OwnCertificate, Place, Way};
-pub use remarks::Remark;
+pub use credentials::{ServerCredential, ServerTls, TokenRequest, repeats_scheme};
+pub use guardrails::GuardrailSettings;
+pub use identity::{
+    ApiKey, ClaimPath, ClaimPaths, IdentitySettings, ImpliedScopes, IntrospectionSettings,
+    IssuerSettings, KEY, KeySource, KnownCertificate, ServiceClaim,
+};
+pub use listeners::{
+    AuthScheme, ClientCertSettings, ForwardedCertificates, ForwardedHeader, ListenerSettings,
+    ListenerTls,
+};
+pub use pins::{Approvers, ConfigSource, DriftAction, PinSettings};
+pub use problem::ConfigProblems;
+pub use raw::{GuardrailFailure, LogFormat, OtlpProtocol, SinkFormat, SpoolOverflow};
+pub use reach::{
+    ClientProof, ClientRegistration, ConnectionSettings, GatewayCertificate, ServiceEndpoint,
+};
+pub use remarks::ConfigRemark;
 pub use shape::{nearest, schema};
-pub use telemetry::{Otlp, Telemetry};
-use unserved::Unserved;
-use yaml::Node;
+pub use telemetry::{OtlpSettings, TelemetrySettings};
+use unserved::UnneededServers;
+use yaml::YamlNode;
 
 /// A valid configuration, compiled.
 #[derive(Debug)]
 pub struct Settings {
     /// The sockets that clients connect to; never empty.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<ListenerSettings>,
     /// The operator's listener; `None` if there is none.
-    pub ops: Option<Ops>,
+    pub ops: Option<OpsListener>,
     /// How callers are authenticated.
-    pub identity: Identity,
+    pub identity: IdentitySettings,
     /// The upstream servers; never empty.
-    pub servers: Vec<Server>,
+    pub servers: Vec<ServerSettings>,
     /// The routes; never empty.
-    pub routes: Vec<Route>,
+    pub routes: Vec<RouteSettings>,
     /// The compiled access rules and content controls.
     pub policy: Policy,
     /// SHA-256 of each section of the file after substitution, by section name.
@@ -101,15 +109,15 @@ pub struct Settings {
     /// policy in audit records.
     pub digest: String,
     /// How definitions are checked against the approved ones.
-    pub pins: Pinning,
+    pub pins: PinSettings,
     /// The revocation file, if one is configured.
     pub revocations: Option<PathBuf>,
     /// The sinks, checkpoints and contents of the audit log.
-    pub audit: Audit,
+    pub audit: AuditSettings,
     /// The export of traces and metrics.
-    pub telemetry: Telemetry,
+    pub telemetry: TelemetrySettings,
     /// The format of the process log.
-    pub log: Log,
+    pub log: LogSettings,
     /// The tool and prompt names in the file, which metrics may use as label values.
     pub names: BTreeSet<Arc<str>>,
     /// The keys that session ids are encrypted with; the first encrypts, all decrypt.
@@ -117,9 +125,9 @@ pub struct Settings {
     /// How long a session is valid.
     pub session_lifetime: Duration,
     /// The files and variables of the gateway itself, which are kept from the programs that it starts.
-    pub own: Own,
+    pub own: GatewayResources,
     /// When the self-test runs; `None` if it does not.
-    pub selftest: Option<selftest::Selftest>,
+    pub selftest: Option<selftest::SelftestSettings>,
     /// Limits on sizes, counts and times.
     pub limits: Limits,
     /// Callers with shares of their own.
@@ -132,14 +140,14 @@ pub struct Settings {
 /// The route for a single client cannot be determined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.told())]
-pub struct NoRoute {
+pub struct RouteSelectionError {
     /// The path that was given, if any.
     pub asked: Option<Box<str>>,
     /// The paths of all routes.
     pub known: Vec<Box<str>>,
 }
 
-impl NoRoute {
+impl RouteSelectionError {
     fn told(&self) -> String {
         let known = self.known.join("`, `");
         match &self.asked {
@@ -158,7 +166,7 @@ impl Settings {
     ///
     /// # Errors
     /// If no route has this path, or none was given and there are several.
-    fn keep_route(&mut self, path: Option<&str>) -> Result<(), NoRoute> {
+    fn keep_route(&mut self, path: Option<&str>) -> Result<(), RouteSelectionError> {
         let paths = self.routes.iter().map(|route| &*route.path);
         let path: Box<str> = chosen(path, paths)?.into();
         self.routes.retain(|route| route.path == path);
@@ -183,7 +191,7 @@ impl Settings {
 pub fn chosen<'a>(
     asked: Option<&str>,
     known: impl Iterator<Item = &'a str>,
-) -> Result<&'a str, NoRoute> {
+) -> Result<&'a str, RouteSelectionError> {
     let mut known: Vec<_> = known.collect();
     known.sort_unstable();
     let found = match (asked, &known[..]) {
@@ -193,14 +201,14 @@ pub fn chosen<'a>(
     };
     let refused = || {
         let known = known.iter().map(|path| Box::from(*path)).collect();
-        NoRoute { asked: asked.map(Box::from), known }
+        RouteSelectionError { asked: asked.map(Box::from), known }
     };
     found.ok_or_else(refused)
 }
 
 /// The files and variables of the gateway itself, which are kept from the programs that it starts.
 #[derive(Clone, Debug, Default)]
-pub struct Own {
+pub struct GatewayResources {
     /// Files and directories that no program may read or write: the configuration, the lockfile, revocations, audit
     /// records, secrets and private keys.
     pub files: Vec<PathBuf>,
@@ -210,7 +218,7 @@ pub struct Own {
     pub variables: BTreeSet<String>,
 }
 
-impl Own {
+impl GatewayResources {
     /// Makes the paths absolute, for processes with another working directory.
     fn absolute(mut self) -> Self {
         for path in self.files.iter_mut().chain(&mut self.believed) {
@@ -224,23 +232,23 @@ impl Own {
 
 /// The format of the process log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Log {
+pub struct LogSettings {
     /// The format of log lines; if `None`, it depends on whether the output is a terminal.
     pub format: Option<LogFormat>,
     /// Which program uses the terminal that the gateway writes to.
-    pub terminal: Terminal,
+    pub terminal: TerminalUse,
 }
 
 /// Which program uses the terminal that the gateway was started at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Terminal {
+pub enum TerminalUse {
     /// Only the gateway writes to it.
     Ours,
     /// Also a program that the gateway was started for: a log line for each request would disturb its output.
     Shared,
 }
 
-impl Log {
+impl LogSettings {
     /// Whether lines are formatted for people on an output that `is_terminal` or is not.
     #[must_use]
     pub fn is_human(&self, is_terminal: bool) -> bool {
@@ -253,7 +261,7 @@ impl Log {
 
 /// The listener for operators: health checks, metrics and the admin API.
 #[derive(Clone, Debug)]
-pub struct Ops {
+pub struct OpsListener {
     /// The address and port.
     pub address: SocketAddr,
     /// The host names accepted in `Host`, in lower case; names of this machine and IP addresses are always
@@ -265,13 +273,13 @@ pub struct Ops {
 
 /// An upstream MCP server.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct ServerSettings {
     /// The name of the server.
     pub name: ServerName,
     /// The transport and address of the server.
-    pub reach: Reach,
+    pub reach: ServerTransport,
     /// The protocol era that the server speaks.
-    pub protocol: Protocol,
+    pub protocol: ServerProtocol,
     /// Whether callers share the process or connection of the server.
     pub sharing: ProcessSharing,
     /// The networks that connections to its URL may go to.
@@ -279,13 +287,13 @@ pub struct Server {
     /// How the server is verified, and the gateway's client certificate.
     pub tls: ServerTls,
     /// How the gateway authenticates to the server; `None` for no credential.
-    pub credential: Option<Credential>,
+    pub credential: Option<ServerCredential>,
     /// Additional headers of every request.
-    pub headers: Vec<(HeaderName, Value)>,
+    pub headers: Vec<(HeaderName, VariableValue)>,
     /// When requests to the failing server are rejected at once; `None` for never.
     pub circuit_breaker: Option<CircuitBreaker>,
     /// Which requests the server may send to clients.
-    pub asks: Asks,
+    pub asks: ServerRequestPolicy,
     /// Which of its resources may be read without an approval of their own.
     pub resources: ResourcePins,
     /// The titles and descriptions that callers see in place of the server's own.
@@ -316,7 +324,7 @@ pub struct CircuitBreaker {
 
 /// The transport and address of a server.
 #[derive(Clone, Debug)]
-pub enum Reach {
+pub enum ServerTransport {
     /// Streamable HTTP at this URL.
     Http(Uri),
     /// The HTTP+SSE transport of 2024-11-05.
@@ -333,16 +341,16 @@ pub struct Program {
     /// The command-line arguments of the program.
     pub args: Vec<String>,
     /// The environment, besides the few variables that every program gets.
-    pub env: Vec<(String, Value)>,
+    pub env: Vec<(String, VariableValue)>,
     /// The working directory; the gateway's own if `None`.
     pub directory: Option<PathBuf>,
     /// The sandbox; without one the program may access what the gateway may.
-    pub sandbox: Option<Plan>,
+    pub sandbox: Option<SandboxPlan>,
 }
 
 /// The value of an environment variable or header.
 #[derive(Clone, Debug)]
-pub enum Value {
+pub enum VariableValue {
     /// The text in the file.
     Literal(String),
     /// A reference to a secret.
@@ -409,7 +417,7 @@ impl SecretCommand {
 
 /// The protocol era that a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum ServerProtocol {
     /// Probed when the server is used.
     Auto,
     /// Revision 2026-07-28 and later.
@@ -420,19 +428,19 @@ pub enum Protocol {
 
 /// A path and the servers behind it.
 #[derive(Clone, Debug)]
-pub struct Route {
+pub struct RouteSettings {
     /// The path, which is compared byte for byte.
     pub path: Box<str>,
     /// Indices into [`Settings::servers`]; never empty.
     pub servers: Vec<usize>,
     /// When tool and prompt names get the name of their server as a prefix.
-    pub prefix: Prefix,
+    pub prefix: PrefixMode,
     /// Whether clients of the deprecated HTTP+SSE transport are served.
     pub old: bool,
     /// The requirements on access tokens.
     pub oauth: RouteOauth,
     /// The guardrails that judge arguments and results, in order.
-    pub guardrails: Vec<Guardrail>,
+    pub guardrails: Vec<GuardrailSettings>,
 }
 
 /// The requirements on access tokens on a route.
@@ -444,12 +452,12 @@ pub struct RouteOauth {
     pub audiences: Vec<Box<str>>,
     /// Audiences that a token may have in addition to an accepted one.
     pub besides: Vec<Box<str>>,
-    /// Indices of the accepted issuers in [`Identity::issuers`].
+    /// Indices of the accepted issuers in [`IdentitySettings::issuers`].
     pub issuers: Vec<usize>,
     /// The scopes that clients are told to request first.
     pub scopes: Vec<Scope>,
     /// The proof of possession that tokens must come with.
-    pub proof: Option<Wanted>,
+    pub proof: Option<RequiredProof>,
     /// Whether DPoP proofs must contain a nonce of the gateway.
     pub nonce: bool,
 }
@@ -470,7 +478,7 @@ pub struct Limits {
     pub request_body: usize,
     pub response_body: usize,
     pub inspected_inline: usize,
-    pub inspection_work: Work,
+    pub inspection_work: WorkLimits,
     pub notification: usize,
     pub request_head: usize,
     pub connections: usize,
@@ -529,7 +537,7 @@ pub struct Limits {
     pub token_memory: usize,
     pub token_memory_per_caller: usize,
     pub proofs: usize,
-    pub http2: http2::Bounds,
+    pub http2: http2::Http2Bounds,
 }
 
 /// The shares of some callers. `None` leaves the common share.
@@ -564,8 +572,8 @@ impl CallerLimits {
 impl Limits {
     /// The limits of an HTTP/2 connection with a client.
     #[must_use]
-    pub fn http2_of_clients(&self) -> http2::Terms {
-        http2::Terms {
+    pub fn http2_of_clients(&self) -> http2::ConnectionBounds {
+        http2::ConnectionBounds {
             bounds: self.http2,
             head: u32::try_from(self.request_head).unwrap_or(u32::MAX),
             head_time: self.request_time,
@@ -575,8 +583,8 @@ impl Limits {
 
     /// The limits of an HTTP/2 connection with an upstream server.
     #[must_use]
-    pub fn http2_of_servers(&self) -> http2::Terms {
-        http2::Terms {
+    pub fn http2_of_servers(&self) -> http2::ConnectionBounds {
+        http2::ConnectionBounds {
             head: connection::HEAD,
             head_time: self.answer_time,
             ..self.http2_of_clients()
@@ -592,13 +600,13 @@ pub fn load(
     file: &str,
     text: &str,
     variables: &dyn Fn(&str) -> Option<String>,
-) -> Result<Settings, Problems> {
-    load_for(Purpose::Reading, file, text, variables)
+) -> Result<Settings, ConfigProblems> {
+    load_for(LoadPurpose::Reading, file, text, variables)
 }
 
 /// What a configuration is read for, which determines what is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum LoadPurpose {
     /// To inspect it; it may be meant for another machine.
     Reading,
     /// To check whether it can be served on this machine, where its secrets and files must exist.
@@ -623,13 +631,13 @@ pub fn file_of_process(path: &Path, number: u8) -> PathBuf {
 /// # Errors
 /// As [`load`].
 pub fn load_for(
-    purpose: Purpose,
+    purpose: LoadPurpose,
     file: &str,
     text: &str,
     variables: &dyn Fn(&str) -> Option<String>,
-) -> Result<Settings, Problems> {
+) -> Result<Settings, ConfigProblems> {
     let root = parsed(file, text)?;
-    compiled((purpose, Unserved::default()), (file, text), root, variables)
+    compiled((purpose, UnneededServers::default()), (file, text), root, variables)
         .map(|(settings, _)| settings)
 }
 
@@ -637,9 +645,9 @@ pub fn load_for(
 #[derive(Debug)]
 pub enum RouteError {
     /// The configuration is invalid.
-    Invalid(Problems),
+    Invalid(ConfigProblems),
     /// The route cannot be determined.
-    Route(NoRoute),
+    Route(RouteSelectionError),
 }
 
 /// Compiles the configuration `text` for the stdio process with this number, which serves one client on the route
@@ -655,24 +663,24 @@ pub fn load_for_route(
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Settings, RouteError> {
     let root = parsed(file, text).map_err(RouteError::Invalid)?;
-    let unserved = Unserved::of(&root, asked, variables);
-    let purpose = (Purpose::Stdio(number), unserved);
+    let unserved = UnneededServers::of(&root, asked, variables);
+    let purpose = (LoadPurpose::Stdio(number), unserved);
     let compiled = compiled(purpose, (file, text), root, variables);
     let (mut settings, unserved) = compiled.map_err(RouteError::Invalid)?;
     let names: Vec<Box<str>> =
         settings.servers.iter().map(|server| server.name.as_str().into()).collect();
     settings.keep_route(asked).map_err(RouteError::Route)?;
-    // INVARIANT: `Unserved` only waives servers that this route does not use. If it were wrong, the server would
+    // INVARIANT: `UnneededServers` only waives servers that this route does not use. If it were wrong, the server would
     // not start.
     if unserved.is_kept(&names, &settings) {
-        return Err(RouteError::Invalid(Problems::new(file, text, unserved.waived)));
+        return Err(RouteError::Invalid(ConfigProblems::new(file, text, unserved.waived)));
     }
     Ok(settings)
 }
 
 /// Parses the YAML of a configuration, and recognizes the configuration file of an MCP client.
-fn parsed(file: &str, text: &str) -> Result<Node, Problems> {
-    let wrong = |found| Problems::new(file, text, found);
+fn parsed(file: &str, text: &str) -> Result<YamlNode, ConfigProblems> {
+    let wrong = |found| ConfigProblems::new(file, text, found);
     let root =
         yaml::parse(text).map_err(|found| wrong(customary::or_of_client(file, text, found)))?;
     match customary::of_client(file, text, &root) {
@@ -681,14 +689,14 @@ fn parsed(file: &str, text: &str) -> Result<Node, Problems> {
     }
 }
 
-/// Compiles a parsed configuration. Problems of servers that are not needed go into the returned `Unserved`.
+/// Compiles a parsed configuration. Problems of servers that are not needed go into the returned `UnneededServers`.
 fn compiled(
-    (purpose, mut unserved): (Purpose, Unserved),
+    (purpose, mut unserved): (LoadPurpose, UnneededServers),
     (file, text): (&str, &str),
-    mut root: Node,
+    mut root: YamlNode,
     variables: &dyn Fn(&str) -> Option<String>,
-) -> Result<(Settings, Unserved), Problems> {
-    let wrong = |found| Problems::new(file, text, found);
+) -> Result<(Settings, UnneededServers), ConfigProblems> {
+    let wrong = |found| ConfigProblems::new(file, text, found);
     let in_clear = in_clear::warnings(file, text, &root);
     let mut problems = Vec::new();
     let named = RefCell::new(BTreeSet::new());
@@ -697,12 +705,12 @@ fn compiled(
         variables(name)
     };
     unserved.substitute(&mut root, &noted, &mut problems);
-    let shape::Checked { mut json, problems: misfits, waived } =
+    let shape::SchemaCheck { mut json, problems: misfits, waived } =
         shape::check(&mut root, &schema(), &|at| unserved.waives(at));
     problems.extend(misfits);
     unserved.waived.extend(waived);
     problems.extend(selftest::trespassers(&json, &root));
-    let wanted = purpose == Purpose::Serving
+    let wanted = purpose == LoadPurpose::Serving
         && json.get("selftest").is_some_and(|section| !section.is_null());
     let key = wanted.then(|| selftest::add(&mut json)).flatten();
     let Ok(raw) = serde_json::from_value(json) else {

@@ -21,24 +21,26 @@ use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use policy::revoked::Revoked;
+use policy::revoked::RevocationList;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::{By, Journal};
+use crate::audit::{Journal, RevocationSource};
 use crate::base::heartbeat::Heartbeats;
-use crate::base::share::{NoShare, Share, Shares, network};
+use crate::base::share::{Share, ShareError, Shares, network};
 use crate::base::task::Tasks;
 use crate::control::reload::Reloader;
-use crate::control::revocation::{Act, ChangeError, Kept, Killswitch};
-use crate::control::selftest::Tester;
-use crate::edge::admission::Door;
+use crate::control::revocation::{
+    ChangeError, ChangePersistence, RevocationAction, RevocationManager,
+};
+use crate::control::selftest::SelftestRunner;
+use crate::edge::admission::Admission;
 use crate::edge::failure::{Failure, SOON};
-use crate::mcp::wire::headers::{Single, single};
+use crate::mcp::wire::headers::{SingleValue, single};
 use crate::metrics::Metrics;
-use crate::net::write_timeout::Patient;
+use crate::net::write_timeout::WriteTimeout;
 use crate::outbound::secrets::LiveSecret;
-use crate::serve::generation::Live;
+use crate::serve::generation::CurrentGeneration;
 use crate::serve::listener::ACCEPT_PAUSE;
 use crate::stream::body::Body;
 
@@ -59,25 +61,25 @@ const SELDOM: Duration = Duration::from_secs(60);
 
 /// The state that the admin API reports and changes.
 #[derive(Clone, Debug)]
-pub struct Ops {
+pub struct AdminApi {
     /// The metrics of the process.
     pub metrics: Arc<Metrics>,
     /// The audit journal of the process.
     pub journal: Arc<Journal>,
     /// The generation of the configuration that is in force.
-    pub live: Arc<Live>,
+    pub live: Arc<CurrentGeneration>,
     /// The tasks of the gateway, which tell whether it stops.
     pub tasks: Tasks,
     /// The revocations in force.
-    pub switch: Arc<Killswitch>,
+    pub switch: Arc<RevocationManager>,
     /// Reloads the configuration; `None` if it was not read from a file.
     pub reloader: Option<Arc<Reloader>>,
     /// Runs the self-test on request.
-    pub tester: Arc<Tester>,
+    pub tester: Arc<SelftestRunner>,
     /// The token that an operator must present; without one, only health and metrics are served.
     pub token: Option<Arc<LiveSecret>>,
     /// Decides which requests are admitted.
-    pub door: Arc<Door>,
+    pub door: Arc<Admission>,
     /// The heartbeats of the workers.
     pub beats: Arc<Heartbeats>,
 }
@@ -89,7 +91,7 @@ const IDLE: u8 = 2;
 
 /// An open connection and its share.
 #[derive(Debug)]
-struct Seat {
+struct AdminConnection {
     source: IpAddr,
     /// One of [`SILENT`], [`ANSWERED`] and [`IDLE`].
     state: AtomicU8,
@@ -98,7 +100,7 @@ struct Seat {
     over: CancellationToken,
 }
 
-impl Seat {
+impl AdminConnection {
     /// Returns the share of the connection at once, and closes it.
     fn leave(&self) {
         drop(self.place.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -109,19 +111,22 @@ impl Seat {
 /// The open connections. When a limit is reached, a connection that is not being answered is closed in favour of the
 /// new one, so that idle connections cannot block health checks.
 #[derive(Debug)]
-struct Seats {
+struct AdminConnections {
     places: Arc<Shares<IpAddr>>,
     /// Ordered from oldest to newest.
-    seats: VecDeque<Weak<Seat>>,
+    seats: VecDeque<Weak<AdminConnection>>,
 }
 
-impl Seats {
+impl AdminConnections {
     fn new() -> Self {
         Self { places: Shares::new(CONNECTIONS, OF_ONE_ADDRESS), seats: VecDeque::new() }
     }
 
     /// Admits a connection from `address`. Also returns the exceeded limit, if another connection was closed for it.
-    fn take(&mut self, address: IpAddr) -> Result<(Arc<Seat>, Option<NoShare>), NoShare> {
+    fn take(
+        &mut self,
+        address: IpAddr,
+    ) -> Result<(Arc<AdminConnection>, Option<ShareError>), ShareError> {
         self.seats.retain(|seat| seat.strong_count() > 0);
         let source = source(address);
         let (place, left) = match self.places.take(&source, 1) {
@@ -131,7 +136,7 @@ impl Seats {
             }
             Err(full) => return Err(full),
         };
-        let seat = Arc::new(Seat {
+        let seat = Arc::new(AdminConnection {
             source,
             state: AtomicU8::new(SILENT),
             place: Mutex::new(Some(place)),
@@ -143,10 +148,10 @@ impl Seats {
 
     /// Closes the oldest connection without a request, or else the oldest idle one, among those that count against
     /// the limit `full`. Returns whether there was one.
-    fn make_room(&self, source: IpAddr, full: NoShare) -> bool {
-        let helps = |seat: &Seat| match full {
-            NoShare::All { .. } => true,
-            NoShare::Holder { .. } => seat.source == source,
+    fn make_room(&self, source: IpAddr, full: ShareError) -> bool {
+        let helps = |seat: &AdminConnection| match full {
+            ShareError::All { .. } => true,
+            ShareError::Holder { .. } => seat.source == source,
         };
         let oldest = |state: u8| {
             let mut seats = self.seats.iter().filter_map(Weak::upgrade);
@@ -175,14 +180,14 @@ fn source(address: IpAddr) -> IpAddr {
 }
 
 /// Serves the operator's listener until the gateway stops.
-pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
+pub async fn serve(ops: AdminApi, listener: std::net::TcpListener) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the operator's listener does not listen"),
     };
     let tasks = ops.tasks.clone();
     let clock = Arc::clone(&ops.live.now().gateway.clock);
-    let mut seats = Seats::new();
+    let mut seats = AdminConnections::new();
     let mut told = None;
     loop {
         let accepted = tokio::select! {
@@ -210,7 +215,7 @@ pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
         let ops = ops.clone();
         let stop = tasks.clone();
         tasks.spawn(async move {
-            let stream = Patient::new(stream, PATIENCE);
+            let stream = WriteTimeout::new(stream, PATIENCE);
             let held = Arc::clone(&seat);
             let answer = service_fn(move |request| {
                 let (ops, seat) = (ops.clone(), Arc::clone(&held));
@@ -240,7 +245,7 @@ pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
     }
 }
 
-impl Ops {
+impl AdminApi {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let (head, body) = request.into_parts();
         if let Err(failure) = self.door.admit(&head) {
@@ -326,8 +331,8 @@ impl Ops {
         }
         let act = match *request.method() {
             Method::GET => return json(StatusCode::OK, format!("{{{}}}\n", self.switch.status())),
-            Method::POST => Act::Revoke,
-            Method::DELETE => Act::Lift,
+            Method::POST => RevocationAction::Revoke,
+            Method::DELETE => RevocationAction::Lift,
             _ => return text(StatusCode::METHOD_NOT_ALLOWED, "GET, POST or DELETE\n"),
         };
         let Some(body) = whole(request.into_body()).await else {
@@ -339,20 +344,25 @@ impl Ops {
             Ok(change) => change,
             Err(error) => return refused(&error),
         };
-        let revoke = act == Act::Revoke;
+        let revoke = act == RevocationAction::Revoke;
         let unlisted = if revoke { self.unlisted(&change) } else { String::from("[]") };
         // A revocation takes effect even if it cannot be recorded; its removal does not.
-        if !revoke && let Err(error) = self.journal.changed(revoke, (&what, By::Operator)) {
-            tracing::error!(error = %crate::base::error_chain::Chain(&error), "not recorded, not taken back");
+        if !revoke
+            && let Err(error) = self.journal.changed(revoke, (&what, RevocationSource::Operator))
+        {
+            tracing::error!(error = %crate::base::error_chain::ErrorChain(&error), "not recorded, not taken back");
             return text(StatusCode::SERVICE_UNAVAILABLE, "it cannot be recorded\n");
         }
         match self.switch.change(change, act).await {
             Ok(kept) => {
-                if revoke && let Err(error) = self.journal.changed(revoke, (&what, By::Operator)) {
-                    tracing::error!(error = %crate::base::error_chain::Chain(&error), "not recorded");
+                if revoke
+                    && let Err(error) =
+                        self.journal.changed(revoke, (&what, RevocationSource::Operator))
+                {
+                    tracing::error!(error = %crate::base::error_chain::ErrorChain(&error), "not recorded");
                 }
                 tracing::warn!(revoke, %what, "an operator has changed what is revoked");
-                let written = kept == Kept::Written;
+                let written = kept == ChangePersistence::Written;
                 let status = self.switch.status();
                 let body = format!("{{\"written\":{written},\"unlisted\":{unlisted},{status}}}\n");
                 json(StatusCode::OK, body)
@@ -366,7 +376,7 @@ impl Ops {
 
     /// Lists, as a JSON array, the tools and prompts of a change that their servers do not list: such a name may be
     /// misspelt.
-    fn unlisted(&self, change: &Revoked) -> String {
+    fn unlisted(&self, change: &RevocationList) -> String {
         let gateway = Arc::clone(&self.live.now().gateway);
         let servers: Vec<_> = gateway.routes.values().flat_map(|route| &route.servers).collect();
         let is_unlisted = |entry: &&str| {
@@ -400,7 +410,9 @@ impl Ops {
 
     /// Whether a request carries the token, compared by digest in constant time.
     fn is_operator(&self, headers: &HeaderMap) -> bool {
-        let Single::Value(shown) = single(headers, AUTHORIZATION.as_str()) else { return false };
+        let SingleValue::Value(shown) = single(headers, AUTHORIZATION.as_str()) else {
+            return false;
+        };
         let Some(shown) = shown.strip_prefix("Bearer ") else { return false };
         let digest = |text: &str| digest::digest(&digest::SHA256, text.as_bytes());
         let token = self.token.as_ref().and_then(|token| token.now().ok());
@@ -491,7 +503,7 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ANSWERED, CONNECTIONS, IDLE, OF_ONE_ADDRESS, Seats, source};
+    use super::{ANSWERED, AdminConnections, CONNECTIONS, IDLE, OF_ONE_ADDRESS, source};
     use std::net::IpAddr;
     use std::sync::atomic::Ordering;
 
@@ -510,7 +522,7 @@ mod tests {
 
     #[test]
     fn the_oldest_silent_connection_leaves_first_and_none_that_is_being_answered() {
-        let mut seats = Seats::new();
+        let mut seats = AdminConnections::new();
         let one = at("127.0.0.1");
         let held: Vec<_> = (0..OF_ONE_ADDRESS).map(|_| seats.take(one).unwrap().0).collect();
         for seat in &held {
@@ -528,7 +540,7 @@ mod tests {
 
     #[test]
     fn many_addresses_together_do_not_shut_others_out() {
-        let mut seats = Seats::new();
+        let mut seats = AdminConnections::new();
         let each = OF_ONE_ADDRESS / 2;
         let address = |n: usize| at(&format!("192.0.2.{}", n / each));
         let held: Vec<_> = (0..CONNECTIONS).map(|n| seats.take(address(n)).unwrap().0).collect();

@@ -38,18 +38,18 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use self::greetings::{Greeting, Greetings};
-use self::refusals::Refusals;
-use crate::base::error_chain::Chain;
+use self::greetings::{HandshakeSlot, HandshakeSlots};
+use self::refusals::AttachRefusals;
+use crate::base::error_chain::ErrorChain;
 use crate::base::file;
 use crate::base::hex;
 use crate::base::log_limit::LogLimit;
 use crate::base::random;
 use crate::base::secret::Secret;
 use crate::base::task::Tasks;
-use crate::control::stdio::{Console, Tenancy};
+use crate::control::stdio::{StdioServer, Tenancy};
 use crate::process::ancestry::{Lineage, LineageError};
-use crate::serve::generation::Live;
+use crate::serve::generation::CurrentGeneration;
 use crate::serve::listener::ACCEPT_PAUSE;
 
 /// Suffix of the file after the name of the configuration.
@@ -112,13 +112,13 @@ pub enum AttachError {
 }
 
 /// The content of the file that a running gateway leaves.
-struct Notice {
+struct RunningFile {
     /// Name of the abstract socket.
     name: String,
     token: String,
 }
 
-impl Notice {
+impl RunningFile {
     /// Reads the file of a live gateway of this user; `None` if there is none, or it cannot be trusted.
     fn read(config: &Path) -> Result<Option<Self>, AttachError> {
         let path = path(config);
@@ -181,7 +181,7 @@ impl Notice {
 #[must_use]
 pub fn is_running(config: &Path) -> bool {
     // A gateway of another version counts as well.
-    matches!(Notice::read(config), Ok(Some(_)) | Err(AttachError::Version))
+    matches!(RunningFile::read(config), Ok(Some(_)) | Err(AttachError::Version))
 }
 
 /// Connects to the abstract socket `name`. The call blocks while the backlog is full, because the kernel refuses a
@@ -257,23 +257,23 @@ fn path(config: &Path) -> PathBuf {
 
 /// The socket on which processes attach to this gateway.
 #[derive(Debug)]
-pub struct Attachments {
+pub struct AttachListener {
     listener: UnixListener,
     token: Secret,
     /// Removes the file on drop.
-    left: Left,
+    left: RunningFileGuard,
 }
 
 /// The file, removed on drop if its content is unchanged.
 #[derive(Debug)]
-struct Left {
+struct RunningFileGuard {
     path: PathBuf,
     text: Secret,
     /// Locked as long as this process lives, so that clients can tell that it does.
     _held: File,
 }
 
-impl Drop for Left {
+impl Drop for RunningFileGuard {
     fn drop(&mut self) {
         let is_own = file::text(&self.path, LONGEST).is_ok_and(|text| text == self.text.expose());
         if is_own && let Err(error) = fs::remove_file(&self.path) {
@@ -282,14 +282,14 @@ impl Drop for Left {
     }
 }
 
-impl Attachments {
+impl AttachListener {
     /// Binds the socket, and writes the file beside the configuration `config`. It replaces the file of an earlier
     /// gateway.
     ///
     /// # Errors
     /// If the file or socket cannot be created, for example because the folder is read-only.
     pub fn open(config: &Path) -> io::Result<Self> {
-        let notice = Notice { name: format!("portcullis-{}", drawn()?), token: drawn()? };
+        let notice = RunningFile { name: format!("portcullis-{}", drawn()?), token: drawn()? };
         let address = SocketAddr::from_abstract_name(&notice.name)?;
         let socket = StdListener::bind_addr(&address)?;
         socket.set_nonblocking(true)?;
@@ -305,17 +305,17 @@ impl Attachments {
             drop(fs::remove_file(&next));
             return Err(error);
         }
-        let left = Left { path, text: Secret::new(text.into()), _held: held };
+        let left = RunningFileGuard { path, text: Secret::new(text.into()), _held: held };
         Ok(Self { listener, token: Secret::new(notice.token.into()), left })
     }
 
     /// Serves attached processes until the gateway stops.
-    pub async fn serve(self, live: Arc<Live>, tasks: Tasks) {
+    pub async fn serve(self, live: Arc<CurrentGeneration>, tasks: Tasks) {
         let Self { listener, token, left: _left } = self;
         let token = Arc::new(token);
-        let greetings = Arc::new(Greetings::default());
+        let greetings = Arc::new(HandshakeSlots::default());
         let clients = Arc::new(Semaphore::new(CLIENTS));
-        let mut refusals = Refusals::default();
+        let mut refusals = AttachRefusals::default();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -343,13 +343,13 @@ impl Attachments {
                 () = tasks.stopping() => return,
             };
             let clients = Arc::clone(&clients);
-            let client = Attached { stream, token: Arc::clone(&token), greeting, clients };
+            let client = AttachingClient { stream, token: Arc::clone(&token), greeting, clients };
             let (live, tasks_of) = (Arc::clone(&live), tasks.clone());
             tasks.spawn(async move {
                 if let Err(error) = client.serve(live, tasks_of).await
                     && let Some(suppressed) = UNSERVED.allow(Instant::now().into_std())
                 {
-                    let error = Chain(&error);
+                    let error = ErrorChain(&error);
                     tracing::info!(%error, suppressed, "a client over stdio is not served");
                 }
             });
@@ -358,7 +358,7 @@ impl Attachments {
 }
 
 /// Returns the lineage of the connected process; `None` if it must be refused.
-fn admitted(stream: &UnixStream, refusals: &mut Refusals) -> Option<Lineage> {
+fn admitted(stream: &UnixStream, refusals: &mut AttachRefusals) -> Option<Lineage> {
     // Every local user can connect, because the names of abstract sockets are public.
     let peer = stream.peer_cred().ok()?;
     if peer.uid() != rustix::process::geteuid().as_raw() {
@@ -393,17 +393,17 @@ fn admitted(stream: &UnixStream, refusals: &mut Refusals) -> Option<Lineage> {
 }
 
 /// A connected process of this user.
-struct Attached {
+struct AttachingClient {
     stream: UnixStream,
     token: Arc<Secret>,
     /// Released when the client has proved that it knows the token.
-    greeting: Greeting,
+    greeting: HandshakeSlot,
     /// The places for clients.
     clients: Arc<Semaphore>,
 }
 
-impl Attached {
-    async fn serve(self, live: Arc<Live>, tasks: Tasks) -> Result<(), AttachError> {
+impl AttachingClient {
+    async fn serve(self, live: Arc<CurrentGeneration>, tasks: Tasks) -> Result<(), AttachError> {
         let (input, mut output) = self.stream.into_split();
         let mut input = BufReader::new(input);
         let greeted = tokio::time::timeout(GREETING, greeted(&mut input, &mut output, &self.token));
@@ -421,17 +421,17 @@ impl Attached {
             return Err(AttachError::Refused(why));
         };
         let route = Some(&*route).filter(|route| !route.is_empty());
-        let opened = Console::open(live, tasks, route, key.as_ref(), Tenancy::Multi).await;
+        let opened = StdioServer::open(live, tasks, route, key.as_ref(), Tenancy::Multi).await;
         let told = match &opened {
             Ok(_) => SERVED.to_owned(),
-            Err(error) => format!("{REFUSED}{}", Chain(error).to_string().replace('\n', " ")),
+            Err(error) => format!("{REFUSED}{}", ErrorChain(error).to_string().replace('\n', " ")),
         };
         say(&mut output, &told).await?;
         let served = match opened {
             Ok(console) => console.serve(input, output).await,
             Err(error) => Err(error),
         };
-        served.map_err(|error| AttachError::Refused(Chain(&error).to_string()))
+        served.map_err(|error| AttachError::Refused(ErrorChain(&error).to_string()))
     }
 }
 
@@ -475,7 +475,7 @@ fn late() -> io::Error {
 
 /// A connection to the running gateway of a configuration.
 #[derive(Debug)]
-pub struct Connection(UnixStream);
+pub struct AttachedConnection(UnixStream);
 
 /// Attaches this process to the running gateway of the configuration `config`; `None` if none runs. The client is
 /// served on `route`, or on the only route, and authenticates with `key`.
@@ -486,16 +486,16 @@ pub async fn attach(
     config: &Path,
     route: Option<&str>,
     key: Option<&Secret>,
-) -> Result<Option<Connection>, AttachError> {
+) -> Result<Option<AttachedConnection>, AttachError> {
     let (route, key) = (route.unwrap_or_default(), key.map_or("", Secret::expose));
     let mut last = late();
     for _ in 0..TRIES {
-        let Some(notice) = Notice::read(config)? else { return Ok(None) };
+        let Some(notice) = RunningFile::read(config)? else { return Ok(None) };
         if [route, key].iter().any(|line| line.contains(['\n', '\r'])) {
             return Err(AttachError::Greeting);
         }
         match tokio::time::timeout(2 * GREETING, notice.connect(route, key)).await {
-            Ok(Ok(stream)) => return Ok(Some(Connection(stream))),
+            Ok(Ok(stream)) => return Ok(Some(AttachedConnection(stream))),
             // Too many clients connect, or the gateway is ending: then its file is unlocked soon.
             Ok(Err(AttachError::Broken(error))) => last = error,
             Ok(Err(error)) => return Err(error),
@@ -518,7 +518,7 @@ async fn answer(stream: &mut UnixStream) -> io::Result<String> {
     Err(io::ErrorKind::InvalidData.into())
 }
 
-impl Connection {
+impl AttachedConnection {
     /// Copies between standard input and output and the gateway, until the client closes its end.
     ///
     /// # Errors

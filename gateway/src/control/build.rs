@@ -1,5 +1,5 @@
-//! Builds the running gateway from its settings: the state that outlives a reload ([`Lasting`]), and the parts that
-//! are built anew for each configuration ([`Built`]).
+//! Builds the running gateway from its settings: the state that outlives a reload ([`ProcessState`]), and the parts that
+//! are built anew for each configuration ([`BuiltGeneration`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -9,24 +9,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
-use policy::offer::Kind;
-use policy::schema::Compiled;
+use policy::offer::ItemKind;
+use policy::schema::SchemaCache;
 use rustls::ClientConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::lines::{Colours, Lines};
-use crate::audit::note::{Checkpoint, NoteError, Signer, Verifier};
+use crate::audit::lines::{Colours, TerminalLines};
+use crate::audit::note::{Checkpoint, NoteError, NoteSigner, NoteVerifier};
 use crate::audit::spool::Spool;
 use crate::audit::{
-    AuditError, CheckpointFile, Checkpoints, Delivery, FileSink, Journal, Observer, Parts,
-    Receiver, Rendering, Resumed, Sink, Slot, Trusted, can_be_continued, deliver, disagreement,
-    examine, last_kept, left_behind, write_to_stdout,
+    AuditError, AuditSink, CheckpointFile, CheckpointPolicy, Delivery, DeliveryTarget, FileSink,
+    Journal, JournalParts, Observer, Rendering, ResumePolicy, ResumedChain, SinkSlot,
+    can_be_continued, deliver, disagreement, examine, last_kept, left_behind, write_to_stdout,
 };
-use crate::base::bounded::Bounded;
-use crate::base::clock::{Clock, System};
+use crate::base::bounded::BoundedMap;
+use crate::base::clock::{Clock, SystemClock};
 use crate::base::secret::Secret;
 use crate::base::task::Tasks;
 use crate::config::quota::Quotas;
@@ -34,27 +34,28 @@ use crate::config::selftest_fixtures;
 use crate::config::settings::lockfile::LockError;
 use crate::config::settings::revoked::RevokedError;
 use crate::config::settings::{
-    self, Limits, Listener, LogFormat, OtlpProtocol, Problems, Program, Reach, Remark, Scheme,
-    Server, Settings, SinkTarget, Syslog, Terminal, Value,
+    self, AuthScheme, ConfigProblems, ConfigRemark, Limits, ListenerSettings, LogFormat,
+    OtlpProtocol, Program, ServerSettings, ServerTransport, Settings, SinkTarget, SyslogAddress,
+    TerminalUse, VariableValue,
 };
 use crate::crypto::sealer::{SealError, Sealer};
-use crate::edge::admission::Door;
+use crate::edge::admission::Admission;
 use crate::edge::tls::{Acceptor, TlsError};
-use crate::exchange::{Gateway, Introductions, Parked, Route};
-use crate::identity::Identity;
-use crate::identity::resource::Resource;
+use crate::exchange::{CheckedClients, Gateway, ParkedCall, Route};
+use crate::identity::Authenticator;
+use crate::identity::resource::ProtectedResource;
 use crate::mcp::wire::Id;
 use crate::metrics::Metrics;
 use crate::net::http_client::FetchError;
-use crate::outbound::environment::{World, WorldError};
-use crate::outbound::guardrail::Guardrail;
+use crate::outbound::environment::{Environment, EnvironmentError};
+use crate::outbound::guardrail::GuardrailClient;
 use crate::outbound::secrets::{LiveSecret, SecretStore};
-use crate::pins::Keeper;
+use crate::pins::PinMonitor;
 use crate::process::sandbox::{self, SandboxError};
-use crate::serve::generation::{Generation, Names, Sandboxes};
-use crate::session::rate_limiter::Rates;
-use crate::session::result_store::Results;
-use crate::session::state::Conversations;
+use crate::serve::generation::{ConfiguredNames, Generation, Sandboxes};
+use crate::session::rate_limiter::RateLimiter;
+use crate::session::result_store::ResultStore;
+use crate::session::state::SessionStates;
 use crate::session::{SessionKey, Sessions};
 use crate::telemetry::{Collector, Telemetry};
 use crate::upstream::{Upstream, UpstreamError, server_identity};
@@ -138,7 +139,7 @@ pub enum StartError {
     Revoked(#[from] RevokedError),
     /// A secret, a certificate or a network resource cannot be used.
     #[error(transparent)]
-    World(#[from] WorldError),
+    World(#[from] EnvironmentError),
     /// The TLS of a listener cannot be set up.
     #[error("could not set up the TLS of the listener `{name}`")]
     Tls {
@@ -156,10 +157,10 @@ impl StartError {
     pub const fn is_of_a_secret(&self) -> bool {
         matches!(
             self,
-            Self::World(WorldError::Secret(_))
+            Self::World(EnvironmentError::Secret(_))
                 | Self::Server {
                     cause: UpstreamError::World(
-                        WorldError::Secret(_) | WorldError::Repeated { .. }
+                        EnvironmentError::Secret(_) | EnvironmentError::Repeated { .. }
                     ),
                     ..
                 }
@@ -200,7 +201,7 @@ impl StartError {
 }
 
 /// The state that outlives a reload of the configuration.
-pub struct Lasting {
+pub struct ProcessState {
     /// All tasks of the process.
     pub tasks: Tasks,
     /// The clock of the process.
@@ -215,14 +216,14 @@ pub struct Lasting {
     pub secrets: Arc<SecretStore>,
     sealer: Arc<Sealer>,
     sessions: Arc<Sessions>,
-    conversations: Arc<Conversations>,
-    parking: Arc<Bounded<[u8; 16], Parked>>,
-    calls: Arc<Bounded<(SessionKey, Id), CancellationToken>>,
-    results: Arc<Results>,
+    conversations: Arc<SessionStates>,
+    parking: Arc<BoundedMap<[u8; 16], ParkedCall>>,
+    calls: Arc<BoundedMap<(SessionKey, Id), CancellationToken>>,
+    results: Arc<ResultStore>,
     quotas: Arc<Quotas>,
     /// Cache of compiled schemas of tools.
-    compiled: Arc<Compiled>,
-    rates: Arc<Rates>,
+    compiled: Arc<SchemaCache>,
+    rates: Arc<RateLimiter>,
     revoking: watch::Sender<()>,
     /// The key of marks in content.
     key: [u8; 32],
@@ -232,7 +233,7 @@ pub struct Lasting {
     pub limits: Limits,
 }
 
-impl fmt::Debug for Lasting {
+impl fmt::Debug for ProcessState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lasting").field("bound", &self.bound.len()).finish_non_exhaustive()
     }
@@ -240,22 +241,22 @@ impl fmt::Debug for Lasting {
 
 /// A configuration that was built, and does not serve yet.
 #[derive(Debug)]
-pub struct Built {
+pub struct BuiltGeneration {
     /// The generation that would take effect.
     pub generation: Generation,
     /// The digest of its text.
     pub digest: String,
-    keeper: Arc<Keeper>,
+    keeper: Arc<PinMonitor>,
     upstreams: Vec<Arc<Upstream>>,
     /// The upstream servers that are started as programs.
-    programs: Vec<Server>,
+    programs: Vec<ServerSettings>,
     names: BTreeSet<Arc<str>>,
     /// Remarks that are logged when it takes effect.
-    remarks: Vec<Remark>,
+    remarks: Vec<ConfigRemark>,
 }
 
 /// The place from which the configuration is read again.
-pub trait Source: fmt::Debug + Send + Sync {
+pub trait SettingsSource: fmt::Debug + Send + Sync {
     /// Returns the current text of the configuration file.
     ///
     /// # Errors
@@ -265,34 +266,34 @@ pub trait Source: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// All problems of the configuration.
-    fn settings(&self, text: &str) -> Result<Settings, Problems>;
+    fn settings(&self, text: &str) -> Result<Settings, ConfigProblems>;
 }
 
 /// Builds the state that outlives a reload, and binds the sockets.
 ///
 /// # Errors
 /// If a socket, a sink, a key or a certificate cannot be used.
-pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), StartError> {
-    let clock: Arc<dyn Clock> = Arc::new(System);
+pub fn lasting(settings: &Settings) -> Result<(ProcessState, Vec<TcpListener>), StartError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (tasks, limits) = (Tasks::default(), settings.limits);
     let secure = settings.listeners.iter().filter(|one| one.tls.is_some()).map(|one| &*one.name);
     let metrics = Metrics::new(clock.now()).with_certificates(secure);
     let quotas = Arc::new(Quotas::new(&limits, &settings.callers));
     let metrics = metrics.with_inspections(tasks.offload().counts());
-    let compiled = Arc::new(Compiled::new(limits.schemas, limits.schemas_per_server));
+    let compiled = Arc::new(SchemaCache::new(limits.schemas, limits.schemas_per_server));
     let metrics = metrics.with_answers(Arc::clone(&quotas.answers));
     let metrics = metrics.with_lists(Arc::clone(&quotas.lists));
     let metrics = metrics.with_ceiling(Arc::clone(&quotas.ceiling));
     let metrics = Arc::new(metrics.with_schemas(Arc::clone(&compiled)));
     let counts = Arc::clone(&metrics);
     let shared = Arc::clone(&quotas);
-    let world = World::new(Arc::clone(&clock), limits, tasks.clone(), counts, shared);
+    let world = Environment::new(Arc::clone(&clock), limits, tasks.clone(), counts, shared);
     let collector = settings.telemetry.otlp.as_ref().map(|otlp| collector(otlp, &world));
     let telemetry = Telemetry::start(&settings.telemetry, collector.transpose()?, &metrics, &clock);
     let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
     let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::<Telemetry>::clone(&telemetry)];
     if shows_requests(settings) {
-        let lines = Lines::start(colours(&io::stderr()));
+        let lines = TerminalLines::start(colours(&io::stderr()));
         observers.push(Arc::new(lines.map_err(StartError::Threads)?));
     }
     let sealer = Arc::new(sealer(settings, &world)?);
@@ -310,7 +311,7 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     let key = crate::base::random::bytes().map_err(|_opaque| StartError::SessionKey(SealError))?;
     // The journal comes last: it writes the first record, and a start that fails before it leaves none.
     let journal = journal(settings, &world, &metrics, observers)?;
-    let lasting = Lasting {
+    let lasting = ProcessState {
         tasks,
         metrics,
         journal,
@@ -318,17 +319,17 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
         secrets: Arc::clone(&world.secrets),
         sealer,
         sessions: Arc::new(sessions),
-        conversations: Arc::new(Conversations::new(limits, &quotas.ceiling, Arc::clone(&clock))),
-        parking: Arc::new(Bounded::new(limits.parked)),
-        calls: Arc::new(Bounded::new(limits.sessions)),
-        results: Arc::new(Results::new(
+        conversations: Arc::new(SessionStates::new(limits, &quotas.ceiling, Arc::clone(&clock))),
+        parking: Arc::new(BoundedMap::new(limits.parked)),
+        calls: Arc::new(BoundedMap::new(limits.sessions)),
+        results: Arc::new(ResultStore::new(
             limits.kept_results,
             limits.kept_results_per_caller,
             limits.kept_time,
         )),
         quotas,
         compiled,
-        rates: Arc::new(Rates::new(limits.sessions)),
+        rates: Arc::new(RateLimiter::new(limits.sessions)),
         revoking: watch::Sender::new(()),
         key,
         bound,
@@ -338,11 +339,11 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     Ok((lasting, listeners))
 }
 
-impl Lasting {
-    pub(crate) fn world(&self, tasks: &Tasks) -> World {
+impl ProcessState {
+    pub(crate) fn world(&self, tasks: &Tasks) -> Environment {
         let (clock, metrics) = (Arc::clone(&self.clock), Arc::clone(&self.metrics));
         let quotas = Arc::clone(&self.quotas);
-        let world = World::new(clock, self.limits, tasks.clone(), metrics, quotas);
+        let world = Environment::new(clock, self.limits, tasks.clone(), metrics, quotas);
         world.with_secrets(&self.secrets)
     }
 
@@ -353,12 +354,12 @@ impl Lasting {
     pub fn build(
         &self,
         mut settings: Settings,
-        former: Option<(&Gateway, &Keeper)>,
-    ) -> Result<Built, StartError> {
+        former: Option<(&Gateway, &PinMonitor)>,
+    ) -> Result<BuiltGeneration, StartError> {
         let tasks = self.tasks.generation();
         // Stops the services of this generation on drop, also if the build fails.
         let ending = tasks.guard();
-        let (names, remarks) = (Names::of(&settings), Remark::all(&settings));
+        let (names, remarks) = (ConfiguredNames::of(&settings), ConfigRemark::all(&settings));
         let sandboxes = Sandboxes::of(&settings);
         let world = self.world(&tasks);
         let policy = std::mem::take(&mut settings.policy).with_key(self.key);
@@ -371,7 +372,7 @@ impl Lasting {
             settings.selftest.as_ref().map(|_| selftest_fixtures::approved()).unwrap_or_default();
         let own = own.into_iter().map(|(server, offer, version)| (server, Some(offer), version));
         let (pins, own) = (settings.pins.clone(), own.collect());
-        let keeper = Keeper::new(Arc::clone(&policy), pins, journal, metrics, own)?;
+        let keeper = PinMonitor::new(Arc::clone(&policy), pins, journal, metrics, own)?;
         if let Some((_, former)) = former {
             keeper.succeed(former);
         }
@@ -383,7 +384,7 @@ impl Lasting {
         }
         let sealer = Arc::clone(&self.sealer);
         let known = former.map(|(gateway, _)| &*gateway.identity);
-        let identity = Identity::new(&settings.identity, &world, &self.limits, sealer, known)?;
+        let identity = Authenticator::new(&settings.identity, &world, &self.limits, sealer, known)?;
         let listeners = settings.listeners.iter().zip(&self.bound);
         let doors = listeners.map(|(listener, bound)| Arc::new(door(&settings, listener, bound)));
         let doors = doors.collect();
@@ -394,7 +395,7 @@ impl Lasting {
             sessions: Arc::clone(&self.sessions),
             routes: routes(&settings, &upstreams, &world)?,
             policy,
-            introductions: Introductions::default(),
+            introductions: CheckedClients::default(),
             configuration: digest.as_str().into(),
             journal: Arc::clone(&self.journal),
             capture: settings.audit.capture,
@@ -414,7 +415,8 @@ impl Lasting {
             revoking: self.revoking.clone(),
             ending,
         };
-        let is_program = |server: &&Server| matches!(server.reach, Reach::Stdio(_));
+        let is_program =
+            |server: &&ServerSettings| matches!(server.reach, ServerTransport::Stdio(_));
         let programs = settings.servers.iter().filter(is_program).cloned().collect();
         let selftest = settings.selftest.map(Arc::new);
         let generation = Generation {
@@ -426,14 +428,14 @@ impl Lasting {
             sandboxes,
         };
         let names = settings.names;
-        Ok(Built { generation, digest, keeper, upstreams, programs, names, remarks })
+        Ok(BuiltGeneration { generation, digest, keeper, upstreams, programs, names, remarks })
     }
 
     /// Checks that this kernel supports the sandboxes of programs. A missing required sandbox is an error; a missing
     /// optional one is logged and recorded.
     fn sandboxes(&self, settings: &Settings) -> Result<(), StartError> {
         for server in &settings.servers {
-            let Reach::Stdio(Program { sandbox, .. }) = &server.reach else { continue };
+            let ServerTransport::Stdio(Program { sandbox, .. }) = &server.reach else { continue };
             let name: Box<str> = server.name.as_str().into();
             let Some(plan) = sandbox else {
                 tracing::warn!(server = %name, "it has no sandbox: it can do what the gateway can");
@@ -443,14 +445,16 @@ impl Lasting {
             if plan.required {
                 return Err(StartError::Sandbox { name, cause });
             }
-            let error = crate::base::error_chain::Chain(&cause).to_string();
+            let error = crate::base::error_chain::ErrorChain(&cause).to_string();
             tracing::warn!(server = %name, %error, "its sandbox is not complete");
             let what = format!("server {name}: {error}");
             self.journal.noted("sandbox", &what).map_err(StartError::Audit)?;
         }
         let plans = settings.servers.iter().filter_map(|server| match &server.reach {
-            Reach::Stdio(Program { sandbox: Some(plan), .. }) => Some((server.name.as_str(), plan)),
-            Reach::Stdio(_) | Reach::Http(_) | Reach::Old(_) => None,
+            ServerTransport::Stdio(Program { sandbox: Some(plan), .. }) => {
+                Some((server.name.as_str(), plan))
+            }
+            ServerTransport::Stdio(_) | ServerTransport::Http(_) | ServerTransport::Old(_) => None,
         });
         for said in sandbox::shown_together(plans) {
             tracing::info!("{said}");
@@ -459,7 +463,7 @@ impl Lasting {
     }
 
     /// Starts the background tasks of a configuration, and logs its remarks.
-    pub fn begin(&self, built: &Built) {
+    pub fn begin(&self, built: &BuiltGeneration) {
         let tasks = &built.generation.gateway.tasks;
         tasks.spawn_service(Arc::clone(&built.keeper).tend(tasks.clone()));
         tasks.spawn_service(tend(Arc::clone(&built.generation.gateway.identity), tasks.clone()));
@@ -480,8 +484,8 @@ impl Lasting {
         });
         for remark in &built.remarks {
             match remark {
-                Remark::Note(what) => tracing::info!("{what}"),
-                Remark::Warning(what) => tracing::warn!("{what}"),
+                ConfigRemark::Note(what) => tracing::info!("{what}"),
+                ConfigRemark::Warning(what) => tracing::warn!("{what}"),
             }
         }
         self.metrics.configured(built.names.clone());
@@ -490,16 +494,16 @@ impl Lasting {
     }
 }
 
-impl Built {
+impl BuiltGeneration {
     /// The monitor that holds upstream servers to their approved definitions.
     #[must_use]
-    pub fn keeper(&self) -> Arc<Keeper> {
+    pub fn keeper(&self) -> Arc<PinMonitor> {
         Arc::clone(&self.keeper)
     }
 }
 
 /// Logs that a program is missing or cannot be started, before the first caller finds out.
-fn look_for(server: &Server) {
+fn look_for(server: &ServerSettings) {
     if let Some(Err(error)) = server_identity::started(server) {
         tracing::error!(server = %server.name, "its program {error}");
     }
@@ -509,7 +513,7 @@ fn look_for(server: &Server) {
 /// asked again on demand.
 async fn greet(upstream: Arc<Upstream>, tasks: Tasks) {
     tokio::select! {
-        read = upstream.own_catalog(Kind::Tool, None) => if let Ok(listing) = read {
+        read = upstream.own_catalog(ItemKind::Tool, None) => if let Ok(listing) = read {
             let count = listing.catalog().offers().len();
             tracing::info!(server = %upstream.name(), tools = count, "catalogue read");
         },
@@ -520,35 +524,35 @@ async fn greet(upstream: Arc<Upstream>, tasks: Tasks) {
 /// Builds the admission of a listener: its OAuth resources and its TLS.
 fn door(
     settings: &Settings,
-    listener: &Listener,
+    listener: &ListenerSettings,
     (bound, acceptor): &(SocketAddr, Option<Arc<Acceptor>>),
-) -> Door {
+) -> Admission {
     let mut resources = HashMap::new();
-    if listener.schemes.contains(&Scheme::Oauth) {
+    if listener.schemes.contains(&AuthScheme::Oauth) {
         for route in &settings.routes {
             resources.insert(route.path.clone(), resource(settings, listener, *bound, route));
         }
     }
-    Door::new(listener, resources, acceptor.clone())
+    Admission::new(listener, resources, acceptor.clone())
 }
 
 /// The OAuth protected resource of a route behind a listener that is bound at `bound`.
 pub(crate) fn resource(
     settings: &Settings,
-    listener: &Listener,
+    listener: &ListenerSettings,
     bound: SocketAddr,
-    route: &settings::Route,
-) -> Resource {
+    route: &settings::RouteSettings,
+) -> ProtectedResource {
     let scheme = if listener.tls.is_some() { "https" } else { "http" };
     let local = || format!("{scheme}://{bound}").into();
     let public: Box<str> = listener.public.clone().unwrap_or_else(local);
     let mutual = listener.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
         || listener.forwarded.is_some();
-    Resource::new(&public, &route.path, &route.oauth, &settings.identity.issuers, mutual)
+    ProtectedResource::new(&public, &route.path, &route.oauth, &settings.identity.issuers, mutual)
 }
 
 /// Keeps the keys of issuers fresh until the gateway stops.
-async fn tend(identity: Arc<Identity>, tasks: Tasks) {
+async fn tend(identity: Arc<Authenticator>, tasks: Tasks) {
     tokio::select! {
         () = identity.tend() => {}
         () = tasks.halting() => {}
@@ -601,7 +605,7 @@ fn stdout_is_read(settings: &Settings) -> Rendering {
 
 /// Whether each request is shown on standard error, unless the same line goes to standard output.
 fn shows_requests(settings: &Settings) -> bool {
-    let is_ours = settings.log.terminal == Terminal::Ours || settings.log.format.is_some();
+    let is_ours = settings.log.terminal == TerminalUse::Ours || settings.log.format.is_some();
     let mut sinks = settings.audit.sinks.iter();
     let stdout = sinks.any(|sink| matches!(sink.to, SinkTarget::Stdout));
     let twice = stdout && stdout_is_read(settings) != Rendering::Whole;
@@ -614,18 +618,18 @@ fn shows_requests(settings: &Settings) -> bool {
 /// If a sink cannot be opened, or does not accept the first record.
 pub(crate) fn journal(
     settings: &Settings,
-    world: &World,
+    world: &Environment,
     metrics: &Arc<Metrics>,
     observers: Vec<Arc<dyn Observer>>,
 ) -> Result<Arc<Journal>, StartError> {
     let (mut sinks, mut deliveries) = (Vec::new(), Vec::new());
-    let mut logs = Logs::default();
+    let mut logs = ExistingLogs::default();
     let checkpoints = checkpoints(&settings.audit.checkpoints, world)?;
     let trusted = trusted(&settings.audit.checkpoints, &checkpoints)?;
     for sink in &settings.audit.sinks {
         let failed = |cause| StartError::Sink { name: sink.name.clone(), cause };
         let (spool, outlet) = Spool::new(&sink.name, sink.spool);
-        let opened: Box<dyn Sink> = match &sink.to {
+        let opened: Box<dyn AuditSink> = match &sink.to {
             SinkTarget::File(path, rotation) => {
                 let opened =
                     FileSink::open(&sink.name, path, *rotation, (&trusted, world.clock.now()));
@@ -647,9 +651,9 @@ pub(crate) fn journal(
                 Box::new(spool)
             }
         };
-        sinks.push(Slot { sink: opened, full: sink.full, missing: None, begun: false });
+        sinks.push(SinkSlot { sink: opened, full: sink.full, missing: None, begun: false });
     }
-    let Logs { resumed, ends, is_file } = logs;
+    let ExistingLogs { resumed, ends, is_file } = logs;
     let next = resumed.as_ref().map_or(0, |resumed| resumed.chain.tree.size());
     for (slot, end) in sinks.iter_mut().zip(ends) {
         // A file that ends before the longest one is missing the records in between.
@@ -663,7 +667,7 @@ pub(crate) fn journal(
     let file = audit.checkpoints.file.as_deref().map(CheckpointFile::open).transpose();
     let checkpoint_file =
         file.map_err(|cause| StartError::Sink { name: "audit.checkpoints.file".into(), cause })?;
-    let parts = Parts {
+    let parts = JournalParts {
         sinks,
         resumed,
         checkpoints,
@@ -686,31 +690,32 @@ pub(crate) fn journal(
 
 /// The existing logs that a gateway continues.
 #[derive(Debug, Default)]
-struct Logs {
+struct ExistingLogs {
     /// The end of the longest log.
-    resumed: Option<Resumed>,
+    resumed: Option<ResumedChain>,
     /// Number of records in each sink, in order; `None` for a sink without an existing log.
     ends: Vec<Option<u64>>,
     /// Whether at least one sink is a regular file, whose content is known.
     is_file: bool,
 }
 
-impl Logs {
+impl ExistingLogs {
     /// Adds the end of a file.
     ///
     /// # Errors
     /// If it belongs to another chain than an earlier file.
-    fn add(&mut self, end: Option<Resumed>) -> io::Result<()> {
+    fn add(&mut self, end: Option<ResumedChain>) -> io::Result<()> {
         self.ends.push(end.as_ref().map(|end| end.chain.tree.size()));
         let known = self.resumed.as_ref();
-        let is_other = |(one, other): (&Resumed, &Resumed)| one.chain.id != other.chain.id;
+        let is_other =
+            |(one, other): (&ResumedChain, &ResumedChain)| one.chain.id != other.chain.id;
         if known.zip(end.as_ref()).is_some_and(is_other) {
             let other = "it has the records of another chain; move the file away";
             return Err(io::Error::other(other));
         }
         let longest = known.map(|known| known.chain.tree.size());
         let is_longer =
-            |end: &Resumed| longest.is_none_or(|longest| end.chain.tree.size() > longest);
+            |end: &ResumedChain| longest.is_none_or(|longest| end.chain.tree.size() > longest);
         if end.as_ref().is_some_and(is_longer) {
             self.resumed = end;
         }
@@ -720,7 +725,7 @@ impl Logs {
 
 /// The state of the logs that a start would continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Continued {
+pub struct LogContinuation {
     /// Number of records in the log; `None` if a new one would be started.
     pub records: Option<u64>,
     /// Number of records that the last separate checkpoint covers, if there is one.
@@ -732,7 +737,10 @@ pub struct Continued {
 ///
 /// # Errors
 /// Those of a start with these logs.
-pub fn examine_logs(audit: &settings::Audit, world: &World) -> Result<Continued, StartError> {
+pub fn examine_logs(
+    audit: &settings::AuditSettings,
+    world: &Environment,
+) -> Result<LogContinuation, StartError> {
     let checkpoints = checkpoints(&audit.checkpoints, world)?;
     let trusted = trusted(&audit.checkpoints, &checkpoints)?;
     let files = audit.sinks.iter().filter_map(|sink| match &sink.to {
@@ -745,18 +753,21 @@ pub fn examine_logs(audit: &settings::Audit, world: &World) -> Result<Continued,
     let files: Vec<_> = files.collect();
     // The checkpoint is read before the logs: a running gateway writes it after the records that it covers.
     let kept = if files.is_empty() { None } else { kept(audit, &trusted)? };
-    let mut logs = Logs::default();
+    let mut logs = ExistingLogs::default();
     for (name, path) in files {
         let end = examine(path, &trusted).and_then(|end| logs.add(end));
         end.map_err(|cause| StartError::Sink { name: name.clone(), cause })?;
     }
     compared(audit, kept.as_ref(), logs.resumed.as_ref())?;
     let records = logs.resumed.map(|resumed| resumed.chain.tree.size());
-    Ok(Continued { records, kept: kept.map(|kept| kept.size) })
+    Ok(LogContinuation { records, kept: kept.map(|kept| kept.size) })
 }
 
 /// Reads the last checkpoint that was kept apart from the log.
-fn kept(audit: &settings::Audit, trusted: &Trusted) -> Result<Option<Checkpoint>, StartError> {
+fn kept(
+    audit: &settings::AuditSettings,
+    trusted: &ResumePolicy,
+) -> Result<Option<Checkpoint>, StartError> {
     let failed = |cause| StartError::Sink { name: "audit.checkpoints.file".into(), cause };
     let kept = audit.checkpoints.file.as_deref().map(|path| last_kept(path, trusted));
     Ok(kept.transpose().map_err(failed)?.flatten())
@@ -768,9 +779,9 @@ fn kept(audit: &settings::Audit, trusted: &Trusted) -> Result<Option<Checkpoint>
 /// # Errors
 /// If the log does not match the checkpoint, or a new log was requested without need.
 fn compared(
-    audit: &settings::Audit,
+    audit: &settings::AuditSettings,
     kept: Option<&Checkpoint>,
-    resumed: Option<&Resumed>,
+    resumed: Option<&ResumedChain>,
 ) -> Result<Option<String>, StartError> {
     let path = audit.checkpoints.file.as_deref();
     let wrong = path.zip(kept.and_then(|kept| disagreement(kept, resumed)));
@@ -791,7 +802,10 @@ fn below(base: &Uri, path: &str) -> Result<Uri, FetchError> {
     url.parse().map_err(|_unusable| FetchError::Url)
 }
 
-fn collector(otlp: &settings::Otlp, world: &World) -> Result<Collector, WorldError> {
+fn collector(
+    otlp: &settings::OtlpSettings,
+    world: &Environment,
+) -> Result<Collector, EnvironmentError> {
     let (url, token) = (&otlp.place.url, otlp.token.as_ref());
     let mut ways = world.ways(&otlp.place.way, None)?;
     let endpoint = |path: &str| below(url, path).and_then(|url| ways.to(&url));
@@ -808,23 +822,32 @@ fn collector(otlp: &settings::Otlp, world: &World) -> Result<Collector, WorldErr
     Ok(Collector { endpoints, protocol: otlp.protocol, token, interval: otlp.interval })
 }
 
-fn receiver(sink: &settings::Sink, world: &World) -> Result<Receiver, StartError> {
+fn receiver(
+    sink: &settings::SinkSettings,
+    world: &Environment,
+) -> Result<DeliveryTarget, StartError> {
     Ok(match &sink.to {
         SinkTarget::Http(place, token) => {
             let endpoint = world.ways(&place.way, None)?.to(&place.url);
             let token = token.as_ref().map(|token| world.bearer(token)).transpose()?;
-            Receiver::Http(Box::new(endpoint.map_err(WorldError::Url)?), token)
+            DeliveryTarget::Http(Box::new(endpoint.map_err(EnvironmentError::Url)?), token)
         }
         SinkTarget::Otlp(place, token) => {
             let endpoint = below(&place.url, "/v1/logs");
             let ways = world.ways(&place.way, None)?;
-            let endpoint = endpoint.and_then(|url| ways.to(&url)).map_err(WorldError::Url)?;
+            let endpoint = endpoint.and_then(|url| ways.to(&url)).map_err(EnvironmentError::Url)?;
             let token = token.as_ref().map(|token| world.bearer(token)).transpose()?;
-            Receiver::Otlp(Box::new(endpoint), token)
+            DeliveryTarget::Otlp(Box::new(endpoint), token)
         }
-        SinkTarget::Syslog(Syslog::Udp(address), facility) => Receiver::Udp(*address, *facility),
-        SinkTarget::Syslog(Syslog::Tcp(address), facility) => Receiver::Tcp(*address, *facility),
-        SinkTarget::Syslog(Syslog::Unix(path), facility) => Receiver::Unix(path.clone(), *facility),
+        SinkTarget::Syslog(SyslogAddress::Udp(address), facility) => {
+            DeliveryTarget::Udp(*address, *facility)
+        }
+        SinkTarget::Syslog(SyslogAddress::Tcp(address), facility) => {
+            DeliveryTarget::Tcp(*address, *facility)
+        }
+        SinkTarget::Syslog(SyslogAddress::Unix(path), facility) => {
+            DeliveryTarget::Unix(path.clone(), *facility)
+        }
         SinkTarget::File(..) | SinkTarget::Stdout => {
             let cause = io::Error::other("nothing is sent to it");
             return Err(StartError::Sink { name: sink.name.clone(), cause });
@@ -832,39 +855,42 @@ fn receiver(sink: &settings::Sink, world: &World) -> Result<Receiver, StartError
     })
 }
 
-fn checkpoints(settings: &settings::Checkpoints, world: &World) -> Result<Checkpoints, StartError> {
+fn checkpoints(
+    settings: &settings::CheckpointSettings,
+    world: &Environment,
+) -> Result<CheckpointPolicy, StartError> {
     let broken = |error: NoteError| AuditError::Checkpoint(error.to_string().into());
     let signer = match &settings.key {
         Some(reference) => {
             let secret = world.secret(reference)?;
             let key = PrivatePkcs8KeyDer::from_pem_slice(secret.expose().as_bytes());
             let key = key.map_err(|_none| StartError::Audit(broken(NoteError::Key)))?;
-            Signer::read(key.secret_pkcs8_der(), &settings.origin)
+            NoteSigner::read(key.secret_pkcs8_der(), &settings.origin)
         }
-        None => Signer::generate(&settings.origin),
+        None => NoteSigner::generate(&settings.origin),
     };
     let signer = signer.map_err(|error| StartError::Audit(broken(error)))?;
     let (records, interval) = (settings.records, settings.interval);
-    Ok(Checkpoints { signer, records, interval })
+    Ok(CheckpointPolicy { signer, records, interval })
 }
 
 /// The keys that may have signed an existing log: the current key and the former ones.
 fn trusted(
-    settings: &settings::Checkpoints,
-    checkpoints: &Checkpoints,
-) -> Result<Trusted, StartError> {
+    settings: &settings::CheckpointSettings,
+    checkpoints: &CheckpointPolicy,
+) -> Result<ResumePolicy, StartError> {
     let mut keys = Vec::new();
     if settings.key.is_some() {
         keys.push(checkpoints.signer.public().clone());
         for former in &settings.former {
             let broken = |error: NoteError| AuditError::Checkpoint(error.to_string().into());
-            keys.push(Verifier::parse(former).map_err(|e| StartError::Audit(broken(e)))?);
+            keys.push(NoteVerifier::parse(former).map_err(|e| StartError::Audit(broken(e)))?);
         }
     }
-    Ok(Trusted { keys, uncovered: settings.records.saturating_mul(2).saturating_add(64) })
+    Ok(ResumePolicy { keys, uncovered: settings.records.saturating_mul(2).saturating_add(64) })
 }
 
-fn sealer(settings: &Settings, world: &World) -> Result<Sealer, StartError> {
+fn sealer(settings: &Settings, world: &Environment) -> Result<Sealer, StartError> {
     let mut keys = Vec::new();
     for reference in &settings.session_keys {
         let key = crate::base::hex::decode(world.secret(reference)?.expose());
@@ -875,21 +901,21 @@ fn sealer(settings: &Settings, world: &World) -> Result<Sealer, StartError> {
 
 pub(crate) fn upstreams(
     settings: &Settings,
-    world: &World,
+    world: &Environment,
     metrics: &Arc<Metrics>,
-    keeper: &Arc<Keeper>,
+    keeper: &Arc<PinMonitor>,
 ) -> Result<Vec<Arc<Upstream>>, StartError> {
     let mut upstreams = Vec::new();
     for server in &settings.servers {
         let mut environment = Vec::new();
-        if let Reach::Stdio(program) = &server.reach {
+        if let ServerTransport::Stdio(program) = &server.reach {
             for (name, value) in &program.env {
                 let value = match value {
-                    Value::Literal(text) => {
+                    VariableValue::Literal(text) => {
                         let text = Secret::new(text.as_str().into());
                         Arc::new(LiveSecret::fixed(text, Arc::clone(&world.clock)))
                     }
-                    Value::Secret(reference) => world.live(reference)?,
+                    VariableValue::Secret(reference) => world.live(reference)?,
                 };
                 environment.push((name.clone(), value));
             }
@@ -914,13 +940,13 @@ fn succeed(upstreams: &[Arc<Upstream>], former: &Gateway) {
 fn routes(
     settings: &Settings,
     upstreams: &[Arc<Upstream>],
-    world: &World,
-) -> Result<HashMap<Box<str>, Arc<Route>>, WorldError> {
-    let route = |route: &settings::Route| {
+    world: &Environment,
+) -> Result<HashMap<Box<str>, Arc<Route>>, EnvironmentError> {
+    let route = |route: &settings::RouteSettings| {
         let servers = route.servers.iter().filter_map(|index| upstreams.get(*index).cloned());
         let path: Arc<str> = Arc::from(&*route.path);
         let (servers, prefix) = (servers.collect(), route.prefix);
-        let guardrails = route.guardrails.iter().map(|one| Guardrail::new(one, world));
+        let guardrails = route.guardrails.iter().map(|one| GuardrailClient::new(one, world));
         let guardrails = guardrails.collect::<Result<_, _>>()?;
         Ok((route.path.clone(), Arc::new(Route::new(path, servers, prefix, guardrails))))
     };

@@ -6,44 +6,44 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use policy::condition::{Arguments, Subject};
-use policy::decision::{Decision, Denial, Effect, Mode, Reason, Told};
-use policy::explain::Said;
-use policy::json::{Bounds, Document, Fragment};
-use policy::lock::{Lock, State, Version};
-use policy::message::{Use, Verb};
+use policy::condition::{AccessRequest, KnownArguments};
+use policy::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
+use policy::explain::RuleExplanation;
+use policy::json::{Document, Fragment, JsonBounds};
+use policy::lock::{ApprovalState, LockedVersion, Lockfile};
+use policy::message::{ItemRequest, RequestOperation};
 use policy::name::ServerName;
-use policy::offer::{Catalog, Kind, Offer};
+use policy::offer::{Catalog, CatalogItem, ItemKind};
 use policy::pins::{Pins, ResourcePins};
 use policy::pipeline::Policy;
 use policy::principal::Principal;
-use policy::shadow::Shadows;
+use policy::shadow::ShadowingConflicts;
 use policy::uri::{ResourceUri, UriError};
-use policy::work::Budget;
+use policy::work::WorkBudget;
 
-use crate::config::settings::cases::Question;
+use crate::config::settings::cases::TestRequest;
 use crate::config::settings::lockfile::{self, LockError};
-use crate::config::settings::{Pinning, Settings, nearest, revoked};
+use crate::config::settings::{PinSettings, Settings, nearest, revoked};
 use crate::control::build::StartError;
 use crate::edge::denial::ToolDenial;
-use crate::edge::failure::{Failure, Public};
+use crate::edge::failure::{Failure, PublicError};
 use crate::mcp::protocol::Era;
 
 /// A configuration that can be queried.
 #[derive(Debug)]
-pub struct Rehearsal {
+pub struct DryRun {
     policy: Policy,
     pins: Pins,
-    catalogs: BTreeMap<(ServerName, Kind), Arc<Catalog>>,
+    catalogs: BTreeMap<(ServerName, ItemKind), Arc<Catalog>>,
     /// Whether items that are not in the lockfile are shown.
     shows_unapproved: bool,
 }
 
 /// The knowledge about an item (a tool, prompt, resource or template).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum ItemKnowledge {
     /// Its definition is in the lockfile, in this state.
-    Locked(State),
+    Locked(ApprovalState),
     /// The lockfile has other items of its server but not this one. It is treated as absent, because it is hidden
     /// until it is approved.
     Missing,
@@ -56,29 +56,29 @@ pub enum Known {
 
 /// The form in which a denied caller would be told.
 #[derive(Debug)]
-pub enum DeniedAs {
+pub enum DenialMessage {
     /// In the result of the call, with this text.
     Result(String),
     /// As a JSON-RPC or HTTP error.
-    Error(Box<Public>),
+    Error(Box<PublicError>),
 }
 
 /// The answer to a query.
 #[derive(Debug)]
-pub struct Answer {
+pub struct DryRunAnswer {
     /// The decision, as it would be recorded.
     pub decision: Decision,
     /// The message to the caller, if it is denied.
-    pub told: Option<DeniedAs>,
+    pub told: Option<DenialMessage>,
     /// Whether the caller's list would contain the item; `None` if its definition is not known.
     pub listed: Option<bool>,
     /// The knowledge about the item.
-    pub known: Known,
+    pub known: ItemKnowledge,
     /// The result of each rule.
-    pub rules: Vec<Said>,
+    pub rules: Vec<RuleExplanation>,
 }
 
-impl Rehearsal {
+impl DryRun {
     /// Prepares the policy of `settings` with the lockfile and the revocations.
     ///
     /// # Errors
@@ -94,10 +94,11 @@ impl Rehearsal {
         let mut catalogs = BTreeMap::new();
         for server in &settings.servers {
             let Some(locked) = lock.servers.get(server.name.as_str()) else { continue };
-            let mut offers: BTreeMap<Kind, Vec<Offer>> = BTreeMap::new();
+            let mut offers: BTreeMap<ItemKind, Vec<CatalogItem>> = BTreeMap::new();
             for ((kind, _), versions) in &locked.offers {
                 let document = best(versions).map(|version| version.definition.document());
-                let offer = document.and_then(|one| Offer::read(*kind, one.root(), &one).ok());
+                let offer =
+                    document.and_then(|one| CatalogItem::read(*kind, one.root(), &one).ok());
                 offers.entry(*kind).or_default().extend(offer);
             }
             for (kind, offers) in offers {
@@ -106,7 +107,7 @@ impl Rehearsal {
             }
         }
         let pins = Pins { mode, ..settings.pins.approving(lock) };
-        let shadows = Shadows::among(catalogs.values().cloned(), policy.routes());
+        let shadows = ShadowingConflicts::among(catalogs.values().cloned(), policy.routes());
         policy.shadow(Arc::new(shadows));
         policy.pin(Arc::new(pins.clone()));
         Ok(Self { policy, pins, catalogs, shows_unapproved })
@@ -120,7 +121,7 @@ impl Rehearsal {
 
     /// The content of the lockfile.
     #[must_use]
-    pub fn lock(&self) -> &Lock {
+    pub fn lock(&self) -> &Lockfile {
         &self.pins.lock
     }
 
@@ -132,13 +133,13 @@ impl Rehearsal {
 
     /// The item of a server in the lockfile whose name is closest to `name`.
     #[must_use]
-    pub fn nearest(&self, server: &ServerName, kind: Kind, name: &str) -> Option<&str> {
+    pub fn nearest(&self, server: &ServerName, kind: ItemKind, name: &str) -> Option<&str> {
         let catalog = self.catalogs.get(&(server.clone(), kind))?;
         nearest(name, catalog.offers().iter().map(|offer| offer.name().as_str()))
     }
 
     /// All items whose definitions are known.
-    pub fn offers(&self) -> impl Iterator<Item = (&ServerName, &Offer)> {
+    pub fn offers(&self) -> impl Iterator<Item = (&ServerName, &CatalogItem)> {
         let catalogs = self.catalogs.iter();
         catalogs
             .flat_map(|((server, _), catalog)| catalog.offers().iter().map(move |o| (server, o)))
@@ -146,20 +147,20 @@ impl Rehearsal {
 
     /// Decides a hypothetical request.
     #[must_use]
-    pub fn ask(&self, question: &Question) -> Answer {
-        let Question { principal, server, kind, name, arguments } = question;
+    pub fn ask(&self, question: &TestRequest) -> DryRunAnswer {
+        let TestRequest { principal, server, kind, name, arguments } = question;
         let (catalog, pins, known) = self.catalog(server, *kind, name);
         self.policy.pin(pins);
         // The user who asks has written the policy and waits for the answer.
-        let budget = Budget::unlimited();
+        let budget = WorkBudget::unlimited();
         let verb = match kind {
-            Kind::Tool => Verb::Call,
-            Kind::Prompt => Verb::Get,
-            Kind::Resource => Verb::Read,
-            Kind::Template => Verb::CompleteTemplate,
-            Kind::Method => Verb::Other,
+            ItemKind::Tool => RequestOperation::Call,
+            ItemKind::Prompt => RequestOperation::Get,
+            ItemKind::Resource => RequestOperation::Read,
+            ItemKind::Template => RequestOperation::CompleteTemplate,
+            ItemKind::Method => RequestOperation::Other,
         };
-        let call = Use {
+        let call = ItemRequest {
             server: server.clone(),
             verb,
             name: name.clone(),
@@ -179,35 +180,37 @@ impl Rehearsal {
         let offer = catalog.as_deref().and_then(|catalog| catalog.offer(name));
         let listed = offer.map(|offer| self.policy.about(principal, server, offer).shows());
         let arguments = arguments.as_ref();
-        let arguments = arguments.map_or(Arguments::None, |a| Arguments::Given(a.value(), &budget));
+        let arguments =
+            arguments.map_or(KnownArguments::None, |a| KnownArguments::Given(a.value(), &budget));
         let known_of = self.policy.registered(server, *kind, name);
         let uri = uri_of(*kind, name).and_then(Result::ok);
         let name = uri.as_ref().map_or(&**name, ResourceUri::as_str);
-        let subject = Subject { principal, server, kind: *kind, name, arguments, known: known_of };
+        let subject =
+            AccessRequest { principal, server, kind: *kind, name, arguments, known: known_of };
         let rules = self.policy.access().explain(subject);
         let told = denial.map(|denial| told(&self.policy, *kind, denial));
-        Answer { decision, told, listed, known, rules }
+        DryRunAnswer { decision, told, listed, known, rules }
     }
 
     /// Applies the rules alone to a request whose arguments are no longer known; `None` if the result depends on
     /// them.
     #[must_use]
-    pub fn by_rules(&self, question: &Question) -> Option<Effect> {
-        let Question { principal, server, kind, name, .. } = question;
+    pub fn by_rules(&self, question: &TestRequest) -> Option<Effect> {
+        let TestRequest { principal, server, kind, name, .. } = question;
         let known = self.policy.registered(server, *kind, name);
-        let arguments = Arguments::Unknown;
+        let arguments = KnownArguments::Unknown;
         let uri = uri_of(*kind, name);
         let name = match &uri {
             None => &**name,
             Some(Ok(uri)) => uri.as_str(),
             Some(Err(error)) => {
-                let denial = Denial { reason: Reason::Uri(*error), told: Told::Nothing };
+                let denial = Denial { reason: Reason::Uri(*error), told: Disclosure::Nothing };
                 return Some(Effect::Deny(denial));
             }
         };
-        let subject = Subject { principal, server, kind: *kind, name, arguments, known };
+        let subject = AccessRequest { principal, server, kind: *kind, name, arguments, known };
         if self.policy.has_revoked_use(principal, server, name) {
-            let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
+            let denial = Denial { reason: Reason::Revoked, told: Disclosure::Nothing };
             return Some(Effect::Deny(denial));
         }
         self.policy.access().decide_anyway(subject)
@@ -215,7 +218,7 @@ impl Rehearsal {
 
     /// Applies the rules to a request for a list of `server`.
     #[must_use]
-    pub fn of_list(&self, principal: &Principal, server: &ServerName, kind: Kind) -> Effect {
+    pub fn of_list(&self, principal: &Principal, server: &ServerName, kind: ItemKind) -> Effect {
         self.policy.admit_list(principal, server, kind).decision.effect
     }
 
@@ -223,86 +226,90 @@ impl Rehearsal {
     fn catalog(
         &self,
         server: &ServerName,
-        kind: Kind,
+        kind: ItemKind,
         name: &str,
-    ) -> (Option<Arc<Catalog>>, Arc<Pins>, Known) {
+    ) -> (Option<Arc<Catalog>>, Arc<Pins>, ItemKnowledge) {
         let as_is = || Arc::new(self.pins.clone());
         let catalog = self.catalogs.get(&(server.clone(), kind));
         let locked = self.pins.lock.servers.get(server.as_str());
         let versions = locked.map(|locked| locked.versions(kind, name)).unwrap_or_default();
         if let Some(version) = best(versions) {
-            return (catalog.cloned(), as_is(), Known::Locked(version.state));
+            return (catalog.cloned(), as_is(), ItemKnowledge::Locked(version.state));
         }
-        if kind == Kind::Resource && self.pins.unfit(server.as_str(), kind, name, None).is_some() {
+        if kind == ItemKind::Resource
+            && self.pins.unfit(server.as_str(), kind, name, None).is_some()
+        {
             // The rules are queried as if the resource could be used.
             let mut resources = BTreeMap::clone(&self.pins.resources);
             resources.insert(server.as_str().into(), ResourcePins::Dynamic);
             let pins = Pins { resources: Arc::new(resources), ..self.pins.clone() };
-            return (catalog.cloned(), Arc::new(pins), Known::Assumed);
+            return (catalog.cloned(), Arc::new(pins), ItemKnowledge::Assumed);
         }
-        if !matches!(kind, Kind::Tool | Kind::Prompt) {
-            return (catalog.cloned(), as_is(), Known::Nothing);
+        if !matches!(kind, ItemKind::Tool | ItemKind::Prompt) {
+            return (catalog.cloned(), as_is(), ItemKnowledge::Nothing);
         }
         let Some((offer, version)) = assumed(kind, name) else {
-            return (catalog.cloned(), as_is(), Known::Nothing);
+            return (catalog.cloned(), as_is(), ItemKnowledge::Nothing);
         };
         let is_held = self.knows(server) && !self.shows_unapproved;
         if is_held && self.pins.unfit(server.as_str(), kind, name, Some(&offer)).is_some() {
             let none = || Arc::new(Catalog::new(server.clone(), kind, Vec::new()));
-            return (Some(catalog.cloned().unwrap_or_else(none)), as_is(), Known::Missing);
+            return (Some(catalog.cloned().unwrap_or_else(none)), as_is(), ItemKnowledge::Missing);
         }
         let mut offers = catalog.map(|catalog| catalog.offers().to_vec()).unwrap_or_default();
         offers.push(offer);
-        let mut lock = Lock::clone(&self.pins.lock);
+        let mut lock = Lockfile::clone(&self.pins.lock);
         let of_server = lock.servers.entry(server.as_str().into()).or_default();
         of_server.offers.insert((kind, name.into()), vec![version]);
         let pins = Pins { lock: Arc::new(lock), ..self.pins.clone() };
         let catalog = Catalog::new(server.clone(), kind, offers);
-        (Some(Arc::new(catalog)), Arc::new(pins), Known::Assumed)
+        (Some(Arc::new(catalog)), Arc::new(pins), ItemKnowledge::Assumed)
     }
 }
 
 /// The URI by which rules match a resource or a template.
-fn uri_of(kind: Kind, name: &str) -> Option<Result<ResourceUri, UriError>> {
+fn uri_of(kind: ItemKind, name: &str) -> Option<Result<ResourceUri, UriError>> {
     match kind {
-        Kind::Resource => Some(ResourceUri::listed(name)),
-        Kind::Template => Some(ResourceUri::template(name)),
-        Kind::Tool | Kind::Prompt | Kind::Method => None,
+        ItemKind::Resource => Some(ResourceUri::listed(name)),
+        ItemKind::Template => Some(ResourceUri::template(name)),
+        ItemKind::Tool | ItemKind::Prompt | ItemKind::Method => None,
     }
 }
 
-fn told(policy: &Policy, kind: Kind, denial: Denial) -> DeniedAs {
+fn told(policy: &Policy, kind: ItemKind, denial: Denial) -> DenialMessage {
     let failure = Failure::Denied(kind, denial);
     match ToolDenial::of(&failure, policy, None) {
-        Some(denial) => DeniedAs::Result(denial.text),
-        None => DeniedAs::Error(Box::new(failure.public(Some(Era::Modern)))),
+        Some(denial) => DenialMessage::Result(denial.text),
+        None => DenialMessage::Error(Box::new(failure.public(Some(Era::Modern)))),
     }
 }
 
 /// The version that applies: an approved one, or else a pending or a revoked one.
-fn best(versions: &[Version]) -> Option<&Version> {
+fn best(versions: &[LockedVersion]) -> Option<&LockedVersion> {
     let of = |state| versions.iter().rfind(|version| version.state == state);
-    of(State::Approved).or_else(|| of(State::Pending)).or_else(|| of(State::Revoked))
+    of(ApprovalState::Approved)
+        .or_else(|| of(ApprovalState::Pending))
+        .or_else(|| of(ApprovalState::Revoked))
 }
 
 /// An item of which only the name is known.
-fn assumed(kind: Kind, name: &str) -> Option<(Offer, Version)> {
+fn assumed(kind: ItemKind, name: &str) -> Option<(CatalogItem, LockedVersion)> {
     let text = match kind {
-        Kind::Tool => serde_json::json!({ "name": name, "inputSchema": { "type": "object" } }),
+        ItemKind::Tool => serde_json::json!({ "name": name, "inputSchema": { "type": "object" } }),
         _ => serde_json::json!({ "name": name }),
     };
-    let document = Document::parse(Bytes::from(text.to_string()), &Bounds::MESSAGE).ok()?;
+    let document = Document::parse(Bytes::from(text.to_string()), &JsonBounds::MESSAGE).ok()?;
     let document = Arc::new(document);
-    let offer = Offer::read(kind, document.root(), &document).ok()?;
+    let offer = CatalogItem::read(kind, document.root(), &document).ok()?;
     let (digest, definition) = (offer.digest()?, Fragment::whole(document));
-    let version = Version::new(digest, State::Approved, definition);
+    let version = LockedVersion::new(digest, ApprovalState::Approved, definition);
     Some((offer, version))
 }
 
-fn locked(pins: &Pinning) -> Result<Lock, LockError> {
+fn locked(pins: &PinSettings) -> Result<Lockfile, LockError> {
     match lockfile::read(&pins.file, &pins.approvers) {
         Ok((lock, _)) => Ok(lock),
-        Err(LockError::Missing(_)) => Ok(Lock::default()),
+        Err(LockError::Missing(_)) => Ok(Lockfile::default()),
         Err(error) => Err(error),
     }
 }

@@ -7,42 +7,44 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use policy::access::Access;
-use policy::definitions::Definitions;
+use policy::access::RuleSet;
+use policy::definitions::DefinitionPolicy;
 use policy::name::ServerName;
-use policy::offer::{Catalog, Kind};
+use policy::offer::{Catalog, ItemKind};
 use policy::pipeline::Policy;
 use tokio::time::{Instant, timeout_at};
 
-use crate::base::clock::{Clock, System};
-use crate::base::error_chain::Chain;
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::error_chain::ErrorChain;
 use crate::base::task::Tasks;
 use crate::config::quota::Quotas;
-use crate::config::settings::{Checkpoints, Reach, Server, Settings};
+use crate::config::settings::{CheckpointSettings, ServerSettings, ServerTransport, Settings};
 use crate::control::build::{self, StartError};
 use crate::metrics::Metrics;
-use crate::outbound::environment::World;
-use crate::pins::Keeper;
+use crate::outbound::environment::Environment;
+use crate::pins::PinMonitor;
 use crate::serve::listener;
-use crate::upstream::{Hello, Offered, Party, Upstream, UpstreamError, server_identity};
+use crate::upstream::{
+    CapableOffer, OnBehalfOf, ServerInfo, Upstream, UpstreamError, server_identity,
+};
 
 /// Maximum time to wait for a list that the server does not declare.
 const UNDECLARED: Duration = Duration::from_secs(5);
 
 /// The server info and definitions of one upstream server at one moment.
 #[derive(Debug)]
-pub struct Survey {
+pub struct ServerInventory {
     /// The name of the server.
     pub server: ServerName,
     /// The identity of the server, as in the lockfile.
     pub identity: String,
     /// Its server info, in each era that it supports.
-    pub hellos: Vec<Arc<Hello>>,
+    pub hellos: Vec<Arc<ServerInfo>>,
     /// Its catalogs, one for each kind; then additional ones with definitions that it offers only to clients with
     /// client capabilities, or to these in another form.
     pub catalogs: Vec<Arc<Catalog>>,
     /// Declared lists that could not be read, with the reasons.
-    pub unread: Vec<(Kind, String)>,
+    pub unread: Vec<(ItemKind, String)>,
     /// Whether it was asked in every era that it may support.
     pub whole: bool,
     /// The reason why it could not be asked at all.
@@ -53,7 +55,7 @@ pub struct Survey {
     pub took: Duration,
 }
 
-impl Survey {
+impl ServerInventory {
     /// Whether all declared lists were read.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -62,31 +64,31 @@ impl Survey {
 
     /// Whether its list of `kind` was read.
     #[must_use]
-    pub fn has_read(&self, kind: Kind) -> bool {
+    pub fn has_read(&self, kind: ItemKind) -> bool {
         self.catalogs.iter().any(|catalog| catalog.kind() == kind)
     }
 }
 
 /// The settings of a survey.
-pub struct Asking {
+pub struct InventoryOptions {
     /// Maximum time for each server.
     pub patience: Duration,
     /// Called with the progress of each server.
-    pub told: Box<Progress>,
+    pub told: Box<ProgressCallback>,
 }
 
 /// A callback with the server and a description of the current step.
-pub type Progress = dyn Fn(&ServerName, &str) + Send + Sync;
+pub type ProgressCallback = dyn Fn(&ServerName, &str) + Send + Sync;
 
-impl fmt::Debug for Asking {
+impl fmt::Debug for InventoryOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Asking").field("patience", &self.patience).finish_non_exhaustive()
     }
 }
 
-impl Survey {
+impl ServerInventory {
     /// Adds definitions that are offered only to clients with client capabilities, if they are new.
-    fn add(&mut self, offered: Offered) {
+    fn add(&mut self, offered: CapableOffer) {
         for hello in offered.hellos {
             if !self.hellos.iter().any(|known| known.digest == hello.digest) {
                 self.hellos.push(hello);
@@ -110,7 +112,7 @@ impl Survey {
 
     /// Whether it offers an item of this name to any client.
     #[must_use]
-    pub fn offers(&self, kind: Kind, name: &str) -> bool {
+    pub fn offers(&self, kind: ItemKind, name: &str) -> bool {
         let mut of_kind = self.catalogs.iter().filter(|catalog| catalog.kind() == kind);
         of_kind.any(|catalog| catalog.offer(name).is_some())
     }
@@ -124,23 +126,23 @@ impl Survey {
 pub async fn survey(
     mut settings: Settings,
     wanted: impl Fn(&str) -> bool,
-    asking: &Asking,
-) -> Result<Vec<Survey>, StartError> {
-    let clock: Arc<dyn Clock> = Arc::new(System);
+    asking: &InventoryOptions,
+) -> Result<Vec<ServerInventory>, StartError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let tasks = Tasks::default();
     let metrics = Arc::new(Metrics::new(clock.now()));
     settings.limits.answer_time = settings.limits.answer_time.min(asking.patience);
     let quotas = Arc::new(Quotas::new(&settings.limits, &[]));
     let (limits, counted) = (settings.limits, Arc::clone(&metrics));
-    let world = World::new(Arc::clone(&clock), limits, tasks.clone(), counted, quotas);
+    let world = Environment::new(Arc::clone(&clock), limits, tasks.clone(), counted, quotas);
     settings.audit.sinks.clear();
-    settings.audit.checkpoints = Checkpoints::default();
+    settings.audit.checkpoints = CheckpointSettings::default();
     settings.servers.retain(|server| wanted(server.name.as_str()));
     let journal = build::journal(&settings, &world, &metrics, Vec::new())?;
     let pinning = settings.pins.off();
     // The callers of the survey report findings in definitions themselves.
-    let policy = Arc::new(Policy::new(Access::default(), Definitions::off(), None));
-    let keeper = Keeper::new(policy, pinning, journal, Arc::clone(&metrics), Vec::new())?;
+    let policy = Arc::new(Policy::new(RuleSet::default(), DefinitionPolicy::off(), None));
+    let keeper = PinMonitor::new(policy, pinning, journal, Arc::clone(&metrics), Vec::new())?;
     let upstreams = build::upstreams(&settings, &world, &metrics, &Arc::new(keeper))?;
     let each = upstreams.iter().zip(&settings.servers);
     let mut surveys = join_all(each.map(|(upstream, server)| ask(upstream, server, asking))).await;
@@ -163,7 +165,11 @@ pub async fn survey(
 }
 
 /// Surveys one server, within its time limit.
-async fn ask(upstream: &Arc<Upstream>, server: &Server, asking: &Asking) -> Survey {
+async fn ask(
+    upstream: &Arc<Upstream>,
+    server: &ServerSettings,
+    asking: &InventoryOptions,
+) -> ServerInventory {
     let name = upstream.name().clone();
     let begun = Instant::now();
     let until = begun + asking.patience;
@@ -172,7 +178,7 @@ async fn ask(upstream: &Arc<Upstream>, server: &Server, asking: &Asking) -> Surv
         (server_identity::of(&asked), server_identity::started(&asked).and_then(Result::err))
     };
     let (identity, unstartable) = tokio::task::spawn_blocking(looked).await.unwrap_or_default();
-    let mut survey = Survey {
+    let mut survey = ServerInventory {
         server: name.clone(),
         identity,
         hellos: Vec::new(),
@@ -192,15 +198,15 @@ async fn ask(upstream: &Arc<Upstream>, server: &Server, asking: &Asking) -> Surv
         return survey;
     }
     let verb = match server.reach {
-        Reach::Stdio(_) => "starting",
-        Reach::Http(_) | Reach::Old(_) => "connecting",
+        ServerTransport::Stdio(_) => "starting",
+        ServerTransport::Http(_) | ServerTransport::Old(_) => "connecting",
     };
     (asking.told)(&name, verb);
-    let party = Party::gateway();
+    let party = OnBehalfOf::gateway();
     match timeout_at(until, upstream.hellos(&party)).await {
         Ok(Ok((hellos, whole))) => (survey.hellos, survey.whole) = (hellos, whole),
         Ok(Err(error)) => {
-            survey.failed = Some(Chain(&error).to_string());
+            survey.failed = Some(ErrorChain(&error).to_string());
             if matches!(error, UpstreamError::Timeout(_)) {
                 survey.mend = Some(longer(&server.reach));
             }
@@ -218,9 +224,9 @@ async fn ask(upstream: &Arc<Upstream>, server: &Server, asking: &Asking) -> Surv
         match offered.unwrap_or(Err(UpstreamError::Timeout(asking.patience))) {
             Ok(offered) => survey.add(offered),
             Err(error) => {
-                let error = Chain(&error);
+                let error = ErrorChain(&error);
                 let why = format!("as a client that can be asked something: {error}");
-                survey.unread.push((Kind::Tool, why));
+                survey.unread.push((ItemKind::Tool, why));
             }
         }
     }
@@ -229,13 +235,19 @@ async fn ask(upstream: &Arc<Upstream>, server: &Server, asking: &Asking) -> Surv
 }
 
 /// Reads all lists of a server concurrently, so that one that is never answered does not take time from the others.
-async fn lists(upstream: &Arc<Upstream>, survey: &mut Survey, until: Instant, asking: &Asking) {
-    let has = |kind: Kind| survey.hellos.iter().any(|hello| hello.has(kind));
-    let said: Vec<_> = Kind::LISTED.into_iter().filter(|kind| has(*kind)).map(Kind::list).collect();
+async fn lists(
+    upstream: &Arc<Upstream>,
+    survey: &mut ServerInventory,
+    until: Instant,
+    asking: &InventoryOptions,
+) {
+    let has = |kind: ItemKind| survey.hellos.iter().any(|hello| hello.has(kind));
+    let said: Vec<_> =
+        ItemKind::LISTED.into_iter().filter(|kind| has(*kind)).map(ItemKind::list).collect();
     let listing =
         if said.is_empty() { "listing".to_owned() } else { format!("listing {}", said.join(", ")) };
     (asking.told)(&survey.server, &listing);
-    let read = Kind::LISTED.map(|kind| {
+    let read = ItemKind::LISTED.map(|kind| {
         let until = if has(kind) { until } else { until.min(Instant::now() + UNDECLARED) };
         async move {
             let patience = until.saturating_duration_since(Instant::now());
@@ -251,7 +263,7 @@ async fn lists(upstream: &Arc<Upstream>, survey: &mut Survey, until: Instant, as
             // A server need not answer requests for lists that it does not declare.
             Err(_) if !has(kind) => {}
             Err(UpstreamError::Timeout(_)) => unread.push((kind, late(asking.patience))),
-            Err(error) => unread.push((kind, Chain(&error).to_string())),
+            Err(error) => unread.push((kind, ErrorChain(&error).to_string())),
         }
     }
     let counts = catalogs.iter().filter(|catalog| !catalog.offers().is_empty());
@@ -266,12 +278,14 @@ async fn lists(upstream: &Arc<Upstream>, survey: &mut Survey, until: Instant, as
 }
 
 /// Advice for a server that was reached but did not answer in time.
-fn longer(reach: &Reach) -> String {
+fn longer(reach: &ServerTransport) -> String {
     let what = match reach {
-        Reach::Stdio(_) => {
+        ServerTransport::Stdio(_) => {
             "its program was started and runs, and may need longer, as one that is fetched first does"
         }
-        Reach::Http(_) | Reach::Old(_) => "correct `url`, start the server, or if it needs longer",
+        ServerTransport::Http(_) | ServerTransport::Old(_) => {
+            "correct `url`, start the server, or if it needs longer"
+        }
     };
     format!(
         "{what}: `--timeout` gives it longer here, and `limits.answerTime` in a gateway that runs"

@@ -12,16 +12,16 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::timeout;
 
-use crate::base::error_chain::Chain;
-use crate::base::file::{self, Aside, Turn, Watch};
+use crate::base::error_chain::ErrorChain;
+use crate::base::file::{self, FileTasks, FileWatch, WatchEvent};
 use crate::base::hex;
 use crate::base::sha256::sha256;
 use crate::base::systemd;
 use crate::config::settings::Settings;
-use crate::control::build::{Lasting, Source, StartError};
-use crate::control::revocation::Killswitch;
-use crate::pins::Keeper;
-use crate::serve::generation::Live;
+use crate::control::build::{ProcessState, SettingsSource, StartError};
+use crate::control::revocation::RevocationManager;
+use crate::pins::PinMonitor;
+use crate::serve::generation::CurrentGeneration;
 
 /// Sections that cannot change while the gateway runs: sockets, sinks, keys, and limits that resources were created
 /// with.
@@ -35,7 +35,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 const CHANGE: Duration = Duration::from_secs(30);
 
 /// The digest of each section of a configuration.
-pub type Sections = BTreeMap<Box<str>, [u8; 32]>;
+pub type SectionDigests = BTreeMap<Box<str>, [u8; 32]>;
 
 /// The reason why a configuration was rejected.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +70,7 @@ pub enum ReloadError {
 
 /// The result of a successful reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reloaded {
+pub enum ReloadOutcome {
     /// The new configuration is in force.
     Applied,
     /// The file has the configuration that is in force.
@@ -80,20 +80,20 @@ pub enum Reloaded {
 /// Reloads the configuration, on request and when the file changes.
 #[derive(Debug)]
 pub struct Reloader {
-    source: Arc<dyn Source>,
-    lasting: Arc<Lasting>,
-    live: Arc<Live>,
-    switch: Arc<Killswitch>,
-    held: Mutex<Held>,
+    source: Arc<dyn SettingsSource>,
+    lasting: Arc<ProcessState>,
+    live: Arc<CurrentGeneration>,
+    switch: Arc<RevocationManager>,
+    held: Mutex<ReloadState>,
     /// Held during a reload, to serialize them.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
-struct Held {
-    keeper: Arc<Keeper>,
+struct ReloadState {
+    keeper: Arc<PinMonitor>,
     digest: String,
-    sections: Sections,
+    sections: SectionDigests,
     at: SystemTime,
     /// The digest of the file at the last completed attempt, and at the last check.
     tried: Option<[u8; 32]>,
@@ -103,11 +103,11 @@ struct Held {
     /// The earliest time of the next attempt after an error that may be temporary.
     again: Option<Instant>,
     /// The error of the last rejected configuration.
-    error: Option<Wrong>,
+    error: Option<RejectedConfig>,
 }
 
 #[derive(Clone, Debug)]
-struct Wrong {
+struct RejectedConfig {
     at: SystemTime,
     what: String,
     problems: String,
@@ -118,32 +118,36 @@ impl Reloader {
     /// Makes a reloader for the configuration that was read from `source` and is in force.
     #[must_use]
     pub fn new(
-        source: Arc<dyn Source>,
-        (lasting, live, switch): (Arc<Lasting>, Arc<Live>, Arc<Killswitch>),
-        (keeper, digest, sections): (Arc<Keeper>, String, Sections),
+        source: Arc<dyn SettingsSource>,
+        (lasting, live, switch): (
+            Arc<ProcessState>,
+            Arc<CurrentGeneration>,
+            Arc<RevocationManager>,
+        ),
+        (keeper, digest, sections): (Arc<PinMonitor>, String, SectionDigests),
     ) -> Self {
         let at = lasting.clock.now();
         // The file may have changed since it was read, so it is checked once more.
         let (tried, seen, again, error) = (None, None, None, None);
         let unread = None;
-        let held = Held { keeper, digest, sections, at, tried, seen, unread, again, error };
+        let held = ReloadState { keeper, digest, sections, at, tried, seen, unread, again, error };
         let turn = Arc::default();
         Self { source, lasting, live, switch, held: Mutex::new(held), turn }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, ReloadState> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Watches the file until the gateway stops.
     pub async fn tend(self: Arc<Self>) {
-        let mut watch = Watch::new(self.lasting.tasks.clone());
-        let (aside, mut stalled) = (Aside::default(), false);
+        let mut watch = FileWatch::new(self.lasting.tasks.clone());
+        let (aside, mut stalled) = (FileTasks::default(), false);
         while let Some(turn) = watch.next().await {
             let reloader = Arc::clone(&self);
             let wanted = match turn {
-                Turn::Asked => Ok(true),
-                Turn::Time => aside.run(file::LOOK, move || reloader.has_settled()).await,
+                WatchEvent::Asked => Ok(true),
+                WatchEvent::Time => aside.run(file::LOOK, move || reloader.has_settled()).await,
             };
             let late = wanted.is_err();
             match wanted {
@@ -186,26 +190,26 @@ impl Reloader {
     ///
     /// # Errors
     /// If it is rejected; then nothing has changed.
-    pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, ReloadError> {
+    pub async fn reload(self: &Arc<Self>) -> Result<ReloadOutcome, ReloadError> {
         systemd::reloading();
         let done = self.changed().await;
         let now = self.lasting.clock.now();
         match &done {
-            Ok(Reloaded::Applied) => {}
-            Ok(Reloaded::Unchanged) => self.lasting.metrics.reloaded(true, self.held().at),
+            Ok(ReloadOutcome::Applied) => {}
+            Ok(ReloadOutcome::Unchanged) => self.lasting.metrics.reloaded(true, self.held().at),
             Err(error) => {
-                let what = Chain(error).to_string();
+                let what = ErrorChain(error).to_string();
                 tracing::error!(error = %what, "the configuration was not changed");
                 self.lasting.metrics.reloaded(false, now);
                 if let Err(error) = self.lasting.journal.noted("rejected", &what) {
-                    tracing::error!(error = %Chain(&error), "not recorded");
+                    tracing::error!(error = %ErrorChain(&error), "not recorded");
                 }
                 let (problems, restart) = match error {
                     ReloadError::Invalid { json, .. } => (json.clone(), Vec::new()),
                     ReloadError::Restart(sections) => ("[]".to_owned(), sections.clone()),
                     _ => ("[]".to_owned(), Vec::new()),
                 };
-                self.held().error = Some(Wrong { at: now, what, problems, restart });
+                self.held().error = Some(RejectedConfig { at: now, what, problems, restart });
             }
         }
         // After a rejection the old configuration is still served, so the gateway is ready.
@@ -216,7 +220,7 @@ impl Reloader {
     }
 
     /// Runs a reload with a time limit.
-    async fn changed(self: &Arc<Self>) -> Result<Reloaded, ReloadError> {
+    async fn changed(self: &Arc<Self>) -> Result<ReloadOutcome, ReloadError> {
         let Ok(turn) = timeout(CHANGE, Arc::clone(&self.turn).lock_owned()).await else {
             return Err(ReloadError::Slow);
         };
@@ -239,7 +243,7 @@ impl Reloader {
     }
 
     /// Reloads, unless `decided` says that the time limit has passed.
-    fn change(&self, decided: &AtomicBool) -> Result<Reloaded, ReloadError> {
+    fn change(&self, decided: &AtomicBool) -> Result<ReloadOutcome, ReloadError> {
         // Files that the configuration refers to may be updated a little later than the configuration.
         self.held().again = Some(self.lasting.clock.instant() + AGAIN);
         let text = self.source.text()?;
@@ -259,7 +263,7 @@ impl Reloader {
             }
             // The secrets it refers to may have changed nevertheless.
             self.lasting.secrets.read_all();
-            return Ok(Reloaded::Unchanged);
+            return Ok(ReloadOutcome::Unchanged);
         }
         let sections = settings.sections.clone();
         let changed = self.fixed(&settings);
@@ -289,7 +293,7 @@ impl Reloader {
         let (generation, digest) = (built.generation, built.digest);
         self.switch.succeed(generation);
         tracing::info!(policy = %digest, "another configuration is in force");
-        Ok(Reloaded::Applied)
+        Ok(ReloadOutcome::Applied)
     }
 
     /// The sections that have changed and need a restart.

@@ -15,51 +15,51 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use policy::json::{Bounds, Document, Kind, Value};
+use policy::json::{Document, JsonBounds, JsonKind, Value};
 use policy::name::RESERVED;
-use policy::revoked::Revoked;
+use policy::revoked::RevocationList;
 
-use crate::audit::By;
+use crate::audit::RevocationSource;
 use crate::base::clock::Clock;
-use crate::base::error_chain::Chain;
-use crate::base::file::{self, Aside, Turn, Watch};
+use crate::base::error_chain::ErrorChain;
+use crate::base::file::{self, FileTasks, FileWatch, WatchEvent};
 use crate::base::task::Tasks;
 use crate::config::selftest_fixtures;
-use crate::config::settings::revoked::{self, RevokedError, Said};
+use crate::config::settings::revoked::{self, RevocationContent, RevokedError};
 use crate::metrics::Metrics;
-use crate::serve::generation::{Generation, Live, Names};
+use crate::serve::generation::{ConfiguredNames, CurrentGeneration, Generation};
 
-use settled::{Mark, Settled, Step};
+use settled::{FileCheckOutcome, FileVersion, SettledRevocations};
 
 /// Maximum number of entries of one kind in a change.
 const MOST: usize = 10_000;
 /// Parser bounds for a change: its lists and their entries, and little more.
-const BOUNDS: Bounds = Bounds { depth: 4, nodes: 6 * MOST, key: 64, number: 32 };
+const BOUNDS: JsonBounds = JsonBounds { depth: 4, nodes: 6 * MOST, key: 64, number: 32 };
 /// Maximum time for a change of the file, including the wait for earlier changes.
 const WRITE: Duration = Duration::from_secs(5);
 
 /// The revocations in force, and the file that stores them.
 #[derive(Debug)]
-pub struct Killswitch {
-    live: Arc<Live>,
+pub struct RevocationManager {
+    live: Arc<CurrentGeneration>,
     tasks: Tasks,
     metrics: Arc<Metrics>,
     clock: Arc<dyn Clock>,
     file: Option<PathBuf>,
-    held: Mutex<Held>,
+    held: Mutex<RevocationState>,
     /// Held while the file is read or written; never taken by a worker thread.
     turn: Mutex<()>,
     /// Runs changes of the file one after the other.
-    changes: Aside,
+    changes: FileTasks,
 }
 
 /// Decides whether a change of the file still takes effect: the thread that is about to replace the file claims it,
 /// and so does the request when it stops waiting. The first claim wins, so that a change that was reported as refused
 /// never happens later.
 #[derive(Debug, Default)]
-struct Decision(AtomicBool);
+struct ChangeClaim(AtomicBool);
 
-impl Decision {
+impl ChangeClaim {
     /// Claims the decision; returns whether this is the first claim.
     fn claim(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
@@ -67,17 +67,17 @@ impl Decision {
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct RevocationState {
     /// The revocations of the file, as it was last valid.
-    file: Settled,
+    file: SettledRevocations,
     /// Revocations by operators that are not in the file.
-    added: Revoked,
+    added: RevocationList,
     /// The content that was last seen, valid or not; `None` if there was none.
-    seen: Option<Mark>,
+    seen: Option<FileVersion>,
 }
 
-impl Held {
-    fn all(&self) -> Revoked {
+impl RevocationState {
+    fn all(&self) -> RevocationList {
         let mut all = self.file.force().clone();
         all.add(&self.added);
         // The self-test uses a revoked tool to check that revocation works.
@@ -88,7 +88,7 @@ impl Held {
 
 /// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum RevocationAction {
     /// Adds entries to the revocations.
     Revoke,
     /// Removes entries from the revocations.
@@ -127,7 +127,7 @@ pub enum ChangeError {
 
 /// Whether a change survives a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum ChangePersistence {
     /// It is in the file.
     Written,
     /// It lasts until the gateway stops.
@@ -149,16 +149,19 @@ pub enum EditError {
 ///
 /// # Errors
 /// If it cannot be locked, read or written; then the file is unchanged.
-pub fn edit(path: &Path, change: impl FnOnce(&mut Revoked)) -> Result<Revoked, EditError> {
+pub fn edit(
+    path: &Path,
+    change: impl FnOnce(&mut RevocationList),
+) -> Result<RevocationList, EditError> {
     edit_while(path, change, || true)
 }
 
 /// Like [`edit`], but asks `wanted` just before the new file replaces the old one.
 fn edit_while(
     path: &Path,
-    change: impl FnOnce(&mut Revoked),
+    change: impl FnOnce(&mut RevocationList),
     wanted: impl FnOnce() -> bool,
-) -> Result<Revoked, EditError> {
+) -> Result<RevocationList, EditError> {
     let failed = |error| EditError::Write(path.display().to_string().into(), error);
     // The lock is released when the handle is dropped, also on errors.
     let _lock = file::lock(path).map_err(failed)?;
@@ -172,36 +175,40 @@ fn edit_while(
     Ok(all)
 }
 
-impl Killswitch {
+impl RevocationManager {
     /// Starts with the revocations in the file.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn new(live: Arc<Live>, file: Option<PathBuf>, tasks: Tasks) -> Result<Self, RevokedError> {
+    pub fn new(
+        live: Arc<CurrentGeneration>,
+        file: Option<PathBuf>,
+        tasks: Tasks,
+    ) -> Result<Self, RevokedError> {
         let now = live.now();
         let (metrics, clock) = (Arc::clone(&now.gateway.metrics), Arc::clone(&now.gateway.clock));
         drop(now);
-        let mut held = Held::default();
+        let mut held = RevocationState::default();
         if let Some(path) = &file {
             let found = file::look(path, revoked::LONGEST);
             let (data, text) = found.map_err(|error| revoked::unread(path, error))?;
-            held.seen = Some(Mark::of(&data, &text));
-            held.file = Settled::new(match revoked::parse(path, &text)? {
-                Said::Nothing => Revoked::default(),
-                Said::Lists(lists) => lists,
+            held.seen = Some(FileVersion::of(&data, &text));
+            held.file = SettledRevocations::new(match revoked::parse(path, &text)? {
+                RevocationContent::Nothing => RevocationList::default(),
+                RevocationContent::Lists(lists) => lists,
             });
         }
         let (held, turn) = (Mutex::new(held), Mutex::default());
-        let changes = Aside::default();
+        let changes = FileTasks::default();
         let switch = Self { live, tasks, metrics, clock, file, held, turn, changes };
         switch.apply(&switch.held());
         // The file may have changed since the last process read it, so its content is recorded.
         let said = switch.held().file.force().clone();
-        switch.record(&Revoked::default(), &said);
+        switch.record(&RevocationList::default(), &said);
         Ok(switch)
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, RevocationState> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -209,7 +216,7 @@ impl Killswitch {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn apply(&self, held: &Held) {
+    fn apply(&self, held: &RevocationState) {
         let all = held.all();
         let (gauge, now) = (&self.metrics.everything_revoked, u64::from(all.everything));
         let before = gauge.swap(now, Ordering::Relaxed);
@@ -224,16 +231,19 @@ impl Killswitch {
     }
 
     /// Records and logs what the file changes; such changes do not come from the admin API.
-    fn record(&self, before: &Revoked, now: &Revoked) {
+    fn record(&self, before: &RevocationList, now: &RevocationList) {
         let journal = Arc::clone(&self.live.now().gateway.journal);
-        for (act, change) in [(Act::Revoke, rest(now, before)), (Act::Lift, rest(before, now))] {
+        for (act, change) in [
+            (RevocationAction::Revoke, rest(now, before)),
+            (RevocationAction::Lift, rest(before, now)),
+        ] {
             if change.is_empty() {
                 continue;
             }
-            let (revoke, what) = (act == Act::Revoke, written(&change));
+            let (revoke, what) = (act == RevocationAction::Revoke, written(&change));
             tracing::warn!(revoke, %what, "the file of revocations has changed what is revoked");
-            if let Err(error) = journal.changed(revoke, (&what, By::File)) {
-                tracing::error!(error = %Chain(&error), "not recorded");
+            if let Err(error) = journal.changed(revoke, (&what, RevocationSource::File)) {
+                tracing::error!(error = %ErrorChain(&error), "not recorded");
             }
         }
     }
@@ -247,12 +257,12 @@ impl Killswitch {
 
     /// Watches the file until the gateway stops.
     pub async fn tend(self: Arc<Self>) {
-        let (mut watch, aside) = (Watch::new(self.tasks.clone()), Aside::default());
+        let (mut watch, aside) = (FileWatch::new(self.tasks.clone()), FileTasks::default());
         let mut stalled = false;
         while let Some(turn) = watch.next().await {
             let Some(file) = self.file.clone() else { continue };
             // After a check that did not end, the file is read as if it were new.
-            let (switch, asked) = (Arc::clone(&self), turn == Turn::Asked || stalled);
+            let (switch, asked) = (Arc::clone(&self), turn == WatchEvent::Asked || stalled);
             let looked = aside.run(file::LOOK, move || switch.look(&file, asked)).await;
             let Err(error) = looked else {
                 stalled = false;
@@ -273,7 +283,7 @@ impl Killswitch {
     fn look(&self, path: &Path, asked: bool) {
         let _turn = self.turn();
         let found = file::look(path, revoked::LONGEST);
-        let seen = found.as_ref().ok().map(|(data, text)| Mark::of(data, text));
+        let seen = found.as_ref().ok().map(|(data, text)| FileVersion::of(data, text));
         {
             let held = self.held();
             if !asked && seen.is_some() && held.seen == seen && !held.file.waits() {
@@ -289,32 +299,38 @@ impl Killswitch {
         held.seen = seen;
         // A file that is being written, or was truncated, lifts nothing.
         let lists = said.and_then(|said| match said {
-            Said::Lists(lists) => Ok(lists),
-            Said::Nothing if held.file.force().is_empty() => Ok(Revoked::default()),
-            Said::Nothing => Err(RevokedError::Empty(path.display().to_string().into())),
+            RevocationContent::Lists(lists) => Ok(lists),
+            RevocationContent::Nothing if held.file.force().is_empty() => {
+                Ok(RevocationList::default())
+            }
+            RevocationContent::Nothing => {
+                Err(RevokedError::Empty(path.display().to_string().into()))
+            }
         });
         self.metrics.revocations_usable.store(u64::from(lists.is_ok()), Ordering::Relaxed);
         match (lists, seen) {
             (Ok(lists), Some(mark)) => {
                 let step = held.file.look(mark, &lists, now);
-                if step != Step::Same {
+                if step != FileCheckOutcome::Same {
                     self.apply(&held);
                 }
                 let file = path.display();
                 match step {
-                    Step::Same => {}
-                    Step::Added | Step::Lifted => tracing::info!(%file, "revocations were read"),
-                    Step::Waits if first => {
+                    FileCheckOutcome::Same => {}
+                    FileCheckOutcome::Added | FileCheckOutcome::Lifted => {
+                        tracing::info!(%file, "revocations were read")
+                    }
+                    FileCheckOutcome::Waits if first => {
                         let what = "revocations were read; what is no longer there is lifted if the file stays so";
                         tracing::info!(%file, "{what}");
                     }
-                    Step::Waits => {}
+                    FileCheckOutcome::Waits => {}
                 }
             }
             (Err(error), _) => {
                 held.file.doubt();
                 if first {
-                    let error = Chain(&error);
+                    let error = ErrorChain(&error);
                     tracing::error!(%error, "revocations cannot be read; those of before hold");
                     self.metrics.revocations_unread.add(1);
                 }
@@ -330,11 +346,11 @@ impl Killswitch {
     ///
     /// # Errors
     /// If it is malformed, names something unknown, or removes something that is not revoked.
-    pub fn read(&self, text: Bytes, act: Act) -> Result<Revoked, ChangeError> {
+    pub fn read(&self, text: Bytes, act: RevocationAction) -> Result<RevocationList, ChangeError> {
         let change = read(text)?;
         match act {
-            Act::Revoke => unknown(&self.live.now().names, &change)?,
-            Act::Lift => {
+            RevocationAction::Revoke => unknown(&self.live.now().names, &change)?,
+            RevocationAction::Lift => {
                 let mut missing = change.clone();
                 missing.remove(&self.held().all());
                 if !missing.is_empty() {
@@ -349,37 +365,45 @@ impl Killswitch {
     ///
     /// # Errors
     /// If a removal could not be written to the file that has the entry, or may not have been.
-    pub async fn change(self: &Arc<Self>, change: Revoked, act: Act) -> Result<Kept, ChangeError> {
+    pub async fn change(
+        self: &Arc<Self>,
+        change: RevocationList,
+        act: RevocationAction,
+    ) -> Result<ChangePersistence, ChangeError> {
         {
             let mut held = self.held();
             let named = !held.file.force().common(&change).is_empty();
             match act {
-                Act::Revoke => held.added.add(&change),
+                RevocationAction::Revoke => held.added.add(&change),
                 // A removal takes effect after it is written to the file.
-                Act::Lift if named && self.file.is_some() => {}
-                Act::Lift => {
+                RevocationAction::Lift if named && self.file.is_some() => {}
+                RevocationAction::Lift => {
                     held.added.remove(&change);
                     self.apply(&held);
-                    return Ok(if self.file.is_some() { Kept::Written } else { Kept::Unwritten });
+                    return Ok(if self.file.is_some() {
+                        ChangePersistence::Written
+                    } else {
+                        ChangePersistence::Unwritten
+                    });
                 }
             }
             self.apply(&held);
         }
         let path = self.file.clone();
-        let Some(path) = path else { return Ok(Kept::Unwritten) };
-        let (switch, decision) = (Arc::clone(self), Arc::new(Decision::default()));
+        let Some(path) = path else { return Ok(ChangePersistence::Unwritten) };
+        let (switch, decision) = (Arc::clone(self), Arc::new(ChangeClaim::default()));
         let decided = Arc::clone(&decision);
         let work = move || switch.write(&path, &change, act, &decided);
         let (error, is_settled) = match self.changes.in_turn(WRITE, work).await {
-            Ok(Ok(())) => return Ok(Kept::Written),
-            Ok(Err(error)) => (Chain(&error).to_string(), true),
+            Ok(Ok(())) => return Ok(ChangePersistence::Written),
+            Ok(Err(error)) => (ErrorChain(&error).to_string(), true),
             Err(stalled) => (stalled.to_string(), decision.claim()),
         };
         tracing::error!(%error, "revocations could not be written");
         match act {
-            Act::Lift if is_settled => Err(ChangeError::Unwritten),
-            Act::Lift => Err(ChangeError::Undecided),
-            Act::Revoke => Ok(Kept::Unwritten),
+            RevocationAction::Lift if is_settled => Err(ChangeError::Unwritten),
+            RevocationAction::Lift => Err(ChangeError::Undecided),
+            RevocationAction::Revoke => Ok(ChangePersistence::Unwritten),
         }
     }
 
@@ -389,9 +413,9 @@ impl Killswitch {
     fn write(
         &self,
         path: &Path,
-        change: &Revoked,
-        act: Act,
-        decision: &Decision,
+        change: &RevocationList,
+        act: RevocationAction,
+        decision: &ChangeClaim,
     ) -> Result<(), EditError> {
         let _turn = self.turn();
         let (known, added) = {
@@ -400,19 +424,19 @@ impl Killswitch {
             known.add(&held.added);
             (known, held.added.clone())
         };
-        let edited = |all: &mut Revoked| {
+        let edited = |all: &mut RevocationList| {
             all.add(&known);
             match act {
                 // The revocation is in force, so `known` contains it, unless it was lifted during the wait.
-                Act::Revoke => {}
-                Act::Lift => all.remove(change),
+                RevocationAction::Revoke => {}
+                RevocationAction::Lift => all.remove(change),
             }
         };
         let all = edit_while(path, edited, || decision.claim())?;
         let mut held = self.held();
         // The entries are in the file now, so removing them there lifts them.
         held.added.remove(&added);
-        held.file = Settled::new(all.clone());
+        held.file = SettledRevocations::new(all.clone());
         self.apply(&held);
         drop(held);
         // Any other difference in the file was written by another process.
@@ -445,14 +469,14 @@ impl Killswitch {
 }
 
 /// The entries of `one` that are not in `other`.
-fn rest(one: &Revoked, other: &Revoked) -> Revoked {
+fn rest(one: &RevocationList, other: &RevocationList) -> RevocationList {
     let mut rest = one.clone();
     rest.remove(other);
     rest
 }
 
 /// The lists with entries, in the format of a request.
-fn written(change: &Revoked) -> String {
+fn written(change: &RevocationList) -> String {
     let filled = change.lists().into_iter().filter(|(_, list)| !list.is_empty());
     let mut members: Vec<_> =
         filled.map(|(name, list)| format!("\"{name}\":{}", array(list))).collect();
@@ -470,7 +494,7 @@ fn own() -> String {
 ///
 /// # Errors
 /// The first unknown name, with the names that are known.
-pub fn unknown(known: &Names, change: &Revoked) -> Result<(), ChangeError> {
+pub fn unknown(known: &ConfiguredNames, change: &RevocationList) -> Result<(), ChangeError> {
     let refused = |text: String| Err(ChangeError::Unknown(text));
     let shown = |names: &BTreeSet<Box<str>>| {
         let names = names.iter().filter(|name| !name.starts_with(RESERVED));
@@ -501,7 +525,7 @@ pub fn unknown(known: &Names, change: &Revoked) -> Result<(), ChangeError> {
 
 /// Formats the entries of all lists as text.
 #[must_use]
-pub fn listed(lists: &Revoked) -> String {
+pub fn listed(lists: &RevocationList) -> String {
     let everything = lists.everything.then(|| "everything".to_owned());
     let list = |(name, list): (&str, &BTreeSet<Box<str>>)| {
         let entries: Vec<_> =
@@ -513,17 +537,17 @@ pub fn listed(lists: &Revoked) -> String {
     all.join("; ")
 }
 
-fn read(text: Bytes) -> Result<Revoked, ChangeError> {
+fn read(text: Bytes) -> Result<RevocationList, ChangeError> {
     let document = Document::parse(text, &BOUNDS).map_err(|_wrong| ChangeError::Shape)?;
     let root = document.root();
-    let mut lists = Revoked::default();
+    let mut lists = RevocationList::default();
     for (key, value) in root.members() {
         if &*key == "everything" {
             lists.everything = value.as_bool().ok_or(ChangeError::Shape)?;
             continue;
         }
         let list = lists.list_mut(&key).ok_or(ChangeError::Shape)?;
-        if value.kind() != Kind::Array {
+        if value.kind() != JsonKind::Array {
             return Err(ChangeError::Shape);
         }
         if value.items().count() > MOST {
@@ -549,19 +573,19 @@ mod tests {
     use bytes::Bytes;
 
     use super::{ChangeError, read, unknown};
-    use crate::serve::generation::Names;
+    use crate::serve::generation::ConfiguredNames;
 
     #[test]
     fn what_the_configuration_does_not_know_is_named_and_refused() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).into()).collect();
-        let keys = Names {
+        let keys = ConfiguredNames {
             servers: names(&["up"]),
             principals: names(&["ana"]),
             issuers: names(&[]),
             others: false,
         };
-        let tokens = Names { issuers: names(&["corp"]), ..keys.clone() };
-        let certificates = Names { others: true, ..keys.clone() };
+        let tokens = ConfiguredNames { issuers: names(&["corp"]), ..keys.clone() };
+        let certificates = ConfiguredNames { others: true, ..keys.clone() };
         for (known, text, wanted) in [
             (&keys, r#"{"servers":["up"],"tools":["up/x"],"principals":["ana"]}"#, Ok(())),
             (&keys, r#"{"servers":["pu"]}"#, Err("`pu`")),

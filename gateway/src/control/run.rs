@@ -10,29 +10,29 @@ use std::time::Duration;
 
 use tokio::io::{stdin, stdout};
 
-use crate::base::file::{self, Aside};
+use crate::base::file::{self, FileTasks};
 use crate::base::heartbeat::{self, Heartbeats};
 use crate::base::secret::Secret;
 use crate::base::systemd;
 use crate::base::task::{self, Tasks};
 use crate::config::settings::Settings;
-use crate::control::admin_api::{self, Ops};
-use crate::control::attach::Attachments;
-use crate::control::build::{Lasting, bind, lasting, local};
+use crate::control::admin_api::{self, AdminApi};
+use crate::control::attach::AttachListener;
+use crate::control::build::{ProcessState, bind, lasting, local};
 use crate::control::reload::Reloader;
-use crate::control::revocation::Killswitch;
-use crate::control::selftest::Tester;
-use crate::control::stdio::{Console, ConsoleError, Tenancy};
-use crate::control::watchdog::{Begins, END, Watchdog};
-use crate::edge::admission::Door;
+use crate::control::revocation::RevocationManager;
+use crate::control::selftest::SelftestRunner;
+use crate::control::stdio::{StdioServer, StdioServerError, Tenancy};
+use crate::control::watchdog::{END, StopTrigger, Watchdog};
+use crate::edge::admission::Admission;
 use crate::edge::tls::{self, Acceptor};
 use crate::exchange::SWEEP;
 use crate::process::sandbox;
-use crate::serve::generation::Live;
-use crate::serve::http_sse::Old;
+use crate::serve::generation::CurrentGeneration;
+use crate::serve::http_sse::HttpSseServer;
 use crate::serve::listener;
 
-pub use crate::control::build::{Source, StartError};
+pub use crate::control::build::{SettingsSource, StartError};
 
 /// Interval between checks of the workers.
 const WATCH: Duration = Duration::from_millis(500);
@@ -43,13 +43,13 @@ const TURN: Duration = Duration::from_millis(2);
 
 /// A running gateway with bound sockets.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningGateway {
     /// The name of each listener, its address, and whether it uses TLS.
     pub listeners: Vec<(Arc<str>, SocketAddr, bool)>,
     /// The address of the operator's listener.
     pub ops: Option<SocketAddr>,
-    live: Arc<Live>,
-    lasting: Arc<Lasting>,
+    live: Arc<CurrentGeneration>,
+    lasting: Arc<ProcessState>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -59,8 +59,8 @@ pub struct Running {
 /// If any resource cannot be acquired; nothing is left running.
 pub async fn start(
     settings: Settings,
-    source: Option<Arc<dyn Source>>,
-) -> Result<Running, StartError> {
+    source: Option<Arc<dyn SettingsSource>>,
+) -> Result<RunningGateway, StartError> {
     launch(settings, source, true).await
 }
 
@@ -68,15 +68,15 @@ pub async fn start(
 ///
 /// # Errors
 /// If any resource cannot be acquired; nothing is left running.
-pub async fn start_inside(settings: Settings) -> Result<Running, StartError> {
+pub async fn start_inside(settings: Settings) -> Result<RunningGateway, StartError> {
     launch(settings, None, false).await
 }
 
 async fn launch(
     mut settings: Settings,
-    source: Option<Arc<dyn Source>>,
+    source: Option<Arc<dyn SettingsSource>>,
     listens: bool,
-) -> Result<Running, StartError> {
+) -> Result<RunningGateway, StartError> {
     if !listens {
         settings.listeners.clear();
         settings.ops = None;
@@ -101,21 +101,21 @@ async fn launch(
 /// Builds and starts everything that serves the configuration.
 fn assemble(
     settings: Settings,
-    source: Option<Arc<dyn Source>>,
-    lasting: &Arc<Lasting>,
+    source: Option<Arc<dyn SettingsSource>>,
+    lasting: &Arc<ProcessState>,
     (listeners, ops_listener): (Vec<TcpListener>, Option<TcpListener>),
-) -> Result<Running, StartError> {
+) -> Result<RunningGateway, StartError> {
     let world = lasting.world(&lasting.tasks);
-    let ops_door = settings.ops.as_ref().map(Door::of_operator);
+    let ops_door = settings.ops.as_ref().map(Admission::of_operator);
     let token = settings.ops.as_ref().and_then(|ops| ops.token.as_ref());
     let token = token.map(|token| world.live(token)).transpose()?;
     let (revocations, sections) = (settings.revocations.clone(), settings.sections.clone());
     let built = lasting.build(settings, None)?;
     let (keeper, digest) = (built.keeper(), built.digest.clone());
     lasting.begin(&built);
-    let live = Arc::new(Live::new(built.generation));
+    let live = Arc::new(CurrentGeneration::new(built.generation));
     let tasks = &lasting.tasks;
-    let switch = Killswitch::new(Arc::clone(&live), revocations, tasks.clone())?;
+    let switch = RevocationManager::new(Arc::clone(&live), revocations, tasks.clone())?;
     let switch = Arc::new(switch);
     tasks.spawn_service(Arc::clone(&lasting.journal).tend(tasks.clone()));
     tasks.spawn_service(Arc::clone(&switch).tend());
@@ -139,7 +139,8 @@ fn assemble(
         tasks.spawn_service(Arc::clone(reloader).tend());
     }
     let (metrics, journal) = (Arc::clone(&lasting.metrics), Arc::clone(&lasting.journal));
-    let tester = Tester::new(Arc::clone(&live), journal, metrics, Arc::clone(&lasting.clock));
+    let tester =
+        SelftestRunner::new(Arc::clone(&live), journal, metrics, Arc::clone(&lasting.clock));
     let tester = Arc::new(tester);
     tasks.spawn_service(Arc::clone(&tester).tend(tasks.clone()));
     let ops = ops_listener.as_ref().map(local);
@@ -148,7 +149,7 @@ fn assemble(
         let live = Arc::clone(&live);
         let (tasks_of, beats) = (tasks.clone(), Arc::clone(&beats));
         let door = Arc::new(door);
-        let ops = Ops {
+        let ops = AdminApi {
             metrics,
             journal,
             live,
@@ -163,7 +164,7 @@ fn assemble(
         tasks.spawn(admin_api::serve(ops, listener));
     }
     let shares = shares(&listeners, workers)?;
-    let old = Arc::new(Old::new(lasting.limits.sessions));
+    let old = Arc::new(HttpSseServer::new(lasting.limits.sessions));
     let (serving, tasks_of) = (Arc::clone(&live), tasks.clone());
     let threads = tasks.workers(workers, &beats, move |worker| {
         for (at, listener) in shares.get(worker).into_iter().flatten().enumerate() {
@@ -172,11 +173,11 @@ fn assemble(
     });
     let threads = threads.map_err(StartError::Threads)?;
     tasks.spawn_service(watch(beats, Arc::clone(lasting)));
-    Ok(Running { listeners: shown, ops, live, lasting: Arc::clone(lasting), threads })
+    Ok(RunningGateway { listeners: shown, ops, live, lasting: Arc::clone(lasting), threads })
 }
 
 /// Logs when a worker stalls or recovers, and when files or threads are exhausted or available again.
-async fn watch(beats: Arc<Heartbeats>, lasting: Arc<Lasting>) {
+async fn watch(beats: Arc<Heartbeats>, lasting: Arc<ProcessState>) {
     let mut turn = tokio::time::interval(WATCH);
     let (mut known, mut lacked) = (BTreeSet::new(), None);
     loop {
@@ -215,7 +216,7 @@ async fn watch(beats: Arc<Heartbeats>, lasting: Arc<Lasting>) {
 }
 
 /// Removes expired state at an interval.
-async fn sweep(live: Arc<Live>, tasks: Tasks) {
+async fn sweep(live: Arc<CurrentGeneration>, tasks: Tasks) {
     let mut turn = tokio::time::interval(SWEEP);
     loop {
         tokio::select! {
@@ -225,7 +226,7 @@ async fn sweep(live: Arc<Live>, tasks: Tasks) {
     }
 }
 
-impl Running {
+impl RunningGateway {
     /// Serves the client at standard input and output on the route `path`, or on the only route, until it closes its
     /// end. The client authenticates with the API key `key`, or is anonymous.
     ///
@@ -235,9 +236,9 @@ impl Running {
         &self,
         path: Option<&str>,
         key: Option<&Secret>,
-    ) -> Result<(), ConsoleError> {
+    ) -> Result<(), StdioServerError> {
         let (live, tasks) = (Arc::clone(&self.live), self.lasting.tasks.clone());
-        let console = Console::open(live, tasks, path, key, Tenancy::Single).await?;
+        let console = StdioServer::open(live, tasks, path, key, Tenancy::Single).await?;
         console.serve(stdin(), stdout()).await
     }
 
@@ -245,7 +246,7 @@ impl Running {
     /// file that it creates beside the configuration. If it cannot create the file, such processes run a gateway of
     /// their own.
     pub fn take_attachments(&self, config: &Path) {
-        let attachments = match Attachments::open(config) {
+        let attachments = match AttachListener::open(config) {
             Ok(attachments) => attachments,
             Err(error) => {
                 tracing::debug!(%error, "clients over stdio cannot be attached to this gateway");
@@ -266,7 +267,7 @@ impl Running {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub fn watch_over(&self, begins: Begins) -> Result<Watchdog, StartError> {
+    pub fn watch_over(&self, begins: StopTrigger) -> Result<Watchdog, StartError> {
         let limits = &self.lasting.limits;
         let within = limits.lame_duck_time + limits.drain_time + END;
         let watchdog = Watchdog::start(Arc::clone(&self.lasting.journal), begins, within);
@@ -274,7 +275,7 @@ impl Running {
     }
 
     /// Stops: closes the listeners, drains what is in flight, and writes the last record.
-    pub async fn stop(self) -> Stopped {
+    pub async fn stop(self) -> StopOutcome {
         listener::drain(&self.lasting.tasks, self.lasting.limits.drain_time).await;
         let stopped = joined(self.threads, JOIN).await;
         self.lasting.journal.stop().await;
@@ -286,7 +287,7 @@ impl Running {
 /// How completely the gateway has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Stopped {
+pub enum StopOutcome {
     /// All work has ended.
     Whole,
     /// A worker is still blocked; it ends with the process.
@@ -294,16 +295,16 @@ pub enum Stopped {
 }
 
 /// Waits for the workers to end, which is immediate unless one is blocked.
-async fn joined(threads: Vec<JoinHandle<()>>, within: Duration) -> Stopped {
+async fn joined(threads: Vec<JoinHandle<()>>, within: Duration) -> StopOutcome {
     let ended = async {
         while !threads.iter().all(JoinHandle::is_finished) {
             tokio::time::sleep(TURN).await;
         }
     };
-    let mut stopped = Stopped::Whole;
+    let mut stopped = StopOutcome::Whole;
     if tokio::time::timeout(within, ended).await.is_err() {
         tracing::error!("a worker did not end in time; its work is abandoned");
-        stopped = Stopped::Abandoned;
+        stopped = StopOutcome::Abandoned;
     }
     for thread in threads.into_iter().filter(JoinHandle::is_finished) {
         if thread.join().is_err() {
@@ -314,9 +315,9 @@ async fn joined(threads: Vec<JoinHandle<()>>, within: Duration) -> Stopped {
 }
 
 /// Loads new certificates for a listener when its files change.
-async fn renew(acceptor: Arc<Acceptor>, name: Arc<str>, lasting: Arc<Lasting>) {
+async fn renew(acceptor: Arc<Acceptor>, name: Arc<str>, lasting: Arc<ProcessState>) {
     let mut turn = tokio::time::interval(tls::WATCH);
-    let (aside, mut stalled) = (Aside::default(), false);
+    let (aside, mut stalled) = (FileTasks::default(), false);
     loop {
         tokio::select! {
             _ = turn.tick() => {}
@@ -329,7 +330,7 @@ async fn renew(acceptor: Arc<Acceptor>, name: Arc<str>, lasting: Arc<Lasting>) {
             Ok(Ok(false)) => {}
             Ok(Ok(true)) => tracing::info!(listener = %name, "new certificates are used"),
             Ok(Err(error)) => {
-                let error = crate::base::error_chain::Chain(&error);
+                let error = crate::base::error_chain::ErrorChain(&error);
                 tracing::error!(listener = %name, %error, "new certificates cannot be used");
             }
             Err(error) if !stalled => {
@@ -343,9 +344,9 @@ async fn renew(acceptor: Arc<Acceptor>, name: Arc<str>, lasting: Arc<Lasting>) {
 }
 
 /// A handle of every listener for every worker: all workers accept from one queue of connections.
-type Shares = Arc<Vec<Vec<TcpListener>>>;
+type WorkerListeners = Arc<Vec<Vec<TcpListener>>>;
 
-fn shares(listeners: &[TcpListener], workers: usize) -> Result<Shares, StartError> {
+fn shares(listeners: &[TcpListener], workers: usize) -> Result<WorkerListeners, StartError> {
     let share = |listener: &TcpListener| {
         let address = local(listener);
         listener.try_clone().map_err(|cause| StartError::Bind {
@@ -370,7 +371,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::{Stopped, joined};
+    use super::{StopOutcome, joined};
 
     #[tokio::test]
     async fn a_worker_that_is_held_does_not_hold_the_stop() {
@@ -378,9 +379,9 @@ mod tests {
         let quick = thread::spawn(|| {});
         let held = thread::spawn(move || wait.recv().unwrap_or_default());
         let stopped = joined(vec![quick, held], Duration::from_millis(1)).await;
-        assert_eq!(stopped, Stopped::Abandoned);
+        assert_eq!(stopped, StopOutcome::Abandoned);
         drop(end);
         let quick = thread::spawn(|| {});
-        assert_eq!(joined(vec![quick], Duration::from_secs(20)).await, Stopped::Whole);
+        assert_eq!(joined(vec![quick], Duration::from_secs(20)).await, StopOutcome::Whole);
     }
 }

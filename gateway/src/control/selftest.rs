@@ -10,17 +10,17 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use policy::control::{Control, Ran};
+use policy::control::{Control, ControlSet};
 use policy::inspect::Detector;
 use serde_json::json;
 
 use crate::audit::{Journal, Observer, Record};
 use crate::base::clock::Clock;
 use crate::base::task::Tasks;
-use crate::config::settings::selftest::Selftest;
+use crate::config::settings::selftest::SelftestSettings;
 use crate::metrics::Metrics;
-use crate::metrics::outcome::Ending;
-use crate::serve::generation::{Generation, Live};
+use crate::metrics::outcome::ExchangeEnd;
+use crate::serve::generation::{CurrentGeneration, Generation};
 
 use attacks::Attacker;
 
@@ -33,7 +33,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// The result of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AttackVerdict {
     /// The attack was stopped.
     Held,
     /// The attack was let through and recorded, as configured.
@@ -44,7 +44,7 @@ pub enum Verdict {
     Failed,
 }
 
-impl Verdict {
+impl AttackVerdict {
     /// The verdict as one word.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -59,13 +59,13 @@ impl Verdict {
 
 /// One attack and its result.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct AttackResult {
     /// The control that must stop it; `None` for checks of the self-test itself.
     pub control: Option<Control>,
     /// The name of the attack.
     pub attack: String,
     /// The result of the attack.
-    pub verdict: Verdict,
+    pub verdict: AttackVerdict,
     /// The observed behaviour, in words.
     pub note: String,
     /// Time spent in the gateway.
@@ -74,7 +74,7 @@ pub struct Row {
     pub excepted: bool,
 }
 
-impl Row {
+impl AttackResult {
     /// The name of the control, and that of the attack.
     #[must_use]
     pub fn name(&self) -> String {
@@ -84,38 +84,38 @@ impl Row {
     /// Whether the result is acceptable.
     #[must_use]
     pub const fn is_good(&self) -> bool {
-        self.excepted || matches!(self.verdict, Verdict::Held | Verdict::Recorded)
+        self.excepted || matches!(self.verdict, AttackVerdict::Held | AttackVerdict::Recorded)
     }
 }
 
 /// The results of all attacks on one configuration.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct SelftestReport {
     /// The time of the self-test.
     pub at: SystemTime,
     /// The digest of the configuration.
     pub configuration: Arc<str>,
     /// The attacks and their results.
-    pub rows: Vec<Row>,
+    pub rows: Vec<AttackResult>,
 }
 
-impl Report {
+impl SelftestReport {
     /// Whether all results are acceptable.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        self.rows.iter().all(Row::is_good)
+        self.rows.iter().all(AttackResult::is_good)
     }
 
     /// The names of the attacks with unacceptable results.
     #[must_use]
     pub fn bad(&self) -> Vec<String> {
-        self.rows.iter().filter(|row| !row.is_good()).map(Row::name).collect()
+        self.rows.iter().filter(|row| !row.is_good()).map(AttackResult::name).collect()
     }
 
     /// The report as JSON.
     #[must_use]
     pub fn json(&self) -> String {
-        let row = |row: &Row| {
+        let row = |row: &AttackResult| {
             json!({ "name": row.name(), "verdict": row.verdict.as_str(), "note": row.note,
                 "excepted": row.excepted, "gatewayMicros": u64::try_from(row.took.as_micros()).unwrap_or(u64::MAX) })
         };
@@ -128,8 +128,8 @@ impl Report {
 
 /// The observed end of one exchange.
 #[derive(Clone, Debug)]
-struct Seen {
-    ran: Ran,
+struct ObservedExchange {
+    ran: ControlSet,
     reason: Option<&'static str>,
     found: Vec<Detector>,
     gateway: Duration,
@@ -137,16 +137,16 @@ struct Seen {
 
 /// Observes how the exchanges of the self-test end.
 #[derive(Clone, Debug, Default)]
-struct Witness(Arc<Mutex<Vec<Seen>>>);
+struct SelftestObserver(Arc<Mutex<Vec<ObservedExchange>>>);
 
-impl Witness {
-    fn seen(&self) -> MutexGuard<'_, Vec<Seen>> {
+impl SelftestObserver {
+    fn seen(&self) -> MutexGuard<'_, Vec<ObservedExchange>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Observer for Witness {
-    fn ended(&self, record: &Record, ending: Ending, now: Instant) {
+impl Observer for SelftestObserver {
+    fn ended(&self, record: &Record, ending: ExchangeEnd, now: Instant) {
         // No network connection comes from port 0, which the self-test uses.
         if record.peer.port() != 0 {
             return;
@@ -156,15 +156,15 @@ impl Observer for Witness {
         let total = now.saturating_duration_since(record.started);
         let gateway = total.saturating_sub(record.upstream);
         let reason = ending.reason.or_else(|| record.reason());
-        self.seen().push(Seen { ran: record.asked(), reason, found, gateway });
+        self.seen().push(ObservedExchange { ran: record.asked(), reason, found, gateway });
     }
 }
 
 /// Identifies the generation that was attacked; another one may have the same configuration.
 #[derive(Debug)]
-struct Of(Weak<Generation>);
+struct TestedGeneration(Weak<Generation>);
 
-impl Of {
+impl TestedGeneration {
     fn is(&self, generation: &Arc<Generation>) -> bool {
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(generation))
     }
@@ -172,21 +172,21 @@ impl Of {
 
 /// Runs self-tests, and keeps the last report.
 #[derive(Debug)]
-pub struct Tester {
-    live: Arc<Live>,
+pub struct SelftestRunner {
+    live: Arc<CurrentGeneration>,
     journal: Arc<Journal>,
     metrics: Arc<Metrics>,
     clock: Arc<dyn Clock>,
-    last: Mutex<Option<(Of, Report)>>,
+    last: Mutex<Option<(TestedGeneration, SelftestReport)>>,
     /// Held during a self-test, to serialize them.
     turn: tokio::sync::Mutex<()>,
 }
 
-impl Tester {
+impl SelftestRunner {
     /// Makes a tester for the generations that come into force in `live`.
     #[must_use]
     pub fn new(
-        live: Arc<Live>,
+        live: Arc<CurrentGeneration>,
         journal: Arc<Journal>,
         metrics: Arc<Metrics>,
         clock: Arc<dyn Clock>,
@@ -207,7 +207,7 @@ impl Tester {
         }
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<(Of, Report)>> {
+    fn last(&self) -> MutexGuard<'_, Option<(TestedGeneration, SelftestReport)>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -239,11 +239,11 @@ impl Tester {
     }
 
     /// Tests the generation in force; `None` if the self-test is not configured.
-    pub async fn run(&self) -> Option<Report> {
+    pub async fn run(&self) -> Option<SelftestReport> {
         let _turn = self.turn.lock().await;
         let now = self.live.now();
         let selftest = now.selftest.clone()?;
-        let witness = Witness::default();
+        let witness = SelftestObserver::default();
         self.journal.watched_by(Some(Box::new(witness.clone())));
         let rows = tokio::time::timeout(LIMIT, self.attack(&now, &selftest, witness)).await;
         self.journal.watched_by(None);
@@ -255,18 +255,18 @@ impl Tester {
             row.excepted = selftest.except.iter().any(named);
         }
         let configuration = Arc::clone(&now.gateway.configuration);
-        let report = Report { at: self.clock.now(), configuration, rows };
+        let report = SelftestReport { at: self.clock.now(), configuration, rows };
         self.tell(&report);
-        *self.last() = Some((Of(Arc::downgrade(&now)), report.clone()));
+        *self.last() = Some((TestedGeneration(Arc::downgrade(&now)), report.clone()));
         Some(report)
     }
 
     async fn attack(
         &self,
         now: &Arc<Generation>,
-        selftest: &Selftest,
-        witness: Witness,
-    ) -> Vec<Row> {
+        selftest: &SelftestSettings,
+        witness: SelftestObserver,
+    ) -> Vec<AttackResult> {
         let before = self.journal.accounted();
         let attacker = Attacker::new(Arc::clone(now), selftest, witness.clone());
         let Some(attacker) = attacker else { return vec![broken("its server has no name")] };
@@ -275,14 +275,14 @@ impl Tester {
         let (sent, seen) = (attacker.sent(), witness.seen().len());
         let grown = usize::try_from(self.journal.accounted() - before).unwrap_or(usize::MAX);
         let good = sent == seen && grown >= sent && self.journal.is_working();
-        let verdict = if good { Verdict::Held } else { Verdict::Failed };
+        let verdict = if good { AttackVerdict::Held } else { AttackVerdict::Failed };
         let note = format!("{} of {sent} exchanges are on record", seen.min(grown));
         let (attack, took) = ("audit".to_owned(), Duration::ZERO);
-        rows.push(Row { control: None, attack, verdict, note, took, excepted: false });
+        rows.push(AttackResult { control: None, attack, verdict, note, took, excepted: false });
         rows
     }
 
-    fn tell(&self, report: &Report) {
+    fn tell(&self, report: &SelftestReport) {
         self.metrics.tested(report.is_good(), report.at);
         let bad = report.bad();
         let what = if bad.is_empty() {
@@ -296,16 +296,16 @@ impl Tester {
             tracing::error!(failed = %bad.join(", "), "the self-test has failed");
         }
         if let Err(error) = self.journal.noted("selftest", &what) {
-            tracing::error!(error = %crate::base::error_chain::Chain(&error), "not recorded");
+            tracing::error!(error = %crate::base::error_chain::ErrorChain(&error), "not recorded");
         }
     }
 }
 
 /// The result if the self-test itself did not work.
-fn broken(note: &str) -> Row {
+fn broken(note: &str) -> AttackResult {
     let (attack, took) = ("server".to_owned(), Duration::ZERO);
-    let verdict = Verdict::Failed;
-    Row { control: None, attack, verdict, note: note.to_owned(), took, excepted: false }
+    let verdict = AttackVerdict::Failed;
+    AttackResult { control: None, attack, verdict, note: note.to_owned(), took, excepted: false }
 }
 
 /// Formats a JSON report as text, with a line for each attack.

@@ -17,24 +17,24 @@ use crate::base::secret::Secret;
 use crate::base::share::Holder;
 use crate::base::task::Tasks;
 use crate::config::settings::selftest::PATH;
-use crate::config::settings::{NoRoute, Scheme, chosen};
-use crate::edge::admission::{Door, Peer};
+use crate::config::settings::{AuthScheme, RouteSelectionError, chosen};
+use crate::edge::admission::{Admission, Peer};
 use crate::exchange::Gateway;
-use crate::serve::bridge::{Bridge, OnReload, Out};
-use crate::serve::generation::Live;
+use crate::serve::bridge::{Bridge, ClientOutput, OnReload};
+use crate::serve::generation::CurrentGeneration;
 use crate::stream::body::PIECE;
-use crate::stream::budget::Room;
-use crate::stream::queue::{self, Progress, queue};
+use crate::stream::budget::StreamBounds;
+use crate::stream::queue::{self, ReadProgress, queue};
 
 /// Maximum number of messages that wait to be written.
 const WAITING: usize = 64;
 
 /// The reason why a client is not served, or no longer.
 #[derive(Debug, thiserror::Error)]
-pub enum ConsoleError {
+pub enum StdioServerError {
     /// The route is ambiguous or unknown.
     #[error(transparent)]
-    Route(#[from] NoRoute),
+    Route(#[from] RouteSelectionError),
     /// The key is unknown or revoked.
     #[error(
         "the key in `PORTCULLIS_API_KEY` is not one of `identity.apiKeys`, or it was revoked: the audit log says which; \
@@ -65,18 +65,18 @@ pub enum Tenancy {
 
 /// The connection of one stdio client.
 #[derive(Debug)]
-pub struct Console {
-    live: Arc<Live>,
+pub struct StdioServer {
+    live: Arc<CurrentGeneration>,
     /// The tasks of the process, across generations.
     tasks: Tasks,
     gateway: Arc<Gateway>,
     bridge: Arc<Bridge>,
     credentials: HeaderMap,
     has_key: bool,
-    messages: queue::Receiver,
+    messages: queue::EventReceiver,
 }
 
-impl Console {
+impl StdioServer {
     /// Opens a connection for the route `path`, or for the only route. The client authenticates with the API key
     /// `key`, or is anonymous, and is admitted or refused before any input is read. `tenancy` says whether the
     /// gateway has other clients.
@@ -84,36 +84,39 @@ impl Console {
     /// # Errors
     /// If there is no such route, or the client is not admitted.
     pub async fn open(
-        live: Arc<Live>,
+        live: Arc<CurrentGeneration>,
         tasks: Tasks,
         path: Option<&str>,
         key: Option<&Secret>,
         tenancy: Tenancy,
-    ) -> Result<Self, ConsoleError> {
+    ) -> Result<Self, StdioServerError> {
         let gateway = Arc::clone(&live.now().gateway);
         let known =
             gateway.routes.keys().map(|path| &**path).filter(|path| !path.starts_with(PATH));
         let path = chosen(path, known)?;
         let path = path.parse::<Uri>().map_err(|_odd| {
-            ConsoleError::Route(NoRoute { asked: Some(path.into()), known: Vec::new() })
+            StdioServerError::Route(RouteSelectionError {
+                asked: Some(path.into()),
+                known: Vec::new(),
+            })
         })?;
         let mut credentials = HeaderMap::new();
         if let Some(key) = key {
             let value = HeaderValue::try_from(format!("Bearer {}", key.expose()));
-            let value = value.map_err(|_odd| ConsoleError::Key)?;
+            let value = value.map_err(|_odd| StdioServerError::Key)?;
             credentials.insert(AUTHORIZATION, value);
         }
-        let scheme = if key.is_some() { Scheme::ApiKey } else { Scheme::Anonymous };
-        let door = Arc::new(Door::plain("stdio".into(), vec![scheme]));
+        let scheme = if key.is_some() { AuthScheme::ApiKey } else { AuthScheme::Anonymous };
+        let door = Arc::new(Admission::plain("stdio".into(), vec![scheme]));
         let nowhere = Peer::at(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
         let room = gateway.conversations.room(&Holder::network(nowhere.address.ip()));
-        let (queue, messages) = queue(Room { events: WAITING, ..room });
+        let (queue, messages) = queue(StreamBounds { events: WAITING, ..room });
         let patience = match tenancy {
             Tenancy::Single => None,
             Tenancy::Multi => Some(gateway.limits.write_time),
         };
         let on_reload = OnReload::Continues;
-        let out = Out { queue, write: |message| message, patience, on_reload };
+        let out = ClientOutput { queue, write: |message| message, patience, on_reload };
         let bridge = Bridge::new(Arc::clone(&gateway), door, nowhere, path, out);
         let has_key = key.is_some();
         if let Err(status) = bridge.admitted(&credentials).await {
@@ -131,7 +134,7 @@ impl Console {
         mut self,
         input: impl AsyncRead + Unpin,
         output: impl AsyncWrite + Send + Unpin + 'static,
-    ) -> Result<(), ConsoleError> {
+    ) -> Result<(), StdioServerError> {
         let (written, mut all_written) = mpsc::channel::<()>(1);
         let messages = self.messages;
         let over = CancellationToken::new();
@@ -144,7 +147,7 @@ impl Console {
             drop(written);
         });
         let limit = self.gateway.limits.request_body;
-        let mut lines = Lines { input: BufReader::new(input), text: Vec::new(), limit };
+        let mut lines = LineReader { input: BufReader::new(input), text: Vec::new(), limit };
         let mut ended = Ok(());
         loop {
             let line = tokio::select! {
@@ -154,7 +157,7 @@ impl Console {
                     None
                 }
                 () = self.bridge.has_been_cut() => {
-                    ended = Err(ConsoleError::Unread);
+                    ended = Err(StdioServerError::Unread);
                     None
                 }
                 () = self.gateway.tasks.stopping() => {
@@ -180,7 +183,7 @@ impl Console {
             }
         }
         self.bridge.end(&self.credentials).await;
-        let patience = if matches!(ended, Err(ConsoleError::Unread)) {
+        let patience = if matches!(ended, Err(StdioServerError::Unread)) {
             Duration::ZERO
         } else {
             self.gateway.limits.drain_time.min(Duration::from_secs(2))
@@ -193,27 +196,31 @@ impl Console {
 }
 
 /// Moves the client to the gateway of the generation in force.
-fn moved(live: &Live, bridge: &Bridge, credentials: &HeaderMap) -> (Arc<Gateway>, Arc<Bridge>) {
+fn moved(
+    live: &CurrentGeneration,
+    bridge: &Bridge,
+    credentials: &HeaderMap,
+) -> (Arc<Gateway>, Arc<Bridge>) {
     let gateway = Arc::clone(&live.now().gateway);
     let bridge = bridge.moved(Arc::clone(&gateway), credentials);
     (gateway, bridge)
 }
 
 /// The error for a client that is not admitted, for its error output.
-const fn refused(status: StatusCode, has_key: bool) -> ConsoleError {
+const fn refused(status: StatusCode, has_key: bool) -> StdioServerError {
     match (status, has_key) {
-        (StatusCode::UNAUTHORIZED, true) => ConsoleError::Key,
-        (StatusCode::UNAUTHORIZED, false) => ConsoleError::NoKey,
-        (status, _) => ConsoleError::Refused(status.as_u16()),
+        (StatusCode::UNAUTHORIZED, true) => StdioServerError::Key,
+        (StatusCode::UNAUTHORIZED, false) => StdioServerError::NoKey,
+        (status, _) => StdioServerError::Refused(status.as_u16()),
     }
 }
 
-async fn write(mut messages: queue::Receiver, mut output: impl AsyncWrite + Unpin) {
+async fn write(mut messages: queue::EventReceiver, mut output: impl AsyncWrite + Unpin) {
     while let Some(piece) = messages.piece(PIECE).await {
         let mut text = Vec::with_capacity(piece.len() + 1);
         // A message must not contain a line end; in JSON a space is equivalent.
         text.extend(piece.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }));
-        let is_whole = messages.progress() != Progress::Within;
+        let is_whole = messages.progress() != ReadProgress::Within;
         if is_whole {
             text.push(b'\n');
         }
@@ -224,13 +231,13 @@ async fn write(mut messages: queue::Receiver, mut output: impl AsyncWrite + Unpi
 }
 
 /// Reads lines of a client. A partial line is kept when the future is dropped.
-struct Lines<R> {
+struct LineReader<R> {
     input: BufReader<R>,
     text: Vec<u8>,
     limit: usize,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> LineReader<R> {
     /// Returns the next line; `None` at the end of the input. A line that is too long is consumed and truncated to
     /// one byte above the limit, so that it is refused as too long and the next line is read correctly.
     async fn next(&mut self) -> Option<Bytes> {

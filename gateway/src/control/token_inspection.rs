@@ -8,19 +8,19 @@ use std::sync::Arc;
 use policy::name::Scope;
 use policy::principal::Principal;
 
-use crate::base::clock::{Clock, System};
+use crate::base::clock::{Clock, SystemClock};
 use crate::base::masking;
 use crate::base::task::Tasks;
 use crate::config::quota::Quotas;
 use crate::config::settings::revoked::{self, RevokedError};
-use crate::config::settings::{Issuer, KeySource, Listener, Scheme, Settings};
+use crate::config::settings::{AuthScheme, IssuerSettings, KeySource, ListenerSettings, Settings};
 use crate::control::build::resource;
 use crate::crypto::jose::{self, JoseError};
 use crate::crypto::sealer::{SealError, Sealer};
-use crate::identity::resource::Resource;
-use crate::identity::{ClaimError, Confirmation, Identity, TokenError, TokenForm};
+use crate::identity::resource::ProtectedResource;
+use crate::identity::{Authenticator, ClaimError, Confirmation, TokenError, TokenForm};
 use crate::metrics::Metrics;
-use crate::outbound::environment::{World, WorldError};
+use crate::outbound::environment::{Environment, EnvironmentError};
 
 /// Maximum number of issuers that are named in a hint.
 const NAMED_ISSUERS: usize = 8;
@@ -212,7 +212,7 @@ impl CheckState {
 
 /// The decision about a token.
 #[derive(Debug)]
-pub enum Judgement {
+pub enum TokenVerdict {
     /// The caller is accepted, and its requests must prove this confirmation.
     Accepted(Arc<Principal>, Confirmation),
     /// The caller is revoked.
@@ -223,7 +223,7 @@ pub enum Judgement {
 
 /// The explanation of a token.
 #[derive(Debug)]
-pub struct Examined {
+pub struct TokenReport {
     /// The name of the configured issuer that the token names or that was asked about it.
     pub issuer: Option<Box<str>>,
     /// The introspection endpoint that was asked; `None` for a signed token.
@@ -233,7 +233,7 @@ pub struct Examined {
     /// The result of each check.
     pub checks: Vec<(TokenCheck, CheckState)>,
     /// The decision of the gateway.
-    pub verdict: Judgement,
+    pub verdict: TokenVerdict,
     /// The scopes in `oauth.scopes` of the route that the token does not have. Clients request these first; only the
     /// rules require any.
     pub unheld_scopes: Vec<Scope>,
@@ -252,7 +252,7 @@ pub struct IntrospectionEndpoint {
 
 /// The reason why a token could not be examined.
 #[derive(Debug, thiserror::Error)]
-pub enum ExamineError {
+pub enum TokenInspectionError {
     /// No listener accepts access tokens.
     #[error(
         "no listener of this configuration takes access tokens: add `oauth` to its `authentication`"
@@ -279,7 +279,7 @@ pub enum ExamineError {
     ApiKey,
     /// A resource that the configuration needs is not available.
     #[error(transparent)]
-    World(#[from] WorldError),
+    World(#[from] EnvironmentError),
     /// No random bytes are available.
     #[error("the machine gave no random bytes")]
     Random(#[source] SealError),
@@ -290,7 +290,7 @@ pub enum ExamineError {
 
 /// The context in which a token is examined.
 #[derive(Debug, Default)]
-pub struct ExaminedFor<'a> {
+pub struct TokenContext<'a> {
     /// The path of the route; may be `None` if there is only one.
     pub route: Option<&'a str>,
     /// The name of the listener; the first that accepts tokens if `None`.
@@ -305,9 +305,9 @@ pub struct ExaminedFor<'a> {
 /// If that cannot be determined.
 pub async fn examine(
     mut settings: Settings,
-    about: &ExaminedFor<'_>,
+    about: &TokenContext<'_>,
     token: &str,
-) -> Result<Examined, ExamineError> {
+) -> Result<TokenReport, TokenInspectionError> {
     let (resource, wanted_scopes) = meant(&settings, about)?;
     let form = TokenForm::of(token);
     let asked = match form {
@@ -324,25 +324,25 @@ pub async fn examine(
             issuer.keys = KeySource::File(file.clone());
         }
     }
-    let (clock, tasks): (Arc<dyn Clock>, _) = (Arc::new(System), Tasks::default());
+    let (clock, tasks): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Tasks::default());
     let metrics = Arc::new(Metrics::new(clock.now()));
     let quotas = Arc::new(Quotas::new(&settings.limits, &[]));
-    let world = World::new(clock, settings.limits, tasks, metrics, quotas);
-    let sealer = Arc::new(Sealer::new(&[]).map_err(ExamineError::Random)?);
-    let identity = Identity::new(&settings.identity, &world, &settings.limits, sealer, None)?;
+    let world = Environment::new(clock, settings.limits, tasks, metrics, quotas);
+    let sealer = Arc::new(Sealer::new(&[]).map_err(TokenInspectionError::Random)?);
+    let identity = Authenticator::new(&settings.identity, &world, &settings.limits, sealer, None)?;
     if form == TokenForm::Opaque && identity.is_key(token) {
-        return Err(ExamineError::ApiKey);
+        return Err(TokenInspectionError::ApiKey);
     }
     let asked = asked?;
     let verdict = match identity.examine(&resource, token).await {
-        Err(error) => Judgement::Refused(error),
+        Err(error) => TokenVerdict::Refused(error),
         Ok((principal, confirmation)) => {
             if let Some(file) = &settings.revocations {
                 settings.policy.revoke(&revoked::read(file)?);
             }
             match settings.policy.has_revoked(&principal) {
-                true => Judgement::Revoked(principal),
-                false => Judgement::Accepted(principal, confirmation),
+                true => TokenVerdict::Revoked(principal),
+                false => TokenVerdict::Accepted(principal, confirmation),
             }
         }
     };
@@ -357,17 +357,17 @@ pub async fn examine(
     let checks = states(&verdict, form, on_route);
     let asked = asked.map(|(_, asked)| asked);
     let unheld_scopes = match &verdict {
-        Judgement::Accepted(who, _) | Judgement::Revoked(who) => {
+        TokenVerdict::Accepted(who, _) | TokenVerdict::Revoked(who) => {
             wanted_scopes.into_iter().filter(|wanted| !holds(who, wanted)).collect()
         }
-        Judgement::Refused(_) => Vec::new(),
+        TokenVerdict::Refused(_) => Vec::new(),
     };
     let hint = match &verdict {
-        Judgement::Refused(error) => hint(error, issuers, (place, &resource.issuers), token),
-        Judgement::Accepted(..) | Judgement::Revoked(_) => None,
+        TokenVerdict::Refused(error) => hint(error, issuers, (place, &resource.issuers), token),
+        TokenVerdict::Accepted(..) | TokenVerdict::Revoked(_) => None,
     };
     let resource = resource.uri;
-    Ok(Examined { issuer, asked, resource, checks, verdict, unheld_scopes, hint })
+    Ok(TokenReport { issuer, asked, resource, checks, verdict, unheld_scopes, hint })
 }
 
 /// Whether a caller has a scope that clients request. Some providers expect requests for `api://API/NAME` and issue
@@ -381,7 +381,7 @@ fn holds(who: &Principal, wanted: &Scope) -> bool {
 /// in `on_route`.
 fn hint(
     error: &TokenError,
-    issuers: &[Issuer],
+    issuers: &[IssuerSettings],
     (place, on_route): (Option<usize>, &[usize]),
     token: &str,
 ) -> Option<String> {
@@ -406,7 +406,7 @@ fn hint(
 }
 
 /// Names the configured issuers, or the one that differs from the token's only in case or a trailing slash.
-fn issuer_hint(issuers: &[Issuer], said: Option<&str>) -> String {
+fn issuer_hint(issuers: &[IssuerSettings], said: Option<&str>) -> String {
     let bare = |url: &str| url.trim_end_matches('/').to_lowercase();
     let near =
         said.and_then(|said| issuers.iter().find(|issuer| bare(&issuer.issuer) == bare(said)));
@@ -431,29 +431,33 @@ fn issuer_hint(issuers: &[Issuer], said: Option<&str>) -> String {
 /// Finds the issuer that the gateway asks about an opaque token, by index, and its endpoint.
 fn introspection_endpoint(
     settings: &Settings,
-    resource: &Resource,
-    about: &ExaminedFor<'_>,
-) -> Result<(usize, IntrospectionEndpoint), ExamineError> {
+    resource: &ProtectedResource,
+    about: &TokenContext<'_>,
+) -> Result<(usize, IntrospectionEndpoint), TokenInspectionError> {
     let issuers = &settings.identity.issuers;
     let mut found = resource
         .issuers
         .iter()
         .filter_map(|place| Some((*place, issuers.get(*place)?.introspection.as_ref()?)));
-    let (place, introspection) = found.next().ok_or(ExamineError::Opaque)?;
+    let (place, introspection) = found.next().ok_or(TokenInspectionError::Opaque)?;
     // The query of a URL may contain a secret.
     let url = masking::uris(&introspection.place.url.to_string()).into_owned().into_boxed_str();
     if about.keys.is_some() {
-        return Err(ExamineError::Unasked(url));
+        return Err(TokenInspectionError::Unasked(url));
     }
     Ok((place, IntrospectionEndpoint { url, client: introspection.client.id.clone() }))
 }
 
 /// The result of each check for a token of this form; `on_route` says whether the route accepts the issuer.
-fn states(verdict: &Judgement, form: TokenForm, on_route: bool) -> Vec<(TokenCheck, CheckState)> {
+fn states(
+    verdict: &TokenVerdict,
+    form: TokenForm,
+    on_route: bool,
+) -> Vec<(TokenCheck, CheckState)> {
     let failed = match verdict {
-        Judgement::Accepted(..) => None,
-        Judgement::Revoked(_) => Some(TokenCheck::Revoked),
-        Judgement::Refused(error) => Some(TokenCheck::of(error, form)),
+        TokenVerdict::Accepted(..) => None,
+        TokenVerdict::Revoked(_) => Some(TokenCheck::Revoked),
+        TokenVerdict::Refused(error) => Some(TokenCheck::of(error, form)),
     };
     let state = |check: TokenCheck| match failed {
         // An `aud` of the wrong type is found before the route is checked.
@@ -472,20 +476,21 @@ fn states(verdict: &Judgement, form: TokenForm, on_route: bool) -> Vec<(TokenChe
 /// Finds the resource that the token is for, and the scopes that clients are told to request there.
 fn meant(
     settings: &Settings,
-    about: &ExaminedFor<'_>,
-) -> Result<(Resource, Vec<Scope>), ExamineError> {
-    let is_meant = |listener: &&Listener| {
-        listener.schemes.contains(&Scheme::Oauth)
+    about: &TokenContext<'_>,
+) -> Result<(ProtectedResource, Vec<Scope>), TokenInspectionError> {
+    let is_meant = |listener: &&ListenerSettings| {
+        listener.schemes.contains(&AuthScheme::Oauth)
             && about.listener.is_none_or(|name| *listener.name == *name)
     };
-    let listener = settings.listeners.iter().find(is_meant).ok_or(ExamineError::Listener)?;
+    let listener =
+        settings.listeners.iter().find(is_meant).ok_or(TokenInspectionError::Listener)?;
     let routes = &settings.routes;
     let route = match about.route {
         Some(path) => routes.iter().find(|route| *route.path == *path),
         None => routes.first().filter(|_| routes.len() == 1),
     };
     let names = || routes.iter().map(|route| format!("`{}`", route.path)).collect::<Vec<_>>();
-    let route = route.ok_or_else(|| ExamineError::Route(names().join(", ")))?;
+    let route = route.ok_or_else(|| TokenInspectionError::Route(names().join(", ")))?;
     let scopes = route.oauth.scopes.clone();
     Ok((resource(settings, listener, listener.address, route), scopes))
 }

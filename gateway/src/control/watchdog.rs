@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::audit::Journal;
-use crate::base::error_chain::Chain;
+use crate::base::error_chain::ErrorChain;
 
 /// Exit code of the process if work had to be abandoned.
 pub const ABANDONED: u8 = 9;
@@ -33,7 +33,7 @@ pub struct Watchdog {
 
 /// What starts the time limit of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begins {
+pub enum StopTrigger {
     /// SIGINT or SIGTERM, even if the thread that should handle it is blocked.
     WithSignal,
     /// Only a call of [`Watchdog::begin`].
@@ -45,7 +45,7 @@ impl Watchdog {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub fn start(journal: Arc<Journal>, begins: Begins, within: Duration) -> io::Result<Self> {
+    pub fn start(journal: Arc<Journal>, begins: StopTrigger, within: Duration) -> io::Result<Self> {
         let (begun, ended) = (CancellationToken::new(), CancellationToken::new());
         let watched = (begun.clone(), ended.clone());
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -77,9 +77,9 @@ async fn overdue(ended: &CancellationToken, within: Duration) -> bool {
     timeout(within, ended.cancelled()).await.is_err()
 }
 
-async fn told_to_stop(begins: Begins) {
+async fn told_to_stop(begins: StopTrigger) {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate()];
-    let signals = (begins == Begins::WithSignal).then(|| kinds.map(signal));
+    let signals = (begins == StopTrigger::WithSignal).then(|| kinds.map(signal));
     let Some([Ok(mut interrupt), Ok(mut terminate)]) = signals else {
         return std::future::pending().await;
     };
@@ -97,7 +97,7 @@ fn end(journal: Arc<Journal>) {
     let written = thread::Builder::new().name("last-record".to_owned()).spawn(move || {
         let what = "work under way did not end in time and was abandoned";
         if let Err(error) = journal.noted("stop", what) {
-            tracing::error!(error = %Chain(&error), "the last record was not taken");
+            tracing::error!(error = %ErrorChain(&error), "the last record was not taken");
         }
         // The receiver waits only until the time limit.
         done.send(()).unwrap_or_default();

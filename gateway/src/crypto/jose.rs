@@ -18,7 +18,7 @@ use aws_lc_rs::{digest, signature};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use policy::json::{Bounds, Document, JsonError, Kind, Value, write_string};
+use policy::json::{Document, JsonBounds, JsonError, JsonKind, Value, write_string};
 use rustls::pki_types::PrivateKeyDer;
 
 /// Maximum length of a token, in bytes.
@@ -26,7 +26,7 @@ pub const LONGEST: usize = 8 * 1024;
 /// Maximum length of a key id, in bytes.
 const KID: usize = 256;
 /// Parser bounds for tokens and key sets.
-pub const BOUNDS: Bounds = Bounds { depth: 16, nodes: 4096, key: 256, number: 32 };
+pub const BOUNDS: JsonBounds = JsonBounds { depth: 16, nodes: 4096, key: 256, number: 32 };
 /// Header members that are accepted: those used here and those that are harmless.
 const MEMBERS: [&str; 5] = ["alg", "kid", "typ", "x5t", "x5t#S256"];
 /// The public exponent of every RSA key in use: 65537.
@@ -111,7 +111,7 @@ pub struct Jws<'a> {
     /// The token type it claims, in lower case and without `application/`.
     pub typ: Option<Box<str>>,
     /// The public key in its header, if [`Jws::read_with_key`] was used.
-    pub jwk: Option<Key>,
+    pub jwk: Option<Jwk>,
     claims: Document,
     signed: &'a [u8],
     signature: Vec<u8>,
@@ -158,7 +158,7 @@ impl<'a> Jws<'a> {
                 }
                 "jwk" if with_key => {
                     let public = value.is_object() && value.get("d").is_none();
-                    let key = public.then(|| Key::read(value).ok()).flatten();
+                    let key = public.then(|| Jwk::read(value).ok()).flatten();
                     jwk = Some(key.ok_or(JoseError::Header)?);
                 }
                 member if MEMBERS.contains(&member) => drop(text()?),
@@ -182,7 +182,7 @@ impl<'a> Jws<'a> {
     ///
     /// # Errors
     /// If the signature does not match, or the key is not for the algorithm of the token.
-    pub fn is_signed_by(&self, key: &Key) -> Result<Value<'_>, JoseError> {
+    pub fn is_signed_by(&self, key: &Jwk) -> Result<Value<'_>, JoseError> {
         if !key.fits(self.algorithm) || !key.verifies(self.algorithm, self.signed, &self.signature)
         {
             return Err(JoseError::Signature);
@@ -218,7 +218,7 @@ fn decode(text: &str) -> Result<Vec<u8>, JoseError> {
 
 /// The reason why a key is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyError {
+pub enum JwkError {
     /// A symmetric key or a private key.
     #[error("a secret has no place in a set of public keys")]
     Secret,
@@ -235,23 +235,23 @@ pub enum KeyError {
 
 /// A public key, valid for one algorithm; an RSA key without `alg` is valid for RS256 and PS256.
 #[derive(Clone)]
-pub struct Key {
+pub struct Jwk {
     /// The key id in its set.
     pub kid: Option<Box<str>>,
     algorithm: Algorithm,
     /// It is an RSA key without `alg`.
     either: bool,
-    public: Public,
+    public: KeyMaterial,
     thumbprint: Box<str>,
 }
 
 #[derive(Clone)]
-enum Public {
+enum KeyMaterial {
     Parsed(ParsedPublicKey),
     Rsa { n: Vec<u8>, e: Vec<u8> },
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for Jwk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kid, algorithm, .. } = self;
         f.debug_struct("Key")
@@ -261,28 +261,28 @@ impl fmt::Debug for Key {
     }
 }
 
-impl Key {
+impl Jwk {
     /// Reads a public JSON Web Key (RFC 7517).
     ///
     /// # Errors
     /// If it is not a key, or not one that is accepted.
-    pub fn read(jwk: Value<'_>) -> Result<Self, KeyError> {
+    pub fn read(jwk: Value<'_>) -> Result<Self, JwkError> {
         let text = |key: &str| jwk.get(key).and_then(Value::as_str);
-        let bytes = |key: &str| text(key).and_then(|text| decode(&text).ok()).ok_or(KeyError::Weak);
-        let kind = text("kty").ok_or(KeyError::Kind)?;
+        let bytes = |key: &str| text(key).and_then(|text| decode(&text).ok()).ok_or(JwkError::Weak);
+        let kind = text("kty").ok_or(JwkError::Kind)?;
         if kind == "oct" || jwk.get("d").is_some() || jwk.get("k").is_some() {
-            return Err(KeyError::Secret);
+            return Err(JwkError::Secret);
         }
         if text("use").is_some_and(|purpose| purpose != "sig") {
-            return Err(KeyError::Use);
+            return Err(JwkError::Use);
         }
         if let Some(uses) = jwk.get("key_ops")
             && !uses.items().any(|purpose| purpose.as_str().as_deref() == Some("verify"))
         {
-            return Err(KeyError::Use);
+            return Err(JwkError::Use);
         }
         let said = match text("alg") {
-            Some(name) => Some(Algorithm::parse(&name).ok_or(KeyError::Kind)?),
+            Some(name) => Some(Algorithm::parse(&name).ok_or(JwkError::Kind)?),
             None => None,
         };
         let curve = text("crv");
@@ -295,7 +295,7 @@ impl Key {
                     };
                 let (x, y) = (bytes("x")?, bytes("y")?);
                 if x.len() != size || y.len() != size {
-                    return Err(KeyError::Weak);
+                    return Err(JwkError::Weak);
                 }
                 let point = [&[4][..], &x, &y].concat();
                 (
@@ -324,7 +324,7 @@ impl Key {
                     (256..=1024).contains(&n.len()) && n.first().is_some_and(|b| *b >= 128);
                 let odd = n.last().is_some_and(|byte| byte & 1 == 1);
                 if !strong || !odd || e != EXPONENT {
-                    return Err(KeyError::Weak);
+                    return Err(JwkError::Weak);
                 }
                 let canonical = members(&[
                     ("e", &URL_SAFE_NO_PAD.encode(&e)),
@@ -335,14 +335,14 @@ impl Key {
                     Some(Algorithm::Ps256) => Algorithm::Ps256,
                     _ => Algorithm::Rs256,
                 };
-                (algorithm, Public::Rsa { n, e }, canonical)
+                (algorithm, KeyMaterial::Rsa { n, e }, canonical)
             }
-            _ => return Err(KeyError::Kind),
+            _ => return Err(JwkError::Kind),
         };
         if said.is_some_and(|said| said != algorithm) {
-            return Err(KeyError::Kind);
+            return Err(JwkError::Kind);
         }
-        let either = said.is_none() && matches!(public, Public::Rsa { .. });
+        let either = said.is_none() && matches!(public, KeyMaterial::Rsa { .. });
         let kid = text("kid").filter(|kid| kid.len() <= KID).map(Into::into);
         let digest = digest::digest(&digest::SHA256, &canonical);
         let thumbprint = URL_SAFE_NO_PAD.encode(digest).into();
@@ -363,8 +363,8 @@ impl Key {
 
     fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         match &self.public {
-            Public::Parsed(key) => key.verify_sig(message, signature).is_ok(),
-            Public::Rsa { n, e } => {
+            KeyMaterial::Parsed(key) => key.verify_sig(message, signature).is_ok(),
+            KeyMaterial::Rsa { n, e } => {
                 let parameters = match algorithm {
                     Algorithm::Ps256 => &RSA_PSS_2048_8192_SHA256,
                     _ => &RSA_PKCS1_2048_8192_SHA256,
@@ -381,7 +381,7 @@ const KEYS: usize = 64;
 
 /// The reason why a key set is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeySetError {
+pub enum JwksError {
     /// It is not JSON.
     #[error("the set of keys cannot be read: {0}")]
     Json(JsonError),
@@ -398,18 +398,18 @@ pub enum KeySetError {
 ///
 /// # Errors
 /// If it is not a key set, or has too many keys.
-pub fn keys(text: Bytes) -> Result<Vec<Key>, KeySetError> {
-    let document = Document::parse(text, &BOUNDS).map_err(KeySetError::Json)?;
-    let list = document.root().get("keys").filter(|list| list.kind() == Kind::Array);
-    let list = list.ok_or(KeySetError::Shape)?;
+pub fn keys(text: Bytes) -> Result<Vec<Jwk>, JwksError> {
+    let document = Document::parse(text, &BOUNDS).map_err(JwksError::Json)?;
+    let list = document.root().get("keys").filter(|list| list.kind() == JsonKind::Array);
+    let list = list.ok_or(JwksError::Shape)?;
     if list.items().count() > KEYS {
-        return Err(KeySetError::Many);
+        return Err(JwksError::Many);
     }
-    let mut keys: Vec<Key> = Vec::new();
+    let mut keys: Vec<Jwk> = Vec::new();
     for item in list.items() {
-        match Key::read(item) {
+        match Jwk::read(item) {
             Ok(key) => keys.push(key),
-            Err(KeyError::Secret) => {
+            Err(JwkError::Secret) => {
                 tracing::error!("a set of public keys has a secret in it; it is not used");
             }
             Err(error) => tracing::debug!(%error, "a key is not used"),
@@ -421,9 +421,12 @@ pub fn keys(text: Bytes) -> Result<Vec<Key>, KeySetError> {
     Ok(alone.map(|(key, _)| key).collect())
 }
 
-fn parsed(algorithm: &'static dyn VerificationAlgorithm, bytes: &[u8]) -> Result<Public, KeyError> {
-    let key = ParsedPublicKey::new(algorithm, bytes).map_err(|_rejected| KeyError::Weak)?;
-    Ok(Public::Parsed(key))
+fn parsed(
+    algorithm: &'static dyn VerificationAlgorithm,
+    bytes: &[u8],
+) -> Result<KeyMaterial, JwkError> {
+    let key = ParsedPublicKey::new(algorithm, bytes).map_err(|_rejected| JwkError::Weak)?;
+    Ok(KeyMaterial::Parsed(key))
 }
 
 /// Writes a JSON object with these members in this order.
@@ -440,26 +443,26 @@ fn members(members: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// A private key that signs tokens.
-pub struct Signer {
-    pair: Pair,
+pub struct JwsSigner {
+    pair: SigningKeyPair,
     algorithm: Algorithm,
     kid: Option<Box<str>>,
 }
 
-enum Pair {
+enum SigningKeyPair {
     Ecdsa(EcdsaKeyPair),
     Rsa(RsaKeyPair),
     Ed25519(Ed25519KeyPair),
 }
 
-impl fmt::Debug for Signer {
+impl fmt::Debug for JwsSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { algorithm, kid, .. } = self;
         f.debug_struct("Signer").field("algorithm", algorithm).field("kid", kid).finish()
     }
 }
 
-impl Signer {
+impl JwsSigner {
     /// Makes a signer from a private key, with the key id `kid`. `wanted` chooses among the algorithms of an RSA key.
     /// Returns `None` if the key is not supported or not for `wanted`.
     #[must_use]
@@ -482,9 +485,9 @@ impl Signer {
         URL_SAFE_NO_PAD.encode_string(claims, &mut text);
         let (random, message) = (SystemRandom::new(), text.as_bytes());
         let signature = match &self.pair {
-            Pair::Ecdsa(pair) => pair.sign(&random, message).ok()?.as_ref().to_vec(),
-            Pair::Ed25519(pair) => pair.sign(message).as_ref().to_vec(),
-            Pair::Rsa(pair) => {
+            SigningKeyPair::Ecdsa(pair) => pair.sign(&random, message).ok()?.as_ref().to_vec(),
+            SigningKeyPair::Ed25519(pair) => pair.sign(message).as_ref().to_vec(),
+            SigningKeyPair::Rsa(pair) => {
                 let padding: &dyn signature::RsaEncoding = match self.algorithm {
                     Algorithm::Ps256 => &RSA_PSS_SHA256,
                     _ => &RSA_PKCS1_SHA256,
@@ -503,8 +506,8 @@ impl Signer {
     #[must_use]
     pub fn public(&self) -> Option<Vec<u8>> {
         let point = match &self.pair {
-            Pair::Ecdsa(pair) => pair.public_key().as_ref(),
-            Pair::Rsa(_) | Pair::Ed25519(_) => return None,
+            SigningKeyPair::Ecdsa(pair) => pair.public_key().as_ref(),
+            SigningKeyPair::Rsa(_) | SigningKeyPair::Ed25519(_) => return None,
         };
         let (x, y) = point.get(1..)?.split_at_checked(point.len() / 2)?;
         let curve = if self.algorithm == Algorithm::Es256 { "P-256" } else { "P-384" };
@@ -513,7 +516,7 @@ impl Signer {
     }
 }
 
-fn pair(key: &PrivateKeyDer<'_>, wanted: Option<Algorithm>) -> Option<(Pair, Algorithm)> {
+fn pair(key: &PrivateKeyDer<'_>, wanted: Option<Algorithm>) -> Option<(SigningKeyPair, Algorithm)> {
     let der = key.secret_der();
     for (signing, algorithm) in [
         (&ECDSA_P256_SHA256_FIXED_SIGNING, Algorithm::Es256),
@@ -522,41 +525,46 @@ fn pair(key: &PrivateKeyDer<'_>, wanted: Option<Algorithm>) -> Option<(Pair, Alg
         let pair = EcdsaKeyPair::from_pkcs8(signing, der)
             .or_else(|_| EcdsaKeyPair::from_private_key_der(signing, der));
         if let Ok(pair) = pair {
-            return Some((Pair::Ecdsa(pair), algorithm));
+            return Some((SigningKeyPair::Ecdsa(pair), algorithm));
         }
     }
     if let Ok(pair) = Ed25519KeyPair::from_pkcs8(der) {
-        return Some((Pair::Ed25519(pair), Algorithm::EdDsa));
+        return Some((SigningKeyPair::Ed25519(pair), Algorithm::EdDsa));
     }
     let pair = RsaKeyPair::from_pkcs8(der).or_else(|_| RsaKeyPair::from_der(der)).ok()?;
     let algorithm = wanted.filter(|wanted| *wanted == Algorithm::Ps256).unwrap_or(Algorithm::Rs256);
-    Some((Pair::Rsa(pair), algorithm))
+    Some((SigningKeyPair::Rsa(pair), algorithm))
 }
 
 /// Reads a NumericDate in whole seconds since 1970 (RFC 7519, section 2); `None` if it is absent.
 ///
 /// # Errors
 /// If the member has any other type: it must not count as absent (CVE-2026-25537).
-pub fn seconds(claims: Value<'_>, name: &str) -> Result<Option<u64>, WrongType> {
+pub fn seconds(claims: Value<'_>, name: &str) -> Result<Option<u64>, ClaimTypeError> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let digits = value.raw();
-    let plain = value.kind() == Kind::Number && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if plain { digits.parse().map(Some).map_err(|_large| WrongType) } else { Err(WrongType) }
+    let plain =
+        value.kind() == JsonKind::Number && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if plain {
+        digits.parse().map(Some).map_err(|_large| ClaimTypeError)
+    } else {
+        Err(ClaimTypeError)
+    }
 }
 
 /// Reads a string claim; `None` if it is absent.
 ///
 /// # Errors
 /// If the member has any other type.
-pub fn text(claims: Value<'_>, name: &str) -> Result<Option<Box<str>>, WrongType> {
+pub fn text(claims: Value<'_>, name: &str) -> Result<Option<Box<str>>, ClaimTypeError> {
     let Some(value) = claims.get(name) else { return Ok(None) };
-    value.as_str().map(|text| Some(text.into())).ok_or(WrongType)
+    value.as_str().map(|text| Some(text.into())).ok_or(ClaimTypeError)
 }
 
 /// A claim is present but has the wrong type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a member is not of the type it should be of")]
-pub struct WrongType;
+pub struct ClaimTypeError;
 
 #[cfg(test)]
 mod tests;

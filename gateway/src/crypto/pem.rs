@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
 use crate::base::file;
-use crate::crypto::x509::{Leaf, X509Error};
+use crate::crypto::x509::{LeafCertificate, X509Error};
 
 /// Maximum length of a file, in bytes: enough for a bundle of a few hundred authorities.
 const LONGEST: u64 = 4 * 1024 * 1024;
@@ -90,11 +90,14 @@ pub fn roots(path: &Path) -> Result<Arc<RootCertStore>, PemError> {
 ///
 /// # Errors
 /// If a file cannot be read, or the key does not belong to the certificate.
-pub fn identity(chain: &Path, secret: &Path) -> Result<(Arc<CertifiedKey>, Leaf), PemError> {
+pub fn identity(
+    chain: &Path,
+    secret: &Path,
+) -> Result<(Arc<CertifiedKey>, LeafCertificate), PemError> {
     let certificates = certificates(chain)?;
     let unusable = |error| PemError::Certificate(chain.display().to_string().into(), error);
     let leaf = certificates.first().map_or(&[] as &[u8], |first| first.as_ref());
-    let read = Leaf::read(leaf).map_err(unusable)?;
+    let read = LeafCertificate::read(leaf).map_err(unusable)?;
     let mismatch = |_| PemError::Mismatch(secret.display().to_string().into());
     let key = default_provider().key_provider.load_private_key(key(secret)?).map_err(mismatch)?;
     let identity = CertifiedKey::new(certificates, key);

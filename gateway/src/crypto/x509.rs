@@ -1,7 +1,7 @@
 //! Reads the names and properties of X.509 certificates, and decides which of the names count.
 //!
-//! Only what rustls does not expose is read here: names, the digest of the key, and the expiry. A [`Leaf`] is a
-//! certificate as parsed. rustls decides with its trust anchors whether it is valid; a [`Certificate`] records the
+//! Only what rustls does not expose is read here: names, the digest of the key, and the expiry. A [`LeafCertificate`] is a
+//! certificate as parsed. rustls decides with its trust anchors whether it is valid; a [`VerifiedCertificate`] records the
 //! anchor and has only the names that this anchor may vouch for.
 
 use std::fmt;
@@ -22,9 +22,9 @@ const NAMES: usize = 100;
 /// Maximum length of a SPIFFE ID, in bytes.
 const SPIFFE: usize = 2048;
 
-/// A parsed certificate. Its names are unverified until a trust anchor vouches for it: see [`Leaf::vouched_by`].
+/// A parsed certificate. Its names are unverified until a trust anchor vouches for it: see [`LeafCertificate::vouched_by`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leaf {
+pub struct LeafCertificate {
     /// SHA-256 of the whole certificate, in base64url: `x5t#S256` (RFC 8705, section 3.1).
     pub thumbprint: Box<str>,
     /// SHA-256 of its public key with the algorithm (RFC 7469, section 2.4).
@@ -41,18 +41,18 @@ pub struct Leaf {
 
 /// A verified client certificate, with the names that its trust anchor may vouch for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Certificate {
-    /// SHA-256 of the whole certificate, as in [`Leaf::thumbprint`].
+pub struct VerifiedCertificate {
+    /// SHA-256 of the whole certificate, as in [`LeafCertificate::thumbprint`].
     pub thumbprint: Box<str>,
     /// The end of its validity.
     pub ends: SystemTime,
-    anchor: Anchor,
+    anchor: CertificateAnchor,
     names: Arc<[Box<str>]>,
 }
 
 /// The trust anchor that verified a certificate, which decides what names count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Anchor {
+pub enum CertificateAnchor {
     /// The listener's certificate authorities, which the operator trusts with every name.
     Authorities,
     /// The bundle of this trust domain. It vouches for SPIFFE IDs of the domain and for no other name: a federated
@@ -111,7 +111,7 @@ pub enum X509Error {
     Domain,
 }
 
-impl Leaf {
+impl LeafCertificate {
     /// Parses a certificate in DER.
     ///
     /// # Errors
@@ -170,23 +170,29 @@ impl Leaf {
     ///
     /// # Errors
     /// If its SPIFFE ID is invalid, or `anchor` is a trust domain and it has no SPIFFE ID of that domain.
-    pub fn vouched_by(self, anchor: Anchor) -> Result<Certificate, X509Error> {
+    pub fn vouched_by(self, anchor: CertificateAnchor) -> Result<VerifiedCertificate, X509Error> {
         let only = |id: &SpiffeId| vec![San::Uri(id.as_str().into())];
         let names = match (&anchor, self.spiffe()?) {
-            (Anchor::TrustDomain(domain), Some(id)) if id.trust_domain() == &**domain => only(&id),
-            (Anchor::TrustDomain(_), Some(_) | None) => return Err(X509Error::Domain),
-            (Anchor::Proxy, Some(id)) => only(&id),
-            (Anchor::Proxy, None) | (Anchor::Authorities, Some(_) | None) => self.names,
+            (CertificateAnchor::TrustDomain(domain), Some(id))
+                if id.trust_domain() == &**domain =>
+            {
+                only(&id)
+            }
+            (CertificateAnchor::TrustDomain(_), Some(_) | None) => return Err(X509Error::Domain),
+            (CertificateAnchor::Proxy, Some(id)) => only(&id),
+            (CertificateAnchor::Proxy, None) | (CertificateAnchor::Authorities, Some(_) | None) => {
+                self.names
+            }
         };
         let names = names.iter().map(|name| name.to_string().into_boxed_str()).collect();
-        Ok(Certificate { thumbprint: self.thumbprint, ends: self.ends, anchor, names })
+        Ok(VerifiedCertificate { thumbprint: self.thumbprint, ends: self.ends, anchor, names })
     }
 }
 
-impl Certificate {
+impl VerifiedCertificate {
     /// The trust anchor that verified it.
     #[must_use]
-    pub const fn anchor(&self) -> &Anchor {
+    pub const fn anchor(&self) -> &CertificateAnchor {
         &self.anchor
     }
 
@@ -281,13 +287,13 @@ pub fn is_trust_domain(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Anchor, Leaf, San, SpiffeId, X509Error, is_trust_domain};
+    use super::{CertificateAnchor, LeafCertificate, San, SpiffeId, X509Error, is_trust_domain};
     use std::time::UNIX_EPOCH;
 
-    fn certificate(names: &[San]) -> Leaf {
+    fn certificate(names: &[San]) -> LeafCertificate {
         let (thumbprint, names) = ("".into(), names.to_vec());
         let (is_authority, signs) = (false, true);
-        Leaf { thumbprint, key: [0; 32], names, ends: UNIX_EPOCH, is_authority, signs }
+        LeafCertificate { thumbprint, key: [0; 32], names, ends: UNIX_EPOCH, is_authority, signs }
     }
 
     #[test]
@@ -295,8 +301,8 @@ mod tests {
         let host = San::Dns("admin.corp.example".into());
         let id = San::Uri("spiffe://other.example/x".into());
         let (both, plain) = (certificate(&[host.clone(), id]), certificate(&[host]));
-        let domain = |name: &str| Anchor::TrustDomain(name.into());
-        let names = |leaf: &Leaf, anchor: Anchor| {
+        let domain = |name: &str| CertificateAnchor::TrustDomain(name.into());
+        let names = |leaf: &LeafCertificate, anchor: CertificateAnchor| {
             let vouched = leaf.clone().vouched_by(anchor);
             vouched.map(|it| it.names().iter().map(ToString::to_string).collect::<Vec<_>>())
         };
@@ -308,9 +314,12 @@ mod tests {
         assert_eq!(names(&both, domain("other.example")), only);
         assert_eq!(names(&both, domain("corp.example")), Err(X509Error::Domain));
         assert_eq!(names(&plain, domain("other.example")), Err(X509Error::Domain));
-        assert_eq!(names(&both, Anchor::Proxy), only);
-        assert_eq!(names(&plain, Anchor::Proxy), Ok(vec!["dns:admin.corp.example".to_owned()]));
-        assert_eq!(names(&both, Anchor::Authorities), all);
+        assert_eq!(names(&both, CertificateAnchor::Proxy), only);
+        assert_eq!(
+            names(&plain, CertificateAnchor::Proxy),
+            Ok(vec!["dns:admin.corp.example".to_owned()])
+        );
+        assert_eq!(names(&both, CertificateAnchor::Authorities), all);
     }
 
     #[test]
@@ -350,9 +359,9 @@ mod tests {
         assert_eq!(certificate(&[id.clone(), id.clone()]).spiffe(), Err(X509Error::Uris));
         let shouted = certificate(&[uri("SPIFFE://corp.example/a")]);
         assert_eq!(shouted.spiffe(), Err(X509Error::Spiffe));
-        let authority = Leaf { is_authority: true, ..one.clone() };
+        let authority = LeafCertificate { is_authority: true, ..one.clone() };
         assert_eq!(authority.spiffe(), Err(X509Error::Usage));
-        let mute = Leaf { signs: false, ..one };
+        let mute = LeafCertificate { signs: false, ..one };
         assert_eq!(mute.spiffe(), Err(X509Error::Usage));
     }
 }

@@ -12,14 +12,14 @@ use http::header::{HOST, ORIGIN, UPGRADE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Version};
 
-use crate::config::settings::{Forwarded, Listener, Ops, Scheme};
-use crate::crypto::x509::Certificate;
+use crate::config::settings::{AuthScheme, ForwardedCertificates, ListenerSettings, OpsListener};
+use crate::crypto::x509::VerifiedCertificate;
 use crate::edge::failure::Failure;
 use crate::edge::tls::Acceptor;
-use crate::identity::Memo;
-use crate::identity::resource::Resource;
-use crate::mcp::wire::headers::{Single, single};
-use crate::net::http2::Vouched;
+use crate::identity::ConnectionToken;
+use crate::identity::resource::ProtectedResource;
+use crate::mcp::wire::headers::{SingleValue, single};
+use crate::net::http2::AuthenticationSignal;
 
 /// The client at the other end of a connection.
 #[derive(Clone, Debug)]
@@ -27,12 +27,12 @@ pub struct Peer {
     /// IP address and port, as the listener sees them.
     pub address: SocketAddr,
     /// The client certificate that was verified in the TLS handshake, if any.
-    pub certificate: Option<Arc<Certificate>>,
+    pub certificate: Option<Arc<VerifiedCertificate>>,
     /// The credential last verified on this connection, so that it is not verified for every request.
-    pub memo: Arc<Memo>,
+    pub memo: Arc<ConnectionToken>,
     /// Whether a request on the connection was authenticated, which enlarges the HTTP/2 flow-control windows; `None`
     /// over HTTP/1.1.
-    pub vouched: Option<Arc<Vouched>>,
+    pub vouched: Option<Arc<AuthenticationSignal>>,
 }
 
 impl Peer {
@@ -45,11 +45,11 @@ impl Peer {
 
 /// Decides which requests a listener admits, and how its clients authenticate.
 #[derive(Debug)]
-pub struct Door {
+pub struct Admission {
     /// Name of the listener.
     pub name: Arc<str>,
     /// Authentication schemes that the listener accepts.
-    pub schemes: Vec<Scheme>,
+    pub schemes: Vec<AuthScheme>,
     hosts: BTreeSet<Box<str>>,
     origins: BTreeSet<Box<str>>,
     loopback: bool,
@@ -58,19 +58,19 @@ pub struct Door {
     /// Whether requests come without the headers that mirror the message, as over stdio and HTTP+SSE.
     pub plain: bool,
     /// OAuth protected-resource metadata of the routes, by path.
-    pub resources: Arc<HashMap<Box<str>, Resource>>,
+    pub resources: Arc<HashMap<Box<str>, ProtectedResource>>,
     /// Settings for client certificates that a proxy forwards in a header.
-    pub forwarded: Option<Forwarded>,
+    pub forwarded: Option<ForwardedCertificates>,
     /// TLS of the listener, if it has TLS.
     pub tls: Option<Arc<Acceptor>>,
 }
 
-impl Door {
+impl Admission {
     /// Admission for a configured listener.
     #[must_use]
     pub fn new(
-        listener: &Listener,
-        resources: HashMap<Box<str>, Resource>,
+        listener: &ListenerSettings,
+        resources: HashMap<Box<str>, ProtectedResource>,
         tls: Option<Arc<Acceptor>>,
     ) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Door {
     /// If the request names another host, comes from an origin that is not allowed, or asks for an upgrade, CONNECT or
     /// HTTP/1.0.
     pub fn admit(&self, head: &Parts) -> Result<(), Failure> {
-        let Single::Value(host) = single(&head.headers, HOST.as_str()) else {
+        let SingleValue::Value(host) = single(&head.headers, HOST.as_str()) else {
             return Err(Failure::Host);
         };
         let target = head.uri.authority().map(http::uri::Authority::as_str);
@@ -102,9 +102,9 @@ impl Door {
             return Err(Failure::Host);
         }
         match single(&head.headers, ORIGIN.as_str()) {
-            Single::Absent => {}
-            Single::Value(origin) if self.may_call(origin, host) => {}
-            Single::Value(_) | Single::Bad => return Err(Failure::Origin),
+            SingleValue::Absent => {}
+            SingleValue::Value(origin) if self.may_call(origin, host) => {}
+            SingleValue::Value(_) | SingleValue::Bad => return Err(Failure::Origin),
         }
         let upgrade = head.headers.contains_key(UPGRADE) || head.method == Method::CONNECT;
         if upgrade || head.version < Version::HTTP_11 {
@@ -115,7 +115,7 @@ impl Door {
 
     /// Admission for the admin listener. Probes and metric collectors address it by any of the machine's IP addresses.
     #[must_use]
-    pub fn of_operator(ops: &Ops) -> Self {
+    pub fn of_operator(ops: &OpsListener) -> Self {
         let door = Self::plain("ops".into(), Vec::new());
         let loopback = ops.address.ip().is_loopback();
         Self { hosts: ops.hosts.clone(), loopback, addressed: true, plain: false, ..door }
@@ -130,7 +130,7 @@ impl Door {
 
     /// Admission for requests that come through no connection of their own.
     #[must_use]
-    pub fn plain(name: Arc<str>, schemes: Vec<Scheme>) -> Self {
+    pub fn plain(name: Arc<str>, schemes: Vec<AuthScheme>) -> Self {
         let hosts = ["localhost".into()].into();
         Self {
             name,
@@ -176,7 +176,7 @@ impl Door {
 
     /// The OAuth protected-resource metadata of the route at `path`.
     #[must_use]
-    pub fn resource(&self, path: &str) -> Option<&Resource> {
+    pub fn resource(&self, path: &str) -> Option<&ProtectedResource> {
         if self.resources.is_empty() { None } else { self.resources.get(path) }
     }
 
@@ -199,8 +199,8 @@ fn is_address(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::Door;
-    use crate::config::settings::{Listener, Ops};
+    use super::Admission;
+    use crate::config::settings::{ListenerSettings, OpsListener};
     use http::Request;
     use std::collections::HashMap;
 
@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn admits_at(address: &str, uri: &str, headers: &[(&str, &str)]) -> Result<(), &'static str> {
-        let listener = Listener {
+        let listener = ListenerSettings {
             public: None,
             tls: None,
             forwarded: None,
@@ -219,7 +219,7 @@ mod tests {
             hosts: ["localhost", "127.0.0.1", "[::1]", "gw.example"].map(Into::into).into(),
             origins: ["https://good.example".into()].into(),
         };
-        let door = Door::new(&listener, HashMap::new(), None);
+        let door = Admission::new(&listener, HashMap::new(), None);
         let mut request = Request::post(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -232,7 +232,7 @@ mod tests {
     fn the_operators_listener_is_known_by_its_names_and_by_any_address() {
         let address = "0.0.0.0:9901".parse().unwrap();
         let hosts = ["localhost", "gateway"].map(Into::into).into();
-        let door = Door::of_operator(&Ops { address, hosts, token: None });
+        let door = Admission::of_operator(&OpsListener { address, hosts, token: None });
         for (host, origin, expected) in [
             ("10.0.0.7:9901", None, Ok(())),
             ("[fd00::7]:9901", None, Ok(())),

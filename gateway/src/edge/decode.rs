@@ -1,4 +1,4 @@
-//! Decodes a client's message into an [`Ask`], independent of the protocol era. The exchange calls it for each message.
+//! Decodes a client's message into an [`ClientOperation`], independent of the protocol era. The exchange calls it for each message.
 //!
 //! The era is decided once, by one table, from the version header, the version in the body and the method; combinations
 //! that leave it open are rejected (threats PV-12, PV-16, PV-17, PV-19).
@@ -7,33 +7,33 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use policy::json::{Document, Fragment, Value};
-use policy::message::{Task, Verb};
-use policy::offer::Kind;
+use policy::message::{RequestOperation, TaskOperation};
+use policy::offer::ItemKind;
 
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::method::Form;
-use crate::mcp::protocol::{Era, LEVELS, Version, header, meta, method};
-use crate::mcp::trace_context::Parent;
-use crate::mcp::wire::headers::{self, Single};
-use crate::mcp::wire::{self, Id, Message, Outcome};
+use crate::mcp::protocol::{Era, LEVELS, ProtocolVersion, header, meta, method};
+use crate::mcp::trace_context::ParentSpan;
+use crate::mcp::wire::headers::{self, SingleValue};
+use crate::mcp::wire::{self, Id, Message, ResponseOutcome};
 
 /// A decoded message of a client.
 #[derive(Debug)]
 pub struct Inbound {
     /// Protocol revision of the message.
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// What it asks for.
-    pub ask: Ask,
+    pub ask: ClientOperation,
     /// The client's description of itself: in every modern message, and in a legacy `initialize`.
     pub client: Option<Arc<Client>>,
     /// Trace context: the parent span, and a second span to link to.
-    pub parents: Box<[Option<Parent>; 2]>,
+    pub parents: Box<[Option<ParentSpan>; 2]>,
 }
 
 /// What a message asks for.
 #[derive(Debug)]
-pub enum Ask {
+pub enum ClientOperation {
     /// `server/discover`: describe the server (modern).
     Discover,
     /// `initialize` (legacy), with the agreed revision in [`Inbound::version`].
@@ -41,9 +41,9 @@ pub enum Ask {
     /// `ping`: answer with an empty result (legacy).
     Ping,
     /// List the definitions of a kind.
-    List(Kind),
+    List(ItemKind),
     /// Use one thing, for example call a tool.
-    Use(Box<UseAsk>),
+    Use(Box<UseOperation>),
     /// Open a subscription (modern), with its filter.
     Listen(Fragment),
     /// Set the log level of the session (legacy): the level, as JSON.
@@ -51,13 +51,13 @@ pub enum Ask {
     /// Cancel the request with this id (legacy).
     Cancel(Id),
     /// The response to a request that the gateway sent to the client (legacy).
-    Answer(Id, Outcome),
+    Answer(Id, ResponseOutcome),
     /// The client's roots have changed, `notifications/roots/list_changed` (legacy).
     RootsChanged,
     /// A notification without effect here (legacy).
     Notice,
     /// A notification that is passed to the server if the policy allows it (legacy).
-    Tell(Box<UseAsk>),
+    Tell(Box<UseOperation>),
     /// Open the stream of the session, or resume a stream after this event id (legacy).
     Stream(Option<Box<str>>),
     /// End the session (legacy).
@@ -65,13 +65,13 @@ pub enum Ask {
 }
 
 /// An `Mcp-Param-` header: the name of its argument, and its decoded value if it can be decoded.
-pub type Repeated = (Box<str>, Option<Box<str>>);
+pub type ParamHeader = (Box<str>, Option<Box<str>>);
 
 /// A request about one thing, with the names that the client used.
 #[derive(Debug)]
-pub struct UseAsk {
+pub struct UseOperation {
     /// What is done with the thing.
-    pub verb: Verb,
+    pub verb: RequestOperation,
     /// The name, URI or id of the thing.
     pub name: Box<str>,
     /// The arguments of a tool or a prompt, always an object.
@@ -89,7 +89,7 @@ pub struct UseAsk {
     /// The `requestState` that the gateway returned before (modern).
     pub state: Option<Box<str>>,
     /// Arguments mirrored in headers; `None` if the transport has no such headers.
-    pub mirrored: Option<Vec<Repeated>>,
+    pub mirrored: Option<Vec<ParamHeader>>,
 }
 
 /// Decodes `message`. The revision is stored in `spoken` as soon as it is known, because the wording of an error
@@ -100,7 +100,7 @@ pub struct UseAsk {
 pub fn read(
     headers: &HeaderMap,
     message: Message,
-    spoken: &mut Option<Version>,
+    spoken: &mut Option<ProtocolVersion>,
 ) -> Result<Inbound, Failure> {
     let (method, params, wants_answer) = match message {
         Message::Request(request) => (request.method, request.params, true),
@@ -110,9 +110,11 @@ pub fn read(
                 Some(version) if version.era() == Era::Modern => {
                     return Err(Failure::Shape("a client sends no responses in this revision"));
                 }
-                version => version.unwrap_or(Version::V2025March),
+                version => version.unwrap_or(ProtocolVersion::V2025March),
             };
-            let ask = response.id.map_or(Ask::Notice, |id| Ask::Answer(id, response.outcome));
+            let ask = response.id.map_or(ClientOperation::Notice, |id| {
+                ClientOperation::Answer(id, response.outcome)
+            });
             return Ok(Inbound { version, ask, client: None, parents: Box::default() });
         }
     };
@@ -143,9 +145,9 @@ pub fn read(
     }
     let parents = Box::new(parents(headers, meta));
     let mut ask = ask(version.era(), &method, params.as_ref(), wants_answer)?;
-    if let Ask::Use(asked) = &mut ask {
+    if let ClientOperation::Use(asked) = &mut ask {
         match version.era() {
-            Era::Modern if asked.verb == Verb::Call => {
+            Era::Modern if asked.verb == RequestOperation::Call => {
                 asked.mirrored = Some(repeated(headers)?);
             }
             Era::Modern => {}
@@ -170,13 +172,13 @@ fn introduced(params: Option<&Fragment>) -> Client {
 }
 
 /// The arguments mirrored in `Mcp-Param-` headers.
-fn repeated(headers: &HeaderMap) -> Result<Vec<Repeated>, Failure> {
+fn repeated(headers: &HeaderMap) -> Result<Vec<ParamHeader>, Failure> {
     let mut found = Vec::new();
     for name in headers.keys() {
         let Some(rest) = name.as_str().strip_prefix(header::PARAM) else { continue };
         let value = match headers::single(headers, name.as_str()) {
-            Single::Value(text) => headers::decode(text).map(|text| text.as_ref().into()),
-            Single::Absent | Single::Bad => {
+            SingleValue::Value(text) => headers::decode(text).map(|text| text.as_ref().into()),
+            SingleValue::Absent | SingleValue::Bad => {
                 return Err(Failure::HeaderMismatch("an `Mcp-Param-` header is not one value"));
             }
         };
@@ -190,13 +192,13 @@ fn ask(
     method: &str,
     params: Option<&Fragment>,
     wants_answer: bool,
-) -> Result<Ask, Failure> {
-    let use_of = |verb| used(verb, method, params).map(|ask| Ask::Use(Box::new(ask)));
+) -> Result<ClientOperation, Failure> {
+    let use_of = |verb| used(verb, method, params).map(|ask| ClientOperation::Use(Box::new(ask)));
     let list = |kind| {
         // The gateway reads all pages of a server and returns one, so it never issues cursors.
         match params.is_some_and(|params| params.value().get("cursor").is_some()) {
             true => Err(Failure::Params("unknown cursor")),
-            false => Ok(Ask::List(kind)),
+            false => Ok(ClientOperation::List(kind)),
         }
     };
     let member = |key: &str| {
@@ -204,40 +206,40 @@ fn ask(
         Ok(params.value().get(key).map(|value| value.fragment(&params.document())))
     };
     match (era, method, wants_answer) {
-        (Era::Modern, method::DISCOVER, true) => Ok(Ask::Discover),
-        (Era::Legacy, method::INITIALIZE, true) => Ok(Ask::Initialize),
-        (Era::Legacy, method::PING, true) => Ok(Ask::Ping),
-        (_, method::TOOLS_LIST, true) => list(Kind::Tool),
-        (_, method::PROMPTS_LIST, true) => list(Kind::Prompt),
-        (_, method::RESOURCES_LIST, true) => list(Kind::Resource),
-        (_, method::TEMPLATES_LIST, true) => list(Kind::Template),
-        (_, method::TOOLS_CALL, true) => use_of(Verb::Call),
-        (_, method::PROMPTS_GET, true) => use_of(Verb::Get),
-        (_, method::RESOURCES_READ, true) => use_of(Verb::Read),
+        (Era::Modern, method::DISCOVER, true) => Ok(ClientOperation::Discover),
+        (Era::Legacy, method::INITIALIZE, true) => Ok(ClientOperation::Initialize),
+        (Era::Legacy, method::PING, true) => Ok(ClientOperation::Ping),
+        (_, method::TOOLS_LIST, true) => list(ItemKind::Tool),
+        (_, method::PROMPTS_LIST, true) => list(ItemKind::Prompt),
+        (_, method::RESOURCES_LIST, true) => list(ItemKind::Resource),
+        (_, method::TEMPLATES_LIST, true) => list(ItemKind::Template),
+        (_, method::TOOLS_CALL, true) => use_of(RequestOperation::Call),
+        (_, method::PROMPTS_GET, true) => use_of(RequestOperation::Get),
+        (_, method::RESOURCES_READ, true) => use_of(RequestOperation::Read),
         (_, method::COMPLETE, true) => use_of(completed(params)?),
-        (Era::Legacy, method::SUBSCRIBE, true) => use_of(Verb::Subscribe),
-        (Era::Legacy, method::UNSUBSCRIBE, true) => use_of(Verb::Unsubscribe),
-        (_, method::TASKS_GET, true) => use_of(Verb::Task(Task::Get)),
-        (_, method::TASKS_CANCEL, true) => use_of(Verb::Task(Task::Cancel)),
-        (Era::Modern, method::TASKS_UPDATE, true) => use_of(Verb::Task(Task::Update)),
-        (Era::Legacy, method::TASKS_RESULT, true) => use_of(Verb::Task(Task::Result)),
+        (Era::Legacy, method::SUBSCRIBE, true) => use_of(RequestOperation::Subscribe),
+        (Era::Legacy, method::UNSUBSCRIBE, true) => use_of(RequestOperation::Unsubscribe),
+        (_, method::TASKS_GET, true) => use_of(RequestOperation::Task(TaskOperation::Get)),
+        (_, method::TASKS_CANCEL, true) => use_of(RequestOperation::Task(TaskOperation::Cancel)),
+        (Era::Modern, method::TASKS_UPDATE, true) => use_of(RequestOperation::Task(TaskOperation::Update)),
+        (Era::Legacy, method::TASKS_RESULT, true) => use_of(RequestOperation::Task(TaskOperation::Result)),
         (Era::Legacy, method::SET_LEVEL, true) => {
             let level: Option<Fragment> = member("level")?;
             let known = |level: &Fragment| is_level(level.value());
             let level = level.filter(known).ok_or(Failure::Params("`level` is not a log level"))?;
-            Ok(Ask::Level(level))
+            Ok(ClientOperation::Level(level))
         }
         (Era::Modern, method::LISTEN, true) => {
             let filter: Option<Fragment> = member("notifications")?;
             let filter = filter.filter(|filter| filter.value().is_object());
-            filter.map(Ask::Listen).ok_or(Failure::Params("`notifications` is not an object"))
+            filter.map(ClientOperation::Listen).ok_or(Failure::Params("`notifications` is not an object"))
         }
         (Era::Legacy, method::CANCELLED, false) => {
             let id = params.and_then(|params| params.value().get("requestId")).and_then(Id::read);
-            Ok(id.map_or(Ask::Notice, Ask::Cancel))
+            Ok(id.map_or(ClientOperation::Notice, ClientOperation::Cancel))
         }
-        (Era::Legacy, method::ROOTS_CHANGED, false) => Ok(Ask::RootsChanged),
-        (Era::Legacy, method::INITIALIZED | method::PROGRESS, false) => Ok(Ask::Notice),
+        (Era::Legacy, method::ROOTS_CHANGED, false) => Ok(ClientOperation::RootsChanged),
+        (Era::Legacy, method::INITIALIZED | method::PROGRESS, false) => Ok(ClientOperation::Notice),
         // Methods of the other era do not exist in this one, regardless of the policy for unknown methods.
         (
             Era::Modern,
@@ -258,8 +260,12 @@ fn ask(
 
 /// A method that the gateway does not handle by name. Only extensions, which no server can take for methods of the
 /// protocol, are left to the policy for unknown methods.
-fn other(method: &str, params: Option<&Fragment>, wants_answer: bool) -> Result<Ask, Failure> {
-    let used = || used(Verb::Other, method, params).map(Box::new);
+fn other(
+    method: &str,
+    params: Option<&Fragment>,
+    wants_answer: bool,
+) -> Result<ClientOperation, Failure> {
+    let used = || used(RequestOperation::Other, method, params).map(Box::new);
     match (method::form(method), wants_answer) {
         (Form::Malformed, _) => {
             Err(Failure::Shape("the method is not written as the specification writes methods"))
@@ -271,28 +277,34 @@ fn other(method: &str, params: Option<&Fragment>, wants_answer: bool) -> Result<
         // Only servers send these requests.
         (Form::Request, true) => Err(Failure::Method),
         // A client that runs tasks for its server reports their status (2025-11-25).
-        (Form::Notification, false) if method == method::TASK_STATUS => used().map(Ask::Tell),
+        (Form::Notification, false) if method == method::TASK_STATUS => {
+            used().map(ClientOperation::Tell)
+        }
         (Form::Notification, false) => {
             Err(Failure::Shape("a client does not send this notification"))
         }
-        (Form::Extension, true) => used().map(Ask::Use),
-        (Form::Extension, false) => used().map(Ask::Tell),
+        (Form::Extension, true) => used().map(ClientOperation::Use),
+        (Form::Extension, false) => used().map(ClientOperation::Tell),
     }
 }
 
 /// Whether a completion is for a prompt or for a resource template.
-fn completed(params: Option<&Fragment>) -> Result<Verb, Failure> {
+fn completed(params: Option<&Fragment>) -> Result<RequestOperation, Failure> {
     let reference = params.and_then(|params| params.value().get("ref"));
     let kind = reference.and_then(|reference| reference.get("type")).and_then(Value::as_str);
     match kind.as_deref() {
-        Some("ref/prompt") => Ok(Verb::CompletePrompt),
-        Some("ref/resource") => Ok(Verb::CompleteTemplate),
+        Some("ref/prompt") => Ok(RequestOperation::CompletePrompt),
+        Some("ref/resource") => Ok(RequestOperation::CompleteTemplate),
         _ => Err(Failure::Params("`ref` is neither `ref/prompt` nor `ref/resource`")),
     }
 }
 
-fn used(verb: Verb, method: &str, params: Option<&Fragment>) -> Result<UseAsk, Failure> {
-    let mut ask = UseAsk {
+fn used(
+    verb: RequestOperation,
+    method: &str,
+    params: Option<&Fragment>,
+) -> Result<UseOperation, Failure> {
+    let mut ask = UseOperation {
         verb,
         name: method.into(),
         arguments: None,
@@ -305,26 +317,26 @@ fn used(verb: Verb, method: &str, params: Option<&Fragment>) -> Result<UseAsk, F
         mirrored: None,
     };
     let Some(params) = params else {
-        let plain = verb == Verb::Other;
+        let plain = verb == RequestOperation::Other;
         return if plain { Ok(ask) } else { Err(Failure::Params("`params` is missing")) };
     };
     let document = params.document();
     let (key, mut name) = (naming_member(verb), None);
-    let takes_arguments = matches!(verb, Verb::Call | Verb::Get);
+    let takes_arguments = matches!(verb, RequestOperation::Call | RequestOperation::Get);
     for (member, value) in params.value().members() {
         match &*member {
             "_meta" => meta_of(&mut ask, value, &document)?,
             member if Some(member) == key => {
                 let value = match verb {
-                    Verb::CompletePrompt => value.get("name"),
-                    Verb::CompleteTemplate => value.get("uri"),
-                    Verb::Call
-                    | Verb::Get
-                    | Verb::Read
-                    | Verb::Subscribe
-                    | Verb::Unsubscribe
-                    | Verb::Task(_)
-                    | Verb::Other => Some(value),
+                    RequestOperation::CompletePrompt => value.get("name"),
+                    RequestOperation::CompleteTemplate => value.get("uri"),
+                    RequestOperation::Call
+                    | RequestOperation::Get
+                    | RequestOperation::Read
+                    | RequestOperation::Subscribe
+                    | RequestOperation::Unsubscribe
+                    | RequestOperation::Task(_)
+                    | RequestOperation::Other => Some(value),
                 };
                 name = value.and_then(Value::as_str);
             }
@@ -357,22 +369,28 @@ fn used(verb: Verb, method: &str, params: Option<&Fragment>) -> Result<UseAsk, F
 /// Whether the response may be `input_required`, after which the client repeats the request.
 ///
 /// SPEC 2026-07-28 basic/patterns/mrtr#supported-requests
-const fn asks_again(verb: Verb) -> bool {
-    matches!(verb, Verb::Call | Verb::Get | Verb::Read)
+const fn asks_again(verb: RequestOperation) -> bool {
+    matches!(verb, RequestOperation::Call | RequestOperation::Get | RequestOperation::Read)
 }
 
 /// The member of `params` that identifies the thing.
-const fn naming_member(verb: Verb) -> Option<&'static str> {
+const fn naming_member(verb: RequestOperation) -> Option<&'static str> {
     match verb {
-        Verb::Call | Verb::Get => Some("name"),
-        Verb::Read | Verb::Subscribe | Verb::Unsubscribe => Some("uri"),
-        Verb::CompletePrompt | Verb::CompleteTemplate => Some("ref"),
-        Verb::Task(_) => Some("taskId"),
-        Verb::Other => None,
+        RequestOperation::Call | RequestOperation::Get => Some("name"),
+        RequestOperation::Read | RequestOperation::Subscribe | RequestOperation::Unsubscribe => {
+            Some("uri")
+        }
+        RequestOperation::CompletePrompt | RequestOperation::CompleteTemplate => Some("ref"),
+        RequestOperation::Task(_) => Some("taskId"),
+        RequestOperation::Other => None,
     }
 }
 
-fn meta_of(ask: &mut UseAsk, meta: Value<'_>, document: &Arc<Document>) -> Result<(), Failure> {
+fn meta_of(
+    ask: &mut UseOperation,
+    meta: Value<'_>,
+    document: &Arc<Document>,
+) -> Result<(), Failure> {
     for (key, value) in meta.members() {
         match &*key {
             meta::VERSION | meta::CLIENT_INFO | meta::CLIENT_CAPABILITIES | meta::SUBSCRIPTION => {}
@@ -402,11 +420,15 @@ fn is_level(value: Value<'_>) -> bool {
 }
 
 /// The era table: decides the protocol revision from header, body and method.
-fn version(headers: &HeaderMap, method: &str, meta: Option<Value<'_>>) -> Result<Version, Failure> {
+fn version(
+    headers: &HeaderMap,
+    method: &str,
+    meta: Option<Value<'_>>,
+) -> Result<ProtocolVersion, Failure> {
     let named = match headers::single(headers, header::VERSION) {
-        Single::Absent => None,
-        Single::Value(text) => Some(text),
-        Single::Bad => {
+        SingleValue::Absent => None,
+        SingleValue::Value(text) => Some(text),
+        SingleValue::Bad => {
             return Err(Failure::HeaderMismatch("`MCP-Protocol-Version` is not one value"));
         }
     };
@@ -421,51 +443,54 @@ fn version(headers: &HeaderMap, method: &str, meta: Option<Value<'_>>) -> Result
         let shown = text.get(..text.floor_char_boundary(64)).unwrap_or_default();
         Err(Failure::Version { requested: shown.into() })
     };
-    match (named, body, named.and_then(Version::parse)) {
+    match (named, body, named.and_then(ProtocolVersion::parse)) {
         // SPEC 2026-07-28 basic/versioning: this revision has no `initialize`.
-        (_, Some(_), _) | (_, None, Some(Version::V2026July)) if handshake => Err(Failure::Removed),
-        (_, None, _) if handshake => Ok(Version::LAST_LEGACY),
+        (_, Some(_), _) | (_, None, Some(ProtocolVersion::V2026July)) if handshake => {
+            Err(Failure::Removed)
+        }
+        (_, None, _) if handshake => Ok(ProtocolVersion::LAST_LEGACY),
         (None, Some(_), _) => Err(Failure::HeaderMismatch("`MCP-Protocol-Version` is missing")),
         (Some(named), Some(body), _) if named != body => {
             Err(Failure::HeaderMismatch("`MCP-Protocol-Version` is not the version in the body"))
         }
-        (Some(_), Some(_), Some(Version::V2026July)) => Ok(Version::V2026July),
+        (Some(_), Some(_), Some(ProtocolVersion::V2026July)) => Ok(ProtocolVersion::V2026July),
         // The version is in the body as in the modern era, but names a legacy or an unknown revision.
         (Some(named), Some(_), _) | (Some(named), None, None) => unsupported(named),
-        (Some(_), None, Some(Version::V2026July)) => {
+        (Some(_), None, Some(ProtocolVersion::V2026July)) => {
             Err(Failure::Params("`_meta` has no `io.modelcontextprotocol/protocolVersion`"))
         }
         (Some(_), None, Some(legacy)) => Ok(legacy),
         // SPEC 2025-11-25 basic/transports#protocol-version-header
-        (None, None, _) => Ok(Version::V2025March),
+        (None, None, _) => Ok(ProtocolVersion::V2025March),
     }
 }
 
 /// The revision of a handshake: the requested one if it is a legacy revision, otherwise the last legacy revision.
 ///
 /// SPEC 2025-11-25 basic/lifecycle#version-negotiation
-fn agreed(params: Option<&Fragment>) -> Version {
+fn agreed(params: Option<&Fragment>) -> ProtocolVersion {
     let requested = params.and_then(|params| params.value().get("protocolVersion"));
-    let requested = requested.and_then(Value::as_str).and_then(|text| Version::parse(&text));
+    let requested =
+        requested.and_then(Value::as_str).and_then(|text| ProtocolVersion::parse(&text));
     let legacy = requested.filter(|version| version.era() == Era::Legacy);
-    legacy.unwrap_or(Version::LAST_LEGACY)
+    legacy.unwrap_or(ProtocolVersion::LAST_LEGACY)
 }
 
 /// The version header of a message that carries no version in its body; `None` if it is absent.
-fn header_version(headers: &HeaderMap) -> Result<Option<Version>, Failure> {
+fn header_version(headers: &HeaderMap) -> Result<Option<ProtocolVersion>, Failure> {
     match headers::single(headers, header::VERSION) {
-        Single::Absent => Ok(None),
-        Single::Value(text) => match Version::parse(text) {
+        SingleValue::Absent => Ok(None),
+        SingleValue::Value(text) => match ProtocolVersion::parse(text) {
             Some(version) => Ok(Some(version)),
             None => Err(Failure::Shape("`MCP-Protocol-Version` names no revision")),
         },
-        Single::Bad => Err(Failure::HeaderMismatch("`MCP-Protocol-Version` is not one value")),
+        SingleValue::Bad => Err(Failure::HeaderMismatch("`MCP-Protocol-Version` is not one value")),
     }
 }
 
 /// Checks that the headers mirror the body, SPEC 2026-07-28 basic/transports/streamable-http#server-validation
 fn mirrored(headers: &HeaderMap, method: &str, params: Option<&Fragment>) -> Result<(), Failure> {
-    if headers::single(headers, header::METHOD) != Single::Value(method) {
+    if headers::single(headers, header::METHOD) != SingleValue::Value(method) {
         return Err(Failure::HeaderMismatch("`Mcp-Method` is not the method in the body"));
     }
     let source = match method {
@@ -475,8 +500,8 @@ fn mirrored(headers: &HeaderMap, method: &str, params: Option<&Fragment>) -> Res
     };
     let body = params.and_then(|params| params.value().get(source)).and_then(Value::as_str);
     let named = match headers::single(headers, header::NAME) {
-        Single::Value(text) => headers::decode(text),
-        Single::Absent | Single::Bad => None,
+        SingleValue::Value(text) => headers::decode(text),
+        SingleValue::Absent | SingleValue::Bad => None,
     };
     match (named, body) {
         (Some(named), Some(body)) if named == body => Ok(()),
@@ -485,18 +510,18 @@ fn mirrored(headers: &HeaderMap, method: &str, params: Option<&Fragment>) -> Res
 }
 
 /// The trace context: from the body first (SEP-414). A different one in the headers becomes a link.
-fn parents(headers: &HeaderMap, meta: Option<Value<'_>>) -> [Option<Parent>; 2] {
+fn parents(headers: &HeaderMap, meta: Option<Value<'_>>) -> [Option<ParentSpan>; 2] {
     let head = |name: &str| match headers::single(headers, name) {
-        Single::Value(text) => Some(text),
-        Single::Absent | Single::Bad => None,
+        SingleValue::Value(text) => Some(text),
+        SingleValue::Absent | SingleValue::Bad => None,
     };
     let body = |name: &str| meta.and_then(|meta| meta.get(name)).and_then(Value::as_str);
     let read = |parent: Option<&str>, state: Option<&str>| {
-        parent.and_then(Parent::read).map(|parent| parent.with_state(state))
+        parent.and_then(ParentSpan::read).map(|parent| parent.with_state(state))
     };
     let (parent, state) = (body(meta::TRACE_PARENT), body(meta::TRACE_STATE));
     let told = read(parent.as_deref(), state.as_deref());
-    let told = told.map(|told| Parent { is_said: true, ..told });
+    let told = told.map(|told| ParentSpan { is_said: true, ..told });
     let around = read(head(meta::TRACE_PARENT), head(meta::TRACE_STATE));
     match told {
         None => [around, None],

@@ -7,9 +7,9 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use policy::decision::{Denial, Denials, Reason, Told};
+use policy::decision::{Denial, DenialFormat, Disclosure, Reason};
 use policy::inspect::{Detector, Finding};
-use policy::offer::Kind;
+use policy::offer::ItemKind;
 use policy::pipeline::Policy;
 
 use crate::audit::RecordId;
@@ -36,7 +36,7 @@ impl ToolDenial {
     /// The denial as a result; `None` if the failure is reported as a JSON-RPC error.
     #[must_use]
     pub fn of(failure: &Failure, policy: &Policy, record: Option<RecordId>) -> Option<Self> {
-        if policy.denials() == Denials::Error && !failure.is_about_arguments() {
+        if policy.denials() == DenialFormat::Error && !failure.is_about_arguments() {
             return None;
         }
         let text = text(failure, policy.contact())?;
@@ -71,7 +71,9 @@ pub fn text(failure: &Failure, contact: Option<&str>) -> Option<String> {
 /// The contact of the deciding rule.
 fn told(failure: &Failure) -> Option<&str> {
     match failure {
-        Failure::Denied(_, Denial { told: Told::Rule { contact, .. }, .. }) => contact.as_deref(),
+        Failure::Denied(_, Denial { told: Disclosure::Rule { contact, .. }, .. }) => {
+            contact.as_deref()
+        }
         _ => None,
     }
 }
@@ -79,7 +81,7 @@ fn told(failure: &Failure) -> Option<&str> {
 /// The reason of the denial as one clause.
 fn cause(failure: &Failure) -> Option<String> {
     let cause = match failure {
-        Failure::Denied(Kind::Tool, Denial { reason, told: Told::Rule { rule, .. } }) => {
+        Failure::Denied(ItemKind::Tool, Denial { reason, told: Disclosure::Rule { rule, .. } }) => {
             match reason {
                 Reason::Arguments(finding) | Reason::Content(finding) => {
                     format!("denied: {}", found(finding))
@@ -225,7 +227,9 @@ fn meta(
     if let Some(record) = record {
         meta.show("record", &record);
     }
-    if let Failure::Denied(_, Denial { told: Told::Rule { rule: Some(rule), .. }, .. }) = failure {
+    if let Failure::Denied(_, Denial { told: Disclosure::Rule { rule: Some(rule), .. }, .. }) =
+        failure
+    {
         meta.text("rule", rule.as_str());
     }
     if let Some(contact) = told(failure).or(contact) {
@@ -240,15 +244,15 @@ fn meta(
 
 #[cfg(test)]
 mod tests {
-    use policy::decision::{Denial, Reason, Told};
+    use policy::decision::{Denial, Disclosure, Reason};
     use policy::inspect::{Detector, Finding};
-    use policy::offer::Kind;
+    use policy::offer::ItemKind;
 
     use super::text;
     use crate::edge::failure::Failure;
 
-    fn denied(reason: Reason, told: Told) -> Failure {
-        Failure::Denied(Kind::Tool, Denial { reason, told })
+    fn denied(reason: Reason, told: Disclosure) -> Failure {
+        Failure::Denied(ItemKind::Tool, Denial { reason, told })
     }
 
     fn finding(at: &str, note: &str) -> Finding {
@@ -257,7 +261,7 @@ mod tests {
 
     #[test]
     fn only_plain_names_of_members_are_repeated() {
-        let rule = || Told::Rule { rule: None, contact: Some("sec@example.com".into()) };
+        let rule = || Disclosure::Rule { rule: None, contact: Some("sec@example.com".into()) };
         let told = |at: &str, note: &str| {
             text(&denied(Reason::Arguments(finding(at, note)), rule()), None).unwrap()
         };
@@ -278,7 +282,10 @@ mod tests {
 
     #[test]
     fn nothing_is_said_of_what_the_caller_may_not_know() {
-        assert_eq!(text(&denied(Reason::NotGranted, Told::Nothing), Some("ops")), None);
-        assert_eq!(text(&Failure::Route(crate::edge::failure::Astray::Unknown), Some("ops")), None);
+        assert_eq!(text(&denied(Reason::NotGranted, Disclosure::Nothing), Some("ops")), None);
+        assert_eq!(
+            text(&Failure::Route(crate::edge::failure::PathMismatch::Unknown), Some("ops")),
+            None
+        );
     }
 }

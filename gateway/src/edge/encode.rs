@@ -11,15 +11,15 @@ use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, 
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use policy::json::{Fragment, Value};
 use policy::name::ServerName;
-use policy::offer::Kind;
+use policy::offer::ItemKind;
 
 use crate::edge::denial::ToolDenial;
-use crate::edge::failure::{Public, SOON};
+use crate::edge::failure::{PublicError, SOON};
 use crate::mcp::protocol::{Era, LEVELS, code, meta, method};
-use crate::mcp::wire::{self, Id, Notification, Object, Outcome};
+use crate::mcp::wire::{self, Id, Notification, Object, ResponseOutcome};
 use crate::stream::body::Body;
 use crate::stream::sse;
-use crate::upstream::{Listing, Question, Written};
+use crate::upstream::{InputRequest, Listing, RenderedView};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -62,7 +62,7 @@ pub fn unavailable() -> Response<Body> {
 }
 
 /// A JSON-RPC error response, with the HTTP headers that belong to its status.
-pub fn error(public: &Public, id: Option<&Id>) -> Response<Body> {
+pub fn error(public: &PublicError, id: Option<&Id>) -> Response<Body> {
     let mut response = json(wire::error(id, public.code, &public.message, public.data.as_deref()));
     *response.status_mut() = public.status;
     let headers = response.headers_mut();
@@ -106,8 +106,8 @@ pub fn nothing(id: &Id) -> Response<Body> {
 pub fn list(
     id: &Id,
     era: Era,
-    kind: Kind,
-    shown: &[(Arc<Listing>, Arc<Written>)],
+    kind: ItemKind,
+    shown: &[(Arc<Listing>, Arc<RenderedView>)],
     (extra, missing): (&[(Box<str>, Fragment)], &[ServerName]),
 ) -> Response<Body> {
     let mut parts = VecDeque::new();
@@ -158,7 +158,7 @@ pub fn list(
 }
 
 /// Maps an identifier of a server to its name on the route; `None` if it stays as it is.
-pub type Rename<'a> = &'a dyn Fn(Kind, &str) -> Option<String>;
+pub type Rename<'a> = &'a dyn Fn(ItemKind, &str) -> Option<String>;
 
 /// The response with a server's result in the gateway's envelope: members that the client's era requires are added,
 /// those it does not know are dropped, and the strings at `renamed` are replaced. `cacheable` results get cache members
@@ -270,7 +270,7 @@ pub fn links(result: Value<'_>, rename: Rename<'_>) -> Vec<(Range<usize>, String
     let mut found = Vec::new();
     let mut link = |holder: Value<'_>| {
         let uri = holder.get("uri");
-        let name = uri.and_then(Value::as_str).and_then(|uri| rename(Kind::Resource, &uri));
+        let name = uri.and_then(Value::as_str).and_then(|uri| rename(ItemKind::Resource, &uri));
         found.extend(uri.zip(name).map(|(uri, name)| (uri.span(), name)));
     };
     let mut block = |block: Value<'_>| match block.get("type").and_then(Value::as_str).as_deref() {
@@ -370,10 +370,10 @@ pub fn question(id: &Id, asked: &str, params: Option<&Fragment>) -> Vec<u8> {
 
 /// A client's response to a server's request, under the id that the server used.
 #[must_use]
-pub fn answer(id: &Id, outcome: &Outcome) -> Vec<u8> {
+pub fn answer(id: &Id, outcome: &ResponseOutcome) -> Vec<u8> {
     let (key, value) = match outcome {
-        Outcome::Result(result) => ("result", result),
-        Outcome::Error(error) => ("error", error),
+        ResponseOutcome::Result(result) => ("result", result),
+        ResponseOutcome::Error(error) => ("error", error),
     };
     let mut out = wire::head(Some(id), value.value().raw().len() + 16);
     let mut message = Object::resume(&mut out);
@@ -387,7 +387,7 @@ pub fn answer(id: &Id, outcome: &Outcome) -> Vec<u8> {
 ///
 /// SPEC 2026-07-28 basic/patterns/mrtr#inputrequiredresult
 #[must_use]
-pub fn asked(id: &Id, questions: &[Question], state: &str) -> Body {
+pub fn asked(id: &Id, questions: &[InputRequest], state: &str) -> Body {
     let mut out = wire::head(Some(id), 512);
     out.extend_from_slice(br#""result":"#);
     let mut result = Object::open(&mut out);

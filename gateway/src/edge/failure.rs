@@ -1,24 +1,24 @@
 //! Why an exchange failed, for two readers: the operator gets the error chain, the client gets a fixed sentence. The
-//! exchange returns a [`Failure`]; encoding it for the client goes through [`Public`], which must not quote error
+//! exchange returns a [`Failure`]; encoding it for the client goes through [`PublicError`], which must not quote error
 //! chains or hidden names.
 
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 use policy::ask::Refusal;
-use policy::decision::{Denial, Reason, Told};
+use policy::decision::{Denial, Disclosure, Reason};
 use policy::inspect::Finding;
 use policy::json::write_string;
-use policy::offer::Kind;
+use policy::offer::ItemKind;
 
 use crate::audit::AuditError;
-use crate::base::share::NoShare;
+use crate::base::share::ShareError;
 use crate::config::quota::Quota;
 use crate::identity::AuthnError;
-use crate::identity::resource::Wrong;
-use crate::mcp::protocol::{Era, Version, code};
+use crate::identity::resource::ChallengeError;
+use crate::mcp::protocol::{Era, ProtocolVersion, code};
 use crate::mcp::wire::{DecodeError, Object};
-use crate::metrics::outcome::{Ending, Outcome};
+use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
 use crate::session::SessionError;
 use crate::upstream::UpstreamError;
 
@@ -36,7 +36,7 @@ pub enum Failure {
     Upgrade,
     /// The caller is not authenticated, or its credential was rejected.
     #[error("could not authenticate the caller")]
-    Authn(#[source] Box<Stranger>),
+    Authn(#[source] Box<AuthnFailure>),
     /// The caller needs a token with more scopes or with proof of possession; with the challenge for it.
     #[error("denied as {}", .0.reason)]
     StepUp(Box<Denial>, Option<Box<HeaderValue>>),
@@ -45,7 +45,7 @@ pub enum Failure {
     Everything,
     /// No route has this path.
     #[error("there is no such route")]
-    Route(Astray),
+    Route(PathMismatch),
     /// The HTTP method is not POST, GET or DELETE, or is not supported at this path.
     #[error("the HTTP method is not offered")]
     Verb,
@@ -111,7 +111,7 @@ pub enum Failure {
     Duplicate,
     /// The policy denied the request.
     #[error("denied as {}", .1.reason)]
-    Denied(Kind, Denial),
+    Denied(ItemKind, Denial),
     /// A detector withheld the server's result.
     #[error("withheld: {0}")]
     Withheld(Finding),
@@ -139,7 +139,7 @@ pub enum Failure {
 
 /// Why a path matches no route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Astray {
+pub enum PathMismatch {
     /// No route has this path, with or without a trailing slash.
     Unknown,
     /// A route has this path without its trailing slash.
@@ -148,7 +148,7 @@ pub enum Astray {
     NoSlash,
 }
 
-impl Astray {
+impl PathMismatch {
     /// The message for the client. It names no route, and reveals nothing about paths other than the requested one with
     /// or without a trailing slash.
     const fn note(self) -> &'static str {
@@ -169,7 +169,7 @@ impl Astray {
 /// An authentication failure, with the challenge for the client.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub struct Stranger {
+pub struct AuthnFailure {
     /// The reason why authentication failed.
     #[source]
     pub error: AuthnError,
@@ -181,7 +181,7 @@ pub struct Stranger {
 
 /// The error as the client sees it. It never quotes an error chain.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Public {
+pub struct PublicError {
     /// Status of the HTTP response.
     pub status: StatusCode,
     /// Code of the JSON-RPC error.
@@ -210,13 +210,13 @@ fn seconds(wait: Duration) -> u64 {
 /// The message for a resource that does not exist or that the caller may not know of.
 const NO_RESOURCE: &str = "resource not found";
 
-impl Public {
+impl PublicError {
     /// Adds the requested URI to the error data of "resource not found".
     ///
     /// SPEC 2026-07-28 server/resources#error-handling
     #[must_use]
-    pub fn naming(self, asked: Option<&(Kind, Box<str>)>) -> Self {
-        let Some((Kind::Resource, uri)) = asked else { return self };
+    pub fn naming(self, asked: Option<&(ItemKind, Box<str>)>) -> Self {
+        let Some((ItemKind::Resource, uri)) = asked else { return self };
         if self.message != NO_RESOURCE {
             return self;
         }
@@ -235,10 +235,10 @@ impl Public {
 impl Failure {
     /// The failure for a share that could not be taken.
     #[must_use]
-    pub const fn no_share(quota: Quota, none: NoShare) -> Self {
+    pub const fn no_share(quota: Quota, none: ShareError) -> Self {
         match none {
-            NoShare::All { .. } => Self::Overload,
-            NoShare::Holder { .. } => Self::Share(quota),
+            ShareError::All { .. } => Self::Overload,
+            ShareError::Holder { .. } => Self::Share(quota),
         }
     }
 
@@ -363,44 +363,50 @@ impl Failure {
 
     /// The outcome for the audit record.
     #[must_use]
-    pub fn ending(&self, public: &Public) -> Ending {
+    pub fn ending(&self, public: &PublicError) -> ExchangeEnd {
         let outcome = match self {
             Self::Denied(..)
             | Self::StepUp(..)
             | Self::Withheld(_)
             | Self::Unsent(_)
-            | Self::Refused(_) => Outcome::Denied,
-            Self::Authn(stranger) if stranger.error.is_ours() => Outcome::Failed,
+            | Self::Refused(_) => ExchangeOutcome::Denied,
+            Self::Authn(stranger) if stranger.error.is_ours() => ExchangeOutcome::Failed,
             Self::Audit(_)
             | Self::Upstream(_)
             | Self::Overload
             | Self::Unasked(_)
-            | Self::Unanswered => Outcome::Failed,
-            _ => Outcome::Refused,
+            | Self::Unanswered => ExchangeOutcome::Failed,
+            _ => ExchangeOutcome::Refused,
         };
         let status = public.status.as_u16();
         let detail = match self {
             Self::Authn(stranger) => stranger.error.detail(),
             _ => None,
         };
-        Ending { outcome, reason: Some(self.reason()), detail, status, code: Some(public.code) }
+        ExchangeEnd {
+            outcome,
+            reason: Some(self.reason()),
+            detail,
+            status,
+            code: Some(public.code),
+        }
     }
 
     /// The same for a failure that the client received as a tool result.
     #[must_use]
-    pub fn ending_in_result(&self, era: Era) -> Ending {
-        Ending { status: 200, code: None, ..self.ending(&self.public(Some(era))) }
+    pub fn ending_in_result(&self, era: Era) -> ExchangeEnd {
+        ExchangeEnd { status: 200, code: None, ..self.ending(&self.public(Some(era))) }
     }
 
     /// The error as the client sees it. Legacy clients take an HTTP error for the end of their session, so a failure of
     /// a single request is then reported in JSON-RPC only.
     #[must_use]
-    pub fn public(&self, era: Option<Era>) -> Public {
-        Public { retry_after: self.retry_after(), ..self.told(era) }
+    pub fn public(&self, era: Option<Era>) -> PublicError {
+        PublicError { retry_after: self.retry_after(), ..self.told(era) }
     }
 
-    fn told(&self, era: Option<Era>) -> Public {
-        let plain = Public::new;
+    fn told(&self, era: Option<Era>) -> PublicError {
+        let plain = PublicError::new;
         let of_request = |status| if era == Some(Era::Legacy) { StatusCode::OK } else { status };
         let shape = |message: &str| plain(StatusCode::BAD_REQUEST, code::REQUEST, message);
         match self {
@@ -421,9 +427,9 @@ impl Failure {
                 "the credential cannot be checked now; try again",
             ),
             Self::Authn(stranger) => {
-                let Stranger { error, challenge, nonce } = &**stranger;
+                let AuthnFailure { error, challenge, nonce } = &**stranger;
                 let (status, message) = match (error, error.wrong()) {
-                    (_, Wrong::Request) => {
+                    (_, ChallengeError::Request) => {
                         (StatusCode::BAD_REQUEST, "send one credential, in one header")
                     }
                     (AuthnError::Unwanted, _) => {
@@ -432,7 +438,7 @@ impl Failure {
                     (_, _) => (StatusCode::UNAUTHORIZED, "authenticate and try again"),
                 };
                 let public = plain(status, code::REQUEST, message);
-                Public { challenge: challenge.clone(), nonce: nonce.clone(), ..public }
+                PublicError { challenge: challenge.clone(), nonce: nonce.clone(), ..public }
             }
             Self::StepUp(denial, challenge) => {
                 let (status, message) = match denial.reason {
@@ -442,7 +448,7 @@ impl Failure {
                     _ => (StatusCode::FORBIDDEN, "this needs a token with more scopes"),
                 };
                 let challenge = challenge.as_deref().cloned();
-                Public { challenge, ..plain(status, code::REQUEST, message) }
+                PublicError { challenge, ..plain(status, code::REQUEST, message) }
             }
             Self::Everything => plain(
                 StatusCode::FORBIDDEN,
@@ -456,7 +462,7 @@ impl Failure {
             Self::Overload => {
                 let message = "too many requests at once; try again";
                 let public = plain(StatusCode::SERVICE_UNAVAILABLE, code::INTERNAL, message);
-                Public { data: Some(self.reasoned()), ..public }
+                PublicError { data: Some(self.reasoned()), ..public }
             }
             Self::Share(quota) => {
                 let message = match quota {
@@ -470,7 +476,7 @@ impl Failure {
                 };
                 let status = StatusCode::TOO_MANY_REQUESTS;
                 let public = plain(status, code::INTERNAL, &format!("{message}; try again"));
-                Public { data: Some(self.reasoned()), ..public }
+                PublicError { data: Some(self.reasoned()), ..public }
             }
             Self::Framing => {
                 shape("send one `Content-Length`, or one `Transfer-Encoding: chunked`")
@@ -480,7 +486,7 @@ impl Failure {
                 let message = format!("too many calls of this tool; try again in {wait} s");
                 let status = of_request(StatusCode::TOO_MANY_REQUESTS);
                 let public = plain(status, code::INTERNAL, &message);
-                Public { data: Some(self.reasoned()), ..public }
+                PublicError { data: Some(self.reasoned()), ..public }
             }
             Self::MediaType => plain(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -512,7 +518,7 @@ impl Failure {
             Self::Version { requested } => {
                 let message = "unsupported protocol version";
                 let public = plain(StatusCode::BAD_REQUEST, code::UNSUPPORTED_VERSION, message);
-                Public { data: Some(supported(requested)), ..public }
+                PublicError { data: Some(supported(requested)), ..public }
             }
             Self::Params(what) => plain(of_request(StatusCode::BAD_REQUEST), code::PARAMS, what),
             Self::Removed => plain(StatusCode::NOT_FOUND, code::METHOD, "method not found"),
@@ -542,21 +548,21 @@ impl Failure {
                 // The place of the finding contains names that the server chose; it is for the audit record only.
                 let message =
                     format!("what the server said was withheld: {}", finding.detector.name());
-                Public {
+                PublicError {
                     data: Some(self.reasoned()),
                     ..plain(StatusCode::OK, code::DENIED, &message)
                 }
             }
             Self::Unsent(finding) => {
                 let message = format!("what was given was not sent: {finding}");
-                Public {
+                PublicError {
                     data: Some(self.reasoned()),
                     ..plain(StatusCode::OK, code::DENIED, &message)
                 }
             }
             Self::Refused(refusal) => {
                 let message = format!("the server may not ask this: {}", refusal.reason.note());
-                Public {
+                PublicError {
                     data: Some(self.reasoned()),
                     ..plain(StatusCode::OK, code::DENIED, &message)
                 }
@@ -569,7 +575,7 @@ impl Failure {
                 );
                 // SPEC 2026-07-28 schema#missingrequiredclientcapabilityerror
                 let data = format!(r#"{{"requiredCapabilities":{capability}}}"#);
-                Public { data: Some(data), ..missing }
+                PublicError { data: Some(data), ..missing }
             }
             Self::Unanswered => plain(
                 of_request(StatusCode::OK),
@@ -600,14 +606,14 @@ impl Failure {
                     code::INTERNAL,
                     "too many bytes wait to be sent to the server; nothing was sent, try again",
                 );
-                Public { data: Some(self.reasoned()), ..public }
+                PublicError { data: Some(self.reasoned()), ..public }
             }
             Self::Upstream(UpstreamError::Open(wait)) => {
                 let message =
                     format!("the server keeps failing; try again in {} s", seconds(*wait));
                 let status = of_request(StatusCode::SERVICE_UNAVAILABLE);
                 let public = plain(status, code::INTERNAL, &message);
-                Public { data: Some(self.reasoned()), ..public }
+                PublicError { data: Some(self.reasoned()), ..public }
             }
             Self::Upstream(_) => plain(
                 of_request(StatusCode::BAD_GATEWAY),
@@ -631,25 +637,25 @@ impl Failure {
 fn supported(requested: &str) -> String {
     let mut out = Vec::new();
     let mut data = Object::open(&mut out);
-    data.raw("supported", &Version::list());
+    data.raw("supported", &ProtocolVersion::list());
     data.text("requested", requested);
     data.close();
     String::from_utf8(out).unwrap_or_default()
 }
 
 /// The error for a caller that may not know more: hidden and missing things look the same (threat T1602).
-fn unknown(kind: Kind, era: Option<Era>) -> Public {
+fn unknown(kind: ItemKind, era: Option<Era>) -> PublicError {
     let (status, code, message) = match (kind, era) {
-        (Kind::Tool, _) => (StatusCode::OK, code::PARAMS, "unknown tool"),
-        (Kind::Prompt, _) => (StatusCode::OK, code::PARAMS, "unknown prompt"),
-        (Kind::Template, _) => (StatusCode::OK, code::PARAMS, "unknown resource template"),
+        (ItemKind::Tool, _) => (StatusCode::OK, code::PARAMS, "unknown tool"),
+        (ItemKind::Prompt, _) => (StatusCode::OK, code::PARAMS, "unknown prompt"),
+        (ItemKind::Template, _) => (StatusCode::OK, code::PARAMS, "unknown resource template"),
         // SPEC 2025-11-25 server/resources#error-handling, changed in 2026-07-28
-        (Kind::Resource, Some(Era::Legacy)) => (StatusCode::OK, code::NO_RESOURCE, NO_RESOURCE),
-        (Kind::Resource, _) => (StatusCode::OK, code::PARAMS, NO_RESOURCE),
-        (Kind::Method, Some(Era::Legacy)) => (StatusCode::OK, code::METHOD, "method not found"),
-        (Kind::Method, _) => (StatusCode::NOT_FOUND, code::METHOD, "method not found"),
+        (ItemKind::Resource, Some(Era::Legacy)) => (StatusCode::OK, code::NO_RESOURCE, NO_RESOURCE),
+        (ItemKind::Resource, _) => (StatusCode::OK, code::PARAMS, NO_RESOURCE),
+        (ItemKind::Method, Some(Era::Legacy)) => (StatusCode::OK, code::METHOD, "method not found"),
+        (ItemKind::Method, _) => (StatusCode::NOT_FOUND, code::METHOD, "method not found"),
     };
-    Public::new(status, code, message)
+    PublicError::new(status, code, message)
 }
 
 /// A clause on what is wrong with the argument at `at`. The note continues the clause unless it begins with a name of
@@ -661,8 +667,8 @@ fn about_argument(at: &str, note: &str) -> String {
     format!("{what}{} {note}", if goes_on { "" } else { ":" })
 }
 
-fn denied(kind: Kind, denial: &Denial, era: Option<Era>) -> Public {
-    let Told::Rule { rule, contact } = &denial.told else { return unknown(kind, era) };
+fn denied(kind: ItemKind, denial: &Denial, era: Option<Era>) -> PublicError {
+    let Disclosure::Rule { rule, contact } = &denial.told else { return unknown(kind, era) };
     let mut message = match rule {
         None if let Reason::Content(finding) = &denial.reason => format!("denied: {finding}"),
         None if let Reason::Arguments(Finding { at, note, .. }) = &denial.reason => {
@@ -686,5 +692,5 @@ fn denied(kind: Kind, denial: &Denial, era: Option<Era>) -> Public {
     }
     data.close();
     let data = String::from_utf8(out).ok();
-    Public { data, ..Public::new(StatusCode::OK, code::DENIED, &message) }
+    PublicError { data, ..PublicError::new(StatusCode::OK, code::DENIED, &message) }
 }

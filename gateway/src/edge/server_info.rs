@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use http::Response;
 use policy::json::{Fragment, Value, write_string};
-use policy::offer::Kind;
+use policy::offer::ItemKind;
 
 use crate::edge::encode;
 use crate::mcp::client_info::TASKS;
-use crate::mcp::protocol::{Era, Version, meta};
+use crate::mcp::protocol::{Era, ProtocolVersion, meta};
 use crate::mcp::wire::{self, Id, Object};
 use crate::stream::body::Body;
-use crate::upstream::Hello;
+use crate::upstream::ServerInfo;
 
 /// What one caller is told about the servers of a route.
 #[derive(Debug)]
-pub struct Presentation {
+pub struct ServerDescription {
     /// The JSON of `serverInfo`.
     info: String,
     /// The JSON of `instructions`; the policy has released them.
@@ -27,26 +27,26 @@ pub struct Presentation {
 
 /// An upstream server, its own information, and what of it the caller may use.
 #[derive(Debug)]
-pub struct Presented {
+pub struct DescribedServer {
     /// Name of the server.
     pub name: Box<str>,
     /// The information it declares, without instructions that are withheld.
-    pub hello: Arc<Hello>,
+    pub hello: Arc<ServerInfo>,
     /// The kinds of which the caller may use at least one definition.
-    pub granted: Vec<Kind>,
+    pub granted: Vec<ItemKind>,
     /// Whether callers share the sessions with this server.
     pub shared: bool,
     /// Whether tool results that are too long for a response are kept and offered as resources of the gateway.
     pub keeps: bool,
 }
 
-impl Presentation {
+impl ServerDescription {
     /// Presents `servers` to a client of `era`.
-    pub fn new(servers: &[Presented], era: Era) -> Self {
+    pub fn new(servers: &[DescribedServer], era: Era) -> Self {
         let version = env!("CARGO_PKG_VERSION");
         let ourselves = format!(r#"{{"name":"portcullis","version":"{version}"}}"#);
         let raw = |fragment: &Fragment| fragment.value().raw().to_owned();
-        let text = |server: &Presented| server.hello.instructions.clone();
+        let text = |server: &DescribedServer| server.hello.instructions.clone();
         let [server] = servers else {
             let several = several(servers, text);
             return Self { info: ourselves, instructions: several, capabilities: merged(servers) };
@@ -71,7 +71,7 @@ impl Presentation {
         out.extend_from_slice(br#""result":"#);
         let mut result = Object::open(&mut out);
         result.text("resultType", "complete");
-        result.raw("supportedVersions", &Version::list());
+        result.raw("supportedVersions", &ProtocolVersion::list());
         self.common(&mut result);
         result.raw("ttlMs", itoa::Buffer::new().format(ttl));
         result.text("cacheScope", "private");
@@ -84,7 +84,7 @@ impl Presentation {
     }
 
     /// The response to `initialize`.
-    pub fn initialized(&self, id: &Id, version: Version) -> Response<Body> {
+    pub fn initialized(&self, id: &Id, version: ProtocolVersion) -> Response<Body> {
         let mut out = wire::head(Some(id), 512);
         out.extend_from_slice(br#""result":"#);
         let mut result = Object::open(&mut out);
@@ -98,22 +98,22 @@ impl Presentation {
 }
 
 /// Whether the caller can use a capability, which depends on the kinds of definitions granted to it.
-fn is_granted(server: &Presented, key: &str) -> bool {
+fn is_granted(server: &DescribedServer, key: &str) -> bool {
     let has = |kind| server.granted.contains(&kind);
     match key {
-        "tools" => has(Kind::Tool),
-        "prompts" => has(Kind::Prompt),
-        "resources" => has(Kind::Resource),
-        "completions" => has(Kind::Prompt) || has(Kind::Resource),
-        "tasks" => has(Kind::Tool),
+        "tools" => has(ItemKind::Tool),
+        "prompts" => has(ItemKind::Prompt),
+        "resources" => has(ItemKind::Resource),
+        "completions" => has(ItemKind::Prompt) || has(ItemKind::Resource),
+        "tasks" => has(ItemKind::Tool),
         // Log messages of a shared session belong to no single caller, so none gets them.
         "logging" => !server.shared,
-        _ => has(Kind::Method),
+        _ => has(ItemKind::Method),
     }
 }
 
 /// The capabilities of the only server, as far as the caller can use them.
-fn only(server: &Presented, era: Era) -> String {
+fn only(server: &DescribedServer, era: Era) -> String {
     let mut out = Vec::new();
     let mut object = Object::open(&mut out);
     let said = server.hello.capabilities.as_ref().map(Fragment::value);
@@ -125,7 +125,7 @@ fn only(server: &Presented, era: Era) -> String {
             // Both ends have to know an extension. For those the gateway does not know, rules decide by method.
             let mut known = Object::open(object.key("extensions"));
             for (name, value) in value.members() {
-                let kind = if name == TASKS { Kind::Tool } else { Kind::Method };
+                let kind = if name == TASKS { ItemKind::Tool } else { ItemKind::Method };
                 if server.granted.contains(&kind) {
                     known.raw(&name, value.raw());
                 }
@@ -156,7 +156,7 @@ fn only(server: &Presented, era: Era) -> String {
 }
 
 /// The merged capabilities of several servers.
-fn merged(servers: &[Presented]) -> String {
+fn merged(servers: &[DescribedServer]) -> String {
     let mut out = Vec::new();
     let mut object = Object::open(&mut out);
     for (key, flags) in [
@@ -189,7 +189,10 @@ fn merged(servers: &[Presented]) -> String {
 }
 
 /// The instructions of several servers, each under a heading with its name.
-fn several(servers: &[Presented], text: impl Fn(&Presented) -> Option<Fragment>) -> Option<String> {
+fn several(
+    servers: &[DescribedServer],
+    text: impl Fn(&DescribedServer) -> Option<Fragment>,
+) -> Option<String> {
     let mut all = String::new();
     for server in servers {
         let Some(text) = text(server) else { continue };

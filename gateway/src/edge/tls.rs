@@ -25,9 +25,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::config::settings::{Clients, ListenerTls};
+use crate::config::settings::{ClientCertSettings, ListenerTls};
 use crate::crypto::pem::{self, PemError};
-use crate::crypto::x509::{Anchor, Certificate, Leaf};
+use crate::crypto::x509::{CertificateAnchor, LeafCertificate, VerifiedCertificate};
 use crate::identity::is_named;
 use crate::net::http2;
 use crate::net::server_verifier::refused;
@@ -55,15 +55,15 @@ pub enum TlsError {
 /// The TLS of one listener.
 pub struct Acceptor {
     settings: ListenerTls,
-    current: ArcSwap<Current>,
+    current: ArcSwap<LoadedTls>,
     /// Digest of the files that were read last, including those that could not be used.
     seen: Mutex<[u8; 32]>,
 }
 
-struct Current {
+struct LoadedTls {
     config: Arc<ServerConfig>,
     /// Verifier of client certificates, if the listener requests them.
-    clients: Option<Arc<Verifier>>,
+    clients: Option<Arc<ClientVerifier>>,
     ends: SystemTime,
 }
 
@@ -88,7 +88,10 @@ impl Acceptor {
     ///
     /// # Errors
     /// If the handshake fails or the client certificate is not accepted.
-    pub async fn accept<S>(&self, stream: S) -> io::Result<(TlsStream<S>, Option<Arc<Certificate>>)>
+    pub async fn accept<S>(
+        &self,
+        stream: S,
+    ) -> io::Result<(TlsStream<S>, Option<Arc<VerifiedCertificate>>)>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -155,7 +158,7 @@ fn fingerprint(settings: &ListenerTls) -> Result<[u8; 32], PemError> {
     Ok(digest)
 }
 
-fn current(settings: &ListenerTls, now: SystemTime) -> Result<Current, TlsError> {
+fn current(settings: &ListenerTls, now: SystemTime) -> Result<LoadedTls, TlsError> {
     let (identity, read) = pem::identity(&settings.own.certificate, &settings.own.key)?;
     if read.ends <= now {
         return Err(TlsError::Ended);
@@ -163,13 +166,14 @@ fn current(settings: &ListenerTls, now: SystemTime) -> Result<Current, TlsError>
     let versions: &[_] = if settings.old { &[&TLS13, &TLS12] } else { &[&TLS13] };
     let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_protocol_versions(versions)?;
-    let clients = settings.clients.as_ref().map(|clients| Verifier::new(clients).map(Arc::new));
+    let clients =
+        settings.clients.as_ref().map(|clients| ClientVerifier::new(clients).map(Arc::new));
     let clients = clients.transpose()?;
     let builder = match &clients {
         None => builder.with_no_client_auth(),
-        Some(clients) => builder.with_client_cert_verifier(Arc::<Verifier>::clone(clients)),
+        Some(clients) => builder.with_client_cert_verifier(Arc::<ClientVerifier>::clone(clients)),
     };
-    let mut config = builder.with_cert_resolver(Arc::new(One(identity)));
+    let mut config = builder.with_cert_resolver(Arc::new(SingleCertificate(identity)));
     let offered: &[&[u8]] =
         if settings.http2 { &[http2::ALPN, http2::ALPN_OLD] } else { &[http2::ALPN_OLD] };
     config.alpn_protocols = offered.iter().map(|protocol| protocol.to_vec()).collect();
@@ -178,14 +182,14 @@ fn current(settings: &ListenerTls, now: SystemTime) -> Result<Current, TlsError>
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
-    Ok(Current { config: Arc::new(config), clients, ends: read.ends })
+    Ok(LoadedTls { config: Arc::new(config), clients, ends: read.ends })
 }
 
 /// Presents the same certificate for every server name.
 #[derive(Debug)]
-struct One(Arc<rustls::sign::CertifiedKey>);
+struct SingleCertificate(Arc<rustls::sign::CertifiedKey>);
 
-impl rustls::server::ResolvesServerCert for One {
+impl rustls::server::ResolvesServerCert for SingleCertificate {
     fn resolve(
         &self,
         _: rustls::server::ClientHello<'_>,
@@ -196,7 +200,7 @@ impl rustls::server::ResolvesServerCert for One {
 
 /// Why a valid certificate may not connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum Unwanted {
+enum UnacceptedCertificate {
     #[error("the certificate has none of the names that may connect")]
     Name,
     #[error("the trust domain is not one that is believed")]
@@ -208,12 +212,12 @@ enum Unwanted {
 /// The trust anchors of one source, with their verifier.
 #[derive(Debug)]
 struct Anchors {
-    anchor: Anchor,
+    anchor: CertificateAnchor,
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
 impl Anchors {
-    fn new(anchor: Anchor, file: &std::path::Path) -> Result<Self, TlsError> {
+    fn new(anchor: CertificateAnchor, file: &std::path::Path) -> Result<Self, TlsError> {
         let provider = Arc::new(default_provider());
         let roots = pem::roots(file)?;
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build()?;
@@ -224,7 +228,7 @@ impl Anchors {
 /// Verifies client certificates against the authorities of the listener. A SPIFFE ID is verified against the bundle of
 /// its own trust domain alone, so that one domain cannot issue identities of another.
 #[derive(Debug)]
-struct Verifier {
+struct ClientVerifier {
     plain: Option<Anchors>,
     domains: BTreeMap<Box<str>, Anchors>,
     names: Option<Vec<Pattern>>,
@@ -232,13 +236,14 @@ struct Verifier {
     hints: Vec<DistinguishedName>,
 }
 
-impl Verifier {
-    fn new(clients: &Clients) -> Result<Self, TlsError> {
+impl ClientVerifier {
+    fn new(clients: &ClientCertSettings) -> Result<Self, TlsError> {
         let plain = clients.authorities.as_deref();
-        let plain = plain.map(|file| Anchors::new(Anchor::Authorities, file)).transpose()?;
+        let plain =
+            plain.map(|file| Anchors::new(CertificateAnchor::Authorities, file)).transpose()?;
         let mut domains = BTreeMap::new();
         for (domain, bundle) in &clients.domains {
-            let anchors = Anchors::new(Anchor::TrustDomain(domain.clone()), bundle)?;
+            let anchors = Anchors::new(CertificateAnchor::TrustDomain(domain.clone()), bundle)?;
             domains.insert(domain.clone(), anchors);
         }
         let all = plain.iter().chain(domains.values());
@@ -256,11 +261,12 @@ impl Verifier {
 
     /// The only anchors that may verify `leaf`. They depend on the certificate alone, so the handshake and the check
     /// after it use the same ones.
-    fn anchors(&self, leaf: &Leaf) -> Result<&Anchors, rustls::Error> {
+    fn anchors(&self, leaf: &LeafCertificate) -> Result<&Anchors, rustls::Error> {
         match leaf.spiffe().map_err(refused)? {
-            Some(id) if !self.domains.is_empty() => {
-                self.domains.get(id.trust_domain()).ok_or_else(|| refused(Unwanted::Domain))
-            }
+            Some(id) if !self.domains.is_empty() => self
+                .domains
+                .get(id.trust_domain())
+                .ok_or_else(|| refused(UnacceptedCertificate::Domain)),
             Some(_) | None => {
                 self.plain.as_ref().ok_or_else(|| CertificateError::UnknownIssuer.into())
             }
@@ -268,14 +274,14 @@ impl Verifier {
     }
 
     /// The identity in a certificate that was verified in the handshake.
-    fn vouched(&self, leaf: &CertificateDer<'_>) -> Result<Certificate, rustls::Error> {
-        let read = Leaf::read(leaf).map_err(refused)?;
+    fn vouched(&self, leaf: &CertificateDer<'_>) -> Result<VerifiedCertificate, rustls::Error> {
+        let read = LeafCertificate::read(leaf).map_err(refused)?;
         let anchor = self.anchors(&read)?.anchor.clone();
         read.vouched_by(anchor).map_err(refused)
     }
 }
 
-impl ClientCertVerifier for Verifier {
+impl ClientCertVerifier for ClientVerifier {
     fn client_auth_mandatory(&self) -> bool {
         self.required
     }
@@ -290,15 +296,15 @@ impl ClientCertVerifier for Verifier {
         chain: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let read = Leaf::read(leaf).map_err(refused)?;
+        let read = LeafCertificate::read(leaf).map_err(refused)?;
         let Anchors { anchor, verifier } = self.anchors(&read)?;
         let verified = verifier.verify_client_cert(leaf, chain, now)?;
         if !read.signs {
-            return Err(refused(Unwanted::Usage));
+            return Err(refused(UnacceptedCertificate::Usage));
         }
         let vouched = read.vouched_by(anchor.clone()).map_err(refused)?;
         if self.names.as_ref().is_some_and(|names| !is_named(&vouched, names)) {
-            return Err(refused(Unwanted::Name));
+            return Err(refused(UnacceptedCertificate::Name));
         }
         Ok(verified)
     }

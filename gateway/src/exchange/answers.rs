@@ -6,13 +6,13 @@ use policy::inspect::Finding;
 use policy::json::Fragment;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
-use policy::work::Budget;
+use policy::work::WorkBudget;
 
-use super::guardrails::Matter;
+use super::guardrails::GuardrailSubject;
 use super::unsolicited::denied;
 use super::{Gateway, Route};
-use crate::mcp::wire::Outcome;
-use crate::metrics::outcome::Ending;
+use crate::mcp::wire::ResponseOutcome;
+use crate::metrics::outcome::ExchangeEnd;
 use crate::outbound::guardrail;
 use crate::upstream::Upstream;
 
@@ -24,11 +24,11 @@ impl Gateway {
         caller: &Arc<Principal>,
         route: &Route,
         (server, asked): (&Upstream, &str),
-        outcome: Outcome,
-    ) -> (Option<Outcome>, Vec<Finding>) {
-        let (answer, wrap): (_, fn(Fragment) -> Outcome) = match outcome {
-            Outcome::Result(result) => (result, Outcome::Result),
-            Outcome::Error(error) => (error, Outcome::Error),
+        outcome: ResponseOutcome,
+    ) -> (Option<ResponseOutcome>, Vec<Finding>) {
+        let (answer, wrap): (_, fn(Fragment) -> ResponseOutcome) = match outcome {
+            ResponseOutcome::Result(result) => (result, ResponseOutcome::Result),
+            ResponseOutcome::Error(error) => (error, ResponseOutcome::Error),
         };
         let (sent, found) = self.answerable(caller, route, (server, asked), answer).await;
         for finding in &found {
@@ -44,8 +44,8 @@ impl Gateway {
         caller: &Arc<Principal>,
         route: &Arc<Route>,
         about: (&Upstream, &str),
-        outcome: Outcome,
-    ) -> Option<Outcome> {
+        outcome: ResponseOutcome,
+    ) -> Option<ResponseOutcome> {
         let (sent, found) = self.sent(caller, route, about, outcome).await;
         let recorded = self.noted(caller, route, about, (sent.is_some(), found));
         sent.filter(|_| recorded)
@@ -60,7 +60,7 @@ impl Gateway {
         answer: Fragment,
     ) -> (Result<Fragment, Finding>, Vec<Finding>) {
         let (to, bytes) = (server.name().clone(), answer.value().span().len());
-        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
             policy.answerable(caller, &to, answer, budget)
         };
         let Ok((sent, mut found)) = self.inspect(caller, bytes, look).await else {
@@ -74,7 +74,13 @@ impl Gateway {
             Err(finding) => return (Err(finding), found),
         };
         let value = answer.value();
-        let about = Matter { server, name, part: guardrail::Part::Answers, value, beside: "" };
+        let about = GuardrailSubject {
+            server,
+            name,
+            part: guardrail::GuardedPart::Answers,
+            value,
+            beside: "",
+        };
         let guarded = self.guarded(route, caller, about).await;
         match guarded {
             Ok((_, noted)) => {
@@ -100,7 +106,7 @@ impl Gateway {
         if found.is_empty() {
             return true;
         }
-        let ending = if sends { Ending::answered() } else { denied("content") };
+        let ending = if sends { ExchangeEnd::answered() } else { denied("content") };
         self.on_record(caller, route, (server, asked), found, ending)
     }
 }

@@ -10,26 +10,26 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Response, StatusCode};
-use policy::json::Bounds;
+use policy::json::JsonBounds;
 use policy::principal::Principal;
 
-use super::stream_expiry::Calls;
-use super::{Arrived, Gateway, Knocked, Place, identified};
+use super::stream_expiry::AnsweredCalls;
+use super::{AuthenticatedRequest, DecodedRequest, Gateway, InFlightPermit, identified};
 use crate::audit::Record;
-use crate::base::intake::Received;
-use crate::edge::admission::{Door, Peer};
-use crate::edge::decode::{self, Ask};
+use crate::base::intake::ResponseAccount;
+use crate::edge::admission::{Admission, Peer};
+use crate::edge::decode::{self, ClientOperation};
 use crate::edge::encode;
 use crate::edge::failure::Failure;
-use crate::mcp::protocol::{Era, Version};
+use crate::mcp::protocol::{Era, ProtocolVersion};
 use crate::mcp::wire::{self, DecodeError, Id, Message};
-use crate::session::state::About;
+use crate::session::state::AnsweredCall;
 use crate::stream::body::Body;
 use crate::upstream::UpstreamError;
 
 impl Gateway {
     /// Whether the body is a JSON array.
-    pub(super) fn is_batch(&self, knocked: &Knocked) -> bool {
+    pub(super) fn is_batch(&self, knocked: &AuthenticatedRequest) -> bool {
         let first = knocked.body.iter().find(|byte| !byte.is_ascii_whitespace());
         first == Some(&b'[')
     }
@@ -37,14 +37,14 @@ impl Gateway {
     /// Answers every message of a batch.
     pub(super) async fn batch(
         self: Arc<Self>,
-        door: &Arc<Door>,
+        door: &Arc<Admission>,
         peer: &Peer,
-        knocked: Knocked,
-        (mut record, mut place): (Box<Record>, Place),
+        knocked: AuthenticatedRequest,
+        (mut record, mut place): (Box<Record>, InFlightPermit),
     ) -> Response<Body> {
-        let Knocked { caller, holder, route, head, body, .. } = knocked;
+        let AuthenticatedRequest { caller, holder, route, head, body, .. } = knocked;
         let session = match self.bind(&caller, &route, &head) {
-            Ok(session) if session.version == Version::V2025March => session,
+            Ok(session) if session.version == ProtocolVersion::V2025March => session,
             Ok(session) => {
                 record.version = Some(session.version);
                 return self.refuse(&record, &Failure::Shape("batches are not accepted"));
@@ -53,7 +53,7 @@ impl Gateway {
         };
         record.version = Some(session.version);
         let limit = self.limits.batch;
-        let messages = match wire::decode_batch(body, &Bounds::MESSAGE, limit) {
+        let messages = match wire::decode_batch(body, &JsonBounds::MESSAGE, limit) {
             Ok(Some(messages)) => messages,
             Ok(None) => return self.refuse(&record, &Failure::Shape("not a batch")),
             Err(error) => return self.refuse(&record, &Failure::Decode(error)),
@@ -78,13 +78,22 @@ impl Gateway {
                 }
                 inbound.version = session.version;
                 record.version = Some(session.version);
-                if matches!(inbound.ask, Ask::Initialize) {
+                if matches!(inbound.ask, ClientOperation::Initialize) {
                     return Err(Failure::Shape("`initialize` is not part of a batch"));
                 }
                 let (caller, route) = (caller.clone(), Arc::clone(&route));
                 let (holder, session) = (holder.clone(), Some(session.clone()));
                 let door = Arc::clone(door);
-                Ok(Arrived { caller, holder, route, session, inbound, id, batched: true, door })
+                Ok(DecodedRequest {
+                    caller,
+                    holder,
+                    route,
+                    session,
+                    inbound,
+                    id,
+                    batched: true,
+                    door,
+                })
             });
             async move {
                 let arrived = match read {
@@ -114,11 +123,11 @@ impl Gateway {
         answers: Vec<(Option<Id>, Response<Body>)>,
     ) -> Response<Body> {
         let mut parts = VecDeque::new();
-        let (mut unsent, mut bytes): (Option<Received>, usize) = (None, 0);
+        let (mut unsent, mut bytes): (Option<ResponseAccount>, usize) = (None, 0);
         let mut calls = Vec::new();
         // The answers have waited for the slowest one, so revocations are checked again.
         let answers = answers.into_iter().map(|(asked, mut answer)| {
-            let own = answer.extensions_mut().remove::<Calls>().map(|calls| calls.0);
+            let own = answer.extensions_mut().remove::<AnsweredCalls>().map(|calls| calls.0);
             let own = own.unwrap_or_default();
             let replaced = self.told_instead(caller, (asked.as_ref(), &own), &answer);
             replaced.unwrap_or_else(|| {
@@ -153,7 +162,7 @@ impl Gateway {
         }
         let mut response = encode::json(Body::Parts(parts).counted(unsent));
         if !calls.is_empty() {
-            response.extensions_mut().insert(Calls(calls));
+            response.extensions_mut().insert(AnsweredCalls(calls));
         }
         response
     }
@@ -162,7 +171,7 @@ impl Gateway {
     fn told_instead(
         &self,
         caller: &Principal,
-        (asked, calls): (Option<&Id>, &[About]),
+        (asked, calls): (Option<&Id>, &[AnsweredCall]),
         answer: &Response<Body>,
     ) -> Option<Body> {
         if answer.body().length() == 0 {
@@ -181,7 +190,7 @@ impl Gateway {
 }
 
 /// The parts of a response and its memory share; `None` if there is no response. The parts are not copied together.
-fn response(answer: Body) -> Option<(VecDeque<Bytes>, Option<Received>)> {
+fn response(answer: Body) -> Option<(VecDeque<Bytes>, Option<ResponseAccount>)> {
     let (parts, share) = match answer {
         Body::Parts(parts) => (parts, None),
         Body::Counted(parts, share) => (parts, Some(share)),

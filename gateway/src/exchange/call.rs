@@ -7,36 +7,36 @@ use http::Response;
 use policy::control::Control;
 use policy::decision::{self, Denial, Reason};
 use policy::inspect::Finding;
-use policy::json::{Bounds, Document, Fragment};
-use policy::message::{Beside, Call as Sent, Use, Verb};
-use policy::mirror::Mirrored;
-use policy::offer::{Kind, Offer};
+use policy::json::{Document, Fragment, JsonBounds};
+use policy::message::{ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation};
+use policy::mirror::HeaderArgument;
+use policy::offer::{CatalogItem, ItemKind};
 use policy::pipeline::{Permit, Policy};
 use policy::principal::Principal;
 use policy::uri::ResourceUri;
-use policy::work::Budget;
+use policy::work::WorkBudget;
 use tokio::time::timeout;
 
-use super::cancellation::Cancellable;
-use super::guardrails::Matter;
-use super::in_flight_call::{Call, Frame};
-use super::state::{Bound, State};
-use super::stream_expiry::Used;
-use super::{Arrived, Gateway, Parked, Place};
-use crate::audit::{Entry, Intent, ReadEntry, Record, Verdict};
+use super::cancellation::CancellationEntry;
+use super::guardrails::GuardrailSubject;
+use super::in_flight_call::{UpstreamCall, WaitingExchange};
+use super::state::{RequestState, RequestStateBinding};
+use super::stream_expiry::UsedItem;
+use super::{DecodedRequest, Gateway, InFlightPermit, ParkedCall};
+use crate::audit::{Intent, OpenRecord, ReadEntry, Record, RecordedDecision};
 use crate::config::quota::Quota;
-use crate::edge::decode::{Repeated, UseAsk};
+use crate::edge::decode::{ParamHeader, UseOperation};
 use crate::edge::encode;
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, meta};
-use crate::mcp::trace_context::Told;
+use crate::mcp::trace_context::PropagatedContext;
 use crate::mcp::wire::{DecodeError, Id, Object};
-use crate::metrics::outcome::Ending;
-use crate::outbound::guardrail::{Agreed, Part};
+use crate::metrics::outcome::ExchangeEnd;
+use crate::outbound::guardrail::{Agreed, GuardedPart};
 use crate::session::rate_limiter::WithinRate;
 use crate::stream::body::Body;
-use crate::upstream::{Cleared, Manner, Upstream, UpstreamError, listening_bytes};
+use crate::upstream::{CallOptions, Cleared, Upstream, UpstreamError, listening_bytes};
 
 /// A permit of a list in the place of one of a use.
 const NO_USE: Failure = Failure::Upstream(UpstreamError::Protocol("the permit is for a list"));
@@ -44,20 +44,20 @@ const NO_USE: Failure = Failure::Upstream(UpstreamError::Protocol("the permit is
 const LEVEL: &str = r#""info""#;
 
 /// A request that the policy permits; with a [`Cleared`] permit one that may be sent.
-pub(super) struct Admitted<P> {
+pub(super) struct PermittedUse<P> {
     at: usize,
     server: Arc<Upstream>,
     permit: P,
-    verb: Verb,
+    verb: RequestOperation,
     /// The tool, prompt, URI, task or method, with the name that the server uses.
     name: Box<str>,
     /// The request state that the client returned, after it was opened.
-    state: Option<State>,
-    mirrored: Vec<Mirrored>,
+    state: Option<RequestState>,
+    mirrored: Vec<HeaderArgument>,
 }
 
 /// Why a request was dropped before its server answered.
-enum GivenUp {
+enum SendAborted {
     /// The client has cancelled it.
     Cancelled,
     /// Its caller or what it uses was revoked.
@@ -71,10 +71,10 @@ struct Wanted {
     progress: Option<Id>,
     /// The lowest log level.
     level: Option<Box<str>>,
-    place: Place,
+    place: InFlightPermit,
 }
 
-impl Admitted<Cleared> {
+impl PermittedUse<Cleared> {
     /// The server's index on the route, the server, and the permit.
     pub(super) fn into_parts(self) -> (usize, Arc<Upstream>, Cleared) {
         (self.at, self.server, self.permit)
@@ -88,13 +88,13 @@ impl Gateway {
     /// the log before the request is sent.
     pub(super) async fn make_use(
         self: Arc<Self>,
-        arrived: Arrived,
-        mut ask: Box<UseAsk>,
+        arrived: DecodedRequest,
+        mut ask: Box<UseOperation>,
         record: Box<Record>,
-        place: Place,
+        place: InFlightPermit,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
-        if ask.verb == Verb::Read && Self::is_kept(&ask.name) {
+        if ask.verb == RequestOperation::Read && Self::is_kept(&ask.name) {
             return self.read_kept(&arrived, &ask.name, record).await;
         }
         let mut entry = match self.journal.open(record) {
@@ -121,11 +121,11 @@ impl Gateway {
             Err(failure) => return self.failed_use(frame.entry, verb, &failure, &frame.id),
         };
         match admitted.state.clone() {
-            Some(State::Parked(name)) => self.resume(admitted, frame, name, inputs).await,
-            Some(State::Server(state)) => {
+            Some(RequestState::Parked(name)) => self.resume(admitted, frame, name, inputs).await,
+            Some(RequestState::Server(state)) => {
                 self.send(&arrived, admitted, frame, inputs, Some(state)).await
             }
-            Some(State::Again) => self.send(&arrived, admitted, frame, None, None).await,
+            Some(RequestState::Again) => self.send(&arrived, admitted, frame, None, None).await,
             None => self.send(&arrived, admitted, frame, inputs, None).await,
         }
     }
@@ -133,25 +133,25 @@ impl Gateway {
     /// Decides about a request, and applies the rate limit of the tool and the guardrails of the route to it.
     pub(super) async fn authorize(
         &self,
-        arrived: &Arrived,
-        ask: UseAsk,
+        arrived: &DecodedRequest,
+        ask: UseOperation,
         entry: &mut ReadEntry,
-    ) -> Result<Admitted<Cleared>, Failure> {
+    ) -> Result<PermittedUse<Cleared>, Failure> {
         let admitted = self.admit(arrived, ask, entry).await?;
         let rate = self.counted(arrived, &admitted, entry)?;
         let agreed = self.agreed(arrived, &admitted, entry).await?;
-        let Admitted { at, server, permit, verb, name, state, mirrored } = admitted;
+        let PermittedUse { at, server, permit, verb, name, state, mirrored } = admitted;
         let permit = Cleared::new(permit, rate, agreed);
-        Ok(Admitted { at, server, permit, verb, name, state, mirrored })
+        Ok(PermittedUse { at, server, permit, verb, name, state, mirrored })
     }
 
     /// Writes the intent of a request to the log, once there is room for what its answer may need.
     fn announced(
         self: &Arc<Self>,
-        arrived: &Arrived,
+        arrived: &DecodedRequest,
         entry: ReadEntry,
         wanted: Wanted,
-    ) -> Result<Frame, Box<Response<Body>>> {
+    ) -> Result<WaitingExchange, Box<Response<Body>>> {
         let Wanted { id, progress, level, place } = wanted;
         let session = arrived.session.as_ref().map(|session| session.key);
         let seat = session.map(|session| self.conversations.seat(session, &arrived.holder));
@@ -162,7 +162,7 @@ impl Gateway {
                 return Err(Box::new(self.failed(entry, &failure, Some(&id))));
             }
         };
-        let cancelled = match Cancellable::enter(self, session, &id) {
+        let cancelled = match CancellationEntry::enter(self, session, &id) {
             Ok(cancelled) => cancelled,
             Err(failure) => return Err(Box::new(self.failed(entry, &failure, Some(&id)))),
         };
@@ -170,7 +170,7 @@ impl Gateway {
             self.journal.log_lost(&error, "no record, no call");
             Box::new(arrived.unrecorded(error))
         })?;
-        Ok(Frame {
+        Ok(WaitingExchange {
             entry,
             id,
             version: arrived.inbound.version,
@@ -189,14 +189,15 @@ impl Gateway {
     /// continue, and nothing is sent with it. The state is bound to the call, so it is the same call.
     async fn resume(
         self: Arc<Self>,
-        admitted: Admitted<Cleared>,
-        frame: Frame,
+        admitted: PermittedUse<Cleared>,
+        frame: WaitingExchange,
         name: [u8; 16],
         inputs: Option<Fragment>,
     ) -> Response<Body> {
         // A call of another configuration is not continued under this one.
-        let ours = |parked: &Parked| Arc::ptr_eq(&parked.call.gateway, &self);
-        let Some(Parked { mut call, share, .. }) = self.parking.remove(&name).filter(ours) else {
+        let ours = |parked: &ParkedCall| Arc::ptr_eq(&parked.call.gateway, &self);
+        let Some(ParkedCall { mut call, share, .. }) = self.parking.remove(&name).filter(ours)
+        else {
             let gone = Failure::Params("the call this belongs to no longer waits");
             return self.failed(frame.entry, &gone, Some(&frame.id));
         };
@@ -212,8 +213,8 @@ impl Gateway {
     /// Inspects the client's responses to a server's requests. Findings are recorded.
     async fn sendable_inputs(
         &self,
-        arrived: &Arrived,
-        admitted: &Admitted<Cleared>,
+        arrived: &DecodedRequest,
+        admitted: &PermittedUse<Cleared>,
         inputs: Option<Fragment>,
         entry: &mut Intent,
     ) -> Result<Option<Fragment>, Failure> {
@@ -228,10 +229,10 @@ impl Gateway {
     /// The trace context that the server may receive, if any. Findings are recorded.
     fn sendable_trace(
         &self,
-        arrived: &Arrived,
-        admitted: &Admitted<Cleared>,
+        arrived: &DecodedRequest,
+        admitted: &PermittedUse<Cleared>,
         entry: &mut Intent,
-    ) -> Result<Option<Box<Told>>, Failure> {
+    ) -> Result<Option<Box<PropagatedContext>>, Failure> {
         let Some(told) = entry.trace.told() else { return Ok(None) };
         let (sent, found) = self.traceable(&arrived.caller.principal, &admitted.server, &told);
         entry.found(found);
@@ -242,12 +243,12 @@ impl Gateway {
     /// Answers a request that was denied after its record was opened; a tool call gets a result with `isError`.
     fn failed_use<S>(
         &self,
-        entry: Entry<S>,
-        verb: Verb,
+        entry: OpenRecord<S>,
+        verb: RequestOperation,
         failure: &Failure,
         id: &Id,
     ) -> Response<Body> {
-        if verb == Verb::Call {
+        if verb == RequestOperation::Call {
             self.failed_call(entry, failure, id)
         } else {
             self.failed(entry, failure, Some(id))
@@ -258,9 +259,9 @@ impl Gateway {
     /// asked, `state` is the server's own state of the call.
     async fn send(
         self: Arc<Self>,
-        arrived: &Arrived,
-        admitted: Admitted<Cleared>,
-        mut frame: Frame,
+        arrived: &DecodedRequest,
+        admitted: PermittedUse<Cleared>,
+        mut frame: WaitingExchange,
         inputs: Option<Fragment>,
         state: Option<Box<str>>,
     ) -> Response<Body> {
@@ -273,8 +274,8 @@ impl Gateway {
         let known =
             self.policy.registered(admitted.server.name(), admitted.verb.kind(), &admitted.name);
         let timeout = known.and_then(|known| known.timeout);
-        let Admitted { at, server, permit, name, verb, mirrored, .. } = admitted;
-        let manner = Manner {
+        let PermittedUse { at, server, permit, name, verb, mirrored, .. } = admitted;
+        let manner = CallOptions {
             progress: frame.progress.is_some(),
             level: frame.level.clone(),
             inputs,
@@ -289,11 +290,11 @@ impl Gateway {
         let client = Arc::clone(&party.client);
         let hint = permit.hint();
         let caller = &arrived.caller.principal;
-        let used = Used { server: server.name(), kind: verb.kind(), name: &name };
+        let used = UsedItem { server: server.name(), kind: verb.kind(), name: &name };
         let sent = tokio::select! {
             biased;
-            failure = self.revoked(caller, used) => Err(GivenUp::Revoked(failure)),
-            () = frame.cancelled.cancelled() => Err(GivenUp::Cancelled),
+            failure = self.revoked(caller, used) => Err(SendAborted::Revoked(failure)),
+            () = frame.cancelled.cancelled() => Err(SendAborted::Cancelled),
             sent = server.call(permit, &frame.entry, party, manner) => Ok(sent),
         };
         let took = self.clock.instant().saturating_duration_since(frame.started);
@@ -301,7 +302,7 @@ impl Gateway {
         frame.entry.sent = Some(frame.started);
         let (due, answer) = match sent {
             Ok(Ok(sent)) => sent,
-            Err(GivenUp::Revoked(failure)) => {
+            Err(SendAborted::Revoked(failure)) => {
                 return self.failed_use(frame.entry, verb, &failure, &frame.id);
             }
             Ok(Err(error)) => {
@@ -315,12 +316,12 @@ impl Gateway {
                 };
                 return self.failed_use(frame.entry, verb, &failure, &frame.id);
             }
-            Err(GivenUp::Cancelled) => {
+            Err(SendAborted::Cancelled) => {
                 let nothing = encode::events(Body::empty());
-                return self.shown(frame.entry, Ending::cancelled(), None, nothing);
+                return self.shown(frame.entry, ExchangeEnd::cancelled(), None, nothing);
             }
         };
-        let call = Call {
+        let call = UpstreamCall {
             tool: name,
             caller: Arc::clone(&arrived.caller.principal),
             holder: arrived.holder.clone(),
@@ -341,8 +342,8 @@ impl Gateway {
     /// Asks the guardrails of the route whether the request may be sent.
     pub(super) async fn agreed(
         &self,
-        arrived: &Arrived,
-        admitted: &Admitted<Permit>,
+        arrived: &DecodedRequest,
+        admitted: &PermittedUse<Permit>,
         record: &mut Record,
     ) -> Result<Agreed, Failure> {
         let (caller, about) = (&arrived.caller.principal, (&*admitted.server, &*admitted.name));
@@ -356,11 +357,12 @@ impl Gateway {
         };
         // INVARIANT: the parts were parsed by the same reader within the same bounds.
         let unread = |error| Failure::Decode(DecodeError::Json(error));
-        let chosen = Document::parse(chosen.into(), &Bounds::ANSWER).map_err(unread)?;
+        let chosen = Document::parse(chosen.into(), &JsonBounds::ANSWER).map_err(unread)?;
         let arguments = admitted.permit.arguments().map(Fragment::value);
         let value = arguments.unwrap_or_else(|| chosen.root());
         let (server, name) = about;
-        let about = Matter { server, name, part: Part::Request, value, beside: &beside };
+        let about =
+            GuardrailSubject { server, name, part: GuardedPart::Request, value, beside: &beside };
         match self.guarded(&arrived.route, caller, about).await {
             Ok((agreed, found)) => {
                 // A guardrail that fails open leaves findings; then it has not been applied.
@@ -383,7 +385,7 @@ impl Gateway {
         &self,
         caller: &Principal,
         server: &Upstream,
-        told: &Told,
+        told: &PropagatedContext,
     ) -> (Result<bool, Finding>, Vec<Finding>) {
         let state = told.state.as_deref().map(|state| (meta::TRACE_STATE, state));
         let texts = std::iter::once((meta::TRACE_PARENT, &*told.parent)).chain(state);
@@ -395,14 +397,14 @@ impl Gateway {
     /// Takes a call from the rate limit of its tool. Continuing a parked call takes none.
     fn counted(
         &self,
-        arrived: &Arrived,
-        admitted: &Admitted<Permit>,
+        arrived: &DecodedRequest,
+        admitted: &PermittedUse<Permit>,
         record: &mut Record,
     ) -> Result<WithinRate, Failure> {
         let (server, name) = (admitted.server.name(), &admitted.name);
         let rate = self.policy.registered(server, admitted.verb.kind(), name).and_then(|k| k.rate);
-        let parked = matches!(admitted.state, Some(State::Parked(_)));
-        let new = admitted.verb == Verb::Call && !parked;
+        let parked = matches!(admitted.state, Some(RequestState::Parked(_)));
+        let new = admitted.verb == RequestOperation::Call && !parked;
         let Some(rate) = rate.filter(|_| new) else { return Ok(WithinRate::unlimited()) };
         record.ran.note(Control::Rates);
         let caller = arrived.caller.principal.id.as_str().into();
@@ -411,7 +413,7 @@ impl Gateway {
     }
 
     /// The lowest log level to request from a modern server.
-    fn level(&self, arrived: &Arrived, said: Option<Box<str>>) -> Option<Box<str>> {
+    fn level(&self, arrived: &DecodedRequest, said: Option<Box<str>>) -> Option<Box<str>> {
         let Some(session) = &arrived.session else { return said };
         let kept = self.conversations.find(session.key).and_then(|kept| kept.level());
         Some(kept.unwrap_or_else(|| LEVEL.into()))
@@ -420,13 +422,13 @@ impl Gateway {
     /// Decides about a request: finds the server and the definition, and asks the policy.
     pub(super) async fn admit(
         &self,
-        arrived: &Arrived,
-        ask: UseAsk,
+        arrived: &DecodedRequest,
+        ask: UseOperation,
         record: &mut ReadEntry,
-    ) -> Result<Admitted<Permit>, Failure> {
+    ) -> Result<PermittedUse<Permit>, Failure> {
         let kind = ask.verb.kind();
         record.item = Some((kind, ask.name.clone()));
-        if let (Kind::Resource, Ok(uri)) = (kind, ResourceUri::parse(&ask.name)) {
+        if let (ItemKind::Resource, Ok(uri)) = (kind, ResourceUri::parse(&ask.name)) {
             record.item = Some((kind, uri.as_str().into()));
         }
         let arguments = ask.arguments.as_ref();
@@ -435,14 +437,14 @@ impl Gateway {
         let mut ask = ask;
         let Some(target) = self.target(arrived, &mut ask, record).await? else {
             let (decision, denial) = Policy::unknown(kind);
-            record.verdict = Verdict::Decided(Box::new(decision));
+            record.verdict = RecordedDecision::Decided(Box::new(decision));
             return Err(Failure::Denied(kind, denial));
         };
         let (at, server, name) = target;
         record.server = Some(server.name().as_str().into());
         record.own_name = Some(name.clone());
         self.capture_arguments(server.name(), ask.arguments.as_ref(), record).await;
-        if matches!(ask.verb, Verb::Task(_)) {
+        if matches!(ask.verb, RequestOperation::Task(_)) {
             record.item = Some((kind, name.clone()));
         }
         let principal = &*arrived.caller.principal;
@@ -450,28 +452,28 @@ impl Gateway {
         let any = self.policy.admit_list(principal, server.name(), kind);
         let refused = any.outcome.err().map(|denial| (Box::new(any.decision), denial));
         if let Some((decision, denial)) = refused {
-            record.verdict = Verdict::Decided(decision);
+            record.verdict = RecordedDecision::Decided(decision);
             return Err(self.denied(arrived, kind, denial));
         }
         let listing = match kind {
-            Kind::Method => None,
-            Kind::Tool | Kind::Prompt | Kind::Resource | Kind::Template => {
+            ItemKind::Method => None,
+            ItemKind::Tool | ItemKind::Prompt | ItemKind::Resource | ItemKind::Template => {
                 let listing = server.catalog(record, &arrived.party(at), kind).await;
                 if listing.as_ref().is_err_and(|error| self.is_stranger(server, error)) {
                     let (decision, denial) = Policy::of_stranger();
-                    record.verdict = Verdict::Decided(Box::new(decision));
+                    record.verdict = RecordedDecision::Decided(Box::new(decision));
                     return Err(Failure::Denied(kind, denial));
                 }
                 Some(listing.map_err(Failure::Upstream)?)
             }
         };
         let catalog = listing.as_ref().map(|listing| &**listing.catalog());
-        let mirrored = catalog.and_then(|catalog| catalog.offer(&name)).map(Offer::mirrored);
+        let mirrored = catalog.and_then(|catalog| catalog.offer(&name)).map(CatalogItem::mirrored);
         let mirrored = mirrored.unwrap_or_default().to_vec();
         let (asked_in, repeats) = (arrived.inbound.version.era(), ask.mirrored.is_some());
         let said = ask.mirrored.unwrap_or_default();
         let repeats = asked_in == Era::Modern && repeats;
-        let call = Use {
+        let call = ItemRequest {
             server: server.name().clone(),
             verb: ask.verb,
             name: name.clone(),
@@ -482,7 +484,7 @@ impl Gateway {
         let verb = call.verb;
         let beside = beside(ask.inputs, &arrived.party(at).client, record);
         let state = ask.state.map(|text| {
-            let bound = Bound::new(principal, arrived.route.identity(), &call);
+            let bound = RequestStateBinding::new(principal, arrived.route.identity(), &call);
             let state = bound.open(&self.sealer, &text, self.clock.now());
             state.ok_or(Failure::Params("`requestState` is not one that was given for this"))
         });
@@ -490,63 +492,66 @@ impl Gateway {
         let bytes = self.to_inspect(&call, catalog.and_then(|catalog| catalog.offer(&name)));
         let bytes = bytes.saturating_add(beside.bytes());
         let offers = listing.as_ref().map(|listing| Arc::clone(listing.catalog()));
-        let admit = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+        let admit = move |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
             policy.admit_with(caller, offers.as_deref(), call, &beside, budget)
         };
         let ruling = self.inspect(&arrived.caller.principal, bytes, admit).await;
         let ruling = ruling.map_err(|_refused| Failure::Overload)?;
         // Findings in the definition were counted when it was listed.
         let listed =
-            catalog.and_then(|catalog| catalog.offer(&name)).map_or(&[][..], Offer::findings);
+            catalog.and_then(|catalog| catalog.offer(&name)).map_or(&[][..], CatalogItem::findings);
         let sent = ruling.decision.findings.iter().filter(|finding| !listed.contains(finding));
         self.metrics.content(sent);
-        record.verdict = Verdict::Decided(Box::new(ruling.decision));
+        record.verdict = RecordedDecision::Decided(Box::new(ruling.decision));
         let permit = ruling.outcome.map_err(|denial| self.denied(arrived, kind, denial));
         let permit = permit.map_err(|failure| respelled(failure, kind, &name))?;
         if repeats {
             agree(&mirrored, &said, arguments.as_ref().map(Fragment::value))?;
         }
         let state = state.transpose()?;
-        Ok(Admitted { at, server: Arc::clone(server), permit, verb, name, state, mirrored })
+        Ok(PermittedUse { at, server: Arc::clone(server), permit, verb, name, state, mirrored })
     }
 
     /// The server that a name leads to, with its index and the name there; `None` if there is none. If the lookup
     /// fails, `record` names the failing server.
     async fn target<'a>(
         &self,
-        arrived: &'a Arrived,
-        ask: &mut UseAsk,
+        arrived: &'a DecodedRequest,
+        ask: &mut UseOperation,
         record: &mut ReadEntry,
     ) -> Result<Option<(usize, &'a Arc<Upstream>, Box<str>)>, Failure> {
         let servers = &arrived.route.servers;
-        if matches!(ask.verb, Verb::Task(_)) {
+        if matches!(ask.verb, RequestOperation::Task(_)) {
             let Some(task) = self.task(arrived, ask) else { return Ok(None) };
             ask.extra.push(("taskId".into(), task.id));
             return Ok(servers.get(task.at).map(|server| (task.at, server, task.tool)));
         }
-        let renamed = arrived.route.renames() && ask.verb.kind() != Kind::Method;
+        let renamed = arrived.route.renames() && ask.verb.kind() != ItemKind::Method;
         if let [server] = &servers[..]
             && !renamed
         {
             return Ok(Some((0, server, ask.name.clone())));
         }
         let found = match ask.verb.kind() {
-            Kind::Resource | Kind::Template => {
+            ItemKind::Resource | ItemKind::Template => {
                 let own = |server: &Arc<Upstream>| {
                     arrived.route.own_uri(server.name(), &ask.name).map(Into::into)
                 };
                 servers.iter().enumerate().find_map(|(at, s)| Some((at, s, own(s)?)))
             }
             // A method name identifies no server, so exactly one server must be granted.
-            Kind::Method => {
+            ItemKind::Method => {
                 let principal = &*arrived.caller.principal;
                 let mut granted = servers.iter().enumerate().filter(|(_, server)| {
-                    self.policy.admit_list(principal, server.name(), Kind::Method).outcome.is_ok()
+                    self.policy
+                        .admit_list(principal, server.name(), ItemKind::Method)
+                        .outcome
+                        .is_ok()
                 });
                 let first = granted.next();
                 first.filter(|_| granted.next().is_none()).map(|(at, s)| (at, s, ask.name.clone()))
             }
-            kind @ (Kind::Tool | Kind::Prompt) => {
+            kind @ (ItemKind::Tool | ItemKind::Prompt) => {
                 self.named(arrived, kind, &ask.name, record).await?
             }
         };
@@ -554,15 +559,15 @@ impl Gateway {
     }
 
     /// Whether the gateway keeps the subscription itself, because it has no session with the server.
-    fn is_ours(&self, arrived: &Arrived, admitted: &Admitted<Cleared>) -> bool {
-        matches!(admitted.verb, Verb::Subscribe | Verb::Unsubscribe)
+    fn is_ours(&self, arrived: &DecodedRequest, admitted: &PermittedUse<Cleared>) -> bool {
+        matches!(admitted.verb, RequestOperation::Subscribe | RequestOperation::Unsubscribe)
             && arrived.leg(admitted.at).is_none()
     }
 
     async fn subscribe(
         &self,
-        arrived: &Arrived,
-        admitted: &Admitted<Cleared>,
+        arrived: &DecodedRequest,
+        admitted: &PermittedUse<Cleared>,
         entry: ReadEntry,
     ) -> Response<Body> {
         let id = arrived.id.as_ref();
@@ -573,7 +578,7 @@ impl Gateway {
             Err(none) => return self.failed(entry, &Failure::no_share(Quota::Sessions, none), id),
         };
         let bytes = listening_bytes(&admitted.name);
-        let wanted = admitted.verb == Verb::Subscribe;
+        let wanted = admitted.verb == RequestOperation::Subscribe;
         let wanted = wanted.then(|| self.quotas.subscriptions.take(&arrived.holder, bytes));
         let wanted = match wanted.transpose() {
             Ok(wanted) => wanted,
@@ -589,7 +594,7 @@ impl Gateway {
             drop(timeout(self.limits.connect_time, kept.settled(admitted.at)).await);
         }
         match id.filter(|_| watched) {
-            Some(id) => self.shown(entry, Ending::answered(), Some(id), encode::nothing(id)),
+            Some(id) => self.shown(entry, ExchangeEnd::answered(), Some(id), encode::nothing(id)),
             None => self.failed(entry, &Failure::Overload, id),
         }
     }
@@ -597,13 +602,13 @@ impl Gateway {
 
 /// What is sent to the server besides the params, for inspection: the client's responses, its description and the trace
 /// context.
-fn beside(answers: Option<Fragment>, client: &Client, record: &Record) -> Beside {
-    let mut beside = Beside { answers, ..Beside::default() };
+fn beside(answers: Option<Fragment>, client: &Client, record: &Record) -> RequestExtras {
+    let mut beside = RequestExtras { answers, ..RequestExtras::default() };
     if !client.says_nothing() {
         beside.client.extend(client.said_info().map(Into::into));
         beside.client.push(client.capabilities().into());
     }
-    if let Some(Told { parent, state }) = record.trace.told() {
+    if let Some(PropagatedContext { parent, state }) = record.trace.told() {
         beside.trace.push(parent);
         beside.trace.extend(state);
     }
@@ -612,19 +617,22 @@ fn beside(answers: Option<Fragment>, client: &Client, record: &Record) -> Beside
 
 /// What the caller chose in a request, for guardrails: JSON that stands in for the arguments if there are none, and the
 /// members of an object with everything else. `None` if the caller chose only the id of a task it was given.
-fn chosen(call: &Use, client: &Client, record: &Record) -> Option<(Vec<u8>, String)> {
-    let takes = matches!(call.verb, Verb::Call | Verb::Get);
-    let theirs = |key: &str| matches!(call.verb, Verb::Task(_)) && key == "taskId";
+fn chosen(call: &ItemRequest, client: &Client, record: &Record) -> Option<(Vec<u8>, String)> {
+    let takes = matches!(call.verb, RequestOperation::Call | RequestOperation::Get);
+    let theirs = |key: &str| matches!(call.verb, RequestOperation::Task(_)) && key == "taskId";
     let extra = || call.extra.iter().filter(|(key, _)| !theirs(key));
-    if matches!(call.verb, Verb::Task(_)) && extra().next().is_none() && call.meta.is_empty() {
+    if matches!(call.verb, RequestOperation::Task(_))
+        && extra().next().is_none()
+        && call.meta.is_empty()
+    {
         return None;
     }
     let mut value = Vec::new();
     let mut object = Object::open(&mut value);
     if !takes {
         match call.verb.kind() {
-            Kind::Resource | Kind::Template => object.text("uri", &call.name),
-            Kind::Tool | Kind::Prompt | Kind::Method => {}
+            ItemKind::Resource | ItemKind::Template => object.text("uri", &call.name),
+            ItemKind::Tool | ItemKind::Prompt | ItemKind::Method => {}
         }
         extra().for_each(|(key, member)| object.raw(key, member.value().raw()));
     }
@@ -641,7 +649,7 @@ fn chosen(call: &Use, client: &Client, record: &Record) -> Option<(Vec<u8>, Stri
         call.meta.iter().for_each(|(key, member)| meta.raw(key, member.value().raw()));
         meta.close();
     }
-    if let Some(Told { parent, state }) = record.trace.told() {
+    if let Some(PropagatedContext { parent, state }) = record.trace.told() {
         object.text(meta::TRACE_PARENT, &parent);
         if let Some(state) = state {
             object.text(meta::TRACE_STATE, &state);
@@ -661,14 +669,14 @@ fn chosen(call: &Use, client: &Client, record: &Record) -> Option<(Vec<u8>, Stri
 
 /// Tells a caller that used a non-canonical URI what to correct. The message is the same whether or not a resource it
 /// may not see is listed under this spelling.
-fn respelled(failure: Failure, kind: Kind, name: &str) -> Failure {
+fn respelled(failure: Failure, kind: ItemKind, name: &str) -> Failure {
     match (failure, ResourceUri::parse(name)) {
         (Failure::Denied(_, denial), Err(error))
-            if kind == Kind::Resource && denial.told == decision::Told::Nothing =>
+            if kind == ItemKind::Resource && denial.told == decision::Disclosure::Nothing =>
         {
             Failure::Denied(
                 kind,
-                Denial { reason: Reason::Uri(error), told: decision::Told::Nothing },
+                Denial { reason: Reason::Uri(error), told: decision::Disclosure::Nothing },
             )
         }
         (failure, Ok(_) | Err(_)) => failure,
@@ -679,8 +687,8 @@ fn respelled(failure: Failure, kind: Kind, name: &str) -> Failure {
 ///
 /// SPEC 2026-07-28 basic/transports/streamable-http#server-behavior-for-custom-headers
 fn agree(
-    wanted: &[Mirrored],
-    said: &[Repeated],
+    wanted: &[HeaderArgument],
+    said: &[ParamHeader],
     arguments: Option<policy::json::Value<'_>>,
 ) -> Result<(), Failure> {
     for mirrored in wanted {
@@ -688,7 +696,7 @@ fn agree(
         let said = said.map(|(_, value)| value.as_deref());
         match (said, mirrored.value(arguments)) {
             (None, None) => {}
-            (Some(Some(said)), Some(meant)) if Mirrored::agree(said, &meant) => {}
+            (Some(Some(said)), Some(meant)) if HeaderArgument::agree(said, &meant) => {}
             (None, Some(_)) => {
                 return Err(Failure::HeaderMismatch("an `Mcp-Param-` header is missing"));
             }

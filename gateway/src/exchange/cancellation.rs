@@ -18,9 +18,9 @@ use crate::stream::body::Body;
 
 /// The entry of a legacy call in the table of cancellable calls; removed when dropped.
 #[derive(Debug)]
-pub(super) struct Cancellable(Option<(Arc<Gateway>, (SessionKey, Id), CancellationToken)>);
+pub(super) struct CancellationEntry(Option<(Arc<Gateway>, (SessionKey, Id), CancellationToken)>);
 
-impl Cancellable {
+impl CancellationEntry {
     pub(super) fn enter(
         gateway: &Arc<Gateway>,
         session: Option<SessionKey>,
@@ -44,7 +44,7 @@ impl Cancellable {
     }
 }
 
-impl Drop for Cancellable {
+impl Drop for CancellationEntry {
     fn drop(&mut self) {
         if let Some((gateway, key, _)) = self.0.take() {
             gateway.calls.remove(&key);

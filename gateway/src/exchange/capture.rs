@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use policy::json::Fragment;
-use policy::labels::Concealed;
+use policy::labels::ConcealedMembers;
 use policy::name::ServerName;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
-use policy::work::Budget;
+use policy::work::WorkBudget;
 
 use super::Gateway;
-use crate::audit::{Captured, Excerpt, Record};
+use crate::audit::{CapturedContent, Excerpt, Record};
 
 impl Gateway {
     /// Captures the arguments before the decision, because denied attempts are evidence too.
@@ -24,13 +24,13 @@ impl Gateway {
         let caller = record.principal.clone();
         let arguments = match arguments.filter(|_| capture.arguments) {
             Some(arguments) => {
-                let all = Concealed::default();
+                let all = ConcealedMembers::default();
                 Some(self.excerpt(caller.as_ref(), server, (arguments, &all), capture.size).await)
             }
             None => None,
         };
         let due = if capture.results { capture.size } else { 0 };
-        record.captured = Some(Box::new(Captured { arguments, result: None, due }));
+        record.captured = Some(Box::new(CapturedContent { arguments, result: None, due }));
     }
 
     /// The excerpt of a result as the server sent it, regardless of what the caller may see.
@@ -39,7 +39,7 @@ impl Gateway {
         caller: &Arc<Principal>,
         server: &ServerName,
         result: &Fragment,
-        labelled: &Concealed,
+        labelled: &ConcealedMembers,
     ) -> Option<Excerpt> {
         let capture = self.capture.filter(|capture| capture.results)?;
         Some(self.excerpt(Some(caller), server, (result, labelled), capture.size).await)
@@ -50,14 +50,14 @@ impl Gateway {
         &self,
         caller: Option<&Arc<Principal>>,
         server: &ServerName,
-        (said, labelled): (&Fragment, &Concealed),
+        (said, labelled): (&Fragment, &ConcealedMembers),
         most: usize,
     ) -> Excerpt {
         // Arguments of unauthenticated callers are not captured.
         let Some(caller) = caller else { return Excerpt::withheld() };
         let (name, said, labelled) = (server.clone(), said.clone(), labelled.clone());
         let bytes = said.value().span().len();
-        let look = move |policy: &Policy, _: &Arc<Principal>, budget: &Budget| {
+        let look = move |policy: &Policy, _: &Arc<Principal>, budget: &WorkBudget| {
             policy.recordable(&name, said.value(), &labelled, budget)
         };
         let text = self.inspect(caller, bytes, look).await.ok().flatten();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use policy::content::Learned;
+use policy::content::TrackerVersion;
 use policy::inspect::Finding;
 use policy::principal::Principal;
 
@@ -22,7 +22,7 @@ const AGREED: Duration = Duration::from_mins(1);
 
 /// The cache key: a client description with its caller, route and servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Introduction {
+pub(super) struct ClientCheckKey {
     pub(super) route: Arc<str>,
     /// Indexes on the route of the servers that receive the description.
     pub(super) servers: Box<[usize]>,
@@ -32,7 +32,7 @@ pub(super) struct Introduction {
 
 /// The result of an inspection that passed.
 #[derive(Debug)]
-pub(super) struct Passed {
+pub(super) struct CheckedClient {
     /// The client as servers see it.
     pub(super) client: Arc<Client>,
     /// Findings that did not stop the description.
@@ -41,16 +41,20 @@ pub(super) struct Passed {
     pub(super) agreed: Option<Instant>,
     /// The detectors' state about values that the caller must not send to other servers; see
     /// [`Policy::learned_of`](policy::pipeline::Policy::learned_of).
-    pub(super) learned: Learned,
+    pub(super) learned: TrackerVersion,
     /// The detectors' state about all callers when `learned` was last seen to be unchanged; see
     /// [`Policy::learned`](policy::pipeline::Policy::learned).
     pub(super) of_all: AtomicU64,
 }
 
-impl Passed {
+impl CheckedClient {
     /// Whether the detectors' state is unchanged, so that the findings still hold. `of_caller` takes a lock, so it is
     /// called only if `of_all`, which has to be read before, differs.
-    pub(super) fn is_current(&self, of_all: u64, of_caller: impl FnOnce() -> Learned) -> bool {
+    pub(super) fn is_current(
+        &self,
+        of_all: u64,
+        of_caller: impl FnOnce() -> TrackerVersion,
+    ) -> bool {
         if self.of_all.load(Ordering::Acquire) == of_all {
             return true;
         }
@@ -68,48 +72,48 @@ impl Passed {
 }
 
 #[derive(Debug)]
-struct Known {
-    said: Introduction,
-    passed: Arc<Passed>,
+struct CheckedClientEntry {
+    said: ClientCheckKey,
+    passed: Arc<CheckedClient>,
 }
 
 /// A fixed-size cache in which each key has one slot. The hash is keyed, so that a client cannot choose whose slot it
 /// evicts, and the slots are lock-free.
-pub struct Introductions {
-    slots: Box<[ArcSwapOption<Known>]>,
+pub struct CheckedClients {
+    slots: Box<[ArcSwapOption<CheckedClientEntry>]>,
     hasher: RandomState,
 }
 
-impl Default for Introductions {
+impl Default for CheckedClients {
     fn default() -> Self {
         let slots = std::iter::repeat_with(ArcSwapOption::empty).take(SLOTS).collect();
         Self { slots, hasher: RandomState::new() }
     }
 }
 
-impl fmt::Debug for Introductions {
+impl fmt::Debug for CheckedClients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Introductions").field("slots", &self.slots.len()).finish_non_exhaustive()
     }
 }
 
-impl Introductions {
+impl CheckedClients {
     /// The cached result for this description.
-    pub(super) fn find(&self, said: &Introduction) -> Option<Arc<Passed>> {
+    pub(super) fn find(&self, said: &ClientCheckKey) -> Option<Arc<CheckedClient>> {
         let known = self.slot(said)?.load();
-        let Known { said: before, passed } = &**known.as_ref()?;
+        let CheckedClientEntry { said: before, passed } = &**known.as_ref()?;
         (before == said).then(|| Arc::clone(passed))
     }
 
     /// Caches the result for this description.
-    pub(super) fn keep(&self, said: Introduction, passed: Arc<Passed>) {
+    pub(super) fn keep(&self, said: ClientCheckKey, passed: Arc<CheckedClient>) {
         if let Some(slot) = self.slot(&said) {
-            slot.store(Some(Arc::new(Known { said, passed })));
+            slot.store(Some(Arc::new(CheckedClientEntry { said, passed })));
         }
     }
 
-    fn slot(&self, said: &Introduction) -> Option<&ArcSwapOption<Known>> {
-        let Introduction { route, servers, caller, client } = said;
+    fn slot(&self, said: &ClientCheckKey) -> Option<&ArcSwapOption<CheckedClientEntry>> {
+        let ClientCheckKey { route, servers, caller, client } = said;
         let hash = self.hasher.hash_one((route, servers, caller.key(), client));
         self.slots.get(usize::try_from(hash % SLOTS as u64).unwrap_or_default())
     }
@@ -117,19 +121,19 @@ impl Introductions {
 
 #[cfg(test)]
 mod tests {
-    use super::{AGREED, Introduction, Introductions, Passed};
-    use crate::base::clock::{Clock as _, System};
+    use super::{AGREED, CheckedClient, CheckedClients, ClientCheckKey};
+    use crate::base::clock::{Clock as _, SystemClock};
     use crate::mcp::client_info::Client;
-    use policy::content::Learned;
+    use policy::content::TrackerVersion;
     use policy::name::{GroupName, PrincipalId};
     use policy::principal::Principal;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
     use std::time::{Duration, Instant};
 
-    fn said(groups: &[&str], info: &str, servers: &[usize]) -> Introduction {
+    fn said(groups: &[&str], info: &str, servers: &[usize]) -> ClientCheckKey {
         let groups = groups.iter().map(|group| GroupName::parse(group).unwrap()).collect();
-        Introduction {
+        ClientCheckKey {
             route: "/mcp".into(),
             servers: servers.into(),
             caller: Arc::new(Principal::new(PrincipalId::parse("ana").unwrap(), groups)),
@@ -137,14 +141,14 @@ mod tests {
         }
     }
 
-    fn passed(client: &Arc<Client>, agreed: Option<Instant>) -> Passed {
-        let (client, learned) = (Arc::clone(client), Learned::default());
-        Passed { client, found: Vec::new(), agreed, learned, of_all: AtomicU64::new(7) }
+    fn passed(client: &Arc<Client>, agreed: Option<Instant>) -> CheckedClient {
+        let (client, learned) = (Arc::clone(client), TrackerVersion::default());
+        CheckedClient { client, found: Vec::new(), agreed, learned, of_all: AtomicU64::new(7) }
     }
 
     #[test]
     fn an_introduction_is_known_again_by_all_that_it_was_judged_by() {
-        let (known, now) = (Introductions::default(), System.instant());
+        let (known, now) = (CheckedClients::default(), SystemClock.instant());
         let first = said(&["dev"], r#"{"name":"a"}"#, &[0]);
         assert!(known.find(&first).is_none());
         known.keep(first.clone(), Arc::new(passed(&first.client, Some(now))));
@@ -153,26 +157,26 @@ mod tests {
             said(&["ops"], r#"{"name":"a"}"#, &[0]),
             said(&["dev"], r#"{"name":"b"}"#, &[0]),
             said(&["dev"], r#"{"name":"a"}"#, &[0, 1]),
-            Introduction { route: "/two".into(), ..first.clone() },
+            ClientCheckKey { route: "/two".into(), ..first.clone() },
         ] {
             assert!(known.find(&other).is_none(), "{other:?}");
         }
         // Another policy is another generation, which remembers nothing.
-        assert!(Introductions::default().find(&first).is_none());
+        assert!(CheckedClients::default().find(&first).is_none());
     }
 
     #[test]
     fn the_word_of_guardrails_counts_for_a_minute_and_that_of_the_detectors_until_they_learn() {
-        let now = System.instant();
+        let now = SystemClock.instant();
         let first = said(&["dev"], r#"{"name":"a"}"#, &[0]);
         let agreed = passed(&first.client, Some(now));
         assert_eq!(agreed.agreed(now + AGREED - Duration::from_millis(1)), Some(now));
         assert_eq!(agreed.agreed(now + AGREED), None);
         assert_eq!(passed(&first.client, None).agreed(now), None);
-        let never = || -> Learned { panic!("nothing was learned of anybody") };
+        let never = || -> TrackerVersion { panic!("nothing was learned of anybody") };
         assert!(agreed.is_current(7, never));
         // Something was learned of another caller: that is looked up once.
-        assert!(agreed.is_current(8, Learned::default));
+        assert!(agreed.is_current(8, TrackerVersion::default));
         assert!(agreed.is_current(8, never));
     }
 }

@@ -9,18 +9,18 @@ use std::sync::atomic::AtomicU64;
 
 use policy::content::ChosenPart;
 use policy::inspect::Finding;
-use policy::json::{Bounds, Document, Fragment};
+use policy::json::{Document, Fragment, JsonBounds};
 use policy::principal::Principal;
-use policy::work::Budget;
+use policy::work::WorkBudget;
 
-use super::checked_clients::{Introduction, Passed};
-use super::guardrails::Matter;
+use super::checked_clients::{CheckedClient, ClientCheckKey};
+use super::guardrails::GuardrailSubject;
 use super::{Gateway, Route};
 use crate::audit::Record;
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::Client;
 use crate::mcp::wire::{DecodeError, Object};
-use crate::outbound::guardrail::Part;
+use crate::outbound::guardrail::GuardedPart;
 use crate::upstream::Upstream;
 
 impl Gateway {
@@ -45,7 +45,7 @@ impl Gateway {
         if servers.is_empty() {
             return Ok(Arc::clone(client));
         }
-        let said = Introduction {
+        let said = ClientCheckKey {
             route: Arc::clone(&route.path),
             servers: places.into(),
             caller: Arc::clone(caller),
@@ -82,7 +82,7 @@ impl Gateway {
             agreed = answered.then_some(now);
         }
         let (client, of_all) = (Arc::clone(&told), AtomicU64::new(of_all));
-        let passed = Passed { client, found, agreed, learned, of_all };
+        let passed = CheckedClient { client, found, agreed, learned, of_all };
         self.introductions.keep(said, Arc::new(passed));
         Ok(told)
     }
@@ -103,11 +103,11 @@ impl Gateway {
             record.found(found);
             joinable.map_err(Failure::Unsent)?;
             let mut look = |text: &str| {
-                let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE);
+                let document = Document::parse(text.to_owned().into(), &JsonBounds::MESSAGE);
                 let unread = |error| Failure::Decode(DecodeError::Json(error));
                 let said = Fragment::whole(Arc::new(document.map_err(unread)?));
                 // A description is short, so its budget does not depend on its length.
-                let budget = Budget::of(0, self.limits.inspection_work);
+                let budget = WorkBudget::of(0, self.limits.inspection_work);
                 let (sent, found) = self.policy.answerable(caller, server.name(), said, &budget);
                 self.metrics.content(&found);
                 all.extend(found.iter().cloned());
@@ -133,13 +133,13 @@ impl Gateway {
         client: &Client,
     ) -> Result<(Result<(), Finding>, Vec<Finding>), Failure> {
         let read = |text: &str| {
-            let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE);
+            let document = Document::parse(text.to_owned().into(), &JsonBounds::MESSAGE);
             document.map_err(|error| Failure::Decode(DecodeError::Json(error)))
         };
         let said = [client.said_info(), Some(client.capabilities())].into_iter().flatten();
         let said = said.map(read).collect::<Result<Vec<_>, _>>()?;
         let parts: Vec<_> = said.iter().map(|said| ChosenPart::Members(said.root())).collect();
-        let budget = Budget::of(0, self.limits.inspection_work);
+        let budget = WorkBudget::of(0, self.limits.inspection_work);
         Ok(self.policy.joinable(caller, server.name(), &parts, &budget))
     }
 
@@ -163,10 +163,10 @@ impl Gateway {
         object.close();
         // INVARIANT: the parts were parsed by the same reader within the same bounds.
         let unread = |error| Failure::Decode(DecodeError::Json(error));
-        let said = Document::parse(said.into(), &Bounds::ANSWER).map_err(unread)?;
+        let said = Document::parse(said.into(), &JsonBounds::ANSWER).map_err(unread)?;
         let name = record.method.clone().unwrap_or_default();
-        let (part, value) = (Part::Client, said.root());
-        let about = Matter { server, name: &name, part, value, beside: "" };
+        let (part, value) = (GuardedPart::Client, said.root());
+        let about = GuardrailSubject { server, name: &name, part, value, beside: "" };
         match self.guarded(route, caller, about).await {
             Ok((_, found)) => {
                 let answered = found.is_empty();

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::Response;
-use policy::ask::{AT_ONCE, Reason, Refusal};
-use policy::json::{Bounds, Document, Fragment, Value};
+use policy::ask::{AT_ONCE, Refusal, RefusalReason};
+use policy::json::{Document, Fragment, JsonBounds, Value};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::event_sink::Outlet;
-use super::in_flight_call::{Call, Next, Underway};
-use super::state::State;
+use super::event_sink::EventSink;
+use super::in_flight_call::{CallEvent, InFlightCall, UpstreamCall};
+use super::state::RequestState;
 use crate::base::random;
 use crate::base::share::{Holder, Share};
 use crate::config::quota::Quota;
@@ -23,27 +23,27 @@ use crate::edge::encode;
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::capability_for;
 use crate::mcp::protocol::{Era, code, method};
-use crate::mcp::wire::{self, Object, Outcome};
-use crate::metrics::outcome::Ending;
+use crate::mcp::wire::{self, Object, ResponseOutcome};
+use crate::metrics::outcome::ExchangeEnd;
 use crate::stream::body::Body;
-use crate::upstream::{Asked, Question, Step, UpstreamError};
+use crate::upstream::{AnswerStep, InputRequest, InputRequired, UpstreamError};
 
 /// Largest number of rounds of server requests in one call.
 const ROUNDS: usize = 32;
 
 /// A call that is parked until its client responds.
 #[derive(Debug)]
-pub struct Parked {
-    pub(super) call: Call,
+pub struct ParkedCall {
+    pub(super) call: UpstreamCall,
     pub(super) since: Instant,
     /// The caller's share of parked calls.
     pub(super) share: Share<Holder>,
 }
 
-impl Underway {
+impl InFlightCall {
     /// Checks that the client declared the capabilities that the requests need; a server that asks for more violates
     /// the protocol.
-    fn can_be_asked(&self, questions: &[Question]) -> Result<(), Failure> {
+    fn can_be_asked(&self, questions: &[InputRequest]) -> Result<(), Failure> {
         let lacking = questions.iter().find_map(|question| {
             let params = question.params.as_ref().map(Fragment::value);
             self.call.client.lacks(&question.method, params)
@@ -53,18 +53,18 @@ impl Underway {
 
     /// Lets the policy judge server requests. `None` if they were refused and the legacy server was told, so that the
     /// call continues.
-    pub(super) async fn permitted(&mut self, asked: Asked) -> Option<Next> {
+    pub(super) async fn permitted(&mut self, asked: InputRequired) -> Option<CallEvent> {
         let ids: Vec<_> = asked.questions.iter().filter_map(|asked| asked.id.clone()).collect();
         let hint = self.call.hint();
-        let Call { gateway, caller, server, .. } = &self.call;
+        let UpstreamCall { gateway, caller, server, .. } = &self.call;
         let refusal = match gateway.judged(caller, server, asked, hint).await {
-            Ok(asked) => return Some(Next::Step(Step::Asked(asked))),
+            Ok(asked) => return Some(CallEvent::Step(AnswerStep::Asked(asked))),
             Err(refusal) => refusal,
         };
         self.refused += 1;
         self.note(refusal);
         if ids.is_empty() || self.refused > ROUNDS {
-            return Some(Next::Refused(refusal));
+            return Some(CallEvent::Refused(refusal));
         }
         let replier = self.call.answer.replier();
         for id in &ids {
@@ -107,7 +107,7 @@ impl Underway {
             return Ok(());
         }
         let hint = self.call.hint();
-        let Call { gateway, caller, server, client, .. } = &self.call;
+        let UpstreamCall { gateway, caller, server, client, .. } = &self.call;
         let lacking = put
             .iter()
             .find_map(|(asked, params)| client.lacks(asked, params.as_ref().map(Fragment::value)));
@@ -115,7 +115,7 @@ impl Underway {
             Ok(edits) if edits.iter().all(Vec::is_empty) => {
                 return lacking.map_or(Ok(()), |capability| Err(Failure::Unasked(capability)));
             }
-            Ok(_) => Refusal { reason: Reason::Size, at: "" },
+            Ok(_) => Refusal { reason: RefusalReason::Size, at: "" },
             Err(refusal) => refusal,
         };
         self.note(refusal);
@@ -131,16 +131,20 @@ impl Underway {
     }
 
     /// The server requests as the client may see them.
-    async fn shown(&mut self, asked: Asked) -> Result<Asked, Failure> {
+    async fn shown(&mut self, asked: InputRequired) -> Result<InputRequired, Failure> {
         let mut found = Vec::new();
-        let Call { gateway, caller, server, due, .. } = &self.call;
+        let UpstreamCall { gateway, caller, server, due, .. } = &self.call;
         let asked = gateway.asked(caller, server, asked, due.as_ref(), &mut found).await;
         self.frame.entry.found(found);
         asked.map_err(Failure::Withheld)
     }
 
     /// Sends server requests to a legacy client. Returns false if the client has cancelled the call.
-    pub(super) async fn ask(&mut self, asked: Asked, outlet: &Outlet) -> Result<bool, Failure> {
+    pub(super) async fn ask(
+        &mut self,
+        asked: InputRequired,
+        outlet: &EventSink,
+    ) -> Result<bool, Failure> {
         self.another_round()?;
         let asked = self.shown(asked).await?;
         match &asked.result {
@@ -159,7 +163,7 @@ impl Underway {
     ///
     /// # Errors
     /// If the server does not wait but expects another call with the responses.
-    pub(super) async fn cannot_ask(&mut self, asked: Asked) -> Result<(), Failure> {
+    pub(super) async fn cannot_ask(&mut self, asked: InputRequired) -> Result<(), Failure> {
         let batched = self.frame.batched;
         if asked.result.is_some() {
             let first = asked.questions.first().map(|question| &*question.method);
@@ -180,7 +184,7 @@ impl Underway {
 
     /// Sends a legacy server's request to a legacy client. The response is passed on in a task, as the server may
     /// continue meanwhile.
-    async fn relay(&self, question: &Question, outlet: &Outlet) -> Result<(), Failure> {
+    async fn relay(&self, question: &InputRequest, outlet: &EventSink) -> Result<(), Failure> {
         let Some(id) = question.id.clone() else { return Ok(()) };
         let replier = self.call.answer.replier();
         if self.can_be_asked(std::slice::from_ref(question)).is_err() {
@@ -212,7 +216,7 @@ impl Underway {
     }
 
     /// Sends a modern server's requests to a legacy client, and calls the server again with the responses.
-    async fn gather(&mut self, asked: &Asked, outlet: &Outlet) -> Result<bool, Failure> {
+    async fn gather(&mut self, asked: &InputRequired, outlet: &EventSink) -> Result<bool, Failure> {
         self.can_be_asked(&asked.questions)?;
         let mut waiting = Vec::new();
         for question in &asked.questions {
@@ -226,18 +230,20 @@ impl Underway {
                 () = self.frame.cancelled.cancelled() => return Ok(false),
             };
             let Ok(Ok(outcome)) = outcome else { return Err(Failure::Unanswered) };
-            let Call { gateway, caller, route, server, .. } = &self.call;
+            let UpstreamCall { gateway, caller, route, server, .. } = &self.call;
             let about = (&**server, &*question.method);
             let (sent, found) = gateway.sent(caller, route, about, outcome).await;
             self.frame.entry.found(found);
             match sent {
-                Some(Outcome::Result(result)) => inputs.raw(&question.key, result.value().raw()),
+                Some(ResponseOutcome::Result(result)) => {
+                    inputs.raw(&question.key, result.value().raw())
+                }
                 // `inputResponses` cannot carry errors. An elicitation that was not shown counts as cancelled by the
                 // user.
-                Some(Outcome::Error(_)) if &*question.method == method::ELICIT => {
+                Some(ResponseOutcome::Error(_)) if &*question.method == method::ELICIT => {
                     inputs.raw(&question.key, r#"{"action":"cancel"}"#);
                 }
-                Some(Outcome::Error(_)) | None => return Err(Failure::Unanswered),
+                Some(ResponseOutcome::Error(_)) | None => return Err(Failure::Unanswered),
             }
         }
         inputs.close();
@@ -250,9 +256,9 @@ impl Underway {
     /// Sends one server request to a legacy client, and returns the receiver of its response.
     async fn put(
         &self,
-        question: &Question,
-        outlet: &Outlet,
-    ) -> Result<oneshot::Receiver<Outcome>, Failure> {
+        question: &InputRequest,
+        outlet: &EventSink,
+    ) -> Result<oneshot::Receiver<ResponseOutcome>, Failure> {
         let gateway = &self.call.gateway;
         let session = self.frame.session.ok_or(Failure::Unanswered)?;
         let kept = gateway.conversations.find(session).ok_or(Failure::Unanswered)?;
@@ -262,24 +268,27 @@ impl Underway {
     }
 
     /// Ends the exchange with an `input_required` result for a modern client. A legacy server's call is parked.
-    pub(super) async fn pause(&mut self, asked: Asked) -> Result<(Body, Ending), Failure> {
+    pub(super) async fn pause(
+        &mut self,
+        asked: InputRequired,
+    ) -> Result<(Body, ExchangeEnd), Failure> {
         self.another_round()?;
         let asked = self.shown(asked).await?;
         let gateway = Arc::clone(&self.call.gateway);
-        let seal = |state: &State| {
+        let seal = |state: &RequestState| {
             let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_time);
             let sealed = self.call.bound().seal(&gateway.sealer, state, now, lifetime);
             sealed.map_err(|_opaque| Failure::Overload)
         };
         self.can_be_asked(&asked.questions)?;
-        let ending = Ending { reason: Some("input-required"), ..Ending::answered() };
+        let ending = ExchangeEnd { reason: Some("input-required"), ..ExchangeEnd::answered() };
         if let Some(result) = &asked.result {
-            let state = asked.state().map(State::Server);
+            let state = asked.state().map(RequestState::Server);
             let state = state.as_ref().map(seal).transpose()?;
             return Ok((encode::asked_again(&self.frame.id, result, state.as_deref()), ending));
         }
         let name = random::bytes().map_err(|_opaque| Failure::Overload)?;
-        let state = seal(&State::Parked(name))?;
+        let state = seal(&RequestState::Parked(name))?;
         // Taken before the client is told to come back, so that it finds the call.
         let share = gateway.quotas.parked.take(&self.call.holder, 1);
         let share = share.map_err(|none| Failure::no_share(Quota::Parked, none))?;
@@ -314,7 +323,7 @@ impl Underway {
         if self.call.waiting.is_empty() {
             return self.answer().await;
         }
-        match self.pause(Asked { questions: Vec::new(), result: None }).await {
+        match self.pause(InputRequired { questions: Vec::new(), result: None }).await {
             Ok((body, ending)) => {
                 self.recorded(ending, body.length());
                 encode::json(body)
@@ -331,7 +340,7 @@ impl Underway {
     pub(super) async fn asked_elsewhere(
         &mut self,
         error: &Fragment,
-    ) -> Option<Result<(Body, Ending), Failure>> {
+    ) -> Option<Result<(Body, ExchangeEnd), Failure>> {
         let value = error.value();
         let said = value.get("code").and_then(Value::as_i64);
         if said != Some(i64::from(code::URL_ELICITATION)) {
@@ -343,7 +352,7 @@ impl Underway {
         let put = put.map(|params| (method::ELICIT.into(), Some(params.fragment(&document))));
         let put: Vec<_> = put.collect();
         let hint = self.call.hint();
-        let Call { gateway, caller, server, .. } = &self.call;
+        let UpstreamCall { gateway, caller, server, .. } = &self.call;
         let judged = gateway.edits(caller, server, put, hint).await;
         if let Err(refusal) = judged {
             self.note(refusal);
@@ -352,14 +361,14 @@ impl Underway {
         if self.era() == Era::Legacy {
             return None;
         }
-        let question = |(n, params): (usize, Value<'_>)| Question {
+        let question = |(n, params): (usize, Value<'_>)| InputRequest {
             key: format!("elicitation-{n}").into(),
             id: None,
             method: method::ELICIT.into(),
             params: Some(params.fragment(&document)),
         };
         let questions: Vec<_> = list.items().enumerate().map(question).collect();
-        let questions = match self.shown(Asked { questions, result: None }).await {
+        let questions = match self.shown(InputRequired { questions, result: None }).await {
             Ok(asked) => asked.questions,
             Err(failure) => return Some(Err(failure)),
         };
@@ -368,15 +377,15 @@ impl Underway {
         }
         let gateway = &self.call.gateway;
         let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_time);
-        let state = self.call.bound().seal(&gateway.sealer, &State::Again, now, lifetime);
+        let state = self.call.bound().seal(&gateway.sealer, &RequestState::Again, now, lifetime);
         let state = state.map_err(|_opaque| Failure::Overload);
-        let ending = Ending { reason: Some("input-required"), ..Ending::answered() };
+        let ending = ExchangeEnd { reason: Some("input-required"), ..ExchangeEnd::answered() };
         Some(state.map(|state| (encode::asked(&self.frame.id, &questions, &state), ending)))
     }
 }
 
 fn fragment(text: Vec<u8>) -> Result<Fragment, Failure> {
-    let document = Document::parse(text.into(), &Bounds::ANSWER);
+    let document = Document::parse(text.into(), &JsonBounds::ANSWER);
     document
         .map(|document| Fragment::whole(Arc::new(document)))
         .map_err(|error| Failure::Decode(wire::DecodeError::Json(error)))

@@ -9,9 +9,9 @@ use tokio::time::timeout;
 use crate::edge::encode;
 use crate::session::state::RETRY;
 use crate::stream::body::Body;
-use crate::stream::budget::Room;
+use crate::stream::budget::StreamBounds;
 use crate::stream::queue;
-use crate::stream::replay::Replay;
+use crate::stream::replay::ReplayBuffer;
 use crate::stream::sse;
 
 /// Largest number of events that wait for a slow client; the server waits for more room.
@@ -19,24 +19,24 @@ const EVENTS: usize = 16;
 
 /// The sink for the events of one response.
 #[derive(Debug)]
-pub(super) enum Outlet {
+pub(super) enum EventSink {
     /// A connected client: in the modern era a disconnect cancels the request.
-    Direct(queue::Sender),
+    Direct(queue::EventSender),
     /// A replay buffer, from which a legacy client can resume.
-    Kept(Arc<Replay>),
+    Kept(Arc<ReplayBuffer>),
 }
 
-impl Outlet {
+impl EventSink {
     /// A sink for the connected client, and the response that carries it. `room` bounds the bytes that wait.
-    pub(super) fn direct(room: Room) -> (Self, Response<Body>) {
-        let (events, body) = queue::queue(Room { events: EVENTS, ..room });
+    pub(super) fn direct(room: StreamBounds) -> (Self, Response<Body>) {
+        let (events, body) = queue::queue(StreamBounds { events: EVENTS, ..room });
         (Self::Direct(events), encode::events(Body::stream(body)))
     }
 
     /// A sink for a new stream of a legacy session. With `prime`, the client can resume before the first message.
     ///
     /// SPEC 2025-11-25 basic/transports#sending-messages-to-the-server
-    pub(super) fn kept(stream: Arc<Replay>, prime: bool) -> Option<(Self, Response<Body>)> {
+    pub(super) fn kept(stream: Arc<ReplayBuffer>, prime: bool) -> Option<(Self, Response<Body>)> {
         if prime {
             stream.prime(RETRY);
         }

@@ -5,18 +5,18 @@ use policy::json::Value;
 use policy::principal::Principal;
 
 use super::{Gateway, Route};
-use crate::outbound::guardrail::{self, Agreed, Part, Question};
+use crate::outbound::guardrail::{self, Agreed, GuardedPart, GuardrailRequest};
 use crate::upstream::Upstream;
 
 /// What the guardrails of a route are asked about.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Matter<'a> {
+pub(super) struct GuardrailSubject<'a> {
     /// The upstream server concerned.
     pub(super) server: &'a Upstream,
     /// The tool, prompt, URI or method, with the name that the server uses.
     pub(super) name: &'a str,
     /// The kind of message.
-    pub(super) part: Part,
+    pub(super) part: GuardedPart,
     /// The content that would be sent or shown.
     pub(super) value: Value<'a>,
     /// What else the caller chose, as the members of a JSON object without its braces.
@@ -32,9 +32,9 @@ impl Gateway {
         &self,
         route: &Route,
         caller: &Principal,
-        about: Matter<'_>,
+        about: GuardrailSubject<'_>,
     ) -> Result<(Agreed, Vec<Finding>), (Finding, Vec<Finding>)> {
-        let question = Question {
+        let question = GuardrailRequest {
             part: about.part,
             route: &route.path,
             server: about.server.name().as_str(),

@@ -6,29 +6,29 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode};
 use policy::decision::Mode;
-use policy::labels::Part;
-use policy::offer::Kind;
+use policy::labels::LabelledPart;
+use policy::offer::ItemKind;
 use policy::principal::Principal;
-use policy::work::Budget;
+use policy::work::WorkBudget;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::list::of_servers;
-use super::{Arrived, Gateway};
+use super::{DecodedRequest, Gateway};
 use crate::audit::Record;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
-use crate::edge::server_info::{Presentation, Presented};
+use crate::edge::server_info::{DescribedServer, ServerDescription};
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, header};
 use crate::mcp::wire::Id;
-use crate::metrics::outcome::Ending;
-use crate::session::Leg;
+use crate::metrics::outcome::ExchangeEnd;
+use crate::session::UpstreamSession;
 use crate::stream::body::Body;
-use crate::upstream::{Hello, Party, Upstream, UpstreamError};
+use crate::upstream::{OnBehalfOf, ServerInfo, Upstream, UpstreamError};
 
 /// A server, with its information or the error, and whether callers share its sessions.
-type Asked<'a> = (&'a Arc<Upstream>, Result<(Arc<Hello>, bool), UpstreamError>);
+type HandshakeReply<'a> = (&'a Arc<Upstream>, Result<(Arc<ServerInfo>, bool), UpstreamError>);
 
 /// How long the end of a session waits for the servers.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -39,7 +39,11 @@ const NO_ID: Id = Id::Number(0);
 
 impl Gateway {
     /// `server/discover`: the information of the servers that the caller may use.
-    pub(super) async fn discover(&self, arrived: Arrived, record: Box<Record>) -> Response<Body> {
+    pub(super) async fn discover(
+        &self,
+        arrived: DecodedRequest,
+        record: Box<Record>,
+    ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(NO_ID);
         let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
@@ -52,7 +56,7 @@ impl Gateway {
         });
         let asked = join_all(asked).await.into_iter();
         let asked = asked.map(|(server, hello)| {
-            let shared = |hello: Arc<Hello>| {
+            let shared = |hello: Arc<ServerInfo>| {
                 let shared = server.is_shared(hello.era);
                 (hello, shared)
             };
@@ -61,8 +65,8 @@ impl Gateway {
         match self.presented(&arrived, asked.collect(), &mut entry).await {
             Ok(servers) => {
                 let ttl = servers.iter().map(|server| server.hello.ttl).min().unwrap_or(0);
-                let response = Presentation::new(&servers, Era::Modern).discovered(&id, ttl);
-                self.shown(entry, Ending::answered(), Some(&id), response)
+                let response = ServerDescription::new(&servers, Era::Modern).discovered(&id, ttl);
+                self.shown(entry, ExchangeEnd::answered(), Some(&id), response)
             }
             Err(failure) => self.failed(entry, &failure, Some(&id)),
         }
@@ -72,7 +76,11 @@ impl Gateway {
     /// client.
     ///
     /// SPEC 2025-11-25 basic/lifecycle#initialization
-    pub(super) async fn initialize(&self, arrived: Arrived, record: Box<Record>) -> Response<Body> {
+    pub(super) async fn initialize(
+        &self,
+        arrived: DecodedRequest,
+        record: Box<Record>,
+    ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(NO_ID);
         let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
@@ -84,11 +92,11 @@ impl Gateway {
         let client = arrived.inbound.client.as_ref().unwrap_or(gateway);
         let on_record = &entry;
         let opening = self.granted(&arrived).map(|(place, server)| {
-            let party = Party { client: Arc::clone(client), ..arrived.party(place) };
+            let party = OnBehalfOf { client: Arc::clone(client), ..arrived.party(place) };
             async move { (place, server, server.open(on_record, version, &party).await) }
         });
         let opened = join_all(opening).await;
-        let mut legs: Vec<(u8, Leg)> = Vec::new();
+        let mut legs: Vec<(u8, UpstreamSession)> = Vec::new();
         let hellos = opened.into_iter().map(|(place, server, opened)| {
             let hello = opened.map(|(hello, leg)| {
                 let shared = leg.is_none() && server.is_shared(hello.era);
@@ -111,13 +119,17 @@ impl Gateway {
             Ok(sealed) => sealed,
             Err(error) => return self.failed(entry, &Failure::Session(error), Some(&id)),
         };
-        let mut response = Presentation::new(&servers, Era::Legacy).initialized(&id, version);
+        let mut response = ServerDescription::new(&servers, Era::Legacy).initialized(&id, version);
         response.headers_mut().insert(header::SESSION, sealed);
-        self.shown(entry, Ending::answered(), Some(&id), response)
+        self.shown(entry, ExchangeEnd::answered(), Some(&id), response)
     }
 
     /// DELETE: ends the session in the gateway and at the servers.
-    pub(super) async fn end(&self, arrived: &Arrived, record: Box<Record>) -> Response<Body> {
+    pub(super) async fn end(
+        &self,
+        arrived: &DecodedRequest,
+        record: Box<Record>,
+    ) -> Response<Body> {
         let Some(session) = &arrived.session else {
             let missing = Failure::Session(crate::session::SessionError::Missing);
             return self.refuse(&record, &missing);
@@ -144,14 +156,14 @@ impl Gateway {
         drop(ended);
         // The session has ended for the client even if a server does not answer in time.
         drop(timeout(FAREWELL, all_ended.recv()).await);
-        self.shown(entry, Ending::answered(), None, encode::empty(StatusCode::OK))
+        self.shown(entry, ExchangeEnd::answered(), None, encode::empty(StatusCode::OK))
     }
 
     /// The servers of the route that the caller may use, with their indexes. Of any other server the caller learns
     /// nothing, and it causes no request to it.
     fn granted<'a>(
         &'a self,
-        arrived: &'a Arrived,
+        arrived: &'a DecodedRequest,
     ) -> impl Iterator<Item = (usize, &'a Arc<Upstream>)> {
         let principal = &*arrived.caller.principal;
         let may = |server: &Upstream| self.policy.grants_any(principal, server.name());
@@ -162,10 +174,10 @@ impl Gateway {
     /// others. If there is no other, its failure is returned and `record` names it.
     async fn presented(
         &self,
-        arrived: &Arrived,
-        asked: Vec<Asked<'_>>,
+        arrived: &DecodedRequest,
+        asked: Vec<HandshakeReply<'_>>,
         record: &mut Record,
-    ) -> Result<Vec<Presented>, Failure> {
+    ) -> Result<Vec<DescribedServer>, Failure> {
         let principal = &arrived.caller.principal;
         let (mut servers, mut failed) = (Vec::new(), Vec::new());
         for (server, hello) in asked {
@@ -177,10 +189,10 @@ impl Gateway {
                     continue;
                 }
             };
-            let may = |kind: &Kind| {
+            let may = |kind: &ItemKind| {
                 self.policy.admit_list(principal, server.name(), *kind).outcome.is_ok()
             };
-            let kinds = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method];
+            let kinds = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method];
             let granted = kinds.into_iter().filter(may).collect();
             let mut approved = self.approved(server, &hello);
             if self.withholds_instructions(server, &approved) {
@@ -188,7 +200,7 @@ impl Gateway {
             }
             let hello = Arc::new(self.introducible(principal, server, approved).await);
             let (name, keeps) = (server.name().as_str().into(), self.policy.keeps(server.name()));
-            servers.push(Presented { name, hello, granted, shared, keeps });
+            servers.push(DescribedServer { name, hello, granted, shared, keeps });
         }
         if servers.is_empty()
             && let Some(failure) = of_servers(failed, record)
@@ -200,7 +212,7 @@ impl Gateway {
 
     /// The information of a server without what is not pinned. Capabilities that clients need to use approved
     /// definitions are kept: each use is decided on its own.
-    fn approved(&self, server: &Upstream, hello: &Hello) -> Hello {
+    fn approved(&self, server: &Upstream, hello: &ServerInfo) -> ServerInfo {
         server.compare(hello);
         let pins = self.policy.pins();
         let name = server.name().as_str();
@@ -227,17 +239,17 @@ impl Gateway {
         &self,
         caller: &Arc<Principal>,
         server: &Upstream,
-        mut shown: Hello,
-    ) -> Hello {
+        mut shown: ServerInfo,
+    ) -> ServerInfo {
         let mut found = Vec::new();
         let info = shown.info.take();
         shown.info = self
-            .heard(caller, server, (Part::Result, info), None, &mut found)
+            .heard(caller, server, (LabelledPart::Result, info), None, &mut found)
             .await
             .unwrap_or_default();
         let capabilities = shown.capabilities.clone();
         shown.capabilities = match self
-            .heard(caller, server, (Part::Result, capabilities), None, &mut found)
+            .heard(caller, server, (LabelledPart::Result, capabilities), None, &mut found)
             .await
         {
             Ok(capabilities) => capabilities,
@@ -251,9 +263,9 @@ impl Gateway {
 
     /// Whether a server's instructions are withheld: a model reads them, so they pass the detectors for definitions.
     /// Reported once per version of the information.
-    fn withholds_instructions(&self, server: &Upstream, hello: &Hello) -> bool {
+    fn withholds_instructions(&self, server: &Upstream, hello: &ServerInfo) -> bool {
         let Some(instructions) = &hello.instructions else { return false };
-        let findings = policy::inspect::text(instructions.value(), &Budget::new(INSTRUCTIONS));
+        let findings = policy::inspect::text(instructions.value(), &WorkBudget::new(INSTRUCTIONS));
         let excused = self.policy.excused_of_server(server.name().as_str(), hello.digest);
         let withheld = self.policy.withholds_but(&findings, excused);
         if let Some(finding) = withheld {

@@ -5,10 +5,10 @@ use http::request::Parts;
 use http::{HeaderMap, Method};
 
 use crate::edge::failure::Failure;
-use crate::mcp::protocol::{Version, header};
-use crate::mcp::wire::headers::{Single, single};
+use crate::mcp::protocol::{ProtocolVersion, header};
+use crate::mcp::wire::headers::{SingleValue, single};
 
-const MODERN: &str = Version::V2026July.as_str();
+const MODERN: &str = ProtocolVersion::V2026July.as_str();
 
 /// The name of a supported method, for the record; `None` for any other, since callers could choose it freely.
 pub(super) const fn named(method: &Method) -> Option<&'static str> {
@@ -26,7 +26,7 @@ pub(super) fn framed(head: &Parts) -> Result<(), Failure> {
         Method::POST => {}
         Method::DELETE => return Ok(()),
         // SPEC 2026-07-28: this revision has no GET stream.
-        Method::GET if single(&head.headers, header::VERSION) == Single::Value(MODERN) => {
+        Method::GET if single(&head.headers, header::VERSION) == SingleValue::Value(MODERN) => {
             return Err(Failure::Verb);
         }
         Method::GET if has(&head.headers, "text/event-stream", "text/*") => return Ok(()),
@@ -34,8 +34,8 @@ pub(super) fn framed(head: &Parts) -> Result<(), Failure> {
         _ => return Err(Failure::Verb),
     }
     let json = match single(&head.headers, CONTENT_TYPE.as_str()) {
-        Single::Value(kind) => is_json(kind),
-        Single::Absent | Single::Bad => false,
+        SingleValue::Value(kind) => is_json(kind),
+        SingleValue::Absent | SingleValue::Bad => false,
     };
     if !json || head.headers.contains_key(CONTENT_ENCODING) {
         return Err(Failure::MediaType);

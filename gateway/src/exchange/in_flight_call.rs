@@ -7,36 +7,36 @@ use std::time::{Duration, Instant};
 
 use http::Response;
 use policy::ask::Refusal;
-use policy::decision::{Denial, Reason, Told};
+use policy::decision::{Denial, Disclosure, Reason};
 use policy::inspect::Finding;
 use policy::json::{Fragment, Value};
-use policy::labels::Part;
-use policy::message::{Reply, Verb};
-use policy::offer::{Kind, ReadOnlyHint};
-use policy::pipeline::{Expectation, Shown};
+use policy::labels::LabelledPart;
+use policy::message::{Reply, RequestOperation};
+use policy::offer::{ItemKind, ReadOnlyHint};
+use policy::pipeline::{Expectation, VisibleReply};
 use policy::principal::Principal;
 
-use super::cancellation::Cancellable;
-use super::event_sink::Outlet;
-use super::guardrails::Matter;
-use super::state::Bound;
-use super::stream_expiry::{Calls, Used};
-use super::{Gateway, Place, Route};
+use super::cancellation::CancellationEntry;
+use super::event_sink::EventSink;
+use super::guardrails::GuardrailSubject;
+use super::state::RequestStateBinding;
+use super::stream_expiry::{AnsweredCalls, UsedItem};
+use super::{Gateway, InFlightPermit, Route};
 use crate::audit::Intent;
-use crate::base::intake::Received;
-use crate::base::share::{Holder, NoShare, Share};
+use crate::base::intake::ResponseAccount;
+use crate::base::share::{Holder, Share, ShareError};
 use crate::edge::denial::ToolDenial;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::Client;
-use crate::mcp::protocol::{Era, Version, method};
-use crate::mcp::wire::{self, Id, Notification, Outcome};
-use crate::metrics::outcome::{Ending, Outcome as Ended};
+use crate::mcp::protocol::{Era, ProtocolVersion, method};
+use crate::mcp::wire::{self, Id, Notification, ResponseOutcome};
+use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome as Ended};
 use crate::outbound::guardrail;
 use crate::session::SessionKey;
-use crate::session::state::{About, Receipt, Seat};
+use crate::session::state::{AnswerReceipt, AnsweredCall, SessionSlot};
 use crate::stream::body::{Body, PIECE};
-use crate::upstream::{self, Answer, Question, Step, Upstream, UpstreamError};
+use crate::upstream::{self, AnswerStep, CallAnswer, InputRequest, Upstream, UpstreamError};
 
 /// How long an answer may take before a resumable stream is opened for it: most answers are one JSON object, and need
 /// no stream.
@@ -58,7 +58,7 @@ const RESULT: [&str; 10] = [
 
 /// The upstream side of a call. A call that waits for its client outlives the exchange that started it.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct UpstreamCall {
     pub(super) gateway: Arc<Gateway>,
     pub(super) caller: Arc<Principal>,
     /// The holder whose shares the call takes.
@@ -67,42 +67,42 @@ pub(super) struct Call {
     pub(super) route: Arc<Route>,
     pub(super) server: Arc<Upstream>,
     pub(super) due: Option<Expectation>,
-    pub(super) answer: Answer,
+    pub(super) answer: CallAnswer,
     /// The tool, prompt, URI or method, with the name that the server uses.
     pub(super) tool: Box<str>,
     /// The binding of its request state, if the arguments are no longer kept.
-    pub(super) bound: Option<Bound>,
+    pub(super) bound: Option<RequestStateBinding>,
     /// Requests of a legacy server that the client has not answered.
-    pub(super) waiting: Vec<Question>,
+    pub(super) waiting: Vec<InputRequest>,
     /// The memory share for `waiting`.
-    pub(super) asked: Option<Received>,
+    pub(super) asked: Option<ResponseAccount>,
     /// How many rounds of requests the client was sent.
     pub(super) rounds: usize,
 }
 
 /// The exchange that currently waits for a call.
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(super) struct WaitingExchange {
     pub(super) entry: Intent,
     pub(super) id: Id,
-    pub(super) version: Version,
+    pub(super) version: ProtocolVersion,
     /// Whether the message is part of a batch, whose response cannot carry server requests.
     pub(super) batched: bool,
     pub(super) progress: Option<Id>,
     pub(super) level: Option<Box<str>>,
     pub(super) session: Option<SessionKey>,
     /// The entry of the session among those with streams, until a stream is opened.
-    pub(super) seat: Option<Seat>,
-    pub(super) cancelled: Cancellable,
+    pub(super) seat: Option<SessionSlot>,
+    pub(super) cancelled: CancellationEntry,
     pub(super) started: Instant,
-    pub(super) place: Place,
+    pub(super) place: InFlightPermit,
 }
 
 /// A call with the exchange that waits for it.
 #[derive(Debug)]
-pub(super) struct Underway {
-    pub(super) call: Call,
-    pub(super) frame: Frame,
+pub(super) struct InFlightCall {
+    pub(super) call: UpstreamCall,
+    pub(super) frame: WaitingExchange,
     /// The latest progress value of the server.
     pub(super) progress: Option<f64>,
     /// The key under which the call stays parked after the exchange, with the caller's share for it.
@@ -110,14 +110,14 @@ pub(super) struct Underway {
     /// How many requests of the server the policy has refused.
     pub(super) refused: usize,
     /// What the audit record says, if the response may still be cut off.
-    receipt: Option<Arc<Receipt>>,
+    receipt: Option<Arc<AnswerReceipt>>,
 }
 
 /// The next event of a call in flight.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum CallEvent {
     /// A step of the server's answer.
-    Step(Step),
+    Step(AnswerStep),
     /// The client has cancelled the request.
     Cancelled,
     /// The server sent a request the policy refuses, and does not continue without it.
@@ -126,14 +126,15 @@ pub(super) enum Next {
     Late,
 }
 
-impl Call {
-    pub(super) fn under(self, frame: Frame) -> Underway {
-        Underway { call: self, frame, progress: None, parked: None, refused: 0, receipt: None }
+impl UpstreamCall {
+    pub(super) fn under(self, frame: WaitingExchange) -> InFlightCall {
+        InFlightCall { call: self, frame, progress: None, parked: None, refused: 0, receipt: None }
     }
 
     /// The binding of request state that is given to the client.
-    pub(super) fn bound(&self) -> Bound {
-        let bound = || Bound::new(&self.caller, self.route.identity(), self.answer.call());
+    pub(super) fn bound(&self) -> RequestStateBinding {
+        let bound =
+            || RequestStateBinding::new(&self.caller, self.route.identity(), self.answer.call());
         self.bound.clone().unwrap_or_else(bound)
     }
 
@@ -142,8 +143,9 @@ impl Call {
     ///
     /// # Errors
     /// If the caller's share is used up.
-    pub(super) fn count_waiting(&mut self, answer: usize) -> Result<Received, NoShare> {
-        let memory = |asked: &Question| asked.params.as_ref().map(|one| one.document().memory());
+    pub(super) fn count_waiting(&mut self, answer: usize) -> Result<ResponseAccount, ShareError> {
+        let memory =
+            |asked: &InputRequest| asked.params.as_ref().map(|one| one.document().memory());
         let bytes = self.waiting.iter().filter_map(memory).sum();
         let (server, caller) = (self.server.name().as_str().into(), self.caller.id.as_str().into());
         // Released first, because everything that waits is charged anew.
@@ -168,8 +170,8 @@ impl Call {
         self.due.as_ref().map(Expectation::hint).unwrap_or_default()
     }
 
-    fn used(&self) -> Used<'_> {
-        Used { server: self.server.name(), kind: self.answer.verb().kind(), name: &self.tool }
+    fn used(&self) -> UsedItem<'_> {
+        UsedItem { server: self.server.name(), kind: self.answer.verb().kind(), name: &self.tool }
     }
 
     /// The failure if the call is revoked now. A revoked call is not handed on, even if the client comes back for it.
@@ -179,7 +181,7 @@ impl Call {
 
     /// The failure for a call that was revoked, even if the revocation has since been lifted.
     fn was_revoked(&self) -> Failure {
-        let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
+        let denial = Denial { reason: Reason::Revoked, told: Disclosure::Nothing };
         Failure::Denied(self.answer.verb().kind(), denial)
     }
 
@@ -189,7 +191,7 @@ impl Call {
         let (server, tool) = (Arc::clone(&self.server), self.tool.clone());
         let kind = self.answer.verb().kind();
         async move {
-            let used = Used { server: server.name(), kind, name: &tool };
+            let used = UsedItem { server: server.name(), kind, name: &tool };
             gateway.revoked(&caller, used).await
         }
     }
@@ -205,7 +207,7 @@ impl Call {
     }
 }
 
-impl Underway {
+impl InFlightCall {
     pub(super) fn era(&self) -> Era {
         self.frame.version.era()
     }
@@ -236,14 +238,14 @@ impl Underway {
             FirstAnswer::Failed(failure) => self.broken(&failure),
             FirstAnswer::Cancelled => {
                 // The client has cancelled the request, so it gets no response.
-                self.recorded(Ending::cancelled(), 0);
+                self.recorded(ExchangeEnd::cancelled(), 0);
                 encode::events(Body::empty())
             }
         }
     }
 
     /// Answers with a JSON object. If it is not handed to the connection at once, it stays revocable until it is.
-    fn object(mut self, body: Body, ending: Ending) -> Response<Body> {
+    fn object(mut self, body: Body, ending: ExchangeEnd) -> Response<Body> {
         let waits = self.frame.batched || body.length() > PIECE;
         let about = waits.then(|| self.about());
         if let Some(about) = &about {
@@ -254,7 +256,7 @@ impl Underway {
         let mut response = encode::json(body);
         *response.status_mut() = status(ending);
         if let Some(about) = about {
-            response.extensions_mut().insert(Calls(vec![about]));
+            response.extensions_mut().insert(AnsweredCalls(vec![about]));
         }
         response
     }
@@ -262,30 +264,30 @@ impl Underway {
     /// Waits until it is known how the call is answered.
     async fn first(&mut self) -> FirstAnswer {
         // Only 2025-11-25 lets a client resume a stream before its first event.
-        let primes = self.frame.version == Version::V2025November;
+        let primes = self.frame.version == ProtocolVersion::V2025November;
         let mut late = if primes { Some(GRACE) } else { None };
         loop {
             match self.next(late).await {
-                Ok(Next::Step(Step::Told(told))) => match self.visible(&told).await {
+                Ok(CallEvent::Step(AnswerStep::Told(told))) => match self.visible(&told).await {
                     Some(message) => match self.open() {
                         Some(opened) => {
-                            return opened.first(Some(Ready::Message(message)));
+                            return opened.first(Some(PendingStep::Message(message)));
                         }
                         // The call has been made, so it is answered without its notifications.
                         None => self.untold(&told.method),
                     },
                     None => continue,
                 },
-                Ok(Next::Step(Step::Asked(asked))) if self.era() == Era::Modern => {
+                Ok(CallEvent::Step(AnswerStep::Asked(asked))) if self.era() == Era::Modern => {
                     let paused = self.pause(asked).await;
                     return paused.map_or_else(FirstAnswer::Failed, |(body, end)| {
                         FirstAnswer::Asks(body, end)
                     });
                 }
-                Ok(Next::Step(Step::Rests(_))) if self.era() == Era::Modern => {}
-                Ok(Next::Step(Step::Asked(asked))) => match self.open() {
+                Ok(CallEvent::Step(AnswerStep::Rests(_))) if self.era() == Era::Modern => {}
+                Ok(CallEvent::Step(AnswerStep::Asked(asked))) => match self.open() {
                     Some(opened) => {
-                        return opened.first(Some(Ready::Step(Step::Asked(asked))));
+                        return opened.first(Some(PendingStep::Step(AnswerStep::Asked(asked))));
                     }
                     None => {
                         if let Err(failure) = self.cannot_ask(asked).await {
@@ -293,25 +295,25 @@ impl Underway {
                         }
                     }
                 },
-                Ok(Next::Step(step @ Step::Rests(_))) => {
+                Ok(CallEvent::Step(step @ AnswerStep::Rests(_))) => {
                     if let Some(opened) = self.open() {
-                        return opened.first(Some(Ready::Step(step)));
+                        return opened.first(Some(PendingStep::Step(step)));
                     }
                 }
-                Ok(Next::Refused(refusal)) => {
+                Ok(CallEvent::Refused(refusal)) => {
                     return FirstAnswer::Failed(Failure::Refused(refusal));
                 }
-                Ok(Next::Late) => match self.has_room().then(|| self.open()).flatten() {
+                Ok(CallEvent::Late) => match self.has_room().then(|| self.open()).flatten() {
                     Some(opened) => return opened.first(None),
                     None => late = None,
                 },
-                Ok(Next::Step(Step::Final(outcome))) => {
+                Ok(CallEvent::Step(AnswerStep::Final(outcome))) => {
                     let released = self.released(outcome).await;
                     return released.map_or_else(FirstAnswer::Failed, |(body, end)| {
                         FirstAnswer::Answered(body, end)
                     });
                 }
-                Ok(Next::Cancelled) => return FirstAnswer::Cancelled,
+                Ok(CallEvent::Cancelled) => return FirstAnswer::Cancelled,
                 Err(error) => return FirstAnswer::Failed(self.failed(error)),
             }
         }
@@ -325,8 +327,8 @@ impl Underway {
     }
 
     /// The response to a failure and its outcome for the record; a denied tool call gets a result with `isError`.
-    fn refusal(&mut self, failure: &Failure) -> (Response<Body>, Ending) {
-        let (era, calls) = (self.era(), self.call.answer.verb() == Verb::Call);
+    fn refusal(&mut self, failure: &Failure) -> (Response<Body>, ExchangeEnd) {
+        let (era, calls) = (self.era(), self.call.answer.verb() == RequestOperation::Call);
         let record = self.frame.entry.id;
         let denial = || ToolDenial::of(failure, &self.call.gateway.policy, Some(record));
         if let Some(denial) = calls.then(denial).flatten() {
@@ -338,10 +340,10 @@ impl Underway {
     }
 
     /// The next event, or `Late` after `late`. Requests that the policy refuses are answered here.
-    async fn next(&mut self, late: Option<Duration>) -> Result<Next, UpstreamError> {
+    async fn next(&mut self, late: Option<Duration>) -> Result<CallEvent, UpstreamError> {
         loop {
             let asked = match self.step(late).await? {
-                Next::Step(Step::Asked(asked)) => asked,
+                CallEvent::Step(AnswerStep::Asked(asked)) => asked,
                 next => return Ok(next),
             };
             if let Some(next) = self.permitted(asked).await {
@@ -351,22 +353,22 @@ impl Underway {
     }
 
     /// The next step of the server, unless the client cancels or `late` passes first.
-    async fn step(&mut self, late: Option<Duration>) -> Result<Next, UpstreamError> {
+    async fn step(&mut self, late: Option<Duration>) -> Result<CallEvent, UpstreamError> {
         let patience = self.call.patience();
         tokio::select! {
             biased;
-            step = self.call.answer.next(patience) => step.map(Next::Step),
-            () = self.frame.cancelled.cancelled() => Ok(Next::Cancelled),
-            () = waited(late) => Ok(Next::Late),
+            step = self.call.answer.next(patience) => step.map(CallEvent::Step),
+            () = self.frame.cancelled.cancelled() => Ok(CallEvent::Cancelled),
+            () = waited(late) => Ok(CallEvent::Late),
         }
     }
 
     /// What is needed to record and answer the call if its response is cut off later.
-    fn about(&mut self) -> About {
+    fn about(&mut self) -> AnsweredCall {
         let record = &self.frame.entry;
         let (method, asked, trace) =
             (record.method.clone(), record.item.clone(), Some(record.trace.clone()));
-        About {
+        AnsweredCall {
             caller: Arc::clone(&self.call.caller),
             route: Arc::clone(&self.call.route.path),
             server: self.call.server.name().clone(),
@@ -390,24 +392,25 @@ impl Underway {
 
     /// Opens a stream and the response that carries it; `None` if the session or the caller has no room for one, or if
     /// the call is part of a batch.
-    fn open(&mut self) -> Option<Opened> {
+    fn open(&mut self) -> Option<OpenedStream> {
         if self.frame.batched {
             return None;
         }
         let gateway = Arc::clone(&self.call.gateway);
         if self.frame.session.is_none() {
-            let (outlet, response) = Outlet::direct(gateway.conversations.room(&self.call.holder));
-            return Some(Opened { outlet, response, ready: None });
+            let (outlet, response) =
+                EventSink::direct(gateway.conversations.room(&self.call.holder));
+            return Some(OpenedStream { outlet, response, ready: None });
         }
         let kept = match self.frame.seat.take() {
             Some(seat) => gateway.conversations.enter(seat),
             None => gateway.conversations.find(self.frame.session?)?,
         };
-        let prime = self.frame.version == Version::V2025November;
+        let prime = self.frame.version == ProtocolVersion::V2025November;
         let about = Arc::new(self.about());
         let (outlet, response) =
-            Outlet::kept(kept.stream(Some(about), gateway.clock.instant())?, prime)?;
-        Some(Opened { outlet, response, ready: None })
+            EventSink::kept(kept.stream(Some(about), gateway.clock.instant())?, prime)?;
+        Some(OpenedStream { outlet, response, ready: None })
     }
 
     /// Logs a notification that is dropped because there is no stream.
@@ -417,15 +420,15 @@ impl Underway {
     }
 
     /// Answers with a stream and passes the steps on in a task of its own.
-    fn stream(mut self, opened: Opened) -> Response<Body> {
-        let Opened { outlet, mut response, ready } = opened;
-        response.extensions_mut().insert(Calls(vec![self.about()]));
+    fn stream(mut self, opened: OpenedStream) -> Response<Body> {
+        let OpenedStream { outlet, mut response, ready } = opened;
+        response.extensions_mut().insert(AnsweredCalls(vec![self.about()]));
         let gateway = Arc::clone(&self.call.gateway);
         gateway.tasks.spawn(self.pump(ready, outlet));
         response
     }
 
-    async fn pump(mut self, first: Option<Ready>, outlet: Outlet) {
+    async fn pump(mut self, first: Option<PendingStep>, outlet: EventSink) {
         let revoked = self.call.revoked();
         let end = tokio::select! {
             biased;
@@ -438,32 +441,32 @@ impl Underway {
             (StreamEnd::Cancelled, Some(failure)) => self.conclude(Err(failure), &outlet).await,
             (StreamEnd::Cancelled, None) => {
                 outlet.end();
-                self.recorded(Ending::cancelled(), 0);
+                self.recorded(ExchangeEnd::cancelled(), 0);
             }
         }
     }
 
     /// Passes steps on until the response or the end of the call.
-    async fn passed_on(&mut self, first: Option<Ready>, outlet: &Outlet) -> StreamEnd {
+    async fn passed_on(&mut self, first: Option<PendingStep>, outlet: &EventSink) -> StreamEnd {
         let mut ready = first;
         loop {
             let step = match ready.take() {
-                Some(Ready::Message(message)) => {
+                Some(PendingStep::Message(message)) => {
                     if !self.send(outlet, &message).await {
                         return StreamEnd::Cancelled;
                     }
                     continue;
                 }
-                Some(Ready::Step(step)) => Ok(Next::Step(step)),
+                Some(PendingStep::Step(step)) => Ok(CallEvent::Step(step)),
                 None => tokio::select! {
                     step = self.next(None) => step,
                     // SPEC 2026-07-28 basic/patterns/cancellation: a disconnect cancels the request. In earlier
                     // revisions the call continues.
-                    () = outlet.closed() => Ok(Next::Cancelled),
+                    () = outlet.closed() => Ok(CallEvent::Cancelled),
                 },
             };
             match step {
-                Ok(Next::Step(Step::Told(told))) => {
+                Ok(CallEvent::Step(AnswerStep::Told(told))) => {
                     let message = self.visible(&told).await;
                     if let Some(message) = message
                         && !self.send(outlet, &message).await
@@ -471,46 +474,48 @@ impl Underway {
                         return StreamEnd::Cancelled;
                     }
                 }
-                Ok(Next::Step(Step::Asked(asked))) if self.era() == Era::Modern => {
+                Ok(CallEvent::Step(AnswerStep::Asked(asked))) if self.era() == Era::Modern => {
                     return StreamEnd::Response(self.pause(asked).await);
                 }
-                Ok(Next::Step(Step::Asked(asked))) => match self.ask(asked, outlet).await {
-                    Ok(true) => {}
-                    Ok(false) => return StreamEnd::Cancelled,
-                    Err(failure) => return StreamEnd::Response(Err(failure)),
-                },
-                Ok(Next::Step(Step::Rests(_))) => {
+                Ok(CallEvent::Step(AnswerStep::Asked(asked))) => {
+                    match self.ask(asked, outlet).await {
+                        Ok(true) => {}
+                        Ok(false) => return StreamEnd::Cancelled,
+                        Err(failure) => return StreamEnd::Response(Err(failure)),
+                    }
+                }
+                Ok(CallEvent::Step(AnswerStep::Rests(_))) => {
                     // A client of an earlier revision may have no event id to resume from.
-                    if self.frame.version == Version::V2025November {
+                    if self.frame.version == ProtocolVersion::V2025November {
                         outlet.rest();
                     }
                 }
-                Ok(Next::Step(Step::Final(outcome))) => {
+                Ok(CallEvent::Step(AnswerStep::Final(outcome))) => {
                     return StreamEnd::Response(self.released(outcome).await);
                 }
-                Ok(Next::Refused(refusal)) => {
+                Ok(CallEvent::Refused(refusal)) => {
                     return StreamEnd::Response(Err(Failure::Refused(refusal)));
                 }
-                Ok(Next::Late) => {}
-                Ok(Next::Cancelled) => return StreamEnd::Cancelled,
+                Ok(CallEvent::Late) => {}
+                Ok(CallEvent::Cancelled) => return StreamEnd::Cancelled,
                 Err(error) => return StreamEnd::Response(Err(self.failed(error))),
             }
         }
     }
 
     /// Sends an event; returns false if the client has disconnected for good or does not read.
-    pub(super) async fn send(&self, outlet: &Outlet, message: &[u8]) -> bool {
+    pub(super) async fn send(&self, outlet: &EventSink, message: &[u8]) -> bool {
         let limits = &self.call.gateway.limits;
         let patience = match outlet {
-            Outlet::Direct(_) => limits.write_time,
+            EventSink::Direct(_) => limits.write_time,
             // A disconnected client may still resume the stream.
-            Outlet::Kept(_) => limits.replay_time,
+            EventSink::Kept(_) => limits.replay_time,
         };
         outlet.send(message, patience).await
     }
 
     /// Sends the response and closes the record.
-    async fn conclude(mut self, outcome: Result<(Body, Ending), Failure>, outlet: &Outlet) {
+    async fn conclude(mut self, outcome: Result<(Body, ExchangeEnd), Failure>, outlet: &EventSink) {
         let concluded = match self.call.revocation() {
             Some(failure) => Err(failure),
             None => self.handed(outcome, outlet).await,
@@ -532,9 +537,9 @@ impl Underway {
     /// If the call is revoked before its receipt says that it was answered.
     async fn handed(
         &mut self,
-        outcome: Result<(Body, Ending), Failure>,
-        outlet: &Outlet,
-    ) -> Result<(usize, Ending), Failure> {
+        outcome: Result<(Body, ExchangeEnd), Failure>,
+        outlet: &EventSink,
+    ) -> Result<(usize, ExchangeEnd), Failure> {
         let (message, ending) = self.response(outcome);
         let revoked = self.call.revoked();
         let sent = tokio::select! {
@@ -545,7 +550,7 @@ impl Underway {
         outlet.end();
         if !sent {
             // The connection may have ended the stream because of a revocation.
-            let cancelled = (message.len(), Ending::cancelled());
+            let cancelled = (message.len(), ExchangeEnd::cancelled());
             return self.call.revocation().map_or(Ok(cancelled), Err);
         }
         // A revocation after this point finds the receipt answered, and records the cut itself.
@@ -559,11 +564,14 @@ impl Underway {
     }
 
     /// The response of a streamed call, and the outcome for the record.
-    fn response(&mut self, outcome: Result<(Body, Ending), Failure>) -> (Vec<u8>, Ending) {
+    fn response(
+        &mut self,
+        outcome: Result<(Body, ExchangeEnd), Failure>,
+    ) -> (Vec<u8>, ExchangeEnd) {
         let (body, ending) = outcome.unwrap_or_else(|failure| {
             let (response, ending) = self.refusal(&failure);
             // The status of a stream was sent when it was opened.
-            (response.into_body(), Ending { status: 200, ..ending })
+            (response.into_body(), ExchangeEnd { status: 200, ..ending })
         });
         (encode::joined(body), ending)
     }
@@ -590,7 +598,7 @@ impl Underway {
             return (legacy && granted.outcome.is_ok()).then(|| encode::told(&told, &[]));
         }
         let mut found = Vec::new();
-        let said = (Part::Params, told.params.clone());
+        let said = (LabelledPart::Params, told.params.clone());
         let due = call.due.as_ref();
         let params = call.gateway.heard(&call.caller, &call.server, said, due, &mut found).await;
         frame.entry.found(found);
@@ -611,7 +619,7 @@ impl Underway {
                 let uri = uri.and_then(Value::as_str)?;
                 // The permit is only the proof that the client may know of the resource; nothing is sent with it.
                 drop(call.gateway.watchable(&call.caller, call.server.name(), &uri)?);
-                let shown = call.route.shown(&call.server, Kind::Resource, &uri)?;
+                let shown = call.route.shown(&call.server, ItemKind::Resource, &uri)?;
                 Some(encode::told(told, &[("uri", &shown)]))
             }
             method::ELICITED if legacy => Some(encode::told(told, &[])),
@@ -643,20 +651,21 @@ impl Underway {
     }
 
     /// Inspects the outcome and encodes what is released, with the ending for the record.
-    async fn released(&mut self, outcome: Outcome) -> Result<(Body, Ending), Failure> {
+    async fn released(&mut self, outcome: ResponseOutcome) -> Result<(Body, ExchangeEnd), Failure> {
         let (reply, ending) = match outcome {
-            Outcome::Result(result) => {
+            ResponseOutcome::Result(result) => {
                 let ending = judged(&result, self.call.client.takes_tasks())?;
                 self.asks_in(&result).await?;
                 (Reply::Result(result), ending)
             }
-            Outcome::Error(error) => {
+            ResponseOutcome::Error(error) => {
                 if let Some(asked) = self.asked_elsewhere(&error).await {
                     return asked;
                 }
                 let code = error.value().get("code").and_then(Value::as_i64);
                 let code = code.and_then(|code| i32::try_from(code).ok());
-                let ending = Ending { outcome: Ended::ServerError, code, ..Ending::answered() };
+                let ending =
+                    ExchangeEnd { outcome: Ended::ServerError, code, ..ExchangeEnd::answered() };
                 (Reply::Error(error), ending)
             }
         };
@@ -675,38 +684,46 @@ impl Underway {
         let released = call.gateway.inspected(&call.caller, due, reply).await?;
         let mut found = Vec::new();
         let mut shown = call.gateway.counted_parts(released, &mut found);
-        if let Shown::Answer(Reply::Result(said) | Reply::Error(said)) | Shown::Apart(said) = &shown
+        if let VisibleReply::Answer(Reply::Result(said) | Reply::Error(said))
+        | VisibleReply::Apart(said) = &shown
         {
             let (server, name, value) = (&*call.server, &*call.tool, said.value());
-            let about = Matter { server, name, part: guardrail::Part::Result, value, beside: "" };
+            let about = GuardrailSubject {
+                server,
+                name,
+                part: guardrail::GuardedPart::Result,
+                value,
+                beside: "",
+            };
             match call.gateway.guarded(&call.route, &call.caller, about).await {
                 Ok((_, noted)) => found.extend(noted),
                 Err((finding, noted)) => {
                     found.extend(noted);
-                    shown = Shown::Withheld(finding);
+                    shown = VisibleReply::Withheld(finding);
                 }
             }
         }
         self.frame.entry.found(found);
         let id = &self.frame.id;
-        if let Shown::Apart(result) = shown {
-            let call = call.answer.verb() == Verb::Call;
+        if let VisibleReply::Apart(result) = shown {
+            let call = call.answer.verb() == RequestOperation::Call;
             match call.then(|| self.kept(&result)).flatten() {
                 Some(body) => return Ok((body, ending)),
                 // The call has been made: an error that suggests lack of room would make the client repeat it.
-                None => shown = Shown::Withheld(Finding::too_long()),
+                None => shown = VisibleReply::Withheld(Finding::too_long()),
             }
         }
         let body = match shown {
-            Shown::Answer(Reply::Result(result)) => {
+            VisibleReply::Answer(Reply::Result(result)) => {
                 let (verb, gateway) = (call.answer.verb(), &call.gateway);
                 gateway.linked(&call.caller, call.server.name(), result.value());
-                let rename = |kind: Kind, name: &str| call.route.shown(&call.server, kind, name);
+                let rename =
+                    |kind: ItemKind, name: &str| call.route.shown(&call.server, kind, name);
                 let mut renamed = Vec::new();
                 if call.route.renames() {
                     renamed = encode::links(result.value(), &rename);
                 }
-                if matches!(verb, Verb::Call | Verb::Task(_)) {
+                if matches!(verb, RequestOperation::Call | RequestOperation::Task(_)) {
                     let (route, server) = (&call.route, &call.server);
                     let value = result.value();
                     renamed.extend(gateway.task_ids(
@@ -717,32 +734,33 @@ impl Underway {
                         value,
                     ));
                 }
-                encode::result(id, era, &result, verb == Verb::Read, &renamed)
+                encode::result(id, era, &result, verb == RequestOperation::Read, &renamed)
             }
-            Shown::Answer(Reply::Error(error)) => encode::server_error(id, era, &error),
+            VisibleReply::Answer(Reply::Error(error)) => encode::server_error(id, era, &error),
             // A model that reads why its result was withheld continues without it.
-            Shown::Withheld(finding) if call.answer.verb() == Verb::Call => {
+            VisibleReply::Withheld(finding) if call.answer.verb() == RequestOperation::Call => {
                 let failure = Failure::Withheld(finding);
                 let record = self.frame.entry.id;
-                let denial = ToolDenial::withheld(&failure, &self.call.gateway.policy, Some(record));
+                let denial =
+                    ToolDenial::withheld(&failure, &self.call.gateway.policy, Some(record));
                 let body = encode::tool_error(&self.frame.id, era, &denial);
                 return Ok((body, failure.ending_in_result(era)));
             }
-            Shown::Withheld(finding) => return Err(Failure::Withheld(finding)),
-            Shown::Answer(_) | Shown::List(_) | Shown::Apart(_) => {
+            VisibleReply::Withheld(finding) => return Err(Failure::Withheld(finding)),
+            VisibleReply::Answer(_) | VisibleReply::List(_) | VisibleReply::Apart(_) => {
                 let what = "an answer was released as something else";
                 return Err(Failure::Upstream(UpstreamError::Protocol(what)));
             }
         };
         let status =
             if era == Era::Modern { ending.code.map_or(200, encode::status_of) } else { 200 };
-        Ok((body, Ending { status, ..ending }))
+        Ok((body, ExchangeEnd { status, ..ending }))
     }
 
     /// Closes the record. Parks the call if it waits for the client, and drops it otherwise.
-    pub(super) fn recorded(self, ending: Ending, bytes_out: usize) {
+    pub(super) fn recorded(self, ending: ExchangeEnd, bytes_out: usize) {
         let Self { call, frame, parked, .. } = self;
-        let Frame { mut entry, cancelled, started, .. } = frame;
+        let WaitingExchange { mut entry, cancelled, started, .. } = frame;
         let (gateway, server) = (Arc::clone(&call.gateway), Arc::clone(&call.server));
         match parked {
             Some((name, share)) => gateway.park(name, call, share),
@@ -761,17 +779,17 @@ impl Underway {
 
 /// A stream that was opened for a call.
 #[derive(Debug)]
-struct Opened {
-    outlet: Outlet,
+struct OpenedStream {
+    outlet: EventSink,
     /// The response that carries the stream.
     response: Response<Body>,
     /// What is sent before the next step is awaited.
-    ready: Option<Ready>,
+    ready: Option<PendingStep>,
 }
 
-impl Opened {
+impl OpenedStream {
     /// Makes the stream the first answer, with `ready` sent first.
-    fn first(self, ready: Option<Ready>) -> FirstAnswer {
+    fn first(self, ready: Option<PendingStep>) -> FirstAnswer {
         FirstAnswer::Opened(Box::new(Self { ready, ..self }))
     }
 }
@@ -780,11 +798,11 @@ impl Opened {
 #[derive(Debug)]
 enum FirstAnswer {
     /// With a stream of events.
-    Opened(Box<Opened>),
+    Opened(Box<OpenedStream>),
     /// With a result that contains the server's requests.
-    Asks(Body, Ending),
+    Asks(Body, ExchangeEnd),
     /// With a response in one body.
-    Answered(Body, Ending),
+    Answered(Body, ExchangeEnd),
     /// With an error response.
     Failed(Failure),
     /// Not at all: the client has cancelled.
@@ -799,7 +817,7 @@ enum FirstAnswer {
 )]
 enum StreamEnd {
     /// With a response as the last event.
-    Response(Result<(Body, Ending), Failure>),
+    Response(Result<(Body, ExchangeEnd), Failure>),
     /// Without a response: the client has cancelled or disconnected for good. Missed events could not be kept, so the
     /// stream ends rather than continue with a gap.
     Cancelled,
@@ -807,12 +825,12 @@ enum StreamEnd {
 
 /// What is processed before the next step is awaited.
 #[derive(Debug)]
-enum Ready {
+enum PendingStep {
     Message(Vec<u8>),
-    Step(Step),
+    Step(AnswerStep),
 }
 
-fn status(ending: Ending) -> http::StatusCode {
+fn status(ending: ExchangeEnd) -> http::StatusCode {
     http::StatusCode::from_u16(ending.status).unwrap_or(http::StatusCode::OK)
 }
 
@@ -824,7 +842,7 @@ async fn waited(late: Option<Duration>) {
 }
 
 /// Checks that a result is well-formed and of a type that the client knows, and returns its ending for the record.
-fn judged(result: &Fragment, takes_tasks: bool) -> Result<Ending, Failure> {
+fn judged(result: &Fragment, takes_tasks: bool) -> Result<ExchangeEnd, Failure> {
     let broken = |what| Err(Failure::Upstream(UpstreamError::Protocol(what)));
     let value = result.value();
     if wire::is_misspelled(value, &RESULT) {
@@ -837,5 +855,5 @@ fn judged(result: &Fragment, takes_tasks: bool) -> Result<Ending, Failure> {
     }
     let failed = value.get("isError").and_then(Value::as_bool) == Some(true);
     let outcome = if failed { Ended::ToolError } else { Ended::Answered };
-    Ok(Ending { outcome, ..Ending::answered() })
+    Ok(ExchangeEnd { outcome, ..ExchangeEnd::answered() })
 }

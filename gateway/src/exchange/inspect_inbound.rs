@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use policy::inspect::Finding;
 use policy::json::Fragment;
-use policy::labels::Part;
+use policy::labels::LabelledPart;
 use policy::message::Reply;
-use policy::pipeline::{Expectation, Policy, Released, Shown};
+use policy::pipeline::{Expectation, Policy, ReleasedReply, VisibleReply};
 use policy::principal::Principal;
-use policy::work::Budget;
+use policy::work::WorkBudget;
 
 use super::Gateway;
 use crate::mcp::wire::Notification;
@@ -25,14 +25,14 @@ impl Gateway {
         &self,
         caller: &Arc<Principal>,
         server: &Upstream,
-        (part, said): (Part, Option<Fragment>),
+        (part, said): (LabelledPart, Option<Fragment>),
         due: Option<&Expectation>,
         found: &mut Vec<Finding>,
     ) -> Result<Option<Fragment>, Finding> {
         let Some(said) = said else { return Ok(None) };
         let (name, bytes) = (server.name().clone(), said.value().span().len());
         let hidden = due.map(Expectation::hidden).cloned().unwrap_or_default();
-        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
             policy.release_early(caller, &name, (part, said), &hidden, budget)
         };
         self.early(caller, bytes, look, found).await
@@ -43,7 +43,7 @@ impl Gateway {
         &self,
         caller: &Arc<Principal>,
         bytes: usize,
-        look: impl FnOnce(&Policy, &Arc<Principal>, &Budget) -> Released + Send + 'static,
+        look: impl FnOnce(&Policy, &Arc<Principal>, &WorkBudget) -> ReleasedReply + Send + 'static,
         found: &mut Vec<Finding>,
     ) -> Result<Option<Fragment>, Finding> {
         if bytes > self.limits.notification {
@@ -53,9 +53,9 @@ impl Gateway {
             return Err(self.unseen(Finding::over_budget(), found));
         };
         match self.counted_parts(released, found) {
-            Shown::Answer(Reply::Told(said)) => Ok(Some(said)),
-            Shown::Withheld(finding) => Err(finding),
-            Shown::Answer(_) | Shown::List(_) | Shown::Apart(_) => Ok(None),
+            VisibleReply::Answer(Reply::Told(said)) => Ok(Some(said)),
+            VisibleReply::Withheld(finding) => Err(finding),
+            VisibleReply::Answer(_) | VisibleReply::List(_) | VisibleReply::Apart(_) => Ok(None),
         }
     }
 
@@ -67,7 +67,11 @@ impl Gateway {
     }
 
     /// The visible part of a released message. Findings are counted and added to `found`.
-    pub(super) fn counted_parts(&self, released: Released, found: &mut Vec<Finding>) -> Shown {
+    pub(super) fn counted_parts(
+        &self,
+        released: ReleasedReply,
+        found: &mut Vec<Finding>,
+    ) -> VisibleReply {
         self.metrics.ran(released.ran());
         let (shown, findings) = released.into_parts();
         self.metrics.content(&findings);
@@ -83,7 +87,7 @@ impl Gateway {
         told: &Notification,
     ) -> Option<Notification> {
         let mut found = Vec::new();
-        let said = (Part::Params, told.params.clone());
+        let said = (LabelledPart::Params, told.params.clone());
         let params = self.heard(caller, server, said, None, &mut found).await;
         // The server controls how many findings there are, so logging is rate-limited.
         let name = server.name();

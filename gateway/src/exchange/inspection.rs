@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use policy::message::{Reply, Use};
-use policy::offer::Offer;
-use policy::pipeline::{Expectation, Policy, Released};
+use policy::message::{ItemRequest, Reply};
+use policy::offer::CatalogItem;
+use policy::pipeline::{Expectation, Policy, ReleasedReply};
 use policy::principal::Principal;
-use policy::work::Budget;
+use policy::work::WorkBudget;
 
 use super::Gateway;
-use crate::base::offload::{Cause, OffloadError};
+use crate::base::offload::{OffloadError, OffloadHolder};
 use crate::edge::failure::Failure;
 use crate::upstream::UpstreamError;
 
@@ -27,27 +27,28 @@ impl Gateway {
     ) -> Result<T, OffloadError>
     where
         T: Send + 'static,
-        F: FnOnce(&Policy, &Arc<Principal>, &Budget) -> T + Send + 'static,
+        F: FnOnce(&Policy, &Arc<Principal>, &WorkBudget) -> T + Send + 'static,
     {
         let most = self.limits.inspection_work;
         if bytes < self.limits.inspected_inline {
-            return Ok(look(&self.policy, caller, &Budget::of(bytes, most)));
+            return Ok(look(&self.policy, caller, &WorkBudget::of(bytes, most)));
         }
         let (policy, principal) = (Arc::clone(&self.policy), Arc::clone(caller));
-        let look = move |budget: &Budget| look(&policy, &principal, budget);
-        let cause = Cause::Caller(caller.id.as_str().into());
+        let look = move |budget: &WorkBudget| look(&policy, &principal, budget);
+        let cause = OffloadHolder::Caller(caller.id.as_str().into());
         self.tasks.offload().run(cause, bytes, most, look).await
     }
 
     /// How many bytes a decision about `call` inspects. If the schema or the cleaned definition of `offer` is not
     /// computed yet, the message counts as long, because the server determines that cost.
-    pub(super) fn to_inspect(&self, call: &Use, offer: Option<&Offer>) -> usize {
+    pub(super) fn to_inspect(&self, call: &ItemRequest, offer: Option<&CatalogItem>) -> usize {
         let more = || call.extra.iter().chain(&call.meta);
         let names: usize = more().map(|(name, _)| name.len()).sum();
         let parts = call.arguments.iter().chain(more().map(|(_, value)| value));
         let sent: usize = parts.map(|part| part.value().span().len()).sum();
         let bytes = sent.saturating_add(names).saturating_add(call.name.len());
-        let ready = |offer: &Offer| self.policy.is_ready(&call.server, offer) && offer.is_cleaned();
+        let ready =
+            |offer: &CatalogItem| self.policy.is_ready(&call.server, offer) && offer.is_cleaned();
         let ready = offer.is_none_or(ready);
         if ready { bytes } else { bytes.max(self.limits.inspected_inline) }
     }
@@ -61,7 +62,7 @@ impl Gateway {
         caller: &Arc<Principal>,
         due: Expectation,
         reply: Reply,
-    ) -> Result<Released, Failure> {
+    ) -> Result<ReleasedReply, Failure> {
         let bytes = match &reply {
             Reply::Result(said) | Reply::Error(said) | Reply::Told(said) => {
                 said.value().span().len()
@@ -70,11 +71,11 @@ impl Gateway {
         };
         // The server determines the cost of compiling its schema.
         let bytes = if due.is_ready() { bytes } else { bytes.max(self.limits.inspected_inline) };
-        let look = |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+        let look = |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
             policy.release(caller, due, reply, budget)
         };
         self.inspect(caller, bytes, look).await.map_err(|error| {
-            tracing::warn!(error = %crate::base::error_chain::Chain(&error), "an answer was withheld");
+            tracing::warn!(error = %crate::base::error_chain::ErrorChain(&error), "an answer was withheld");
             let what = "the answer could not be looked at";
             Failure::Upstream(UpstreamError::Protocol(what))
         })

@@ -8,36 +8,36 @@ use futures_util::future::join_all;
 use http::Response;
 use policy::decision::{Decision, Denial, Effect, Reason};
 use policy::inspect::{Detector, Finding};
-use policy::json::{Bounds, Document, Fragment};
-use policy::labels::Part as SpokenPart;
+use policy::json::{Document, Fragment, JsonBounds};
+use policy::labels::LabelledPart as SpokenPart;
 use policy::message::Reply;
 use policy::name::ServerName;
-use policy::offer::{Catalog, Kind, Offer};
-use policy::pipeline::{Expectation, Permit, Policy, Shown, View};
+use policy::offer::{Catalog, CatalogItem, ItemKind};
+use policy::pipeline::{CatalogView, Expectation, Permit, Policy, VisibleReply};
 use policy::principal::Principal;
-use policy::work::{Budget, USUAL_MOST};
+use policy::work::{USUAL_MOST, WorkBudget};
 use tokio::time::timeout;
 
-use super::{Arrived, Gateway};
-use crate::audit::{ReadEntry, Record, UNSEEN, Unseen, Verdict};
+use super::{DecodedRequest, Gateway};
+use crate::audit::{ReadEntry, Record, RecordedDecision, UNSEEN, WithheldItem};
 use crate::base::offload::OffloadError;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
 use crate::mcp::protocol::Era;
 use crate::mcp::tool_naming::{self, Naming};
 use crate::mcp::wire::{Id, Object};
-use crate::metrics::outcome::Ending;
+use crate::metrics::outcome::ExchangeEnd;
 use crate::stream::body::Body;
-use crate::upstream::{Listing, Party, Upstream, UpstreamError, Written};
+use crate::upstream::{Listing, OnBehalfOf, RenderedView, Upstream, UpstreamError};
 
 /// A server's listing, and its encoding for the caller.
-type Shelved = (Arc<Listing>, Arc<Written>);
+type EncodedListing = (Arc<Listing>, Arc<RenderedView>);
 
 /// A server's listing, and the caller's view of it.
-type Viewed = (Arc<Upstream>, Arc<Listing>, Arc<View>);
+type ListingView = (Arc<Upstream>, Arc<Listing>, Arc<CatalogView>);
 
 /// A server's listing before the listings of the other servers are known.
-struct Part {
+struct ServerListing {
     server: Arc<Upstream>,
     listing: Arc<Listing>,
     due: Expectation,
@@ -50,8 +50,8 @@ impl Gateway {
     /// Lists what the caller may see of every server on the route.
     pub(super) async fn list(
         &self,
-        arrived: Arrived,
-        kind: Kind,
+        arrived: DecodedRequest,
+        kind: ItemKind,
         mut record: Box<Record>,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
@@ -61,7 +61,7 @@ impl Gateway {
             let ruling = self.policy.admit_list(&arrived.caller.principal, server.name(), kind);
             let granted = ruling.outcome.ok().map(|permit| permits.push((at, server, permit)));
             if granted.is_some() || permits.is_empty() {
-                record.verdict = Verdict::Decided(Box::new(ruling.decision));
+                record.verdict = RecordedDecision::Decided(Box::new(ruling.decision));
             }
         }
         if let [server] = &*arrived.route.servers {
@@ -106,11 +106,11 @@ impl Gateway {
             Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
         };
         if stranger && parts_are_empty {
-            entry.verdict = Verdict::Decided(Box::new(Policy::of_stranger().0));
+            entry.verdict = RecordedDecision::Decided(Box::new(Policy::of_stranger().0));
         }
         entry.upstream = took;
         entry.sent = Some(started);
-        let count = |(seen, hidden): (usize, usize), part: &Shelved| {
+        let count = |(seen, hidden): (usize, usize), part: &EncodedListing| {
             let (more, withheld) = part.1.view.counts();
             (seen + more, hidden + withheld)
         };
@@ -129,17 +129,21 @@ impl Gateway {
         let response =
             if streamed && era == Era::Legacy { encode::one_event(response) } else { response };
         let reason = if missing.is_empty() { None } else { Some("partial") };
-        self.shown(entry, Ending { reason, ..Ending::answered() }, Some(&id), response)
+        self.shown(entry, ExchangeEnd { reason, ..ExchangeEnd::answered() }, Some(&id), response)
     }
 
     /// Computes the cleaned form of definitions that need it; in the offload pool if they are long.
-    async fn clean(&self, arrived: &Arrived, catalog: &Arc<Catalog>) -> Result<(), OffloadError> {
+    async fn clean(
+        &self,
+        arrived: &DecodedRequest,
+        catalog: &Arc<Catalog>,
+    ) -> Result<(), OffloadError> {
         let bytes = catalog.uncleaned();
         if bytes == 0 {
             return Ok(());
         }
         let catalog = Arc::clone(catalog);
-        let clean = move |policy: &Policy, _: &Arc<Principal>, budget: &Budget| {
+        let clean = move |policy: &Policy, _: &Arc<Principal>, budget: &WorkBudget| {
             policy.clean_all(&catalog, budget);
         };
         self.inspect(&arrived.caller.principal, bytes, clean).await
@@ -149,8 +153,8 @@ impl Gateway {
     /// several servers are listed.
     async fn beside(
         &self,
-        arrived: &Arrived,
-        shown: &[Shelved],
+        arrived: &DecodedRequest,
+        shown: &[EncodedListing],
         found: &mut Vec<Finding>,
     ) -> Vec<(Box<str>, Fragment)> {
         let [(listing, _)] = shown else { return Vec::new() };
@@ -164,7 +168,9 @@ impl Gateway {
         listing.extra().iter().for_each(|(key, value)| object.raw(key, value.value().raw()));
         object.close();
         // INVARIANT: the parts were parsed by the same reader within the same bounds.
-        let Ok(document) = Document::parse(out.into(), &Bounds::ANSWER) else { return Vec::new() };
+        let Ok(document) = Document::parse(out.into(), &JsonBounds::ANSWER) else {
+            return Vec::new();
+        };
         let said = Fragment::whole(Arc::new(document));
         let heard = self
             .heard(&arrived.caller.principal, server, (SpokenPart::Result, Some(said)), None, found)
@@ -177,12 +183,12 @@ impl Gateway {
 
     async fn read<'a>(
         &self,
-        arrived: &Arrived,
+        arrived: &DecodedRequest,
         entry: &ReadEntry,
         at: usize,
         server: &'a Arc<Upstream>,
         permit: Permit,
-    ) -> (&'a Arc<Upstream>, Result<Part, UpstreamError>) {
+    ) -> (&'a Arc<Upstream>, Result<ServerListing, UpstreamError>) {
         let started = self.clock.instant();
         let party = arrived.party(at);
         // A slow server must not delay the others for long.
@@ -194,40 +200,42 @@ impl Gateway {
         server.counts().answered(took);
         let listed = listed.unwrap_or(Err(UpstreamError::Timeout(patience)));
         let server_of = Arc::clone(server);
-        (server, listed.map(|(due, listing)| Part { server: server_of, listing, due }))
+        (server, listed.map(|(due, listing)| ServerListing { server: server_of, listing, due }))
     }
 
     /// Every part as the caller sees it, with the names of the route.
     fn written(
         &self,
-        arrived: &Arrived,
-        kind: Kind,
-        parts: Vec<Part>,
-    ) -> Result<Vec<Shelved>, UpstreamError> {
+        arrived: &DecodedRequest,
+        kind: ItemKind,
+        parts: Vec<ServerListing>,
+    ) -> Result<Vec<EncodedListing>, UpstreamError> {
         let (principal, route) = (&*arrived.caller.principal, &arrived.route);
         if !route.compares(kind) {
-            let write = |part: Part| {
+            let write = |part: ServerListing| {
                 let naming = route.naming(part.server.name(), Arc::default());
                 self.shown_again(principal, part, naming)
             };
             return parts.into_iter().map(write).collect();
         }
-        let view = |part: Part| {
-            let Part { server, listing, due } = part;
+        let view = |part: ServerListing| {
+            let ServerListing { server, listing, due } = part;
             let reply = Reply::List(Arc::clone(listing.catalog()));
             // The budget for inspecting definitions was spent when the list was read.
-            let budget = Budget::new(USUAL_MOST);
+            let budget = WorkBudget::new(USUAL_MOST);
             match self.policy.release(principal, due, reply, &budget).into_shown() {
-                Shown::List(view) => Ok((server, listing, view)),
-                Shown::Answer(_) | Shown::Withheld(_) | Shown::Apart(_) => Err(MISTAKEN),
+                VisibleReply::List(view) => Ok((server, listing, view)),
+                VisibleReply::Answer(_) | VisibleReply::Withheld(_) | VisibleReply::Apart(_) => {
+                    Err(MISTAKEN)
+                }
             }
         };
         let views: Vec<_> = parts.into_iter().map(view).collect::<Result<_, _>>()?;
-        let names = |view: &View| -> BTreeSet<Box<str>> {
+        let names = |view: &CatalogView| -> BTreeSet<Box<str>> {
             view.offers().map(|offer| offer.name().as_str().into()).collect()
         };
         let all: Vec<_> = views.iter().map(|(_, _, view)| names(view)).collect();
-        let write = |(n, (server, listing, view)): (usize, &Viewed)| {
+        let write = |(n, (server, listing, view)): (usize, &ListingView)| {
             let others = all.iter().enumerate().filter(|(other, _)| *other != n);
             let taken: BTreeSet<_> = others.flat_map(|(_, names)| names.iter().cloned()).collect();
             withheld(server, view);
@@ -244,12 +252,12 @@ impl Gateway {
     fn shown_again(
         &self,
         principal: &Principal,
-        part: Part,
+        part: ServerListing,
         naming: Naming,
-    ) -> Result<Shelved, UpstreamError> {
-        let Part { server, listing, due } = part;
+    ) -> Result<EncodedListing, UpstreamError> {
+        let ServerListing { server, listing, due } = part;
         let known = listing.written(&naming, |view| self.policy.holds(view, principal));
-        let budget = Budget::new(USUAL_MOST);
+        let budget = WorkBudget::new(USUAL_MOST);
         let released = match &known {
             Some(written) => self.policy.release_again(principal, due, &written.view),
             None => self.policy.release(
@@ -260,17 +268,19 @@ impl Gateway {
             ),
         };
         match (released.into_shown(), known) {
-            (Shown::List(view), Some(written)) if Arc::ptr_eq(&view, &written.view) => {
+            (VisibleReply::List(view), Some(written)) if Arc::ptr_eq(&view, &written.view) => {
                 Ok((listing, written))
             }
             // There was no encoding, or an approval or revocation has changed the view in the meantime: the latest view
             // counts.
-            (Shown::List(view), _) => {
+            (VisibleReply::List(view), _) => {
                 withheld(&server, &view);
                 let written = self.write(&server, &listing, &view, naming);
                 Ok((listing, written))
             }
-            (Shown::Answer(_) | Shown::Withheld(_) | Shown::Apart(_), _) => Err(MISTAKEN),
+            (VisibleReply::Answer(_) | VisibleReply::Withheld(_) | VisibleReply::Apart(_), _) => {
+                Err(MISTAKEN)
+            }
         }
     }
 
@@ -279,9 +289,9 @@ impl Gateway {
         &self,
         server: &Upstream,
         listing: &Listing,
-        view: &Arc<View>,
+        view: &Arc<CatalogView>,
         naming: Naming,
-    ) -> Arc<Written> {
+    ) -> Arc<RenderedView> {
         let written = listing.write(Arc::clone(view), naming, server.overrides());
         for unused in &written.unused {
             if let Some(suppressed) = server.may_log(self.clock.instant()) {
@@ -296,8 +306,8 @@ impl Gateway {
     /// is ambiguous. If exactly one server failed and no other has the name, `record` names that server.
     pub(super) async fn named<'a>(
         &self,
-        arrived: &'a Arrived,
-        kind: Kind,
+        arrived: &'a DecodedRequest,
+        kind: ItemKind,
         name: &str,
         record: &mut ReadEntry,
     ) -> Result<Option<(usize, &'a Arc<Upstream>, Box<str>)>, Failure> {
@@ -318,7 +328,7 @@ impl Gateway {
         };
         let entry = &*record;
         let reads = candidates.iter().map(|(at, server)| async move {
-            let party: Party = arrived.party(*at);
+            let party: OnBehalfOf = arrived.party(*at);
             let patience = self.limits.list_time;
             let read = server.catalog_within(entry, &party, kind, patience);
             let read = timeout(patience + GRACE, read).await;
@@ -385,7 +395,7 @@ pub(super) fn of_servers(
 const MISTAKEN: UpstreamError = UpstreamError::Protocol("a list was released as something else");
 
 /// Logs, once per definition, what is hidden from callers because of its content.
-fn withheld(server: &Upstream, view: &View) {
+fn withheld(server: &Upstream, view: &CatalogView) {
     for (offer, decision) in view.hidden() {
         let held = match &decision.effect {
             Effect::Deny(Denial { reason: Reason::Definition(finding), .. }) => Some(finding),
@@ -400,7 +410,7 @@ fn withheld(server: &Upstream, view: &View) {
 
 /// The hidden definitions with their reasons, as many as a record holds: those with findings first, then those that no
 /// rule allows.
-fn unseen(shown: &[Shelved]) -> Vec<Unseen> {
+fn unseen(shown: &[EncodedListing]) -> Vec<WithheldItem> {
     let hidden = || {
         shown.iter().flat_map(|(listing, written)| {
             let server = listing.catalog().server();
@@ -415,7 +425,7 @@ fn unseen(shown: &[Shelved]) -> Vec<Unseen> {
     };
     let (held, ruled) =
         (hidden().filter(|(.., d)| !by_rule(d)), hidden().filter(|(.., d)| by_rule(d)));
-    let one = |(server, offer, decision): (&ServerName, &Offer, &Decision)| {
+    let one = |(server, offer, decision): (&ServerName, &CatalogItem, &Decision)| {
         let (code, detector) = match &decision.effect {
             // Allowed, but hidden because of a finding when it was cleaned.
             Effect::Allow(_) => ("definition", None),
@@ -425,7 +435,7 @@ fn unseen(shown: &[Shelved]) -> Vec<Unseen> {
             Effect::Deny(denial) => (denial.reason.code(), None),
         };
         let (server, name) = (server.as_str().into(), offer.name().as_str().into());
-        Unseen { server, name, code, detector }
+        WithheldItem { server, name, code, detector }
     };
     held.chain(ruled).take(UNSEEN).map(one).collect()
 }

@@ -2,32 +2,32 @@
 
 use http::{Response, StatusCode};
 use policy::json::Fragment;
-use policy::labels::Part;
+use policy::labels::LabelledPart;
 use policy::name::ServerName;
 use policy::principal::Principal;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{Arrived, Gateway, Place, Route};
+use super::{DecodedRequest, Gateway, InFlightPermit, Route};
 use crate::audit::Record;
 use crate::config::quota::Quota;
-use crate::edge::decode::UseAsk;
+use crate::edge::decode::UseOperation;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
 use crate::mcp::protocol::{Era, method};
-use crate::mcp::wire::{Id, Outcome};
-use crate::metrics::outcome::Ending;
+use crate::mcp::wire::{Id, ResponseOutcome};
+use crate::metrics::outcome::ExchangeEnd;
 use crate::stream::body::Body;
 
 impl Gateway {
     /// Answers `ping` and notifications that need no further action.
-    pub(super) fn acknowledge(&self, arrived: &Arrived, record: &Record) -> Response<Body> {
+    pub(super) fn acknowledge(&self, arrived: &DecodedRequest, record: &Record) -> Response<Body> {
         let response = match &arrived.id {
             Some(id) => encode::pong(id),
             None => encode::empty(StatusCode::ACCEPTED),
         };
-        let ending = Ending { status: response.status().as_u16(), ..Ending::answered() };
+        let ending = ExchangeEnd { status: response.status().as_u16(), ..ExchangeEnd::answered() };
         match self.journal.refused(record, ending) {
             Ok(()) => response,
             Err(error) => self.unrecorded(record, error),
@@ -35,7 +35,12 @@ impl Gateway {
     }
 
     /// Cancels a request of the session.
-    pub(super) fn cancel(&self, arrived: &Arrived, id: Id, record: &Record) -> Response<Body> {
+    pub(super) fn cancel(
+        &self,
+        arrived: &DecodedRequest,
+        id: Id,
+        record: &Record,
+    ) -> Response<Body> {
         let response = self.acknowledge(arrived, record);
         // The id of an unknown or finished request is ignored.
         let taken = arrived.session.as_ref().filter(|_| response.status() == StatusCode::ACCEPTED);
@@ -49,9 +54,9 @@ impl Gateway {
     /// Takes the client's response to a request of the gateway.
     pub(super) fn answered(
         &self,
-        arrived: &Arrived,
+        arrived: &DecodedRequest,
         id: &Id,
-        outcome: Outcome,
+        outcome: ResponseOutcome,
         record: &Record,
     ) -> Response<Body> {
         let response = self.acknowledge(arrived, record);
@@ -67,7 +72,7 @@ impl Gateway {
     /// legacy servers with a session.
     pub(super) async fn set_level(
         &self,
-        arrived: Arrived,
+        arrived: DecodedRequest,
         level: Fragment,
         record: Box<Record>,
     ) -> Response<Body> {
@@ -97,18 +102,18 @@ impl Gateway {
                 .arrange(&entry, &arrived.party(at), leg, method::SET_LEVEL, &params, true)
                 .await
             {
-                Ok(Some(Outcome::Error(error))) => {
+                Ok(Some(ResponseOutcome::Error(error))) => {
                     let caller = &arrived.caller.principal;
                     let mut found = Vec::new();
-                    let said = (Part::Error, Some(error));
+                    let said = (LabelledPart::Error, Some(error));
                     let error = self.heard(caller, server, said, None, &mut found).await;
                     refused = Some(error.map_err(Failure::Withheld));
                     entry.found(found);
                     entry.server = alone.then(|| server.name().as_str().into());
                 }
-                Ok(Some(Outcome::Result(_)) | None) => {}
+                Ok(Some(ResponseOutcome::Result(_)) | None) => {}
                 Err(error) => {
-                    let error = crate::base::error_chain::Chain(&error);
+                    let error = crate::base::error_chain::ErrorChain(&error);
                     tracing::warn!(server = %server.name(), %error, "the log level was not set");
                 }
             }
@@ -118,13 +123,13 @@ impl Gateway {
             Some(Err(failure)) => return self.failed(entry, &failure, Some(&id)),
             Some(Ok(None)) | None => encode::nothing(&id),
         };
-        self.shown(entry, Ending::answered(), Some(&id), response)
+        self.shown(entry, ExchangeEnd::answered(), Some(&id), response)
     }
 
     /// `notifications/roots/list_changed`: passed on to the servers with a session.
     pub(super) async fn roots_changed(
         &self,
-        arrived: Arrived,
+        arrived: DecodedRequest,
         record: Box<Record>,
     ) -> Response<Body> {
         let entry = match self.journal.open(record) {
@@ -138,20 +143,20 @@ impl Gateway {
                 .arrange(&entry, &arrived.party(at), leg, method::ROOTS_CHANGED, &[], false)
                 .await
             {
-                let error = crate::base::error_chain::Chain(&error);
+                let error = crate::base::error_chain::ErrorChain(&error);
                 tracing::warn!(server = %server.name(), %error, "a notification was not taken");
             }
         }
-        self.shown(entry, Ending::accepted(), None, encode::empty(StatusCode::ACCEPTED))
+        self.shown(entry, ExchangeEnd::accepted(), None, encode::empty(StatusCode::ACCEPTED))
     }
 
     /// An extension notification: passed on to the server if the policy permits it.
     pub(super) async fn tell(
         &self,
-        arrived: Arrived,
-        ask: Box<UseAsk>,
+        arrived: DecodedRequest,
+        ask: Box<UseOperation>,
         record: Box<Record>,
-        place: Place,
+        place: InFlightPermit,
     ) -> Response<Body> {
         let mut entry = match self.journal.open(record) {
             Ok(entry) => entry,
@@ -161,7 +166,7 @@ impl Gateway {
             Ok(admitted) => admitted,
             // A notification has no response; the record says that it was dropped.
             Err(failure @ (Failure::Denied(..) | Failure::Unsent(_))) => {
-                let ending = Ending { status: 202, ..failure.ending(&failure.public(None)) };
+                let ending = ExchangeEnd { status: 202, ..failure.ending(&failure.public(None)) };
                 return self.shown(entry, ending, None, encode::empty(StatusCode::ACCEPTED));
             }
             Err(failure) => return self.failed(entry, &failure, None),
@@ -172,9 +177,12 @@ impl Gateway {
         };
         let (at, server, permit) = admitted.into_parts();
         match server.tell(permit, &entry, &arrived.party(at), place.body()).await {
-            Ok(()) => {
-                self.shown(entry, Ending::accepted(), None, encode::empty(StatusCode::ACCEPTED))
-            }
+            Ok(()) => self.shown(
+                entry,
+                ExchangeEnd::accepted(),
+                None,
+                encode::empty(StatusCode::ACCEPTED),
+            ),
             Err(error) => self.failed(entry, &Failure::Upstream(error), None),
         }
     }

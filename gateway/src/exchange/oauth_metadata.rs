@@ -5,16 +5,16 @@ use http::request::Parts;
 use http::{HeaderValue, Response};
 
 use super::Gateway;
-use crate::edge::admission::{Door, Peer};
+use crate::edge::admission::{Admission, Peer};
 use crate::edge::encode;
-use crate::edge::failure::{Astray, Failure};
+use crate::edge::failure::{Failure, PathMismatch};
 use crate::identity::resource::WELL_KNOWN;
 use crate::stream::body::Body;
 
 impl Gateway {
     /// Answers with the metadata of a route: at the well-known path followed by the path of the route, and at the bare
     /// well-known path if there is only one route.
-    pub fn describe(&self, door: &Door, peer: &Peer, head: &Parts) -> Response<Body> {
+    pub fn describe(&self, door: &Admission, peer: &Peer, head: &Parts) -> Response<Body> {
         let mut record = self.record(door, peer);
         let path = head.uri.path().strip_prefix(WELL_KNOWN).unwrap_or_default();
         let only = door.resources.values().next().filter(|_| door.resources.len() == 1);
@@ -27,7 +27,7 @@ impl Gateway {
                 response.headers_mut().insert(CACHE_CONTROL, age);
                 Ok(response)
             }
-            None => Err(Failure::Route(Astray::Unknown)),
+            None => Err(Failure::Route(PathMismatch::Unknown)),
         });
         self.settle(&record, answered)
     }

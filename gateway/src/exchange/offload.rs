@@ -5,25 +5,25 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
-use policy::json::{Bounds, Document, Fragment, Value, write_string};
-use policy::message::Use;
-use policy::offer::Kind;
+use policy::json::{Document, Fragment, JsonBounds, Value, write_string};
+use policy::message::ItemRequest;
+use policy::offer::ItemKind;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
-use policy::work::Budget;
+use policy::work::WorkBudget;
 
-use super::in_flight_call::Underway;
-use super::{Arrived, Gateway};
-use crate::audit::{ReadEntry, Record, Verdict};
+use super::in_flight_call::InFlightCall;
+use super::{DecodedRequest, Gateway};
+use crate::audit::{ReadEntry, Record, RecordedDecision};
 use crate::edge::encode;
 use crate::edge::failure::Failure;
 use crate::mcp::protocol::Era;
 use crate::mcp::wire::{self, Id, Object};
-use crate::metrics::outcome::Ending;
-use crate::session::result_store::{Kept, SCHEME, name_in};
+use crate::metrics::outcome::ExchangeEnd;
+use crate::session::result_store::{SCHEME, StoredResult, name_in};
 use crate::stream::body::Body;
 
-impl Underway {
+impl InFlightCall {
     /// Stores a result that is too long, and returns the response with a link to it; `None` if there is no room.
     pub(super) fn kept(&self, result: &Fragment) -> Option<Body> {
         let (call, gateway) = (&self.call, &self.call.gateway);
@@ -33,7 +33,7 @@ impl Underway {
         let failed = value.get("isError").and_then(Value::as_bool) == Some(true);
         let failed = failed || value.get("structuredContent").is_some();
         let (made, held) = apart(call.answer.call())?;
-        let kept = Kept {
+        let kept = StoredResult {
             result: Bytes::copy_from_slice(value.raw().as_bytes()),
             call: made,
             held,
@@ -86,25 +86,25 @@ impl Gateway {
     /// pins and revocations. Nothing is sent to a server.
     pub(super) async fn read_kept(
         &self,
-        arrived: &Arrived,
+        arrived: &DecodedRequest,
         uri: &str,
         mut record: Box<Record>,
     ) -> Response<Body> {
         let principal = &arrived.caller.principal;
-        record.item = Some((Kind::Resource, uri.into()));
+        record.item = Some((ItemKind::Resource, uri.into()));
         let route = arrived.route.identity();
         let kept = self.results.find(principal, &route, uri, self.clock.instant());
         // A result inspected under other rules may contain what the current ones would withhold.
         let kept = kept.filter(|kept| kept.rules == self.rules);
         // INVARIANT: kept results have been parsed before.
-        let read = |kept: Kept| {
-            let document = Document::parse(kept.result.clone(), &Bounds::ANSWER).ok()?;
+        let read = |kept: StoredResult| {
+            let document = Document::parse(kept.result.clone(), &JsonBounds::ANSWER).ok()?;
             Some((kept, document))
         };
         let Some((kept, result)) = kept.and_then(read) else {
-            let (decision, denial) = Policy::unknown(Kind::Resource);
-            record.verdict = Verdict::Decided(Box::new(decision));
-            return self.refuse(&record, &Failure::Denied(Kind::Resource, denial));
+            let (decision, denial) = Policy::unknown(ItemKind::Resource);
+            record.verdict = RecordedDecision::Decided(Box::new(decision));
+            return self.refuse(&record, &Failure::Denied(ItemKind::Resource, denial));
         };
         record.server = Some(kept.call.server.as_str().into());
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
@@ -116,35 +116,36 @@ impl Gateway {
             return self.failed(entry, &failure, Some(&id));
         }
         let body = contents(&id, arrived.inbound.version.era(), uri, result.root());
-        self.shown(entry, Ending::answered(), Some(&id), encode::json(body))
+        self.shown(entry, ExchangeEnd::answered(), Some(&id), encode::json(body))
     }
 
     /// Whether the original call would be allowed now. Otherwise the resource is reported as unknown.
     async fn still_allowed(
         &self,
-        arrived: &Arrived,
-        call: Use,
+        arrived: &DecodedRequest,
+        call: ItemRequest,
         record: &mut ReadEntry,
     ) -> Result<(), Failure> {
         let principal = &arrived.caller.principal;
         let mut servers = arrived.route.servers.iter().enumerate();
         let found = servers.find(|(_, server)| *server.name() == call.server);
         let (decision, allowed) = match found {
-            None => (Policy::unknown(Kind::Resource).0, false),
+            None => (Policy::unknown(ItemKind::Resource).0, false),
             Some(_) if self.policy.has_revoked_use(principal, &call.server, &call.name) => {
-                (Policy::unknown(Kind::Resource).0, false)
+                (Policy::unknown(ItemKind::Resource).0, false)
             }
             Some((at, server)) => {
-                let listing = server.catalog(record, &arrived.party(at), Kind::Tool).await;
+                let listing = server.catalog(record, &arrived.party(at), ItemKind::Tool).await;
                 if listing.as_ref().is_err_and(|error| self.is_stranger(server, error)) {
                     (Policy::of_stranger().0, false)
                 } else {
                     let listing = listing.map_err(Failure::Upstream)?;
                     let catalog = Arc::clone(listing.catalog());
                     let bytes = self.to_inspect(&call, catalog.offer(&call.name));
-                    let admit = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
-                        policy.admit(caller, Some(&*catalog), call, budget)
-                    };
+                    let admit =
+                        move |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
+                            policy.admit(caller, Some(&*catalog), call, budget)
+                        };
                     let ruling = self.inspect(principal, bytes, admit).await;
                     let ruling = ruling.map_err(|_refused| Failure::Overload)?;
                     // The permit is only the proof that the call would be allowed; nothing is sent with it.
@@ -152,22 +153,22 @@ impl Gateway {
                 }
             }
         };
-        record.verdict = Verdict::Decided(Box::new(decision));
+        record.verdict = RecordedDecision::Decided(Box::new(decision));
         if allowed {
             return Ok(());
         }
-        let (_, denial) = Policy::unknown(Kind::Resource);
-        Err(Failure::Denied(Kind::Resource, denial))
+        let (_, denial) = Policy::unknown(ItemKind::Resource);
+        Err(Failure::Denied(ItemKind::Resource, denial))
     }
 }
 
 /// A copy of a call that does not share memory with the request body, and its size in bytes.
-fn apart(call: &Use) -> Option<(Use, usize)> {
+fn apart(call: &ItemRequest) -> Option<(ItemRequest, usize)> {
     let mut held = 0;
     let mut copy = |part: &Fragment| {
         let text = Bytes::copy_from_slice(part.value().raw().as_bytes());
         held += text.len();
-        let document = Document::parse(text, &Bounds::MESSAGE).ok()?;
+        let document = Document::parse(text, &JsonBounds::MESSAGE).ok()?;
         Some(Fragment::whole(Arc::new(document)))
     };
     let arguments = match &call.arguments {
@@ -179,7 +180,7 @@ fn apart(call: &Use) -> Option<(Use, usize)> {
     };
     let (extra, meta) = (members(&call.extra)?, members(&call.meta)?);
     let (server, name) = (call.server.clone(), call.name.clone());
-    Some((Use { server, verb: call.verb, name, arguments, extra, meta }, held))
+    Some((ItemRequest { server, verb: call.verb, name, arguments, extra, meta }, held))
 }
 
 /// Encodes a tool result as resource contents: one part per content block, and one for structured content.

@@ -3,17 +3,17 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use policy::ask::{Edit, Reason, Refusal};
+use policy::ask::{JsonEdit, Refusal, RefusalReason};
 use policy::inspect::Finding;
-use policy::json::{Bounds, Document, Fragment};
-use policy::labels::Part;
+use policy::json::{Document, Fragment, JsonBounds};
+use policy::labels::LabelledPart;
 use policy::offer::ReadOnlyHint;
 use policy::pipeline::{Expectation, Policy};
 use policy::principal::Principal;
-use policy::work::Budget;
+use policy::work::WorkBudget;
 
 use super::Gateway;
-use crate::upstream::{Asked, Question, Upstream};
+use crate::upstream::{InputRequest, InputRequired, Upstream};
 
 impl Gateway {
     /// Lets the policy judge a server's requests, and applies the edits it requires. `hint` is the read-only hint of
@@ -25,34 +25,34 @@ impl Gateway {
         &self,
         caller: &Arc<Principal>,
         server: &Arc<Upstream>,
-        asked: Asked,
+        asked: InputRequired,
         hint: ReadOnlyHint,
-    ) -> Result<Asked, Refusal> {
-        let Asked { questions, result } = asked;
+    ) -> Result<InputRequired, Refusal> {
+        let InputRequired { questions, result } = asked;
         let put = questions.iter().map(|one| (one.method.clone(), one.params.clone())).collect();
         let edits = self.edits(caller, server, put, hint).await?;
         if edits.iter().all(Vec::is_empty) {
-            return Ok(Asked { questions, result });
+            return Ok(InputRequired { questions, result });
         }
         let Some(result) = result else {
-            let cut = |(question, edits): (Question, Vec<Edit>)| {
+            let cut = |(question, edits): (InputRequest, Vec<JsonEdit>)| {
                 let params = question.params.as_ref().map(|params| edited(params, edits));
-                Ok(Question { params: params.transpose()?, ..question })
+                Ok(InputRequest { params: params.transpose()?, ..question })
             };
             let questions = questions.into_iter().zip(edits).map(cut).collect::<Result<_, _>>()?;
-            return Ok(Asked { questions, result: None });
+            return Ok(InputRequired { questions, result: None });
         };
         // A modern server's result contains the same requests.
         let result = edited(&result, edits.into_iter().flatten().collect())?;
         let document = result.document();
-        let again = |question: Question| {
+        let again = |question: InputRequest| {
             let asked = result.value().get("inputRequests");
             let params = asked.and_then(|asked| asked.get(&question.key)?.get("params"));
             let params = params.map(|params| params.fragment(&document));
-            Question { params, ..question }
+            InputRequest { params, ..question }
         };
         let questions = questions.into_iter().map(again).collect();
-        Ok(Asked { questions, result: Some(result) })
+        Ok(InputRequired { questions, result: Some(result) })
     }
 
     /// The edits that the policy requires for each of the requests, given as methods with their params.
@@ -65,11 +65,11 @@ impl Gateway {
         server: &Arc<Upstream>,
         put: Vec<(Box<str>, Option<Fragment>)>,
         hint: ReadOnlyHint,
-    ) -> Result<Vec<Vec<Edit>>, Refusal> {
+    ) -> Result<Vec<Vec<JsonEdit>>, Refusal> {
         let length = |params: &Fragment| params.value().raw().len();
         let lengths = put.iter().filter_map(|(_, params)| params.as_ref().map(length));
         let (bytes, server) = (lengths.sum(), Arc::clone(server));
-        let look = move |_: &Policy, _: &Arc<Principal>, budget: &Budget| {
+        let look = move |_: &Policy, _: &Arc<Principal>, budget: &WorkBudget| {
             let put = put.iter().map(|(method, params)| {
                 (Cow::Borrowed(&**method), params.as_ref().map(Fragment::value))
             });
@@ -77,7 +77,7 @@ impl Gateway {
         };
         let decided = self.inspect(caller, bytes, look).await;
         decided.unwrap_or_else(|error| {
-            tracing::warn!(error = %crate::base::error_chain::Chain(&error), "a question was not judged");
+            tracing::warn!(error = %crate::base::error_chain::ErrorChain(&error), "a question was not judged");
             Err(Refusal::unjudged())
         })
     }
@@ -90,17 +90,17 @@ impl Gateway {
         &self,
         caller: &Arc<Principal>,
         server: &Upstream,
-        asked: Asked,
+        asked: InputRequired,
         due: Option<&Expectation>,
         found: &mut Vec<Finding>,
-    ) -> Result<Asked, Finding> {
-        let Asked { questions, result } = asked;
+    ) -> Result<InputRequired, Finding> {
+        let InputRequired { questions, result } = asked;
         // The result contains the same requests, so its findings are counted instead of theirs.
         let result = match result {
             Some(result) => {
                 let (name, bytes) = (server.name().clone(), result.value().span().len());
                 let hidden = due.map(Expectation::hidden).cloned().unwrap_or_default();
-                let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+                let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
                     policy.release_asking(caller, &name, result, &hidden, budget)
                 };
                 self.early(caller, bytes, look, found).await?
@@ -109,17 +109,18 @@ impl Gateway {
         };
         let mut again = Vec::new();
         let mut shown = Vec::with_capacity(questions.len());
-        for Question { key, id, method, params } in questions {
+        for InputRequest { key, id, method, params } in questions {
             let found = if result.is_some() { &mut again } else { &mut *found };
-            let params = self.heard(caller, server, (Part::Params, params), due, found).await?;
-            shown.push(Question { key, id, method, params });
+            let params =
+                self.heard(caller, server, (LabelledPart::Params, params), due, found).await?;
+            shown.push(InputRequest { key, id, method, params });
         }
-        Ok(Asked { questions: shown, result })
+        Ok(InputRequired { questions: shown, result })
     }
 }
 
 /// A fragment with the edits applied.
-fn edited(fragment: &Fragment, mut edits: Vec<Edit>) -> Result<Fragment, Refusal> {
+fn edited(fragment: &Fragment, mut edits: Vec<JsonEdit>) -> Result<Fragment, Refusal> {
     if edits.is_empty() {
         return Ok(fragment.clone());
     }
@@ -127,14 +128,14 @@ fn edited(fragment: &Fragment, mut edits: Vec<Edit>) -> Result<Fragment, Refusal
     let value = fragment.value();
     let (raw, start) = (value.raw(), value.span().start);
     let (mut out, mut done) = (String::with_capacity(raw.len() + 16), 0);
-    for Edit { span, text } in &edits {
+    for JsonEdit { span, text } in &edits {
         let (from, to) = (span.start.saturating_sub(start), span.end.saturating_sub(start));
         out.push_str(raw.get(done..from).unwrap_or_default());
         out.push_str(text);
         done = to;
     }
     out.push_str(raw.get(done..).unwrap_or_default());
-    let malformed = |_error| Refusal { reason: Reason::Malformed, at: "" };
-    let document = Document::parse(out.into(), &Bounds::ANSWER).map_err(malformed)?;
+    let malformed = |_error| Refusal { reason: RefusalReason::Malformed, at: "" };
+    let document = Document::parse(out.into(), &JsonBounds::ANSWER).map_err(malformed)?;
     Ok(Fragment::whole(Arc::new(document)))
 }

@@ -7,25 +7,25 @@ use http::Response;
 use http::request::Parts;
 
 use super::Gateway;
-use crate::audit::{Beginning, Entry, Record};
-use crate::edge::admission::{Door, Peer};
+use crate::audit::{OpenRecord, Record, RecordStart};
+use crate::edge::admission::{Admission, Peer};
 use crate::edge::denial::ToolDenial;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
-use crate::identity::Caller;
-use crate::mcp::protocol::{Era, Version};
+use crate::identity::AuthenticatedCaller;
+use crate::mcp::protocol::{Era, ProtocolVersion};
 use crate::mcp::wire::Id;
-use crate::metrics::outcome::Ending;
+use crate::metrics::outcome::ExchangeEnd;
 use crate::stream::body::Body;
 
 impl Gateway {
-    pub(super) fn record(&self, door: &Door, peer: &Peer) -> Box<Record> {
+    pub(super) fn record(&self, door: &Admission, peer: &Peer) -> Box<Record> {
         self.blank(Arc::clone(&door.name), peer.address)
     }
 
     pub(super) fn blank(&self, listener: Arc<str>, peer: SocketAddr) -> Box<Record> {
         let id = self.journal.id();
-        Box::new(Record::new(Beginning {
+        Box::new(Record::new(RecordStart {
             id,
             at: (self.clock.now(), self.clock.instant()),
             policy: Arc::clone(&self.configuration),
@@ -37,7 +37,8 @@ impl Gateway {
 
     /// Records and answers a request that was refused.
     pub(super) fn refuse(&self, record: &Record, failure: &Failure) -> Response<Body> {
-        let public = failure.public(record.version.map(Version::era)).naming(record.item.as_ref());
+        let public =
+            failure.public(record.version.map(ProtocolVersion::era)).naming(record.item.as_ref());
         let ending = failure.ending(&public);
         let recorded = match failure.is_turned_away() {
             true => self.journal.turned_away(record, ending),
@@ -56,14 +57,14 @@ impl Gateway {
     /// SPEC 2025-11-25 server/tools#error-handling: input validation errors are tool errors.
     pub(super) fn failed_call<S>(
         &self,
-        entry: Entry<S>,
+        entry: OpenRecord<S>,
         failure: &Failure,
         id: &Id,
     ) -> Response<Body> {
         let Some(denial) = ToolDenial::of(failure, &self.policy, Some(entry.id)) else {
             return self.failed(entry, failure, Some(id));
         };
-        let era = entry.version.map_or(Era::Modern, Version::era);
+        let era = entry.version.map_or(Era::Modern, ProtocolVersion::era);
         let response = encode::denied_call(id, era, &denial);
         self.shown(entry, failure.ending_in_result(era), Some(id), response)
     }
@@ -75,20 +76,20 @@ impl Gateway {
     ) -> Response<Body> {
         let failure = Failure::Audit(error);
         self.journal.log_lost(&failure, "not recorded");
-        let public = failure.public(record.version.map(Version::era));
+        let public = failure.public(record.version.map(ProtocolVersion::era));
         encode::error(&public, record.rpc_id.as_ref())
     }
 
     /// Closes the record and returns the response, or an error if the record cannot be written.
     pub(super) fn shown<S>(
         &self,
-        mut entry: Entry<S>,
-        ending: Ending,
+        mut entry: OpenRecord<S>,
+        ending: ExchangeEnd,
         id: Option<&Id>,
         response: Response<Body>,
     ) -> Response<Body> {
         entry.bytes_out = response.body().length();
-        let era = entry.version.map(Version::era);
+        let era = entry.version.map(ProtocolVersion::era);
         match entry.close(ending) {
             Ok(()) => response,
             Err(error) => encode::error(&Failure::Audit(error).public(era), id),
@@ -98,12 +99,13 @@ impl Gateway {
     /// Closes the record of an exchange that failed after its record was opened.
     pub(super) fn failed<S>(
         &self,
-        entry: Entry<S>,
+        entry: OpenRecord<S>,
         failure: &Failure,
         id: Option<&Id>,
     ) -> Response<Body> {
-        let public = failure.public(entry.version.map(Version::era)).naming(entry.item.as_ref());
-        tracing::debug!(error = %crate::base::error_chain::Chain(failure), "exchange failed");
+        let public =
+            failure.public(entry.version.map(ProtocolVersion::era)).naming(entry.item.as_ref());
+        tracing::debug!(error = %crate::base::error_chain::ErrorChain(failure), "exchange failed");
         let response = encode::error(&public, id);
         self.shown(entry, failure.ending(&public), id, response)
     }
@@ -115,11 +117,11 @@ impl Gateway {
     /// The response to a client that is not authenticated or not admitted.
     pub async fn greet(
         &self,
-        door: &Door,
+        door: &Admission,
         peer: &Peer,
         route: &str,
         head: &Parts,
-    ) -> Result<(Caller, Peer, Box<Record>), Box<Response<Body>>> {
+    ) -> Result<(AuthenticatedCaller, Peer, Box<Record>), Box<Response<Body>>> {
         let mut record = self.record(door, peer);
         match self.identify(door, peer, route, head, &mut record).await {
             Ok(caller) => {
@@ -141,7 +143,7 @@ impl Gateway {
             Ok(response) => response,
             Err(failure) => return self.refuse(record, &failure),
         };
-        let ending = Ending { status: response.status().as_u16(), ..Ending::answered() };
+        let ending = ExchangeEnd { status: response.status().as_u16(), ..ExchangeEnd::answered() };
         match self.journal.refused(record, ending) {
             Ok(()) => response,
             Err(error) => self.unrecorded(record, error),

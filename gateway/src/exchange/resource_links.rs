@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use policy::json::Value;
 use policy::name::ServerName;
-use policy::offer::Kind;
+use policy::offer::ItemKind;
 use policy::principal::Principal;
 use policy::uri::ResourceUri;
 
@@ -22,7 +22,7 @@ impl Gateway {
     /// Remembers the links in a result of `server` that `caller` receives.
     pub(super) fn linked(&self, caller: &Principal, server: &ServerName, result: Value<'_>) {
         let found = RefCell::new(Vec::new());
-        let note = |_: Kind, uri: &str| -> Option<String> {
+        let note = |_: ItemKind, uri: &str| -> Option<String> {
             let mut found = found.borrow_mut();
             // A URI without a canonical form cannot be requested either.
             if found.len() < OF_ONE_RESULT {

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use policy::name::ServerName;
-use policy::offer::Kind;
+use policy::offer::ItemKind;
 
 use super::Gateway;
-use crate::mcp::tool_naming::{NameForm, Naming, Prefix};
-use crate::outbound::guardrail::Guardrail;
+use crate::mcp::tool_naming::{NameForm, Naming, PrefixMode};
+use crate::outbound::guardrail::GuardrailClient;
 use crate::upstream::Upstream;
 
 impl Gateway {
@@ -43,9 +43,9 @@ pub struct Route {
     /// The names of the servers.
     names: Arc<[ServerName]>,
     /// When tool names are prefixed with the server's name.
-    prefix: Prefix,
+    prefix: PrefixMode,
     /// Guardrails for arguments and results, in the order in which they are asked.
-    pub guardrails: Vec<Guardrail>,
+    pub guardrails: Vec<GuardrailClient>,
 }
 
 impl Route {
@@ -54,8 +54,8 @@ impl Route {
     pub fn new(
         path: Arc<str>,
         servers: Vec<Arc<Upstream>>,
-        prefix: Prefix,
-        guardrails: Vec<Guardrail>,
+        prefix: PrefixMode,
+        guardrails: Vec<GuardrailClient>,
     ) -> Self {
         let names = servers.iter().map(|server| server.name().clone()).collect();
         Self { path, servers, names, prefix, guardrails }
@@ -72,12 +72,12 @@ impl Route {
     /// Whether names on the route can differ from those at the servers.
     #[must_use]
     pub fn renames(&self) -> bool {
-        self.servers.len() > 1 || self.prefix == Prefix::Always
+        self.servers.len() > 1 || self.prefix == PrefixMode::Always
     }
 
     /// Whether the names of one server's definitions depend on the other servers.
     #[must_use]
-    pub fn compares(&self, kind: Kind) -> bool {
+    pub fn compares(&self, kind: ItemKind) -> bool {
         self.servers.len() > 1 && Naming::compares(self.prefix, kind)
     }
 
@@ -102,7 +102,7 @@ impl Route {
 
     /// The name of a server's resource on this route; `None` if it is left out.
     #[must_use]
-    pub fn shown(&self, server: &Upstream, kind: Kind, name: &str) -> Option<String> {
+    pub fn shown(&self, server: &Upstream, kind: ItemKind, name: &str) -> Option<String> {
         self.naming(server.name(), Arc::default())
             .show(server.name(), kind, name)
             .map(Cow::into_owned)

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use policy::message::Use;
+use policy::message::ItemRequest;
 use policy::principal::Principal;
 
 use crate::base::sha256::sha256;
@@ -16,7 +16,7 @@ const FORMAT: &[u8] = b"portcullis state v1";
 
 /// The content of a request state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum RequestState {
     /// The upstream server's own request state.
     Server(Box<str>),
     /// The call is parked in the gateway under this key.
@@ -27,7 +27,7 @@ pub(super) enum State {
 
 /// What a request state is bound to.
 #[derive(Clone, Debug)]
-pub(super) struct Bound {
+pub(super) struct RequestStateBinding {
     principal: Box<str>,
     route: String,
     server: Box<str>,
@@ -35,8 +35,8 @@ pub(super) struct Bound {
     call: [u8; 32],
 }
 
-impl Bound {
-    pub(super) fn new(principal: &Principal, route: String, call: &Use) -> Self {
+impl RequestStateBinding {
+    pub(super) fn new(principal: &Principal, route: String, call: &ItemRequest) -> Self {
         let mut plain = format!("{:?} ", call.verb).into_bytes();
         policy::json::write_string(&mut plain, &call.name);
         if let Some(arguments) = &call.arguments {
@@ -60,7 +60,7 @@ impl Bound {
     pub(super) fn seal(
         &self,
         sealer: &Sealer,
-        state: &State,
+        state: &RequestState,
         now: SystemTime,
         lifetime: Duration,
     ) -> Result<String, SealError> {
@@ -68,21 +68,26 @@ impl Bound {
         let expires = expires.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let mut plain = expires.to_be_bytes().to_vec();
         match state {
-            State::Server(text) => {
+            RequestState::Server(text) => {
                 plain.push(0);
                 plain.extend_from_slice(text.as_bytes());
             }
-            State::Parked(key) => {
+            RequestState::Parked(key) => {
                 plain.push(1);
                 plain.extend_from_slice(key);
             }
-            State::Again => plain.push(2),
+            RequestState::Again => plain.push(2),
         }
         sealer.seal(&self.parts(), plain)
     }
 
     /// Decrypts a state; `None` unless it was sealed for the same call of the same caller and has not expired.
-    pub(super) fn open(&self, sealer: &Sealer, text: &str, now: SystemTime) -> Option<State> {
+    pub(super) fn open(
+        &self,
+        sealer: &Sealer,
+        text: &str,
+        now: SystemTime,
+    ) -> Option<RequestState> {
         let plain = sealer.open(&self.parts(), text)?;
         let (expires, rest) = plain.split_first_chunk::<8>()?;
         let expires = Duration::from_secs(u64::from_be_bytes(*expires));
@@ -90,9 +95,9 @@ impl Bound {
             return None;
         }
         match rest.split_first()? {
-            (0, text) => Some(State::Server(std::str::from_utf8(text).ok()?.into())),
-            (1, key) => Some(State::Parked(key.try_into().ok()?)),
-            (2, []) => Some(State::Again),
+            (0, text) => Some(RequestState::Server(std::str::from_utf8(text).ok()?.into())),
+            (1, key) => Some(RequestState::Parked(key.try_into().ok()?)),
+            (2, []) => Some(RequestState::Again),
             _ => None,
         }
     }
@@ -100,26 +105,32 @@ impl Bound {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bound, State};
+    use super::{RequestState, RequestStateBinding};
     use crate::crypto::sealer::Sealer;
     use bytes::Bytes;
-    use policy::json::{Bounds, Document, Fragment};
-    use policy::message::{Use, Verb};
+    use policy::json::{Document, Fragment, JsonBounds};
+    use policy::message::{ItemRequest, RequestOperation};
     use policy::name::{ClientId, PrincipalId, ServerName};
     use policy::principal::Principal;
     use std::sync::Arc;
     use std::time::{Duration, UNIX_EPOCH};
 
-    fn bound(who: &str, route: &str, server: &str, tool: &str, arguments: &'static str) -> Bound {
+    fn bound(
+        who: &str,
+        route: &str,
+        server: &str,
+        tool: &str,
+        arguments: &'static str,
+    ) -> RequestStateBinding {
         let who = Principal::new(PrincipalId::parse(who).unwrap(), [].into());
-        Bound::new(&who, route.to_owned(), &call(server, tool, arguments))
+        RequestStateBinding::new(&who, route.to_owned(), &call(server, tool, arguments))
     }
 
-    fn call(server: &str, tool: &str, arguments: &'static str) -> Use {
-        let document = Document::parse(Bytes::from(arguments), &Bounds::MESSAGE).unwrap();
-        Use {
+    fn call(server: &str, tool: &str, arguments: &'static str) -> ItemRequest {
+        let document = Document::parse(Bytes::from(arguments), &JsonBounds::MESSAGE).unwrap();
+        ItemRequest {
             server: ServerName::parse(server).unwrap(),
-            verb: Verb::Call,
+            verb: RequestOperation::Call,
             name: tool.into(),
             arguments: Some(Fragment::whole(Arc::new(document))),
             extra: Vec::new(),
@@ -135,11 +146,11 @@ mod tests {
             let mut who = Principal::new(PrincipalId::parse("ana").unwrap(), [].into());
             who.claims.client = client.map(|client| ClientId::parse(client).unwrap());
             who.claims.thumbprint = key.map(Into::into);
-            Bound::new(&who.bound(), "/mcp a".to_owned(), &call("a", "pay", "{}"))
+            RequestStateBinding::new(&who.bound(), "/mcp a".to_owned(), &call("a", "pay", "{}"))
         };
         let ours = through(Some("app"), Some("k1"));
-        let text = ours.seal(&sealer, &State::Again, now, Duration::from_secs(60)).unwrap();
-        let opens = |bound: Bound| bound.open(&sealer, &text, now).is_some();
+        let text = ours.seal(&sealer, &RequestState::Again, now, Duration::from_secs(60)).unwrap();
+        let opens = |bound: RequestStateBinding| bound.open(&sealer, &text, now).is_some();
         assert!(opens(through(Some("app"), Some("k1"))));
         for (client, key) in [
             (None, None),
@@ -157,7 +168,9 @@ mod tests {
         let sealer = Sealer::new(&[]).unwrap();
         let ours = bound("ana", "/mcp a", "a", "pay", r#"{"n":1,"to":"b"}"#);
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        for state in [State::Server("x".into()), State::Parked([7; 16]), State::Again] {
+        for state in
+            [RequestState::Server("x".into()), RequestState::Parked([7; 16]), RequestState::Again]
+        {
             let text = ours.seal(&sealer, &state, now, Duration::from_secs(60)).unwrap();
             assert_eq!(ours.open(&sealer, &text, now), Some(state.clone()));
             let spelled = bound("ana", "/mcp a", "a", "pay", r#"{ "to": "\u0062", "n": 1 }"#);

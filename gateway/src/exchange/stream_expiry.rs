@@ -10,43 +10,43 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use policy::decision::{Denial, Reason, Told};
+use policy::decision::{Denial, Disclosure, Reason};
 use policy::name::ServerName;
-use policy::offer::Kind;
+use policy::offer::ItemKind;
 use policy::principal::Principal;
-use policy::revoked::Revoked;
+use policy::revoked::RevocationList;
 use tokio::time::sleep;
 
-use super::{Gateway, Route, Standing};
+use super::{Gateway, Route, StreamPermit};
 use crate::edge::encode;
-use crate::edge::failure::{Failure, Public, Stranger};
-use crate::identity::{AuthnError, Caller};
+use crate::edge::failure::{AuthnFailure, Failure, PublicError};
+use crate::identity::{AuthenticatedCaller, AuthnError};
 use crate::mcp::protocol::Era;
-use crate::session::state::About;
+use crate::session::state::AnsweredCall;
 use crate::stream::body::{Body, Lease, Termination};
-use crate::stream::replay::Replay;
+use crate::stream::replay::ReplayBuffer;
 
 /// Longest time for which a timer is set at once.
 const TURN: Duration = Duration::from_secs(3600);
 
 /// What a call uses: a tool, prompt, resource or method of a server.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Used<'a> {
+pub(super) struct UsedItem<'a> {
     pub(super) server: &'a ServerName,
-    pub(super) kind: Kind,
+    pub(super) kind: ItemKind,
     /// The name that the server uses.
     pub(super) name: &'a str,
 }
 
-impl About {
-    const fn used(&self) -> Used<'_> {
-        Used { server: &self.server, kind: self.kind, name: &self.name }
+impl AnsweredCall {
+    const fn used(&self) -> UsedItem<'_> {
+        UsedItem { server: &self.server, kind: self.kind, name: &self.name }
     }
 }
 
 /// The calls that a response answers: one, or those of a batch. Attached to the response as an extension.
 #[derive(Clone, Debug)]
-pub(super) struct Calls(pub(super) Vec<About>);
+pub(super) struct AnsweredCalls(pub(super) Vec<AnsweredCall>);
 
 /// Why a lease ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,25 +62,25 @@ enum LeaseEnd {
 }
 
 /// A response that takes a while to be read.
-struct Answer {
+struct LeasedResponse {
     /// The calls it answers; `None` if it is about everything on its route.
-    calls: Option<Vec<About>>,
-    extent: Extent,
+    calls: Option<Vec<AnsweredCall>>,
+    extent: ResponseForm,
 }
 
 /// Whether a response is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extent {
+enum ResponseForm {
     /// A stream, whose further events are not known.
     Stream,
     /// A complete body in memory.
     Object,
 }
 
-impl Answer {
+impl LeasedResponse {
     /// Whether the response has no end of its own.
     fn is_endless(&self) -> bool {
-        self.calls.is_none() && self.extent == Extent::Stream
+        self.calls.is_none() && self.extent == ResponseForm::Stream
     }
 }
 
@@ -101,18 +101,22 @@ impl Gateway {
     /// ends with an error in place of everything unread; any other response breaks off.
     pub fn leased(
         self: &Arc<Self>,
-        caller: Caller,
+        caller: AuthenticatedCaller,
         route: Arc<Route>,
         mut response: Response<Body>,
     ) -> Response<Body> {
         if response.body().is_one_piece() {
             return response;
         }
-        let answer = Answer {
-            calls: response.extensions_mut().remove::<Calls>().map(|calls| calls.0),
-            extent: if response.body().is_stream() { Extent::Stream } else { Extent::Object },
+        let answer = LeasedResponse {
+            calls: response.extensions_mut().remove::<AnsweredCalls>().map(|calls| calls.0),
+            extent: if response.body().is_stream() {
+                ResponseForm::Stream
+            } else {
+                ResponseForm::Object
+            },
         };
-        let standing = response.extensions_mut().remove::<Standing>();
+        let standing = response.extensions_mut().remove::<StreamPermit>();
         let gateway = Arc::clone(self);
         let over = async move {
             // The share for the stream is held as long as the stream can be read.
@@ -135,7 +139,7 @@ impl Gateway {
     }
 
     /// The JSON-RPC error that replaces the response to a call, if the call is revoked.
-    pub(super) fn told_revoked(&self, call: &About) -> Option<Vec<u8>> {
+    pub(super) fn told_revoked(&self, call: &AnsweredCall) -> Option<Vec<u8>> {
         let failure = self.revocation(&call.caller, call.used())?;
         let public = failure.public(Some(call.version.era())).naming(call.asked.as_ref());
         Some(encode::joined(encode::error(&public, Some(&call.id)).into_body()))
@@ -143,7 +147,7 @@ impl Gateway {
 
     /// Replaces the kept events of an answered call with an error if it is revoked, so that resuming the stream cannot
     /// return them even after the revocation is lifted.
-    pub(super) fn withdraw_revoked(&self, stream: &Replay, call: &About) {
+    pub(super) fn withdraw_revoked(&self, stream: &ReplayBuffer, call: &AnsweredCall) {
         if !stream.is_over() || !call.receipt.is_closed() {
             // The task that still answers the call checks for revocations itself.
             return;
@@ -156,7 +160,7 @@ impl Gateway {
     }
 
     /// Records that a response was cut off by a revocation, if the record says that the call was answered.
-    pub(super) fn cut_on_record(&self, call: &About) {
+    pub(super) fn cut_on_record(&self, call: &AnsweredCall) {
         let Some(failure) = self.revocation(&call.caller, call.used()) else { return };
         if !call.receipt.cut() {
             return;
@@ -182,28 +186,32 @@ impl Gateway {
 
     /// Resolves when `caller` may no longer use `route`, or when the configuration is replaced. Returns the error for
     /// the client if it was revoked.
-    pub(crate) async fn right_ended(&self, caller: &Caller, route: &Route) -> Option<Public> {
-        let stream = Answer { calls: None, extent: Extent::Stream };
+    pub(crate) async fn right_ended(
+        &self,
+        caller: &AuthenticatedCaller,
+        route: &Route,
+    ) -> Option<PublicError> {
+        let stream = LeasedResponse { calls: None, extent: ResponseForm::Stream };
         if self.over(caller, route, &stream).await != LeaseEnd::Revoked {
             return None;
         }
         self.metrics.streams_cut.add(1);
         tracing::info!(principal = %caller.principal.id, "a stream was revoked");
         let denied = || {
-            let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
-            Failure::Denied(Kind::Tool, denial)
+            let denial = Denial { reason: Reason::Revoked, told: Disclosure::Nothing };
+            Failure::Denied(ItemKind::Tool, denial)
         };
         let failure = self.caller_revocation(&caller.principal).unwrap_or_else(denied);
         Some(failure.public(Some(Era::Legacy)))
     }
 
     /// The failure that a new call of `caller` would get, if what it uses is revoked.
-    pub(super) fn revocation(&self, caller: &Principal, used: Used<'_>) -> Option<Failure> {
+    pub(super) fn revocation(&self, caller: &Principal, used: UsedItem<'_>) -> Option<Failure> {
         if let Some(failure) = self.caller_revocation(caller) {
             return Some(failure);
         }
         let denied = || {
-            let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
+            let denial = Denial { reason: Reason::Revoked, told: Disclosure::Nothing };
             Failure::Denied(used.kind, denial)
         };
         self.policy.revoked().has(used.server, used.name).then(denied)
@@ -220,12 +228,12 @@ impl Gateway {
             return Some(Failure::Everything);
         }
         let (challenge, nonce) = (None, None);
-        let stranger = Stranger { error: AuthnError::Revoked, challenge, nonce };
+        let stranger = AuthnFailure { error: AuthnError::Revoked, challenge, nonce };
         Some(Failure::Authn(Box::new(stranger)))
     }
 
     /// Resolves with the failure when what `caller` uses is revoked.
-    pub(super) async fn revoked(&self, caller: &Principal, used: Used<'_>) -> Failure {
+    pub(super) async fn revoked(&self, caller: &Principal, used: UsedItem<'_>) -> Failure {
         let mut revoking = self.revoking.subscribe();
         loop {
             if let Some(failure) = self.revocation(caller, used) {
@@ -239,14 +247,19 @@ impl Gateway {
     }
 
     /// Resolves when the lease of a response ends.
-    async fn over(&self, caller: &Caller, route: &Route, answer: &Answer) -> LeaseEnd {
+    async fn over(
+        &self,
+        caller: &AuthenticatedCaller,
+        route: &Route,
+        answer: &LeasedResponse,
+    ) -> LeaseEnd {
         let mut revoking = self.revoking.subscribe();
         let principal = &caller.principal;
         // Servers revoked before are not part of the response.
         let before = self.policy.revoked();
         let names = route.servers.iter().map(|server| server.name());
         let servers: Vec<_> = names.filter(|name| !before.has_server(name)).collect();
-        let revoked = |revoked: &Revoked| {
+        let revoked = |revoked: &RevocationList| {
             revoked.has_principal(principal)
                 || match &answer.calls {
                     Some(calls) => calls.iter().any(|call| revoked.has(&call.server, &call.name)),
@@ -259,7 +272,7 @@ impl Gateway {
                 return LeaseEnd::Revoked;
             }
             // A complete body may be read to its end after the credential expires; a stream may have no end.
-            let until = caller.until.filter(|_| answer.extent == Extent::Stream);
+            let until = caller.until.filter(|_| answer.extent == ResponseForm::Stream);
             let left = until.map(|until| until.duration_since(self.clock.now()));
             let left = left.map(Result::unwrap_or_default);
             if left.is_some_and(|left| left.is_zero()) {
@@ -275,11 +288,12 @@ impl Gateway {
     }
 
     /// Adds `revoked` to the policy, and ends the streams of what is revoked.
-    pub fn revoke(&self, revoked: &Revoked) {
+    pub fn revoke(&self, revoked: &RevocationList) {
         self.policy.revoke(revoked);
         self.revoking.send_replace(());
         if !revoked.is_empty() {
-            let is_revoked = |call: &About| self.revocation(&call.caller, call.used()).is_some();
+            let is_revoked =
+                |call: &AnsweredCall| self.revocation(&call.caller, call.used()).is_some();
             for (stream, call) in self.conversations.answered(is_revoked) {
                 self.withdraw_revoked(&stream, &call);
             }

@@ -7,40 +7,43 @@ use futures_util::future::join_all;
 use http::Response;
 use policy::content::ChosenPart;
 use policy::inspect::Finding;
-use policy::json::{Bounds, Document, Fragment, Value};
-use policy::message::{Use, Verb};
+use policy::json::{Document, Fragment, JsonBounds, Value};
+use policy::message::{ItemRequest, RequestOperation};
 use policy::name::ServerName;
-use policy::offer::{Kind, ReadOnlyHint};
+use policy::offer::{ItemKind, ReadOnlyHint};
 use policy::pipeline::{Permit, Policy, Ruling};
 use policy::principal::Principal;
-use policy::work::{Budget, USUAL_MOST};
+use policy::work::{USUAL_MOST, WorkBudget};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::event_sink::Outlet;
-use super::guardrails::Matter;
-use super::stream_expiry::Calls;
-use super::{Arrived, Gateway, Place, Route};
+use super::event_sink::EventSink;
+use super::guardrails::GuardrailSubject;
+use super::stream_expiry::AnsweredCalls;
+use super::{DecodedRequest, Gateway, InFlightPermit, Route};
 use crate::audit::{ReadEntry, Record};
 use crate::config::quota::Quota;
 use crate::edge::encode;
 use crate::edge::failure::Failure;
 use crate::mcp::protocol::{code, method};
 use crate::mcp::wire::{self, Id, Notification, Object};
-use crate::metrics::outcome::Ending;
-use crate::outbound::guardrail::Part;
-use crate::session::state::{About, Conversation, RETRY};
+use crate::metrics::outcome::ExchangeEnd;
+use crate::outbound::guardrail::GuardedPart;
+use crate::session::state::{AnsweredCall, RETRY, SessionState};
 use crate::stream::body::Body;
-use crate::stream::replay::{self, Replay};
-use crate::upstream::{Asked, Feed, Heard, Party, Question, RESOURCES, Replier, Upstream, Wants};
+use crate::stream::replay::{self, ReplayBuffer};
+use crate::upstream::{
+    Feed, InputRequest, InputRequired, NotificationFilter, OnBehalfOf, RESOURCES, ReplySender,
+    ServerMessage, Upstream,
+};
 
 /// Largest number of messages from all servers that wait for one subscription.
 const WAITING: usize = 64;
 /// The message for a subscription that names too many resources.
 const TOO_MANY: &str = "a listener may name 256 resources";
 /// The kinds of lists whose changes can be subscribed to.
-const LISTS: [Kind; 3] = [Kind::Tool, Kind::Prompt, Kind::Resource];
+const LISTS: [ItemKind; 3] = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource];
 
 impl Gateway {
     /// GET: opens the stream of a session, or resumes an interrupted stream.
@@ -48,7 +51,7 @@ impl Gateway {
     /// SPEC 2025-11-25 basic/transports#listening-for-messages-from-the-server
     pub(super) async fn stream(
         self: Arc<Self>,
-        arrived: Arrived,
+        arrived: DecodedRequest,
         last: Option<Box<str>>,
         record: Box<Record>,
     ) -> Response<Body> {
@@ -88,9 +91,11 @@ impl Gateway {
                     let mut response = encode::events(Body::replay(reader));
                     response.extensions_mut().insert(standing);
                     if let Some(about) = about {
-                        response.extensions_mut().insert(Calls(vec![About::clone(&about)]));
+                        response
+                            .extensions_mut()
+                            .insert(AnsweredCalls(vec![AnsweredCall::clone(&about)]));
                     }
-                    return self.shown(entry, Ending::answered(), None, response);
+                    return self.shown(entry, ExchangeEnd::answered(), None, response);
                 }
                 None => return self.failed(entry, &Failure::Replay, None),
             }
@@ -101,12 +106,12 @@ impl Gateway {
         let Some(reader) = stream.attach(None) else {
             return self.failed(entry, &Failure::Overload, None);
         };
-        if session.version >= crate::mcp::protocol::Version::V2025November {
+        if session.version >= crate::mcp::protocol::ProtocolVersion::V2025November {
             stream.prime(RETRY);
         }
         let mut opened = Vec::new();
         for at in 0..arrived.route.servers.len() {
-            let listener = Listener {
+            let listener = SessionForwarder {
                 gateway: Arc::clone(&self),
                 caller: Arc::clone(&arrived.caller.principal),
                 route: Arc::clone(&arrived.route),
@@ -120,7 +125,7 @@ impl Gateway {
         join_all(opened.iter().map(|(server, opened)| server.begun(opened))).await;
         let mut response = encode::events(Body::replay(reader));
         response.extensions_mut().insert(standing);
-        self.shown(entry, Ending::answered(), None, response)
+        self.shown(entry, ExchangeEnd::answered(), None, response)
     }
 
     /// `subscriptions/listen`: opens a subscription of a modern client.
@@ -128,10 +133,10 @@ impl Gateway {
     /// SPEC 2026-07-28 basic/patterns/subscriptions
     pub(super) async fn listen(
         self: Arc<Self>,
-        arrived: Arrived,
+        arrived: DecodedRequest,
         filter: Fragment,
         record: Box<Record>,
-        place: Place,
+        place: InFlightPermit,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
         // Resources that are denied or named twice count as well, because each is inspected.
@@ -153,7 +158,7 @@ impl Gateway {
             Ok(wanted) => wanted,
             Err(finding) => return self.failed(entry, &Failure::Unsent(finding), Some(&id)),
         };
-        let bytes = wanted.iter().map(Wants::bytes).sum();
+        let bytes = wanted.iter().map(NotificationFilter::bytes).sum();
         let held = match self.quotas.subscriptions.take(&arrived.holder, bytes) {
             Ok(held) => held,
             Err(none) => {
@@ -172,13 +177,13 @@ impl Gateway {
             match feed {
                 Ok(feed) => feeds.push(feed),
                 Err(error) => {
-                    let error = crate::base::error_chain::Chain(&error);
+                    let error = crate::base::error_chain::ErrorChain(&error);
                     tracing::warn!(%error, "a server is not listened to");
                 }
             }
         }
         drop(place);
-        let (outlet, mut response) = Outlet::direct(self.conversations.room(&arrived.holder));
+        let (outlet, mut response) = EventSink::direct(self.conversations.room(&arrived.holder));
         response.extensions_mut().insert(standing);
         let (gateway, route) = (Arc::clone(&self), Arc::clone(&arrived.route));
         let caller = Arc::clone(&arrived.caller.principal);
@@ -187,7 +192,7 @@ impl Gateway {
             carried.await;
             drop(held);
         });
-        self.shown(entry, Ending::answered(), Some(&id), response)
+        self.shown(entry, ExchangeEnd::answered(), Some(&id), response)
     }
 
     /// Asks the guardrails about the resources that servers would be told of, since the caller chooses the URIs.
@@ -197,8 +202,8 @@ impl Gateway {
     /// The finding for which a server must not receive them.
     async fn agreed_to(
         &self,
-        arrived: &Arrived,
-        wanted: &[Wants],
+        arrived: &DecodedRequest,
+        wanted: &[NotificationFilter],
         found: &mut Vec<Finding>,
     ) -> Result<(), Finding> {
         let (caller, route) = (&arrived.caller.principal, &arrived.route);
@@ -212,10 +217,10 @@ impl Gateway {
             wants.show(&mut object);
             object.close();
             // INVARIANT: the parts were parsed by the same reader within the same bounds.
-            let filter = Document::parse(filter.into(), &Bounds::ANSWER);
+            let filter = Document::parse(filter.into(), &JsonBounds::ANSWER);
             let filter = filter.map_err(|_error| Finding::too_long())?;
-            let (part, value) = (Part::Request, filter.root());
-            let about = Matter { server, name: method::LISTEN, part, value, beside: "" };
+            let (part, value) = (GuardedPart::Request, filter.root());
+            let about = GuardrailSubject { server, name: method::LISTEN, part, value, beside: "" };
             match self.guarded(route, caller, about).await {
                 Ok((_, noted)) => found.extend(noted),
                 Err((finding, noted)) => {
@@ -234,13 +239,13 @@ impl Gateway {
     /// The finding for which no server may receive any of it.
     async fn wanted(
         &self,
-        arrived: &Arrived,
+        arrived: &DecodedRequest,
         filter: &Fragment,
         found: &mut Vec<Finding>,
-    ) -> Result<Vec<Wants>, Finding> {
+    ) -> Result<Vec<NotificationFilter>, Finding> {
         let (route, filter) = (Arc::clone(&arrived.route), filter.clone());
         let bytes = filter.value().raw().len();
-        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
             let mut found = Vec::new();
             let wanted: Vec<_> = (0..route.servers.len())
                 .map(|at| {
@@ -266,7 +271,7 @@ impl Gateway {
         server: &ServerName,
         uri: &str,
     ) -> Option<Permit> {
-        let budget = Budget::for_bytes(uri.len(), USUAL_MOST);
+        let budget = WorkBudget::for_bytes(uri.len(), USUAL_MOST);
         watching(&self.policy, principal, (server, uri), &budget).outcome.ok()
     }
 
@@ -274,16 +279,16 @@ impl Gateway {
     async fn carry(
         self: Arc<Self>,
         feeds: Vec<Feed>,
-        outlet: Outlet,
+        outlet: EventSink,
         route: Arc<Route>,
         caller: Arc<Principal>,
         id: Id,
     ) {
         let acknowledged = encode::acknowledged(&id, |filter| {
-            let mut all = Wants::default();
+            let mut all = NotificationFilter::default();
             for feed in &feeds {
                 let shown = |uri: &str| {
-                    let shown = route.shown(feed.upstream(), Kind::Resource, uri);
+                    let shown = route.shown(feed.upstream(), ItemKind::Resource, uri);
                     shown.unwrap_or_default()
                 };
                 all.merge(feed.wants(), shown);
@@ -319,7 +324,8 @@ impl Gateway {
             if !self.policy.grants_any(&caller, server.name()) || uri.as_deref().is_some_and(gone) {
                 continue;
             }
-            let shown = uri.as_deref().and_then(|uri| route.shown(&server, Kind::Resource, uri));
+            let shown =
+                uri.as_deref().and_then(|uri| route.shown(&server, ItemKind::Resource, uri));
             let message = match &shown {
                 Some(uri) => encode::told_to(&told, &[("uri", uri)], &id),
                 None => encode::told_to(&told, &[], &id),
@@ -344,7 +350,7 @@ impl Gateway {
                 () = to.closed() => return,
             };
             match heard {
-                Ok(Heard::Told(told)) if feed.wants().admits(&told) => {
+                Ok(ServerMessage::Told(told)) if feed.wants().admits(&told) => {
                     let bytes = told.params.as_ref().map_or(0, |said| said.value().span().len());
                     if bytes > self.limits.notification {
                         // It is too long and will be withheld: inspected at once, so that it does not wait in memory.
@@ -353,8 +359,8 @@ impl Gateway {
                         return;
                     }
                 }
-                Ok(Heard::Told(_)) => {}
-                Ok(Heard::Asked(question, replier)) => {
+                Ok(ServerMessage::Told(_)) => {}
+                Ok(ServerMessage::Asked(question, replier)) => {
                     if let Some(id) = &question.id {
                         let why = "nobody can be asked";
                         replier.reply(wire::error(Some(id), code::METHOD, why, None)).await;
@@ -367,7 +373,7 @@ impl Gateway {
 
     /// Sends a message that belongs to no call, and returns whether the client took it. A client that does not read
     /// does not delay a reload or a stop.
-    async fn hand(&self, outlet: &Outlet, message: &[u8]) -> bool {
+    async fn hand(&self, outlet: &EventSink, message: &[u8]) -> bool {
         tokio::select! {
             sent = outlet.send(message, self.limits.write_time) => sent,
             () = self.tasks.stopping() => false,
@@ -387,9 +393,9 @@ fn permitted(
     (route, at): (&Route, usize),
     filter: Value<'_>,
     found: &mut Vec<Finding>,
-    budget: &Budget,
-) -> Wants {
-    let mut wants = Wants::default();
+    budget: &WorkBudget,
+) -> NotificationFilter {
+    let mut wants = NotificationFilter::default();
     let Some(server) = route.servers.get(at) else { return wants };
     for kind in LISTS {
         let flag = crate::upstream::flag(kind).and_then(|flag| filter.get(flag));
@@ -406,14 +412,14 @@ fn permitted(
     let (joinable, pieces) = policy.joinable(caller, server.name(), &parts, budget);
     found.extend(pieces);
     if joinable.is_err() {
-        return Wants::default();
+        return NotificationFilter::default();
     }
     for uri in uris {
         let Some(own) = route.own_uri(server.name(), &uri) else { continue };
         let ruling = watching(policy, caller, (server.name(), own), budget);
         if budget.is_exhausted() {
             // The caller of this function discards everything, since the filter was not inspected completely.
-            return Wants::default();
+            return NotificationFilter::default();
         }
         found.extend(ruling.decision.findings);
         if let Ok(permit) = ruling.outcome {
@@ -428,11 +434,11 @@ fn watching(
     policy: &Policy,
     principal: &Principal,
     (server, uri): (&ServerName, &str),
-    budget: &Budget,
+    budget: &WorkBudget,
 ) -> Ruling<Permit> {
-    let call = Use {
+    let call = ItemRequest {
         server: server.clone(),
-        verb: Verb::Subscribe,
+        verb: RequestOperation::Subscribe,
         name: uri.into(),
         arguments: None,
         extra: Vec::new(),
@@ -442,24 +448,24 @@ fn watching(
 }
 
 /// Forwards the messages of one server to the stream of a legacy session.
-struct Listener {
+struct SessionForwarder {
     gateway: Arc<Gateway>,
     caller: Arc<Principal>,
     route: Arc<Route>,
-    party: Party,
+    party: OnBehalfOf,
     at: usize,
-    kept: Arc<Conversation>,
-    stream: Arc<Replay>,
+    kept: Arc<SessionState>,
+    stream: Arc<ReplayBuffer>,
 }
 
-impl Listener {
+impl SessionForwarder {
     fn server(&self) -> Option<&Arc<Upstream>> {
         self.route.servers.get(self.at)
     }
 
     /// What the session may receive from the server.
-    fn wants(&self) -> Wants {
-        let mut wants = Wants::new(self.party.leg.is_some());
+    fn wants(&self) -> NotificationFilter {
+        let mut wants = NotificationFilter::new(self.party.leg.is_some());
         let Some(server) = self.server() else { return wants };
         let policy = &self.gateway.policy;
         for kind in LISTS {
@@ -488,7 +494,7 @@ impl Listener {
         let feed = match server.listen(wants, entry, self.party.clone()).await {
             Ok(feed) => feed,
             Err(error) => {
-                let error = crate::base::error_chain::Chain(&error);
+                let error = crate::base::error_chain::ErrorChain(&error);
                 tracing::warn!(server = %server.name(), %error, "the server is not listened to");
                 return None;
             }
@@ -525,8 +531,8 @@ impl Listener {
                 () = &mut deserted => return,
             };
             match heard {
-                Ok(Heard::Told(told)) => Box::pin(self.tell(&feed, &told)).await,
-                Ok(Heard::Asked(question, replier)) => {
+                Ok(ServerMessage::Told(told)) => Box::pin(self.tell(&feed, &told)).await,
+                Ok(ServerMessage::Asked(question, replier)) => {
                     let Some(id) = question.id.clone() else { continue };
                     Box::pin(self.ask(id, &question.method, question.params, replier)).await;
                 }
@@ -552,7 +558,7 @@ impl Listener {
         self.kept.listened(self.at, Some(wanted));
         drop(feed);
         let (again, ending) = match again {
-            Ok(again) => (Some(again), Ending::answered()),
+            Ok(again) => (Some(again), ExchangeEnd::answered()),
             Err(error) => {
                 let failure = Failure::Upstream(error);
                 let ending = failure.ending(&failure.public(None));
@@ -586,7 +592,9 @@ impl Listener {
                 let Some(uri) = uri.and_then(Value::as_str) else { return };
                 let wanted = feed.wants().everything() || feed.wants().admits(told);
                 let may = gateway.watchable(&self.caller, server.name(), &uri).is_some();
-                let Some(shown) = self.route.shown(server, Kind::Resource, &uri) else { return };
+                let Some(shown) = self.route.shown(server, ItemKind::Resource, &uri) else {
+                    return;
+                };
                 (wanted && may).then(|| encode::told(told, &[("uri", &shown)]))
             }
             method::LOG | method::ELICITED => {
@@ -620,10 +628,10 @@ impl Listener {
     }
 
     /// Sends a server request that belongs to no call, and passes the response to the server.
-    async fn ask(&self, id: Id, asked: &str, params: Option<Fragment>, replier: Box<Replier>) {
+    async fn ask(&self, id: Id, asked: &str, params: Option<Fragment>, replier: Box<ReplySender>) {
         let Some(server) = self.server() else { return };
-        let question = Question { key: "".into(), id: None, method: asked.into(), params };
-        let question = Asked { questions: vec![question], result: None };
+        let question = InputRequest { key: "".into(), id: None, method: asked.into(), params };
+        let question = InputRequired { questions: vec![question], result: None };
         let params =
             match self.gateway.judged(&self.caller, server, question, ReadOnlyHint::Absent).await {
                 Ok(asked) => {
@@ -675,7 +683,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for SessionForwarder {
     fn drop(&mut self) {
         self.kept.listened(self.at, None);
     }

@@ -7,11 +7,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use policy::json::{Bounds, Document, Fragment, Value, write_string};
+use policy::json::{Document, Fragment, JsonBounds, Value, write_string};
 use policy::principal::Principal;
 
-use super::{Arrived, Gateway, Route};
-use crate::edge::decode::UseAsk;
+use super::{DecodedRequest, Gateway, Route};
+use crate::edge::decode::UseOperation;
 use crate::upstream::Upstream;
 
 /// Names the format in the associated data of the cipher.
@@ -20,7 +20,7 @@ const FORMAT: &[u8] = b"portcullis task v1";
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
 /// The task that a client's task id stands for.
-pub(super) struct Known {
+pub(super) struct UpstreamTask {
     /// Index of the server on the route.
     pub(super) at: usize,
     /// The tool that created it, with the name that the server uses.
@@ -31,7 +31,11 @@ pub(super) struct Known {
 
 impl Gateway {
     /// Decrypts a task id; `None` unless it was given to this caller on this route.
-    pub(super) fn task(&self, arrived: &Arrived, ask: &UseAsk) -> Option<Known> {
+    pub(super) fn task(
+        &self,
+        arrived: &DecodedRequest,
+        ask: &UseOperation,
+    ) -> Option<UpstreamTask> {
         let route = arrived.route.identity();
         let principal = arrived.caller.principal.key();
         let bound = [FORMAT, principal.as_bytes(), route.as_bytes()];
@@ -42,8 +46,8 @@ impl Gateway {
         let at = servers.iter().position(|known| known.name().as_str() == server)?;
         let mut text = Vec::new();
         write_string(&mut text, id);
-        let id = Document::parse(text.into(), &Bounds::MESSAGE).ok()?;
-        Some(Known { at, tool: tool.into(), id: Fragment::whole(Arc::new(id)) })
+        let id = Document::parse(text.into(), &JsonBounds::MESSAGE).ok()?;
+        Some(UpstreamTask { at, tool: tool.into(), id: Fragment::whole(Arc::new(id)) })
     }
 
     /// The spans of task ids in a result, with the encrypted ids for the client.

@@ -8,7 +8,7 @@ use policy::principal::Principal;
 
 use super::{Gateway, Route};
 use crate::mcp::protocol::code;
-use crate::metrics::outcome::{Ending, Outcome as Ended};
+use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome as Ended};
 use crate::upstream::Upstream;
 
 impl Gateway {
@@ -48,7 +48,7 @@ impl Gateway {
         route: &Arc<Route>,
         (server, asked): (&Upstream, &str),
         found: Vec<Finding>,
-        ending: Ending,
+        ending: ExchangeEnd,
     ) -> bool {
         let mut record = self.listening(caller, route, server.name());
         record.method = Some(asked.into());
@@ -62,7 +62,7 @@ impl Gateway {
 }
 
 /// The ending of an exchange in which something was withheld for `reason`.
-pub(super) fn denied(reason: &'static str) -> Ending {
+pub(super) fn denied(reason: &'static str) -> ExchangeEnd {
     let (outcome, code) = (Ended::Denied, Some(code::DENIED));
-    Ending { outcome, reason: Some(reason), code, ..Ending::answered() }
+    ExchangeEnd { outcome, reason: Some(reason), code, ..ExchangeEnd::answered() }
 }

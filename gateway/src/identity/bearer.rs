@@ -17,23 +17,25 @@ use aws_lc_rs::constant_time;
 use policy::json::Value;
 use policy::principal::Principal;
 
-use super::claims::{self, Confirmation, Form};
-use super::dpop::{About, ProofError, Proofs};
-use super::issuer::{Found, KeyRing};
-use super::questions::{Asker, Questions};
-use super::{Asked, TokenError};
-use crate::base::bounded::Bounded;
+use super::claims::{self, ClaimsSource, Confirmation};
+use super::dpop::{DpopError, DpopVerifier, ProofContext};
+use super::issuer::{KeyLookup, KeyRing};
+use super::questions::{IntrospectionHolder, IntrospectionLimiter};
+use super::{AuthnRequest, TokenError};
+use crate::base::bounded::BoundedMap;
 use crate::base::clock::Clock;
 use crate::base::secret::Secret;
 use crate::base::sha256::sha256;
 use crate::base::share::{Share, Shares};
 use crate::config::quota::Quotas;
-use crate::config::settings::{Identity as Settings, Implied, Issuer, KeySource, Limits};
+use crate::config::settings::{
+    IdentitySettings as Settings, ImpliedScopes, IssuerSettings, KeySource, Limits,
+};
 use crate::crypto::jose::{Jws, LONGEST, text};
 use crate::crypto::sealer::Sealer;
-use crate::identity::resource::Resource;
-use crate::outbound::authorization_server::Authority;
-use crate::outbound::environment::{World, WorldError};
+use crate::identity::resource::ProtectedResource;
+use crate::outbound::authorization_server::OauthClient;
+use crate::outbound::environment::{Environment, EnvironmentError};
 
 /// Interval at which expired entries are removed.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -49,35 +51,35 @@ const NAME: usize = 48;
 
 /// The validator of access tokens.
 #[derive(Debug)]
-pub(super) struct Bearer {
-    issuers: Vec<Known>,
-    implied: Implied,
-    memory: Arc<Memory>,
+pub(super) struct TokenValidator {
+    issuers: Vec<IssuerState>,
+    implied: ImpliedScopes,
+    memory: Arc<TokenMemory>,
     clock: Arc<dyn Clock>,
 }
 
 /// The caches for tokens and proofs, which survive reloads.
 #[derive(Debug)]
-pub(super) struct Memory {
-    tokens: Bounded<[u8; 32], Arc<Verified>>,
+pub(super) struct TokenMemory {
+    tokens: BoundedMap<[u8; 32], Arc<CheckedToken>>,
     /// Bytes of cached tokens, here and in connections, by the id of the caller.
     shares: Arc<Shares<Arc<str>>>,
     /// Tokens that are inactive, in a separate cache because anyone can make them up.
-    strangers: Bounded<[u8; 32], Arc<Verified>>,
+    strangers: BoundedMap<[u8; 32], Arc<CheckedToken>>,
     /// Expiry of tokens that an issuer reported as active, which have reserved room for further introspection.
-    regulars: Bounded<[u8; 32], SystemTime>,
+    regulars: BoundedMap<[u8; 32], SystemTime>,
     /// The DPoP proofs that were used.
-    proofs: Proofs,
+    proofs: DpopVerifier,
 }
 
-impl Memory {
+impl TokenMemory {
     pub(super) fn new(limits: &Limits, quotas: &Quotas, sealer: Arc<Sealer>) -> Self {
         Self {
-            tokens: Bounded::new(limits.tokens),
+            tokens: BoundedMap::new(limits.tokens),
             shares: Arc::clone(&quotas.tokens),
-            strangers: Bounded::new(STRANGERS),
-            regulars: Bounded::new(limits.tokens),
-            proofs: Proofs::new(limits.proofs, sealer),
+            strangers: BoundedMap::new(STRANGERS),
+            regulars: BoundedMap::new(limits.tokens),
+            proofs: DpopVerifier::new(limits.proofs, sealer),
         }
     }
 
@@ -91,46 +93,46 @@ impl Memory {
 
 /// A configured issuer and its state.
 #[derive(Debug)]
-struct Known {
+struct IssuerState {
     /// The id of this issuer and its settings; changed settings have another id.
     id: u64,
-    settings: Issuer,
+    settings: IssuerSettings,
     ring: Arc<KeyRing>,
-    introspection: Option<Introspection>,
+    introspection: Option<IntrospectionClient>,
 }
 
 /// The introspection endpoint of an issuer.
 #[derive(Debug)]
-struct Introspection {
-    authority: Authority,
-    questions: Arc<Questions>,
+struct IntrospectionClient {
+    authority: OauthClient,
+    questions: Arc<IntrospectionLimiter>,
     cache_time: Duration,
 }
 
-impl Introspection {
+impl IntrospectionClient {
     fn new(
-        issuer: &Issuer,
-        world: &World,
-        former: Option<&Known>,
-    ) -> Result<Option<Self>, WorldError> {
+        issuer: &IssuerSettings,
+        world: &Environment,
+        former: Option<&IssuerState>,
+    ) -> Result<Option<Self>, EnvironmentError> {
         let Some(asked) = &issuer.introspection else { return Ok(None) };
-        let authority = Authority::new(world, &asked.place, &asked.client, Some(&issuer.issuer))?;
+        let authority = OauthClient::new(world, &asked.place, &asked.client, Some(&issuer.issuer))?;
         // Requests in flight to the issuer still count.
         let questions = former.and_then(|former| former.introspection.as_ref());
         let questions = questions.map(|former| Arc::clone(&former.questions));
-        let questions = questions.unwrap_or_else(|| Arc::new(Questions::new()));
+        let questions = questions.unwrap_or_else(|| Arc::new(IntrospectionLimiter::new()));
         Ok(Some(Self { authority, questions, cache_time: asked.cache_time }))
     }
 }
 
 /// Whether two settings of an issuer read its keys from the same place in the same way. Key files count as different,
 /// because reading them again is cheap.
-fn have_same_keys(one: &Issuer, other: &Issuer) -> bool {
+fn have_same_keys(one: &IssuerSettings, other: &IssuerSettings) -> bool {
     let remote = !matches!(one.keys, KeySource::File(_));
     remote && one.issuer == other.issuer && one.keys == other.keys && one.way == other.way
 }
 
-impl Known {
+impl IssuerState {
     async fn tend(&self) {
         let name = &self.settings.name;
         let mut missing = false;
@@ -153,9 +155,9 @@ impl Known {
 
 /// The cached result for a token.
 #[derive(Debug)]
-struct Verified {
+struct CheckedToken {
     /// What the token grants; `None` if it is inactive.
-    good: Option<Good>,
+    good: Option<ValidToken>,
     /// The id of its issuer.
     issuer: u64,
     /// Time until which this result is used.
@@ -169,7 +171,7 @@ struct Verified {
     room: Option<Share<Arc<str>>>,
 }
 
-impl Verified {
+impl CheckedToken {
     /// Takes the share of its caller for the cache; returns whether there was room.
     fn finds_room(&mut self, shares: &Arc<Shares<Arc<str>>>) -> bool {
         let Some(good) = &self.good else { return false };
@@ -179,7 +181,7 @@ impl Verified {
 }
 
 #[derive(Debug)]
-struct Good {
+struct ValidToken {
     principal: Arc<Principal>,
     /// The token itself, for token exchange.
     token: Arc<Secret>,
@@ -187,7 +189,7 @@ struct Good {
     confirmation: Confirmation,
 }
 
-impl Good {
+impl ValidToken {
     fn new(
         principal: Principal,
         token: &str,
@@ -218,10 +220,10 @@ impl Good {
 
 /// The last valid token of a connection. Most connections use only one.
 #[derive(Debug, Default)]
-pub struct Memo(Mutex<Option<Arc<Verified>>>);
+pub struct ConnectionToken(Mutex<Option<Arc<CheckedToken>>>);
 
-impl Memo {
-    fn last(&self, token: &str) -> Option<Arc<Verified>> {
+impl ConnectionToken {
+    fn last(&self, token: &str) -> Option<Arc<CheckedToken>> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let verified = held.as_ref()?;
         let known = &verified.good.as_ref()?.token;
@@ -232,7 +234,7 @@ impl Memo {
     }
 
     /// Caches the token, if it has a share of the cache.
-    fn keep(&self, verified: &Arc<Verified>) {
+    fn keep(&self, verified: &Arc<CheckedToken>) {
         if verified.room.is_some() {
             let entry = Arc::clone(verified);
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(entry);
@@ -242,20 +244,20 @@ impl Memo {
 
 /// An accepted access token and its caller.
 #[derive(Debug)]
-pub(super) struct Accepted {
+pub(super) struct AcceptedToken {
     pub(super) principal: Arc<Principal>,
     pub(super) token: Arc<Secret>,
     pub(super) until: SystemTime,
     pub(super) body: Option<[u8; 32]>,
 }
 
-impl Bearer {
+impl TokenValidator {
     pub(super) fn new(
         settings: &Settings,
-        world: &World,
-        memory: Arc<Memory>,
+        world: &Environment,
+        memory: Arc<TokenMemory>,
         former: Option<&Self>,
-    ) -> Result<Self, WorldError> {
+    ) -> Result<Self, EnvironmentError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let implied_same = former.is_some_and(|former| former.implied == settings.implied);
         let mut issuers = Vec::new();
@@ -268,9 +270,9 @@ impl Bearer {
                 ring.succeed(&before.ring);
             }
             let same = before.filter(|known| implied_same && known.settings == *issuer);
-            issuers.push(Known {
+            issuers.push(IssuerState {
                 id: same.map_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed), |known| known.id),
-                introspection: Introspection::new(issuer, world, before)?,
+                introspection: IntrospectionClient::new(issuer, world, before)?,
                 settings: issuer.clone(),
                 ring: Arc::new(ring),
             });
@@ -280,18 +282,18 @@ impl Bearer {
     }
 
     /// Whether `token` is for this scheme: a JWT, or an opaque token for a resource with introspection.
-    pub(super) fn is_for(&self, resource: &Resource, token: &str) -> bool {
+    pub(super) fn is_for(&self, resource: &ProtectedResource, token: &str) -> bool {
         looks_signed(token) || self.asked(resource).is_some()
     }
 
     /// Validates `token` for a request.
     pub(super) async fn accept(
         &self,
-        resource: &Resource,
+        resource: &ProtectedResource,
         token: &str,
         dpop: bool,
-        asked: &Asked<'_>,
-    ) -> Result<Accepted, TokenError> {
+        asked: &AuthnRequest<'_>,
+    ) -> Result<AcceptedToken, TokenError> {
         let mut now = self.clock.now();
         let last = asked.memo.and_then(|memo| memo.last(token));
         // A result found for this request is valid for it, even if it is not cached for long.
@@ -319,15 +321,15 @@ impl Bearer {
             return Err(TokenError::Unbound);
         }
         let (principal, token) = (Arc::clone(&good.principal), Arc::clone(&good.token));
-        Ok(Accepted { principal, token, until: verified.until, body })
+        Ok(AcceptedToken { principal, token, until: verified.until, body })
     }
 
     /// Returns what the token grants, if it is valid for this resource.
     fn for_resource<'a>(
         &self,
-        resource: &Resource,
-        verified: &'a Verified,
-    ) -> Result<&'a Good, TokenError> {
+        resource: &ProtectedResource,
+        verified: &'a CheckedToken,
+    ) -> Result<&'a ValidToken, TokenError> {
         if !self.place(verified).is_some_and(|(place, _)| resource.issuers.contains(&place)) {
             return Err(TokenError::IssuerOfRoute);
         }
@@ -343,7 +345,7 @@ impl Bearer {
     /// remains to be proved. Nothing is cached. The issuer is asked about an opaque token.
     pub(super) async fn examine(
         &self,
-        resource: &Resource,
+        resource: &ProtectedResource,
         token: &str,
     ) -> Result<(Arc<Principal>, Confirmation), TokenError> {
         if !is_written_as_a_token(token) {
@@ -377,11 +379,11 @@ impl Bearer {
     /// proof names one.
     fn proved(
         &self,
-        resource: &Resource,
-        good: &Good,
+        resource: &ProtectedResource,
+        good: &ValidToken,
         token: &str,
         dpop: bool,
-        asked: &Asked<'_>,
+        asked: &AuthnRequest<'_>,
         now: SystemTime,
     ) -> Result<Option<[u8; 32]>, TokenError> {
         let Confirmation { certificate, key } = &good.confirmation;
@@ -404,11 +406,11 @@ impl Bearer {
         let proof = asked.proof.ok_or(TokenError::Proof)?;
         let url = format!("{}{}", resource.public, asked.path);
         let (method, nonce) = (asked.method, resource.nonce);
-        let about = About { method, url: &url, token, key, nonce };
+        let about = ProofContext { method, url: &url, token, key, nonce };
         self.memory.proofs.accept(proof, about, now).map_err(|error| match error {
-            ProofError::Nonce => TokenError::Nonce,
-            ProofError::Full => TokenError::Busy,
-            ProofError::Shape | ProofError::Other | ProofError::Time | ProofError::Used => {
+            DpopError::Nonce => TokenError::Nonce,
+            DpopError::Full => TokenError::Busy,
+            DpopError::Shape | DpopError::Other | DpopError::Time | DpopError::Used => {
                 TokenError::Dpop(error)
             }
         })
@@ -420,19 +422,20 @@ impl Bearer {
     }
 
     /// The issuer of a result and its index; `None` if its settings have changed since or it was removed.
-    fn place(&self, verified: &Verified) -> Option<(usize, &Known)> {
+    fn place(&self, verified: &CheckedToken) -> Option<(usize, &IssuerState)> {
         self.issuers.iter().enumerate().find(|(_, known)| known.id == verified.issuer)
     }
 
     /// Whether a result is still valid.
-    fn holds(&self, verified: &Verified, now: SystemTime) -> bool {
-        let ring = |known: &Known| verified.generation.is_none_or(|g| known.ring.stands_by(g, now));
+    fn holds(&self, verified: &CheckedToken, now: SystemTime) -> bool {
+        let ring =
+            |known: &IssuerState| verified.generation.is_none_or(|g| known.ring.stands_by(g, now));
         verified.until > now && self.place(verified).is_some_and(|(_, known)| ring(known))
     }
 
     /// The cached result for the token with this digest, if it is still valid.
-    fn remembered(&self, name: &[u8; 32], now: SystemTime) -> Option<Arc<Verified>> {
-        let holds = |found: &Arc<Verified>| self.holds(found, now);
+    fn remembered(&self, name: &[u8; 32], now: SystemTime) -> Option<Arc<CheckedToken>> {
+        let holds = |found: &Arc<CheckedToken>| self.holds(found, now);
         if let Some(stranger) = self.memory.strangers.get(name).filter(holds) {
             return Some(stranger);
         }
@@ -447,11 +450,11 @@ impl Bearer {
     /// The result for a token, from the cache or by validation.
     async fn verified(
         &self,
-        resource: &Resource,
+        resource: &ProtectedResource,
         token: &str,
         peer: Option<IpAddr>,
         now: SystemTime,
-    ) -> Result<Arc<Verified>, TokenError> {
+    ) -> Result<Arc<CheckedToken>, TokenError> {
         if !is_written_as_a_token(token) {
             return Err(TokenError::Shape);
         }
@@ -464,7 +467,11 @@ impl Bearer {
         } else {
             let (known, introspection) = self.asked(resource).ok_or(TokenError::Shape)?;
             let is_regular = self.memory.regulars.get(&name).is_some_and(|until| until > now);
-            let asker = if is_regular { Asker::Token(name) } else { Asker::at(peer) };
+            let asker = if is_regular {
+                IntrospectionHolder::Token(name)
+            } else {
+                IntrospectionHolder::at(peer)
+            };
             let place = introspection.questions.place(asker).await;
             // A refused client can retry; a waiting one would take the place of others.
             let _place = place.ok_or(TokenError::Unavailable)?;
@@ -498,7 +505,7 @@ impl Bearer {
     }
 
     /// Verifies a JWT. The issuer determines the acceptable keys before the signature is checked.
-    async fn verify(&self, token: &str, now: SystemTime) -> Result<Verified, TokenError> {
+    async fn verify(&self, token: &str, now: SystemTime) -> Result<CheckedToken, TokenError> {
         let read = Jws::read(token).map_err(TokenError::Jose)?;
         let said = text(read.unverified(), "iss").map_err(|_wrong| TokenError::Issuer)?;
         let said = said.ok_or(TokenError::Issuer)?;
@@ -515,20 +522,21 @@ impl Bearer {
             return Err(TokenError::Algorithm);
         }
         let (key, generation) = match known.ring.find(read.kid.as_deref(), read.algorithm).await {
-            Found::Key(key, generation) => (key, generation),
-            Found::Unknown => return Err(TokenError::Key),
-            Found::Unavailable => return Err(TokenError::Unavailable),
+            KeyLookup::Key(key, generation) => (key, generation),
+            KeyLookup::Unknown => return Err(TokenError::Key),
+            KeyLookup::Unavailable => return Err(TokenError::Unavailable),
         };
         let claims = read.is_signed_by(&key).map_err(TokenError::Jose)?;
-        let grant = claims::read(settings, &self.implied, claims, Form::Token, now)?;
-        let good = Some(Good::new(grant.principal, token, grant.audiences, grant.confirmation));
+        let grant = claims::read(settings, &self.implied, claims, ClaimsSource::Token, now)?;
+        let good =
+            Some(ValidToken::new(grant.principal, token, grant.audiences, grant.confirmation));
         let (issuer, ends) = (known.id, grant.expires);
         let (generation, room) = (Some(generation), None);
-        Ok(Verified { good, issuer, until: ends, ends, generation, room })
+        Ok(CheckedToken { good, issuer, until: ends, ends, generation, room })
     }
 
     /// The first issuer of the resource with introspection, which is asked about opaque tokens.
-    fn asked(&self, resource: &Resource) -> Option<(&Known, &Introspection)> {
+    fn asked(&self, resource: &ProtectedResource) -> Option<(&IssuerState, &IntrospectionClient)> {
         let mut known = resource.issuers.iter().filter_map(|n| self.issuers.get(*n));
         known.find_map(|known| Some((known, known.introspection.as_ref()?)))
     }
@@ -536,15 +544,15 @@ impl Bearer {
     /// Asks the issuer about an opaque token (RFC 7662, section 2).
     async fn inspect(
         &self,
-        known: &Known,
-        introspection: &Introspection,
+        known: &IssuerState,
+        introspection: &IntrospectionClient,
         token: &str,
         now: SystemTime,
-    ) -> Result<Verified, TokenError> {
+    ) -> Result<CheckedToken, TokenError> {
         let form = [("token", token), ("token_type_hint", "access_token")];
         let answer = introspection.authority.ask(&form).await;
         let answer = answer.map_err(|error| {
-            let error = crate::base::error_chain::Chain(&error);
+            let error = crate::base::error_chain::ErrorChain(&error);
             tracing::warn!(issuer = %known.settings.name, %error, "a token could not be asked about");
             TokenError::Unavailable
         })?;
@@ -553,22 +561,24 @@ impl Bearer {
             let until = now + UNKNOWN;
             let issuer = known.id;
             let (good, ends, generation, room) = (None, until, None, None);
-            return Ok(Verified { good, issuer, until, ends, generation, room });
+            return Ok(CheckedToken { good, issuer, until, ends, generation, room });
         }
         let said = text(claims, "iss").map_err(|_wrong| TokenError::Issuer)?;
         if said.is_some_and(|said| said != known.settings.issuer) {
             return Err(TokenError::Issuer);
         }
-        let grant = claims::read(&known.settings, &self.implied, claims, Form::Answer, now)?;
-        let good = Some(Good::new(grant.principal, token, grant.audiences, grant.confirmation));
+        let grant =
+            claims::read(&known.settings, &self.implied, claims, ClaimsSource::Answer, now)?;
+        let good =
+            Some(ValidToken::new(grant.principal, token, grant.audiences, grant.confirmation));
         let (issuer, ends) = (known.id, grant.expires);
         let until = ends.min(now + introspection.cache_time);
-        Ok(Verified { good, issuer, until, ends, generation: None, room: None })
+        Ok(CheckedToken { good, issuer, until, ends, generation: None, room: None })
     }
 
     /// Keeps the keys of every issuer fresh and the caches clean, until the gateway stops.
     pub(super) async fn tend(&self) {
-        let issuers = futures_util::future::join_all(self.issuers.iter().map(Known::tend));
+        let issuers = futures_util::future::join_all(self.issuers.iter().map(IssuerState::tend));
         tokio::join!(issuers, self.sweep());
     }
 

@@ -11,19 +11,22 @@ use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use policy::name::PrincipalId;
 use policy::pattern::Pattern;
-use policy::principal::{Claims, Principal, Proof};
+use policy::principal::{Claims, Principal, ProofOfPossession};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use crate::config::settings::{Forwarded, ForwardedHeader, KnownCertificate};
-use crate::crypto::x509::{Anchor, Certificate, Leaf};
-use crate::mcp::wire::headers::{Single, single};
+use crate::config::settings::{ForwardedCertificates, ForwardedHeader, KnownCertificate};
+use crate::crypto::x509::{CertificateAnchor, LeafCertificate, VerifiedCertificate};
+use crate::mcp::wire::headers::{SingleValue, single};
 
 /// Maximum length of a header with a certificate, in bytes.
 const LONGEST: usize = 16 * 1024;
 
 /// Returns the principal of a certificate, if one of its names is configured.
-pub(super) fn who(known: &[KnownCertificate], certificate: &Certificate) -> Option<Principal> {
+pub(super) fn who(
+    known: &[KnownCertificate],
+    certificate: &VerifiedCertificate,
+) -> Option<Principal> {
     let (mut id, mut groups, mut scopes) = (None, Vec::new(), Vec::new());
     for entry in known {
         let mut names = certificate.names().iter();
@@ -37,7 +40,7 @@ pub(super) fn who(known: &[KnownCertificate], certificate: &Certificate) -> Opti
     let id: PrincipalId = id?;
     let mut claims = Claims::default();
     claims.certificate = Some(id.as_str().into());
-    claims.proof = Proof::Certificate;
+    claims.proof = ProofOfPossession::Certificate;
     claims.scopes = scopes.into_iter().collect();
     claims.thumbprint = Some(format!("x5t:{}", certificate.thumbprint).into());
     Some(Principal { id, groups: groups.into_iter().collect(), claims }.bound())
@@ -45,20 +48,20 @@ pub(super) fn who(known: &[KnownCertificate], certificate: &Certificate) -> Opti
 
 /// Whether one of the verified names of `certificate` matches one of `patterns`.
 #[must_use]
-pub fn is_named(certificate: &Certificate, patterns: &[Pattern]) -> bool {
+pub fn is_named(certificate: &VerifiedCertificate, patterns: &[Pattern]) -> bool {
     let mut names = certificate.names().iter();
     names.any(|name| patterns.iter().any(|pattern| pattern.matches(name)))
 }
 
 /// The content of a header with a forwarded certificate.
 #[derive(Debug)]
-pub enum Told {
+pub enum ForwardedCertificate {
     /// The sender is not a trusted proxy, so the header is ignored.
     Stranger,
     /// The trusted proxy forwards no certificate.
     None,
     /// The trusted proxy forwards this certificate.
-    Certificate(Arc<Certificate>),
+    Certificate(Arc<VerifiedCertificate>),
     /// The trusted proxy forwards something that cannot be parsed.
     Broken,
 }
@@ -67,37 +70,37 @@ pub enum Told {
 /// `own` certificate; headers of other senders are ignored.
 #[must_use]
 pub fn told(
-    forwarded: &Forwarded,
+    forwarded: &ForwardedCertificates,
     peer: IpAddr,
-    own: Option<&Certificate>,
+    own: Option<&VerifiedCertificate>,
     headers: &HeaderMap,
     now: SystemTime,
-) -> Told {
+) -> ForwardedCertificate {
     let placed = forwarded.addresses.is_empty()
         || forwarded.addresses.iter().any(|prefix| prefix.contains(&peer.to_canonical()));
     let named =
         forwarded.names.is_empty() || own.is_some_and(|own| is_named(own, &forwarded.names));
     if !placed || !named {
-        return Told::Stranger;
+        return ForwardedCertificate::Stranger;
     }
     let header = match forwarded.header {
         ForwardedHeader::ClientCert => "client-cert",
         ForwardedHeader::Envoy => "x-forwarded-client-cert",
     };
     let text = match single(headers, header) {
-        Single::Absent => return Told::None,
-        Single::Bad => return Told::Broken,
-        Single::Value(text) => text,
+        SingleValue::Absent => return ForwardedCertificate::None,
+        SingleValue::Bad => return ForwardedCertificate::Broken,
+        SingleValue::Value(text) => text,
     };
     let der = match forwarded.header {
         _ if text.len() > LONGEST => None,
         ForwardedHeader::ClientCert => rfc9440(text),
         ForwardedHeader::Envoy => envoy(text),
     };
-    let read = der.and_then(|der| Leaf::read(&der).ok()).filter(|read| read.ends > now);
-    match read.and_then(|read| read.vouched_by(Anchor::Proxy).ok()) {
-        Some(certificate) => Told::Certificate(Arc::new(certificate)),
-        None => Told::Broken,
+    let read = der.and_then(|der| LeafCertificate::read(&der).ok()).filter(|read| read.ends > now);
+    match read.and_then(|read| read.vouched_by(CertificateAnchor::Proxy).ok()) {
+        Some(certificate) => ForwardedCertificate::Certificate(Arc::new(certificate)),
+        None => ForwardedCertificate::Broken,
     }
 }
 

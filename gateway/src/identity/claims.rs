@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use policy::json::{Kind, Value};
+use policy::json::{JsonKind, Value};
 use policy::name::{ClientId, GroupName, PrincipalId, RoleName, Scope};
-use policy::principal::{Claims, Principal, Proof};
+use policy::principal::{Claims, Principal, ProofOfPossession};
 
 use super::{ClaimError, TokenError};
-use crate::config::settings::{ClaimPath, Implied, Issuer};
+use crate::config::settings::{ClaimPath, ImpliedScopes, IssuerSettings};
 use crate::crypto::jose::{seconds, text};
 
 /// Maximum length of a chain of actors (RFC 8693, section 4.1).
@@ -28,7 +28,7 @@ pub(crate) const SERVICE: &str = "service:";
 
 /// What a verified token grants.
 #[derive(Clone, Debug)]
-pub(super) struct Grant {
+pub(super) struct TokenGrant {
     /// The principal that presents it, once the confirmation is proved.
     pub(super) principal: Principal,
     /// The resources it is for.
@@ -50,7 +50,7 @@ pub struct Confirmation {
 
 /// The source of a set of claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ClaimsSource {
     /// A JWT with a verified signature.
     Token,
     /// An introspection response of the issuer.
@@ -59,19 +59,19 @@ pub(super) enum Form {
 
 /// Validates `claims` at the time `now` and reads what they grant.
 pub(super) fn read(
-    issuer: &Issuer,
-    implied: &Implied,
+    issuer: &IssuerSettings,
+    implied: &ImpliedScopes,
     claims: Value<'_>,
-    form: Form,
+    form: ClaimsSource,
     now: SystemTime,
-) -> Result<Grant, TokenError> {
+) -> Result<TokenGrant, TokenError> {
     let invalid = |_| TokenError::Claims(ClaimError::Times);
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let expires = seconds(claims, "exp").map_err(invalid)?;
     let begins = seconds(claims, "nbf").map_err(invalid)?;
     let issued = seconds(claims, "iat").map_err(invalid)?;
     let token = text(claims, "jti").map_err(invalid)?;
-    if form == Form::Token && !issuer.untyped {
+    if form == ClaimsSource::Token && !issuer.untyped {
         issued.ok_or(TokenError::Claims(ClaimError::Issued))?;
         token.as_ref().ok_or(TokenError::Claims(ClaimError::Id))?;
     }
@@ -84,18 +84,20 @@ pub(super) fn read(
     let confirmation = confirmation(claims)?;
     // RFC 9449, section 6.2: a token of this type is bound to a key. Without the binding, anyone could use it,
     // against the intent of its issuer.
-    if presented == Presented::Dpop && confirmation.key.is_none() {
+    if presented == PresentationScheme::Dpop && confirmation.key.is_none() {
         return Err(TokenError::Confirmation);
     }
     let (proof, thumbprint) = match &confirmation {
-        Confirmation { certificate: None, key: None } => (Proof::None, None),
-        Confirmation { key: Some(key), .. } => (Proof::Dpop, Some(format!("jkt:{key}").into())),
+        Confirmation { certificate: None, key: None } => (ProofOfPossession::None, None),
+        Confirmation { key: Some(key), .. } => {
+            (ProofOfPossession::Dpop, Some(format!("jkt:{key}").into()))
+        }
         Confirmation { certificate: Some(digest), key: None } => {
-            (Proof::Certificate, Some(format!("x5t:{digest}").into()))
+            (ProofOfPossession::Certificate, Some(format!("x5t:{digest}").into()))
         }
     };
     let paths = &issuer.claims;
-    let Identified { id, subject, client } = named(issuer, claims, form)?;
+    let TokenIdentity { id, subject, client } = named(issuer, claims, form)?;
     let id = PrincipalId::parse(&id).map_err(|_wrong| TokenError::Claims(ClaimError::Subject))?;
     let client = client.map(|client| ClientId::parse(&client)).transpose();
     let client = client.map_err(|_wrong| TokenError::Claims(ClaimError::Client))?;
@@ -117,12 +119,12 @@ pub(super) fn read(
     said.thumbprint = thumbprint;
     said.token = token;
     let principal = Principal { id, groups, claims: said }.bound();
-    Ok(Grant { principal, audiences: audiences(claims)?, expires, confirmation })
+    Ok(TokenGrant { principal, audiences: audiences(claims)?, expires, confirmation })
 }
 
 /// Checks the validity period at `now`; returns the expiry, including the tolerance for clock skew.
 fn in_time(
-    issuer: &Issuer,
+    issuer: &IssuerSettings,
     expires: u64,
     begins: Option<u64>,
     issued: Option<u64>,
@@ -144,7 +146,7 @@ fn in_time(
 }
 
 /// The identities in a token.
-struct Identified {
+struct TokenIdentity {
     /// The id of the principal.
     id: String,
     /// The subject, if it is a user.
@@ -154,7 +156,11 @@ struct Identified {
 }
 
 /// Determines the principal, the user and the client of a token.
-fn named(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Identified, TokenError> {
+fn named(
+    issuer: &IssuerSettings,
+    claims: Value<'_>,
+    form: ClaimsSource,
+) -> Result<TokenIdentity, TokenError> {
     let (no_subject, no_client) =
         (TokenError::Claims(ClaimError::Subject), TokenError::Claims(ClaimError::Client));
     let paths = &issuer.claims;
@@ -171,12 +177,12 @@ fn named(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Identified, T
         }
     };
     let is_empty = client.as_deref() == Some("");
-    if is_empty || (form == Form::Token && client.is_none()) {
+    if is_empty || (form == ClaimsSource::Token && client.is_none()) {
         return Err(no_client);
     }
     // An introspection response without `sub` belongs to its client alone. If the claim that is configured in place
     // of `sub` is missing and there is a `sub`, the user's name is unknown.
-    let nobody = form == Form::Answer && claims.get("sub").is_none();
+    let nobody = form == ClaimsSource::Answer && claims.get("sub").is_none();
     let acts_for_itself = is_service(issuer, claims)?;
     let (id, subject) = match (subject, client.as_deref()) {
         (Some(_), Some(client)) if acts_for_itself => (service(issuer, client), None),
@@ -189,11 +195,11 @@ fn named(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Identified, T
         (None, Some(client)) if nobody => (service(issuer, client), None),
         (Some(_) | None, _) => return Err(no_subject),
     };
-    Ok(Identified { id, subject, client })
+    Ok(TokenIdentity { id, subject, client })
 }
 
 /// Whether the configured claim says that the client acts in its own name.
-fn is_service(issuer: &Issuer, claims: Value<'_>) -> Result<bool, TokenError> {
+fn is_service(issuer: &IssuerSettings, claims: Value<'_>) -> Result<bool, TokenError> {
     let Some(service) = &issuer.service else { return Ok(false) };
     let Some(said) = at(claims, &service.claim) else { return Ok(false) };
     let said = said.as_str().ok_or(TokenError::Claims(ClaimError::Service))?;
@@ -214,13 +220,13 @@ fn is_elsewhere(claims: Value<'_>, path: &ClaimPath) -> bool {
 }
 
 /// The principal of a client that acts in its own name.
-fn service(issuer: &Issuer, client: &str) -> String {
+fn service(issuer: &IssuerSettings, client: &str) -> String {
     format!("{SERVICE}{}/{client}", issuer.name)
 }
 
 /// How a token must be presented, according to its issuer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Presented {
+enum PresentationScheme {
     Bearer,
     Dpop,
 }
@@ -230,19 +236,23 @@ enum Presented {
 /// RFC 7662, section 2.2 (`token_type`, as in RFC 6749, section 7.1). The header of a JWT was checked before. Some
 /// issuers state it elsewhere as well, in `typ` (Keycloak) and `token_use` (Ory Hydra, Amazon Cognito), which must
 /// agree.
-fn presented(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Presented, TokenError> {
+fn presented(
+    issuer: &IssuerSettings,
+    claims: Value<'_>,
+    form: ClaimsSource,
+) -> Result<PresentationScheme, TokenError> {
     let said = |name: &str| -> Result<Option<String>, TokenError> {
         let said = text(claims, name).map_err(|_wrong| TokenError::Use)?;
         Ok(said.map(|said| said.to_ascii_lowercase()))
     };
     let typ = said("typ")?;
     let presented = match (form, said("token_type")?.as_deref()) {
-        (Form::Token, _) if typ.as_deref() == Some("dpop") => Presented::Dpop,
-        (Form::Token, _) => Presented::Bearer,
-        (Form::Answer, Some("bearer" | "access_token")) => Presented::Bearer,
-        (Form::Answer, Some("dpop")) => Presented::Dpop,
-        (Form::Answer, None) if issuer.untyped => Presented::Bearer,
-        (Form::Answer, Some(_) | None) => return Err(TokenError::Use),
+        (ClaimsSource::Token, _) if typ.as_deref() == Some("dpop") => PresentationScheme::Dpop,
+        (ClaimsSource::Token, _) => PresentationScheme::Bearer,
+        (ClaimsSource::Answer, Some("bearer" | "access_token")) => PresentationScheme::Bearer,
+        (ClaimsSource::Answer, Some("dpop")) => PresentationScheme::Dpop,
+        (ClaimsSource::Answer, None) if issuer.untyped => PresentationScheme::Bearer,
+        (ClaimsSource::Answer, Some(_) | None) => return Err(TokenError::Use),
     };
     let typ = match typ.as_deref() {
         None | Some("bearer" | "dpop" | "at+jwt" | "application/at+jwt") => true,
@@ -255,9 +265,13 @@ fn presented(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Presented
 
 fn at<'a>(claims: Value<'a>, path: &ClaimPath) -> Option<Value<'a>> {
     path.0.iter().try_fold(claims, |value, part| match value.kind() {
-        Kind::Object => value.get(part),
-        Kind::Array => value.items().nth(part.parse().ok()?),
-        Kind::Null | Kind::Boolean | Kind::Number | Kind::Plain | Kind::Escaped => None,
+        JsonKind::Object => value.get(part),
+        JsonKind::Array => value.items().nth(part.parse().ok()?),
+        JsonKind::Null
+        | JsonKind::Boolean
+        | JsonKind::Number
+        | JsonKind::Plain
+        | JsonKind::Escaped => None,
     })
 }
 
@@ -282,11 +296,13 @@ fn list<T: Ord>(
     let Some(value) = path.and_then(|path| at(claims, path)) else { return Some(BTreeSet::new()) };
     let one = |value: Value<'_>| value.as_str().and_then(|text| parse(&text));
     match value.kind() {
-        Kind::Null => Some(BTreeSet::new()),
-        Kind::Array => names(value.items().map(one)),
-        Kind::Plain | Kind::Escaped | Kind::Boolean | Kind::Number | Kind::Object => {
-            one(value).map(|one| [one].into())
-        }
+        JsonKind::Null => Some(BTreeSet::new()),
+        JsonKind::Array => names(value.items().map(one)),
+        JsonKind::Plain
+        | JsonKind::Escaped
+        | JsonKind::Boolean
+        | JsonKind::Number
+        | JsonKind::Object => one(value).map(|one| [one].into()),
     }
 }
 
@@ -315,7 +331,7 @@ fn scopes(claims: Value<'_>, path: Option<&ClaimPath>) -> Result<BTreeSet<Scope>
     let found = match value.as_str() {
         Some(text) if text.is_empty() => Some(BTreeSet::new()),
         Some(text) => names(text.split(' ').map(parse)),
-        None if value.kind() == Kind::Array => {
+        None if value.kind() == JsonKind::Array => {
             names(value.items().map(|item| item.as_str().and_then(|text| parse(&text))))
         }
         None => None,

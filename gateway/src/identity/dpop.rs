@@ -10,7 +10,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::{Method, Uri};
 use policy::json::Value;
 
-use crate::base::bounded::Bounded;
+use crate::base::bounded::BoundedMap;
 use crate::base::sha256::sha256;
 use crate::crypto::jose::{self, Jws};
 use crate::crypto::sealer::Sealer;
@@ -28,7 +28,7 @@ const FORMAT: &[u8] = b"portcullis dpop nonce v1";
 
 /// The reason why a proof is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProofError {
+pub enum DpopError {
     /// It is malformed, or its signature is invalid.
     #[error("not a proof")]
     Shape,
@@ -51,7 +51,7 @@ pub enum ProofError {
 
 /// What a proof must be for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct About<'a> {
+pub(super) struct ProofContext<'a> {
     pub(super) method: &'a Method,
     /// The URL of the request.
     pub(super) url: &'a str,
@@ -62,24 +62,24 @@ pub(super) struct About<'a> {
 }
 
 /// Remembers used proofs, to prevent replay.
-pub(super) struct Proofs {
+pub(super) struct DpopVerifier {
     /// Time until which each used proof would be valid, by the digest of its key and id.
-    used: Bounded<[u8; 32], SystemTime>,
+    used: BoundedMap<[u8; 32], SystemTime>,
     /// Number of proofs of each key, and since when, so that no key takes all the room.
-    shares: Bounded<[u8; 32], Option<(usize, SystemTime)>>,
+    shares: BoundedMap<[u8; 32], Option<(usize, SystemTime)>>,
     share: usize,
     sealer: Arc<Sealer>,
 }
 
-impl std::fmt::Debug for Proofs {
+impl std::fmt::Debug for DpopVerifier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Proofs").field("used", &self.used).finish_non_exhaustive()
     }
 }
 
-impl Proofs {
+impl DpopVerifier {
     pub(super) fn new(limit: usize, sealer: Arc<Sealer>) -> Self {
-        let (used, shares) = (Bounded::new(limit), Bounded::new(limit));
+        let (used, shares) = (BoundedMap::new(limit), BoundedMap::new(limit));
         Self { used, shares, share: (limit / SHARES).max(1), sealer }
     }
 
@@ -88,51 +88,51 @@ impl Proofs {
     pub(super) fn accept(
         &self,
         text: &str,
-        about: About<'_>,
+        about: ProofContext<'_>,
         now: SystemTime,
-    ) -> Result<Option<[u8; 32]>, ProofError> {
-        let read = Jws::read_with_key(text).map_err(|_wrong| ProofError::Shape)?;
-        let key = read.jwk.as_ref().ok_or(ProofError::Shape)?;
+    ) -> Result<Option<[u8; 32]>, DpopError> {
+        let read = Jws::read_with_key(text).map_err(|_wrong| DpopError::Shape)?;
+        let key = read.jwk.as_ref().ok_or(DpopError::Shape)?;
         if read.typ.as_deref() != Some("dpop+jwt") {
-            return Err(ProofError::Shape);
+            return Err(DpopError::Shape);
         }
-        let claims = read.is_signed_by(key).map_err(|_wrong| ProofError::Shape)?;
+        let claims = read.is_signed_by(key).map_err(|_wrong| DpopError::Shape)?;
         let said = |name: &str| claims.get(name).and_then(Value::as_str);
-        let id = said("jti").filter(|id| (1..=ID).contains(&id.len())).ok_or(ProofError::Shape)?;
+        let id = said("jti").filter(|id| (1..=ID).contains(&id.len())).ok_or(DpopError::Shape)?;
         let ath = URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, about.token.as_bytes()));
         let same = key.thumbprint() == about.key
             && said("htm").as_deref() == Some(about.method.as_str())
             && said("htu").is_some_and(|said| same_url(&said, about.url))
             && said("ath").as_deref() == Some(&*ath);
         if !same {
-            return Err(ProofError::Other);
+            return Err(DpopError::Other);
         }
-        let made = jose::seconds(claims, "iat").ok().flatten().ok_or(ProofError::Shape)?;
+        let made = jose::seconds(claims, "iat").ok().flatten().ok_or(DpopError::Shape)?;
         let made = UNIX_EPOCH + Duration::from_secs(made.min(1 << 40));
         if made > now + WINDOW || made + WINDOW < now {
-            return Err(ProofError::Time);
+            return Err(DpopError::Time);
         }
         if about.nonce && !said("nonce").is_some_and(|nonce| self.knows(&nonce, now)) {
-            return Err(ProofError::Nonce);
+            return Err(DpopError::Nonce);
         }
         let body = match claims.get("content_digest") {
             None => None,
-            Some(value) => Some(content(value).ok_or(ProofError::Shape)?),
+            Some(value) => Some(content(value).ok_or(DpopError::Shape)?),
         };
         let name = format!("{}\0{id}", key.thumbprint());
         let entry = sha256(name.as_bytes());
         // This check precedes the count, so that the holder of a stolen proof cannot use up the share of its key.
         if self.used.contains(&entry) {
-            return Err(ProofError::Used);
+            return Err(DpopError::Used);
         }
         // The proof would be valid until it is too old, so it is remembered until then.
         if !self.has_share(key.thumbprint(), now) {
-            return Err(ProofError::Full);
+            return Err(DpopError::Full);
         }
         match self.used.insert(entry, made + WINDOW) {
             Ok(None) => Ok(body),
-            Ok(Some(_)) => Err(ProofError::Used),
-            Err(_full) => Err(ProofError::Full),
+            Ok(Some(_)) => Err(DpopError::Used),
+            Err(_full) => Err(DpopError::Full),
         }
     }
 
@@ -192,7 +192,7 @@ fn same_url(said: &str, meant: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{About, NONCE, ProofError, Proofs, SHARES, WINDOW, same_url};
+    use super::{DpopError, DpopVerifier, NONCE, ProofContext, SHARES, WINDOW, same_url};
     use crate::crypto::jose::Jws;
     use crate::crypto::sealer::Sealer;
     use aws_lc_rs::digest;
@@ -247,14 +247,14 @@ mod tests {
             format!("{signed}.{}", encode(signature.as_ref()))
         }
 
-        fn about(&self, nonce: bool) -> About<'_> {
+        fn about(&self, nonce: bool) -> ProofContext<'_> {
             let Self { method, thumbprint: key, .. } = self;
-            About { method, url: URL, token: TOKEN, key, nonce }
+            ProofContext { method, url: URL, token: TOKEN, key, nonce }
         }
     }
 
-    fn proofs(limit: usize) -> Proofs {
-        Proofs::new(limit, Arc::new(Sealer::new(&[]).unwrap()))
+    fn proofs(limit: usize) -> DpopVerifier {
+        DpopVerifier::new(limit, Arc::new(Sealer::new(&[]).unwrap()))
     }
 
     #[test]
@@ -266,11 +266,11 @@ mod tests {
         assert_eq!(accept(base()), Ok(None));
         for later in [Duration::ZERO, WINDOW, WINDOW * 2] {
             proofs.sweep(base() + later);
-            assert_eq!(accept(base() + later), Err(ProofError::Used), "{later:?}");
+            assert_eq!(accept(base() + later), Err(DpopError::Used), "{later:?}");
         }
         let late = base() + WINDOW * 2 + SECOND;
         proofs.sweep(late);
-        assert_eq!(accept(late), Err(ProofError::Time));
+        assert_eq!(accept(late), Err(DpopError::Time));
     }
 
     #[test]
@@ -283,12 +283,12 @@ mod tests {
         };
         assert_eq!(accept("at once", base()), Ok(None));
         assert_eq!(accept("at its end", base() + NONCE), Ok(None));
-        assert_eq!(accept("too late", base() + NONCE + SECOND), Err(ProofError::Nonce));
+        assert_eq!(accept("too late", base() + NONCE + SECOND), Err(DpopError::Nonce));
         // The clock of the replica that made the nonce may be ahead by as much as that of a client.
         assert_eq!(accept("early", base() - WINDOW), Ok(None));
-        assert_eq!(accept("too early", base() - WINDOW - SECOND), Err(ProofError::Nonce));
+        assert_eq!(accept("too early", base() - WINDOW - SECOND), Err(DpopError::Nonce));
         let without = holder.proof("without", base(), None);
-        assert_eq!(proofs.accept(&without, holder.about(true), base()), Err(ProofError::Nonce));
+        assert_eq!(proofs.accept(&without, holder.about(true), base()), Err(DpopError::Nonce));
     }
 
     #[test]
@@ -301,12 +301,12 @@ mod tests {
         };
         assert_eq!(accept(&one, "0", base()), Ok(None));
         for _ in 0..share {
-            assert_eq!(accept(&one, "0", base()), Err(ProofError::Used), "a replay is not counted");
+            assert_eq!(accept(&one, "0", base()), Err(DpopError::Used), "a replay is not counted");
         }
         for n in 1..share {
             assert_eq!(accept(&one, &n.to_string(), base()), Ok(None), "{n}");
         }
-        assert_eq!(accept(&one, "more", base()), Err(ProofError::Full));
+        assert_eq!(accept(&one, "more", base()), Err(DpopError::Full));
         assert_eq!(accept(&other, "0", base()), Ok(None));
         let later = base() + WINDOW * 2 + SECOND;
         proofs.sweep(later);

@@ -1,8 +1,8 @@
 //! Errors of access tokens, and the metrics labels of the checks that failed.
 
-use super::ProofError;
+use super::DpopError;
 use crate::crypto::jose::JoseError;
-use crate::metrics::credential_check::Detail;
+use crate::metrics::credential_check::CredentialCheck;
 
 /// The reason why an access token is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,7 +63,7 @@ pub enum TokenError {
     Proof,
     /// The DPoP proof is not accepted.
     #[error(transparent)]
-    Dpop(ProofError),
+    Dpop(DpopError),
     /// The DPoP proof needs a nonce of the gateway.
     #[error("the proof needs a nonce")]
     Nonce,
@@ -123,20 +123,20 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
-    const fn detail(self) -> Detail {
+    const fn detail(self) -> CredentialCheck {
         match self {
-            Self::Times => Detail::ClaimType,
-            Self::Expiry => Detail::ExpMissing,
-            Self::Issued => Detail::IatMissing,
-            Self::Id => Detail::JtiMissing,
-            Self::Subject => Detail::SubMissing,
-            Self::Client => Detail::ClientIdMissing,
-            Self::Service => Detail::Service,
-            Self::Groups => Detail::Groups,
-            Self::GroupsElsewhere => Detail::GroupsElsewhere,
-            Self::Roles => Detail::Roles,
-            Self::Actors => Detail::Act,
-            Self::Scopes => Detail::Scopes,
+            Self::Times => CredentialCheck::ClaimType,
+            Self::Expiry => CredentialCheck::ExpMissing,
+            Self::Issued => CredentialCheck::IatMissing,
+            Self::Id => CredentialCheck::JtiMissing,
+            Self::Subject => CredentialCheck::SubMissing,
+            Self::Client => CredentialCheck::ClientIdMissing,
+            Self::Service => CredentialCheck::Service,
+            Self::Groups => CredentialCheck::Groups,
+            Self::GroupsElsewhere => CredentialCheck::GroupsElsewhere,
+            Self::Roles => CredentialCheck::Roles,
+            Self::Actors => CredentialCheck::Act,
+            Self::Scopes => CredentialCheck::Scopes,
         }
     }
 }
@@ -144,46 +144,46 @@ impl ClaimError {
 impl TokenError {
     /// The check that the token failed, as a metrics label.
     #[must_use]
-    pub const fn detail(&self) -> Detail {
+    pub const fn detail(&self) -> CredentialCheck {
         match self {
-            Self::Shape => Detail::Form,
+            Self::Shape => CredentialCheck::Form,
             Self::Jose(error) => match error {
                 JoseError::Long | JoseError::Parts | JoseError::Base64 | JoseError::Json(_) => {
-                    Detail::Form
+                    CredentialCheck::Form
                 }
-                JoseError::Header => Detail::Header,
-                JoseError::Algorithm => Detail::Algorithm,
-                JoseError::Signature => Detail::Signature,
+                JoseError::Header => CredentialCheck::Header,
+                JoseError::Algorithm => CredentialCheck::Algorithm,
+                JoseError::Signature => CredentialCheck::Signature,
             },
-            Self::Algorithm => Detail::Algorithm,
-            Self::Issuer => Detail::Issuer,
-            Self::IssuerOfRoute => Detail::IssuerOfRoute,
-            Self::Key => Detail::KeyUnknown,
-            Self::Kind => Detail::Typ,
-            Self::IdToken => Detail::IdToken,
-            Self::Use => Detail::TokenUse,
+            Self::Algorithm => CredentialCheck::Algorithm,
+            Self::Issuer => CredentialCheck::Issuer,
+            Self::IssuerOfRoute => CredentialCheck::IssuerOfRoute,
+            Self::Key => CredentialCheck::KeyUnknown,
+            Self::Kind => CredentialCheck::Typ,
+            Self::IdToken => CredentialCheck::IdToken,
+            Self::Use => CredentialCheck::TokenUse,
             Self::Claims(claim) => claim.detail(),
-            Self::Audience => Detail::Audience,
-            Self::Expired => Detail::Expired,
-            Self::Early => Detail::NotYetValid,
-            Self::Lifetime => Detail::Lifetime,
-            Self::Inactive => Detail::Inactive,
-            Self::Certificate => Detail::Certificate,
-            Self::Confirmation => Detail::Cnf,
-            Self::Proof => Detail::Proof,
+            Self::Audience => CredentialCheck::Audience,
+            Self::Expired => CredentialCheck::Expired,
+            Self::Early => CredentialCheck::NotYetValid,
+            Self::Lifetime => CredentialCheck::Lifetime,
+            Self::Inactive => CredentialCheck::Inactive,
+            Self::Certificate => CredentialCheck::Certificate,
+            Self::Confirmation => CredentialCheck::Cnf,
+            Self::Proof => CredentialCheck::Proof,
             Self::Dpop(error) => match error {
-                ProofError::Shape => Detail::DpopForm,
-                ProofError::Other => Detail::DpopOther,
-                ProofError::Time => Detail::DpopTime,
-                ProofError::Used => Detail::DpopUsed,
-                ProofError::Nonce => Detail::DpopNonce,
-                ProofError::Full => Detail::Busy,
+                DpopError::Shape => CredentialCheck::DpopForm,
+                DpopError::Other => CredentialCheck::DpopOther,
+                DpopError::Time => CredentialCheck::DpopTime,
+                DpopError::Used => CredentialCheck::DpopUsed,
+                DpopError::Nonce => CredentialCheck::DpopNonce,
+                DpopError::Full => CredentialCheck::Busy,
             },
-            Self::Nonce => Detail::DpopNonce,
-            Self::Unbound => Detail::Unbound,
-            Self::Body => Detail::Body,
-            Self::Unavailable => Detail::Unavailable,
-            Self::Busy => Detail::Busy,
+            Self::Nonce => CredentialCheck::DpopNonce,
+            Self::Unbound => CredentialCheck::Unbound,
+            Self::Body => CredentialCheck::Body,
+            Self::Unavailable => CredentialCheck::Unavailable,
+            Self::Busy => CredentialCheck::Busy,
         }
     }
 }

@@ -17,9 +17,9 @@ use tokio::sync::{Mutex as Turn, oneshot};
 use crate::base::clock::Clock;
 use crate::base::task::Tasks;
 use crate::config::settings::KeySource;
-use crate::crypto::jose::{self, Algorithm, Key, KeySetError};
+use crate::crypto::jose::{self, Algorithm, Jwk, JwksError};
 use crate::crypto::pem::{self, PemError};
-use crate::net::http_client::{FetchError, Ways};
+use crate::net::http_client::{FetchError, HttpClientSettings};
 
 /// Bounds on the refresh interval, regardless of the issuer's cache headers.
 const SOONEST: Duration = Duration::from_secs(300);
@@ -31,7 +31,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// The reason why there are no keys.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum KeysError {
+pub(super) enum KeyFetchError {
     /// They could not be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
@@ -40,7 +40,7 @@ pub(super) enum KeysError {
     File(#[from] PemError),
     /// The text is not a key set.
     #[error(transparent)]
-    Set(#[from] KeySetError),
+    Set(#[from] JwksError),
     /// The metadata of the issuer is of another issuer, or has no key set.
     #[error("the metadata of the issuer {0}")]
     Metadata(&'static str),
@@ -48,9 +48,9 @@ pub(super) enum KeysError {
 
 /// The result of a search for a key.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum KeyLookup {
     /// The key that may have signed the token, and the generation of its set.
-    Key(Arc<Key>, u64),
+    Key(Arc<Jwk>, u64),
     /// The issuer has no such key.
     Unknown,
     /// The keys of the issuer are not available.
@@ -61,12 +61,12 @@ pub(super) enum Found {
 pub(super) struct KeyRing {
     issuer: Box<str>,
     source: KeySource,
-    ways: Ways,
+    ways: HttpClientSettings,
     refresh: Duration,
     cooldown: Duration,
     max_stale: Duration,
     clock: Arc<dyn Clock>,
-    held: ArcSwapOption<Held>,
+    held: ArcSwapOption<CachedKeys>,
     /// The generation of the key set. Different sets never share a number, even across reloads.
     generation: AtomicU64,
     /// Time until which the keys may be used, in seconds since 1970.
@@ -76,7 +76,7 @@ pub(super) struct KeyRing {
     /// The key set URL that discovery has found.
     discovered: Mutex<Option<Uri>>,
     /// Held while the keys are fetched, with the times of the last attempts.
-    reading: Turn<Last>,
+    reading: Turn<LastFetches>,
     /// Number of callers that wait for a fetch.
     waiting: AtomicUsize,
     tasks: Tasks,
@@ -84,15 +84,15 @@ pub(super) struct KeyRing {
 
 /// The times of the last attempts to fetch the keys.
 #[derive(Debug, Default)]
-struct Last {
+struct LastFetches {
     /// The last attempt for any reason.
     tried: Option<Instant>,
     /// The last attempt because of an unknown key id.
     for_unknown: Option<Instant>,
 }
 
-struct Held {
-    keys: Vec<Arc<Key>>,
+struct CachedKeys {
+    keys: Vec<Arc<Jwk>>,
     text: Bytes,
     read: Instant,
     good_for: Duration,
@@ -107,8 +107,8 @@ impl std::fmt::Debug for KeyRing {
 
 impl KeyRing {
     pub(super) fn new(
-        settings: &crate::config::settings::Issuer,
-        ways: Ways,
+        settings: &crate::config::settings::IssuerSettings,
+        ways: HttpClientSettings,
         clock: Arc<dyn Clock>,
         tasks: Tasks,
     ) -> Self {
@@ -154,26 +154,30 @@ impl KeyRing {
         self.generation() == generation && now <= self.good_until.load(Ordering::Acquire)
     }
 
-    fn usable(&self) -> Option<Arc<Held>> {
+    fn usable(&self) -> Option<Arc<CachedKeys>> {
         let held = self.held.load_full()?;
         let age = self.clock.instant().saturating_duration_since(held.read);
         (age <= held.good_for + self.max_stale).then_some(held)
     }
 
     /// Finds the key that may have signed a token, by the key id in its header.
-    pub(super) async fn find(self: &Arc<Self>, kid: Option<&str>, algorithm: Algorithm) -> Found {
+    pub(super) async fn find(
+        self: &Arc<Self>,
+        kid: Option<&str>,
+        algorithm: Algorithm,
+    ) -> KeyLookup {
         if let Some(held) = self.usable()
             && let Some(key) = held.choose(kid, algorithm)
         {
-            return Found::Key(key, held.generation);
+            return KeyLookup::Key(key, held.generation);
         }
         let before = self.held.load().as_ref().map(|held| held.read);
         self.read_for(before).await;
         match self.usable() {
-            None => Found::Unavailable,
+            None => KeyLookup::Unavailable,
             Some(held) => match held.choose(kid, algorithm) {
-                Some(key) => Found::Key(key, held.generation),
-                None => Found::Unknown,
+                Some(key) => KeyLookup::Key(key, held.generation),
+                None => KeyLookup::Unknown,
             },
         }
     }
@@ -225,7 +229,7 @@ impl KeyRing {
         match loaded {
             Ok((text, age)) => self.keep(text, age),
             Err(error) => {
-                let error = crate::base::error_chain::Chain(&error);
+                let error = crate::base::error_chain::ErrorChain(&error);
                 tracing::warn!(issuer = %self.issuer, %error, "the keys of an issuer were not read");
             }
         }
@@ -247,13 +251,13 @@ impl KeyRing {
         let keys = keys.into_iter().map(Arc::new).collect();
         let read = self.clock.instant();
         let until = seconds(self.clock.now() + good_for + self.max_stale);
-        self.held.store(Some(Arc::new(Held { keys, text, read, good_for, generation })));
+        self.held.store(Some(Arc::new(CachedKeys { keys, text, read, good_for, generation })));
         self.good_until.store(until, Ordering::Release);
         self.generation.store(generation, Ordering::Release);
         tracing::debug!(issuer = %self.issuer, generation, "the keys of an issuer were read");
     }
 
-    async fn load(&self) -> Result<(Bytes, Option<Duration>), KeysError> {
+    async fn load(&self) -> Result<(Bytes, Option<Duration>), KeyFetchError> {
         match &self.source {
             KeySource::File(path) => Ok((file(path).await?, None)),
             KeySource::Url(uri) => self.fetch(uri).await,
@@ -272,21 +276,21 @@ impl KeyRing {
     }
 
     /// Fetches the keys once without using them; returns their number.
-    pub(super) async fn count(&self) -> Result<usize, KeysError> {
+    pub(super) async fn count(&self) -> Result<usize, KeyFetchError> {
         let (text, _) = self.load().await?;
         Ok(jose::keys(text)?.len())
     }
 
-    async fn fetch(&self, uri: &Uri) -> Result<(Bytes, Option<Duration>), KeysError> {
+    async fn fetch(&self, uri: &Uri) -> Result<(Bytes, Option<Duration>), KeyFetchError> {
         let fetched = self.ways.to(uri)?.get().await?.good()?;
         let age = fetched.max_age();
         Ok((fetched.body, age))
     }
 
     /// Finds the key set URL in the issuer's metadata (RFC 8414, section 3; OpenID Connect Discovery 1.0, section 4).
-    async fn discover(&self, issuer: &Uri) -> Result<Uri, KeysError> {
+    async fn discover(&self, issuer: &Uri) -> Result<Uri, KeyFetchError> {
         let path = issuer.path().trim_end_matches('/');
-        let mut last = KeysError::Metadata("cannot be found");
+        let mut last = KeyFetchError::Metadata("cannot be found");
         for place in [
             format!("/.well-known/oauth-authorization-server{path}"),
             format!("/.well-known/openid-configuration{path}"),
@@ -295,7 +299,13 @@ impl KeyRing {
             let mut parts = issuer.clone().into_parts();
             parts.path_and_query = place.parse().ok();
             let Ok(uri) = Uri::from_parts(parts) else { continue };
-            match self.ways.to(&uri)?.get().await.and_then(crate::net::http_client::Fetched::good) {
+            match self
+                .ways
+                .to(&uri)?
+                .get()
+                .await
+                .and_then(crate::net::http_client::FetchedResponse::good)
+            {
                 Ok(fetched) => return self.keys_of(fetched.body),
                 Err(error @ FetchError::Status(_)) => last = error.into(),
                 Err(error) => return Err(error.into()),
@@ -305,16 +315,16 @@ impl KeyRing {
     }
 
     /// The key set URL in the metadata `text`.
-    fn keys_of(&self, text: Bytes) -> Result<Uri, KeysError> {
-        let unreadable = |_| KeysError::Metadata("is not JSON");
+    fn keys_of(&self, text: Bytes) -> Result<Uri, KeyFetchError> {
+        let unreadable = |_| KeyFetchError::Metadata("is not JSON");
         let metadata = Document::parse(text, &jose::BOUNDS).map_err(unreadable)?;
         let said = |key: &str| metadata.root().get(key).and_then(Value::as_str);
         if said("issuer").as_deref() != Some(&self.issuer) {
-            return Err(KeysError::Metadata("is that of another issuer"));
+            return Err(KeyFetchError::Metadata("is that of another issuer"));
         }
         let place = said("jwks_uri").and_then(|text| text.parse::<Uri>().ok());
         let place = place.filter(|uri| uri.scheme_str() == Some("https"));
-        place.ok_or(KeysError::Metadata("has no `jwks_uri` with `https`"))
+        place.ok_or(KeyFetchError::Metadata("has no `jwks_uri` with `https`"))
     }
 
     /// Fetches the keys when that is due; returns the time until the next call.
@@ -360,10 +370,10 @@ async fn file(path: &Path) -> Result<Bytes, PemError> {
     }
 }
 
-impl Held {
+impl CachedKeys {
     /// The key with this id; without an id, the only one that is valid for the algorithm.
-    fn choose(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<Arc<Key>> {
-        let named = |key: &&Arc<Key>| kid.is_none() || key.kid.as_deref() == kid;
+    fn choose(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<Arc<Jwk>> {
+        let named = |key: &&Arc<Jwk>| kid.is_none() || key.kid.as_deref() == kid;
         let mut fitting = self.keys.iter().filter(named).filter(|key| key.fits(algorithm));
         let first = fitting.next()?;
         fitting.next().is_none().then(|| Arc::clone(first))

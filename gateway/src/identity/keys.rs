@@ -12,12 +12,12 @@ use crate::config::settings::ApiKey;
 ///
 /// The table is indexed by digest, so that the time of a lookup reveals nothing about valid keys.
 #[derive(Debug)]
-pub(super) struct Keys(HashMap<[u8; 8], Vec<Known>>);
+pub(super) struct ApiKeys(HashMap<[u8; 8], Vec<KnownApiKey>>);
 
 /// The SHA-256 of a key, and its principal.
-type Known = ([u8; 32], Arc<Principal>);
+type KnownApiKey = ([u8; 32], Arc<Principal>);
 
-impl Keys {
+impl ApiKeys {
     pub(super) fn new(keys: &[ApiKey]) -> Self {
         let mut table: HashMap<_, Vec<_>> = HashMap::new();
         for ApiKey { sha256, principal } in keys {
@@ -31,7 +31,7 @@ impl Keys {
     pub(super) fn find(&self, key: &str) -> Option<&Arc<Principal>> {
         let hash = digest::digest(&digest::SHA256, key.as_bytes());
         let candidates = self.0.get(&prefix(hash.as_ref())).map_or(&[] as &[_], Vec::as_slice);
-        let equal = |(known, _): &&Known| {
+        let equal = |(known, _): &&KnownApiKey| {
             constant_time::verify_slices_are_equal(known, hash.as_ref()).is_ok()
         };
         candidates.iter().find(equal).map(|(_, who)| who)

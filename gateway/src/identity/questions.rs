@@ -26,14 +26,14 @@ const ROOM: Duration = Duration::from_secs(2);
 
 /// The party that a request is counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Asker {
+pub(super) enum IntrospectionHolder {
     /// A network with an unknown token.
     Address(Option<IpAddr>),
     /// A token that was valid before, by its SHA-256.
     Token([u8; 32]),
 }
 
-impl Asker {
+impl IntrospectionHolder {
     /// The network of `address`.
     pub(super) fn at(address: Option<IpAddr>) -> Self {
         Self::Address(address.map(network))
@@ -42,9 +42,9 @@ impl Asker {
 
 /// The permits for requests to one issuer.
 #[derive(Debug)]
-pub(super) struct Questions {
+pub(super) struct IntrospectionLimiter {
     /// The permits of each asker that holds or awaits one: no more than there are requests.
-    lanes: Mutex<HashMap<Asker, Lane>>,
+    lanes: Mutex<HashMap<IntrospectionHolder, HolderLane>>,
     /// Permits for unknown tokens.
     new: Semaphore,
     /// Permits for all tokens.
@@ -53,7 +53,7 @@ pub(super) struct Questions {
 
 /// The permits of one asker.
 #[derive(Debug)]
-struct Lane {
+struct HolderLane {
     places: Arc<Semaphore>,
     /// Number of requests that hold or await a permit in it.
     users: usize,
@@ -61,23 +61,23 @@ struct Lane {
 
 /// A request in the lane of its asker; the lane is removed with its last request.
 #[derive(Debug)]
-struct InLane<'a> {
-    questions: &'a Questions,
-    asker: Asker,
+struct LaneGuard<'a> {
+    questions: &'a IntrospectionLimiter,
+    asker: IntrospectionHolder,
     places: Arc<Semaphore>,
 }
 
 /// A permit for one request, returned on drop.
 #[derive(Debug)]
 #[must_use = "a place that is dropped is given back"]
-pub(super) struct Place<'a> {
+pub(super) struct IntrospectionPermit<'a> {
     _of_asker: OwnedSemaphorePermit,
-    _lane: InLane<'a>,
+    _lane: LaneGuard<'a>,
     _new: Option<SemaphorePermit<'a>>,
     _all: SemaphorePermit<'a>,
 }
 
-impl Questions {
+impl IntrospectionLimiter {
     pub(super) fn new() -> Self {
         Self {
             lanes: Mutex::default(),
@@ -87,37 +87,40 @@ impl Questions {
     }
 
     /// Waits for a permit for a bounded time.
-    pub(super) async fn place(&self, asker: Asker) -> Option<Place<'_>> {
+    pub(super) async fn place(
+        &self,
+        asker: IntrospectionHolder,
+    ) -> Option<IntrospectionPermit<'_>> {
         timeout(ROOM, self.turn(asker)).await.ok().flatten()
     }
 
-    async fn turn(&self, asker: Asker) -> Option<Place<'_>> {
+    async fn turn(&self, asker: IntrospectionHolder) -> Option<IntrospectionPermit<'_>> {
         // The asker's own share comes first, so that a request that waits for it holds no common permit.
         let lane = self.enter(asker);
         let of_asker = Arc::clone(&lane.places).acquire_owned().await.ok()?;
         let new = match asker {
-            Asker::Address(_) => Some(self.new.acquire().await.ok()?),
-            Asker::Token(_) => None,
+            IntrospectionHolder::Address(_) => Some(self.new.acquire().await.ok()?),
+            IntrospectionHolder::Token(_) => None,
         };
         let all = self.all.acquire().await.ok()?;
-        Some(Place { _of_asker: of_asker, _lane: lane, _new: new, _all: all })
+        Some(IntrospectionPermit { _of_asker: of_asker, _lane: lane, _new: new, _all: all })
     }
 
-    fn enter(&self, asker: Asker) -> InLane<'_> {
+    fn enter(&self, asker: IntrospectionHolder) -> LaneGuard<'_> {
         let mut lanes = self.lanes();
-        let new = || Lane { places: Arc::new(Semaphore::new(EACH)), users: 0 };
+        let new = || HolderLane { places: Arc::new(Semaphore::new(EACH)), users: 0 };
         let lane = lanes.entry(asker).or_insert_with(new);
         lane.users += 1;
-        InLane { questions: self, asker, places: Arc::clone(&lane.places) }
+        LaneGuard { questions: self, asker, places: Arc::clone(&lane.places) }
     }
 
-    fn lanes(&self) -> MutexGuard<'_, HashMap<Asker, Lane>> {
+    fn lanes(&self) -> MutexGuard<'_, HashMap<IntrospectionHolder, HolderLane>> {
         // No operation leaves the table half changed, so a poisoned lock is usable.
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for InLane<'_> {
+impl Drop for LaneGuard<'_> {
     fn drop(&mut self) {
         let mut lanes = self.questions.lanes();
         if let Some(lane) = lanes.get_mut(&self.asker) {
@@ -131,19 +134,25 @@ impl Drop for InLane<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Asker, EACH, Place, QUESTIONS, Questions, RESERVED};
+    use super::{
+        EACH, IntrospectionHolder, IntrospectionLimiter, IntrospectionPermit, QUESTIONS, RESERVED,
+    };
     use futures_util::FutureExt as _;
     use std::net::IpAddr;
 
-    fn now(questions: &Questions, asker: Asker) -> Option<Place<'_>> {
+    fn now(
+        questions: &IntrospectionLimiter,
+        asker: IntrospectionHolder,
+    ) -> Option<IntrospectionPermit<'_>> {
         questions.turn(asker).now_or_never().flatten()
     }
 
     #[test]
     fn one_address_has_a_share_and_known_tokens_have_room_of_their_own() {
-        let questions = Questions::new();
-        let addresses = [1, 2, 3].map(|n| Asker::at(Some(IpAddr::from([192, 0, 2, n]))));
-        let tokens = [1, 2].map(|n| Asker::Token([n; 32]));
+        let questions = IntrospectionLimiter::new();
+        let addresses =
+            [1, 2, 3].map(|n| IntrospectionHolder::at(Some(IpAddr::from([192, 0, 2, n]))));
+        let tokens = [1, 2].map(|n| IntrospectionHolder::Token([n; 32]));
         let mut held = Vec::new();
         for address in &addresses[..2] {
             held.extend((0..EACH).map(|_| now(&questions, *address).unwrap()));
@@ -160,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_network_of_ipv6_is_one_address() {
-        let at = |text: &str| Asker::at(Some(text.parse().unwrap()));
+        let at = |text: &str| IntrospectionHolder::at(Some(text.parse().unwrap()));
         assert_eq!(at("2001:db8::1"), at("2001:db8::ffff:1"));
         assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
         assert_eq!(at("::ffff:192.0.2.1"), at("192.0.2.1"));

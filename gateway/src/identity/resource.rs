@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use http::HeaderValue;
 use policy::name::Scope;
-use policy::principal::{Proof, Wanted};
+use policy::principal::{ProofOfPossession, RequiredProof};
 
-use crate::config::settings::{Issuer, RouteOauth};
+use crate::config::settings::{IssuerSettings, RouteOauth};
 use crate::crypto::jose::Algorithm;
 
 /// The well-known prefix of metadata paths.
@@ -18,7 +18,7 @@ pub const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
 /// An OAuth protected resource.
 #[derive(Debug)]
-pub struct Resource {
+pub struct ProtectedResource {
     /// The public base URL of the listener.
     pub public: Box<str>,
     /// The resource identifier, which is the required audience.
@@ -30,7 +30,7 @@ pub struct Resource {
     /// Indices of the accepted issuers.
     pub issuers: Vec<usize>,
     /// The proof of possession that tokens require.
-    pub proof: Option<Wanted>,
+    pub proof: Option<RequiredProof>,
     /// Whether DPoP proofs need a nonce of the gateway.
     pub nonce: bool,
     /// The metadata document, in JSON.
@@ -43,7 +43,7 @@ pub struct Resource {
 
 /// The error of a request, in the terms of RFC 6750, section 3.1, and RFC 9449.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum ChallengeError {
     /// None: the request had no credential.
     Nothing,
     /// The request is malformed.
@@ -58,7 +58,7 @@ pub enum Wrong {
     Nonce,
 }
 
-impl Resource {
+impl ProtectedResource {
     /// Makes the resource for the route at `path` below `public`. `mutual` says whether the listener sees client
     /// certificates.
     #[must_use]
@@ -66,7 +66,7 @@ impl Resource {
         public: &str,
         path: &str,
         oauth: &RouteOauth,
-        issuers: &[Issuer],
+        issuers: &[IssuerSettings],
         mutual: bool,
     ) -> Self {
         let uri = oauth.resource.clone().unwrap_or_else(|| format!("{public}{path}").into());
@@ -95,7 +95,7 @@ impl Resource {
         let algorithms = texts(algorithms);
         write!(metadata, r#","dpop_signing_alg_values_supported":{algorithms}"#)
             .unwrap_or_default();
-        if oauth.proof == Some(Wanted::Dpop) {
+        if oauth.proof == Some(RequiredProof::Dpop) {
             metadata.push_str(r#","dpop_bound_access_tokens_required":true"#);
         }
         if mutual {
@@ -129,16 +129,21 @@ impl Resource {
 
     /// Builds the `WWW-Authenticate` challenge for a missing or insufficient token.
     #[must_use]
-    pub fn challenge(&self, wrong: Wrong) -> Option<HeaderValue> {
-        let dpop = self.proof == Some(Wanted::Dpop)
-            || matches!(wrong, Wrong::Bound(_) | Wrong::Proof(_) | Wrong::Nonce);
+    pub fn challenge(&self, wrong: ChallengeError) -> Option<HeaderValue> {
+        let dpop = self.proof == Some(RequiredProof::Dpop)
+            || matches!(
+                wrong,
+                ChallengeError::Bound(_) | ChallengeError::Proof(_) | ChallengeError::Nonce
+            );
         let mut text = String::from(if dpop { "DPoP " } else { "Bearer " });
         let error = match wrong {
-            Wrong::Nothing => None,
-            Wrong::Request => Some(("invalid_request", "send one credential, in one header")),
-            Wrong::Token(why) | Wrong::Bound(why) => Some(("invalid_token", why)),
-            Wrong::Proof(why) => Some(("invalid_dpop_proof", why)),
-            Wrong::Nonce => Some(("use_dpop_nonce", "the proof lacks the nonce")),
+            ChallengeError::Nothing => None,
+            ChallengeError::Request => {
+                Some(("invalid_request", "send one credential, in one header"))
+            }
+            ChallengeError::Token(why) | ChallengeError::Bound(why) => Some(("invalid_token", why)),
+            ChallengeError::Proof(why) => Some(("invalid_dpop_proof", why)),
+            ChallengeError::Nonce => Some(("use_dpop_nonce", "the proof lacks the nonce")),
         };
         if let Some((error, why)) = error {
             write!(text, r#"error="{error}", error_description="{why}", "#).unwrap_or_default();
@@ -148,9 +153,9 @@ impl Resource {
 
     /// Builds the challenge for a token with more scopes: all those that the operation needs.
     #[must_use]
-    pub fn step_up(&self, scopes: &[Scope], proof: Proof) -> Option<HeaderValue> {
+    pub fn step_up(&self, scopes: &[Scope], proof: ProofOfPossession) -> Option<HeaderValue> {
         let scopes: Vec<_> = scopes.iter().map(Scope::as_str).collect();
-        let dpop = proof == Proof::Dpop;
+        let dpop = proof == ProofOfPossession::Dpop;
         let scheme = if dpop { "DPoP" } else { "Bearer" };
         self.finish(format!(r#"{scheme} error="insufficient_scope", "#), &scopes.join(" "), dpop)
     }

@@ -6,8 +6,8 @@
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use policy::ask::Asks;
-use policy::json::{Bounds, Document, Kind, Value};
+use policy::ask::ServerRequestPolicy;
+use policy::json::{Document, JsonBounds, JsonKind, Value};
 
 use crate::mcp::protocol::method;
 
@@ -60,14 +60,14 @@ impl Client {
     /// The gateway itself, with the capabilities for every server request that `asks` allows, so that the server lists
     /// what it offers to such clients. The gateway answers none of these requests.
     #[must_use]
-    pub fn capable_of(asks: &Asks) -> Arc<Self> {
+    pub fn capable_of(asks: &ServerRequestPolicy) -> Arc<Self> {
         let can = Abilities::of(asks);
         Arc::new(Self { capabilities: can.write().into(), info: Some(OURSELVES.into()), can })
     }
 
     /// Whether the client supports any server request that `asks` allows.
     #[must_use]
-    pub fn answers_any(&self, asks: &Asks) -> bool {
+    pub fn answers_any(&self, asks: &ServerRequestPolicy) -> bool {
         let (can, may) = (self.can, Abilities::of(asks));
         can.form && may.form
             || can.url && may.url
@@ -91,7 +91,7 @@ impl Client {
     pub fn from_text(text: &str) -> Option<Self> {
         let (capabilities, info) = text.split_once('\0')?;
         let bytes = Bytes::copy_from_slice(capabilities.as_bytes());
-        let can = Abilities::read(Document::parse(bytes, &Bounds::MESSAGE).ok()?.root());
+        let can = Abilities::read(Document::parse(bytes, &JsonBounds::MESSAGE).ok()?.root());
         let info = (!info.is_empty()).then(|| info.into());
         Some(Self { capabilities: capabilities.into(), info, can })
     }
@@ -151,7 +151,7 @@ impl Client {
     #[must_use]
     pub fn lacks(&self, asked: &str, params: Option<Value<'_>>) -> Option<&'static str> {
         let member = |name: &str| params.and_then(|params| params.get(name));
-        let given = |name: &str| member(name).is_some_and(|value| value.kind() != Kind::Null);
+        let given = |name: &str| member(name).is_some_and(|value| value.kind() != JsonKind::Null);
         let with_tools = given("tools") || given("toolChoice");
         let mode = member("mode").and_then(Value::as_str);
         let can = match (asked, mode.as_deref()) {
@@ -194,7 +194,7 @@ pub fn capability_for(asked: &str) -> &'static str {
 
 impl Abilities {
     /// Abilities that cover every server request that `asks` allows.
-    const fn of(asks: &Asks) -> Self {
+    const fn of(asks: &ServerRequestPolicy) -> Self {
         Self {
             form: asks.forms.is_some(),
             url: asks.urls.is_some(),
@@ -269,18 +269,18 @@ impl Abilities {
 mod tests {
     use super::Client;
     use bytes::Bytes;
-    use policy::json::{Bounds, Document};
+    use policy::json::{Document, JsonBounds};
 
     fn client(capabilities: &str) -> Client {
         let text = Bytes::copy_from_slice(capabilities.as_bytes());
-        let document = Document::parse(text, &Bounds::MESSAGE).unwrap();
+        let document = Document::parse(text, &JsonBounds::MESSAGE).unwrap();
         Client::new(document.root(), None)
     }
 
     /// The capability that such a client lacks for this server request.
     fn lacks(capabilities: &str, asked: &str, params: &str) -> Option<&'static str> {
         let text = Bytes::copy_from_slice(params.as_bytes());
-        let document = Document::parse(text, &Bounds::MESSAGE).unwrap();
+        let document = Document::parse(text, &JsonBounds::MESSAGE).unwrap();
         client(capabilities).lacks(asked, Some(document.root()))
     }
 

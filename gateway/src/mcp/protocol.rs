@@ -4,7 +4,7 @@
 
 /// A revision of MCP; ordered from the oldest to the newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Version {
+pub enum ProtocolVersion {
     /// 2024-11-05: the first revision, made for HTTP+SSE and stdio; many programs still speak it.
     V2024November,
     /// 2025-03-26: introduces Streamable HTTP; the only revision with batches.
@@ -17,7 +17,7 @@ pub enum Version {
     V2026July,
 }
 
-impl Version {
+impl ProtocolVersion {
     /// Every revision, newest first, as offered to a client that requests an unsupported one.
     pub const ALL: [Self; 5] = [
         Self::V2026July,
@@ -351,13 +351,13 @@ pub mod method {
 
     /// The method that lists definitions of a kind.
     #[must_use]
-    pub const fn list(kind: policy::offer::Kind) -> &'static str {
-        use policy::offer::Kind;
+    pub const fn list(kind: policy::offer::ItemKind) -> &'static str {
+        use policy::offer::ItemKind;
         match kind {
-            Kind::Tool | Kind::Method => TOOLS_LIST,
-            Kind::Prompt => PROMPTS_LIST,
-            Kind::Resource => RESOURCES_LIST,
-            Kind::Template => TEMPLATES_LIST,
+            ItemKind::Tool | ItemKind::Method => TOOLS_LIST,
+            ItemKind::Prompt => PROMPTS_LIST,
+            ItemKind::Resource => RESOURCES_LIST,
+            ItemKind::Template => TEMPLATES_LIST,
         }
     }
 }

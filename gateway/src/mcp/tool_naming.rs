@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use policy::name::ServerName;
-use policy::offer::Kind;
+use policy::offer::ItemKind;
 
 use crate::base::hex;
 
@@ -20,7 +20,7 @@ pub const BETWEEN: &str = "__";
 
 /// When tool names are prefixed with the name of their server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Prefix {
+pub enum PrefixMode {
     /// For every server but the first of the route, so that appending a server renames nothing.
     #[default]
     Auto,
@@ -50,14 +50,14 @@ pub enum NameForm {
 impl NameForm {
     /// The form for the server with the index `place` on a route with `count` servers.
     #[must_use]
-    pub const fn of(prefix: Prefix, place: usize, count: usize) -> Self {
+    pub const fn of(prefix: PrefixMode, place: usize, count: usize) -> Self {
         match (prefix, count > 1) {
-            (Prefix::Always, _) => Self::Prefixed,
-            (Prefix::Auto | Prefix::OnConflict | Prefix::Never, false) => Self::Own,
-            (Prefix::Auto, true) if place == 0 => Self::First,
-            (Prefix::Auto, true) => Self::Prefixed,
-            (Prefix::OnConflict, true) => Self::OnConflict,
-            (Prefix::Never, true) => Self::Unshared,
+            (PrefixMode::Always, _) => Self::Prefixed,
+            (PrefixMode::Auto | PrefixMode::OnConflict | PrefixMode::Never, false) => Self::Own,
+            (PrefixMode::Auto, true) if place == 0 => Self::First,
+            (PrefixMode::Auto, true) => Self::Prefixed,
+            (PrefixMode::OnConflict, true) => Self::OnConflict,
+            (PrefixMode::Never, true) => Self::Unshared,
         }
     }
 
@@ -104,16 +104,21 @@ impl Naming {
 
     /// Whether the naming depends on the names that other servers offer.
     #[must_use]
-    pub const fn compares(prefix: Prefix, kind: Kind) -> bool {
-        matches!(kind, Kind::Tool | Kind::Prompt)
-            && matches!(prefix, Prefix::OnConflict | Prefix::Never)
+    pub const fn compares(prefix: PrefixMode, kind: ItemKind) -> bool {
+        matches!(kind, ItemKind::Tool | ItemKind::Prompt)
+            && matches!(prefix, PrefixMode::OnConflict | PrefixMode::Never)
     }
 
     /// The name of a definition on the route; `None` if it is left out.
     #[must_use]
-    pub fn show<'a>(&self, server: &ServerName, kind: Kind, name: &'a str) -> Option<Cow<'a, str>> {
+    pub fn show<'a>(
+        &self,
+        server: &ServerName,
+        kind: ItemKind,
+        name: &'a str,
+    ) -> Option<Cow<'a, str>> {
         let own = Some(Cow::Borrowed(name));
-        if matches!(kind, Kind::Resource | Kind::Template) {
+        if matches!(kind, ItemKind::Resource | ItemKind::Template) {
             let keeps = match self.form {
                 NameForm::Own => true,
                 NameForm::First => !self.has_scheme(name),
@@ -251,9 +256,9 @@ pub fn unscheme<'a>(server: &ServerName, uri: &'a str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{NameForm, Naming, Prefix, could_be_of, prefixed, scheme, unscheme};
+    use super::{NameForm, Naming, PrefixMode, could_be_of, prefixed, scheme, unscheme};
     use policy::name::ServerName;
-    use policy::offer::Kind;
+    use policy::offer::ItemKind;
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -270,7 +275,7 @@ mod tests {
     }
 
     /// The naming of the server with the index `place` on a route with the servers `files` and `git`.
-    fn naming(prefix: Prefix, place: usize, taken: &[&str]) -> Naming {
+    fn naming(prefix: PrefixMode, place: usize, taken: &[&str]) -> Naming {
         let servers: Arc<[ServerName]> = Arc::new([server("files"), server("git")]);
         let taken = taken.iter().map(|name| Box::from(*name)).collect();
         Naming::new(NameForm::of(prefix, place, servers.len()), servers, Arc::new(taken))
@@ -280,22 +285,22 @@ mod tests {
     fn a_name_that_two_servers_offer_is_told_apart_or_left_out() {
         let show = |prefix, name| {
             let naming = naming(prefix, 0, &["read"]);
-            naming.show(&server("files"), Kind::Tool, name).map(std::borrow::Cow::into_owned)
+            naming.show(&server("files"), ItemKind::Tool, name).map(std::borrow::Cow::into_owned)
         };
-        assert_eq!(show(Prefix::Always, "list").as_deref(), Some("files__list"));
-        assert_eq!(show(Prefix::OnConflict, "list").as_deref(), Some("list"));
-        assert_eq!(show(Prefix::OnConflict, "read").as_deref(), Some("files__read"));
-        assert_eq!(show(Prefix::OnConflict, "git__log").as_deref(), Some("files__git__log"));
-        assert_eq!(show(Prefix::Never, "list").as_deref(), Some("list"));
-        assert_eq!(show(Prefix::Never, "read"), None);
+        assert_eq!(show(PrefixMode::Always, "list").as_deref(), Some("files__list"));
+        assert_eq!(show(PrefixMode::OnConflict, "list").as_deref(), Some("list"));
+        assert_eq!(show(PrefixMode::OnConflict, "read").as_deref(), Some("files__read"));
+        assert_eq!(show(PrefixMode::OnConflict, "git__log").as_deref(), Some("files__git__log"));
+        assert_eq!(show(PrefixMode::Never, "list").as_deref(), Some("list"));
+        assert_eq!(show(PrefixMode::Never, "read"), None);
     }
 
     #[test]
     fn the_first_server_keeps_its_names_and_no_other_can_have_one_of_them() {
-        let (first, second) = (naming(Prefix::Auto, 0, &[]), naming(Prefix::Auto, 1, &[]));
+        let (first, second) = (naming(PrefixMode::Auto, 0, &[]), naming(PrefixMode::Auto, 1, &[]));
         let (files, git) = (server("files"), server("git"));
         let tool =
-            |naming: &Naming, of, name| naming.show(of, Kind::Tool, name).unwrap().into_owned();
+            |naming: &Naming, of, name| naming.show(of, ItemKind::Tool, name).unwrap().into_owned();
         assert_eq!(tool(&first, &files, "read"), "read");
         assert_eq!(tool(&second, &git, "read"), "git__read");
         assert_eq!(tool(&first, &files, "git__read"), "files__git__read");
@@ -303,10 +308,10 @@ mod tests {
         assert!(first.may_show(&files, "read") && !first.may_show(&files, "git__read"));
         assert!(second.may_show(&git, "git__read") && !second.may_show(&git, "read"));
         for uri in ["file:///a", "git+file:///a", "files+git+file:///a", "GIT+x:a"] {
-            let shown = first.show(&files, Kind::Resource, uri).unwrap().into_owned();
+            let shown = first.show(&files, ItemKind::Resource, uri).unwrap().into_owned();
             assert_eq!(first.own_uri(&files, &shown), Some(uri), "{shown}");
             assert_eq!(second.own_uri(&git, &shown), None, "{shown}");
-            let shown = second.show(&git, Kind::Resource, uri).unwrap().into_owned();
+            let shown = second.show(&git, ItemKind::Resource, uri).unwrap().into_owned();
             assert_eq!(second.own_uri(&git, &shown), Some(uri), "{shown}");
         }
     }
@@ -314,17 +319,17 @@ mod tests {
     #[test]
     fn a_name_says_what_it_is_at_its_server_where_it_was_not_changed() {
         for (prefix, place, shown, own) in [
-            (Prefix::Auto, 0, "read", Some("read")),
-            (Prefix::Auto, 0, "files__git__read", Some("git__read")),
-            (Prefix::Auto, 0, "git__read", None),
-            (Prefix::Auto, 1, "git__read", Some("read")),
-            (Prefix::Auto, 1, "read", None),
-            (Prefix::OnConflict, 1, "read", Some("read")),
-            (Prefix::OnConflict, 1, "git__read", Some("read")),
-            (Prefix::OnConflict, 1, "files__read", None),
-            (Prefix::Never, 1, "git__read", Some("git__read")),
-            (Prefix::Always, 1, &prefixed(&server("git"), &"x".repeat(300)), None),
-            (Prefix::Always, 1, &prefixed(&server("git"), "a.b"), None),
+            (PrefixMode::Auto, 0, "read", Some("read")),
+            (PrefixMode::Auto, 0, "files__git__read", Some("git__read")),
+            (PrefixMode::Auto, 0, "git__read", None),
+            (PrefixMode::Auto, 1, "git__read", Some("read")),
+            (PrefixMode::Auto, 1, "read", None),
+            (PrefixMode::OnConflict, 1, "read", Some("read")),
+            (PrefixMode::OnConflict, 1, "git__read", Some("read")),
+            (PrefixMode::OnConflict, 1, "files__read", None),
+            (PrefixMode::Never, 1, "git__read", Some("git__read")),
+            (PrefixMode::Always, 1, &prefixed(&server("git"), &"x".repeat(300)), None),
+            (PrefixMode::Always, 1, &prefixed(&server("git"), "a.b"), None),
         ] {
             let of = server(if place == 0 { "files" } else { "git" });
             let naming = naming(prefix, place, &[]);
@@ -335,8 +340,11 @@ mod tests {
     #[test]
     fn one_server_has_prefixed_names_only_where_that_is_asked_for() {
         let form = |prefix| NameForm::of(prefix, 0, 1).said(&server("files.v2"));
-        assert_eq!(form(Prefix::Always), "tools of `files.v2` are named `files_v2__NAME_DIGEST`");
-        for prefix in [Prefix::Auto, Prefix::OnConflict, Prefix::Never] {
+        assert_eq!(
+            form(PrefixMode::Always),
+            "tools of `files.v2` are named `files_v2__NAME_DIGEST`"
+        );
+        for prefix in [PrefixMode::Auto, PrefixMode::OnConflict, PrefixMode::Never] {
             assert_eq!(form(prefix), "tools of `files.v2` keep their names");
         }
     }
@@ -356,10 +364,10 @@ mod tests {
             one in "(git|files|g)?(__|_|\\.)?[a-z_.]{1,140}",
             two in "(git|files|g)?(__|_|\\.)?[a-z_.]{1,140}",
         ) {
-            let (first, second) = (naming(Prefix::Auto, 0, &[]), naming(Prefix::Auto, 1, &[]));
+            let (first, second) = (naming(PrefixMode::Auto, 0, &[]), naming(PrefixMode::Auto, 1, &[]));
             let (files, git) = (server("files"), server("git"));
-            let shown = first.show(&files, Kind::Tool, &one).unwrap();
-            prop_assert_ne!(&shown, &second.show(&git, Kind::Tool, &two).unwrap());
+            let shown = first.show(&files, ItemKind::Tool, &one).unwrap();
+            prop_assert_ne!(&shown, &second.show(&git, ItemKind::Tool, &two).unwrap());
             prop_assert!(first.may_show(&files, &shown) && !second.may_show(&git, &shown));
         }
 

@@ -12,7 +12,7 @@ const STATE: (usize, usize) = (512, 32);
 
 /// Span of a peer, as the peer states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parent {
+pub struct ParentSpan {
     /// Id of the trace.
     pub trace: u128,
     /// Id of the span.
@@ -25,7 +25,7 @@ pub struct Parent {
     pub is_said: bool,
 }
 
-impl Parent {
+impl ParentSpan {
     /// Parses a `traceparent`; `None` if it is not valid.
     ///
     /// <https://www.w3.org/TR/trace-context/#traceparent-header>
@@ -72,7 +72,7 @@ fn is_member(text: &str) -> bool {
 
 /// Trace context that is sent to an upstream server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct PropagatedContext {
     /// Value of `traceparent`, version 00.
     pub parent: Box<str>,
     /// Value of `tracestate`, if there is one.
@@ -87,9 +87,9 @@ pub struct Trace {
     /// Span id of the exchange.
     pub span: u64,
     /// Span of the client that the exchange is part of.
-    pub parent: Option<Parent>,
+    pub parent: Option<ParentSpan>,
     /// Span of the client that is linked, but is not the parent.
-    pub link: Option<Parent>,
+    pub link: Option<ParentSpan>,
     /// Whether the exchange is recorded.
     pub sampled: bool,
 }
@@ -104,7 +104,7 @@ impl Trace {
     }
 
     /// Makes the exchange part of the parent's trace.
-    pub fn join(&mut self, parent: Option<Parent>, link: Option<Parent>) {
+    pub fn join(&mut self, parent: Option<ParentSpan>, link: Option<ParentSpan>) {
         if let Some(parent) = &parent {
             self.id = parent.trace;
         }
@@ -122,7 +122,7 @@ impl Trace {
     /// The context for the upstream server: the gateway's span if it is recorded, else the span in the client's
     /// message; `None` if there is neither.
     #[must_use]
-    pub fn told(&self) -> Option<Told> {
+    pub fn told(&self) -> Option<PropagatedContext> {
         let (span, flags) = match &self.parent {
             _ if self.sampled => (self.upstream(), 1),
             Some(parent) if parent.is_said => (parent.span, u8::from(parent.sampled)),
@@ -131,7 +131,7 @@ impl Trace {
         let parent = format!("00-{:032x}-{span:016x}-{flags:02x}", self.id).into();
         let said = self.parent.as_ref().filter(|parent| parent.is_said);
         let state = said.and_then(|parent| parent.state.clone());
-        Some(Told { parent, state })
+        Some(PropagatedContext { parent, state })
     }
 }
 
@@ -144,12 +144,12 @@ impl fmt::Display for Trace {
 
 #[cfg(test)]
 mod tests {
-    use super::{Parent, Trace};
+    use super::{ParentSpan, Trace};
 
     #[test]
     fn only_what_is_written_exactly_is_believed() {
         let good = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
-        let read = Parent::read(good).unwrap();
+        let read = ParentSpan::read(good).unwrap();
         assert!(read.sampled && read.span == 0x00f0_67aa_0ba9_02b7);
         for bad in [
             "",
@@ -162,7 +162,7 @@ mod tests {
             "000af7651916cd43dd8448eb211c80319c--00f067aa0ba902b7--01",
             "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-\u{e9}",
         ] {
-            assert_eq!(Parent::read(bad), None, "{bad}");
+            assert_eq!(ParentSpan::read(bad), None, "{bad}");
         }
         let state = |text: &str| read.clone().with_state(Some(text)).state.is_some();
         assert!(state("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE") && state("a@b=1"));
@@ -191,7 +191,7 @@ mod tests {
         trace.sampled = true;
         assert_eq!(*trace.told().unwrap().parent, format!("00-{id:032x}-c000000000000001-01"));
         let mut parent =
-            Parent::read("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01").unwrap();
+            ParentSpan::read("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01").unwrap();
         trace.sampled = false;
         trace.join(Some(parent.clone()), None);
         assert_eq!(trace.told(), None, "it was in a header");

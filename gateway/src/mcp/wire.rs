@@ -12,11 +12,11 @@ use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
 
 use bytes::Bytes;
-use policy::json::{Bounds, Document, Fragment, JsonError, Kind, Value, write_string};
+use policy::json::{Document, Fragment, JsonBounds, JsonError, JsonKind, Value, write_string};
 use tokio::sync::Semaphore;
 
-use crate::base::intake::Received;
-use crate::base::share::NoShare;
+use crate::base::intake::ResponseAccount;
+use crate::base::share::ShareError;
 
 /// Most bytes of an id that is echoed.
 const ID: usize = 256;
@@ -62,12 +62,12 @@ impl Id {
     #[must_use]
     pub fn read(value: Value<'_>) -> Option<Self> {
         match value.kind() {
-            Kind::Number => value.as_i64().filter(|n| SAFE.contains(n)).map(Self::Number),
-            Kind::Plain | Kind::Escaped => {
+            JsonKind::Number => value.as_i64().filter(|n| SAFE.contains(n)).map(Self::Number),
+            JsonKind::Plain | JsonKind::Escaped => {
                 let text = value.as_str().filter(|text| text.len() <= ID)?;
                 Some(Self::Text(text.into()))
             }
-            Kind::Null | Kind::Boolean | Kind::Array | Kind::Object => None,
+            JsonKind::Null | JsonKind::Boolean | JsonKind::Array | JsonKind::Object => None,
         }
     }
 
@@ -110,7 +110,7 @@ impl Message {
             Self::Request(request) => request.params.as_ref(),
             Self::Notification(notification) => notification.params.as_ref(),
             Self::Response(response) => Some(match &response.outcome {
-                Outcome::Result(part) | Outcome::Error(part) => part,
+                ResponseOutcome::Result(part) | ResponseOutcome::Error(part) => part,
             }),
         };
         part.map_or(0, |part| part.document().index_bytes())
@@ -143,12 +143,12 @@ pub struct Response {
     /// Id of the request; `None` in an error if the peer could not read it.
     pub id: Option<Id>,
     /// Result or error of the request.
-    pub outcome: Outcome,
+    pub outcome: ResponseOutcome,
 }
 
 /// Result or error of a request.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum ResponseOutcome {
     /// The object under `result`.
     Result(Fragment),
     /// The object under `error`.
@@ -175,7 +175,7 @@ pub enum DecodeError {
 ///
 /// # Errors
 /// If `text` is not one message, or has more than one interpretation.
-pub fn decode(text: Bytes, bounds: &Bounds) -> Result<Message, DecodeError> {
+pub fn decode(text: Bytes, bounds: &JsonBounds) -> Result<Message, DecodeError> {
     let document = Arc::new(Document::parse(text, bounds).map_err(DecodeError::Json)?);
     message(document.root(), &document)
 }
@@ -189,12 +189,12 @@ pub fn decode(text: Bytes, bounds: &Bounds) -> Result<Message, DecodeError> {
 /// SPEC 2025-03-26 basic#batching: the only revision with batches.
 pub fn decode_batch(
     text: Bytes,
-    bounds: &Bounds,
+    bounds: &JsonBounds,
     limit: usize,
 ) -> Result<Option<Vec<Result<Message, DecodeError>>>, DecodeError> {
     let document = Arc::new(Document::parse(text, bounds).map_err(DecodeError::Json)?);
     let root = document.root();
-    if root.kind() != Kind::Array {
+    if root.kind() != JsonKind::Array {
         return Ok(None);
     }
     let count = root.items().count();
@@ -208,8 +208,8 @@ pub fn decode_batch(
 fn message(root: Value<'_>, document: &Arc<Document>) -> Result<Message, DecodeError> {
     let wrong = |id, reason| Err(DecodeError::Shape { id, reason });
     match root.kind() {
-        Kind::Object => {}
-        Kind::Array => return wrong(None, "batches are not accepted"),
+        JsonKind::Object => {}
+        JsonKind::Array => return wrong(None, "batches are not accepted"),
         _ => return wrong(None, "a message is an object"),
     }
     let [mut version, mut id, mut method, mut params, mut result, mut error] = [None; 6];
@@ -251,14 +251,14 @@ fn message(root: Value<'_>, document: &Arc<Document>) -> Result<Message, DecodeE
             }
         }
         (None, Some(Some(id)), Some(result), None) if params.is_none() && result.is_object() => {
-            let outcome = Outcome::Result(owned(result));
+            let outcome = ResponseOutcome::Result(owned(result));
             Ok(Message::Response(Response { id: Some(id), outcome }))
         }
         (None, _, None, Some(error)) if params.is_none() && error.is_object() => {
             if error.get("code").and_then(Value::as_i64).is_none() {
                 return wrong(known, "`error` has no integer `code`");
             }
-            let outcome = Outcome::Error(owned(error));
+            let outcome = ResponseOutcome::Error(owned(error));
             Ok(Message::Response(Response { id: known, outcome }))
         }
         _ => wrong(known, "neither a request nor a notification nor a response"),
@@ -295,7 +295,7 @@ async fn read_apart<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static
 ///
 /// # Errors
 /// As [`decode`].
-pub async fn decode_any(text: Bytes, bounds: &'static Bounds) -> Result<Message, DecodeError> {
+pub async fn decode_any(text: Bytes, bounds: &'static JsonBounds) -> Result<Message, DecodeError> {
     if text.len() <= LARGE {
         return decode(text, bounds);
     }
@@ -314,7 +314,7 @@ pub struct FromServer {
     /// Whether the message had such keys or that code.
     pub had_marks: bool,
     /// Memory of the index over the message's values; keep it as long as the message is used.
-    pub index: Received,
+    pub index: ResponseAccount,
 }
 
 /// Why a message from an upstream server was rejected.
@@ -330,7 +330,7 @@ pub enum FromServerError {
         wanted: usize,
         /// The share of memory that was exceeded.
         #[source]
-        none: NoShare,
+        none: ShareError,
     },
 }
 
@@ -341,7 +341,7 @@ pub enum FromServerError {
 /// As [`decode`], and if there is no room for the index.
 pub async fn decode_from_server(
     text: Bytes,
-    index: Received,
+    index: ResponseAccount,
 ) -> Result<FromServer, FromServerError> {
     if text.len() <= LARGE {
         return without_marks(text, index);
@@ -350,7 +350,7 @@ pub async fn decode_from_server(
     read.unwrap_or(Err(FromServerError::Decode(UNREAD)))
 }
 
-fn without_marks(text: Bytes, mut index: Received) -> Result<FromServer, FromServerError> {
+fn without_marks(text: Bytes, mut index: ResponseAccount) -> Result<FromServer, FromServerError> {
     let read = parse_counted(text, &mut index)?;
     let clean = marks::removed(&read);
     let had_marks = clean.is_some();
@@ -366,14 +366,14 @@ fn without_marks(text: Bytes, mut index: Received) -> Result<FromServer, FromSer
 }
 
 /// Parses JSON of a server. `index` reserves the memory of the index over the values before it is allocated.
-fn parse_counted(text: Bytes, index: &mut Received) -> Result<Document, FromServerError> {
+fn parse_counted(text: Bytes, index: &mut ResponseAccount) -> Result<Document, FromServerError> {
     let mut refused = None;
     let has_room = |wanted| {
         let reserved = index.reserve(wanted);
         refused = reserved.err().map(|none| FromServerError::Memory { wanted, none });
         refused.is_none()
     };
-    let read = Document::parse_within(text, &Bounds::ANSWER, has_room);
+    let read = Document::parse_within(text, &JsonBounds::ANSWER, has_room);
     if let Some(refused) = refused {
         return Err(refused);
     }

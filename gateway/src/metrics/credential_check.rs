@@ -3,7 +3,7 @@
 
 /// The check that a credential failed. `docs/reasons.md` lists the codes, which are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Detail {
+pub enum CredentialCheck {
     /// The token is not in the JWS compact form: three Base64 parts, of which two are JSON objects.
     Form,
     /// The token's header has a member that is not allowed, or one of the wrong type.
@@ -84,7 +84,7 @@ pub enum Detail {
     Busy,
 }
 
-impl Detail {
+impl CredentialCheck {
     /// Every variant, in declaration order.
     pub const ALL: [Self; 39] = [
         Self::Form,
@@ -177,15 +177,15 @@ impl Detail {
 
 #[cfg(test)]
 mod tests {
-    use super::Detail;
+    use super::CredentialCheck;
     use std::collections::BTreeSet;
 
     #[test]
     fn every_check_has_a_code_of_its_own_and_is_explained() {
         let page = include_str!("../../../docs/reasons.md");
-        let codes: BTreeSet<_> = Detail::ALL.iter().map(|detail| detail.code()).collect();
-        assert_eq!(codes.len(), Detail::ALL.len());
-        for (place, detail) in Detail::ALL.into_iter().enumerate() {
+        let codes: BTreeSet<_> = CredentialCheck::ALL.iter().map(|detail| detail.code()).collect();
+        assert_eq!(codes.len(), CredentialCheck::ALL.len());
+        for (place, detail) in CredentialCheck::ALL.into_iter().enumerate() {
             assert_eq!(detail as usize, place, "counters are found by place");
             let code = detail.code();
             assert!(page.contains(&format!("| `{code}` |")), "docs/reasons.md: `{code}`");

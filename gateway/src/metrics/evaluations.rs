@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use policy::control::{Control, Ran};
+use policy::control::{Control, ControlSet};
 
 use super::Counter;
 
@@ -32,7 +32,7 @@ impl Default for Evaluations {
 
 impl Evaluations {
     /// Counts one evaluation of each control in `ran`.
-    pub(super) fn count(&self, ran: Ran) {
+    pub(super) fn count(&self, ran: ControlSet) {
         let set = ran.bits();
         if set == FREE {
             return;
@@ -51,7 +51,9 @@ impl Evaluations {
         let sets: Vec<_> = self
             .sets
             .iter()
-            .map(|(known, count)| (Ran::from_bits(known.load(Ordering::Relaxed)), count.get()))
+            .map(|(known, count)| {
+                (ControlSet::from_bits(known.load(Ordering::Relaxed)), count.get())
+            })
             .collect();
         Control::ALL.into_iter().zip(&self.others).map(move |(control, apart)| {
             let with = sets.iter().filter(|(set, _)| set.has(control));
@@ -75,7 +77,7 @@ fn takes(known: &AtomicU32, set: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{Evaluations, SETS};
-    use policy::control::{Control, Ran};
+    use policy::control::{Control, ControlSet};
     use proptest::prelude::{prop_assert_eq, proptest};
 
     proptest! {
@@ -83,8 +85,8 @@ mod tests {
         fn each_is_counted_as_often_as_it_was_asked(
             asked in proptest::collection::vec(proptest::bits::u32::ANY, 0..3 * SETS),
         ) {
-            let every: u32 = Ran::of(&Control::ALL).bits();
-            let asked: Vec<_> = asked.into_iter().map(|bits| Ran::from_bits(bits & every)).collect();
+            let every: u32 = ControlSet::of(&Control::ALL).bits();
+            let asked: Vec<_> = asked.into_iter().map(|bits| ControlSet::from_bits(bits & every)).collect();
             let counted = Evaluations::default();
             // Twice, so that what has a place of its own and what has none are both found again.
             asked.iter().chain(&asked).for_each(|ran| counted.count(*ran));

@@ -1,16 +1,16 @@
 //! How an exchange ended, with the values that audit records, metrics and spans share.
 
-use crate::metrics::credential_check::Detail;
+use crate::metrics::credential_check::CredentialCheck;
 
 /// How an exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ending {
+pub struct ExchangeEnd {
     /// The kind of ending.
-    pub outcome: Outcome,
+    pub outcome: ExchangeOutcome,
     /// Why it stopped early: a code of `docs/reasons.md`. `None` if it did not.
     pub reason: Option<&'static str>,
     /// The check that the credential failed, if it failed one. For audit records only.
-    pub detail: Option<Detail>,
+    pub detail: Option<CredentialCheck>,
     /// The HTTP status of the response.
     pub status: u16,
     /// The JSON-RPC error code, if the response was an error.
@@ -19,7 +19,7 @@ pub struct Ending {
 
 /// The kind of ending of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum ExchangeOutcome {
     /// The client got a result.
     Answered,
     /// The client got a result that reports a failure of the tool.
@@ -36,7 +36,7 @@ pub enum Outcome {
     Cancelled,
 }
 
-impl Outcome {
+impl ExchangeOutcome {
     /// Every variant, in declaration order.
     pub const ALL: [Self; 7] = [
         Self::Answered,
@@ -63,12 +63,12 @@ impl Outcome {
     }
 }
 
-impl Ending {
+impl ExchangeEnd {
     /// The client got a result.
     #[must_use]
     pub const fn answered() -> Self {
         let (reason, detail, code) = (None, None, None);
-        Self { outcome: Outcome::Answered, reason, detail, status: 200, code }
+        Self { outcome: ExchangeOutcome::Answered, reason, detail, status: 200, code }
     }
 
     /// A message that needs no answer was accepted.
@@ -80,7 +80,7 @@ impl Ending {
     /// The client disconnected. The status is nginx's 499, client closed request.
     #[must_use]
     pub const fn cancelled() -> Self {
-        let (outcome, reason) = (Outcome::Cancelled, Some("cancelled"));
+        let (outcome, reason) = (ExchangeOutcome::Cancelled, Some("cancelled"));
         Self { outcome, reason, status: 499, ..Self::answered() }
     }
 
@@ -88,13 +88,13 @@ impl Ending {
     #[must_use]
     pub fn error_type(&self, reason: Option<&'static str>) -> Option<&'static str> {
         match self.outcome {
-            Outcome::Answered => None,
-            Outcome::ToolError => Some("tool_error"),
-            Outcome::ServerError
-            | Outcome::Denied
-            | Outcome::Refused
-            | Outcome::Failed
-            | Outcome::Cancelled => Some(reason.unwrap_or(self.outcome.as_str())),
+            ExchangeOutcome::Answered => None,
+            ExchangeOutcome::ToolError => Some("tool_error"),
+            ExchangeOutcome::ServerError
+            | ExchangeOutcome::Denied
+            | ExchangeOutcome::Refused
+            | ExchangeOutcome::Failed
+            | ExchangeOutcome::Cancelled => Some(reason.unwrap_or(self.outcome.as_str())),
         }
     }
 }

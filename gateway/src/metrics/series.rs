@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use super::{Histogram, Labels, OTHER, Operated, Value};
+use super::{Histogram, Labels, MetricValue, OTHER, OperationLabels};
 use crate::mcp::protocol::method;
 
 /// Maximum number of label sets; later ones share the overflow entry.
@@ -20,7 +20,7 @@ const CODES: [i32; 9] =
 
 /// The labels of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Operation<'a> {
+struct SeriesKey<'a> {
     method: Cow<'a, str>,
     server: Option<Cow<'a, str>>,
     name: Option<Cow<'a, str>>,
@@ -30,10 +30,10 @@ struct Operation<'a> {
     is_overflow: bool,
 }
 
-impl<'a> Operation<'a> {
+impl<'a> SeriesKey<'a> {
     /// The labels of `what`, with the method as the peer sent it and every name that is not allowed replaced by
     /// `_OTHER`.
-    fn named(what: &Operated<'a>, names: &Labelled) -> Self {
+    fn named(what: &OperationLabels<'a>, names: &AllowedNames) -> Self {
         let method = what.method.unwrap_or(OTHER);
         let is_named = matches!(method, method::TOOLS_CALL | method::PROMPTS_GET);
         let known = |name| if names.contains(name) { name } else { OTHER };
@@ -49,9 +49,9 @@ impl<'a> Operation<'a> {
     }
 
     /// The same labels with a method that the peer made up replaced.
-    fn clamped(self) -> Operation<'static> {
+    fn clamped(self) -> SeriesKey<'static> {
         let owned = |text: Cow<'_, str>| text.into_owned().into();
-        Operation {
+        SeriesKey {
             method: method::clamped(&self.method).into(),
             server: self.server.map(owned),
             name: self.name.map(owned),
@@ -93,12 +93,12 @@ impl<'a> Operation<'a> {
 
 /// The histograms of one operation: as clients see it (`server`), and as upstream servers answer it (`client`).
 #[derive(Debug)]
-struct Sides {
+struct OperationHistograms {
     server: Histogram,
     client: Histogram,
 }
 
-impl Sides {
+impl OperationHistograms {
     fn count(&self, time: Duration, upstream: Option<Duration>) {
         self.server.observe(time);
         if let Some(upstream) = upstream {
@@ -109,24 +109,25 @@ impl Sides {
 
 /// The histograms of all operations.
 #[derive(Debug, Default)]
-pub(super) struct Series(ArcSwap<Known<'static>>);
+pub(super) struct OperationSeries(ArcSwap<SeriesMap<'static>>);
 
 /// The entries, by labels.
-type Known<'a> = HashMap<Operation<'a>, Arc<Sides>, BuildHasherDefault<Quick>>;
+type SeriesMap<'a> =
+    HashMap<SeriesKey<'a>, Arc<OperationHistograms>, BuildHasherDefault<FnvHasher>>;
 
 /// Tool and prompt names.
-pub(super) type Names = HashSet<Arc<str>, BuildHasherDefault<Quick>>;
+pub(super) type Names = HashSet<Arc<str>, BuildHasherDefault<FnvHasher>>;
 
 /// The tool and prompt names that are allowed as label values.
 #[derive(Debug, Default)]
-pub(super) struct Labelled {
+pub(super) struct AllowedNames {
     /// The names from the configuration.
     pub(super) configured: ArcSwap<Names>,
     /// Approved names, at most `PINNED`.
     pub(super) pinned: ArcSwap<Names>,
 }
 
-impl Labelled {
+impl AllowedNames {
     fn contains(&self, name: &str) -> bool {
         self.configured.load().contains(name) || self.pinned.load().contains(name)
     }
@@ -134,15 +135,15 @@ impl Labelled {
 
 /// An FNV-1a hasher. Peers can choose the keys of lookups, but no key that they chose is ever inserted.
 #[derive(Debug)]
-pub(super) struct Quick(u64);
+pub(super) struct FnvHasher(u64);
 
-impl Default for Quick {
+impl Default for FnvHasher {
     fn default() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }
 }
 
-impl Hasher for Quick {
+impl Hasher for FnvHasher {
     fn write(&mut self, bytes: &[u8]) {
         // Eight bytes per step: enough to tell a few hundred operations apart, and faster than one by one.
         let (words, rest) = bytes.as_chunks::<8>();
@@ -169,18 +170,18 @@ impl Hasher for Quick {
     }
 }
 
-impl Series {
+impl OperationSeries {
     /// Records an operation that took `time`, of which its upstream server took `upstream`.
     pub(super) fn observe(
         &self,
-        what: &Operated<'_>,
-        names: &Labelled,
+        what: &OperationLabels<'_>,
+        names: &AllowedNames,
         time: Duration,
         upstream: Option<Duration>,
     ) {
         let known = self.0.load();
-        let known: &Known<'_> = &known;
-        let operation = Operation::named(what, names);
+        let known: &SeriesMap<'_> = &known;
+        let operation = SeriesKey::named(what, names);
         // A hit on the peer's own spelling is safe: only known methods are ever inserted.
         if let Some(sides) = known.get(&operation) {
             return sides.count(time, upstream);
@@ -193,15 +194,16 @@ impl Series {
     }
 
     /// The new entry for `operation`, or the overflow entry.
-    fn made(&self, mut operation: Operation<'static>) -> Arc<Sides> {
+    fn made(&self, mut operation: SeriesKey<'static>) -> Arc<OperationHistograms> {
         if self.0.load().len() >= MOST {
-            operation = Operation { is_overflow: true, ..Operation::default() };
+            operation = SeriesKey { is_overflow: true, ..SeriesKey::default() };
         }
-        let sides = Sides { server: Histogram::operation(), client: Histogram::operation() };
+        let sides =
+            OperationHistograms { server: Histogram::operation(), client: Histogram::operation() };
         let made = Arc::new(sides);
         // Copy on write: new label sets are rare, and readers take no lock.
         self.0.rcu(|known| {
-            let mut known = Known::clone(known);
+            let mut known = SeriesMap::clone(known);
             known.entry(operation.clone()).or_insert_with(|| Arc::clone(&made));
             known
         });
@@ -209,10 +211,10 @@ impl Series {
     }
 
     /// The data points as clients see the operations, and as upstream servers answer them.
-    pub(super) fn read(&self) -> [Vec<(Labels, Value)>; 2] {
+    pub(super) fn read(&self) -> [Vec<(Labels, MetricValue)>; 2] {
         let known = self.0.load();
-        let read = |side: &dyn Fn(&Sides) -> &Histogram| {
-            let point = |(operation, sides): (&Operation, &Arc<Sides>)| {
+        let read = |side: &dyn Fn(&OperationHistograms) -> &Histogram| {
+            let point = |(operation, sides): (&SeriesKey, &Arc<OperationHistograms>)| {
                 let histogram = side(sides);
                 histogram.has_any().then(|| (operation.labels(), histogram.read()))
             };
@@ -226,16 +228,16 @@ impl Series {
 
 #[cfg(test)]
 mod tests {
-    use super::{Labelled, MOST, Series};
-    use crate::metrics::Operated;
+    use super::{AllowedNames, MOST, OperationSeries};
+    use crate::metrics::OperationLabels;
     use std::time::Duration;
 
     #[test]
     fn whatever_a_peer_says_there_are_only_so_many() {
-        let series = Series::default();
+        let series = OperationSeries::default();
         for n in 0..i32::try_from(MOST).unwrap() + 50 {
             let server = n.to_string();
-            let what = Operated {
+            let what = OperationLabels {
                 method: Some("x/y"),
                 name: Some("z"),
                 server: Some(&server),
@@ -244,7 +246,7 @@ mod tests {
                 code: Some(n),
             };
             let took = Duration::from_millis(1);
-            series.observe(&what, &Labelled::default(), took, None);
+            series.observe(&what, &AllowedNames::default(), took, None);
         }
         let [points, none] = series.read();
         assert!(none.is_empty());

@@ -3,7 +3,7 @@
 //! An HTTP/1.1 connection has no task of its own: the exchange that holds it polls it, so a response
 //! passes through no queue, and dropping the connection in the middle of a response closes it, which current servers
 //! take for a cancellation. Where TLS negotiates HTTP/2, a task drives each connection
-//! ([`crate::net::http2::client`]), and dropping a [`Link`] in the middle of a response resets its stream.
+//! ([`crate::net::http2::client`]), and dropping a [`ServerConnection`] in the middle of a response resets its stream.
 
 use std::future::{Future as _, poll_fn};
 use std::io;
@@ -29,12 +29,12 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::base::fair::Fair;
+use crate::base::fair::ReadBudget;
 use crate::base::task::Tasks;
-use crate::crypto::x509::Leaf;
+use crate::crypto::x509::LeafCertificate;
 use crate::net::egress::{self, Egress};
-use crate::net::http2::client::{Seat, Shared, is_unprocessed};
-use crate::net::http2::{self, Terms};
+use crate::net::http2::client::{SharedHttp2, StreamSlot, is_unprocessed};
+use crate::net::http2::{self, ConnectionBounds};
 use crate::stream::body::Segments;
 
 /// How long an unused connection is kept. Servers close theirs after five seconds or more, and a connection
@@ -48,7 +48,7 @@ pub const HEAD: u32 = 16 * 1024;
 
 /// Why a connection cannot be established, or has failed.
 #[derive(Debug, thiserror::Error)]
-pub enum LinkError {
+pub enum ConnectionError {
     /// The connection could not be established.
     #[error("could not connect")]
     Connect(#[source] io::Error),
@@ -71,13 +71,13 @@ pub enum LinkError {
     Unprocessed(#[source] h2::Error),
 }
 
-impl From<hyper::Error> for LinkError {
+impl From<hyper::Error> for ConnectionError {
     fn from(error: hyper::Error) -> Self {
         Self::Broken(error.into())
     }
 }
 
-impl From<h2::Error> for LinkError {
+impl From<h2::Error> for ConnectionError {
     fn from(error: h2::Error) -> Self {
         if is_unprocessed(&error) { Self::Unprocessed(error) } else { Self::Broken(error.into()) }
     }
@@ -85,20 +85,20 @@ impl From<h2::Error> for LinkError {
 
 /// The address of a server, with everything that is needed to connect to it.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct ConnectTarget {
     host: Box<str>,
     port: u16,
     egress: Egress,
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     connect_time: Duration,
-    lookup: Lookup,
+    lookup: NameResolver,
     /// The limits of HTTP/2 and the tasks that drive its connections, where it is permitted.
-    http2: Option<(Terms, Tasks)>,
+    http2: Option<(ConnectionBounds, Tasks)>,
 }
 
 /// The resolver of host names.
 #[derive(Clone, Debug)]
-enum Lookup {
+enum NameResolver {
     /// The resolver of the operating system.
     Machine,
     /// A scripted resolver for tests, with another answer each time.
@@ -106,7 +106,7 @@ enum Lookup {
     Told(Arc<std::sync::Mutex<std::collections::VecDeque<Vec<SocketAddr>>>>),
 }
 
-impl Lookup {
+impl NameResolver {
     async fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         match self {
             Self::Machine => Ok(lookup_host((host, port)).await?.take(egress::ADDRESSES).collect()),
@@ -116,7 +116,7 @@ impl Lookup {
     }
 }
 
-impl Target {
+impl ConnectTarget {
     /// The target of `uri`, at addresses that `egress` admits; an `https` URI needs `tls`.
     ///
     /// # Errors
@@ -126,8 +126,8 @@ impl Target {
         egress: Egress,
         tls: Option<Arc<ClientConfig>>,
         connect_time: Duration,
-    ) -> Result<Self, LinkError> {
-        let invalid = || LinkError::Connect(io::ErrorKind::InvalidInput.into());
+    ) -> Result<Self, ConnectionError> {
+        let invalid = || ConnectionError::Connect(io::ErrorKind::InvalidInput.into());
         let host = uri.host().ok_or_else(invalid)?.trim_matches(['[', ']']);
         let secure = uri.scheme_str() == Some("https");
         let tls = match tls.filter(|_| secure) {
@@ -139,13 +139,13 @@ impl Target {
             None => None,
         };
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let (lookup, http2) = (Lookup::Machine, None);
+        let (lookup, http2) = (NameResolver::Machine, None);
         Ok(Self { host: host.into(), port, egress, tls, connect_time, lookup, http2 })
     }
 
     /// This target, with HTTP/2 offered in TLS. Its HTTP/2 connections are driven by `tasks`.
     #[must_use]
-    pub fn multiplexed(mut self, terms: Terms, tasks: Tasks) -> Self {
+    pub fn multiplexed(mut self, terms: ConnectionBounds, tasks: Tasks) -> Self {
         if let Some((config, _)) = &mut self.tls {
             let mut offers = ClientConfig::clone(config);
             offers.alpn_protocols = vec![http2::ALPN.to_vec(), http2::ALPN_OLD.to_vec()];
@@ -165,19 +165,19 @@ impl Target {
     ///
     /// # Errors
     /// When it cannot be established within the time limit.
-    pub async fn connect(&self) -> Result<Link, LinkError> {
+    pub async fn connect(&self) -> Result<ServerConnection, ConnectionError> {
         let connected = timeout(self.connect_time, self.stream()).await;
-        let late = |_| LinkError::Connect(io::ErrorKind::TimedOut.into());
+        let late = |_| ConnectionError::Connect(io::ErrorKind::TimedOut.into());
         let stream = connected.map_err(late)??;
         if let Some((terms, tasks)) = self.http2.as_ref().filter(|_| stream.is_http2()) {
-            let shared = Shared::begin(stream, *terms, IDLE, tasks).await?;
-            let closed = || LinkError::Connect(io::ErrorKind::ConnectionAborted.into());
-            return Ok(Link::Shared(shared.enter().ok_or_else(closed)?));
+            let shared = SharedHttp2::begin(stream, *terms, IDLE, tasks).await?;
+            let closed = || ConnectionError::Connect(io::ErrorKind::ConnectionAborted.into());
+            return Ok(ServerConnection::Shared(shared.enter().ok_or_else(closed)?));
         }
         let mut builder = http1::Builder::new();
         builder.max_buf_size(BUFFER);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-        Ok(Link::Own(Own {
+        Ok(ServerConnection::Own(Http1Connection {
             sender,
             connection: Box::pin(connection),
             closed: false,
@@ -190,13 +190,14 @@ impl Target {
     ///
     /// # Errors
     /// When no connection can be established within the time limit, or the certificate cannot be read.
-    pub async fn certificate_end(&self) -> Result<Option<SystemTime>, LinkError> {
+    pub async fn certificate_end(&self) -> Result<Option<SystemTime>, ConnectionError> {
         let connected = timeout(self.connect_time, self.stream()).await;
-        let late = |_| LinkError::Connect(io::ErrorKind::TimedOut.into());
-        let Stream::Tls(stream) = connected.map_err(late)?? else { return Ok(None) };
+        let late = |_| ConnectionError::Connect(io::ErrorKind::TimedOut.into());
+        let ServerStream::Tls(stream) = connected.map_err(late)?? else { return Ok(None) };
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let leaf = shown.map(|leaf| Leaf::read(leaf)).transpose();
-        let leaf = leaf.map_err(|unreadable| LinkError::Identity(io::Error::other(unreadable)))?;
+        let leaf = shown.map(|leaf| LeafCertificate::read(leaf)).transpose();
+        let leaf =
+            leaf.map_err(|unreadable| ConnectionError::Identity(io::Error::other(unreadable)))?;
         Ok(leaf.map(|leaf| leaf.ends))
     }
 
@@ -204,77 +205,77 @@ impl Target {
     ///
     /// # Errors
     /// When it cannot be established. There is no time limit.
-    pub(crate) async fn stream(&self) -> Result<Stream, LinkError> {
+    pub(crate) async fn stream(&self) -> Result<ServerStream, ConnectionError> {
         // Resolved once for each connection: a later change of the name has no effect on it.
         let found = self.lookup.addresses(&self.host, self.port).await;
-        let addresses = found.map_err(LinkError::Connect)?;
+        let addresses = found.map_err(ConnectionError::Connect)?;
         // A single excluded address among others indicates an attack, so none of them is used.
         if let Some(out) = addresses.iter().find(|address| !self.egress.admits(address.ip())) {
-            return Err(LinkError::Egress { host: self.host.clone(), address: out.ip() });
+            return Err(ConnectionError::Egress { host: self.host.clone(), address: out.ip() });
         }
         let connect = TcpStream::connect(&*addresses);
-        let stream = connect.await.map_err(LinkError::Connect)?;
-        stream.set_nodelay(true).map_err(LinkError::Connect)?;
-        let Some((config, name)) = &self.tls else { return Ok(Stream::Plain(stream)) };
+        let stream = connect.await.map_err(ConnectionError::Connect)?;
+        stream.set_nodelay(true).map_err(ConnectionError::Connect)?;
+        let Some((config, name)) = &self.tls else { return Ok(ServerStream::Plain(stream)) };
         let connector = TlsConnector::from(Arc::clone(config));
         let stream = connector.connect(name.clone(), stream).await;
-        Ok(Stream::Tls(Box::new(stream.map_err(refused)?)))
+        Ok(ServerStream::Tls(Box::new(stream.map_err(refused)?)))
     }
 }
 
 /// Distinguishes a certificate that is not accepted from a server that cannot be reached.
-fn refused(error: io::Error) -> LinkError {
+fn refused(error: io::Error) -> ConnectionError {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {
-        Some(rustls::Error::InvalidCertificate(_)) => LinkError::Identity(error),
-        Some(_) | None => LinkError::Connect(error),
+        Some(rustls::Error::InvalidCertificate(_)) => ConnectionError::Identity(error),
+        Some(_) | None => ConnectionError::Connect(error),
     }
 }
 
 /// A connection, or the place of one request on a shared one.
 #[derive(Debug)]
-pub enum Link {
+pub enum ServerConnection {
     /// An HTTP/1.1 connection, with one request at a time.
-    Own(Own),
+    Own(Http1Connection),
     /// The place of one request on an HTTP/2 connection.
-    Shared(Seat),
+    Shared(StreamSlot),
 }
 
 /// An HTTP/1.1 connection with its state.
 #[derive(Debug)]
-pub struct Own {
+pub struct Http1Connection {
     sender: SendRequest<Segments>,
-    connection: Pin<Box<Connection<TokioIo<Stream>, Segments>>>,
+    connection: Pin<Box<Connection<TokioIo<ServerStream>, Segments>>>,
     closed: bool,
     idle_since: Instant,
 }
 
-/// The body of a response, to be read with [`Link::frame`].
+/// The body of a response, to be read with [`ServerConnection::frame`].
 #[derive(Debug)]
-pub struct Answer {
-    body: Body,
-    fair: Fair,
+pub struct ServerResponseBody {
+    body: ResponseBodyKind,
+    fair: ReadBudget,
 }
 
 #[derive(Debug)]
-enum Body {
+enum ResponseBodyKind {
     /// The body on an HTTP/1.1 connection.
     Own(Incoming),
     /// The body on an HTTP/2 stream.
-    Shared(http2::Received),
+    Shared(http2::IncomingBody),
 }
 
-impl Answer {
-    const fn new(body: Body) -> Self {
-        Self { body, fair: Fair::new() }
+impl ServerResponseBody {
+    const fn new(body: ResponseBodyKind) -> Self {
+        Self { body, fair: ReadBudget::new() }
     }
 
     /// Whether the whole body has been read.
     #[must_use]
     pub fn is_over(&self) -> bool {
         match &self.body {
-            Body::Own(body) => body.is_end_stream(),
-            Body::Shared(body) => body.is_end_stream(),
+            ResponseBodyKind::Own(body) => body.is_end_stream(),
+            ResponseBodyKind::Shared(body) => body.is_end_stream(),
         }
     }
 
@@ -282,13 +283,13 @@ impl Answer {
     #[must_use]
     pub fn expected(&self) -> u64 {
         match &self.body {
-            Body::Own(body) => body.size_hint().lower(),
-            Body::Shared(body) => body.size_hint().lower(),
+            ResponseBodyKind::Own(body) => body.size_hint().lower(),
+            ResponseBodyKind::Shared(body) => body.size_hint().lower(),
         }
     }
 }
 
-impl Link {
+impl ServerConnection {
     /// Sends `request` and waits for the head of the response.
     ///
     /// # Errors
@@ -296,35 +297,38 @@ impl Link {
     pub async fn send(
         &mut self,
         request: Request<impl Into<Segments>>,
-    ) -> Result<Response<Answer>, LinkError> {
+    ) -> Result<Response<ServerResponseBody>, ConnectionError> {
         let request = request.map(Into::into);
         match self {
             Self::Own(own) => {
                 let response = own.send(request).await?;
-                Ok(response.map(|body| Answer::new(Body::Own(body))))
+                Ok(response.map(|body| ServerResponseBody::new(ResponseBodyKind::Own(body))))
             }
             Self::Shared(seat) => {
                 let response = seat.send(multiplexed(request)?).await?;
-                Ok(response.map(|body| Answer::new(Body::Shared(body))))
+                Ok(response.map(|body| ServerResponseBody::new(ResponseBodyKind::Shared(body))))
             }
         }
     }
 
     /// The next frame of a response body. A server whose next frame is always ready does not block the thread:
     /// other tasks run in between, and a timeout around this call takes effect. Cancel-safe.
-    pub async fn frame(&mut self, answer: &mut Answer) -> Option<Result<Frame<Bytes>, LinkError>> {
-        let Answer { body, fair } = answer;
+    pub async fn frame(
+        &mut self,
+        answer: &mut ServerResponseBody,
+    ) -> Option<Result<Frame<Bytes>, ConnectionError>> {
+        let ServerResponseBody { body, fair } = answer;
         fair.turn().await;
         let frame = poll_fn(|cx| {
             if let Self::Own(own) = self {
                 drive(&mut own.connection, &mut own.closed, cx);
             }
             match body {
-                Body::Own(body) => {
+                ResponseBodyKind::Own(body) => {
                     let frame = Pin::new(body).poll_frame(cx);
-                    frame.map(|frame| frame.map(|frame| frame.map_err(LinkError::from)))
+                    frame.map(|frame| frame.map(|frame| frame.map_err(ConnectionError::from)))
                 }
-                Body::Shared(body) => {
+                ResponseBodyKind::Shared(body) => {
                     let frame = Pin::new(body).poll_frame(cx);
                     frame.map(|frame| frame.map(|frame| frame.map_err(broken)))
                 }
@@ -355,7 +359,7 @@ impl Link {
 
     /// The shared connection; `None` for HTTP/1.1.
     #[must_use]
-    pub fn shared(&self) -> Option<&Shared> {
+    pub fn shared(&self) -> Option<&SharedHttp2> {
         match self {
             Self::Own(_) => None,
             Self::Shared(seat) => Some(seat.shared()),
@@ -363,8 +367,11 @@ impl Link {
     }
 }
 
-impl Own {
-    async fn send(&mut self, request: Request<Segments>) -> Result<Response<Incoming>, LinkError> {
+impl Http1Connection {
+    async fn send(
+        &mut self,
+        request: Request<Segments>,
+    ) -> Result<Response<Incoming>, ConnectionError> {
         let Self { sender, connection, closed, .. } = self;
         let mut response = pin!(sender.send_request(request));
         let answered = poll_fn(|cx| {
@@ -384,13 +391,13 @@ impl Own {
 }
 
 /// The failure of a response that has begun: the server has processed the request, regardless of the error.
-fn broken(error: h2::Error) -> LinkError {
-    LinkError::Broken(error.into())
+fn broken(error: h2::Error) -> ConnectionError {
+    ConnectionError::Broken(error.into())
 }
 
 /// The request in the form of HTTP/2, with the host in the URI (RFC 9113, section 8.3.1).
-fn multiplexed(request: Request<Segments>) -> Result<Request<Segments>, LinkError> {
-    let invalid = || LinkError::Connect(io::ErrorKind::InvalidInput.into());
+fn multiplexed(request: Request<Segments>) -> Result<Request<Segments>, ConnectionError> {
+    let invalid = || ConnectionError::Connect(io::ErrorKind::InvalidInput.into());
     let (mut head, body) = request.into_parts();
     let host = head.headers.remove(HOST).ok_or_else(invalid)?;
     let mut uri = head.uri.into_parts();
@@ -403,7 +410,7 @@ fn multiplexed(request: Request<Segments>) -> Result<Request<Segments>, LinkErro
 
 /// Polls the connection. Its own errors appear in the request or in the body.
 fn drive(
-    connection: &mut Pin<Box<Connection<TokioIo<Stream>, Segments>>>,
+    connection: &mut Pin<Box<Connection<TokioIo<ServerStream>, Segments>>>,
     closed: &mut bool,
     cx: &mut Context<'_>,
 ) {
@@ -414,12 +421,12 @@ fn drive(
 
 /// The byte stream to a server.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum ServerStream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl Stream {
+impl ServerStream {
     /// Whether HTTP/2 was negotiated.
     fn is_http2(&self) -> bool {
         match self {
@@ -429,7 +436,7 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ServerStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -442,7 +449,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ServerStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -489,7 +496,7 @@ impl AsyncWrite for Stream {
 
 #[cfg(test)]
 mod tests {
-    use super::{LinkError, Lookup, Target};
+    use super::{ConnectTarget, ConnectionError, NameResolver};
     use crate::net::egress::Egress;
     use std::net::{SocketAddr, TcpListener};
     use std::sync::{Arc, Mutex};
@@ -505,8 +512,8 @@ mod tests {
         let answers = Arc::new(Mutex::new(answers.into_iter().collect()));
         let egress = Egress::new(vec!["loopback".parse().unwrap()]);
         let uri = "http://mcp.example/mcp".parse().unwrap();
-        let mut target = Target::new(&uri, egress, None, Duration::from_secs(5)).unwrap();
-        target.lookup = Lookup::Told(Arc::clone(&answers));
+        let mut target = ConnectTarget::new(&uri, egress, None, Duration::from_secs(5)).unwrap();
+        target.lookup = NameResolver::Told(Arc::clone(&answers));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let connect = || runtime.block_on(target.connect());
         assert!(connect().is_ok());
@@ -514,7 +521,7 @@ mod tests {
         assert_eq!(answers.lock().unwrap().len(), 3);
         for refused in [inside, other] {
             match connect() {
-                Err(LinkError::Egress { host, address }) => {
+                Err(ConnectionError::Egress { host, address }) => {
                     assert_eq!((&*host, address), ("mcp.example", refused.ip()));
                 }
                 wrong => panic!("{wrong:?}"),

@@ -9,14 +9,14 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
-use policy::address::{self, Reach, plain, reach};
+use policy::address::{self, AddressClass, plain, reach};
 
 /// Most addresses of one name that are considered.
 pub const ADDRESSES: usize = 64;
 
 /// A set of addresses that connections may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Network {
+pub enum EgressNetwork {
     /// Addresses of the public internet.
     Public,
     /// Private networks of an organisation.
@@ -29,7 +29,7 @@ pub enum Network {
 
 /// Why a text is not a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NetworkError {
+pub enum EgressNetworkError {
     /// It is neither a keyword nor an address or prefix.
     #[error("not a network")]
     Unknown,
@@ -41,10 +41,10 @@ pub enum NetworkError {
     Never,
 }
 
-impl FromStr for Network {
-    type Err = NetworkError;
+impl FromStr for EgressNetwork {
+    type Err = EgressNetworkError;
 
-    fn from_str(text: &str) -> Result<Self, NetworkError> {
+    fn from_str(text: &str) -> Result<Self, EgressNetworkError> {
         match text {
             "public" => return Ok(Self::Public),
             "private" => return Ok(Self::Private),
@@ -53,18 +53,18 @@ impl FromStr for Network {
         }
         let whole = || text.parse::<IpAddr>().map(IpNet::from);
         let prefix: IpNet =
-            text.parse().or_else(|_| whole()).map_err(|_unreadable| NetworkError::Unknown)?;
+            text.parse().or_else(|_| whole()).map_err(|_unreadable| EgressNetworkError::Unknown)?;
         if prefix.trunc() != prefix {
-            return Err(NetworkError::Bits);
+            return Err(EgressNetworkError::Bits);
         }
         if address::is_never(prefix.network(), prefix.broadcast()) {
-            return Err(NetworkError::Never);
+            return Err(EgressNetworkError::Never);
         }
         Ok(Self::Prefix(prefix))
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for EgressNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Public => f.write_str("public"),
@@ -75,12 +75,12 @@ impl fmt::Display for Network {
     }
 }
 
-impl Network {
+impl EgressNetwork {
     fn contains(&self, address: IpAddr) -> bool {
         match self {
-            Self::Public => reach(address) == Reach::Public,
-            Self::Private => reach(address) == Reach::Private,
-            Self::Loopback => reach(address) == Reach::Loopback,
+            Self::Public => reach(address) == AddressClass::Public,
+            Self::Private => reach(address) == AddressClass::Private,
+            Self::Loopback => reach(address) == AddressClass::Loopback,
             Self::Prefix(prefix) => prefix.contains(&address),
         }
     }
@@ -89,13 +89,13 @@ impl Network {
 /// The networks that connections to one server may use. Without a network, nothing is admitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Egress {
-    networks: Vec<Network>,
+    networks: Vec<EgressNetwork>,
 }
 
 impl Egress {
     /// Admits these networks, except for addresses that are never connected to.
     #[must_use]
-    pub const fn new(networks: Vec<Network>) -> Self {
+    pub const fn new(networks: Vec<EgressNetwork>) -> Self {
         Self { networks }
     }
 
@@ -105,14 +105,14 @@ impl Egress {
     pub fn usual(host: &str) -> Self {
         let host = host.trim_matches(['[', ']']);
         if let Ok(address) = host.parse::<IpAddr>() {
-            return Self::new(vec![Network::Prefix(IpNet::from(plain(address)))]);
+            return Self::new(vec![EgressNetwork::Prefix(IpNet::from(plain(address)))]);
         }
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         // RFC 6761, section 6.3.
         if host == "localhost" || host.ends_with(".localhost") {
-            return Self::new(vec![Network::Loopback]);
+            return Self::new(vec![EgressNetwork::Loopback]);
         }
-        Self::new(vec![Network::Public, Network::Private])
+        Self::new(vec![EgressNetwork::Public, EgressNetwork::Private])
     }
 
     /// Whether a connection to `address` may be made.
@@ -126,7 +126,7 @@ impl Egress {
 /// Whether `address` is never connected to, regardless of the configuration.
 #[must_use]
 pub fn is_never(address: IpAddr) -> bool {
-    reach(address) == Reach::Never
+    reach(address) == AddressClass::Never
 }
 
 /// Whether `uri` leads to another machine without encryption, so that anybody on the network path can read and change
@@ -144,7 +144,7 @@ pub fn is_in_the_clear(uri: &http::Uri) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Egress, Network, NetworkError, is_never};
+    use super::{Egress, EgressNetwork, EgressNetworkError, is_never};
 
     #[test]
     fn what_each_network_admits() {
@@ -240,13 +240,13 @@ mod tests {
 
     #[test]
     fn what_is_not_a_network() {
-        let read = |text: &str| text.parse::<Network>();
+        let read = |text: &str| text.parse::<EgressNetwork>();
         assert_eq!(read("10.0.0.0/8").unwrap().to_string(), "10.0.0.0/8");
         assert_eq!(read("10.1.2.3").unwrap().to_string(), "10.1.2.3/32");
-        assert_eq!(read("10.0.0.1/8"), Err(NetworkError::Bits));
-        assert_eq!(read("169.254.0.0/24"), Err(NetworkError::Never));
+        assert_eq!(read("10.0.0.1/8"), Err(EgressNetworkError::Bits));
+        assert_eq!(read("169.254.0.0/24"), Err(EgressNetworkError::Never));
         for wrong in ["", "intranet", "10.0.0.0/33", "example.com", "10.0.0"] {
-            assert_eq!(read(wrong), Err(NetworkError::Unknown), "{wrong}");
+            assert_eq!(read(wrong), Err(EgressNetworkError::Unknown), "{wrong}");
         }
     }
 }

@@ -41,12 +41,12 @@ const CONNECTION_WINDOW_OF_STRANGERS: u32 = 65_535;
 
 /// Whether a request on a connection was authenticated: from then on its client has the windows of `limits.http2`.
 #[derive(Debug, Default)]
-pub struct Vouched {
+pub struct AuthenticationSignal {
     is: AtomicBool,
     waker: AtomicWaker,
 }
 
-impl Vouched {
+impl AuthenticationSignal {
     /// Records that a request was authenticated, and wakes the connection's task.
     pub fn vouch(&self) {
         if !self.is.swap(true, Ordering::AcqRel) {
@@ -72,11 +72,11 @@ impl Vouched {
 /// The resources that a response takes from its caller's share until its last byte was written to the connection. It is
 /// an extension of the response; over HTTP/1.1, with one response at a time, the resources are released earlier.
 #[derive(Clone)]
-pub struct UntilSent {
+pub struct HeldUntilSent {
     _held: Arc<dyn Any + Send + Sync>,
 }
 
-impl UntilSent {
+impl HeldUntilSent {
     /// Keeps `held` until the response was sent.
     #[must_use]
     pub fn new(held: Arc<dyn Any + Send + Sync>) -> Self {
@@ -84,7 +84,7 @@ impl UntilSent {
     }
 }
 
-impl fmt::Debug for UntilSent {
+impl fmt::Debug for HeldUntilSent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("UntilSent(..)")
     }
@@ -93,7 +93,7 @@ impl fmt::Debug for UntilSent {
 /// The bounds of an HTTP/2 connection; the configuration schema describes each with its key.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "described once, on the keys of the file")]
-pub struct Bounds {
+pub struct Http2Bounds {
     pub streams: u32,
     pub resets: u32,
     pub control: u32,
@@ -108,9 +108,9 @@ pub struct Bounds {
 
 /// The bounds of an HTTP/2 connection, together with those that apply to HTTP/1.1 as well.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct ConnectionBounds {
     /// The bounds of `limits.http2`.
-    pub bounds: Bounds,
+    pub bounds: Http2Bounds,
     /// Largest header list, in bytes as counted in RFC 9113, section 6.5.2.
     pub head: u32,
     /// Time limit for receiving a header list.
@@ -121,7 +121,7 @@ pub struct Terms {
 
 /// The limit that a peer has exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Flood {
+pub enum PeerLimit {
     /// It resets more streams than it had responses for.
     #[error("over `limits.http2.resets`")]
     Resets,
@@ -141,7 +141,7 @@ pub enum Http2Error {
     Late,
     /// The peer has exceeded a limit.
     #[error("the connection was ended")]
-    Flood(#[source] Flood),
+    Flood(#[source] PeerLimit),
     /// The peer is gone or hangs.
     #[error("the peer does not answer pings")]
     Silent,
@@ -166,13 +166,13 @@ impl Http2Error {
 
 /// The body of a request or a response that is being received.
 #[derive(Debug)]
-pub struct Received {
+pub struct IncomingBody {
     stream: RecvStream,
     /// Bytes that are left according to `Content-Length`. `h2` resets a stream whose body differs.
     left: Option<u64>,
 }
 
-impl Received {
+impl IncomingBody {
     /// The body in `stream`, for a message with these headers.
     fn new(stream: RecvStream, headers: &http::HeaderMap) -> Self {
         let length = headers.get(http::header::CONTENT_LENGTH);
@@ -181,7 +181,7 @@ impl Received {
     }
 }
 
-impl http_body::Body for Received {
+impl http_body::Body for IncomingBody {
     type Data = Bytes;
     type Error = h2::Error;
 

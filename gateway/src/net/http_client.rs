@@ -14,14 +14,14 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 
-use crate::net::connection::{LinkError, Target};
+use crate::net::connection::{ConnectTarget, ConnectionError};
 use crate::net::egress::Egress;
-use crate::stream::body::Pieces;
+use crate::stream::body::BodyCollector;
 
 /// A URL that requests are sent to, with the limits of a request.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    target: Target,
+    target: ConnectTarget,
     host: HeaderValue,
     path: Uri,
     limit: usize,
@@ -30,7 +30,7 @@ pub struct Endpoint {
 
 /// The connection settings for endpoints.
 #[derive(Clone, Debug)]
-pub struct Ways {
+pub struct HttpClientSettings {
     /// The TLS configuration, which verifies the server.
     pub tls: Arc<ClientConfig>,
     /// The egress rules; `None` admits the addresses that the URL itself suggests ([`Egress::usual`]).
@@ -45,7 +45,7 @@ pub struct Ways {
 
 /// An HTTP response with its whole body.
 #[derive(Debug)]
-pub struct Fetched {
+pub struct FetchedResponse {
     /// The HTTP status code.
     pub status: StatusCode,
     /// The headers of the response.
@@ -59,7 +59,7 @@ pub struct Fetched {
 pub enum FetchError {
     /// The server cannot be reached, or is not the expected one.
     #[error(transparent)]
-    Link(#[from] LinkError),
+    Link(#[from] ConnectionError),
     /// The time limit was exceeded.
     #[error("no answer within {0:?}")]
     Late(Duration),
@@ -80,7 +80,7 @@ pub enum FetchError {
     Answer(&'static str),
 }
 
-impl Ways {
+impl HttpClientSettings {
     /// The endpoint at `uri`, with these settings.
     ///
     /// # Errors
@@ -91,7 +91,8 @@ impl Ways {
             HeaderValue::from_str(authority.as_str()).map_err(|_unusable| FetchError::Url)?;
         let egress = self.egress.clone();
         let egress = egress.unwrap_or_else(|| Egress::usual(uri.host().unwrap_or_default()));
-        let target = Target::new(uri, egress, Some(Arc::clone(&self.tls)), self.connect_time)?;
+        let target =
+            ConnectTarget::new(uri, egress, Some(Arc::clone(&self.tls)), self.connect_time)?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let path = path.parse().map_err(|_unusable| FetchError::Url)?;
         Ok(Endpoint { target, host, path, limit: self.limit, time: self.time })
@@ -103,7 +104,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// When there is no response. A response of any status is one.
-    pub async fn get(&self) -> Result<Fetched, FetchError> {
+    pub async fn get(&self) -> Result<FetchedResponse, FetchError> {
         self.send(Method::GET, HeaderMap::new(), Bytes::new()).await
     }
 
@@ -116,7 +117,7 @@ impl Endpoint {
         method: Method,
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<Fetched, FetchError> {
+    ) -> Result<FetchedResponse, FetchError> {
         let asked = tokio::time::timeout(self.time, self.exchange(method, headers, body)).await;
         asked.unwrap_or(Err(FetchError::Late(self.time)))
     }
@@ -158,9 +159,9 @@ impl Endpoint {
         map.insert(TE, HeaderValue::from_static("trailers"));
         let stream = TokioIo::new(self.target.stream().await?);
         let shaken = http2::handshake(TokioExecutor::new(), stream).await;
-        let (mut sender, connection) = shaken.map_err(LinkError::from)?;
+        let (mut sender, connection) = shaken.map_err(ConnectionError::from)?;
         let exchange = async {
-            let response = sender.send_request(request).await.map_err(LinkError::from)?;
+            let response = sender.send_request(request).await.map_err(ConnectionError::from)?;
             let (head, body) = response.into_parts();
             let collected = Limited::new(body, self.limit).collect().await;
             let collected = collected.map_err(|_broken| FetchError::Answer("it broke off"))?;
@@ -176,7 +177,7 @@ impl Endpoint {
         tokio::select! {
             done = exchange => done,
             broken = connection => match broken {
-                Err(error) => Err(LinkError::from(error).into()),
+                Err(error) => Err(ConnectionError::from(error).into()),
                 Ok(()) => Err(FetchError::Answer("the connection was closed")),
             },
         }
@@ -187,7 +188,7 @@ impl Endpoint {
         method: Method,
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<Fetched, FetchError> {
+    ) -> Result<FetchedResponse, FetchError> {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = self.path.clone();
@@ -202,17 +203,17 @@ impl Endpoint {
         let mut link = self.target.connect().await?;
         let (head, mut body) = link.send(request).await?.into_parts();
         let long = |_| FetchError::Long(self.limit);
-        let mut pieces = Pieces::expecting(body.expected(), self.limit).map_err(long)?;
+        let mut pieces = BodyCollector::expecting(body.expected(), self.limit).map_err(long)?;
         while let Some(frame) = link.frame(&mut body).await {
             if let Ok(piece) = frame?.into_data() {
                 pieces.push(piece).map_err(long)?;
             }
         }
-        Ok(Fetched { status: head.status, headers: head.headers, body: pieces.whole() })
+        Ok(FetchedResponse { status: head.status, headers: head.headers, body: pieces.whole() })
     }
 }
 
-impl Fetched {
+impl FetchedResponse {
     /// This response, if its status is 200.
     ///
     /// # Errors

@@ -26,12 +26,12 @@ const DIGITS: usize = 15;
 
 /// Number of unambiguously framed requests on a connection, and of requests that were checked.
 #[derive(Debug, Default)]
-pub struct Framing {
+pub struct FramingCounts {
     good: AtomicU64,
     asked: AtomicU64,
 }
 
-impl Framing {
+impl FramingCounts {
     /// Whether the next request is unambiguously framed. To be called once for each request, in order.
     #[must_use]
     pub fn next_is_good(&self) -> bool {
@@ -41,16 +41,16 @@ impl Framing {
 
 /// A connection whose request heads are inspected.
 #[derive(Debug)]
-pub struct Watched<S> {
+pub struct FramedStream<S> {
     stream: S,
-    framing: Arc<Framing>,
-    place: Place,
-    line: Line,
+    framing: Arc<FramingCounts>,
+    place: FramingPosition,
+    line: HeadLine,
 }
 
 /// The current line of a head or a chunk.
 #[derive(Debug, Default)]
-struct Line {
+struct HeadLine {
     /// The beginning of the line.
     text: Vec<u8>,
     /// Whether the line is longer than the kept beginning.
@@ -61,7 +61,7 @@ struct Line {
 
 /// What a request head says about the body.
 #[derive(Clone, Copy, Debug, Default)]
-struct Head {
+struct RequestFraming {
     /// Whether the request line has been read.
     begun: bool,
     length: Option<u64>,
@@ -72,8 +72,8 @@ struct Head {
 
 /// The position of the next byte in the sequence of requests.
 #[derive(Clone, Copy, Debug)]
-enum Place {
-    Head(Head),
+enum FramingPosition {
+    Head(RequestFraming),
     /// In a body, with the number of bytes that are left.
     Body(u64),
     /// In the line with the size of a chunk.
@@ -86,21 +86,25 @@ enum Place {
     Lost,
 }
 
-impl<S> Watched<S> {
+impl<S> FramedStream<S> {
     /// Inspects the bytes that are read from `stream`, and counts requests in `framing`.
     #[must_use]
-    pub fn new(stream: S, framing: Arc<Framing>) -> Self {
-        let place = Place::Head(Head::default());
-        Self { stream, framing, place, line: Line::default() }
+    pub fn new(stream: S, framing: Arc<FramingCounts>) -> Self {
+        let place = FramingPosition::Head(RequestFraming::default());
+        Self { stream, framing, place, line: HeadLine::default() }
     }
 
     fn look(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             match self.place {
-                Place::Lost => return,
-                Place::Body(left) => bytes = self.skip(bytes, left, Place::Body),
-                Place::Chunk(left) => bytes = self.skip(bytes, left, Place::Chunk),
-                Place::Head(_) | Place::Size | Place::Trailer => {
+                FramingPosition::Lost => return,
+                FramingPosition::Body(left) => {
+                    bytes = self.skip(bytes, left, FramingPosition::Body)
+                }
+                FramingPosition::Chunk(left) => {
+                    bytes = self.skip(bytes, left, FramingPosition::Chunk)
+                }
+                FramingPosition::Head(_) | FramingPosition::Size | FramingPosition::Trailer => {
                     let end = memchr::memchr(b'\n', bytes);
                     let split = end.and_then(|end| bytes.split_at_checked(end + 1));
                     let (part, rest) = split.unwrap_or((bytes, &[]));
@@ -116,51 +120,61 @@ impl<S> Watched<S> {
     }
 
     /// Skips bytes of a body; returns the bytes after them.
-    fn skip<'a>(&mut self, bytes: &'a [u8], left: u64, place: fn(u64) -> Place) -> &'a [u8] {
+    fn skip<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        left: u64,
+        place: fn(u64) -> FramingPosition,
+    ) -> &'a [u8] {
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         let left = left - most as u64;
         self.place = match place(left) {
-            Place::Body(0) => Place::Head(Head::default()),
-            Place::Chunk(0) => Place::Size,
+            FramingPosition::Body(0) => FramingPosition::Head(RequestFraming::default()),
+            FramingPosition::Chunk(0) => FramingPosition::Size,
             place => place,
         };
         bytes.get(most..).unwrap_or_default()
     }
 
     /// The position after a line.
-    fn after(&self, line: &Line) -> Place {
+    fn after(&self, line: &HeadLine) -> FramingPosition {
         let text = line.text.trim_ascii_end();
         match self.place {
-            Place::Head(mut head) if !text.is_empty() || line.cut => {
+            FramingPosition::Head(mut head) if !text.is_empty() || line.cut => {
                 head.read(text, line);
-                Place::Head(head)
+                FramingPosition::Head(head)
             }
             // Empty lines before a request are ignored (RFC 9112, section 2.2).
-            Place::Head(head) if !head.begun => Place::Head(head),
-            Place::Head(head) => {
+            FramingPosition::Head(head) if !head.begun => FramingPosition::Head(head),
+            FramingPosition::Head(head) => {
                 if head.bad || head.chunked && head.length.is_some() {
-                    return Place::Lost;
+                    return FramingPosition::Lost;
                 }
                 self.framing.good.fetch_add(1, Ordering::AcqRel);
                 match head.length {
-                    _ if head.chunked => Place::Size,
-                    Some(left @ 1..) => Place::Body(left),
-                    Some(0) | None => Place::Head(Head::default()),
+                    _ if head.chunked => FramingPosition::Size,
+                    Some(left @ 1..) => FramingPosition::Body(left),
+                    Some(0) | None => FramingPosition::Head(RequestFraming::default()),
                 }
             }
-            Place::Size => match size(text) {
-                Some(0) => Place::Trailer,
+            FramingPosition::Size => match size(text) {
+                Some(0) => FramingPosition::Trailer,
                 // Includes the line end after the data.
-                Some(size) => Place::Chunk(size + 2),
-                None => Place::Lost,
+                Some(size) => FramingPosition::Chunk(size + 2),
+                None => FramingPosition::Lost,
             },
-            Place::Trailer if text.is_empty() && !line.cut => Place::Head(Head::default()),
-            place @ (Place::Trailer | Place::Body(_) | Place::Chunk(_) | Place::Lost) => place,
+            FramingPosition::Trailer if text.is_empty() && !line.cut => {
+                FramingPosition::Head(RequestFraming::default())
+            }
+            place @ (FramingPosition::Trailer
+            | FramingPosition::Body(_)
+            | FramingPosition::Chunk(_)
+            | FramingPosition::Lost) => place,
         }
     }
 }
 
-impl Line {
+impl HeadLine {
     fn add(&mut self, part: &[u8]) {
         let room = LINE.saturating_sub(self.text.len());
         self.cut |= part.len() > room;
@@ -169,9 +183,9 @@ impl Line {
     }
 }
 
-impl Head {
+impl RequestFraming {
     /// Evaluates a line that is not empty.
-    fn read(&mut self, text: &[u8], line: &Line) {
+    fn read(&mut self, text: &[u8], line: &HeadLine) {
         let cut = line.cut;
         if !std::mem::replace(&mut self.begun, true) {
             // A target has no fragment (RFC 9112, section 3.2), and hyper removes it silently.
@@ -207,7 +221,7 @@ fn number(digits: &[u8], radix: u32) -> Option<u64> {
     u64::from_str_radix(text, radix).ok()
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for FramedStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -221,7 +235,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for FramedStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -253,15 +267,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Framing, Watched};
+    use super::{FramedStream, FramingCounts};
     use proptest::prelude::*;
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
     /// Number of unambiguously framed requests in `pieces`.
     fn good<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u64 {
-        let framing = Arc::new(Framing::default());
-        let mut watched = Watched::new((), Arc::clone(&framing));
+        let framing = Arc::new(FramingCounts::default());
+        let mut watched = FramedStream::new((), Arc::clone(&framing));
         pieces.into_iter().for_each(|piece| watched.look(piece));
         framing.good.load(Ordering::Relaxed)
     }

@@ -21,11 +21,11 @@ use rustls::{
     SignatureScheme,
 };
 
-use crate::crypto::x509::{Leaf, SpiffeId};
+use crate::crypto::x509::{LeafCertificate, SpiffeId};
 
 /// The requirements on a server's certificate, and the client certificate for it.
 #[derive(Clone, Debug, Default)]
-pub struct Trust {
+pub struct ServerTrust {
     /// The accepted authorities; `None`: those of the machine.
     pub roots: Option<Arc<RootCertStore>>,
     /// SHA-256 digests of the accepted keys; empty: any key.
@@ -33,14 +33,14 @@ pub struct Trust {
     /// The required SPIFFE ID, which replaces the check of the host name.
     pub spiffe: Option<SpiffeId>,
     /// The certificate that is presented when the server requests one.
-    pub own: Option<Own>,
+    pub own: Option<ClientCertificate>,
 }
 
 /// The gateway's client certificate with its key.
 #[derive(Clone)]
-pub struct Own(pub Arc<CertifiedKey>);
+pub struct ClientCertificate(pub Arc<CertifiedKey>);
 
-impl fmt::Debug for Own {
+impl fmt::Debug for ClientCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Own(..)")
     }
@@ -48,7 +48,7 @@ impl fmt::Debug for Own {
 
 /// A valid certificate of an unexpected server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stranger {
+pub enum UnexpectedServer {
     /// Its key is not among the pinned ones.
     #[error("the key of the server is not one that was pinned")]
     Key,
@@ -57,7 +57,7 @@ pub enum Stranger {
     Spiffe,
 }
 
-impl Trust {
+impl ServerTrust {
     /// The TLS client configuration for these requirements; `machine` has the authorities of the machine.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Trust {
             WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
         // Without authorities every handshake fails, but the configuration itself is valid.
         let plain = if roots.is_empty() { None } else { plain.build().ok() };
-        let verifier = Verifier {
+        let verifier = ServerVerifier {
             plain,
             roots,
             pins: self.pins.clone(),
@@ -79,7 +79,7 @@ impl Trust {
         let builder =
             builder(provider)?.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match &self.own {
-            Some(own) => builder.with_client_cert_resolver(Arc::new(Always(own.clone()))),
+            Some(own) => builder.with_client_cert_resolver(Arc::new(FixedClientCert(own.clone()))),
             None => builder.with_no_client_auth(),
         };
         config.enable_early_data = false;
@@ -95,9 +95,9 @@ fn builder(
 
 /// Presents one certificate to every server that requests one.
 #[derive(Debug)]
-struct Always(Own);
+struct FixedClientCert(ClientCertificate);
 
-impl ResolvesClientCert for Always {
+impl ResolvesClientCert for FixedClientCert {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0.0))
     }
@@ -108,7 +108,7 @@ impl ResolvesClientCert for Always {
 }
 
 #[derive(Debug)]
-struct Verifier {
+struct ServerVerifier {
     plain: Option<Arc<WebPkiServerVerifier>>,
     roots: Arc<RootCertStore>,
     pins: Vec<[u8; 32]>,
@@ -116,7 +116,7 @@ struct Verifier {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for ServerVerifier {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -147,15 +147,15 @@ impl ServerCertVerifier for Verifier {
         if self.pins.is_empty() && self.spiffe.is_none() {
             return Ok(ServerCertVerified::assertion());
         }
-        let read = Leaf::read(leaf);
+        let read = LeafCertificate::read(leaf);
         let read = read.map_err(|_wrong| rustls::Error::from(CertificateError::BadEncoding))?;
         if !self.pins.is_empty() && !self.pins.contains(&read.key) {
-            return Err(refused(Stranger::Key));
+            return Err(refused(UnexpectedServer::Key));
         }
         if let Some(wanted) = &self.spiffe
             && read.spiffe().ok().flatten().as_ref() != Some(wanted)
         {
-            return Err(refused(Stranger::Spiffe));
+            return Err(refused(UnexpectedServer::Spiffe));
         }
         Ok(ServerCertVerified::assertion())
     }

@@ -14,27 +14,27 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::base::fair::Fair;
+use crate::base::fair::ReadBudget;
 
 /// Most bytes that are written in one system call, during which the thread does nothing else.
 const PIECE: usize = 64 * 1024;
 
 /// A connection whose writes time out and whose transfers yield to other tasks.
 #[derive(Debug)]
-pub struct Patient<S> {
+pub struct WriteTimeout<S> {
     stream: S,
     patience: Duration,
     /// Runs while a write is pending.
     waiting: Option<Pin<Box<Sleep>>>,
     /// The transferred bytes, in both directions, which determine when to yield.
-    moved: Fair,
+    moved: ReadBudget,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Patient<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> WriteTimeout<S> {
     /// Wraps `stream`; a write that is pending for `patience` fails with `TimedOut`.
     #[must_use]
     pub const fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, waiting: None, moved: Fair::new() }
+        Self { stream, patience, waiting: None, moved: ReadBudget::new() }
     }
 
     /// Writes when it is this task's turn, and counts the written bytes.
@@ -70,7 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -88,7 +88,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

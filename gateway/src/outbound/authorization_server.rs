@@ -17,11 +17,11 @@ use policy::json::{Document, Value, write_string};
 use crate::base::clock::Clock;
 use crate::base::random;
 use crate::base::secret::Secret;
-use crate::config::settings::{Client, ClientProof, Place};
-use crate::crypto::jose::{self, Signer};
+use crate::config::settings::{ClientProof, ClientRegistration, ServiceEndpoint};
+use crate::crypto::jose::{self, JwsSigner};
 use crate::crypto::pem;
 use crate::net::http_client::{Endpoint, FetchError};
-use crate::outbound::environment::{World, WorldError};
+use crate::outbound::environment::{Environment, EnvironmentError};
 use crate::outbound::secrets::{LiveSecret, SecretError};
 
 /// The lifetime of a client assertion, in seconds.
@@ -49,59 +49,59 @@ pub enum OauthError {
 
 /// An endpoint of an authorization server, and the client identity of the gateway there.
 #[derive(Debug)]
-pub struct Authority {
+pub struct OauthClient {
     endpoint: Endpoint,
     id: Box<str>,
-    proof: Proof,
+    proof: ClientAuthentication,
     clock: Arc<dyn Clock>,
 }
 
-enum Proof {
+enum ClientAuthentication {
     /// Sent in `Authorization: Basic` with the client id.
     Header(Arc<LiveSecret>),
     Form(Arc<LiveSecret>),
     Signature {
-        signer: Signer,
+        signer: JwsSigner,
         audience: Box<str>,
     },
     Connection,
 }
 
-impl std::fmt::Debug for Proof {
+impl std::fmt::Debug for ClientAuthentication {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Proof(..)")
     }
 }
 
-impl Authority {
+impl OauthClient {
     /// The endpoint at `place`, for the client `client`. Client assertions are issued for `audience`, unless the
     /// configuration names another.
     ///
     /// # Errors
     /// If a secret, a key or a certificate cannot be read.
     pub fn new(
-        world: &World,
-        place: &Place,
-        client: &Client,
+        world: &Environment,
+        place: &ServiceEndpoint,
+        client: &ClientRegistration,
         audience: Option<&str>,
-    ) -> Result<Self, WorldError> {
+    ) -> Result<Self, EnvironmentError> {
         let mine = match &client.proof {
             ClientProof::Certificate(own) => Some(own),
             ClientProof::Basic(_) | ClientProof::Post(_) | ClientProof::Key { .. } => None,
         };
         let endpoint = world.ways(&place.way, mine)?.to(&place.url)?;
         let proof = match &client.proof {
-            ClientProof::Basic(secret) => Proof::Header(world.live(secret)?),
-            ClientProof::Post(secret) => Proof::Form(world.live(secret)?),
+            ClientProof::Basic(secret) => ClientAuthentication::Header(world.live(secret)?),
+            ClientProof::Post(secret) => ClientAuthentication::Form(world.live(secret)?),
             ClientProof::Key { file, kid, algorithm, audience: said } => {
                 let key = pem::key(file)?;
-                let signer = Signer::new(&key, kid.clone(), *algorithm);
-                let unusable = || WorldError::Key(file.display().to_string().into());
+                let signer = JwsSigner::new(&key, kid.clone(), *algorithm);
+                let unusable = || EnvironmentError::Key(file.display().to_string().into());
                 let url = place.url.to_string();
                 let audience = said.as_deref().or(audience).unwrap_or(&url).into();
-                Proof::Signature { signer: signer.ok_or_else(unusable)?, audience }
+                ClientAuthentication::Signature { signer: signer.ok_or_else(unusable)?, audience }
             }
-            ClientProof::Certificate(_) => Proof::Connection,
+            ClientProof::Certificate(_) => ClientAuthentication::Connection,
         };
         Ok(Self { endpoint, id: client.id.clone(), proof, clock: Arc::clone(&world.clock) })
     }
@@ -121,14 +121,14 @@ impl Authority {
         };
         form.iter().for_each(|(name, value)| field(name, value));
         match &self.proof {
-            Proof::Header(secret) => {
+            ClientAuthentication::Header(secret) => {
                 drop(headers.insert(AUTHORIZATION, basic(&self.id, &*secret.now()?)?));
             }
-            Proof::Form(secret) => {
+            ClientAuthentication::Form(secret) => {
                 field("client_id", &self.id);
                 field("client_secret", secret.now()?.expose());
             }
-            Proof::Signature { signer, audience } => {
+            ClientAuthentication::Signature { signer, audience } => {
                 let assertion = self.assertion(signer, audience).ok_or(OauthError::Sign)?;
                 field("client_id", &self.id);
                 field(
@@ -137,7 +137,7 @@ impl Authority {
                 );
                 field("client_assertion", &assertion);
             }
-            Proof::Connection => field("client_id", &self.id),
+            ClientAuthentication::Connection => field("client_id", &self.id),
         }
         let fetched = self.endpoint.send(Method::POST, headers, body.into()).await?;
         let read = read(fetched.body);
@@ -149,7 +149,7 @@ impl Authority {
     }
 
     /// Builds and signs a client assertion: RFC 7523, section 3.
-    fn assertion(&self, signer: &Signer, audience: &str) -> Option<String> {
+    fn assertion(&self, signer: &JwsSigner, audience: &str) -> Option<String> {
         let now = self.clock.now().duration_since(UNIX_EPOCH).ok()?.as_secs();
         let id = crate::base::hex::encode(&random::bytes::<16>().ok()?);
         let text = |text: &str| {

@@ -10,12 +10,14 @@ use crate::base::clock::Clock;
 use crate::base::secret::Secret;
 use crate::base::task::Tasks;
 use crate::config::quota::Quotas;
-use crate::config::settings::{Limits, OwnCertificate, SecretRef, ServerTls, Way};
+use crate::config::settings::{
+    ConnectionSettings, GatewayCertificate, Limits, SecretRef, ServerTls,
+};
 use crate::crypto::pem::{self, PemError};
 use crate::metrics::Metrics;
-use crate::net::http_client::Ways;
-use crate::net::server_verifier::{Own, Trust};
-use crate::outbound::secrets::{self, LiveSecret, ReadOnce, SecretError, SecretStore};
+use crate::net::http_client::HttpClientSettings;
+use crate::net::server_verifier::{ClientCertificate, ServerTrust};
+use crate::outbound::secrets::{self, ConfigSecrets, LiveSecret, SecretError, SecretStore};
 
 /// The maximum size of a response from an authorization server, in bytes.
 const ANSWER: usize = 256 * 1024;
@@ -24,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a secret, a key or the TLS settings cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum WorldError {
+pub enum EnvironmentError {
     /// A secret cannot be read.
     #[error(transparent)]
     Secret(#[from] SecretError),
@@ -58,7 +60,7 @@ pub enum WorldError {
 
 /// The environment that outgoing connections share.
 #[derive(Debug)]
-pub struct World {
+pub struct Environment {
     /// The source of the current time.
     pub clock: Arc<dyn Clock>,
     /// Spawns background tasks that end with the gateway.
@@ -69,12 +71,12 @@ pub struct World {
     pub secrets: Arc<SecretStore>,
     /// Shared budgets, and the share of each caller.
     pub quotas: Arc<Quotas>,
-    read: ReadOnce,
+    read: ConfigSecrets,
     limits: Limits,
     machine: OnceLock<Arc<RootCertStore>>,
 }
 
-impl World {
+impl Environment {
     /// An environment with an empty secret store.
     #[must_use]
     pub fn new(
@@ -85,7 +87,7 @@ impl World {
         quotas: Arc<Quotas>,
     ) -> Self {
         let secrets = Arc::new(SecretStore::new(Arc::clone(&clock), Arc::clone(&metrics)));
-        let (read, machine) = (ReadOnce::default(), OnceLock::new());
+        let (read, machine) = (ConfigSecrets::default(), OnceLock::new());
         Self { clock, limits, tasks, metrics, secrets, quotas, read, machine }
     }
 
@@ -99,7 +101,7 @@ impl World {
     ///
     /// # Errors
     /// If it cannot be read, or is empty.
-    pub fn live(&self, reference: &SecretRef) -> Result<Arc<LiveSecret>, WorldError> {
+    pub fn live(&self, reference: &SecretRef) -> Result<Arc<LiveSecret>, EnvironmentError> {
         Ok(self.read.hold(&self.secrets, reference)?)
     }
 
@@ -107,7 +109,7 @@ impl World {
     ///
     /// # Errors
     /// If it cannot be read, or is empty.
-    pub fn secret(&self, reference: &SecretRef) -> Result<Arc<Secret>, WorldError> {
+    pub fn secret(&self, reference: &SecretRef) -> Result<Arc<Secret>, EnvironmentError> {
         Ok(self.live(reference)?.now()?)
     }
 
@@ -115,9 +117,9 @@ impl World {
     ///
     /// # Errors
     /// If it cannot be read, or is not valid in a header.
-    pub fn bearer(&self, reference: &SecretRef) -> Result<Arc<LiveSecret>, WorldError> {
+    pub fn bearer(&self, reference: &SecretRef) -> Result<Arc<LiveSecret>, EnvironmentError> {
         let live = self.live(reference)?;
-        let unusable = || WorldError::Header(secrets::place(reference));
+        let unusable = || EnvironmentError::Header(secrets::place(reference));
         live.bearer().ok_or_else(unusable)?;
         Ok(live)
     }
@@ -126,8 +128,8 @@ impl World {
     ///
     /// # Errors
     /// If a certificate or a key cannot be read.
-    pub fn tls(&self, settings: &ServerTls) -> Result<Arc<ClientConfig>, WorldError> {
-        let trust = Trust {
+    pub fn tls(&self, settings: &ServerTls) -> Result<Arc<ClientConfig>, EnvironmentError> {
+        let trust = ServerTrust {
             roots: settings.authorities.as_deref().map(pem::roots).transpose()?,
             pins: settings.keys.clone(),
             spiffe: settings.spiffe.clone(),
@@ -141,10 +143,14 @@ impl World {
     ///
     /// # Errors
     /// If a certificate or a key cannot be read.
-    pub fn ways(&self, way: &Way, mine: Option<&OwnCertificate>) -> Result<Ways, WorldError> {
+    pub fn ways(
+        &self,
+        way: &ConnectionSettings,
+        mine: Option<&GatewayCertificate>,
+    ) -> Result<HttpClientSettings, EnvironmentError> {
         let authorities = way.authorities.clone();
         let tls = ServerTls { authorities, own: mine.cloned(), ..ServerTls::default() };
-        Ok(Ways {
+        Ok(HttpClientSettings {
             tls: self.tls(&tls)?,
             egress: way.egress.clone(),
             connect_time: self.limits.connect_time,
@@ -169,6 +175,6 @@ impl World {
     }
 }
 
-fn own(files: &OwnCertificate) -> Result<Own, PemError> {
-    Ok(Own(pem::identity(&files.certificate, &files.key)?.0))
+fn own(files: &GatewayCertificate) -> Result<ClientCertificate, PemError> {
+    Ok(ClientCertificate(pem::identity(&files.certificate, &files.key)?.0))
 }

@@ -11,12 +11,12 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use policy::inspect::{Detector, Finding};
-use policy::json::{Bounds, Document, Value};
+use policy::json::{Document, JsonBounds, Value};
 
-use crate::config::settings::{Failing, Guardrail as Settings};
+use crate::config::settings::{GuardrailFailure, GuardrailSettings as Settings};
 use crate::mcp::wire::Object;
 use crate::net::http_client::{Endpoint, FetchError};
-use crate::outbound::environment::{World, WorldError};
+use crate::outbound::environment::{Environment, EnvironmentError};
 use crate::outbound::secrets::LiveSecret;
 
 /// The maximum length of an answer, in bytes.
@@ -26,11 +26,11 @@ const REASON: usize = 200;
 
 /// The client of one external guardrail.
 #[derive(Debug)]
-pub struct Guardrail {
+pub struct GuardrailClient {
     name: Box<str>,
     endpoint: Endpoint,
     token: Option<Arc<LiveSecret>>,
-    on_failure: Failing,
+    on_failure: GuardrailFailure,
     most: usize,
     arguments: bool,
     results: bool,
@@ -38,7 +38,7 @@ pub struct Guardrail {
 
 /// The kind of message that a guardrail is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum GuardedPart {
     /// The name and capabilities of a client.
     Client,
     /// The request of a client.
@@ -49,7 +49,7 @@ pub enum Part {
     Result,
 }
 
-impl Part {
+impl GuardedPart {
     const fn direction(self) -> &'static str {
         match self {
             Self::Client | Self::Request | Self::Answers => "arguments",
@@ -69,9 +69,9 @@ impl Part {
 
 /// A message that a guardrail is asked about, with its context.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct GuardrailRequest<'a> {
     /// The kind of message.
-    pub part: Part,
+    pub part: GuardedPart,
     /// The path of the route.
     pub route: &'a str,
     /// The name of the upstream server.
@@ -106,8 +106,8 @@ impl Agreed {
 /// # Errors
 /// The finding of the first guardrail that denies, and those before it.
 pub async fn ask_all(
-    guardrails: &[Guardrail],
-    question: Question<'_>,
+    guardrails: &[GuardrailClient],
+    question: GuardrailRequest<'_>,
 ) -> Result<(Agreed, Vec<Finding>), (Finding, Vec<Finding>)> {
     let mut found = Vec::new();
     for guardrail in guardrails.iter().filter(|one| one.judges(question.part)) {
@@ -122,12 +122,12 @@ pub async fn ask_all(
     Ok((Agreed(()), found))
 }
 
-impl Guardrail {
+impl GuardrailClient {
     /// A guardrail with these settings.
     ///
     /// # Errors
     /// If its token or the authorities for its certificate cannot be read.
-    pub fn new(settings: &Settings, world: &World) -> Result<Self, WorldError> {
+    pub fn new(settings: &Settings, world: &Environment) -> Result<Self, EnvironmentError> {
         let mut ways = world.ways(&settings.place.way, None)?;
         (ways.time, ways.limit) = (settings.deadline, ANSWER);
         ways.connect_time = ways.connect_time.min(settings.deadline);
@@ -146,10 +146,10 @@ impl Guardrail {
 
     /// Whether this guardrail is asked about such messages.
     #[must_use]
-    pub const fn judges(&self, part: Part) -> bool {
+    pub const fn judges(&self, part: GuardedPart) -> bool {
         match part {
-            Part::Client | Part::Request | Part::Answers => self.arguments,
-            Part::Result => self.results,
+            GuardedPart::Client | GuardedPart::Request | GuardedPart::Answers => self.arguments,
+            GuardedPart::Result => self.results,
         }
     }
 
@@ -157,7 +157,7 @@ impl Guardrail {
     ///
     /// # Errors
     /// The finding for which it must not pass.
-    pub async fn ask(&self, question: Question<'_>) -> Result<Option<Finding>, Finding> {
+    pub async fn ask(&self, question: GuardrailRequest<'_>) -> Result<Option<Finding>, Finding> {
         let length = question.value.raw().len() + question.beside.len();
         if length > self.most {
             tracing::warn!(
@@ -172,11 +172,11 @@ impl Guardrail {
             Ok(None) => Ok(None),
             Ok(Some(reason)) => Err(self.finding(&format!("denies: {reason}"))),
             Err(error) => {
-                tracing::warn!(guardrail = &*self.name, error = %crate::base::error_chain::Chain(&error), "a guardrail gave no answer");
+                tracing::warn!(guardrail = &*self.name, error = %crate::base::error_chain::ErrorChain(&error), "a guardrail gave no answer");
                 let finding = self.finding("gave no answer");
                 match self.on_failure {
-                    Failing::Deny => Err(finding),
-                    Failing::Allow => Ok(Some(finding)),
+                    GuardrailFailure::Deny => Err(finding),
+                    GuardrailFailure::Allow => Ok(Some(finding)),
                 }
             }
         }
@@ -188,7 +188,7 @@ impl Guardrail {
     }
 
     /// Sends the question; `None` if the guardrail allows the message, and otherwise its reason.
-    async fn verdict(&self, question: Question<'_>) -> Result<Option<String>, FetchError> {
+    async fn verdict(&self, question: GuardrailRequest<'_>) -> Result<Option<String>, FetchError> {
         let value = question.value.raw();
         let mut body = Vec::with_capacity(value.len() + question.beside.len() + 256);
         let mut object = Object::open(&mut body);
@@ -212,7 +212,7 @@ impl Guardrail {
         if fetched.status != StatusCode::OK {
             return Err(FetchError::Status(fetched.status.as_u16()));
         }
-        let answer = Document::parse(fetched.body, &Bounds::MESSAGE)
+        let answer = Document::parse(fetched.body, &JsonBounds::MESSAGE)
             .map_err(|_error| FetchError::Answer("not JSON"))?;
         let said = |name| answer.root().get(name).and_then(Value::as_str);
         match said("verdict").as_deref() {

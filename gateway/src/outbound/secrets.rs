@@ -21,8 +21,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::base::clock::Clock;
-use crate::base::error_chain::Chain;
-use crate::base::file::{self, Aside, Watch};
+use crate::base::error_chain::ErrorChain;
+use crate::base::file::{self, FileTasks, FileWatch};
 use crate::base::secret::Secret;
 use crate::base::sha256::sha256;
 use crate::base::task::Tasks;
@@ -56,22 +56,22 @@ pub struct SecretError {
 pub struct LiveSecret {
     /// The source; `None` for a value that never changes.
     source: Option<SecretRef>,
-    kept: ArcSwap<KeptSecret>,
-    state: Mutex<LastLook>,
+    kept: ArcSwap<SecretValue>,
+    state: Mutex<SecretReadState>,
     /// Runs one reading at a time.
-    aside: Aside,
+    aside: FileTasks,
     clock: Arc<dyn Clock>,
 }
 
 /// A value, and when the last reading that found it began.
-struct KeptSecret {
+struct SecretValue {
     secret: Arc<Secret>,
     read: Instant,
 }
 
 /// The state of the readings.
 #[derive(Debug)]
-struct LastLook {
+struct SecretReadState {
     /// When the last attempt ended.
     tried: Instant,
     /// The last attempt failed.
@@ -91,9 +91,9 @@ impl LiveSecret {
         let read = clock.instant();
         Self {
             source,
-            kept: ArcSwap::from_pointee(KeptSecret { secret: Arc::new(secret), read }),
-            state: Mutex::new(LastLook { tried: read, is_failing: false, seen: None }),
-            aside: Aside::default(),
+            kept: ArcSwap::from_pointee(SecretValue { secret: Arc::new(secret), read }),
+            state: Mutex::new(SecretReadState { tried: read, is_failing: false, seen: None }),
+            aside: FileTasks::default(),
             clock,
         }
     }
@@ -127,7 +127,7 @@ impl LiveSecret {
         Some(value)
     }
 
-    fn is_too_old(&self, kept: &KeptSecret) -> bool {
+    fn is_too_old(&self, kept: &SecretValue) -> bool {
         let age = self.clock.instant().saturating_duration_since(kept.read);
         match &self.source {
             Some(SecretRef::Command(command)) => age > command.cache_time + command.max_stale,
@@ -140,7 +140,7 @@ impl LiveSecret {
         SecretError { place, cause }
     }
 
-    fn state(&self) -> MutexGuard<'_, LastLook> {
+    fn state(&self) -> MutexGuard<'_, SecretReadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -171,7 +171,7 @@ impl LiveSecret {
     }
 
     /// Reads the secret again. Returns whether a new value took effect.
-    fn read_again(&self, why: Why) -> Result<bool, SecretError> {
+    fn read_again(&self, why: ReadReason) -> Result<bool, SecretError> {
         let Some(source) = &self.source else { return Ok(false) };
         let begun = self.clock.instant();
         let found = read(source, &*self.clock);
@@ -184,20 +184,20 @@ impl LiveSecret {
         let secret = found.inspect_err(|_| state.seen = None)?;
         let digest = sha256(secret.expose().as_bytes());
         let is_same = self.kept.load().secret.expose() == secret.expose();
-        let has_settled = why == Why::Asked || state.seen == Some(digest);
+        let has_settled = why == ReadReason::Asked || state.seen == Some(digest);
         if !is_same && matches!(source, SecretRef::File(_)) && !has_settled {
             state.seen = Some(digest);
             return Ok(false);
         }
         state.seen = None;
-        self.kept.store(Arc::new(KeptSecret { secret: Arc::new(secret), read: begun }));
+        self.kept.store(Arc::new(SecretValue { secret: Arc::new(secret), read: begun }));
         Ok(!is_same)
     }
 }
 
 /// The reason for reading a secret again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum ReadReason {
     /// The regular interval has passed.
     Time,
     /// The configuration is reloaded, or a reading was requested.
@@ -232,7 +232,7 @@ impl SecretStore {
     pub fn hold(&self, source: &SecretRef) -> Result<Arc<LiveSecret>, SecretError> {
         let known = self.known().into_iter().find(|live| live.source.as_ref() == Some(source));
         if let Some(live) = known {
-            match (self.read_again(&live, Why::Asked), source) {
+            match (self.read_again(&live, ReadReason::Asked), source) {
                 (Err(_), SecretRef::Command(_)) => drop(live.now()?),
                 (Err(error), SecretRef::Env(_) | SecretRef::File(_)) => return Err(error),
                 (Ok(()), _) => {}
@@ -248,7 +248,7 @@ impl SecretStore {
     }
 
     /// Reads a secret again, and logs and counts the outcome. The log says only that the value has changed.
-    fn read_again(&self, live: &LiveSecret, why: Why) -> Result<(), SecretError> {
+    fn read_again(&self, live: &LiveSecret, why: ReadReason) -> Result<(), SecretError> {
         let [good, bad] = &self.metrics.secrets;
         let done = live.read_again(why);
         let was_failing = std::mem::replace(&mut live.state().is_failing, done.is_err());
@@ -266,7 +266,7 @@ impl SecretStore {
             Err(error) => {
                 bad.add(1);
                 if !was_failing {
-                    let error = Chain(error);
+                    let error = ErrorChain(error);
                     tracing::error!(%error, "a secret could not be read again; that of before is used");
                 }
             }
@@ -280,25 +280,25 @@ impl SecretStore {
     pub fn read_all(&self) {
         for live in self.known() {
             // The outcome was logged.
-            drop(self.read_again(&live, Why::Asked));
+            drop(self.read_again(&live, ReadReason::Asked));
         }
     }
 
     /// Reads secrets again at their intervals, until the gateway stops. A slow reading does not delay others.
     pub async fn tend(self: Arc<Self>, tasks: Tasks) {
-        let mut watch = Watch::new(tasks.clone());
+        let mut watch = FileWatch::new(tasks.clone());
         while watch.next().await.is_some() {
             for live in self.known().into_iter().filter(|live| live.is_due()) {
                 let (store, aside) = (Arc::clone(&self), live.aside.clone());
                 let (patience, name) = (live.patience(), live.source.as_ref().map(place));
                 let ending = tasks.clone();
                 tasks.spawn_service(async move {
-                    let look = move || drop(store.read_again(&live, Why::Time));
+                    let look = move || drop(store.read_again(&live, ReadReason::Time));
                     let done = tokio::select! {
                         done = aside.run(patience, look) => done,
                         () = ending.halting() => Ok(()),
                     };
-                    if done == Err(file::Stalled::Late) {
+                    if done == Err(file::FileTaskError::Late) {
                         tracing::warn!(from = name, "a secret is not read in time");
                     }
                 });
@@ -309,9 +309,9 @@ impl SecretStore {
 
 /// The secrets of one configuration, each read only once while it is built.
 #[derive(Debug, Default)]
-pub struct ReadOnce(Mutex<BTreeMap<SecretRef, Arc<LiveSecret>>>);
+pub struct ConfigSecrets(Mutex<BTreeMap<SecretRef, Arc<LiveSecret>>>);
 
-impl ReadOnce {
+impl ConfigSecrets {
     /// The secret at `source`, taken from `store` on first use.
     ///
     /// # Errors
@@ -462,8 +462,8 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::time::Duration;
 
-    use super::{LiveSecret, Why, read};
-    use crate::base::clock::{Clock as _, System};
+    use super::{LiveSecret, ReadReason, read};
+    use crate::base::clock::{Clock as _, SystemClock};
     use crate::base::file::may_run;
     use crate::base::secret::Secret;
     use crate::config::settings::{SecretCommand, SecretRef};
@@ -478,7 +478,7 @@ mod tests {
             timeout,
             max_stale: hour,
         }));
-        let secret = read(&source, &System).map_err(|error| error.cause.kind())?;
+        let secret = read(&source, &SystemClock).map_err(|error| error.cause.kind())?;
         Ok(secret.expose().to_owned())
     }
 
@@ -522,9 +522,9 @@ mod tests {
         let stat = format!("/proc/{}/stat", fs::read_to_string(&file).unwrap().trim());
         // A process that was not reaped yet has ended as well.
         let runs = || fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
-        let begun = System.instant();
+        let begun = SystemClock.instant();
         while runs() {
-            assert!(System.instant() - begun < long, "it goes on");
+            assert!(SystemClock.instant() - begun < long, "it goes on");
             std::thread::park_timeout(Duration::from_millis(1));
         }
         fs::remove_file(file).unwrap();
@@ -551,16 +551,16 @@ mod tests {
             max_stale: hour,
         }));
         let begun = Secret::new("begun".into());
-        let live = LiveSecret::new(Some(source), begun, std::sync::Arc::new(System));
-        let (live, begun) = (&live, System.instant());
+        let live = LiveSecret::new(Some(source), begun, std::sync::Arc::new(SystemClock));
+        let (live, begun) = (&live, SystemClock.instant());
         std::thread::scope(|scope| {
-            let first = scope.spawn(|| live.read_again(Why::Time).unwrap());
+            let first = scope.spawn(|| live.read_again(ReadReason::Time).unwrap());
             while !folder.join("first").exists() {
-                assert!(System.instant() - begun < Duration::from_secs(20));
+                assert!(SystemClock.instant() - begun < Duration::from_secs(20));
                 std::thread::park_timeout(Duration::from_millis(1));
             }
             fs::write(folder.join("value"), "new").unwrap();
-            assert!(live.read_again(Why::Asked).unwrap());
+            assert!(live.read_again(ReadReason::Asked).unwrap());
             fs::write(folder.join("go"), "").unwrap();
             assert!(!first.join().unwrap());
         });

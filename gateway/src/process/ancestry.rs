@@ -13,7 +13,7 @@ const TRIES: usize = 3;
 
 /// A session, process group or process that a process belongs to (`credentials(7)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kin {
+pub enum LineageEntry {
     /// A session, by the id of its leader.
     Session(Pid),
     /// A process group, by the id of its leader.
@@ -26,7 +26,7 @@ pub enum Kin {
 /// whose parent has ended still shares its session and its group with the processes that were started with it. Empty
 /// for a process that is not visible here, as in another PID namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lineage(Vec<Kin>);
+pub struct Lineage(Vec<LineageEntry>);
 
 /// Why the lineage of a process cannot be determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,7 +56,7 @@ impl Lineage {
     fn read(
         process: Pid,
         mut is_below: impl FnMut(Pid) -> bool,
-        look: impl Fn(Pid) -> Sight,
+        look: impl Fn(Pid) -> ProcResult,
     ) -> Result<Self, LineageError> {
         let mut found = Err(LineageError::Gone);
         for _ in 0..TRIES {
@@ -71,20 +71,20 @@ impl Lineage {
     fn climb(
         process: Pid,
         is_below: &mut impl FnMut(Pid) -> bool,
-        look: impl Fn(Pid) -> Sight,
+        look: impl Fn(Pid) -> ProcResult,
     ) -> Result<Self, LineageError> {
         let (mut upwards, mut at) = (Vec::new(), process);
         for _ in 0..DEEPEST {
             if is_below(at) {
                 return Err(LineageError::Below);
             }
-            upwards.push(Kin::Process(at));
+            upwards.push(LineageEntry::Process(at));
             let parent = match look(at) {
-                Sight::Gone => return Err(LineageError::Gone),
-                Sight::Hidden => None,
-                Sight::Seen(Stat { parent, group, session }) => {
-                    upwards.extend(group.map(Kin::Group));
-                    upwards.extend(session.map(Kin::Session));
+                ProcResult::Gone => return Err(LineageError::Gone),
+                ProcResult::Hidden => None,
+                ProcResult::Seen(ProcStat { parent, group, session }) => {
+                    upwards.extend(group.map(LineageEntry::Group));
+                    upwards.extend(session.map(LineageEntry::Session));
                     parent
                 }
             };
@@ -99,7 +99,7 @@ impl Lineage {
 
     /// The entry at this step from the top; `None` beyond the process itself.
     #[must_use]
-    pub fn at(&self, step: usize) -> Option<Kin> {
+    pub fn at(&self, step: usize) -> Option<LineageEntry> {
         self.0.get(step).copied()
     }
 
@@ -111,15 +111,15 @@ impl Lineage {
 
     /// A lineage with these entries, for tests.
     #[cfg(test)]
-    pub(crate) fn made(kin: Vec<Kin>) -> Self {
+    pub(crate) fn made(kin: Vec<LineageEntry>) -> Self {
         Self(kin)
     }
 }
 
 /// The result of reading a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sight {
-    Seen(Stat),
+enum ProcResult {
+    Seen(ProcStat),
     /// The process exists, but `/proc` hides it.
     Hidden,
     /// The process has ended, or cannot be read now.
@@ -128,13 +128,13 @@ enum Sight {
 
 /// The relevant fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stat {
+struct ProcStat {
     parent: Option<Pid>,
     group: Option<Pid>,
     session: Option<Pid>,
 }
 
-impl Stat {
+impl ProcStat {
     /// Parses the fourth to the sixth field (`proc_pid_stat(5)`). The second is the name of the program in
     /// parentheses, which can contain any character.
     fn parse(text: &str) -> Option<Self> {
@@ -147,16 +147,16 @@ impl Stat {
 }
 
 /// Reads `/proc/PID/stat`, on which the process cannot make the kernel wait.
-fn look(process: Pid) -> Sight {
+fn look(process: Pid) -> ProcResult {
     match fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())) {
-        Ok(text) => Stat::parse(&text).map_or(Sight::Gone, Sight::Seen),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => Sight::Hidden,
+        Ok(text) => ProcStat::parse(&text).map_or(ProcResult::Gone, ProcResult::Seen),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => ProcResult::Hidden,
         // With `hidepid=2` or without `/proc`, signals still tell whether the process exists.
         Err(error) if error.kind() == ErrorKind::NotFound => match test_kill_process(process) {
-            Ok(()) | Err(Errno::PERM) => Sight::Hidden,
-            Err(_) => Sight::Gone,
+            Ok(()) | Err(Errno::PERM) => ProcResult::Hidden,
+            Err(_) => ProcResult::Gone,
         },
-        Err(_) => Sight::Gone,
+        Err(_) => ProcResult::Gone,
     }
 }
 
@@ -164,8 +164,8 @@ fn look(process: Pid) -> Sight {
 #[must_use]
 pub fn parent_of(process: Pid) -> Option<Pid> {
     match look(process) {
-        Sight::Seen(stat) => stat.parent,
-        Sight::Hidden | Sight::Gone => None,
+        ProcResult::Seen(stat) => stat.parent,
+        ProcResult::Hidden | ProcResult::Gone => None,
     }
 }
 
@@ -176,7 +176,7 @@ mod tests {
 
     use rustix::process::{Pid, getpid, getppid};
 
-    use super::{DEEPEST, Kin, Lineage, LineageError, Sight, Stat};
+    use super::{DEEPEST, Lineage, LineageEntry, LineageError, ProcResult, ProcStat};
 
     fn pid(number: i32) -> Pid {
         Pid::from_raw(number).unwrap()
@@ -186,9 +186,9 @@ mod tests {
         move |process| process == pid(own)
     }
 
-    fn seen(parent: i32, group: i32, session: i32) -> Sight {
+    fn seen(parent: i32, group: i32, session: i32) -> ProcResult {
         let [parent, group, session] = [parent, group, session].map(Pid::from_raw);
-        Sight::Seen(Stat { parent, group, session })
+        ProcResult::Seen(ProcStat { parent, group, session })
     }
 
     #[test]
@@ -198,13 +198,13 @@ mod tests {
             ("12 (sh) Z 41 12 12 0 -1", Some(41)),
             ("1 (init) S 0 1 1 0 -1", None),
         ] {
-            let stat = Stat::parse(text).unwrap();
+            let stat = ProcStat::parse(text).unwrap();
             assert_eq!(stat.parent, parent.map(pid), "{text}");
         }
-        let stat = Stat::parse("12 (sh) S 3 4 5 0 -1").unwrap();
+        let stat = ProcStat::parse("12 (sh) S 3 4 5 0 -1").unwrap();
         assert_eq!((stat.group, stat.session), (Some(pid(4)), Some(pid(5))));
         for without in ["", "12 (sh", "12 (sh) S", "12 (sh) S 3 4", "12 (sh) S a b c"] {
-            assert_eq!(Stat::parse(without), None, "{without}");
+            assert_eq!(ProcStat::parse(without), None, "{without}");
         }
     }
 
@@ -214,19 +214,19 @@ mod tests {
             1 => seen(0, 1, 1),
             20 => seen(1, 20, 20),
             30 => seen(20, 30, 20),
-            _ => Sight::Gone,
+            _ => ProcResult::Gone,
         };
         let lineage = Lineage::read(pid(30), is(9), look).unwrap();
         let kin = [
-            Kin::Session(pid(1)),
-            Kin::Group(pid(1)),
-            Kin::Process(pid(1)),
-            Kin::Session(pid(20)),
-            Kin::Group(pid(20)),
-            Kin::Process(pid(20)),
-            Kin::Session(pid(20)),
-            Kin::Group(pid(30)),
-            Kin::Process(pid(30)),
+            LineageEntry::Session(pid(1)),
+            LineageEntry::Group(pid(1)),
+            LineageEntry::Process(pid(1)),
+            LineageEntry::Session(pid(20)),
+            LineageEntry::Group(pid(20)),
+            LineageEntry::Process(pid(20)),
+            LineageEntry::Session(pid(20)),
+            LineageEntry::Group(pid(30)),
+            LineageEntry::Process(pid(30)),
         ];
         assert_eq!(lineage, Lineage::made(kin.to_vec()));
         // At every depth, the process itself included.
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn what_cannot_be_followed_to_its_end_has_no_lineage() {
         let own = is(9);
-        assert_eq!(Lineage::read(pid(30), own, |_| Sight::Gone), Err(LineageError::Gone));
+        assert_eq!(Lineage::read(pid(30), own, |_| ProcResult::Gone), Err(LineageError::Gone));
         let circle = |process: Pid| seen(if process == pid(30) { 31 } else { 30 }, 1, 1);
         assert_eq!(Lineage::read(pid(30), own, circle), Err(LineageError::Deep));
         let deepest = i32::try_from(DEEPEST).unwrap();
@@ -266,7 +266,7 @@ mod tests {
             30 => seen(20, 30, 30),
             20 => {
                 has_ended.set(true);
-                Sight::Gone
+                ProcResult::Gone
             }
             _ => seen(0, 1, 1),
         };
@@ -275,10 +275,11 @@ mod tests {
 
     #[test]
     fn what_is_hidden_ends_a_lineage_and_refuses_nothing() {
-        let look = |process: Pid| if process == pid(30) { seen(20, 30, 30) } else { Sight::Hidden };
+        let look =
+            |process: Pid| if process == pid(30) { seen(20, 30, 30) } else { ProcResult::Hidden };
         let lineage = Lineage::read(pid(30), is(9), look).unwrap();
         let [process, ended] = [lineage.at(0), lineage.at(4)];
-        assert_eq!((process, ended), (Some(Kin::Process(pid(20))), None));
+        assert_eq!((process, ended), (Some(LineageEntry::Process(pid(20))), None));
         assert_eq!(Lineage::read(pid(30), is(20), look), Err(LineageError::Below));
     }
 
@@ -294,6 +295,6 @@ mod tests {
         assert_eq!(gone, Err(LineageError::Gone));
         let parent = getppid().unwrap();
         let above = Lineage::of(parent, is(getpid().as_raw_nonzero().get())).unwrap();
-        assert!(above.is_of_same_process(&Lineage::made(vec![Kin::Process(parent)])));
+        assert!(above.is_of_same_process(&Lineage::made(vec![LineageEntry::Process(parent)])));
     }
 }

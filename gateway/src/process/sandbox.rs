@@ -10,7 +10,7 @@
 //! Every program, even one without a sandbox, has a session of its own, so that it has no terminal. A server is
 //! started by a supervisor process, which ends all of its processes when it ends: see [`supervised`].
 //!
-//! A program without a configured sandbox can reach everything but the gateway: see [`Plan::usual`].
+//! A program without a configured sandbox can reach everything but the gateway: see [`SandboxPlan::usual`].
 
 mod around;
 mod closed;
@@ -49,9 +49,9 @@ use seccompiler::{
 };
 use serde::{Deserialize, Serialize};
 
-use self::around::{Access, Around, is_of_the_system};
-pub use self::closed::{Closed, Refused};
-use crate::base::error_chain::Chain;
+use self::around::{AccessRules, PathAccess, is_of_the_system};
+pub use self::closed::{DeniedPath, DeniedPathFinder};
+use crate::base::error_chain::ErrorChain;
 
 /// The verb of the command line with which the gateway process becomes a program.
 pub const VERB: &str = "__sandbox";
@@ -278,7 +278,7 @@ pub fn conceal() -> io::Result<()> {
     Ok(())
 }
 
-/// A sentence on the folders of [`Plan::sealed`], without its subject, the server; `None` where there are none.
+/// A sentence on the folders of [`SandboxPlan::sealed`], without its subject, the server; `None` where there are none.
 #[must_use]
 pub fn shown(sealed: &[PathBuf]) -> Option<String> {
     let names: Vec<_> = sealed.iter().map(|folder| format!("`{}`", folder.display())).collect();
@@ -295,7 +295,7 @@ pub fn shown(sealed: &[PathBuf]) -> Option<String> {
 /// The sentences of [`shown`] for several servers with their plans; servers with the same sentence are named
 /// together.
 #[must_use]
-pub fn shown_together<'a>(plans: impl Iterator<Item = (&'a str, &'a Plan)>) -> Vec<String> {
+pub fn shown_together<'a>(plans: impl Iterator<Item = (&'a str, &'a SandboxPlan)>) -> Vec<String> {
     let mut together: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, plan) in plans {
         if let Some(said) = shown(&plan.sealed()) {
@@ -320,7 +320,7 @@ pub fn privileged() -> Option<&'static str> {
 
 /// The files of this machine that a program may open; the gateway's own files are never among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Files {
+pub enum UnlistedFiles {
     /// The files that every program needs, and the listed ones.
     Listed,
     /// Everything that the user may open.
@@ -329,7 +329,7 @@ pub enum Files {
 
 /// The network that a program may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Network {
+pub enum NetworkAccess {
     /// None, which excludes Unix sockets of other processes as well.
     None,
     /// These TCP ports of any host, and name resolution.
@@ -340,11 +340,11 @@ pub enum Network {
 
 /// The permissions of a sandboxed program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct SandboxPlan {
     /// Whether the program is not started where the sandbox cannot be enforced.
     pub required: bool,
     /// The files that it may open beside the listed ones.
-    pub rest: Files,
+    pub rest: UnlistedFiles,
     /// Paths that it may read and execute, beside those for every program.
     pub read: Vec<PathBuf>,
     /// Paths that it may read and write.
@@ -354,7 +354,7 @@ pub struct Plan {
     /// Paths that it cannot change, even where they are listed.
     pub fixed: Vec<PathBuf>,
     /// The network that it may use.
-    pub network: Network,
+    pub network: NetworkAccess,
     /// Limit on the memory of each of its processes, in bytes.
     pub memory: Option<u64>,
     /// Limit on the processes and threads of its user.
@@ -398,19 +398,19 @@ pub enum SandboxError {
     Closed(String, #[source] io::Error),
 }
 
-impl Plan {
+impl SandboxPlan {
     /// The plan of a program without a configured sandbox: it can use what its user can, except for the gateway's
     /// own files, other processes, and system calls that change the machine; as far as the kernel can enforce it.
     #[must_use]
     pub const fn usual() -> Self {
         Self {
             required: false,
-            rest: Files::Any,
+            rest: UnlistedFiles::Any,
             read: Vec::new(),
             write: Vec::new(),
             hidden: Vec::new(),
             fixed: Vec::new(),
-            network: Network::Any,
+            network: NetworkAccess::Any,
             memory: None,
             processes: None,
             files: None,
@@ -444,7 +444,7 @@ impl Plan {
     /// Whether a listed `path` is protected nevertheless: from changes if `changed`, otherwise from reading.
     #[must_use]
     pub fn keeps_back(&self, path: &Path, changed: bool) -> bool {
-        let access = if changed { Access::Full } else { Access::Read };
+        let access = if changed { PathAccess::Full } else { PathAccess::Read };
         self.around().left(path, access) != Some(access)
     }
 
@@ -466,8 +466,8 @@ impl Plan {
         let around = self.around();
         let listed: Vec<_> = self.write.iter().map(|path| around::real(path)).collect();
         let open = |folder: &Path| match self.rest {
-            Files::Any => !is_of_the_system(folder),
-            Files::Listed => listed.iter().any(|path| folder.starts_with(path)),
+            UnlistedFiles::Any => !is_of_the_system(folder),
+            UnlistedFiles::Listed => listed.iter().any(|path| folder.starts_with(path)),
         };
         // A folder that the user cannot write is no loss.
         let writable = |folder: &Path| access(folder, rustix::fs::Access::WRITE_OK).is_ok();
@@ -526,7 +526,7 @@ impl Plan {
         match self.enforce(&around) {
             Ok(()) => {}
             Err(error) if self.required => return Err(error),
-            Err(error) => complain(&format!("the sandbox is not complete: {}", Chain(&error))),
+            Err(error) => complain(&format!("the sandbox is not complete: {}", ErrorChain(&error))),
         }
         let error = program.args(args).exec();
         // A program that was executable before the rights were given up is blocked by the sandbox.
@@ -538,30 +538,31 @@ impl Plan {
     }
 
     /// The protected paths of the machine.
-    fn around(&self) -> Around {
+    fn around(&self) -> AccessRules {
         let mut fixed = self.fixed.clone();
         fixed.extend(std::env::current_exe());
-        Around::new(&self.hidden, &fixed, geteuid().is_root())
+        AccessRules::new(&self.hidden, &fixed, geteuid().is_root())
     }
 
     /// The same, with all paths opened that exist now.
-    fn opened(&self, mut around: Around) -> Around {
+    fn opened(&self, mut around: AccessRules) -> AccessRules {
         match self.rest {
-            Files::Any => around.look(),
-            Files::Listed => {
-                USUAL.iter().for_each(|path| around.open(Path::new(path), Access::Read));
+            UnlistedFiles::Any => around.look(),
+            UnlistedFiles::Listed => {
+                USUAL.iter().for_each(|path| around.open(Path::new(path), PathAccess::Read));
             }
         }
-        self.read.iter().for_each(|path| around.open(path, Access::Read));
-        self.write.iter().for_each(|path| around.open(path, Access::Full));
+        self.read.iter().for_each(|path| around.open(path, PathAccess::Read));
+        self.write.iter().for_each(|path| around.open(path, PathAccess::Full));
         around
     }
 
     /// Creates a temporary folder for programs where nothing can be created in the regular one, and likewise
     /// the caches of package runners in a home. `Err` with the regular temporary folder where none could be created.
-    fn own_folders(&self, around: &Around) -> Result<Option<PathBuf>, PathBuf> {
+    fn own_folders(&self, around: &AccessRules) -> Result<Option<PathBuf>, PathBuf> {
         let opens = |folder: &Path| {
-            self.rest == Files::Any || self.write.iter().any(|path| folder.starts_with(path))
+            self.rest == UnlistedFiles::Any
+                || self.write.iter().any(|path| folder.starts_with(path))
         };
         let home = std::env::var_os("HOME").map(PathBuf::from);
         if let Some(home) = home.filter(|home| opens(home) && around.is_on_the_way(home)) {
@@ -583,7 +584,7 @@ impl Plan {
     }
 
     /// Gives up all rights beyond the plan as far as possible; the first failure is returned.
-    fn enforce(&self, around: &Around) -> Result<(), SandboxError> {
+    fn enforce(&self, around: &AccessRules) -> Result<(), SandboxError> {
         // Each step is applied even if another one failed, so that a program that runs nevertheless has fewer rights. A
         // missing path is not opened.
         let (present, filter) = (self.present(), filter(self));
@@ -596,7 +597,7 @@ impl Plan {
         given_up.into_iter().collect()
     }
 
-    fn restrict(&self, around: &Around) -> Result<(), SandboxError> {
+    fn restrict(&self, around: &AccessRules) -> Result<(), SandboxError> {
         let status = self.ruleset(self.required, around)?.restrict_self()?;
         match status.ruleset {
             RulesetStatus::FullyEnforced => Ok(()),
@@ -608,19 +609,25 @@ impl Plan {
         }
     }
 
-    fn ruleset(&self, required: bool, around: &Around) -> Result<RulesetCreated, SandboxError> {
+    fn ruleset(
+        &self,
+        required: bool,
+        around: &AccessRules,
+    ) -> Result<RulesetCreated, SandboxError> {
         let level = if required { CompatLevel::HardRequirement } else { CompatLevel::BestEffort };
         // Linux 6.7: files and TCP are required. Later features are used where they are available.
         let mut ruleset = Ruleset::default()
             .set_compatibility(level)
             .handle_access(AccessFs::from_all(ABI::V4))?;
-        if self.network != Network::Any {
+        if self.network != NetworkAccess::Any {
             ruleset = ruleset.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?;
         }
         // Ordinary programs use abstract sockets as part of the network.
         let scope: BitFlags<Scope> = match (&self.rest, &self.network) {
-            (Files::Any, Network::Any) => BitFlags::from(Scope::Signal),
-            (Files::Any | Files::Listed, _) => Scope::AbstractUnixSocket | Scope::Signal,
+            (UnlistedFiles::Any, NetworkAccess::Any) => BitFlags::from(Scope::Signal),
+            (UnlistedFiles::Any | UnlistedFiles::Listed, _) => {
+                Scope::AbstractUnixSocket | Scope::Signal
+            }
         };
         let mut created = ruleset
             .set_compatibility(CompatLevel::BestEffort)
@@ -631,19 +638,19 @@ impl Plan {
         let read = AccessFs::from_read(ABI::V5);
         for (path, access) in &around.rules {
             let access: BitFlags<AccessFs> = match access {
-                Access::List => BitFlags::from(AccessFs::ReadDir),
-                Access::Read => read,
-                Access::Full => AccessFs::from_all(ABI::V5),
+                PathAccess::List => BitFlags::from(AccessFs::ReadDir),
+                PathAccess::Read => read,
+                PathAccess::Full => AccessFs::from_all(ABI::V5),
             };
             created = allow(created, path, access)?;
         }
-        if self.rest == Files::Listed {
+        if self.rest == UnlistedFiles::Listed {
             for path in DEVICES {
                 let access = AccessFs::ReadFile | AccessFs::WriteFile;
                 created = allow(created, Path::new(path), access)?;
             }
         }
-        if let Network::Ports(ports) = &self.network {
+        if let NetworkAccess::Ports(ports) = &self.network {
             for port in ports {
                 created = created.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
             }
@@ -658,13 +665,13 @@ pub enum Confinement {
     /// The rights of the gateway.
     None,
     /// The rights of a sandbox.
-    Plan(Box<Plan>),
+    Plan(Box<SandboxPlan>),
 }
 
 impl Confinement {
     /// The confinement of a server with this sandbox, or without one.
     #[must_use]
-    pub fn of(plan: Option<&Plan>) -> Self {
+    pub fn of(plan: Option<&SandboxPlan>) -> Self {
         plan.map_or(Self::None, |plan| Self::Plan(Box::new(plan.clone())))
     }
 
@@ -711,7 +718,11 @@ impl Confinement {
 ///
 /// # Errors
 /// When the path of this program is unknown.
-pub fn supervised(plan: Option<&Plan>, command: &str, args: &[String]) -> io::Result<Command> {
+pub fn supervised(
+    plan: Option<&SandboxPlan>,
+    command: &str,
+    args: &[String],
+) -> io::Result<Command> {
     let mut started = Command::new(own_program()?);
     started.arg(SUPERVISOR).arg(std::process::id().to_string());
     started.args(Confinement::of(plan).line(command.as_ref(), args)?);
@@ -752,7 +763,7 @@ fn own_program() -> io::Result<PathBuf> {
     if own.exists() { Ok(own.to_owned()) } else { std::env::current_exe() }
 }
 
-/// Whether a program with [`Files::Any`] may change `path` only if it is listed: a system folder, or a device.
+/// Whether a program with [`UnlistedFiles::Any`] may change `path` only if it is listed: a system folder, or a device.
 pub(crate) fn is_listed_apart(path: &Path) -> bool {
     is_of_the_system(path) || path.starts_with("/dev")
 }
@@ -843,9 +854,9 @@ fn applied(filter: &BpfProgram) -> Result<(), SandboxError> {
 
 /// The seccomp filter: refused calls return EPERM, those of [`absent`] ENOSYS, and all others are
 /// allowed.
-fn filter(plan: &Plan) -> Result<BpfProgram, SandboxError> {
+fn filter(plan: &SandboxPlan) -> Result<BpfProgram, SandboxError> {
     let failed = |error: BackendError| SandboxError::Seccomp(error.to_string());
-    let spared = |call: &i64| plan.rest != Files::Listed && SPARED.contains(call);
+    let spared = |call: &i64| plan.rest != UnlistedFiles::Listed && SPARED.contains(call);
     let taken = TAKEN.iter().filter(|call| !spared(call));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         taken.map(|call| (*call, Vec::new())).collect();
@@ -866,7 +877,7 @@ fn filter(plan: &Plan) -> Result<BpfProgram, SandboxError> {
     rules.extend(sockets(&plan.network).map_err(failed)?);
     rules.insert(libc::SYS_ioctl, typing().map_err(failed)?);
     rules.extend(on_others().map_err(failed)?);
-    if plan.required && plan.rest == Files::Listed {
+    if plan.required && plan.rest == UnlistedFiles::Listed {
         rules.extend(BY_PATH.iter().chain(&BY_PATH_OF_OLD).map(|call| (*call, Vec::new())));
     }
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(failed)?;
@@ -877,7 +888,7 @@ fn filter(plan: &Plan) -> Result<BpfProgram, SandboxError> {
 }
 
 /// The rules for sockets: refuses all families but [`FAMILIES`], and unusual types of sockets.
-fn sockets(network: &Network) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+fn sockets(network: &NetworkAccess) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     let is = |argument: u8, operator: SeccompCmpOp, value: libc::c_int| {
         let value = u64::from(value.unsigned_abs());
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
@@ -885,7 +896,7 @@ fn sockets(network: &Network) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Backend
     let none_of = |argument: u8, values: &[libc::c_int]| -> Result<Vec<_>, BackendError> {
         values.iter().map(|value| is(argument, SeccompCmpOp::Ne, *value)).collect()
     };
-    if *network == Network::None {
+    if *network == NetworkAccess::None {
         // Landlock does not restrict connections to Unix sockets with a path. An end of a datagram pair can be
         // reconnected, and can send to every path.
         let mut pairs = vec![SeccompRule::new(vec![is(0, SeccompCmpOp::Ne, libc::AF_UNIX)?])?];
@@ -906,13 +917,13 @@ fn sockets(network: &Network) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Backend
             let is_kind = is(1, SeccompCmpOp::MaskedEq(TYPE_BITS), kind)?;
             refused.push(vec![is(0, SeccompCmpOp::Eq, family)?, is_kind]);
         }
-        if let Network::Ports(_) = network {
+        if let NetworkAccess::Ports(_) = network {
             let mut others = none_of(2, &PROTOCOLS)?;
             others.push(is(0, SeccompCmpOp::Eq, family)?);
             refused.push(others);
         }
     }
-    if let Network::Ports(_) = network {
+    if let NetworkAccess::Ports(_) = network {
         let flag = libc::MSG_FASTOPEN;
         let fast = SeccompCmpOp::MaskedEq(u64::from(flag.unsigned_abs()));
         for (call, flags) in FAST_OPEN {
@@ -984,8 +995,8 @@ fn absent(namespaces: bool) -> Vec<sock_filter> {
 #[cfg(test)]
 mod tests {
     use super::{
-        BY_PATH, BY_PATH_OF_OLD, Files, KEXEC_FILE_LOAD, NAMESPACES, Network, Plan, SPARED, filter,
-        sock_filter,
+        BY_PATH, BY_PATH_OF_OLD, KEXEC_FILE_LOAD, NAMESPACES, NetworkAccess, SPARED, SandboxPlan,
+        UnlistedFiles, filter, sock_filter,
     };
 
     /// The system calls that must be refused, listed a second time so that none is lost.
@@ -1039,17 +1050,17 @@ mod tests {
 
     /// What the kernel would do: the filter run on a call, as classic BPF. The instructions are those of
     /// `linux/bpf_common.h` that the compiler of the filter writes.
-    fn answer(plan: &Plan, call: i64, argument: u32) -> u32 {
+    fn answer(plan: &SandboxPlan, call: i64, argument: u32) -> u32 {
         answer_to(plan, call, [u64::from(argument), 0, 0])
     }
 
     /// The same for a call with these three first arguments.
-    fn answer_to(plan: &Plan, call: i64, [one, two, three]: [u64; 3]) -> u32 {
+    fn answer_to(plan: &SandboxPlan, call: i64, [one, two, three]: [u64; 3]) -> u32 {
         answer_to_all(plan, call, [one, two, three, 0])
     }
 
     /// The same with four of them.
-    fn answer_to_all(plan: &Plan, call: i64, arguments: [u64; 4]) -> u32 {
+    fn answer_to_all(plan: &SandboxPlan, call: i64, arguments: [u64; 4]) -> u32 {
         run(&filter(plan).unwrap(), call, arguments)
     }
 
@@ -1087,16 +1098,16 @@ mod tests {
         }
     }
 
-    fn plan(rest: Files, network: Network) -> Plan {
-        Plan { rest, network, ..Plan::usual() }
+    fn plan(rest: UnlistedFiles, network: NetworkAccess) -> SandboxPlan {
+        SandboxPlan { rest, network, ..SandboxPlan::usual() }
     }
 
     #[test]
     fn every_system_call_that_is_forbidden_is_refused_and_others_are_not() {
         // SECCOMP_RET_ERRNO with EPERM, and SECCOMP_RET_ALLOW.
         let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
-        let strict = plan(Files::Listed, Network::None);
-        let usual = Plan::usual();
+        let strict = plan(UnlistedFiles::Listed, NetworkAccess::None);
+        let usual = SandboxPlan::usual();
         for call in REFUSED {
             assert_eq!(answer(&strict, call, 0), refused, "{call}");
             let spared = SPARED.contains(&call);
@@ -1110,10 +1121,10 @@ mod tests {
     #[test]
     fn only_ordinary_sockets_are_made() {
         let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
-        let none = plan(Files::Listed, Network::None);
-        let ports = plan(Files::Listed, Network::Ports(vec![443]));
-        let any = plan(Files::Listed, Network::Any);
-        let usual = Plan::usual();
+        let none = plan(UnlistedFiles::Listed, NetworkAccess::None);
+        let ports = plan(UnlistedFiles::Listed, NetworkAccess::Ports(vec![443]));
+        let any = plan(UnlistedFiles::Listed, NetworkAccess::Any);
+        let usual = SandboxPlan::usual();
         let [none, ports, any, usual] =
             [none, ports, any, usual].map(|plan| filter(&plan).unwrap());
         let raised = |program: &[sock_filter], call: i64, arguments: [i32; 3]| {
@@ -1158,7 +1169,7 @@ mod tests {
     #[test]
     fn nothing_is_typed_into_a_terminal() {
         let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
-        for plan in [plan(Files::Listed, Network::None), Plan::usual()] {
+        for plan in [plan(UnlistedFiles::Listed, NetworkAccess::None), SandboxPlan::usual()] {
             let asked = |request: u64| answer_to(&plan, libc::SYS_ioctl, [0, request, 0]);
             // TIOCSTI and TIOCLINUX; the kernel does not look at the upper half.
             for request in [0x5412, 0x541c, 0x1_0000_5412, 0xffff_ffff_0000_541c] {
@@ -1174,8 +1185,8 @@ mod tests {
     #[test]
     fn where_ports_are_listed_nothing_connects_that_landlock_does_not_see() {
         let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
-        let ports = plan(Files::Any, Network::Ports(vec![443]));
-        let usual = Plan::usual();
+        let ports = plan(UnlistedFiles::Any, NetworkAccess::Ports(vec![443]));
+        let usual = SandboxPlan::usual();
         let number = |value: i32| u64::from(value.unsigned_abs());
         for family in [libc::AF_INET, libc::AF_INET6].map(number) {
             for (protocol, expected) in [
@@ -1209,7 +1220,7 @@ mod tests {
         let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
         // A process of the machine, a thread of it, and an id whose upper half does not count.
         let others = [1_u64, 4_194_304, 0xffff_ffff, 0x1_0000_0001];
-        for plan in [plan(Files::Listed, Network::None), Plan::usual()] {
+        for plan in [plan(UnlistedFiles::Listed, NetworkAccess::None), SandboxPlan::usual()] {
             let answer = |call: i64, arguments: [u64; 3]| answer_to(&plan, call, arguments);
             for call in [
                 libc::SYS_sched_setaffinity,
@@ -1250,9 +1261,9 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_opened_is_not_changed_by_its_path_where_a_sandbox_is_strict() {
         let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
-        let listed = plan(Files::Listed, Network::Any);
-        let strict = Plan { required: true, ..listed.clone() };
-        let open = Plan { required: true, ..Plan::usual() };
+        let listed = plan(UnlistedFiles::Listed, NetworkAccess::Any);
+        let strict = SandboxPlan { required: true, ..listed.clone() };
+        let open = SandboxPlan { required: true, ..SandboxPlan::usual() };
         for call in BY_PATH.into_iter().chain(BY_PATH_OF_OLD) {
             assert_eq!(answer(&strict, call, 0), refused, "{call}");
             assert_eq!(answer(&listed, call, 0), allowed, "{call}");
@@ -1267,8 +1278,8 @@ mod tests {
     fn no_namespace_is_made_with_another_call_than_unshare() {
         let (refused, absent, allowed) =
             (0x0005_0001, 0x0005_0000 | libc::ENOSYS.unsigned_abs(), 0x7fff_0000);
-        let strict = plan(Files::Listed, Network::Any);
-        let usual = Plan::usual();
+        let strict = plan(UnlistedFiles::Listed, NetworkAccess::Any);
+        let usual = SandboxPlan::usual();
         // As glibc starts a thread, and a process that waits for its child.
         let thread = libc::CLONE_VM
             | libc::CLONE_FS
@@ -1299,7 +1310,7 @@ mod tests {
         use super::X32;
 
         let absent = 0x0005_0000 | libc::ENOSYS.unsigned_abs();
-        for plan in [plan(Files::Listed, Network::None), Plan::usual()] {
+        for plan in [plan(UnlistedFiles::Listed, NetworkAccess::None), SandboxPlan::usual()] {
             for call in REFUSED.into_iter().chain([libc::SYS_read, libc::SYS_clone]) {
                 assert_eq!(answer(&plan, call | i64::from(X32), 0), absent, "{call}");
             }

@@ -41,7 +41,7 @@ const STARTS: usize = 8;
 
 /// The role of an option's value.
 #[derive(Clone, Copy)]
-enum Means {
+enum OptionRole {
     /// It is unrelated to the code.
     Value,
     /// The same, and it is part of the same argument if it is present.
@@ -60,11 +60,11 @@ enum Means {
     Words,
 }
 
-use Means::{Attached, Folder, Last, List, Run, Text, Value, Words};
+use OptionRole::{Attached, Folder, Last, List, Run, Text, Value, Words};
 
 /// The role of the first argument that is not an option.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum First {
+enum FirstArgument {
     /// A file that is run; one that does not exist is the value of an unknown option.
     File,
     /// A file, a folder or a name that is run. The remaining arguments belong to it.
@@ -74,20 +74,20 @@ enum First {
 }
 
 /// A program that runs code that its arguments name.
-struct Runner {
+struct ScriptRunner {
     /// Its names, each optionally followed by a version.
     names: &'static [&'static str],
     /// Its options that are not mere switches.
-    options: &'static [(&'static str, Means)],
+    options: &'static [(&'static str, OptionRole)],
     /// Whether single-letter options can be combined in one argument.
     clusters: bool,
-    first: First,
+    first: FirstArgument,
     /// First arguments that are subcommands.
     verbs: &'static [&'static str],
 }
 
-static RUNNERS: [Runner; 15] = [
-    Runner {
+static RUNNERS: [ScriptRunner; 15] = [
+    ScriptRunner {
         names: &["python", "pypy"],
         options: &[
             ("-m", Text),
@@ -97,10 +97,10 @@ static RUNNERS: [Runner; 15] = [
             ("--check-hash-based-pycs", Value),
         ],
         clusters: true,
-        first: First::File,
+        first: FirstArgument::File,
         verbs: &[],
     },
-    Runner {
+    ScriptRunner {
         names: &["node", "tsx", "ts-node"],
         options: &[
             ("-e", Text),
@@ -121,10 +121,10 @@ static RUNNERS: [Runner; 15] = [
             ("--title", Value),
         ],
         clusters: false,
-        first: First::File,
+        first: FirstArgument::File,
         verbs: &["watch"],
     },
-    Runner {
+    ScriptRunner {
         names: &["bash", "sh", "dash", "zsh", "ksh"],
         options: &[
             ("-c", Text),
@@ -134,10 +134,10 @@ static RUNNERS: [Runner; 15] = [
             ("--init-file", Run),
         ],
         clusters: true,
-        first: First::File,
+        first: FirstArgument::File,
         verbs: &[],
     },
-    Runner {
+    ScriptRunner {
         names: &["ruby"],
         options: &[
             ("-e", Text),
@@ -154,10 +154,10 @@ static RUNNERS: [Runner; 15] = [
             ("-0", Attached),
         ],
         clusters: true,
-        first: First::File,
+        first: FirstArgument::File,
         verbs: &[],
     },
-    Runner {
+    ScriptRunner {
         names: &["perl"],
         options: &[
             ("-e", Text),
@@ -175,10 +175,10 @@ static RUNNERS: [Runner; 15] = [
             ("-0", Attached),
         ],
         clusters: true,
-        first: First::File,
+        first: FirstArgument::File,
         verbs: &[],
     },
-    Runner {
+    ScriptRunner {
         names: &["php"],
         options: &[
             ("-r", Text),
@@ -194,18 +194,18 @@ static RUNNERS: [Runner; 15] = [
             ("-z", Run),
         ],
         clusters: true,
-        first: First::File,
+        first: FirstArgument::File,
         verbs: &[],
     },
-    Runner {
+    ScriptRunner {
         names: &["lua"],
         // A script may follow the code in these arguments.
         options: &[("-e", Value), ("-l", Value)],
         clusters: false,
-        first: First::File,
+        first: FirstArgument::File,
         verbs: &[],
     },
-    Runner {
+    ScriptRunner {
         names: &["java"],
         options: &[
             ("-jar", Last),
@@ -221,10 +221,10 @@ static RUNNERS: [Runner; 15] = [
             ("--add-exports", Value),
         ],
         clusters: false,
-        first: First::Thing,
+        first: FirstArgument::Thing,
         verbs: &[],
     },
-    Runner {
+    ScriptRunner {
         names: &["dotnet"],
         options: &[
             ("--project", Folder),
@@ -236,10 +236,10 @@ static RUNNERS: [Runner; 15] = [
             ("--additionalprobingpath", Value),
         ],
         clusters: false,
-        first: First::Thing,
+        first: FirstArgument::Thing,
         verbs: &["run", "exec", "watch"],
     },
-    Runner {
+    ScriptRunner {
         names: &["pwsh"],
         options: &[
             ("-File", Last),
@@ -254,10 +254,10 @@ static RUNNERS: [Runner; 15] = [
             ("-WorkingDirectory", Folder),
         ],
         clusters: false,
-        first: First::File,
+        first: FirstArgument::File,
         verbs: &[],
     },
-    Runner {
+    ScriptRunner {
         names: &["deno"],
         options: &[
             ("-c", Value),
@@ -267,10 +267,10 @@ static RUNNERS: [Runner; 15] = [
             ("--cwd", Folder),
         ],
         clusters: false,
-        first: First::Thing,
+        first: FirstArgument::Thing,
         verbs: &["run", "task", "serve", "x"],
     },
-    Runner {
+    ScriptRunner {
         names: &["bun", "bunx"],
         options: &[
             ("-e", Text),
@@ -285,10 +285,10 @@ static RUNNERS: [Runner; 15] = [
             ("--package", Value),
         ],
         clusters: false,
-        first: First::Command,
+        first: FirstArgument::Command,
         verbs: &["run", "x", "exec", "start"],
     },
-    Runner {
+    ScriptRunner {
         names: &["npx", "npm", "pnpm", "pnpx", "yarn"],
         options: &[
             ("-c", Text),
@@ -306,10 +306,10 @@ static RUNNERS: [Runner; 15] = [
             ("--userconfig", Value),
         ],
         clusters: false,
-        first: First::Command,
+        first: FirstArgument::Command,
         verbs: &["run", "run-script", "exec", "x", "dlx", "start"],
     },
-    Runner {
+    ScriptRunner {
         names: &["uv", "uvx"],
         options: &[
             ("-m", Text),
@@ -335,10 +335,10 @@ static RUNNERS: [Runner; 15] = [
             ("--cache-dir", Value),
         ],
         clusters: true,
-        first: First::Command,
+        first: FirstArgument::Command,
         verbs: &["run", "tool", "x"],
     },
-    Runner {
+    ScriptRunner {
         names: &["pipx"],
         options: &[
             ("--spec", Run),
@@ -348,21 +348,21 @@ static RUNNERS: [Runner; 15] = [
             ("--pip-args", Value),
         ],
         clusters: false,
-        first: First::Command,
+        first: FirstArgument::Command,
         verbs: &["run"],
     },
 ];
 
 /// A program that only starts another one.
-struct Wrapper {
+struct CommandWrapper {
     name: &'static str,
-    options: &'static [(&'static str, Means)],
+    options: &'static [(&'static str, OptionRole)],
     /// Number of non-option arguments before the command.
     before: usize,
 }
 
-static WRAPPERS: [Wrapper; 9] = [
-    Wrapper {
+static WRAPPERS: [CommandWrapper; 9] = [
+    CommandWrapper {
         name: "env",
         options: &[
             ("-u", Value),
@@ -376,10 +376,10 @@ static WRAPPERS: [Wrapper; 9] = [
         ],
         before: 0,
     },
-    Wrapper { name: "nice", options: &[("-n", Value), ("--adjustment", Value)], before: 0 },
-    Wrapper { name: "nohup", options: &[], before: 0 },
-    Wrapper { name: "setsid", options: &[], before: 0 },
-    Wrapper {
+    CommandWrapper { name: "nice", options: &[("-n", Value), ("--adjustment", Value)], before: 0 },
+    CommandWrapper { name: "nohup", options: &[], before: 0 },
+    CommandWrapper { name: "setsid", options: &[], before: 0 },
+    CommandWrapper {
         name: "stdbuf",
         options: &[
             ("-i", Value),
@@ -391,18 +391,22 @@ static WRAPPERS: [Wrapper; 9] = [
         ],
         before: 0,
     },
-    Wrapper {
+    CommandWrapper {
         name: "timeout",
         options: &[("-k", Value), ("--kill-after", Value), ("-s", Value), ("--signal", Value)],
         before: 1,
     },
-    Wrapper {
+    CommandWrapper {
         name: "ionice",
         options: &[("-c", Value), ("--class", Value), ("-n", Value), ("--classdata", Value)],
         before: 0,
     },
-    Wrapper { name: "tini", options: &[("-p", Value), ("-e", Value)], before: 0 },
-    Wrapper { name: "dumb-init", options: &[("-r", Value), ("--rewrite", Value)], before: 0 },
+    CommandWrapper { name: "tini", options: &[("-p", Value), ("-e", Value)], before: 0 },
+    CommandWrapper {
+        name: "dumb-init",
+        options: &[("-r", Value), ("--rewrite", Value)],
+        before: 0,
+    },
 ];
 
 /// File extensions of sources and executable archives.
@@ -431,18 +435,18 @@ const OTHERS: [&str; 2] = ["node_modules", "__pycache__"];
 /// # Errors
 /// When one of them cannot be read, or a limit is exceeded.
 pub fn of(started: CommandLine<'_>) -> io::Result<Vec<PathBuf>> {
-    let mut line = Line {
+    let mut line = CommandAnalysis {
         command: started.command.to_owned(),
         words: started.args.iter().cloned().collect(),
         folders: vec![started.folder.to_owned()],
         path: started.path.map(OsStr::to_owned),
-        found: Found::default(),
+        found: FoundCode::default(),
     };
     for _ in 0..STARTS {
-        let goes_on = match Kind::of(&line.command) {
-            Kind::Wrapper(wrapper) => line.start(wrapper),
-            Kind::Runner(runner) => line.run(runner)?,
-            Kind::Other => false,
+        let goes_on = match ProgramKind::of(&line.command) {
+            ProgramKind::Wrapper(wrapper) => line.start(wrapper),
+            ProgramKind::Runner(runner) => line.run(runner)?,
+            ProgramKind::Other => false,
         };
         if !goes_on {
             let mut files = line.found.files;
@@ -526,13 +530,13 @@ pub fn look_up(command: &str, folder: &Path, path: Option<&OsStr>) -> io::Result
 }
 
 /// The classification of a program by its name.
-enum Kind {
-    Runner(&'static Runner),
-    Wrapper(&'static Wrapper),
+enum ProgramKind {
+    Runner(&'static ScriptRunner),
+    Wrapper(&'static CommandWrapper),
     Other,
 }
 
-impl Kind {
+impl ProgramKind {
     fn of(command: &str) -> Self {
         let name = Path::new(command).file_name().and_then(OsStr::to_str).unwrap_or_default();
         let version = |rest: &str| rest.chars().all(|c| c.is_ascii_digit() || c == '.');
@@ -546,51 +550,55 @@ impl Kind {
 }
 
 /// An option argument with its role.
-enum Opt<'a> {
+enum ParsedOption<'a> {
     /// A switch without a value.
     Switch,
     /// An option with its value in the same argument.
-    With(Means, &'a str),
+    With(OptionRole, &'a str),
     /// An option with its value in the next argument.
-    Next(Means),
+    Next(OptionRole),
 }
 
 /// Parses an argument that begins with `-`.
-fn option<'a>(word: &'a str, options: &[(&str, Means)], clusters: bool) -> Opt<'a> {
+fn option<'a>(word: &'a str, options: &[(&str, OptionRole)], clusters: bool) -> ParsedOption<'a> {
     let means = |name: &str| options.iter().find(|(known, _)| *known == name).map(|(_, m)| *m);
     if let Some(means) = means(word) {
-        return if matches!(means, Attached) { Opt::Switch } else { Opt::Next(means) };
+        return if matches!(means, Attached) {
+            ParsedOption::Switch
+        } else {
+            ParsedOption::Next(means)
+        };
     }
     if let Some((name, value)) = word.split_once('=')
         && (name.starts_with("--") || means(name).is_some())
     {
-        return Opt::With(means(name).unwrap_or(Value), value);
+        return ParsedOption::With(means(name).unwrap_or(Value), value);
     }
     let letters = word.strip_prefix('-').filter(|rest| clusters && !rest.starts_with('-'));
-    let Some(letters) = letters else { return Opt::Switch };
+    let Some(letters) = letters else { return ParsedOption::Switch };
     let mut rest = letters.chars();
     while let Some(letter) = rest.next() {
         match (means(&format!("-{letter}")), rest.as_str()) {
-            (Some(Attached), _) => return Opt::Switch,
-            (Some(means), "") => return Opt::Next(means),
-            (Some(means), value) => return Opt::With(means, value),
+            (Some(Attached), _) => return ParsedOption::Switch,
+            (Some(means), "") => return ParsedOption::Next(means),
+            (Some(means), value) => return ParsedOption::With(means, value),
             (None, _) => {}
         }
     }
-    Opt::Switch
+    ParsedOption::Switch
 }
 
 /// The state of analysing a command line.
-struct Line {
+struct CommandAnalysis {
     command: String,
     words: VecDeque<String>,
     /// Folders that file names may be relative to.
     folders: Vec<PathBuf>,
     path: Option<OsString>,
-    found: Found,
+    found: FoundCode,
 }
 
-impl Line {
+impl CommandAnalysis {
     fn exists(&self, name: &str) -> bool {
         self.folders.iter().any(|folder| folder.join(name).exists())
     }
@@ -603,16 +611,18 @@ impl Line {
 
     /// Continues with the command that a wrapper starts; `false` if there is none. The file of the command counts as
     /// code.
-    fn start(&mut self, wrapper: &Wrapper) -> bool {
+    fn start(&mut self, wrapper: &CommandWrapper) -> bool {
         let (mut before, mut options) = (wrapper.before, true);
         while let Some(word) = self.words.pop_front() {
             if options && word == "--" {
                 options = false;
             } else if options && word.starts_with('-') {
                 let (means, value) = match option(&word, wrapper.options, true) {
-                    Opt::Switch => continue,
-                    Opt::With(means, value) => (means, value.to_owned()),
-                    Opt::Next(means) => (means, self.words.pop_front().unwrap_or_default()),
+                    ParsedOption::Switch => continue,
+                    ParsedOption::With(means, value) => (means, value.to_owned()),
+                    ParsedOption::Next(means) => {
+                        (means, self.words.pop_front().unwrap_or_default())
+                    }
                 };
                 match means {
                     Folder => self.enter(&value),
@@ -643,7 +653,7 @@ impl Line {
     }
 
     /// Finds the code that a runner runs; `true` if that is another command, which becomes the current one.
-    fn run(&mut self, runner: &Runner) -> io::Result<bool> {
+    fn run(&mut self, runner: &ScriptRunner) -> io::Result<bool> {
         let mut named: Vec<(String, bool)> = Vec::new();
         // Whether options still belong to the runner, and whether the next other argument is the code.
         let (mut own, mut first, mut goes_on) = (true, true, false);
@@ -653,12 +663,17 @@ impl Line {
                 continue;
             }
             if word.starts_with('-') && word != "-" {
-                let read =
-                    if own { option(&word, runner.options, runner.clusters) } else { Opt::Switch };
+                let read = if own {
+                    option(&word, runner.options, runner.clusters)
+                } else {
+                    ParsedOption::Switch
+                };
                 let (means, value) = match read {
-                    Opt::With(means, value) => (means, value.to_owned()),
-                    Opt::Next(means) => (means, self.words.pop_front().unwrap_or_default()),
-                    Opt::Switch => match word.split_once('=') {
+                    ParsedOption::With(means, value) => (means, value.to_owned()),
+                    ParsedOption::Next(means) => {
+                        (means, self.words.pop_front().unwrap_or_default())
+                    }
+                    ParsedOption::Switch => match word.split_once('=') {
                         Some((_, value)) => (Value, value.to_owned()),
                         None => continue,
                     },
@@ -679,15 +694,15 @@ impl Line {
             if first && !exists && runner.verbs.contains(&&*word) {
                 continue;
             }
-            let is_command = first && !exists && runner.first == First::Command;
-            if is_command && !matches!(Kind::of(&word), Kind::Other) {
+            let is_command = first && !exists && runner.first == FirstArgument::Command;
+            if is_command && !matches!(ProgramKind::of(&word), ProgramKind::Other) {
                 (self.command, goes_on) = (word, true);
                 break;
             }
             named.push((word, first));
-            first = first && runner.first == First::File && !exists;
+            first = first && runner.first == FirstArgument::File && !exists;
             // Package managers accept their options in any position.
-            own = own && (first || runner.first == First::Command);
+            own = own && (first || runner.first == FirstArgument::Command);
         }
         for (value, is_run) in named.iter().filter(|(value, _)| !value.is_empty()) {
             for folder in &self.folders {
@@ -708,12 +723,12 @@ fn is_manifest(path: &Path) -> bool {
 }
 
 #[derive(Default)]
-struct Found {
+struct FoundCode {
     files: Vec<PathBuf>,
     bytes: u64,
 }
 
-impl Found {
+impl FoundCode {
     /// Adds the file or the package at `path`, if it is code.
     fn add(&mut self, path: &Path, is_run: bool) -> io::Result<()> {
         let Ok(data) = path.metadata() else { return Ok(()) };

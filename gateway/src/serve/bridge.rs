@@ -10,12 +10,12 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
-use policy::json::{Bounds, Fragment, Value};
+use policy::json::{Fragment, JsonBounds, Value};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::edge::admission::{Door, Peer};
-use crate::edge::failure::Public;
+use crate::edge::admission::{Admission, Peer};
+use crate::edge::failure::PublicError;
 use crate::exchange::Gateway;
 use crate::mcp::protocol::{code, header, meta, method};
 use crate::mcp::wire::{self, Id, Message, headers};
@@ -36,12 +36,12 @@ const ATTEMPTS: usize = 5;
 /// The connection of one client.
 pub struct Bridge {
     gateway: Arc<Gateway>,
-    door: Arc<Door>,
+    door: Arc<Admission>,
     peer: Peer,
     path: Uri,
     /// Messages to the client.
-    out: Arc<Out>,
-    session: Arc<Mutex<Session>>,
+    out: Arc<ClientOutput>,
+    session: Arc<Mutex<BridgedSession>>,
     /// Cancellation of modern-era requests in flight: those are cancelled by dropping them.
     under_way: Arc<Mutex<BTreeMap<Id, CancellationToken>>>,
     /// Bounds the requests in flight; when it is exhausted, no more messages are read from the client.
@@ -54,29 +54,30 @@ pub struct Bridge {
     over: CancellationToken,
     /// Set when the client may no longer use its stream: no more messages are taken, and its calls are answered with
     /// this error.
-    closing: Arc<Closing>,
+    closing: Arc<StreamRevocation>,
     /// Cancelled when nothing more may be taken from the client or sent to it.
     cut: CancellationToken,
 }
 
 /// Why and when the client lost the right to its stream.
 #[derive(Debug, Default)]
-struct Closing {
+struct StreamRevocation {
     /// The error that the client receives.
-    told: OnceLock<Public>,
+    told: OnceLock<PublicError>,
     /// Cancelled once `told` is set.
     begun: CancellationToken,
 }
 
-impl Closing {
+impl StreamRevocation {
     /// The replacement of an unread message: error responses are kept, results become the error, other messages are
     /// dropped.
     fn instead_of(&self, message: Bytes) -> Option<Bytes> {
         let told = self.told.get()?;
-        let Ok(Message::Response(response)) = wire::decode(message.clone(), &Bounds::ANSWER) else {
+        let Ok(Message::Response(response)) = wire::decode(message.clone(), &JsonBounds::ANSWER)
+        else {
             return None;
         };
-        if let wire::Outcome::Error(_) = response.outcome {
+        if let wire::ResponseOutcome::Error(_) = response.outcome {
             return Some(message);
         }
         let (id, data) = (response.id.as_ref(), told.data.as_deref());
@@ -86,9 +87,9 @@ impl Closing {
 
 /// The outgoing side of a client.
 #[derive(Debug)]
-pub struct Out {
+pub struct ClientOutput {
     /// The queue of messages to the client.
-    pub queue: queue::Sender,
+    pub queue: queue::EventSender,
     /// Encodes a message for the transport.
     pub write: fn(Bytes) -> Bytes,
     /// How long the client may read nothing while a message waits for room, before it is cut off. `None` means no
@@ -115,7 +116,7 @@ impl std::fmt::Debug for Bridge {
 
 /// The client's legacy session, after its handshake.
 #[derive(Debug, Default)]
-struct Session {
+struct BridgedSession {
     id: Option<HeaderValue>,
     version: Option<HeaderValue>,
     /// Whether the stream of the session was opened, after the client's `notifications/initialized`.
@@ -130,10 +131,10 @@ impl Bridge {
     #[must_use]
     pub fn new(
         gateway: Arc<Gateway>,
-        door: Arc<Door>,
+        door: Arc<Admission>,
         peer: Peer,
         path: Uri,
-        out: Out,
+        out: ClientOutput,
     ) -> Arc<Self> {
         Arc::new(Self {
             gateway,
@@ -208,7 +209,7 @@ impl Bridge {
 
     /// Ends the stream of a client that may no longer use it: calls in flight and unread responses are answered with
     /// the error `told`, then the stream ends. Calls that take longer than `CLOSING` are dropped.
-    pub async fn close(&self, told: Public) {
+    pub async fn close(&self, told: PublicError) {
         // Only the first call sets the error.
         drop(self.closing.told.set(told));
         self.closing.begun.cancel();
@@ -226,9 +227,9 @@ impl Bridge {
     fn replace_unread(&self) {
         self.out.queue.replace(sse::BROKEN_OFF, |event| {
             let mut messages = Vec::new();
-            let mut decoder = sse::Decoder::new(usize::MAX);
+            let mut decoder = sse::SseDecoder::new(usize::MAX);
             decoder.feed(&event, |event| messages.push(event)).ok()?;
-            let message = messages.into_iter().find(sse::Event::is_message)?;
+            let message = messages.into_iter().find(sse::SseEvent::is_message)?;
             self.closing.instead_of(message.data).map(self.out.write)
         });
     }
@@ -247,7 +248,7 @@ impl Bridge {
         self.out.queue.closed().await;
     }
 
-    fn session(&self) -> MutexGuard<'_, Session> {
+    fn session(&self) -> MutexGuard<'_, BridgedSession> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -258,7 +259,7 @@ impl Bridge {
     /// Takes a message that the client sent with these credentials, and returns when the next may be read. Returns the
     /// message if it was not taken because another configuration was put in force.
     pub async fn take(self: &Arc<Self>, text: Bytes, credentials: &HeaderMap) -> Option<Bytes> {
-        let message = wire::decode(text.clone(), &Bounds::MESSAGE).ok();
+        let message = wire::decode(text.clone(), &JsonBounds::MESSAGE).ok();
         let mut request = self.request(Method::POST, text.clone(), credentials);
         match message {
             Some(Message::Request(asked)) => {
@@ -492,7 +493,7 @@ impl Bridge {
             }
             return None;
         }
-        let mut decoder = sse::Decoder::new(self.gateway.limits.response_body);
+        let mut decoder = sse::SseDecoder::new(self.gateway.limits.response_body);
         let (mut last, mut pause) = (None, crate::session::state::RETRY);
         while let Some(Ok(frame)) = body.frame().await {
             let Ok(data) = frame.into_data() else { continue };
@@ -521,10 +522,11 @@ impl Bridge {
         if self.session().version.is_some() || self.session().id.is_none() {
             return;
         }
-        let Ok(Message::Response(response)) = wire::decode(text.clone(), &Bounds::ANSWER) else {
+        let Ok(Message::Response(response)) = wire::decode(text.clone(), &JsonBounds::ANSWER)
+        else {
             return;
         };
-        if let wire::Outcome::Result(result) = response.outcome {
+        if let wire::ResponseOutcome::Result(result) = response.outcome {
             let version = result.value().get("protocolVersion").and_then(Value::as_str);
             self.session().version = version.and_then(|text| HeaderValue::from_str(&text).ok());
         }
@@ -586,12 +588,12 @@ impl Bridge {
 /// Adds the id of its request to an error response without one: a request refused before it was parsed is answered
 /// without an id, and these transports have no other way to match the two.
 fn addressed(answer: Bytes, id: &Id, status: StatusCode) -> Bytes {
-    let Ok(Message::Response(response)) = wire::decode(answer.clone(), &Bounds::ANSWER) else {
+    let Ok(Message::Response(response)) = wire::decode(answer.clone(), &JsonBounds::ANSWER) else {
         let message = format!("the request was not answered: HTTP status {}", status.as_u16());
         return wire::error(Some(id), code::INTERNAL, &message, None).into();
     };
     match (response.id, response.outcome) {
-        (None, wire::Outcome::Error(error)) => {
+        (None, wire::ResponseOutcome::Error(error)) => {
             let member = |name: &str| error.value().get(name);
             let number = member("code").and_then(|code| code.raw().parse().ok());
             let message = member("message").and_then(Value::as_str).unwrap_or_default();
@@ -599,13 +601,13 @@ fn addressed(answer: Bytes, id: &Id, status: StatusCode) -> Bytes {
             let number = number.unwrap_or(code::INTERNAL);
             wire::error(Some(id), number, &message, data.as_deref()).into()
         }
-        (Some(_), _) | (None, wire::Outcome::Result(_)) => answer,
+        (Some(_), _) | (None, wire::ResponseOutcome::Result(_)) => answer,
     }
 }
 
 /// Whether `text` is the response to request `id`.
 fn answers(text: &Bytes, id: &Id) -> bool {
-    match wire::decode(text.clone(), &Bounds::ANSWER) {
+    match wire::decode(text.clone(), &JsonBounds::ANSWER) {
         Ok(Message::Response(response)) => response.id.as_ref() == Some(id),
         Ok(Message::Request(_) | Message::Notification(_)) | Err(_) => false,
     }

@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use policy::revoked::Revoked;
+use policy::revoked::RevocationList;
 
 use crate::base::task::Tasks;
-use crate::config::settings::selftest::Selftest;
-use crate::config::settings::{Program, Reach, Scheme, Settings};
-use crate::edge::admission::Door;
+use crate::config::settings::selftest::SelftestSettings;
+use crate::config::settings::{AuthScheme, Program, ServerTransport, Settings};
+use crate::edge::admission::Admission;
 use crate::exchange::Gateway;
 use crate::identity::SERVICE;
-use crate::process::sandbox::Plan;
+use crate::process::sandbox::SandboxPlan;
 
 /// Grace period for calls to programs of a former configuration whose sandboxes allow more than is allowed now.
 const LAST_CALLS: Duration = Duration::from_secs(5);
@@ -27,30 +27,30 @@ pub struct Generation {
     /// Runs the exchanges of this generation.
     pub gateway: Arc<Gateway>,
     /// Admission of each listener, in the order of the listeners.
-    pub doors: Vec<Arc<Door>>,
+    pub doors: Vec<Arc<Admission>>,
     /// The paths of the routes that serve the HTTP+SSE transport.
     pub old: Vec<Box<str>>,
     /// The self-test of this configuration, if it is enabled.
-    pub selftest: Option<Arc<Selftest>>,
+    pub selftest: Option<Arc<SelftestSettings>>,
     /// The names it defines, against which revocations are checked.
-    pub names: Names,
+    pub names: ConfiguredNames,
     /// The sandboxes of its stdio servers.
     pub sandboxes: Sandboxes,
 }
 
 /// The sandboxes of the stdio servers of a configuration, by server name; `None` for a server without a sandbox.
 #[derive(Clone, Debug, Default)]
-pub struct Sandboxes(BTreeMap<Box<str>, Option<Plan>>);
+pub struct Sandboxes(BTreeMap<Box<str>, Option<SandboxPlan>>);
 
 impl Sandboxes {
     /// The sandboxes in `settings`.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
         let programs = settings.servers.iter().filter_map(|server| match &server.reach {
-            Reach::Stdio(Program { sandbox, .. }) => {
+            ServerTransport::Stdio(Program { sandbox, .. }) => {
                 Some((server.name.as_str().into(), sandbox.clone()))
             }
-            Reach::Http(_) | Reach::Old(_) => None,
+            ServerTransport::Http(_) | ServerTransport::Old(_) => None,
         });
         Self(programs.collect())
     }
@@ -75,7 +75,7 @@ impl Sandboxes {
 
 /// The names that a configuration defines.
 #[derive(Clone, Debug, Default)]
-pub struct Names {
+pub struct ConfiguredNames {
     /// Names of upstream servers.
     pub servers: BTreeSet<Box<str>>,
     /// Ids of principals with API keys, and of the anonymous principal.
@@ -87,7 +87,7 @@ pub struct Names {
     pub others: bool,
 }
 
-impl Names {
+impl ConfiguredNames {
     /// The names in `settings`.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
@@ -97,7 +97,7 @@ impl Names {
             servers: settings.servers.iter().map(|server| server.name.as_str().into()).collect(),
             principals: principals.iter().map(|principal| principal.id.as_str().into()).collect(),
             issuers: settings.identity.issuers.iter().map(|issuer| issuer.name.clone()).collect(),
-            others: schemes.any(|scheme| *scheme == Scheme::Certificate),
+            others: schemes.any(|scheme| *scheme == AuthScheme::Certificate),
         }
     }
 
@@ -114,20 +114,20 @@ impl Names {
 
 /// The generation in force, with the former ones that still have exchanges in flight.
 #[derive(Debug)]
-pub struct Live {
+pub struct CurrentGeneration {
     now: ArcSwap<Generation>,
     /// Former generations that may still have exchanges in flight.
-    before: Mutex<Vec<Replaced>>,
+    before: Mutex<Vec<FormerGeneration>>,
 }
 
 /// A generation that is no longer in force.
 #[derive(Debug)]
-struct Replaced {
+struct FormerGeneration {
     gateway: Weak<Gateway>,
     sandboxes: Sandboxes,
 }
 
-impl Live {
+impl CurrentGeneration {
     /// Starts with `generation` in force.
     #[must_use]
     pub fn new(generation: Generation) -> Self {
@@ -149,7 +149,7 @@ impl Live {
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         before.retain(|one| one.gateway.strong_count() > 0);
         let gateway = Arc::downgrade(&former.gateway);
-        before.push(Replaced { gateway, sandboxes: former.sandboxes.clone() });
+        before.push(FormerGeneration { gateway, sandboxes: former.sandboxes.clone() });
         let outdated = before.iter().filter(|one| one.sandboxes.are_outdated_by(&next));
         let outdated: Vec<_> = outdated.filter_map(|one| one.gateway.upgrade()).collect();
         drop(before);
@@ -166,7 +166,7 @@ impl Live {
     }
 
     /// Applies `revoked` to the generation in force and to former ones with exchanges in flight.
-    pub fn revoke(&self, revoked: &Revoked) {
+    pub fn revoke(&self, revoked: &RevocationList) {
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let before: Vec<_> = before.iter().filter_map(|one| one.gateway.upgrade()).collect();
         for gateway in before {
@@ -189,20 +189,20 @@ mod tests {
     use std::path::PathBuf;
 
     use super::Sandboxes;
-    use crate::process::sandbox::{Network, Plan};
+    use crate::process::sandbox::{NetworkAccess, SandboxPlan};
 
-    fn of(programs: &[(&str, Option<Plan>)]) -> Sandboxes {
+    fn of(programs: &[(&str, Option<SandboxPlan>)]) -> Sandboxes {
         Sandboxes(programs.iter().map(|(name, plan)| ((*name).into(), plan.clone())).collect())
     }
 
     #[test]
     fn a_program_is_outdated_when_its_sandbox_allows_what_is_no_longer_allowed() {
         let hiding = |files: &[&str]| {
-            let mut plan = Plan::usual();
+            let mut plan = SandboxPlan::usual();
             plan.keep_back(&files.iter().map(PathBuf::from).collect::<Vec<_>>(), &[]);
             Some(plan)
         };
-        let closed = Some(Plan { network: Network::None, ..Plan::usual() });
+        let closed = Some(SandboxPlan { network: NetworkAccess::None, ..SandboxPlan::usual() });
         let former = of(&[("up", hiding(&["/a"]))]);
         for (next, outdated) in [
             (of(&[("up", hiding(&["/a"]))]), false),

@@ -11,18 +11,18 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use policy::principal::Principal;
 
-use crate::base::bounded::Bounded;
+use crate::base::bounded::BoundedMap;
 use crate::base::hex;
 use crate::base::random;
 use crate::base::share::Holder;
-use crate::edge::admission::{Door, Peer};
+use crate::edge::admission::{Admission, Peer};
 use crate::edge::encode;
-use crate::edge::failure::{Astray, Failure};
-use crate::exchange::{Gateway, Place, Route, Standing};
-use crate::identity::Caller;
-use crate::serve::bridge::{Bridge, OnReload, Out};
+use crate::edge::failure::{Failure, PathMismatch};
+use crate::exchange::{Gateway, InFlightPermit, Route, StreamPermit};
+use crate::identity::AuthenticatedCaller;
+use crate::serve::bridge::{Bridge, ClientOutput, OnReload};
 use crate::stream::body::Body;
-use crate::stream::budget::Room;
+use crate::stream::budget::StreamBounds;
 use crate::stream::queue::queue;
 use crate::stream::sse;
 
@@ -31,35 +31,35 @@ const WAITING: usize = 64;
 
 /// The connected clients, by the key in their message URL, with the principal that opened the stream.
 #[derive(Debug)]
-pub struct Old {
-    clients: Bounded<[u8; 16], (Arc<Bridge>, Arc<Principal>)>,
+pub struct HttpSseServer {
+    clients: BoundedMap<[u8; 16], (Arc<Bridge>, Arc<Principal>)>,
 }
 
 /// The client that opens a stream.
 #[derive(Clone, Copy)]
-struct Client<'a> {
-    door: &'a Arc<Door>,
+struct StreamOpener<'a> {
+    door: &'a Arc<Admission>,
     peer: &'a Peer,
-    caller: &'a Caller,
+    caller: &'a AuthenticatedCaller,
     holder: &'a Holder,
 }
 
 /// A connected client, which is removed when its stream ends.
-struct Served {
-    old: Arc<Old>,
+struct ConnectedClient {
+    old: Arc<HttpSseServer>,
     key: [u8; 16],
     bridge: Arc<Bridge>,
-    _standing: Standing,
+    _standing: StreamPermit,
 }
 
-impl Served {
+impl ConnectedClient {
     /// Waits until the client disconnects, stops reading, or may no longer use its stream, and accepts no more messages
     /// from it. After a revocation the calls in flight are still answered, with errors; otherwise the stream is cut at
     /// once.
     async fn until_it_ends(
         self,
         gateway: Arc<Gateway>,
-        caller: Caller,
+        caller: AuthenticatedCaller,
         route: Arc<Route>,
         credentials: HeaderMap,
     ) {
@@ -79,18 +79,18 @@ impl Served {
 
 /// The endpoint of the transport that a request addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum SseEndpoint {
     /// GET `PATH/sse`: opens the stream.
     Stream,
     /// POST `PATH/message`: sends a message.
     Message,
 }
 
-impl Old {
+impl HttpSseServer {
     /// A server for at most `limit` connected clients.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { clients: Bounded::new(limit) }
+        Self { clients: BoundedMap::new(limit) }
     }
 
     /// The route among `paths` and the endpoint that a request addresses; `None` if it belongs to another transport.
@@ -99,13 +99,13 @@ impl Old {
         paths: &'a [Box<str>],
         method: &Method,
         path: &str,
-    ) -> Option<(&'a str, End)> {
+    ) -> Option<(&'a str, SseEndpoint)> {
         if paths.is_empty() {
             return None;
         }
         let (route, end) = match (method, path.rsplit_once('/')?) {
-            (&Method::GET, (route, "sse")) => (route, End::Stream),
-            (&Method::POST, (route, "message")) => (route, End::Message),
+            (&Method::GET, (route, "sse")) => (route, SseEndpoint::Stream),
+            (&Method::POST, (route, "message")) => (route, SseEndpoint::Message),
             _ => return None,
         };
         let known = paths.iter().find(|known| known.trim_end_matches('/') == route)?;
@@ -116,10 +116,10 @@ impl Old {
     pub async fn answer<B>(
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
-        door: &Arc<Door>,
+        door: &Arc<Admission>,
         peer: &Peer,
         request: Request<B>,
-        ((route, end), mut place): ((&str, End), Place),
+        ((route, end), mut place): ((&str, SseEndpoint), InFlightPermit),
     ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
@@ -140,21 +140,23 @@ impl Old {
         let holder = Gateway::holder(&caller, &peer);
         let answered = match (gateway.belongs(&mut place, &holder), end, &known) {
             (Err(failure), ..) => Err(failure),
-            (Ok(()), End::Stream, Some(known)) => {
-                let client = Client { door, peer: &peer, caller: &caller, holder: &holder };
+            (Ok(()), SseEndpoint::Stream, Some(known)) => {
+                let client = StreamOpener { door, peer: &peer, caller: &caller, holder: &holder };
                 self.open(gateway, client, known, head.headers)
             }
-            (Ok(()), End::Stream, None) => Err(Failure::Route(Astray::Unknown)),
-            (Ok(()), End::Message, _) => match gateway.body(body, &holder, &mut place).await {
-                Ok(text) => {
-                    // The exchange of the message takes an in-flight permit of its own.
-                    drop(place);
-                    self.take(gateway, &head, &caller.principal, text).await
+            (Ok(()), SseEndpoint::Stream, None) => Err(Failure::Route(PathMismatch::Unknown)),
+            (Ok(()), SseEndpoint::Message, _) => {
+                match gateway.body(body, &holder, &mut place).await {
+                    Ok(text) => {
+                        // The exchange of the message takes an in-flight permit of its own.
+                        drop(place);
+                        self.take(gateway, &head, &caller.principal, text).await
+                    }
+                    Err(failure) => Err(failure),
                 }
-                Err(failure) => Err(failure),
-            },
+            }
         };
-        // No lease here: `Served` ends the stream, because the bridge knows the calls that have to be answered first.
+        // No lease here: `ConnectedClient` ends the stream, because the bridge knows the calls that have to be answered first.
         gateway.settle(&record, answered)
     }
 
@@ -162,16 +164,18 @@ impl Old {
     fn open(
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
-        client: Client<'_>,
+        client: StreamOpener<'_>,
         route: &Arc<Route>,
         credentials: HeaderMap,
     ) -> Result<Response<Body>, Failure> {
-        let Client { door, peer, caller, holder } = client;
+        let StreamOpener { door, peer, caller, holder } = client;
         let standing = gateway.standing(holder)?;
         let key: [u8; 16] = random::bytes().map_err(|_opaque| Failure::Overload)?;
-        let path: Uri = route.path.parse().map_err(|_unusable| Failure::Route(Astray::Unknown))?;
+        let path: Uri =
+            route.path.parse().map_err(|_unusable| Failure::Route(PathMismatch::Unknown))?;
         let door = Arc::new(door.inside());
-        let (events, body) = queue(Room { events: WAITING, ..gateway.conversations.room(holder) });
+        let (events, body) =
+            queue(StreamBounds { events: WAITING, ..gateway.conversations.room(holder) });
         let endpoint =
             format!("{}/message?session={}", route.path.trim_end_matches('/'), hex::encode(&key));
         let first = Bytes::from(format!("event: endpoint\ndata: {endpoint}\n\n"));
@@ -181,12 +185,12 @@ impl Old {
         }
         let patience = Some(gateway.limits.write_time);
         let write = |message: Bytes| sse::encode(&message);
-        let out = Out { queue: events, write, patience, on_reload: OnReload::Ends };
+        let out = ClientOutput { queue: events, write, patience, on_reload: OnReload::Ends };
         let bridge = Bridge::new(Arc::clone(gateway), door, peer.clone(), path, out);
         let owner = Arc::clone(&caller.principal);
         let taken = self.clients.insert(key, (Arc::clone(&bridge), owner));
         taken.map_err(|_full| Failure::Overload)?;
-        let served = Served { old: Arc::clone(self), key, bridge, _standing: standing };
+        let served = ConnectedClient { old: Arc::clone(self), key, bridge, _standing: standing };
         let (caller, route) = (caller.clone(), Arc::clone(route));
         gateway.tasks.spawn(served.until_it_ends(Arc::clone(gateway), caller, route, credentials));
         Ok(encode::events(Body::stream(body)))

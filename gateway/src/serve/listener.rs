@@ -27,19 +27,19 @@ use crate::base::log_limit::LogLimit;
 use crate::base::share::{Holder, Share};
 use crate::base::task::Tasks;
 use crate::config::settings::Limits;
-use crate::edge::admission::{Door, Peer};
+use crate::edge::admission::{Admission, Peer};
 use crate::edge::encode;
 use crate::edge::failure::Failure;
 use crate::edge::tls;
 use crate::identity::resource::WELL_KNOWN;
 use crate::mcp::protocol::header;
 use crate::metrics::Metrics;
-use crate::net::http_framing::{Framing, Watched};
-use crate::net::http2::server::Means;
-use crate::net::http2::{self, Received, UntilSent, Vouched};
-use crate::net::write_timeout::Patient;
-use crate::serve::generation::{Generation, Live};
-use crate::serve::http_sse::Old;
+use crate::net::http_framing::{FramedStream, FramingCounts};
+use crate::net::http2::server::ServeContext;
+use crate::net::http2::{self, AuthenticationSignal, HeldUntilSent, IncomingBody};
+use crate::net::write_timeout::WriteTimeout;
+use crate::serve::generation::{CurrentGeneration, Generation};
+use crate::serve::http_sse::HttpSseServer;
 use crate::stream::body::Body;
 
 /// Pause after a failed accept, usually because the process has no file descriptors left, so that the accept loop does
@@ -55,15 +55,19 @@ static FLOODED: LogLimit = LogLimit::new(1, 5);
 
 /// Serves a worker's share of a listener until the process stops.
 pub fn begin(
-    live: &Arc<Live>,
-    old: &Arc<Old>,
+    live: &Arc<CurrentGeneration>,
+    old: &Arc<HttpSseServer>,
     tasks: &Tasks,
     (at, listener): (usize, &std::net::TcpListener),
 ) {
     match listener.try_clone().and_then(TcpListener::from_std) {
         Ok(listener) => {
-            let served =
-                Served { live: Arc::clone(live), old: Arc::clone(old), at, tasks: tasks.clone() };
+            let served = ConnectionContext {
+                live: Arc::clone(live),
+                old: Arc::clone(old),
+                at,
+                tasks: tasks.clone(),
+            };
             tasks.spawn(serve(served, listener));
         }
         Err(error) => tracing::error!(listener = at, %error, "a worker does not listen"),
@@ -72,25 +76,25 @@ pub fn begin(
 
 /// What the tasks of a connection share.
 #[derive(Clone)]
-struct Served {
-    live: Arc<Live>,
-    old: Arc<Old>,
+struct ConnectionContext {
+    live: Arc<CurrentGeneration>,
+    old: Arc<HttpSseServer>,
     /// Index of the listener in the configuration.
     at: usize,
     /// Tasks of the process, which outlive a configuration.
     tasks: Tasks,
 }
 
-impl Served {
+impl ConnectionContext {
     /// The generation in force and this listener's admission in it; `None` if the generation has no such listener.
-    fn now(&self) -> Option<(Arc<Generation>, Arc<Door>)> {
+    fn now(&self) -> Option<(Arc<Generation>, Arc<Admission>)> {
         let now = self.live.now();
         let door = now.doors.get(self.at).cloned()?;
         Some((now, door))
     }
 }
 
-async fn serve(served: Served, listener: TcpListener) {
+async fn serve(served: ConnectionContext, listener: TcpListener) {
     let tasks = served.tasks.clone();
     loop {
         let accepted = tokio::select! {
@@ -126,17 +130,22 @@ async fn serve(served: Served, listener: TcpListener) {
 
 /// Counts a connection and serves it, after a TLS handshake where the listener has TLS. The stages are boxed, so that a
 /// connection takes memory only for the stage it is in.
-async fn welcome(served: Served, stream: TcpStream, mut peer: Peer, share: Share<Holder>) {
+async fn welcome(
+    served: ConnectionContext,
+    stream: TcpStream,
+    mut peer: Peer,
+    share: Share<Holder>,
+) {
     let Some((now, door)) = served.now() else { return };
     let (limits, clock) = (now.gateway.limits, Arc::clone(&now.gateway.clock));
     let metrics = Arc::clone(&now.gateway.metrics);
     // The connection may outlive this configuration.
     drop(now);
-    let _counted = Counted::new(&metrics, share);
+    let _counted = ConnectionGuard::new(&metrics, share);
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "could not set TCP_NODELAY");
     }
-    let stream = Patient::new(stream, limits.write_time);
+    let stream = WriteTimeout::new(stream, limits.write_time);
     match &door.tls {
         None => Box::pin(connection(served, limits, stream, peer)).await,
         Some(acceptor) => {
@@ -164,7 +173,8 @@ async fn welcome(served: Served, stream: TcpStream, mut peer: Peer, share: Share
                 Err(error) => {
                     metrics.handshakes_failed.add(1);
                     if let Some(suppressed) = UNSHAKEN.allow(clock.instant()) {
-                        let (peer, error) = (peer.address, crate::base::error_chain::Chain(&error));
+                        let (peer, error) =
+                            (peer.address, crate::base::error_chain::ErrorChain(&error));
                         tracing::info!(listener = %door.name, %peer, %error, suppressed, "no TLS with a client");
                     }
                 }
@@ -174,25 +184,25 @@ async fn welcome(served: Served, stream: TcpStream, mut peer: Peer, share: Share
 }
 
 /// Counts a connection for as long as it lasts.
-struct Counted {
+struct ConnectionGuard {
     metrics: Arc<Metrics>,
     _share: Share<Holder>,
 }
 
-impl Counted {
+impl ConnectionGuard {
     fn new(metrics: &Arc<Metrics>, share: Share<Holder>) -> Self {
         metrics.connections.fetch_add(1, Ordering::Relaxed);
         Self { metrics: Arc::clone(metrics), _share: share }
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-async fn connection<S>(served: Served, limits: Limits, stream: S, peer: Peer)
+async fn connection<S>(served: ConnectionContext, limits: Limits, stream: S, peer: Peer)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -205,8 +215,8 @@ where
         .max_headers(HEADERS)
         .max_header_size(limits.request_head)
         .max_buf_size(64 * 1024);
-    let framing = Arc::new(Framing::default());
-    let stream = Watched::new(stream, Arc::clone(&framing));
+    let framing = Arc::new(FramingCounts::default());
+    let stream = FramedStream::new(stream, Arc::clone(&framing));
     let answer = service_fn(move |request: Request<Incoming>| {
         let (served, peer, framed) = (served.clone(), peer.clone(), framing.next_is_good());
         // Boxed, because the connection reserves the memory of this future for as long as it lasts and is idle most of
@@ -214,7 +224,7 @@ where
         Box::pin(async move {
             let mut response = respond(served, peer, request, framed).await;
             // HTTP/1.1 has one response at a time, and the connection itself is already counted for its address.
-            drop(response.extensions_mut().remove::<UntilSent>());
+            drop(response.extensions_mut().remove::<HeldUntilSent>());
             Ok::<_, Infallible>(response)
         })
     });
@@ -235,13 +245,13 @@ where
     })
     .await;
     if let Err(error) = ended {
-        let error = crate::base::error_chain::Chain(&error);
+        let error = crate::base::error_chain::ErrorChain(&error);
         tracing::debug!(peer = %address, %error, "a connection ended early");
     }
 }
 
 /// Serves an HTTP/2 connection; each request on it is answered as on a connection of its own.
-async fn multiplexed<S>(served: Served, limits: Limits, stream: S, mut peer: Peer)
+async fn multiplexed<S>(served: ConnectionContext, limits: Limits, stream: S, mut peer: Peer)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -251,10 +261,10 @@ where
     // The connection may outlive this configuration.
     drop((now, door));
     let terms = limits.http2_of_clients();
-    let (tasks, vouched) = (served.tasks.clone(), Arc::new(Vouched::default()));
+    let (tasks, vouched) = (served.tasks.clone(), Arc::new(AuthenticationSignal::default()));
     peer.vouched = Some(Arc::clone(&vouched));
-    let means = Means { terms, tasks, clock: Arc::clone(&clock), vouched };
-    let answer = move |request: Request<Received>| {
+    let means = ServeContext { terms, tasks, clock: Arc::clone(&clock), vouched };
+    let answer = move |request: Request<IncomingBody>| {
         let (served, peer) = (served.clone(), peer.clone());
         async move {
             if request.headers().len() > HEADERS {
@@ -268,7 +278,7 @@ where
     let ended = http2::server::serve(stream, Arc::new(means), answer).await;
     let Err(error) = ended else { return };
     let flood = error.is_flood();
-    let error = crate::base::error_chain::Chain(&error);
+    let error = crate::base::error_chain::ErrorChain(&error);
     if !flood {
         tracing::debug!(peer = %address, %error, "a connection ended early");
         return;
@@ -299,7 +309,12 @@ fn named<B>(mut request: Request<B>) -> Request<B> {
     request
 }
 
-async fn respond<B>(served: Served, peer: Peer, request: Request<B>, framed: bool) -> Response<Body>
+async fn respond<B>(
+    served: ConnectionContext,
+    peer: Peer,
+    request: Request<B>,
+    framed: bool,
+) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -327,7 +342,7 @@ where
     };
     let path = request.uri().path();
     let described = path.starts_with(WELL_KNOWN) && request.method() == Method::GET;
-    let mut response = match Old::serves(&now.old, request.method(), path) {
+    let mut response = match HttpSseServer::serves(&now.old, request.method(), path) {
         _ if described => gateway.describe(&door, &peer, &request.into_parts().0),
         // Boxed, because this future is rare and larger than the others.
         Some(served) => {

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use policy::registry::Rate;
+use policy::registry::RateLimit;
 
-use crate::base::bounded::Bounded;
-use crate::base::gcra::{Gcra, Pace};
+use crate::base::bounded::BoundedMap;
+use crate::base::gcra::{EventRate, Gcra};
 
 /// Identifies a rate limit: caller, server and tool.
-type Key = (Box<str>, Box<str>, Box<str>);
+type RateKey = (Box<str>, Box<str>, Box<str>);
 
 /// Proof that a call is within the rate limit of its tool. [`Cleared`] takes it.
 ///
@@ -26,23 +26,28 @@ impl WithinRate {
 
 /// The rate limiters of all callers and tools.
 #[derive(Debug)]
-pub struct Rates {
-    calls: Bounded<Key, Gcra>,
+pub struct RateLimiter {
+    calls: BoundedMap<RateKey, Gcra>,
 }
 
-impl Rates {
+impl RateLimiter {
     /// Rate limiters for at most `limit` pairs of caller and tool.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { calls: Bounded::new(limit) }
+        Self { calls: BoundedMap::new(limit) }
     }
 
     /// Counts a call. A call is refused too if there is no room for its counter.
     ///
     /// # Errors
     /// How long to wait, if the rate is exceeded.
-    pub fn take(&self, key: Key, rate: Rate, now: Instant) -> Result<WithinRate, Duration> {
-        let pace = Pace::new(rate.count, rate.per, rate.count);
+    pub fn take(
+        &self,
+        key: RateKey,
+        rate: RateLimit,
+        now: Instant,
+    ) -> Result<WithinRate, Duration> {
+        let pace = EventRate::new(rate.count, rate.per, rate.count);
         if self.calls.insert(key.clone(), Gcra::new()).is_err() {
             return Err(pace.each());
         }
@@ -62,15 +67,15 @@ impl Rates {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rates, WithinRate};
-    use crate::base::clock::{Clock as _, System};
-    use policy::registry::Rate;
+    use super::{RateLimiter, WithinRate};
+    use crate::base::clock::{Clock as _, SystemClock};
+    use policy::registry::RateLimit;
     use std::time::Duration;
 
     #[test]
     fn so_many_calls_pass_in_so_much_time() {
-        let (rates, start) = (Rates::new(100), System.instant());
-        let rate = Rate { count: 3, per: Duration::from_secs(60) };
+        let (rates, start) = (RateLimiter::new(100), SystemClock.instant());
+        let rate = RateLimit { count: 3, per: Duration::from_secs(60) };
         let take = |who: &str, seconds| {
             let key = (who.into(), "s".into(), "t".into());
             rates.take(key, rate, start + Duration::from_secs(seconds))

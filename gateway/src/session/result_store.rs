@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use policy::message::Use;
+use policy::message::ItemRequest;
 use policy::principal::Principal;
 use policy::uri::ResourceUri;
 
@@ -29,11 +29,11 @@ pub fn name_in(uri: &str) -> Option<Box<str>> {
 
 /// A stored result and its call.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct StoredResult {
     /// The result as JSON, in the form in which it may be shown, detached from the message it arrived in.
     pub result: Bytes,
     /// The call that produced it.
-    pub call: Use,
+    pub call: ItemRequest,
     /// The number of bytes of a request body that the call keeps in memory.
     pub held: usize,
     /// The digest of the rules under which it was released.
@@ -41,40 +41,40 @@ pub struct Kept {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ResultEntry {
     name: [u8; 16],
     /// The key of the principal, which includes its client and key.
     key: Box<str>,
     route: Box<str>,
-    kept: Kept,
+    kept: StoredResult,
     until: Instant,
 }
 
 #[derive(Debug, Default)]
-struct All {
+struct ResultTable {
     bytes: usize,
     /// By the id of the principal, for all its clients, keys and routes.
-    callers: BTreeMap<Box<str>, VecDeque<Entry>>,
+    callers: BTreeMap<Box<str>, VecDeque<ResultEntry>>,
 }
 
 /// The store of results.
 #[derive(Debug)]
-pub struct Results {
+pub struct ResultStore {
     most: usize,
     /// The maximum number of bytes of one caller.
     each: usize,
     time: Duration,
     // Not on a hot path: most results are short.
-    all: Mutex<All>,
+    all: Mutex<ResultTable>,
 }
 
-impl Entry {
+impl ResultEntry {
     fn size(&self) -> usize {
         self.kept.result.len() + self.kept.held
     }
 }
 
-impl Results {
+impl ResultStore {
     /// An empty store for `most` bytes in total and `each` bytes of one caller, which keeps a result for `time`.
     #[must_use]
     pub fn new(most: usize, each: usize, time: Duration) -> Self {
@@ -93,22 +93,22 @@ impl Results {
         &self,
         caller: &Principal,
         route: &str,
-        kept: Kept,
+        kept: StoredResult,
         now: Instant,
     ) -> Option<String> {
         let (name, until) = (random::bytes().ok()?, now + self.time);
         let (key, route) = (caller.key().into(), route.into());
-        let entry = Entry { name, key, route, kept, until };
+        let entry = ResultEntry { name, key, route, kept, until };
         let (size, share) = (entry.size(), self.each);
         if size > share {
             return None;
         }
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.drop_until(now);
-        let All { bytes, callers } = &mut *all;
+        let ResultTable { bytes, callers } = &mut *all;
         let id: Box<str> = caller.id.as_str().into();
         let own = callers.entry(id.clone()).or_default();
-        let mut held: usize = own.iter().map(Entry::size).sum();
+        let mut held: usize = own.iter().map(ResultEntry::size).sum();
         while held + size > share || *bytes + size > self.most {
             let Some(oldest) = own.pop_front() else { break };
             held -= oldest.size();
@@ -127,11 +127,17 @@ impl Results {
 
     /// The result with this URI, if it belongs to this caller on this route.
     #[must_use]
-    pub fn find(&self, caller: &Principal, route: &str, uri: &str, now: Instant) -> Option<Kept> {
+    pub fn find(
+        &self,
+        caller: &Principal,
+        route: &str,
+        uri: &str,
+        now: Instant,
+    ) -> Option<StoredResult> {
         let name = crate::base::hex::decode(&name_in(uri)?)?;
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let own = all.callers.get(caller.id.as_str())?;
-        let is = |entry: &&Entry| {
+        let is = |entry: &&ResultEntry| {
             entry.name[..] == *name
                 && *entry.key == *caller.key()
                 && *entry.route == *route
@@ -146,7 +152,7 @@ impl Results {
     }
 }
 
-impl All {
+impl ResultTable {
     fn drop_until(&mut self, now: Instant) {
         let Self { bytes, callers } = self;
         callers.retain(|_, own| {
@@ -164,23 +170,23 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use policy::message::{Use, Verb};
+    use policy::message::{ItemRequest, RequestOperation};
     use policy::name::{ClientId, PrincipalId, ServerName};
     use policy::principal::Principal;
 
-    use super::{Kept, Results, name_in};
-    use crate::base::clock::{Clock as _, System};
+    use super::{ResultStore, StoredResult, name_in};
+    use crate::base::clock::{Clock as _, SystemClock};
 
-    fn kept(bytes: usize) -> Kept {
-        let call = Use {
+    fn kept(bytes: usize) -> StoredResult {
+        let call = ItemRequest {
             server: ServerName::parse("up").unwrap(),
-            verb: Verb::Call,
+            verb: RequestOperation::Call,
             name: "work".into(),
             arguments: None,
             extra: Vec::new(),
             meta: Vec::new(),
         };
-        Kept { result: vec![b'1'; bytes].into(), call, held: 0, rules: None }
+        StoredResult { result: vec![b'1'; bytes].into(), call, held: 0, rules: None }
     }
 
     fn caller(id: &str) -> Principal {
@@ -189,7 +195,8 @@ mod tests {
 
     #[test]
     fn only_its_caller_reads_it_and_only_for_a_while() {
-        let (results, now) = (Results::new(4000, 1000, Duration::from_secs(60)), System.instant());
+        let (results, now) =
+            (ResultStore::new(4000, 1000, Duration::from_secs(60)), SystemClock.instant());
         let uri = results.keep(&caller("ana"), "/mcp", kept(500), now).unwrap();
         assert!(results.find(&caller("ana"), "/mcp", &uri, now).is_some());
         assert!(results.find(&caller("bob"), "/mcp", &uri, now).is_none());
@@ -215,7 +222,8 @@ mod tests {
 
     #[test]
     fn the_same_person_with_another_client_or_key_does_not_read_it() {
-        let (results, now) = (Results::new(4000, 1000, Duration::from_secs(60)), System.instant());
+        let (results, now) =
+            (ResultStore::new(4000, 1000, Duration::from_secs(60)), SystemClock.instant());
         let through = |client: Option<&str>, key: Option<&str>| {
             let mut caller = caller("ana");
             caller.claims.client = client.map(|client| ClientId::parse(client).unwrap());
@@ -234,7 +242,8 @@ mod tests {
 
     #[test]
     fn new_ones_take_the_place_of_old_ones_of_the_same_caller_alone() {
-        let (results, now) = (Results::new(4000, 1000, Duration::from_secs(60)), System.instant());
+        let (results, now) =
+            (ResultStore::new(4000, 1000, Duration::from_secs(60)), SystemClock.instant());
         let first = results.keep(&caller("ana"), "/mcp", kept(600), now).unwrap();
         let second = results.keep(&caller("ana"), "/mcp", kept(600), now).unwrap();
         assert!(results.find(&caller("ana"), "/mcp", &first, now).is_none());

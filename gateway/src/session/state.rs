@@ -1,7 +1,7 @@
 //! The state of legacy sessions in use: streams, requests that the client has not answered, and subscriptions.
 //!
 //! Losing it harms only the convenience of one client, because a session without state continues with a new one. It
-//! is kept in memory; a store shared by replicas would replace [`Conversations`] and [`Replay`].
+//! is kept in memory; a store shared by replicas would replace [`SessionStates`] and [`ReplayBuffer`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -9,23 +9,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use policy::name::ServerName;
-use policy::offer::Kind;
+use policy::offer::ItemKind;
 use policy::principal::Principal;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::base::bounded::Bounded;
+use crate::base::bounded::BoundedMap;
 use crate::base::clock::Clock;
 use crate::base::random;
-use crate::base::share::{Ceiling, Holder, NoShare, Share, Shares};
+use crate::base::share::{Ceiling, Holder, Share, ShareError, Shares};
 use crate::config::settings::Limits;
-use crate::mcp::protocol::Version;
+use crate::mcp::protocol::ProtocolVersion;
 use crate::mcp::trace_context::Trace;
-use crate::mcp::wire::{Id, Outcome};
+use crate::mcp::wire::{Id, ResponseOutcome};
 use crate::session::SessionKey;
-use crate::stream::budget::{Budget, Room};
-use crate::stream::replay::Replay;
+use crate::stream::budget::{StreamBounds, StreamBudget};
+use crate::stream::replay::ReplayBuffer;
 
 /// The maximum number of resources a session may subscribe to.
 const SUBSCRIPTIONS: usize = 256;
@@ -38,7 +38,7 @@ pub const RETRY: Duration = Duration::from_millis(500);
 
 /// The call that a stream answers, with the data needed to revoke the answer and record that.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct AnsweredCall {
     /// The principal that made the call.
     pub caller: Arc<Principal>,
     /// The route of the call.
@@ -46,29 +46,29 @@ pub struct About {
     /// The upstream server that was called.
     pub server: ServerName,
     /// The kind of definition that was used.
-    pub kind: Kind,
+    pub kind: ItemKind,
     /// Its name at the upstream server.
     pub name: Box<str>,
     /// The JSON-RPC id under which the client awaits the response.
     pub id: Id,
     /// The protocol revision of the client.
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// The method as recorded in the audit record.
     pub method: Option<Box<str>>,
     /// The kind and name that the client requested, as recorded in the audit record.
-    pub asked: Option<(Kind, Box<str>)>,
+    pub asked: Option<(ItemKind, Box<str>)>,
     /// The trace context of the call.
     pub trace: Option<Trace>,
     /// Whether the audit record says that the client was answered.
-    pub receipt: Arc<Receipt>,
+    pub receipt: Arc<AnswerReceipt>,
 }
 
 /// Whether the audit record of a call says that its client was answered. Shared by the code that closes the record
 /// and the code that cuts the answer off, so that exactly one of them records a cut-off.
 #[derive(Debug, Default)]
-pub struct Receipt(AtomicU8);
+pub struct AnswerReceipt(AtomicU8);
 
-impl Receipt {
+impl AnswerReceipt {
     /// Neither of the two has happened.
     const OPEN: u8 = 0;
     /// The audit record says that the client was answered.
@@ -100,11 +100,11 @@ impl Receipt {
 
 /// The states of all sessions in use.
 #[derive(Debug)]
-pub struct Conversations {
+pub struct SessionStates {
     /// Each entry holds a share, so the table has room for every holder of one.
-    table: Bounded<SessionKey, Arc<Conversation>>,
+    table: BoundedMap<SessionKey, Arc<SessionState>>,
     shares: Arc<Shares<Holder>>,
-    budget: Arc<Budget>,
+    budget: Arc<StreamBudget>,
     limits: Limits,
     clock: Arc<dyn Clock>,
 }
@@ -112,34 +112,34 @@ pub struct Conversations {
 /// The right of a session to an entry among the conversations. Taken before any work that may need the entry, so that
 /// nothing is refused after it was done.
 #[derive(Debug)]
-pub struct Seat {
+pub struct SessionSlot {
     key: SessionKey,
-    taken: Seated,
+    taken: SlotState,
 }
 
 #[derive(Debug)]
-enum Seated {
+enum SlotState {
     /// The session has an entry.
-    Kept(Arc<Conversation>),
+    Kept(Arc<SessionState>),
     /// The session may add an entry, with this share.
     Free(Share<Holder>, Holder),
 }
 
 /// The resources that a session subscribes to, by server index and URI, with the share that each takes.
-type Watched = BTreeMap<(usize, Box<str>), Share<Holder>>;
+type SubscriptionMap = BTreeMap<(usize, Box<str>), Share<Holder>>;
 
 /// The state of one session.
 #[derive(Debug)]
-pub struct Conversation {
-    budget: Arc<Budget>,
+pub struct SessionState {
+    budget: Arc<StreamBudget>,
     /// The holder of the session's share.
     holder: Holder,
     _share: Share<Holder>,
     streams: Mutex<Streams>,
-    questions: Mutex<BTreeMap<i64, oneshot::Sender<Outcome>>>,
+    questions: Mutex<BTreeMap<i64, oneshot::Sender<ResponseOutcome>>>,
     next: AtomicI64,
     /// Subscribed resources by server index, each with the bytes that it takes of the caller's share.
-    watched: Mutex<Watched>,
+    watched: Mutex<SubscriptionMap>,
     /// Notifies the listeners of the session that its subscriptions have changed.
     rewatch: Notify,
     /// The version of the subscriptions, which grows with each change.
@@ -155,39 +155,39 @@ pub struct Conversation {
 
 #[derive(Debug, Default)]
 struct Streams {
-    all: BTreeMap<u64, Kept>,
+    all: BTreeMap<u64, KeptStream>,
     /// The stream for messages that belong to no call.
-    standing: Option<Arc<Replay>>,
+    standing: Option<Arc<ReplayBuffer>>,
     used: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Kept {
-    stream: Arc<Replay>,
+struct KeptStream {
+    stream: Arc<ReplayBuffer>,
     /// The call it answers; `None` for a stream that answers none.
-    about: Option<Arc<About>>,
+    about: Option<Arc<AnsweredCall>>,
     since: Instant,
 }
 
-impl Conversations {
+impl SessionStates {
     /// An empty table. Buffered events of its streams count against `ceiling` too.
     #[must_use]
     pub fn new(limits: Limits, ceiling: &Arc<Ceiling>, clock: Arc<dyn Clock>) -> Self {
-        let table = Bounded::new(limits.sessions);
+        let table = BoundedMap::new(limits.sessions);
         let shares = Shares::new(limits.sessions, limits.sessions_per_caller);
         let each = limits.replay_memory_per_caller;
-        let budget = Budget::under(ceiling, limits.replay_memory, each);
+        let budget = StreamBudget::under(ceiling, limits.replay_memory, each);
         Self { table, shares, budget, limits, clock }
     }
 
     /// The buffer limits for one stream of `holder`.
     #[must_use]
-    pub fn room(&self, holder: &Holder) -> Room {
+    pub fn room(&self, holder: &Holder) -> StreamBounds {
         room(&self.limits, &self.budget, holder)
     }
 
     /// The state of a session, if there is any.
-    pub fn find(&self, key: SessionKey) -> Option<Arc<Conversation>> {
+    pub fn find(&self, key: SessionKey) -> Option<Arc<SessionState>> {
         self.table.get(&key)
     }
 
@@ -195,22 +195,22 @@ impl Conversations {
     ///
     /// # Errors
     /// If there are too many, in total or of this holder.
-    pub fn seat(&self, key: SessionKey, holder: &Holder) -> Result<Seat, NoShare> {
+    pub fn seat(&self, key: SessionKey, holder: &Holder) -> Result<SessionSlot, ShareError> {
         if let Some(kept) = self.table.get(&key) {
-            return Ok(Seat { key, taken: Seated::Kept(kept) });
+            return Ok(SessionSlot { key, taken: SlotState::Kept(kept) });
         }
         let share = self.shares.take(holder, 1)?;
-        Ok(Seat { key, taken: Seated::Free(share, holder.clone()) })
+        Ok(SessionSlot { key, taken: SlotState::Free(share, holder.clone()) })
     }
 
     /// The state of the session that holds `seat`, added if there is none.
-    pub fn enter(&self, seat: Seat) -> Arc<Conversation> {
+    pub fn enter(&self, seat: SessionSlot) -> Arc<SessionState> {
         let now = self.clock.instant();
         let conversation = match seat.taken {
-            Seated::Kept(kept) => kept,
-            Seated::Free(share, holder) => {
+            SlotState::Kept(kept) => kept,
+            SlotState::Free(share, holder) => {
                 let budget = Arc::clone(&self.budget);
-                let new = Arc::new(Conversation::new(self.limits, budget, (share, holder)));
+                let new = Arc::new(SessionState::new(self.limits, budget, (share, holder)));
                 match self.table.insert(seat.key, Arc::clone(&new)) {
                     // A concurrent request of the session was faster.
                     Ok(Some(_)) => self.table.get(&seat.key).unwrap_or(new),
@@ -230,7 +230,10 @@ impl Conversations {
     }
 
     /// The kept streams of completed and recorded calls that `is` selects.
-    pub fn answered(&self, is: impl Fn(&About) -> bool) -> Vec<(Arc<Replay>, Arc<About>)> {
+    pub fn answered(
+        &self,
+        is: impl Fn(&AnsweredCall) -> bool,
+    ) -> Vec<(Arc<ReplayBuffer>, Arc<AnsweredCall>)> {
         let mut found = Vec::new();
         self.table.retain(|_, conversation| {
             for kept in conversation.streams().all.values() {
@@ -264,9 +267,9 @@ impl Conversations {
 }
 
 /// The buffer limits for one stream of `holder`.
-fn room(limits: &Limits, all: &Arc<Budget>, holder: &Holder) -> Room {
+fn room(limits: &Limits, all: &Arc<StreamBudget>, holder: &Holder) -> StreamBounds {
     let (events, bytes) = (limits.replay_events, limits.replay_bytes);
-    Room { events, bytes, all: Arc::clone(all), holder: holder.clone() }
+    StreamBounds { events, bytes, all: Arc::clone(all), holder: holder.clone() }
 }
 
 impl Streams {
@@ -284,8 +287,12 @@ impl Streams {
     }
 }
 
-impl Conversation {
-    fn new(limits: Limits, budget: Arc<Budget>, (share, holder): (Share<Holder>, Holder)) -> Self {
+impl SessionState {
+    fn new(
+        limits: Limits,
+        budget: Arc<StreamBudget>,
+        (share, holder): (Share<Holder>, Holder),
+    ) -> Self {
         Self {
             budget,
             holder,
@@ -323,12 +330,16 @@ impl Conversation {
 
     /// Adds a stream for a call or, without one, for messages that belong to no call; `None` if there are too many.
     #[must_use]
-    pub fn stream(&self, about: Option<Arc<About>>, now: Instant) -> Option<Arc<Replay>> {
+    pub fn stream(
+        &self,
+        about: Option<Arc<AnsweredCall>>,
+        now: Instant,
+    ) -> Option<Arc<ReplayBuffer>> {
         let id = u64::from_be_bytes(random::bytes().ok()?);
         if !self.budget.has_room(&self.holder) {
             return None;
         }
-        let stream = Replay::new(id, room(&self.limits, &self.budget, &self.holder));
+        let stream = ReplayBuffer::new(id, room(&self.limits, &self.budget, &self.holder));
         let mut streams = self.streams();
         streams.prune(now, self.limits.replay_time);
         if streams.all.len() >= self.limits.streams {
@@ -341,7 +352,7 @@ impl Conversation {
             streams.all.remove(&oldest);
         }
         let standing = about.is_none();
-        streams.all.insert(id, Kept { stream: Arc::clone(&stream), about, since: now });
+        streams.all.insert(id, KeptStream { stream: Arc::clone(&stream), about, since: now });
         if standing && let Some(before) = streams.standing.replace(Arc::clone(&stream)) {
             before.supersede();
         }
@@ -359,13 +370,13 @@ impl Conversation {
 
     /// The stream with this id, if it is still kept, and the call it answers, if any.
     #[must_use]
-    pub fn find(&self, id: u64) -> Option<(Arc<Replay>, Option<Arc<About>>)> {
+    pub fn find(&self, id: u64) -> Option<(Arc<ReplayBuffer>, Option<Arc<AnsweredCall>>)> {
         self.streams().all.get(&id).map(|kept| (Arc::clone(&kept.stream), kept.about.clone()))
     }
 
     /// Registers a request to the client: its id, and the receiver of the response; `None` if too many wait.
     #[must_use]
-    pub fn ask(&self) -> Option<(Id, oneshot::Receiver<Outcome>)> {
+    pub fn ask(&self) -> Option<(Id, oneshot::Receiver<ResponseOutcome>)> {
         let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
         questions.retain(|_, waiting| !waiting.is_closed());
         if questions.len() >= QUESTIONS {
@@ -378,7 +389,7 @@ impl Conversation {
     }
 
     /// Delivers the client's response to a request. Ignores a response to an unknown request.
-    pub fn answer(&self, id: &Id, outcome: Outcome) {
+    pub fn answer(&self, id: &Id, outcome: ResponseOutcome) {
         let Id::Number(id) = id else { return };
         let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(waiting) = questions.remove(id) {
@@ -459,14 +470,14 @@ impl Conversation {
 
 #[cfg(test)]
 mod tests {
-    use super::{About, Conversation, Conversations, Receipt};
-    use crate::base::clock::{Clock, System};
-    use crate::base::share::{Holder, NoShare};
+    use super::{AnswerReceipt, AnsweredCall, SessionState, SessionStates};
+    use crate::base::clock::{Clock, SystemClock};
+    use crate::base::share::{Holder, ShareError};
     use crate::config::settings::Limits;
-    use crate::mcp::protocol::Version;
+    use crate::mcp::protocol::ProtocolVersion;
     use crate::mcp::wire::Id;
     use policy::name::{PrincipalId, ServerName};
-    use policy::offer::Kind;
+    use policy::offer::ItemKind;
     use policy::principal::Principal;
     use std::sync::Arc;
 
@@ -474,23 +485,23 @@ mod tests {
         Holder::network([192, 0, 2, last].into())
     }
 
-    fn entered(conversations: &Conversations, key: u8, who: u8) -> Arc<Conversation> {
+    fn entered(conversations: &SessionStates, key: u8, who: u8) -> Arc<SessionState> {
         conversations.enter(conversations.seat([key; 16], &holder(who)).unwrap())
     }
 
-    fn call() -> Arc<About> {
-        Arc::new(About {
+    fn call() -> Arc<AnsweredCall> {
+        Arc::new(AnsweredCall {
             caller: Arc::new(Principal::new(PrincipalId::parse("ana").unwrap(), [].into())),
             route: "/mcp".into(),
             server: ServerName::parse("up").unwrap(),
-            kind: Kind::Tool,
+            kind: ItemKind::Tool,
             name: "add".into(),
             id: Id::Number(1),
-            version: Version::V2025November,
+            version: ProtocolVersion::V2025November,
             method: None,
             asked: None,
             trace: None,
-            receipt: Arc::new(Receipt::default()),
+            receipt: Arc::new(AnswerReceipt::default()),
         })
     }
 
@@ -498,9 +509,9 @@ mod tests {
     fn streams_are_bounded_and_found_again() {
         let limits = Limits { streams: 2, ..Limits::default() };
         let ceiling = crate::base::share::Shares::new(1 << 30, 1 << 30);
-        let conversations = Conversations::new(limits, &ceiling, Arc::new(System));
+        let conversations = SessionStates::new(limits, &ceiling, Arc::new(SystemClock));
         let conversation = entered(&conversations, 7, 1);
-        let now = System.instant();
+        let now = SystemClock.instant();
         let first = conversation.stream(Some(call()), now).unwrap();
         let second = conversation.stream(Some(call()), now).unwrap();
         assert!(conversation.stream(Some(call()), now).is_none());
@@ -516,10 +527,10 @@ mod tests {
     fn one_caller_leaves_conversations_to_others_and_gives_back_what_has_ended() {
         let limits = Limits { sessions: 3, sessions_per_caller: 2, ..Limits::default() };
         let ceiling = crate::base::share::Shares::new(1 << 30, 1 << 30);
-        let conversations = Conversations::new(limits, &ceiling, Arc::new(System));
+        let conversations = SessionStates::new(limits, &ceiling, Arc::new(SystemClock));
         drop((entered(&conversations, 1, 1), entered(&conversations, 2, 1)));
         let none = conversations.seat([3; 16], &holder(1)).unwrap_err();
-        assert_eq!(none, NoShare::Holder { limit: 2 });
+        assert_eq!(none, ShareError::Holder { limit: 2 });
         // One that it has goes on.
         drop(entered(&conversations, 2, 1));
         let kept = entered(&conversations, 4, 2);

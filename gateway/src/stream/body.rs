@@ -1,4 +1,4 @@
-//! HTTP bodies: collects bodies that arrive in pieces (`Pieces`) and defines the response body of the gateway (`Body`).
+//! HTTP bodies: collects bodies that arrive in pieces (`BodyCollector`) and defines the response body of the gateway (`Body`).
 //! The edge and the exchange build responses from it, and the listener and the bridge poll it.
 
 use std::collections::VecDeque;
@@ -12,9 +12,9 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::base::intake::Received;
-use crate::stream::queue::{self, Progress};
-use crate::stream::replay::Reader;
+use crate::base::intake::ResponseAccount;
+use crate::stream::queue::{self, ReadProgress};
+use crate::stream::replay::ReplayReader;
 use crate::stream::sse;
 
 /// Idle time after which an event stream sends a comment as keep-alive. Common proxies close a connection that was
@@ -27,7 +27,7 @@ pub(crate) const PIECE: usize = 64 * 1024;
 
 /// Collects a body that arrives in pieces, up to a limit. A body of a single piece is not copied.
 #[derive(Debug)]
-pub struct Pieces {
+pub struct BodyCollector {
     first: Bytes,
     more: BytesMut,
     expected: usize,
@@ -36,17 +36,17 @@ pub struct Pieces {
 
 /// The body is longer than its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLong;
+pub struct BodyTooLong;
 
-impl Pieces {
+impl BodyCollector {
     /// An empty collector for a body whose declared length is `expected` bytes.
     ///
     /// # Errors
     /// If `expected` exceeds `limit`.
-    pub fn expecting(expected: u64, limit: usize) -> Result<Self, TooLong> {
-        let expected = usize::try_from(expected).map_err(|_more_than_memory| TooLong)?;
+    pub fn expecting(expected: u64, limit: usize) -> Result<Self, BodyTooLong> {
+        let expected = usize::try_from(expected).map_err(|_more_than_memory| BodyTooLong)?;
         if expected > limit {
-            return Err(TooLong);
+            return Err(BodyTooLong);
         }
         Ok(Self { first: Bytes::new(), more: BytesMut::new(), expected, limit })
     }
@@ -55,9 +55,9 @@ impl Pieces {
     ///
     /// # Errors
     /// If the body exceeds the limit with this piece.
-    pub fn push(&mut self, piece: Bytes) -> Result<(), TooLong> {
+    pub fn push(&mut self, piece: Bytes) -> Result<(), BodyTooLong> {
         if self.first.len() + self.more.len() + piece.len() > self.limit {
-            return Err(TooLong);
+            return Err(BodyTooLong);
         }
         if self.first.is_empty() && self.more.is_empty() {
             self.first = piece;
@@ -156,11 +156,11 @@ pub enum Body {
     /// Parts that are sent one after the other, without being copied together.
     Parts(VecDeque<Bytes>),
     /// Parts of an upstream server's response, charged to the caller's memory share until they are sent.
-    Counted(VecDeque<Bytes>, Received),
+    Counted(VecDeque<Bytes>, ResponseAccount),
     /// Events from a queue; the body ends when the sender is dropped or ends the queue.
-    Stream(queue::Receiver, Pulse),
+    Stream(queue::EventReceiver, KeepAlive),
     /// Events of a stream that is kept for replay.
-    Replay(Reader, Pulse),
+    Replay(ReplayReader, KeepAlive),
     /// Another body, which is ended early when its lease ends.
     Leased(Box<Self>, Lease),
 }
@@ -207,9 +207,9 @@ impl Lease {
 
 /// Timer of the keep-alive comment of an event stream.
 #[derive(Debug)]
-pub struct Pulse(Pin<Box<Sleep>>);
+pub struct KeepAlive(Pin<Box<Sleep>>);
 
-impl Pulse {
+impl KeepAlive {
     fn start() -> Self {
         Self(Box::pin(sleep_until(Instant::now() + QUIET)))
     }
@@ -237,20 +237,20 @@ impl Body {
 
     /// A body that streams the events of a queue.
     #[must_use]
-    pub fn stream(events: queue::Receiver) -> Self {
-        Self::Stream(events, Pulse::start())
+    pub fn stream(events: queue::EventReceiver) -> Self {
+        Self::Stream(events, KeepAlive::start())
     }
 
     /// A body that streams the events of a replay buffer.
     #[must_use]
-    pub fn replay(reader: Reader) -> Self {
-        Self::Replay(reader, Pulse::start())
+    pub fn replay(reader: ReplayReader) -> Self {
+        Self::Replay(reader, KeepAlive::start())
     }
 
     /// Charges the body to `share` until all of it is handed to the connection. Streams are unchanged: they have a
     /// budget of their own.
     #[must_use]
-    pub fn counted(self, share: Option<Received>) -> Self {
+    pub fn counted(self, share: Option<ResponseAccount>) -> Self {
         match (self, share) {
             (Self::Parts(parts), Some(share)) => Self::Counted(parts, share),
             (body, _) => body,
@@ -265,7 +265,7 @@ impl Body {
 
     /// Takes the memory share out of the body, for a caller that holds it until the body is sent.
     #[must_use]
-    pub fn uncounted(&mut self) -> Option<Received> {
+    pub fn uncounted(&mut self) -> Option<ResponseAccount> {
         match std::mem::replace(self, Self::empty()) {
             Self::Counted(parts, share) => {
                 *self = Self::Parts(parts);
@@ -309,23 +309,23 @@ impl Body {
             Self::Stream(events, _) => events.progress(),
             Self::Replay(reader, _) => reader.progress(),
             Self::Parts(_) | Self::Counted(..) if http_body::Body::is_end_stream(self) => {
-                Progress::Finished
+                ReadProgress::Finished
             }
             Self::Parts(_) | Self::Counted(..) => {
                 on_cut();
                 return Err(CutOff { told });
             }
             // INVARIANT: a leased body never wraps another leased body.
-            Self::Leased(..) => Progress::Finished,
+            Self::Leased(..) => ReadProgress::Finished,
         };
-        if progress == Progress::Finished {
+        if progress == ReadProgress::Finished {
             return Ok(Self::empty());
         }
         on_cut();
         Ok(match (progress, told.map(|told| sse::encode(&told))) {
-            (_, None) | (Progress::Finished, _) => Self::empty(),
-            (Progress::Between, Some(last)) => last.into(),
-            (Progress::Within, Some(last)) => Self::Parts([sse::BROKEN_OFF, last].into()),
+            (_, None) | (ReadProgress::Finished, _) => Self::empty(),
+            (ReadProgress::Between, Some(last)) => last.into(),
+            (ReadProgress::Within, Some(last)) => Self::Parts([sse::BROKEN_OFF, last].into()),
         })
     }
 

@@ -9,19 +9,19 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::sleep;
 
-use crate::base::share::{Ceiling, Holder, NoShare, Portions, Share, Shares};
+use crate::base::share::{Ceiling, Holder, Share, ShareError, ShareLimits, Shares};
 
 /// How often a waiting sender looks for room under the common ceiling: other users of that ceiling notify nobody.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The bytes that all event streams together may keep in memory.
 #[derive(Debug)]
-pub struct Budget {
+pub struct StreamBudget {
     shares: Arc<Shares<Holder>>,
     freed: Notify,
 }
 
-impl Budget {
+impl StreamBudget {
     /// A budget of `all` bytes, of which one holder may take `each`.
     #[must_use]
     pub fn new(all: usize, each: usize) -> Arc<Self> {
@@ -31,7 +31,7 @@ impl Budget {
     /// As [`Self::new`], with every byte also charged to `ceiling`.
     #[must_use]
     pub fn under(ceiling: &Arc<Ceiling>, all: usize, each: usize) -> Arc<Self> {
-        let portions = Portions { all, each, others: HashMap::new() };
+        let portions = ShareLimits { all, each, others: HashMap::new() };
         let shares = Shares::under(ceiling, Holder::payer, 0, portions);
         Arc::new(Self { shares, freed: Notify::new() })
     }
@@ -41,9 +41,13 @@ impl Budget {
     ///
     /// # Errors
     /// If the holder's share, the budget or the ceiling has too little left.
-    pub fn take(self: &Arc<Self>, holder: &Holder, bytes: usize) -> Result<Taken, NoShare> {
+    pub fn take(
+        self: &Arc<Self>,
+        holder: &Holder,
+        bytes: usize,
+    ) -> Result<BudgetShare, ShareError> {
         let share = self.shares.take(holder, bytes.min(self.shares.each()))?;
-        Ok(Taken { share: Some(share), of: Arc::clone(self) })
+        Ok(BudgetShare { share: Some(share), of: Arc::clone(self) })
     }
 
     /// Whether this holder can take at least one more byte.
@@ -66,12 +70,12 @@ pub async fn again() {
 /// A share of the budget; given back when dropped.
 #[derive(Debug)]
 #[must_use = "room that is dropped is given back"]
-pub struct Taken {
+pub struct BudgetShare {
     share: Option<Share<Holder>>,
-    of: Arc<Budget>,
+    of: Arc<StreamBudget>,
 }
 
-impl Drop for Taken {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         // The share is released before the waiters are woken, so that they find the room.
         drop(self.share.take());
@@ -81,25 +85,25 @@ impl Drop for Taken {
 
 /// The bounds of one stream, and the holder that its bytes are charged to.
 #[derive(Clone, Debug)]
-pub struct Room {
+pub struct StreamBounds {
     /// Largest number of events.
     pub events: usize,
     /// Largest number of bytes; a single event may be longer.
     pub bytes: usize,
     /// The budget of all streams together.
-    pub all: Arc<Budget>,
+    pub all: Arc<StreamBudget>,
     /// The holder whose share of the budget is taken.
     pub holder: Holder,
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Budget;
+    use super::StreamBudget;
     use crate::base::share::Holder;
 
     #[test]
     fn an_event_longer_than_a_share_passes_alone() {
-        let budget = Budget::new(100, 10);
+        let budget = StreamBudget::new(100, 10);
         let holder = Holder::network([192, 0, 2, 1].into());
         let small = budget.take(&holder, 1).unwrap();
         assert!(budget.take(&holder, 50).is_err());

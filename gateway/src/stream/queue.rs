@@ -1,7 +1,7 @@
 //! The queue of events for one connected client, bounded by the number of events, by their bytes, and by the shares of
 //! the holder and of all streams together. Exchanges and the bridge write to it; a response body reads from it.
 //!
-//! A client that resumes a stream after a lost connection reads a [`crate::stream::replay::Replay`] instead.
+//! A client that resumes a stream after a lost connection reads a [`crate::stream::replay::ReplayBuffer`] instead.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,19 +12,19 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::stream::budget::{self, Room, Taken};
+use crate::stream::budget::{self, BudgetShare, StreamBounds};
 
 /// The receiver was dropped, or the queue was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nobody reads the events any more")]
-pub struct Gone;
+pub struct ReceiverGone;
 
 /// Why an event was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The receiver was dropped, or the queue was ended.
     #[error(transparent)]
-    Gone(#[from] Gone),
+    Gone(#[from] ReceiverGone),
     /// There was no room, and the client read nothing for this long.
     #[error("nothing was read for {} s", .0.as_secs())]
     Unread(Duration),
@@ -33,7 +33,7 @@ pub enum SendError {
 /// Measures how long the client has read nothing while an event waits for room. Each piece of a long event counts as a
 /// read.
 #[derive(Debug)]
-struct Standstill {
+struct StallTimer {
     /// Longest time without a read.
     patience: Duration,
     /// The number of pieces read when the current wait began.
@@ -42,7 +42,7 @@ struct Standstill {
     since: Instant,
 }
 
-impl Standstill {
+impl StallTimer {
     /// The time left at `now`, with `read` pieces read so far; zero if the client has read nothing for `patience`.
     fn left(&mut self, read: u64, now: Instant) -> Duration {
         if self.read != read {
@@ -54,7 +54,7 @@ impl Standstill {
 
 /// How far the reader of an event stream has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ReadProgress {
     /// All events that were read were read completely; more may follow.
     Between,
     /// The last event was read in part.
@@ -64,17 +64,17 @@ pub enum Progress {
 }
 
 #[derive(Debug)]
-struct Shared {
-    room: Room,
-    state: Mutex<State>,
+struct QueueShared {
+    room: StreamBounds,
+    state: Mutex<QueueState>,
     /// Notified when the receiver reads or is dropped, and when the queue is cut or its events are replaced.
     moved: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     /// The unread events, each with its share of the budget; `None` for events that take none.
-    events: VecDeque<(Bytes, Option<Taken>)>,
+    events: VecDeque<(Bytes, Option<BudgetShare>)>,
     bytes: usize,
     /// The complete first event, if some of its pieces were read but not the last; empty if the rest of that event was
     /// discarded. It shares the memory of the event.
@@ -88,14 +88,14 @@ struct State {
     waker: Option<Waker>,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl QueueShared {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         // Every change completes under the lock, so the state of a poisoned lock is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl QueueState {
     fn clear(&mut self) {
         self.events.clear();
         self.bytes = 0;
@@ -107,9 +107,9 @@ impl State {
     ///
     /// # Errors
     /// If the queue was ended or the receiver was dropped.
-    fn has_place(&self, bytes: usize, room: &Room) -> Result<bool, Gone> {
+    fn has_place(&self, bytes: usize, room: &StreamBounds) -> Result<bool, ReceiverGone> {
         if self.gone || self.over {
-            return Err(Gone);
+            return Err(ReceiverGone);
         }
         let is_long = !self.events.is_empty() && self.bytes + bytes > room.bytes;
         Ok(!is_long && self.events.len() < room.events)
@@ -124,21 +124,21 @@ impl State {
 
 /// A sender and a receiver of a new queue with the bounds of `room`.
 #[must_use]
-pub fn queue(room: Room) -> (Sender, Receiver) {
-    let shared = Arc::new(Shared { room, state: Mutex::default(), moved: Notify::new() });
-    (Sender(Arc::clone(&shared)), Receiver(shared))
+pub fn queue(room: StreamBounds) -> (EventSender, EventReceiver) {
+    let shared = Arc::new(QueueShared { room, state: Mutex::default(), moved: Notify::new() });
+    (EventSender(Arc::clone(&shared)), EventReceiver(shared))
 }
 
 /// The sending half of a queue. When it is dropped, the receiver gets the remaining events and then the end.
 #[derive(Debug)]
-pub struct Sender(Arc<Shared>);
+pub struct EventSender(Arc<QueueShared>);
 
-impl Sender {
+impl EventSender {
     /// Adds an event, waiting for room without a time limit.
     ///
     /// # Errors
     /// If the queue was ended or the receiver was dropped.
-    pub async fn send(&self, event: Bytes) -> Result<(), Gone> {
+    pub async fn send(&self, event: Bytes) -> Result<(), ReceiverGone> {
         match self.wait(event, None, None).await {
             // Without `patience`, `wait` never returns `Unread`.
             Ok(()) | Err(SendError::Unread(_)) => Ok(()),
@@ -166,7 +166,7 @@ impl Sender {
         make: impl FnOnce() -> Bytes,
     ) -> Result<(), SendError> {
         let (read, since) = (self.read(), Instant::now());
-        let mut still = Standstill { patience, read, since };
+        let mut still = StallTimer { patience, read, since };
         loop {
             let mut moved = std::pin::pin!(self.0.moved.notified());
             moved.as_mut().enable();
@@ -194,7 +194,7 @@ impl Sender {
     pub async fn send_taken_within(
         &self,
         event: Bytes,
-        taken: Taken,
+        taken: BudgetShare,
         patience: Duration,
     ) -> Result<(), SendError> {
         self.wait(event, Some(taken), Some(patience)).await
@@ -203,18 +203,18 @@ impl Sender {
     /// Takes a share of the budget for an event of `bytes` bytes; `None` if the holder or all streams together have
     /// used theirs up.
     #[must_use]
-    pub fn take(&self, bytes: usize) -> Option<Taken> {
+    pub fn take(&self, bytes: usize) -> Option<BudgetShare> {
         self.0.room.all.take(&self.0.room.holder, bytes).ok()
     }
 
     async fn wait(
         &self,
         event: Bytes,
-        mut taken: Option<Taken>,
+        mut taken: Option<BudgetShare>,
         patience: Option<Duration>,
     ) -> Result<(), SendError> {
         let (read, since) = (self.read(), Instant::now());
-        let mut standstill = patience.map(|patience| Standstill { patience, read, since });
+        let mut standstill = patience.map(|patience| StallTimer { patience, read, since });
         loop {
             let mut moved = std::pin::pin!(self.0.moved.notified());
             let mut freed = std::pin::pin!(self.0.room.all.freed());
@@ -246,11 +246,11 @@ impl Sender {
     ///
     /// # Errors
     /// If the queue was ended or the receiver was dropped.
-    pub fn try_send(&self, event: &Bytes) -> Result<bool, Gone> {
+    pub fn try_send(&self, event: &Bytes) -> Result<bool, ReceiverGone> {
         self.add(event, &mut None)
     }
 
-    fn add(&self, event: &Bytes, taken: &mut Option<Taken>) -> Result<bool, Gone> {
+    fn add(&self, event: &Bytes, taken: &mut Option<BudgetShare>) -> Result<bool, ReceiverGone> {
         let room = &self.0.room;
         let mut state = self.0.state();
         if !state.has_place(event.len(), room)? {
@@ -304,7 +304,7 @@ impl Sender {
         }
         // `each` may take long for long events, so it runs without the lock.
         drop(guard);
-        let replaced = |(event, taken): (Bytes, Option<Taken>)| match taken {
+        let replaced = |(event, taken): (Bytes, Option<BudgetShare>)| match taken {
             Some(_taken) => each(event),
             None => Some(event),
         };
@@ -331,7 +331,7 @@ impl Sender {
     }
 }
 
-impl Drop for Sender {
+impl Drop for EventSender {
     fn drop(&mut self) {
         self.end();
     }
@@ -347,9 +347,9 @@ async fn waited(time: Option<Duration>) {
 
 /// The receiving half of a queue.
 #[derive(Debug)]
-pub struct Receiver(Arc<Shared>);
+pub struct EventReceiver(Arc<QueueShared>);
 
-impl Receiver {
+impl EventReceiver {
     /// The next event; `None` when the queue has ended.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Bytes>> {
         let mut state = self.0.state();
@@ -393,12 +393,12 @@ impl Receiver {
 
     /// How far the receiver has read.
     #[must_use]
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> ReadProgress {
         let state = self.0.state();
         match state.over && state.events.is_empty() {
-            _ if state.begun.is_some() => Progress::Within,
-            true => Progress::Finished,
-            false => Progress::Between,
+            _ if state.begun.is_some() => ReadProgress::Within,
+            true => ReadProgress::Finished,
+            false => ReadProgress::Between,
         }
     }
 
@@ -413,7 +413,7 @@ impl Receiver {
     }
 }
 
-impl Drop for Receiver {
+impl Drop for EventReceiver {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.gone = true;
@@ -425,9 +425,9 @@ impl Drop for Receiver {
 
 #[cfg(test)]
 mod tests {
-    use super::{Gone, Progress, Receiver, Standstill, queue};
+    use super::{EventReceiver, ReadProgress, ReceiverGone, StallTimer, queue};
     use crate::base::share::Holder;
-    use crate::stream::budget::{Budget, Room};
+    use crate::stream::budget::{StreamBounds, StreamBudget};
     use bytes::Bytes;
     use std::future::Future as _;
     use std::pin::pin;
@@ -436,12 +436,12 @@ mod tests {
     use std::time::Duration;
     use tokio::time::Instant;
 
-    fn room(all: &Arc<Budget>) -> Room {
+    fn room(all: &Arc<StreamBudget>) -> StreamBounds {
         let holder = Holder::network([192, 0, 2, 1].into());
-        Room { events: 3, bytes: 100, all: Arc::clone(all), holder }
+        StreamBounds { events: 3, bytes: 100, all: Arc::clone(all), holder }
     }
 
-    fn read(receiver: &mut Receiver) -> Option<usize> {
+    fn read(receiver: &mut EventReceiver) -> Option<usize> {
         match receiver.poll(&Context::from_waker(Waker::noop())) {
             Poll::Ready(event) => event.map(|event| event.len()),
             Poll::Pending => Some(0),
@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn events_are_bounded_by_count_and_by_bytes() {
-        let budget = Budget::new(1000, 1000);
+        let budget = StreamBudget::new(1000, 1000);
         let event = |bytes: usize| Bytes::from(vec![b'x'; bytes]);
         let (sender, mut receiver) = queue(room(&budget));
         // A single event may be longer than the stream may keep.
@@ -462,12 +462,12 @@ mod tests {
         }
         assert_eq!(sender.try_send(&event(1)), Ok(false));
         drop(receiver);
-        assert_eq!(sender.try_send(&event(1)), Err(Gone));
+        assert_eq!(sender.try_send(&event(1)), Err(ReceiverGone));
     }
 
     #[tokio::test]
     async fn what_is_read_of_a_long_event_makes_room_for_the_next_one() {
-        let budget = Budget::new(1000, 1000);
+        let budget = StreamBudget::new(1000, 1000);
         let (sender, mut receiver) = queue(room(&budget));
         assert_eq!(sender.try_send(&Bytes::from_static(&[b'x'; 250])), Ok(true));
         let mut next = pin!(sender.send(Bytes::from_static(&[b'y'; 50])));
@@ -480,20 +480,20 @@ mod tests {
         assert_eq!((piece(), piece()), (100, 100));
         // The rest of the first event is not read, and there is room for both.
         assert!(next.as_mut().poll(&mut cx).is_ready());
-        assert_eq!(receiver.progress(), Progress::Within);
+        assert_eq!(receiver.progress(), ReadProgress::Within);
         assert_eq!((read(&mut receiver), read(&mut receiver)), (Some(50), Some(50)));
-        assert_eq!(receiver.progress(), Progress::Between);
+        assert_eq!(receiver.progress(), ReadProgress::Between);
         sender.end();
-        assert_eq!(receiver.progress(), Progress::Finished);
+        assert_eq!(receiver.progress(), ReadProgress::Finished);
     }
 
     #[test]
     fn who_reads_a_long_event_slowly_does_not_stand_still() {
-        let budget = Budget::new(1000, 1000);
+        let budget = StreamBudget::new(1000, 1000);
         let (sender, mut receiver) = queue(room(&budget));
         assert_eq!(sender.try_send(&Bytes::from_static(&[b'x'; 900])), Ok(true));
         let (patience, since) = (Duration::from_secs(30), Instant::now());
-        let mut still = Standstill { patience, read: sender.read(), since };
+        let mut still = StallTimer { patience, read: sender.read(), since };
         let mut now = since;
         for _ in 0..8 {
             now += Duration::from_secs(29);
@@ -508,7 +508,7 @@ mod tests {
     #[test]
     fn what_was_not_read_to_its_end_is_replaced() {
         for begun in [false, true] {
-            let budget = Budget::new(1000, 1000);
+            let budget = StreamBudget::new(1000, 1000);
             let (sender, mut receiver) = queue(room(&budget));
             assert_eq!(sender.try_send(&Bytes::from_static(&[b'x'; 90])), Ok(true));
             assert_eq!(sender.try_send(&Bytes::from_static(b"drop")), Ok(true));
@@ -525,13 +525,13 @@ mod tests {
             let expected = if begun { [Some(10), Some(9)] } else { [Some(9), Some(0)] };
             assert_eq!([read(&mut receiver), read(&mut receiver)], expected);
             sender.end();
-            assert_eq!((read(&mut receiver), receiver.progress()), (None, Progress::Finished));
+            assert_eq!((read(&mut receiver), receiver.progress()), (None, ReadProgress::Finished));
         }
     }
 
     #[test]
     fn what_is_not_read_takes_from_the_budget_until_it_is() {
-        let budget = Budget::new(50, 50);
+        let budget = StreamBudget::new(50, 50);
         let event = Bytes::from_static(&[b'x'; 40]);
         let (first, mut reading) = queue(room(&budget));
         let (second, _waiting) = queue(room(&budget));
@@ -539,7 +539,10 @@ mod tests {
         assert_eq!(read(&mut reading), Some(40));
         assert_eq!(second.try_send(&event), Ok(true));
         second.cut();
-        assert_eq!((first.try_send(&event), second.try_send(&event)), (Ok(true), Err(Gone)));
+        assert_eq!(
+            (first.try_send(&event), second.try_send(&event)),
+            (Ok(true), Err(ReceiverGone))
+        );
         drop(first);
         assert_eq!((read(&mut reading), read(&mut reading)), (Some(40), None));
     }

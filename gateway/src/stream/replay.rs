@@ -1,5 +1,5 @@
 //! The replay buffer of one event stream of a legacy session. The exchange pushes messages; each connection of the
-//! client reads them through a [`Reader`].
+//! client reads them through a [`ReplayReader`].
 //!
 //! A client that lost its connection resumes with the id of the last event it received and gets the events after it
 //! once and in order (SPEC 2025-11-25 basic/transports#resumability-and-redelivery). Events that were not sent yet are
@@ -14,8 +14,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use crate::stream::budget::{self, Room, Taken};
-use crate::stream::queue::Progress;
+use crate::stream::budget::{self, BudgetShare, StreamBounds};
+use crate::stream::queue::ReadProgress;
 use crate::stream::sse;
 
 /// Memory of an event besides its message, in bytes: the id, the field names and the entry in the queue.
@@ -23,17 +23,17 @@ const FRAME: usize = 96;
 
 /// The replay buffer of one stream.
 #[derive(Debug)]
-pub struct Replay {
+pub struct ReplayBuffer {
     id: u64,
-    room: Room,
-    state: Mutex<State>,
+    room: StreamBounds,
+    state: Mutex<ReplayState>,
     /// Notified when an event is sent or the stream ends: there may be room, or nothing more to wait for.
     sent: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    held: VecDeque<Held>,
+struct ReplayState {
+    held: VecDeque<BufferedEvent>,
     bytes: usize,
     /// The number of the next event to be added.
     next: u64,
@@ -58,11 +58,11 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Held {
+struct BufferedEvent {
     number: u64,
     event: Bytes,
     /// Its share of the budget; `None` for the priming event, which carries no message.
-    _taken: Option<Taken>,
+    _taken: Option<BudgetShare>,
 }
 
 /// Parses an event id as a client returns it in `Last-Event-ID`: the id of the stream and the number of the event.
@@ -75,10 +75,10 @@ pub fn read_id(text: &str) -> Option<(u64, u64)> {
     canonical.then_some((stream, event.parse().ok()?))
 }
 
-impl Replay {
+impl ReplayBuffer {
     /// A stream without events.
     #[must_use]
-    pub fn new(id: u64, room: Room) -> Arc<Self> {
+    pub fn new(id: u64, room: StreamBounds) -> Arc<Self> {
         Arc::new(Self { id, room, state: Mutex::default(), sent: Notify::new() })
     }
 
@@ -88,7 +88,7 @@ impl Replay {
         self.id
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReplayState> {
         // Every change completes under the lock, so the state of a poisoned lock is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,7 +145,7 @@ impl Replay {
     }
 
     /// Encodes the next event: `before` holds further fields in front of the data.
-    fn event(&self, state: &State, before: &str, message: &[u8]) -> Bytes {
+    fn event(&self, state: &ReplayState, before: &str, message: &[u8]) -> Bytes {
         let number = state.next;
         let mut head = String::with_capacity(before.len() + 64);
         if !message.is_empty() {
@@ -156,10 +156,10 @@ impl Replay {
         sse::event(&head, message)
     }
 
-    fn add(state: &mut State, event: Bytes, taken: Option<Taken>) {
+    fn add(state: &mut ReplayState, event: Bytes, taken: Option<BudgetShare>) {
         let number = state.next;
         state.bytes += event.len();
-        state.held.push_back(Held { number, event, _taken: taken });
+        state.held.push_back(BufferedEvent { number, event, _taken: taken });
         state.next += 1;
         wake(state);
     }
@@ -248,7 +248,7 @@ impl Replay {
     /// Attaches a reader that continues after event `last`, or from the first event if `last` is `None`. Returns `None`
     /// if events after `last` are no longer kept, or if `last` was never sent.
     #[must_use]
-    pub fn attach(self: &Arc<Self>, last: Option<u64>) -> Option<Reader> {
+    pub fn attach(self: &Arc<Self>, last: Option<u64>) -> Option<ReplayReader> {
         let mut state = self.state();
         let at = last.map_or(0, |last| last.saturating_add(1));
         let first = state.first();
@@ -263,31 +263,31 @@ impl Replay {
         state.resting = false;
         // The previous reader wakes and sees that it is no longer current.
         wake(&mut state);
-        Some(Reader { replay: Arc::clone(self), reader: state.reader })
+        Some(ReplayReader { replay: Arc::clone(self), reader: state.reader })
     }
 }
 
-impl State {
+impl ReplayState {
     /// The number of the first event that is kept.
     fn first(&self) -> u64 {
         self.held.front().map_or(self.next, |held| held.number)
     }
 }
 
-fn wake(state: &mut State) {
+fn wake(state: &mut ReplayState) {
     if let Some(waker) = state.waker.take() {
         waker.wake();
     }
 }
 
-/// The reading side of a stream, for one connection. A later [`Replay::attach`] ends it.
+/// The reading side of a stream, for one connection. A later [`ReplayBuffer::attach`] ends it.
 #[derive(Debug)]
-pub struct Reader {
-    replay: Arc<Replay>,
+pub struct ReplayReader {
+    replay: Arc<ReplayBuffer>,
     reader: u64,
 }
 
-impl Reader {
+impl ReplayReader {
     /// The next piece of at most `most` bytes of an event; `None` when this reader gets no more. A connection buffers
     /// little, so the rest of a long event stays here until the client reads.
     pub fn poll_piece(&mut self, cx: &Context<'_>, most: usize) -> Poll<Option<Bytes>> {
@@ -321,21 +321,21 @@ impl Reader {
     }
 }
 
-impl Reader {
+impl ReplayReader {
     /// How far this reader has read.
     #[must_use]
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> ReadProgress {
         let state = self.replay.state();
         let is_read = state.over && state.at == state.next;
         match state.reader != self.reader || is_read {
-            true => Progress::Finished,
-            false if state.begun > 0 || state.torn => Progress::Within,
-            false => Progress::Between,
+            true => ReadProgress::Finished,
+            false if state.begun > 0 || state.torn => ReadProgress::Within,
+            false => ReadProgress::Between,
         }
     }
 }
 
-impl Drop for Reader {
+impl Drop for ReplayReader {
     fn drop(&mut self) {
         let mut state = self.replay.state();
         if state.reader == self.reader {
@@ -350,10 +350,10 @@ impl Drop for Reader {
 
 #[cfg(test)]
 mod tests {
-    use super::{FRAME, Reader, Replay, read_id};
+    use super::{FRAME, ReplayBuffer, ReplayReader, read_id};
     use crate::base::share::Holder;
-    use crate::stream::budget::{Budget, Room};
-    use crate::stream::queue::Progress;
+    use crate::stream::budget::{StreamBounds, StreamBudget};
+    use crate::stream::queue::ReadProgress;
     use bytes::Bytes;
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -364,12 +364,17 @@ mod tests {
         Holder::network([192, 0, 2, last].into())
     }
 
-    fn room() -> Room {
-        Room { events: 4, bytes: 4096, all: Budget::new(1 << 20, 1 << 20), holder: holder(1) }
+    fn room() -> StreamBounds {
+        StreamBounds {
+            events: 4,
+            bytes: 4096,
+            all: StreamBudget::new(1 << 20, 1 << 20),
+            holder: holder(1),
+        }
     }
 
     /// The next event, if there is one to read now.
-    fn next(reader: &mut Reader) -> Option<Bytes> {
+    fn next(reader: &mut ReplayReader) -> Option<Bytes> {
         match reader.poll_piece(&Context::from_waker(Waker::noop()), usize::MAX) {
             Poll::Ready(event) => event,
             Poll::Pending => None,
@@ -377,7 +382,7 @@ mod tests {
     }
 
     /// The ids and data of what there is to read now.
-    fn read(reader: &mut Reader) -> Vec<(u64, String)> {
+    fn read(reader: &mut ReplayReader) -> Vec<(u64, String)> {
         let mut read = Vec::new();
         while let Some(event) = next(reader) {
             let text = String::from_utf8(event.to_vec()).unwrap();
@@ -391,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_client_that_comes_back_gets_what_it_missed() {
-        let stream = Replay::new(7, room());
+        let stream = ReplayBuffer::new(7, room());
         stream.prime(Duration::from_secs(1));
         assert!(stream.try_push(b"a") && stream.try_push(b"b"));
         let mut first = stream.attach(None).unwrap();
@@ -407,39 +412,39 @@ mod tests {
     }
 
     /// Whether this reader gets no more.
-    fn is_over(reader: &mut Reader) -> bool {
+    fn is_over(reader: &mut ReplayReader) -> bool {
         let next = reader.poll_piece(&Context::from_waker(Waker::noop()), usize::MAX);
         matches!(next, Poll::Ready(None))
     }
 
     #[test]
     fn a_long_event_is_read_in_pieces_and_again_from_its_beginning() {
-        let stream = Replay::new(7, room());
+        let stream = ReplayBuffer::new(7, room());
         assert!(stream.try_push(&[b'x'; 100]) && stream.try_push(b"y"));
         stream.end();
-        let piece = |reader: &mut Reader, most: usize| match reader
+        let piece = |reader: &mut ReplayReader, most: usize| match reader
             .poll_piece(&Context::from_waker(Waker::noop()), most)
         {
             Poll::Ready(Some(piece)) => piece,
             Poll::Ready(None) | Poll::Pending => panic!("there is more"),
         };
         let mut first = stream.attach(None).unwrap();
-        assert_eq!(first.progress(), Progress::Between);
+        assert_eq!(first.progress(), ReadProgress::Between);
         let begun = piece(&mut first, 90);
-        assert_eq!((begun.len(), first.progress()), (90, Progress::Within));
+        assert_eq!((begun.len(), first.progress()), (90, ReadProgress::Within));
         let mut second = stream.attach(None).unwrap();
-        assert_eq!(second.progress(), Progress::Between);
+        assert_eq!(second.progress(), ReadProgress::Between);
         let whole = [piece(&mut second, 90), piece(&mut second, 90)].concat();
         assert!(whole.starts_with(&begun) && whole.ends_with(b"x\n\n"));
-        assert_eq!(second.progress(), Progress::Between);
+        assert_eq!(second.progress(), ReadProgress::Between);
         assert!(piece(&mut second, 90).ends_with(b"y\n\n"));
-        assert_eq!(second.progress(), Progress::Finished);
+        assert_eq!(second.progress(), ReadProgress::Finished);
     }
 
     #[test]
     fn what_is_withdrawn_is_had_by_nobody() {
         for begun in [false, true] {
-            let stream = Replay::new(7, room());
+            let stream = ReplayBuffer::new(7, room());
             assert!(stream.try_push(b"a") && stream.try_push(&[b'x'; 100]));
             stream.end();
             let mut reader = stream.attach(None).unwrap();
@@ -457,7 +462,7 @@ mod tests {
             }
             assert_eq!(rest.starts_with("\nevent: broken-off\n\n"), begun, "{rest}");
             assert!(rest.ends_with("-2\ndata: no\n\n") && !rest.contains('x'), "{rest}");
-            assert_eq!(reader.progress(), Progress::Finished);
+            assert_eq!(reader.progress(), ReadProgress::Finished);
             for last in [None, Some(0), Some(1)] {
                 assert_eq!(read(&mut stream.attach(last).unwrap()), [(2, "no".into())]);
             }
@@ -468,7 +473,7 @@ mod tests {
 
     #[test]
     fn what_was_not_sent_is_not_dropped() {
-        let stream = Replay::new(7, room());
+        let stream = ReplayBuffer::new(7, room());
         for message in [b"a", b"b", b"c", b"d"] {
             assert!(stream.try_push(message));
         }
@@ -483,14 +488,18 @@ mod tests {
     #[test]
     fn what_all_streams_keep_together_is_bounded_and_given_back() {
         let event = 60 + FRAME;
-        let all = Budget::new(3 * event, 2 * event);
-        let room =
-            |who| Room { events: 100, bytes: 4096, all: Arc::clone(&all), holder: holder(who) };
-        let (one, two) = (Replay::new(1, room(1)), Replay::new(2, room(1)));
+        let all = StreamBudget::new(3 * event, 2 * event);
+        let room = |who| StreamBounds {
+            events: 100,
+            bytes: 4096,
+            all: Arc::clone(&all),
+            holder: holder(who),
+        };
+        let (one, two) = (ReplayBuffer::new(1, room(1)), ReplayBuffer::new(2, room(1)));
         let message = [b'x'; 60];
         assert!(one.try_push(&message) && two.try_push(&message));
         assert!(!one.try_push(&message) && !all.has_room(&holder(1)), "it has taken its share");
-        let other = Replay::new(3, room(2));
+        let other = ReplayBuffer::new(3, room(2));
         assert!(other.try_push(&message) && !other.try_push(&message), "all is taken");
         drop(two);
         assert!(one.try_push(&message));
@@ -498,7 +507,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_another_took_over_from_says_nothing_more() {
-        let stream = Replay::new(7, room());
+        let stream = ReplayBuffer::new(7, room());
         let mut reader = stream.attach(None).unwrap();
         stream.supersede();
         assert!(next(&mut reader).is_none() && !is_over(&mut reader) && !stream.is_over());
@@ -522,9 +531,9 @@ mod tests {
         fn nothing_is_lost_and_nothing_repeated(
             steps in prop::collection::vec((0..3usize, 0..4usize), 1..60),
         ) {
-            let stream = Replay::new(1, room());
+            let stream = ReplayBuffer::new(1, room());
             let (mut sent, mut got): (Vec<String>, Vec<(u64, String)>) = (Vec::new(), Vec::new());
-            let mut reader: Option<Reader> = stream.attach(None);
+            let mut reader: Option<ReplayReader> = stream.attach(None);
             for (push, keep) in steps {
                 for _ in 0..push {
                     let message = sent.len().to_string();

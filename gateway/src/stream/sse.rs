@@ -15,13 +15,13 @@ const RETRY: u64 = 60_000;
 /// A line or an event exceeds the limit of the decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event or a line is longer than {limit} bytes")]
-pub struct TooLong {
+pub struct EventTooLong {
     limit: usize,
 }
 
 /// One event of a stream, as decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Event {
+pub struct SseEvent {
     /// The `event` field: its type, if it names one.
     pub name: Option<Box<str>>,
     /// The `data` field; empty if the event has none.
@@ -32,7 +32,7 @@ pub struct Event {
     pub retry: Option<u64>,
 }
 
-impl Event {
+impl SseEvent {
     /// Whether the event carries a JSON-RPC message.
     #[must_use]
     pub fn is_message(&self) -> bool {
@@ -42,11 +42,11 @@ impl Event {
 
 /// An incremental decoder of an event stream.
 #[derive(Debug)]
-pub struct Decoder {
+pub struct SseDecoder {
     limit: usize,
     line: Vec<u8>,
     data: Vec<u8>,
-    event: Event,
+    event: SseEvent,
     has_data: bool,
     /// Lines that carried no data, since the last event with data or since they were last taken.
     blank: usize,
@@ -55,7 +55,7 @@ pub struct Decoder {
     started: bool,
 }
 
-impl Decoder {
+impl SseDecoder {
     /// A decoder that fails on a line or an event of more than `limit` bytes.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
@@ -63,7 +63,7 @@ impl Decoder {
             limit,
             line: Vec::new(),
             data: Vec::new(),
-            event: Event { name: None, data: Bytes::new(), id: None, retry: None },
+            event: SseEvent { name: None, data: Bytes::new(), id: None, retry: None },
             has_data: false,
             blank: 0,
             after_return: false,
@@ -75,7 +75,11 @@ impl Decoder {
     ///
     /// # Errors
     /// If a line or an event exceeds the limit; the decoder cannot be used after that.
-    pub fn feed(&mut self, chunk: &[u8], mut emit: impl FnMut(Event)) -> Result<(), TooLong> {
+    pub fn feed(
+        &mut self,
+        chunk: &[u8],
+        mut emit: impl FnMut(SseEvent),
+    ) -> Result<(), EventTooLong> {
         let mut rest = chunk;
         if self.after_return && !rest.is_empty() {
             self.after_return = false;
@@ -110,15 +114,15 @@ impl Decoder {
         self.line.len() + self.data.len()
     }
 
-    fn hold(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+    fn hold(&mut self, bytes: &[u8]) -> Result<(), EventTooLong> {
         if self.line.len() + bytes.len() > self.limit {
-            return Err(TooLong { limit: self.limit });
+            return Err(EventTooLong { limit: self.limit });
         }
         self.line.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn line_ends(&mut self, emit: &mut impl FnMut(Event)) -> Result<(), TooLong> {
+    fn line_ends(&mut self, emit: &mut impl FnMut(SseEvent)) -> Result<(), EventTooLong> {
         let line = std::mem::take(&mut self.line);
         let first = !std::mem::replace(&mut self.started, true);
         let line =
@@ -162,9 +166,9 @@ impl Decoder {
         Ok(())
     }
 
-    fn data(&mut self, value: &[u8]) -> Result<(), TooLong> {
+    fn data(&mut self, value: &[u8]) -> Result<(), EventTooLong> {
         if self.data.len() + value.len() >= self.limit {
-            return Err(TooLong { limit: self.limit });
+            return Err(EventTooLong { limit: self.limit });
         }
         if self.has_data {
             self.data.push(b'\n');
@@ -204,12 +208,12 @@ pub(crate) fn event(head: &str, json: &[u8]) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::Decoder;
+    use super::SseDecoder;
     use bytes::Bytes;
     use proptest::prelude::*;
 
     fn decode(chunks: &[&[u8]]) -> Vec<Bytes> {
-        let mut decoder = Decoder::new(1000);
+        let mut decoder = SseDecoder::new(1000);
         let mut events = Vec::new();
         for chunk in chunks {
             decoder.feed(chunk, |event| events.push(event.data)).unwrap();
@@ -222,14 +226,14 @@ mod tests {
         let text = b"\xef\xbb\xbf: hello\r\n\r\nevent: x\rid: 7\rdata: a\rdata:b\r\rdata\n\nretry: 1\n\ndata: lost";
         assert_eq!(decode(&[text]), ["a\nb", "", ""]);
         let mut events = Vec::new();
-        Decoder::new(1000).feed(text, |event| events.push(event)).unwrap();
+        SseDecoder::new(1000).feed(text, |event| events.push(event)).unwrap();
         assert_eq!((events[0].name.as_deref(), events[0].id.as_deref()), (Some("x"), Some("7")));
         assert_eq!(events[2].retry, Some(1));
     }
 
     #[test]
     fn lines_that_carry_nothing_are_counted_until_data_comes() {
-        let mut decoder = Decoder::new(1000);
+        let mut decoder = SseDecoder::new(1000);
         decoder.feed(b":\n\ndata:\n\nretry: 0\n\n\n", |_| {}).unwrap();
         assert_eq!(decoder.take_blank(), 7);
         assert_eq!(decoder.take_blank(), 0);
@@ -241,10 +245,10 @@ mod tests {
 
     #[test]
     fn a_line_without_end_is_given_up() {
-        let mut decoder = Decoder::new(10);
+        let mut decoder = SseDecoder::new(10);
         decoder.feed(b"data: 1234", |_| {}).unwrap();
         assert!(decoder.feed(b"5", |_| {}).is_err());
-        let mut decoder = Decoder::new(10);
+        let mut decoder = SseDecoder::new(10);
         assert!(
             decoder.feed(b"data: 12\ndata: 12\ndata: 12\ndata: 12\ndata: 1\n", |_| {}).is_err()
         );
@@ -255,11 +259,12 @@ mod tests {
         let whole = super::encode(br#"{"a":1}"#);
         // Wherever it is broken off, but for its last line end: then all of it was sent.
         for at in 0..whole.len() - 1 {
-            let mut decoder = Decoder::new(1000);
+            let mut decoder = SseDecoder::new(1000);
             let mut messages = Vec::new();
             for part in [whole.slice(..at), super::BROKEN_OFF, super::encode(b"{}")] {
-                let emit =
-                    |event: super::Event| messages.extend(event.is_message().then_some(event.data));
+                let emit = |event: super::SseEvent| {
+                    messages.extend(event.is_message().then_some(event.data))
+                };
                 decoder.feed(&part, emit).unwrap();
             }
             assert_eq!(messages, ["{}"], "{at}");

@@ -19,15 +19,15 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as W
 
 use prost::Message as _;
 
-use super::span::{Attributes, Span, Value};
-use crate::mcp::trace_context::Parent;
-use crate::metrics::{Family, Value as Measured};
+use super::span::{AttributeValue, Attributes, ExchangeSpan};
+use crate::mcp::trace_context::ParentSpan;
+use crate::metrics::{MetricFamily, MetricValue as Measured};
 
 /// The version of the semantic conventions that the names follow.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.40.0";
 
 /// The configured resource attributes.
-type Named = [(Box<str>, Box<str>)];
+type ResourceAttributes = [(Box<str>, Box<str>)];
 
 /// Tags of the protobuf fields that are encoded by hand here: the field number and wire type 2.
 ///
@@ -40,7 +40,7 @@ const RESOURCE_SPANS: u8 = 1 << 3 | 2;
 ///
 /// Each span is encoded and dropped before the next: a whole batch as message structs would take megabytes, on a
 /// thread that shares its caches with the serving threads.
-pub(super) fn traces(resource: &Named, spans: &[Box<Span>]) -> Vec<u8> {
+pub(super) fn traces(resource: &ResourceAttributes, spans: &[Box<ExchangeSpan>]) -> Vec<u8> {
     let (scope, schema_url) = (Some(scope()), SCHEMA.to_owned());
     let mut scope = ScopeSpans { scope, schema_url, ..ScopeSpans::default() }.encode_to_vec();
     for span in spans.iter().flat_map(|span| both(span)) {
@@ -64,7 +64,7 @@ fn inside(out: &mut Vec<u8>, field: u8, message: &[u8]) {
 }
 
 /// The server span of the exchange, and the client span of its upstream call if there was one.
-fn both(span: &Span) -> impl Iterator<Item = Wire> {
+fn both(span: &ExchangeSpan) -> impl Iterator<Item = Wire> {
     let trace = &span.trace;
     let trace_id = trace.id.to_be_bytes().to_vec();
     let end = span.start + span.took;
@@ -106,7 +106,7 @@ fn both(span: &Span) -> impl Iterator<Item = Wire> {
     iter::once(server).chain(client)
 }
 
-fn link(to: &Parent) -> Link {
+fn link(to: &ParentSpan) -> Link {
     Link {
         trace_id: to.trace.to_be_bytes().to_vec(),
         span_id: to.span.to_be_bytes().to_vec(),
@@ -116,14 +116,14 @@ fn link(to: &Parent) -> Link {
 
 /// The metrics as one `ExportMetricsServiceRequest`.
 pub(super) fn metrics(
-    resource: &Named,
-    families: Vec<Family>,
+    resource: &ResourceAttributes,
+    families: Vec<MetricFamily>,
     started: SystemTime,
     now: SystemTime,
 ) -> ExportMetricsServiceRequest {
     let (start, time) = (nanos(started), nanos(now));
-    let metric = |family: Family| {
-        let Family { name, unit, help, points } = family;
+    let metric = |family: MetricFamily| {
+        let MetricFamily { name, unit, help, points } = family;
         let data = data(points, start, time)?;
         let (name, description, unit) = (name.to_owned(), help.to_owned(), unit.to_owned());
         Some(Metric { name, description, unit, data: Some(data), ..Metric::default() })
@@ -190,7 +190,7 @@ fn scope() -> InstrumentationScope {
     }
 }
 
-fn self_described(resource: &Named) -> Resource {
+fn self_described(resource: &ResourceAttributes) -> Resource {
     let mut attributes: Vec<_> = resource.iter().map(|(key, value)| pair(key, value)).collect();
     attributes.push(pair("service.version", env!("CARGO_PKG_VERSION")));
     Resource { attributes, ..Resource::default() }
@@ -206,9 +206,9 @@ fn labelled(labels: crate::metrics::Labels) -> Vec<KeyValue> {
 }
 
 fn attributes(attributes: Attributes<'_>) -> Vec<KeyValue> {
-    let attribute = |(key, value): (&str, Value<'_>)| match value {
-        Value::Text(text) => pair(key, &text),
-        Value::Number(number) => {
+    let attribute = |(key, value): (&str, AttributeValue<'_>)| match value {
+        AttributeValue::Text(text) => pair(key, &text),
+        AttributeValue::Number(number) => {
             let value = Some(AnyValue { value: Some(Any::IntValue(number)) });
             KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
         }

@@ -13,9 +13,9 @@ use tokio::time::MissedTickBehavior;
 
 use super::Collector;
 use super::otlp;
-use super::span::Span;
+use super::span::ExchangeSpan;
 use crate::base::clock::Clock;
-use crate::base::error_chain::Chain;
+use crate::base::error_chain::ErrorChain;
 use crate::config::settings::OtlpProtocol;
 use crate::metrics::Metrics;
 use crate::net::http_client::FetchError;
@@ -34,16 +34,16 @@ enum Signal {
     Metrics,
 }
 
-pub(super) struct Sender {
+pub(super) struct Exporter {
     pub(super) collector: Collector,
     pub(super) resource: Vec<(Box<str>, Box<str>)>,
-    pub(super) spans: Arc<ArrayQueue<Box<Span>>>,
+    pub(super) spans: Arc<ArrayQueue<Box<ExchangeSpan>>>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) told: mpsc::Receiver<oneshot::Sender<()>>,
 }
 
-impl Sender {
+impl Exporter {
     pub(super) async fn run(mut self) {
         let mut often = tokio::time::interval(TURN);
         let mut rarely = tokio::time::interval(self.collector.interval);
@@ -113,7 +113,7 @@ impl Sender {
             Ok(()) => good.add(1),
             Err(error) => {
                 bad.add(1);
-                tracing::debug!(error = %Chain(error), ?signal, "the collector did not take it");
+                tracing::debug!(error = %ErrorChain(error), ?signal, "the collector did not take it");
             }
         }
         sent

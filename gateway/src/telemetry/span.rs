@@ -8,28 +8,28 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use policy::offer::Kind;
+use policy::offer::ItemKind;
 
 use crate::audit::{Record, RecordId, written};
-use crate::mcp::protocol::{Era, Version, method};
+use crate::mcp::protocol::{Era, ProtocolVersion, method};
 use crate::mcp::trace_context::Trace;
 use crate::mcp::wire::Id;
-use crate::metrics::outcome::{Ending, Outcome};
+use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
 
 /// An exchange that ended, with what its spans report.
 #[derive(Debug)]
-pub(super) struct Span {
+pub(super) struct ExchangeSpan {
     pub(super) trace: Trace,
     pub(super) start: SystemTime,
     pub(super) took: Duration,
     /// When the request to the upstream server was sent, from the start of the exchange, and how long it took.
     pub(super) upstream: Option<(Duration, Duration)>,
-    pub(super) ending: Ending,
+    pub(super) ending: ExchangeEnd,
     method: &'static str,
-    item: Option<(Kind, Box<str>)>,
+    item: Option<(ItemKind, Box<str>)>,
     /// Whether the definition of the item is known, which bounds the number of span names.
     known: bool,
-    version: Option<Version>,
+    version: Option<ProtocolVersion>,
     rpc_id: Option<Id>,
     server: Option<Box<str>>,
     route: Option<Arc<str>>,
@@ -41,15 +41,15 @@ pub(super) struct Span {
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Value<'a> {
+pub(super) enum AttributeValue<'a> {
     Text(Cow<'a, str>),
     Number(i64),
 }
 
-pub(super) type Attributes<'a> = Vec<(&'static str, Value<'a>)>;
+pub(super) type Attributes<'a> = Vec<(&'static str, AttributeValue<'a>)>;
 
-impl Span {
-    pub(super) fn new(record: &Record, ending: Ending, now: Instant) -> Self {
+impl ExchangeSpan {
+    pub(super) fn new(record: &Record, ending: ExchangeEnd, now: Instant) -> Self {
         let decision = record.decision();
         let sent = record.sent.map(|sent| sent.saturating_duration_since(record.started));
         Self {
@@ -76,7 +76,7 @@ impl Span {
     /// add`.
     pub(super) fn name(&self) -> String {
         match &self.item {
-            Some((Kind::Tool | Kind::Prompt, name)) if self.known => {
+            Some((ItemKind::Tool | ItemKind::Prompt, name)) if self.known => {
                 format!("{} {}", self.method, written(name))
             }
             Some(_) | None => self.method.to_owned(),
@@ -85,7 +85,10 @@ impl Span {
 
     /// Whether the error is one of the gateway or the upstream server, and not of the caller.
     pub(super) fn failed(&self) -> bool {
-        matches!(self.ending.outcome, Outcome::ToolError | Outcome::ServerError | Outcome::Failed)
+        matches!(
+            self.ending.outcome,
+            ExchangeOutcome::ToolError | ExchangeOutcome::ServerError | ExchangeOutcome::Failed
+        )
     }
 
     fn error(&self) -> Option<&'static str> {
@@ -96,17 +99,19 @@ impl Span {
     fn common(&self) -> Attributes<'_> {
         let mut found: Attributes<'_> = vec![("mcp.method.name", text(self.method))];
         match &self.item {
-            Some((Kind::Tool, name)) => {
+            Some((ItemKind::Tool, name)) => {
                 found.push(("gen_ai.tool.name", text(written(name))));
                 if self.method == method::TOOLS_CALL {
                     found.push(("gen_ai.operation.name", text("execute_tool")));
                 }
             }
-            Some((Kind::Prompt, name)) => found.push(("gen_ai.prompt.name", text(written(name)))),
-            Some((Kind::Resource | Kind::Template, uri)) => {
+            Some((ItemKind::Prompt, name)) => {
+                found.push(("gen_ai.prompt.name", text(written(name))))
+            }
+            Some((ItemKind::Resource | ItemKind::Template, uri)) => {
                 found.push(("mcp.resource.uri", text(written(uri))));
             }
-            Some((Kind::Method, _)) | None => {}
+            Some((ItemKind::Method, _)) | None => {}
         }
         if let Some(server) = &self.server {
             found.push(("portcullis.server", text(&**server)));
@@ -134,7 +139,7 @@ impl Span {
             found.push(("jsonrpc.request.id", id));
         }
         found.push(("client.address", text(self.peer.ip().to_string())));
-        found.push(("client.port", Value::Number(self.peer.port().into())));
+        found.push(("client.port", AttributeValue::Number(self.peer.port().into())));
         found.push(("network.transport", text("tcp")));
         found.push(("portcullis.record.id", text(self.record.to_string())));
         found.push(("portcullis.outcome", text(self.ending.outcome.as_str())));
@@ -144,7 +149,7 @@ impl Span {
         if let Some(rule) = &self.rule {
             found.push(("portcullis.rule", text(&**rule)));
         }
-        if let Some(era) = self.version.map(Version::era) {
+        if let Some(era) = self.version.map(ProtocolVersion::era) {
             found.push(("portcullis.era", text(Era::as_str(era))));
         }
         found
@@ -156,6 +161,6 @@ impl Span {
     }
 }
 
-fn text<'a>(text: impl Into<Cow<'a, str>>) -> Value<'a> {
-    Value::Text(text.into())
+fn text<'a>(text: impl Into<Cow<'a, str>>) -> AttributeValue<'a> {
+    AttributeValue::Text(text.into())
 }

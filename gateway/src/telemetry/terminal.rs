@@ -10,21 +10,21 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::audit::lines::Colours;
-use crate::base::clock::{Clock as _, System};
+use crate::base::clock::{Clock as _, SystemClock};
 use crate::base::printable::in_a_line;
 
 /// Formats each log event as one line of text.
 #[derive(Clone, Copy, Debug)]
-pub struct Human(pub Colours);
+pub struct TerminalFormat(pub Colours);
 
 /// The message of an event, and its other fields.
 #[derive(Default)]
-struct Spoken {
+struct EventText {
     message: String,
     fields: String,
 }
 
-impl Visit for Spoken {
+impl Visit for EventText {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.put(field, format_args!("{value}"));
     }
@@ -34,7 +34,7 @@ impl Visit for Spoken {
     }
 }
 
-impl Spoken {
+impl EventText {
     fn put(&mut self, field: &Field, value: fmt::Arguments<'_>) {
         // Writing to a string does not fail.
         match field.name() {
@@ -44,7 +44,7 @@ impl Spoken {
     }
 }
 
-impl<S, N> FormatEvent<S, N> for Human
+impl<S, N> FormatEvent<S, N> for TerminalFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -55,9 +55,9 @@ where
         mut out: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut said = Spoken::default();
+        let mut said = EventText::default();
         event.record(&mut said);
-        let time = humantime::format_rfc3339_seconds(System.now()).to_string();
+        let time = humantime::format_rfc3339_seconds(SystemClock.now()).to_string();
         let time = time.get(11..19).unwrap_or_default();
         let (word, colour) = match *event.metadata().level() {
             Level::ERROR => ("ERROR", "31"),
@@ -66,7 +66,7 @@ where
             Level::DEBUG => ("DEBUG", "2"),
             Level::TRACE => ("TRACE", "2"),
         };
-        let Spoken { message, fields } = said;
+        let EventText { message, fields } = said;
         let (message, fields) = (in_a_line(&message), in_a_line(&fields));
         match self.0 {
             Colours::Shown => {

@@ -1,5 +1,5 @@
 //! The answer of an upstream server to a call, read step by step by the exchange: notifications, elicitation and
-//! sampling requests, and the final outcome. Dropping an [`Answer`] that has not ended cancels the call.
+//! sampling requests, and the final outcome. Dropping an [`CallAnswer`] that has not ended cancels the call.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,55 +10,55 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use policy::ask::AT_ONCE;
 use policy::json::{Fragment, Value};
-use policy::message::{Use, Verb};
+use policy::message::{ItemRequest, RequestOperation};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::breaker::Pass;
+use super::breaker::BreakerPass;
 use super::channel::ChannelAnswer;
-use super::demux::{Named, Ticket};
-use super::request::{self, Manner};
+use super::demux::{ProgressTarget, RequestInbox};
+use super::request::{self, CallOptions};
 use super::streamable_http::HttpAnswer;
-use super::{Party, Transport, Upstream, UpstreamError};
-use crate::base::gcra::{Gcra, Pace};
-use crate::base::intake::Received;
+use super::{OnBehalfOf, Transport, Upstream, UpstreamError};
+use crate::base::gcra::{EventRate, Gcra};
+use crate::base::intake::ResponseAccount;
 use crate::base::share::{Holder, Share};
 use crate::mcp::protocol::{Era, method};
-use crate::mcp::wire::{self, Id, Message, Notification, Outcome};
-use crate::session::Leg;
+use crate::mcp::wire::{self, Id, Message, Notification, ResponseOutcome};
+use crate::session::UpstreamSession;
 
 /// How many times in a row a lost stream is resumed before the call fails.
 const ATTEMPTS: u32 = 5;
 /// Rate of pings that a server may send during an answer: one per second, after a burst of 64.
-const PINGS: Pace = Pace::new(1, Duration::from_secs(1), 64);
+const PINGS: EventRate = EventRate::new(1, Duration::from_secs(1), 64);
 /// How long the gateway waits for log lines and progress on the session's stream after the response has arrived
 /// elsewhere.
 const TRAILING: Duration = Duration::from_millis(25);
 
 /// The answer to a call, read step by step.
 #[derive(Debug)]
-pub struct Answer {
+pub struct CallAnswer {
     pub(super) upstream: Arc<Upstream>,
-    pub(super) messages: Option<Messages>,
+    pub(super) messages: Option<IncomingMessages>,
     /// The call needs no cancellation: it has ended, or it was never accepted.
     pub(super) over: bool,
     pub(super) id: i64,
-    pub(super) call: Arc<Use>,
-    pub(super) manner: Manner,
+    pub(super) call: Arc<ItemRequest>,
+    pub(super) manner: CallOptions,
     /// The caller that made the call.
-    pub(super) party: Party,
+    pub(super) party: OnBehalfOf,
     /// The session of the call, which a cancellation has to name.
-    pub(super) leg: Option<Leg>,
+    pub(super) leg: Option<UpstreamSession>,
     pub(super) deadline: Instant,
     /// The stream was lost: the id of its last event, and the time to wait before resuming after it.
     pub(super) lost: Option<(Box<str>, Duration)>,
     /// Reports the outcome to the circuit breaker while the stream is lost.
-    pub(super) pass: Pass,
+    pub(super) pass: BreakerPass,
     /// How many times in a row the stream was lost without a message in between.
     pub(super) attempts: u32,
     /// The rate of the server's pings.
     pub(super) pings: Gcra,
     /// Messages for this call on the stream of the session.
-    pub(super) aside: Option<Ticket>,
+    pub(super) aside: Option<RequestInbox>,
     /// How many of the messages in `aside` precede the next message on the connection of the request.
     pub(super) ahead: usize,
     /// The server has sent progress on the connection of the request.
@@ -67,7 +67,7 @@ pub struct Answer {
     /// messages may still arrive, if they may.
     pub(super) last: Option<(Message, Option<Instant>)>,
     /// The memory budget of the answer, once it was read to its end.
-    pub(super) received: Option<Received>,
+    pub(super) received: Option<ResponseAccount>,
     /// The request, until the headers of its response arrive.
     pub(super) pending: Option<PendingHeaders>,
     /// A message on the session's stream that arrived before the headers of the response.
@@ -79,7 +79,7 @@ pub(super) struct PendingHeaders {
     /// Never locked: the mutex makes the future `Sync`.
     response: Mutex<BoxFuture<'static, Result<Incoming, UpstreamError>>>,
     /// Reports the outcome to the circuit breaker.
-    pass: Pass,
+    pass: BreakerPass,
 }
 
 impl fmt::Debug for PendingHeaders {
@@ -90,10 +90,10 @@ impl fmt::Debug for PendingHeaders {
 
 /// The incoming messages that answer a request.
 #[derive(Debug)]
-pub(super) struct Messages {
+pub(super) struct IncomingMessages {
     pub(super) incoming: Incoming,
     /// Reports the outcome to the circuit breaker.
-    pub(super) pass: Pass,
+    pub(super) pass: BreakerPass,
 }
 
 /// The transport of the incoming messages.
@@ -106,28 +106,28 @@ pub(super) enum Incoming {
 
 /// One step of an answer.
 #[derive(Debug)]
-pub enum Step {
+pub enum AnswerStep {
     /// A notification before the response: progress under the gateway's own token, a log message or another.
     Told(Notification),
     /// The server needs input from the client before it goes on.
-    Asked(Asked),
+    Asked(InputRequired),
     /// The server closed the connection and goes on after this time.
     Rests(Duration),
     /// The response, which is the last step.
-    Final(Outcome),
+    Final(ResponseOutcome),
 }
 
 /// A server's requests for input from the client.
 #[derive(Debug)]
-pub struct Asked {
+pub struct InputRequired {
     /// The requests. Empty if the server only wants the call to be repeated.
-    pub questions: Vec<Question>,
+    pub questions: Vec<InputRequest>,
     /// The whole result of a modern server, which ended its answer; `None` for a legacy server, which waits for a
     /// reply.
     pub result: Option<Fragment>,
 }
 
-impl Asked {
+impl InputRequired {
     /// The server's opaque `requestState`, which is sent back when the call is repeated.
     #[must_use]
     pub fn state(&self) -> Option<Box<str>> {
@@ -138,7 +138,7 @@ impl Asked {
 
 /// An elicitation, sampling or roots request of a server to a client.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct InputRequest {
     /// The name by which the server identifies the request.
     pub key: Box<str>,
     /// The JSON-RPC id to reply under; `None` for a modern server.
@@ -151,14 +151,18 @@ pub struct Question {
 
 /// Sends replies to the requests of a legacy server that waits for them.
 #[derive(Clone, Debug)]
-pub struct Replier {
+pub struct ReplySender {
     upstream: Arc<Upstream>,
-    party: Party,
-    leg: Option<Leg>,
+    party: OnBehalfOf,
+    leg: Option<UpstreamSession>,
 }
 
-impl Replier {
-    pub(super) const fn new(upstream: Arc<Upstream>, party: Party, leg: Option<Leg>) -> Self {
+impl ReplySender {
+    pub(super) const fn new(
+        upstream: Arc<Upstream>,
+        party: OnBehalfOf,
+        leg: Option<UpstreamSession>,
+    ) -> Self {
         Self { upstream, party, leg }
     }
 
@@ -168,13 +172,13 @@ impl Replier {
         let deadline = Instant::now() + self.upstream.limits.answer_time;
         let reply = request::reply(body, speaker);
         if let Err(error) = self.upstream.notify(&reply, deadline).await {
-            let error = crate::base::error_chain::Chain(&error);
+            let error = crate::base::error_chain::ErrorChain(&error);
             tracing::warn!(server = %self.upstream.name, %error, "a question was not answered");
         }
     }
 }
 
-impl Messages {
+impl IncomingMessages {
     /// The text of the whole answer, if it is a single JSON message that was not read yet.
     pub(super) async fn text(
         &mut self,
@@ -218,7 +222,7 @@ impl Messages {
     }
 
     /// Takes the memory budget of the answer, to be kept for as long as its content is used.
-    pub(super) fn received(&mut self) -> Option<Received> {
+    pub(super) fn received(&mut self) -> Option<ResponseAccount> {
         match &mut self.incoming {
             Incoming::Http(answer, _) => Some(answer.received()),
             Incoming::Channel(answer) => answer.received(),
@@ -261,12 +265,12 @@ impl Incoming {
     }
 }
 
-impl Answer {
+impl CallAnswer {
     /// Returns the next step. The server may be silent for `patience`.
     ///
     /// # Errors
     /// If no valid message arrives in time; there is no further step then.
-    pub async fn next(&mut self, patience: Duration) -> Result<Step, UpstreamError> {
+    pub async fn next(&mut self, patience: Duration) -> Result<AnswerStep, UpstreamError> {
         loop {
             if let Some(step) = self.trailing_step().await {
                 return step;
@@ -308,13 +312,13 @@ impl Answer {
             self.attempts = 0;
             match message {
                 Message::Response(_) => {
-                    self.ahead = self.aside.as_ref().map_or(0, Ticket::waiting);
+                    self.ahead = self.aside.as_ref().map_or(0, RequestInbox::waiting);
                     let until = self.trails().then(|| Instant::now() + TRAILING);
                     self.last = Some((message, until));
                 }
                 Message::Notification(told) => {
                     self.reports |= here && &*told.method == method::PROGRESS;
-                    return Ok(Step::Told(told));
+                    return Ok(AnswerStep::Told(told));
                 }
                 Message::Request(request) if &*request.method == method::PING => {
                     self.reply_to_ping(&request)?;
@@ -325,8 +329,11 @@ impl Answer {
                 Message::Request(request) => {
                     let key = request.id.to_string().into();
                     let (method, params) = (request.method, request.params);
-                    let question = Question { key, id: Some(request.id), method, params };
-                    return Ok(Step::Asked(Asked { questions: vec![question], result: None }));
+                    let question = InputRequest { key, id: Some(request.id), method, params };
+                    return Ok(AnswerStep::Asked(InputRequired {
+                        questions: vec![question],
+                        result: None,
+                    }));
                 }
             }
         }
@@ -334,17 +341,17 @@ impl Answer {
 
     /// After the response has arrived: earlier messages on the session's stream, and then the response. `None` before
     /// that.
-    async fn trailing_step(&mut self) -> Option<Result<Step, UpstreamError>> {
+    async fn trailing_step(&mut self) -> Option<Result<AnswerStep, UpstreamError>> {
         let until = self.last.as_ref().map(|(_, until)| *until)?;
         while let Some(said) = self.said_before() {
             if let Message::Notification(told) = said {
-                return Some(Ok(Step::Told(told)));
+                return Some(Ok(AnswerStep::Told(told)));
             }
         }
         if let Some(until) = until {
             let told = timeout_at(until, aside(&mut self.aside)).await;
             if let Ok(Some(Message::Notification(told))) = told {
-                return Some(Ok(Step::Told(told)));
+                return Some(Ok(AnswerStep::Told(told)));
             }
         }
         let (last, _) = self.last.take()?;
@@ -356,7 +363,7 @@ impl Answer {
     fn said_before(&mut self) -> Option<Message> {
         while self.ahead > 0 {
             self.ahead -= 1;
-            if let Some(Ok(said)) = self.aside.as_mut().and_then(Ticket::try_next) {
+            if let Some(Ok(said)) = self.aside.as_mut().and_then(RequestInbox::try_next) {
                 return Some(said);
             }
         }
@@ -367,7 +374,7 @@ impl Answer {
     /// because the server sent them before the client's answer, and messages after that answer can end the call.
     pub fn resume(&mut self) {
         self.renew();
-        self.ahead = self.aside.as_ref().map_or(0, Ticket::waiting);
+        self.ahead = self.aside.as_ref().map_or(0, RequestInbox::waiting);
     }
 
     /// Replies to a ping in the background, so a server that does not take the reply does not delay the next message.
@@ -401,7 +408,7 @@ impl Answer {
     }
 
     /// Like [`Self::start`], while messages on the session's stream are read at the same time.
-    async fn start_pending(&mut self, pass: Pass) -> Result<(), UpstreamError> {
+    async fn start_pending(&mut self, pass: BreakerPass) -> Result<(), UpstreamError> {
         let (upstream, id) = (Arc::clone(&self.upstream), self.id);
         let (call, manner) = (Arc::clone(&self.call), self.manner.clone());
         let (party, leg) = (self.party.clone(), self.leg.clone());
@@ -459,7 +466,7 @@ impl Answer {
         let mut pass = std::mem::take(pass);
         self.pending = None;
         let incoming = incoming.inspect_err(|error| pass.refused(error))?;
-        self.messages = Some(Messages { incoming, pass });
+        self.messages = Some(IncomingMessages { incoming, pass });
         Ok(None)
     }
 
@@ -475,7 +482,7 @@ impl Answer {
     /// request and it had room.
     #[must_use]
     pub fn passes_on(&self, told: &Notification) -> bool {
-        if !matches!(Named::of(told), Named::Request(id) if id != self.id) {
+        if !matches!(ProgressTarget::of(told), ProgressTarget::Request(id) if id != self.id) {
             return false;
         }
         let told = Notification { method: told.method.clone(), params: told.params.clone() };
@@ -484,12 +491,12 @@ impl Answer {
 
     /// Takes the memory budget of the answer, to be held until a client has read `bytes` of it; `None` before the
     /// answer has arrived.
-    pub fn unsent(&mut self, bytes: usize) -> Option<Received> {
+    pub fn unsent(&mut self, bytes: usize) -> Option<ResponseAccount> {
         self.received.take().map(|received| received.unsent(bytes))
     }
 
     /// Turns the response into the last step.
-    fn end(&mut self, message: Message) -> Result<Step, UpstreamError> {
+    fn end(&mut self, message: Message) -> Result<AnswerStep, UpstreamError> {
         let outcome = self.upstream.outcome(message, self.id);
         self.over = true;
         // Later messages on the session's stream belong to other calls.
@@ -499,23 +506,25 @@ impl Answer {
             self.upstream.done(messages);
         }
         match outcome? {
-            Outcome::Result(result) if self.is_asking(&result) => {
+            ResponseOutcome::Result(result) if self.is_asking(&result) => {
                 let questions = questions(&result)?;
-                Ok(Step::Asked(Asked { questions, result: Some(result) }))
+                Ok(AnswerStep::Asked(InputRequired { questions, result: Some(result) }))
             }
-            outcome => Ok(Step::Final(outcome)),
+            outcome => Ok(AnswerStep::Final(outcome)),
         }
     }
 
     /// Whether the result asks the client for input: SPEC 2026-07-28 basic/patterns/mrtr#supported-requests.
     fn is_asking(&self, result: &Fragment) -> bool {
         let kind = result.value().get("resultType").and_then(Value::as_str);
-        matches!(self.call.verb, Verb::Call | Verb::Get | Verb::Read)
-            && kind.as_deref() == Some("input_required")
+        matches!(
+            self.call.verb,
+            RequestOperation::Call | RequestOperation::Get | RequestOperation::Read
+        ) && kind.as_deref() == Some("input_required")
     }
 
     /// Handles a connection that closed before the response: a legacy server may resume its stream.
-    fn lose(&mut self) -> Result<Step, UpstreamError> {
+    fn lose(&mut self) -> Result<AnswerStep, UpstreamError> {
         let legacy = self.era() == Era::Legacy;
         let Some(mut messages) = self.messages.take() else {
             return Err(UpstreamError::Incomplete);
@@ -531,7 +540,7 @@ impl Answer {
         self.pass = messages.pass;
         let rests = lost.1;
         self.lost = Some(lost);
-        Ok(Step::Rests(rests))
+        Ok(AnswerStep::Rests(rests))
     }
 
     /// Resumes a lost stream after its last event.
@@ -551,15 +560,15 @@ impl Answer {
         let found = found.ok_or(UpstreamError::Incomplete)?;
         let (incoming, pass) =
             (Incoming::Http(Box::new(found), None), std::mem::take(&mut self.pass));
-        self.messages = Some(Messages { incoming, pass });
+        self.messages = Some(IncomingMessages { incoming, pass });
         self.lost = None;
         Ok(())
     }
 
     /// A handle to reply to the requests of a legacy server, usable while the next step is awaited.
     #[must_use]
-    pub fn replier(&self) -> Replier {
-        Replier::new(Arc::clone(&self.upstream), self.party.clone(), self.leg.clone())
+    pub fn replier(&self) -> ReplySender {
+        ReplySender::new(Arc::clone(&self.upstream), self.party.clone(), self.leg.clone())
     }
 
     /// Repeats the call with the client's input that a modern server requested.
@@ -604,7 +613,7 @@ impl Answer {
         let call = &self.call;
         let (server, verb, name) = (call.server.clone(), call.verb, call.name.clone());
         let (arguments, extra, meta) = (None, Vec::new(), Vec::new());
-        self.call = Arc::new(Use { server, verb, name, arguments, extra, meta });
+        self.call = Arc::new(ItemRequest { server, verb, name, arguments, extra, meta });
         self.manner.inputs = None;
         self.manner.share = None;
     }
@@ -615,19 +624,19 @@ impl Answer {
     }
 
     /// Restores the call with its arguments, against which the result is judged.
-    pub fn remember_sent(&mut self, call: Use) {
+    pub fn remember_sent(&mut self, call: ItemRequest) {
         self.call = Arc::new(call);
     }
 
     /// The call that is answered.
     #[must_use]
-    pub fn call(&self) -> &Use {
+    pub fn call(&self) -> &ItemRequest {
         &self.call
     }
 
     /// The kind of request.
     #[must_use]
-    pub fn verb(&self) -> Verb {
+    pub fn verb(&self) -> RequestOperation {
         self.call.verb
     }
 }
@@ -639,7 +648,7 @@ fn is_final<T>(result: &Result<T, UpstreamError>) -> bool {
 
 /// The next message on the session's stream; pending forever without a `ticket`. A response there that found no room
 /// yields `None`, because the response belongs on the connection of the request.
-async fn aside(ticket: &mut Option<Ticket>) -> Option<Message> {
+async fn aside(ticket: &mut Option<RequestInbox>) -> Option<Message> {
     match ticket {
         Some(ticket) => ticket.next().await?.ok(),
         None => std::future::pending().await,
@@ -647,7 +656,7 @@ async fn aside(ticket: &mut Option<Ticket>) -> Option<Message> {
 }
 
 /// Parses the requests for input in a result.
-fn questions(result: &Fragment) -> Result<Vec<Question>, UpstreamError> {
+fn questions(result: &Fragment) -> Result<Vec<InputRequest>, UpstreamError> {
     let value = result.value();
     let wrong = |what| Err(UpstreamError::Protocol(what));
     if wire::is_misspelled(value, &["inputRequests", "requestState", "resultType", "_meta"]) {
@@ -670,7 +679,7 @@ fn questions(result: &Fragment) -> Result<Vec<Question>, UpstreamError> {
         };
         let params = question.get("params").map(|params| params.fragment(&document));
         let (key, method) = (key.into(), method.into());
-        questions.push(Question { key, id: None, method, params });
+        questions.push(InputRequest { key, id: None, method, params });
     }
     Ok(questions)
 }
@@ -679,15 +688,15 @@ fn questions(result: &Fragment) -> Result<Vec<Question>, UpstreamError> {
 /// request. One without a token is.
 #[must_use]
 pub fn is_progress(told: &Notification, id: i64) -> bool {
-    let named = || match Named::of(told) {
-        Named::Request(named) => named == id,
-        Named::Nothing => true,
-        Named::Stranger => false,
+    let named = || match ProgressTarget::of(told) {
+        ProgressTarget::Request(named) => named == id,
+        ProgressTarget::Nothing => true,
+        ProgressTarget::Stranger => false,
     };
     &*told.method == method::PROGRESS && named()
 }
 
-impl Drop for Answer {
+impl Drop for CallAnswer {
     /// Cancels a call whose answer is no longer wanted. A modern server over HTTP sees the connection close; any
     /// other server is sent a cancellation.
     fn drop(&mut self) {
@@ -697,13 +706,13 @@ impl Drop for Answer {
         let leg = self.leg.take();
         let party = self.party.clone();
         match self.messages.take() {
-            Some(Messages { incoming: Incoming::Channel(answer), .. }) => {
+            Some(IncomingMessages { incoming: Incoming::Channel(answer), .. }) => {
                 let speaker = party.speaker(leg.as_ref());
                 answer.cancel(request::cancelled(self.id, speaker).body);
             }
             // Nothing was sent.
             None if matches!(self.upstream.transport, Transport::Channel(_)) => {}
-            Some(Messages { incoming: Incoming::Http(..), .. }) | None => {
+            Some(IncomingMessages { incoming: Incoming::Http(..), .. }) | None => {
                 if !leg.as_ref().is_some_and(|leg| leg.version.era() == Era::Legacy) {
                     return;
                 }
@@ -713,7 +722,7 @@ impl Drop for Answer {
                     let speaker = party.speaker(leg.as_ref());
                     let cancelled = request::cancelled(id, speaker);
                     if let Err(error) = upstream.notify(&cancelled, deadline).await {
-                        let error = crate::base::error_chain::Chain(&error);
+                        let error = crate::base::error_chain::ErrorChain(&error);
                         tracing::debug!(server = %upstream.name, %error, "not cancelled");
                     }
                 });

@@ -5,7 +5,7 @@
 //! request probes the server: an answer closes the circuit, a failure starts another pause. Off unless configured,
 //! because a caller that can make a server fail could deny it to others.
 //!
-//! A request holds a [`Pass`], to which its outcome is reported once. A pass that is dropped without an outcome frees
+//! A request holds a [`BreakerPass`], to which its outcome is reported once. A pass that is dropped without an outcome frees
 //! the probe slot, so a caller cannot keep the circuit open by giving up.
 
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use super::UpstreamError;
 use crate::config::settings::CircuitBreaker;
 use crate::mcp::protocol::method;
 use crate::mcp::wire::Message;
-use crate::metrics::OfServer;
-use crate::net::connection::LinkError;
+use crate::metrics::ServerMetrics;
+use crate::net::connection::ConnectionError;
 
 /// The circuit breaker of one server.
 #[derive(Debug)]
@@ -30,12 +30,12 @@ pub(super) struct Breaker {
     failures: AtomicU32,
     /// When the pause ends, in microseconds after [`Self::born`]; zero while the circuit is closed.
     until: Arc<AtomicU64>,
-    counts: Arc<OfServer>,
+    counts: Arc<ServerMetrics>,
 }
 
 /// Permission to send one request, and the handle to report its outcome.
 #[derive(Debug, Default)]
-pub(super) struct Pass {
+pub(super) struct BreakerPass {
     /// `None` without a configured breaker, and after the outcome was reported.
     breaker: Option<Arc<Breaker>>,
     /// If this request is the probe: the end of the pause during which other requests fail.
@@ -46,7 +46,7 @@ pub(super) struct Pass {
 
 /// What an error says about the health of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Says {
+enum HealthSignal {
     /// The server itself has failed.
     Failed,
     /// The server is alive.
@@ -56,7 +56,7 @@ enum Says {
 }
 
 impl Breaker {
-    pub(super) fn new(bounds: CircuitBreaker, counts: Arc<OfServer>, now: Instant) -> Self {
+    pub(super) fn new(bounds: CircuitBreaker, counts: Arc<ServerMetrics>, now: Instant) -> Self {
         Self { bounds, born: now, failures: AtomicU32::new(0), until: Arc::default(), counts }
     }
 
@@ -79,9 +79,9 @@ impl Breaker {
     ///
     /// # Errors
     /// Those of [`Self::look`], and [`UpstreamError::Open`] if another request has just become the probe.
-    pub(super) fn admit(self: &Arc<Self>, now: Instant) -> Result<Pass, UpstreamError> {
+    pub(super) fn admit(self: &Arc<Self>, now: Instant) -> Result<BreakerPass, UpstreamError> {
         let until = self.until.load(Ordering::Acquire);
-        let pass = |slot| Pass { breaker: Some(Arc::clone(self)), slot, excused: false };
+        let pass = |slot| BreakerPass { breaker: Some(Arc::clone(self)), slot, excused: false };
         if until == 0 {
             return Ok(pass(None));
         }
@@ -149,7 +149,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-impl Pass {
+impl BreakerPass {
     /// Marks a timeout of this request as no failure: SPEC 2026-07-28 basic/transports/stdio#backward-compatibility.
     pub(super) fn excuse(&mut self) {
         self.excused = true;
@@ -165,14 +165,14 @@ impl Pass {
     /// Reports an error, unless it says nothing about the server's health.
     pub(super) fn refused(&mut self, error: &UpstreamError) {
         match error.says() {
-            Says::Failed if self.excused && matches!(error, UpstreamError::Timeout(_)) => {}
-            Says::Failed => {
+            HealthSignal::Failed if self.excused && matches!(error, UpstreamError::Timeout(_)) => {}
+            HealthSignal::Failed => {
                 if let Some(breaker) = self.breaker.take() {
                     breaker.failed(self.slot, Instant::now());
                 }
             }
-            Says::Answered => self.answered(),
-            Says::Nothing => {}
+            HealthSignal::Answered => self.answered(),
+            HealthSignal::Nothing => {}
         }
     }
 
@@ -188,7 +188,7 @@ impl Pass {
     }
 }
 
-impl Drop for Pass {
+impl Drop for BreakerPass {
     fn drop(&mut self) {
         if let (Some(breaker), Some(slot)) = (&self.breaker, self.slot) {
             breaker.released(slot, Instant::now());
@@ -198,17 +198,19 @@ impl Drop for Pass {
 
 impl UpstreamError {
     /// Whether the server itself failed, as opposed to the request, the caller or the credential.
-    const fn says(&self) -> Says {
+    const fn says(&self) -> HealthSignal {
         match self {
             Self::Link(
-                LinkError::Connect(_) | LinkError::Broken(_) | LinkError::Unprocessed(_),
+                ConnectionError::Connect(_)
+                | ConnectionError::Broken(_)
+                | ConnectionError::Unprocessed(_),
             )
             | Self::Start(_)
             | Self::Exited
             | Self::Stalled
             | Self::Timeout(_)
-            | Self::Incomplete => Says::Failed,
-            Self::Status(status) if *status >= 500 => Says::Failed,
+            | Self::Incomplete => HealthSignal::Failed,
+            Self::Status(status) if *status >= 500 => HealthSignal::Failed,
             Self::Status(_)
             | Self::Redirect(..)
             | Self::Unauthorized(_)
@@ -217,20 +219,20 @@ impl UpstreamError {
             | Self::TooLong(_)
             | Self::Message(_)
             | Self::Protocol(_)
-            | Self::Refused => Says::Answered,
+            | Self::Refused => HealthSignal::Answered,
             // A session can be gone without the server having been asked.
             Self::SessionGone
             | Self::Shared(_)
             | Self::Open(_)
             | Self::Stranger
-            | Self::Link(LinkError::Egress { .. } | LinkError::Identity(_))
+            | Self::Link(ConnectionError::Egress { .. } | ConnectionError::Identity(_))
             | Self::World(_)
             | Self::Credential(_)
             | Self::Backoff(_)
             | Self::Crowded
             | Self::Memory(_)
             | Self::Full(_)
-            | Self::Processes(_) => Says::Nothing,
+            | Self::Processes(_) => HealthSignal::Nothing,
         }
     }
 }

@@ -8,34 +8,34 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use policy::ask::Asks;
-use policy::offer::Kind;
+use policy::ask::ServerRequestPolicy;
+use policy::offer::ItemKind;
 use tokio::time::Instant;
 
-use super::catalog::{Shelf, Slot};
-use super::demux::Serves;
-use super::handshake::{Hello, Known};
+use super::catalog::{CachedKind, CatalogCache};
+use super::demux::ConnectionScope;
+use super::handshake::{ServerInfo, ServerState};
 use super::listing::Listing;
-use super::on_behalf_of::Party;
+use super::on_behalf_of::OnBehalfOf;
 use super::{Transport, Upstream, UpstreamError};
 use crate::mcp::client_info::Client;
-use crate::mcp::protocol::{Era, Version};
+use crate::mcp::protocol::{Era, ProtocolVersion};
 
 /// The catalogs of a server for clients that can answer all requests it may send, one for each era.
 #[derive(Debug)]
-pub(super) struct CapableShelves {
-    modern: Shelf,
-    legacy: Shelf,
+pub(super) struct CapableCatalogs {
+    modern: CatalogCache,
+    legacy: CatalogCache,
     /// When they were last read: 0 for never, otherwise the generation of the server's channel plus one.
     read: AtomicU64,
     /// The server may send requests to clients, so such lists may exist.
     exists: bool,
 }
 
-impl CapableShelves {
+impl CapableCatalogs {
     /// Empty catalogs of a server that may send clients the requests in `asks`.
-    pub(super) fn new(asks: &Asks) -> Self {
-        let (modern, legacy) = (Shelf::default(), Shelf::default());
+    pub(super) fn new(asks: &ServerRequestPolicy) -> Self {
+        let (modern, legacy) = (CatalogCache::default(), CatalogCache::default());
         Self { modern, legacy, read: AtomicU64::new(0), exists: !asks.is_nothing() }
     }
 
@@ -45,8 +45,8 @@ impl CapableShelves {
     }
 
     /// The era in which the list in `slot` is shown, if `slot` is one of these.
-    pub(super) fn era_of(&self, slot: &Slot, kind: Kind) -> Option<Era> {
-        let is = |shelf: &Shelf| std::ptr::eq(shelf.slot(kind), slot);
+    pub(super) fn era_of(&self, slot: &CachedKind, kind: ItemKind) -> Option<Era> {
+        let is = |shelf: &CatalogCache| std::ptr::eq(shelf.slot(kind), slot);
         match (is(&self.modern), is(&self.legacy)) {
             (true, _) => Some(Era::Modern),
             (_, true) => Some(Era::Legacy),
@@ -54,7 +54,7 @@ impl CapableShelves {
         }
     }
 
-    fn shelf(&self, era: Era) -> &Shelf {
+    fn shelf(&self, era: Era) -> &CatalogCache {
         match era {
             Era::Modern => &self.modern,
             Era::Legacy => &self.legacy,
@@ -64,9 +64,9 @@ impl CapableShelves {
 
 /// The information and the lists of a server, as a client that can answer all its requests gets them in each era.
 #[derive(Debug, Default)]
-pub struct Offered {
+pub struct CapableOffer {
     /// The server's information in each era.
-    pub hellos: Vec<Arc<Hello>>,
+    pub hellos: Vec<Arc<ServerInfo>>,
     /// The server's lists in each era.
     pub listings: Vec<Arc<Listing>>,
 }
@@ -78,12 +78,12 @@ impl Upstream {
     ///
     /// # Errors
     /// If the server cannot be reached or a list cannot be read.
-    pub async fn offered_to_capable(self: &Arc<Self>) -> Result<Offered, UpstreamError> {
-        let mut offered = Offered::default();
+    pub async fn offered_to_capable(self: &Arc<Self>) -> Result<CapableOffer, UpstreamError> {
+        let mut offered = CapableOffer::default();
         if self.asks.is_nothing() {
             return Ok(offered);
         }
-        let party = Party { client: Client::capable_of(&self.asks), ..Party::gateway() };
+        let party = OnBehalfOf { client: Client::capable_of(&self.asks), ..OnBehalfOf::gateway() };
         let known = self.known(&party).await?;
         let session = match known.hello.era {
             Era::Modern => {
@@ -93,7 +93,7 @@ impl Upstream {
             Era::Legacy => self.capable_session(&party).await?,
         };
         if let Some(opened) = session {
-            let party = Party { leg: opened.leg.clone(), ..party };
+            let party = OnBehalfOf { leg: opened.leg.clone(), ..party };
             let read = self.read_offered(&party, &opened.hello, &mut offered).await;
             if let Some(leg) = &opened.leg {
                 self.close(&party, leg, opened.since.elapsed()).await;
@@ -107,13 +107,13 @@ impl Upstream {
 
     /// Like [`Self::offered_to_capable`], for the periodic recheck. Returns nothing for a program whose lists were
     /// read since its last start, because they stay the same until it is started again.
-    pub(super) async fn capable_again(self: &Arc<Self>) -> Result<Offered, UpstreamError> {
+    pub(super) async fn capable_again(self: &Arc<Self>) -> Result<CapableOffer, UpstreamError> {
         if let Transport::Channel(_) = &self.transport
             && !self.asks.is_nothing()
         {
-            let generation = self.known(&Party::gateway()).await?.generation;
+            let generation = self.known(&OnBehalfOf::gateway()).await?.generation;
             if self.capable.read.load(Ordering::Acquire) == generation.saturating_add(1) {
-                return Ok(Offered::default());
+                return Ok(CapableOffer::default());
             }
         }
         self.offered_to_capable().await
@@ -121,7 +121,10 @@ impl Upstream {
 
     /// Opens a session with a legacy server as a client with these capabilities; `None` where clients have no
     /// sessions of their own.
-    async fn capable_session(&self, party: &Party) -> Result<Option<Known>, UpstreamError> {
+    async fn capable_session(
+        &self,
+        party: &OnBehalfOf,
+    ) -> Result<Option<ServerState>, UpstreamError> {
         let own = match &self.transport {
             Transport::Http(_) => true,
             Transport::Channel(seats) => seats.own(),
@@ -129,16 +132,16 @@ impl Upstream {
         if !own {
             return Ok(None);
         }
-        self.session(Version::LAST_LEGACY, party, Serves::Session).await.map(Some)
+        self.session(ProtocolVersion::LAST_LEGACY, party, ConnectionScope::Session).await.map(Some)
     }
 
     async fn read_offered(
         self: &Arc<Self>,
-        party: &Party,
-        hello: &Hello,
-        offered: &mut Offered,
+        party: &OnBehalfOf,
+        hello: &ServerInfo,
+        offered: &mut CapableOffer,
     ) -> Result<(), UpstreamError> {
-        for kind in Kind::LISTED.into_iter().filter(|kind| hello.has(*kind)) {
+        for kind in ItemKind::LISTED.into_iter().filter(|kind| hello.has(*kind)) {
             let until = Instant::now() + self.limits.answer_time;
             let slot = self.capable.shelf(hello.era).slot(kind);
             offered.listings.push(self.read(slot, party, kind, until).await?);

@@ -9,57 +9,57 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use policy::offer::Kind;
+use policy::offer::ItemKind;
 use tokio::time::Instant;
 
-use super::demux::Serves;
-use super::gateway_session::Whom;
-use super::handshake::Known;
-use super::listing::{Listing, Pages};
-use super::on_behalf_of::Party;
+use super::demux::ConnectionScope;
+use super::gateway_session::CatalogOwner;
+use super::handshake::ServerState;
+use super::listing::{Listing, PageCollector};
+use super::on_behalf_of::OnBehalfOf;
 use super::request;
-use super::single_flight::Turn;
-use super::{Hello, Transport, Upstream, UpstreamError};
+use super::single_flight::SingleFlight;
+use super::{ServerInfo, Transport, Upstream, UpstreamError};
 use crate::audit::ReadEntry;
-use crate::base::intake::Received;
+use crate::base::intake::ResponseAccount;
 use crate::base::share::Share;
-use crate::mcp::protocol::{Era, Version};
-use crate::mcp::wire::Outcome;
-use crate::pins::Audience;
-use crate::session::Leg;
+use crate::mcp::protocol::{Era, ProtocolVersion};
+use crate::mcp::wire::ResponseOutcome;
+use crate::pins::ListAudience;
+use crate::session::UpstreamSession;
 
 /// At most this many lists of a caller are evicted to make room for one.
 const FORGOTTEN: usize = 16;
 
 /// The cached lists of a server, one for each kind.
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
-    slots: [Slot; 4],
+pub(super) struct CatalogCache {
+    slots: [CachedKind; 4],
     /// The caller it belongs to, and its part of that caller's share; `None` for the catalog that all callers share.
-    place: Option<Place>,
+    place: Option<CacheShare>,
 }
 
 /// The part of a caller's share that one of its shelves takes.
 #[derive(Debug)]
-struct Place {
+struct CacheShare {
     caller: Arc<str>,
     _share: Share<Arc<str>>,
 }
 
 /// The cache entry of one list.
 #[derive(Debug, Default)]
-pub(super) struct Slot {
-    held: ArcSwapOption<Held>,
+pub(super) struct CachedKind {
+    held: ArcSwapOption<CachedList>,
     /// Number of readings started so far.
     begun: AtomicU64,
     /// Number of list-changed notifications so far.
     changes: AtomicU64,
-    reading: Turn,
+    reading: SingleFlight,
 }
 
 /// One reading of a list: its number, the number of list-changed notifications before it, and when it began.
 #[derive(Clone, Copy, Debug)]
-struct Begun {
+struct ListReading {
     reading: u64,
     changes: u64,
     at: Instant,
@@ -67,7 +67,7 @@ struct Begun {
 
 /// A cached list, when it was read, and by which reading.
 #[derive(Debug)]
-struct Held {
+struct CachedList {
     listing: Arc<Listing>,
     at: Instant,
     reading: u64,
@@ -77,32 +77,32 @@ struct Held {
     stale: AtomicBool,
 }
 
-impl Shelf {
-    pub(super) fn slot(&self, kind: Kind) -> &Slot {
+impl CatalogCache {
+    pub(super) fn slot(&self, kind: ItemKind) -> &CachedKind {
         let [tools, prompts, resources, templates] = &self.slots;
         match kind {
-            Kind::Tool | Kind::Method => tools,
-            Kind::Prompt => prompts,
-            Kind::Resource => resources,
-            Kind::Template => templates,
+            ItemKind::Tool | ItemKind::Method => tools,
+            ItemKind::Prompt => prompts,
+            ItemKind::Resource => resources,
+            ItemKind::Template => templates,
         }
     }
 
     /// Marks the lists of `kind` as changed. Templates change with resources.
-    pub(super) fn changed(&self, kind: Kind) {
+    pub(super) fn changed(&self, kind: ItemKind) {
         self.slot(kind).changes.fetch_add(1, Ordering::AcqRel);
         if let Some(held) = &*self.slot(kind).held.load() {
             held.stale.store(true, Ordering::Relaxed);
         }
-        if kind == Kind::Resource {
-            self.changed(Kind::Template);
+        if kind == ItemKind::Resource {
+            self.changed(ItemKind::Template);
         }
     }
 
     /// Whether every list in it has expired: each was read at least `age` ago, and the server's own cache lifetime,
     /// capped at `most`, has passed.
     pub(super) fn is_spent(&self, age: Duration, most: Duration) -> bool {
-        let spent = |held: &Arc<Held>| {
+        let spent = |held: &Arc<CachedList>| {
             let lasts = Duration::from_millis(held.listing.ttl()).min(most);
             held.at.elapsed() >= age.max(lasts)
         };
@@ -118,17 +118,17 @@ impl Shelf {
         self.place.as_ref().is_some_and(|place| *place.caller == *caller)
     }
 
-    fn has(&self, slot: &Slot) -> bool {
+    fn has(&self, slot: &CachedKind) -> bool {
         self.slots.iter().any(|own| std::ptr::eq(own, slot))
     }
 }
 
-impl Slot {
+impl CachedKind {
     /// The list, if it is younger than `age` or than the server's cache lifetime, and the server has announced no
     /// change.
     fn fresh(&self, age: Duration) -> Option<Arc<Listing>> {
         let held = self.held.load();
-        let young = |held: &&Arc<Held>| {
+        let young = |held: &&Arc<CachedList>| {
             let age = age.max(Duration::from_millis(held.listing.ttl()));
             !held.stale.load(Ordering::Relaxed) && held.at.elapsed() < age
         };
@@ -138,23 +138,32 @@ impl Slot {
     /// The list, if the reading that found it began after `came` and the server has announced no change since.
     fn read_since(&self, came: Instant) -> Option<Arc<Listing>> {
         let held = self.held.load();
-        let since = |held: &&Arc<Held>| !held.stale.load(Ordering::Relaxed) && held.began >= came;
+        let since =
+            |held: &&Arc<CachedList>| !held.stale.load(Ordering::Relaxed) && held.began >= came;
         held.as_ref().filter(since).map(|held| Arc::clone(&held.listing))
     }
 
     /// Starts a reading and numbers it.
-    fn begin(&self) -> Begun {
+    fn begin(&self) -> ListReading {
         let changes = self.changes.load(Ordering::Acquire);
-        Begun { reading: self.begun.fetch_add(1, Ordering::Relaxed), changes, at: Instant::now() }
+        ListReading {
+            reading: self.begun.fetch_add(1, Ordering::Relaxed),
+            changes,
+            at: Instant::now(),
+        }
     }
 
     /// Stores the result of a reading, unless a later reading has stored one. A result is stale at once if the server
     /// announced a change during the reading.
-    fn keep(&self, listing: &Arc<Listing>, Begun { reading, changes, at: began }: Begun) {
+    fn keep(
+        &self,
+        listing: &Arc<Listing>,
+        ListReading { reading, changes, at: began }: ListReading,
+    ) {
         let at = Instant::now();
         let listing = Arc::clone(listing);
         let stale = AtomicBool::new(self.changes.load(Ordering::Acquire) != changes);
-        let new = Arc::new(Held { listing, at, reading, began, stale });
+        let new = Arc::new(CachedList { listing, at, reading, began, stale });
         self.held.rcu(|held| match held {
             Some(held) if held.reading > reading => Some(Arc::clone(held)),
             Some(_) | None => Some(Arc::clone(&new)),
@@ -170,8 +179,8 @@ impl Upstream {
     pub async fn catalog(
         self: &Arc<Self>,
         on_record: &ReadEntry,
-        party: &Party,
-        kind: Kind,
+        party: &OnBehalfOf,
+        kind: ItemKind,
     ) -> Result<Arc<Listing>, UpstreamError> {
         self.catalog_within(on_record, party, kind, self.limits.answer_time).await
     }
@@ -183,8 +192,8 @@ impl Upstream {
     pub async fn catalog_within(
         self: &Arc<Self>,
         _on_record: &ReadEntry,
-        party: &Party,
-        kind: Kind,
+        party: &OnBehalfOf,
+        kind: ItemKind,
         patience: Duration,
     ) -> Result<Arc<Listing>, UpstreamError> {
         self.listing(party, kind, self.limits.catalog_age, patience).await
@@ -198,11 +207,11 @@ impl Upstream {
     /// If the list cannot be read.
     pub async fn own_catalog(
         self: &Arc<Self>,
-        kind: Kind,
+        kind: ItemKind,
         patience: Option<Duration>,
     ) -> Result<Arc<Listing>, UpstreamError> {
         let patience = patience.unwrap_or(self.limits.answer_time);
-        self.listing(&Party::gateway(), kind, self.limits.catalog_age, patience).await
+        self.listing(&OnBehalfOf::gateway(), kind, self.limits.catalog_age, patience).await
     }
 
     /// The definitions of one kind, not older than `age` or than the server's own cache lifetime.
@@ -211,8 +220,8 @@ impl Upstream {
     /// reads again, and the other waiters get its result, because that reading began after they arrived.
     pub(super) async fn listing(
         self: &Arc<Self>,
-        party: &Party,
-        kind: Kind,
+        party: &OnBehalfOf,
+        kind: ItemKind,
         age: Duration,
         patience: Duration,
     ) -> Result<Arc<Listing>, UpstreamError> {
@@ -226,7 +235,7 @@ impl Upstream {
         if let Some(listing) = slot.fresh(age) {
             return Ok(listing);
         }
-        let known = |slot: &Slot| match age.is_zero() {
+        let known = |slot: &CachedKind| match age.is_zero() {
             true => slot.read_since(came),
             false => slot.fresh(age),
         };
@@ -240,19 +249,19 @@ impl Upstream {
     }
 
     /// The shelf with the cached lists for `party`, added if there is none.
-    async fn shelf(&self, party: &Party) -> Result<Arc<Shelf>, UpstreamError> {
+    async fn shelf(&self, party: &OnBehalfOf) -> Result<Arc<CatalogCache>, UpstreamError> {
         let whom = match &party.leg {
             // A server without session ids cannot tell its sessions apart, so its lists are cached by caller.
-            Some(leg) if leg.id.is_some() => Whom::Session(leg.clone()),
-            Some(_) => Whom::Caller(party.asker()),
+            Some(leg) if leg.id.is_some() => CatalogOwner::Session(leg.clone()),
+            Some(_) => CatalogOwner::Caller(party.asker()),
             None => {
                 let known = self.known(party).await?;
                 if party.principal.is_none() || self.is_shared(known.hello.era) {
                     return Ok(Arc::clone(&self.shared));
                 }
                 match self.keeps_sessions(known.hello.era) {
-                    true => Whom::Standing(party.key()),
-                    false => Whom::Caller(party.asker()),
+                    true => CatalogOwner::Standing(party.key()),
+                    false => CatalogOwner::Caller(party.asker()),
                 }
             }
         };
@@ -267,8 +276,8 @@ impl Upstream {
             self.places.take(&caller, 1)
         });
         let Ok(share) = share else { return Ok(Arc::default()) };
-        let place = Some(Place { caller, _share: share });
-        let shelf = Arc::new(Shelf { place, ..Shelf::default() });
+        let place = Some(CacheShare { caller, _share: share });
+        let shelf = Arc::new(CatalogCache { place, ..CatalogCache::default() });
         if self.shelves.insert(whom.clone(), Arc::clone(&shelf)).is_ok() {
             return Ok(self.shelves.get(&whom).unwrap_or(shelf));
         }
@@ -282,8 +291,8 @@ impl Upstream {
 
     /// Evicts the least recently read shelf of a caller, except the one that holds `slot`. Returns whether there was
     /// one.
-    fn forget_oldest(&self, caller: &str, slot: Option<&Slot>) -> bool {
-        let mut oldest: Option<(Option<Instant>, Whom)> = None;
+    fn forget_oldest(&self, caller: &str, slot: Option<&CachedKind>) -> bool {
+        let mut oldest: Option<(Option<Instant>, CatalogOwner)> = None;
         self.shelves.retain(|whom, shelf| {
             if shelf.is_of(caller) && !slot.is_some_and(|slot| shelf.has(slot)) {
                 let read = shelf.last_read();
@@ -298,7 +307,7 @@ impl Upstream {
 
     /// Reserves room for a list in the share of its caller, and evicts older lists of that caller if necessary. A
     /// list without room is read for every request.
-    fn has_room(&self, slot: &Slot, listing: &Listing, caller: Option<&str>) -> bool {
+    fn has_room(&self, slot: &CachedKind, listing: &Listing, caller: Option<&str>) -> bool {
         let Some(caller) = caller else { return true };
         if listing.share().get().is_some() {
             return true;
@@ -332,7 +341,7 @@ impl Upstream {
 
     /// Reserves room for a list that is kept in `slot` for all callers; the previous list in the slot makes room. A
     /// list without room is read for every request.
-    fn has_room_for_all(&self, slot: &Slot, listing: &Listing) -> bool {
+    fn has_room_for_all(&self, slot: &CachedKind, listing: &Listing) -> bool {
         if listing.share().get().is_some() {
             return true;
         }
@@ -377,8 +386,8 @@ impl Upstream {
             let held = self.shared.slot(kind).held.load();
             held.as_ref().map(|held| held.listing.catalog().offer(name).is_some())
         };
-        let tools = lists(Kind::Tool)?;
-        Some(tools || lists(Kind::Prompt).unwrap_or_default())
+        let tools = lists(ItemKind::Tool)?;
+        Some(tools || lists(ItemKind::Prompt).unwrap_or_default())
     }
 
     /// Whether all callers share one session with the server, which then cannot tell them apart.
@@ -399,7 +408,7 @@ impl Upstream {
     }
 
     /// Handles a list-changed notification: no cached list of `kind` is fresh any more.
-    pub(super) fn changed(&self, kind: Kind) {
+    pub(super) fn changed(&self, kind: ItemKind) {
         self.shared.changed(kind);
         self.shelves.retain(|_, shelf| {
             shelf.changed(kind);
@@ -409,7 +418,7 @@ impl Upstream {
 
     /// Reads all lists of the server again, regardless of their cache lifetime, and compares them with the lockfile.
     pub async fn recheck(self: &Arc<Self>) {
-        let ourselves = Party::gateway();
+        let ourselves = OnBehalfOf::gateway();
         // Callers get no list that is older than this recheck, regardless of the server's cache lifetime.
         self.replaced();
         // A failure was logged where the request was made.
@@ -419,17 +428,17 @@ impl Upstream {
         match self.capable_again().await {
             Ok(found) => found.hellos.iter().for_each(|hello| self.compare(hello)),
             Err(error) => {
-                let error = crate::base::error_chain::Chain(&error);
+                let error = crate::base::error_chain::ErrorChain(&error);
                 tracing::debug!(server = %self.name, %error, "what capable clients are offered is not known");
             }
         }
-        for kind in Kind::LISTED.into_iter().filter(|kind| hello.has(*kind)) {
+        for kind in ItemKind::LISTED.into_iter().filter(|kind| hello.has(*kind)) {
             drop(self.own_catalog(kind, None).await);
         }
     }
 
     /// Asks for the server's information again. A program is asked once, when it is started.
-    async fn ask_again(&self, party: &Party) -> Result<Arc<Hello>, UpstreamError> {
+    async fn ask_again(&self, party: &OnBehalfOf) -> Result<Arc<ServerInfo>, UpstreamError> {
         let known = self.known(party).await?;
         match (&self.transport, known.hello.era) {
             (Transport::Channel(_), _) => Ok(Arc::clone(&known.hello)),
@@ -441,13 +450,15 @@ impl Upstream {
                 Ok(hello)
             }
             (Transport::Http(_), Era::Legacy) => {
-                let opened = self.session(Version::LAST_LEGACY, party, Serves::Session).await?;
+                let opened = self
+                    .session(ProtocolVersion::LAST_LEGACY, party, ConnectionScope::Session)
+                    .await?;
                 if let Some(leg) = &opened.leg {
                     self.close(party, leg, opened.since.elapsed()).await;
                 }
                 let (hello, leg) = (Arc::clone(&opened.hello), known.leg.clone());
                 let (generation, since) = (known.generation, known.since);
-                let found = Known { hello, generation, leg, since };
+                let found = ServerState { hello, generation, leg, since };
                 self.known.store(Some(Arc::new(found)));
                 Ok(opened.hello)
             }
@@ -456,15 +467,15 @@ impl Upstream {
 
     /// Marks all lists as stale, because the server may have been replaced by another.
     pub(super) fn replaced(&self) {
-        Kind::LISTED.into_iter().for_each(|kind| self.changed(kind));
+        ItemKind::LISTED.into_iter().for_each(|kind| self.changed(kind));
     }
 
     /// Reads every page of a list. Opens a new session and repeats this once if the gateway's own was forgotten.
     pub(super) async fn read(
         self: &Arc<Self>,
-        slot: &Slot,
-        party: &Party,
-        kind: Kind,
+        slot: &CachedKind,
+        party: &OnBehalfOf,
+        kind: ItemKind,
         until: Instant,
     ) -> Result<Arc<Listing>, UpstreamError> {
         let leg = self.reach(party).await?;
@@ -482,10 +493,10 @@ impl Upstream {
 
     async fn pages(
         &self,
-        slot: &Slot,
-        party: &Party,
-        leg: Option<&Leg>,
-        kind: Kind,
+        slot: &CachedKind,
+        party: &OnBehalfOf,
+        leg: Option<&UpstreamSession>,
+        kind: ItemKind,
         deadline: Instant,
     ) -> Result<Arc<Listing>, UpstreamError> {
         let (speaker, shared) = (party.speaker(leg), self.shared.slot(kind));
@@ -494,9 +505,9 @@ impl Upstream {
         let held = held.or_else(public).map(|held| Arc::clone(&held.listing));
         let begun = Instant::now();
         let keeping =
-            Keeping { slot, own: slot.begin(), shared: shared.begin(), caller: party.caller() };
+            CacheTarget { slot, own: slot.begin(), shared: shared.begin(), caller: party.caller() };
         let former = held.as_ref().map(|held| Arc::clone(held.catalog()));
-        let mut pages = Pages::new(self.name.clone(), kind, &self.limits, former);
+        let mut pages = PageCollector::new(self.name.clone(), kind, &self.limits, former);
         let mut cursor = None;
         // The budget of the pages is held until the list is cached or no longer used.
         let mut counted = self.counts_pages(party);
@@ -522,15 +533,15 @@ impl Upstream {
             let received = messages.received();
             self.done(messages);
             let result = match outcome {
-                Outcome::Result(result) => result,
-                Outcome::Error(error) if cursor.is_none() && is_unknown(&error) => {
+                ResponseOutcome::Result(result) => result,
+                ResponseOutcome::Error(error) if cursor.is_none() && is_unknown(&error) => {
                     // A server without the method has no definitions of the kind.
                     let listing = Arc::new(pages.finish(None, false));
                     self.noted_list(slot, &listing, begun).await?;
                     self.keep(keeping, &listing);
                     return Ok(listing);
                 }
-                Outcome::Error(_) => {
+                ResponseOutcome::Error(_) => {
                     let what = "the server answered the list with an error";
                     return Err(UpstreamError::Protocol(what));
                 }
@@ -551,8 +562,10 @@ impl Upstream {
                 listing.is_counted_in(counted);
                 // Comparing the list for one caller covers the other callers who get the same list.
                 let listing = match self.audience(slot, &listing) {
-                    Audience::Caller => self.same(listing),
-                    Audience::All | Audience::Plain | Audience::Capable(_) => Arc::new(listing),
+                    ListAudience::Caller => self.same(listing),
+                    ListAudience::All | ListAudience::Plain | ListAudience::Capable(_) => {
+                        Arc::new(listing)
+                    }
                 };
                 self.noted_list(slot, &listing, begun).await?;
                 self.keep(keeping, &listing);
@@ -563,7 +576,7 @@ impl Upstream {
 
     /// The memory budget for the pages of a list that is read for `party`. On a channel that callers share it counts
     /// against the caller only, so that one caller's lists do not block the channel for others.
-    fn counts_pages(&self, party: &Party) -> Received {
+    fn counts_pages(&self, party: &OnBehalfOf) -> ResponseAccount {
         let server: Arc<str> = self.name.as_str().into();
         match (&self.transport, party.caller()) {
             (Transport::Channel(_), Some(caller)) => {
@@ -576,14 +589,14 @@ impl Upstream {
     }
 
     /// The audience to which the server shows a list.
-    fn audience(&self, slot: &Slot, listing: &Listing) -> Audience {
+    fn audience(&self, slot: &CachedKind, listing: &Listing) -> ListAudience {
         if let Some(era) = self.capable.era_of(slot, listing.kind()) {
-            return Audience::Capable(era);
+            return ListAudience::Capable(era);
         }
         match listing.is_public() || std::ptr::eq(self.shared.slot(listing.kind()), slot) {
-            true if self.capable.is_pending() => Audience::Plain,
-            true => Audience::All,
-            false => Audience::Caller,
+            true if self.capable.is_pending() => ListAudience::Plain,
+            true => ListAudience::All,
+            false => ListAudience::Caller,
         }
     }
 
@@ -593,7 +606,7 @@ impl Upstream {
     /// If the comparison did not finish; the list must not be used then.
     async fn noted_list(
         &self,
-        slot: &Slot,
+        slot: &CachedKind,
         listing: &Listing,
         begun: Instant,
     ) -> Result<(), UpstreamError> {
@@ -607,8 +620,8 @@ impl Upstream {
 
     /// Caches a list if there is room: once for all if the server declares it public, otherwise in the slot it was
     /// read for.
-    fn keep(&self, keeping: Keeping<'_>, listing: &Arc<Listing>) {
-        let Keeping { slot, own, shared: begun, caller } = keeping;
+    fn keep(&self, keeping: CacheTarget<'_>, listing: &Arc<Listing>) {
+        let CacheTarget { slot, own, shared: begun, caller } = keeping;
         let shared = self.shared.slot(listing.kind());
         if std::ptr::eq(shared, slot) || self.capable.era_of(slot, listing.kind()).is_some() {
             if !self.has_room_for_all(slot, listing) {
@@ -634,11 +647,11 @@ impl Upstream {
 
 /// The slot in which a list will be cached once it is read.
 #[derive(Clone, Copy, Debug)]
-struct Keeping<'a> {
-    slot: &'a Slot,
+struct CacheTarget<'a> {
+    slot: &'a CachedKind,
     /// The reading as numbered in `slot` and in the slot shared by all callers.
-    own: Begun,
-    shared: Begun,
+    own: ListReading,
+    shared: ListReading,
     /// The caller it is read for; `None` for the gateway.
     caller: Option<&'a str>,
 }

@@ -9,17 +9,17 @@ use policy::name::ServerName;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::demux::{Delivered, Desk, Serves, Ticket};
+use super::demux::{ConnectionScope, DeliveryOutcome, Demux, RequestInbox};
 use super::error::UpstreamError;
 use super::request::{self, Outgoing};
-use super::send_queue::{Awaited, Draft, NotQueued, Outbox, Unsent};
-use super::server_log::Noise;
-use crate::base::intake::{Intake, Received};
+use super::send_queue::{Awaited, Draft, NotQueued, QueuedMessage, SendQueue};
+use super::server_log::ServerLog;
+use crate::base::intake::{ResponseAccount, ResponseAccounts};
 use crate::base::share::Share;
 use crate::config::settings::Limits;
 use crate::mcp::protocol::method;
 use crate::mcp::wire::Message;
-use crate::metrics::OfServer;
+use crate::metrics::ServerMetrics;
 use crate::stream::body::Segments;
 
 /// The minimum number of requests that may wait for their answers on one channel, and that number for each request
@@ -37,11 +37,11 @@ pub(super) struct ChannelTerms {
     /// The name of the server.
     pub(super) name: ServerName,
     pub(super) limits: Limits,
-    pub(super) noise: Arc<Noise>,
+    pub(super) noise: Arc<ServerLog>,
     /// The metrics of the server.
-    pub(super) counts: Arc<OfServer>,
+    pub(super) counts: Arc<ServerMetrics>,
     /// Memory budget for messages that are being read, and for answers.
-    pub(super) intake: Arc<Intake>,
+    pub(super) intake: Arc<ResponseAccounts>,
 }
 
 /// A channel to a server.
@@ -49,13 +49,13 @@ pub(super) struct ChannelTerms {
 pub(super) struct Channel {
     /// The number of this channel among those opened one after the other.
     pub(super) generation: u64,
-    outbox: Outbox,
+    outbox: SendQueue,
     limits: Limits,
-    counts: Arc<OfServer>,
-    pub(super) desk: Arc<Desk>,
-    noise: Arc<Noise>,
+    counts: Arc<ServerMetrics>,
+    pub(super) desk: Arc<Demux>,
+    noise: Arc<ServerLog>,
     /// The part of its caller's share that it takes until its process has ended.
-    held: Option<Held>,
+    held: Option<ChannelShare>,
     /// Cancelled when the channel is to end or has ended.
     pub(super) over: CancellationToken,
     /// The server ended the channel, or caused its end.
@@ -81,18 +81,18 @@ fn allowed_by(asked: &str) -> Option<&'static str> {
 /// The part of a share that a channel takes. It is released when the last task of the channel ends, which is the one
 /// that waits for the exit of the process.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ChannelShare {
     share: Option<Share<Arc<str>>>,
     gone: CancellationToken,
 }
 
-impl Held {
+impl ChannelShare {
     pub(super) fn new(share: Share<Arc<str>>) -> Self {
         Self { share: Some(share), gone: CancellationToken::new() }
     }
 }
 
-impl Drop for Held {
+impl Drop for ChannelShare {
     fn drop(&mut self) {
         // Released before `gone` is cancelled: a waiter takes the share then.
         drop(self.share.take());
@@ -106,26 +106,26 @@ pub(super) struct ChannelAnswer {
     channel: Arc<Channel>,
     /// The JSON-RPC id of the request.
     id: i64,
-    ticket: Ticket,
+    ticket: RequestInbox,
 }
 
 impl Channel {
     /// A channel that `serves` these clients.
     pub(super) fn new(
         generation: u64,
-        serves: Serves,
+        serves: ConnectionScope,
         terms: &ChannelTerms,
-        held: Option<Held>,
+        held: Option<ChannelShare>,
     ) -> Arc<Self> {
         let ChannelTerms { name, limits, noise, counts, intake } = terms;
         let requests = limits.in_flight.max(REQUESTS) * REQUESTS_OF_EACH;
         let (all, each) = (limits.send_queue, limits.send_queue_per_caller);
         Arc::new(Self {
             generation,
-            outbox: Outbox::new(all, each, Arc::clone(counts)),
+            outbox: SendQueue::new(all, each, Arc::clone(counts)),
             limits: *limits,
             counts: Arc::clone(counts),
-            desk: Desk::new(serves, requests, name, intake, counts),
+            desk: Demux::new(serves, requests, name, intake, counts),
             noise: Arc::clone(noise),
             held,
             over: CancellationToken::new(),
@@ -180,7 +180,7 @@ impl Channel {
     }
 
     /// The next message to send; `None` when the channel has ended. Cancel-safe.
-    pub(super) async fn next_unsent(&self) -> Option<Unsent> {
+    pub(super) async fn next_unsent(&self) -> Option<QueuedMessage> {
         tokio::select! {
             biased;
             () = self.over.cancelled() => None,
@@ -194,7 +194,7 @@ impl Channel {
     }
 
     /// Notes that a message was sent completely, and releases its room.
-    pub(super) fn sent(&self, message: Unsent) {
+    pub(super) fn sent(&self, message: QueuedMessage) {
         if let Awaited::Answer(id) = message.awaited {
             self.desk.sent(id);
         }
@@ -274,7 +274,7 @@ impl Channel {
             Err(error @ NotQueued::Full(_)) => {
                 if let Some(suppressed) = self.noise.allow(Instant::now()) {
                     let (server, error) =
-                        (self.counts.name(), crate::base::error_chain::Chain(&error));
+                        (self.counts.name(), crate::base::error_chain::ErrorChain(&error));
                     tracing::warn!(server, %error, suppressed, "a cancellation or a refusal was not sent");
                 }
             }
@@ -289,9 +289,9 @@ impl Channel {
             self.answered.store(true, Ordering::Relaxed);
         }
         match self.desk.deliver(message) {
-            Delivered::Done => {}
-            Delivered::Unclaimed => self.noise.progress_dropped(name),
-            Delivered::Refused(question) => {
+            DeliveryOutcome::Done => {}
+            DeliveryOutcome::Unclaimed => self.noise.progress_dropped(name),
+            DeliveryOutcome::Refused(question) => {
                 if &*question.method != method::PING
                     && let Some(suppressed) = self.noise.allow_question(Instant::now())
                 {
@@ -306,7 +306,7 @@ impl Channel {
                 let why = self.desk.serves().refuses();
                 self.try_notify(request::unasked(&question, why).into());
             }
-            Delivered::Stray => {
+            DeliveryOutcome::Stray => {
                 if let Some(suppressed) = self.noise.allow(Instant::now()) {
                     tracing::warn!(server = %name, suppressed, "a response nobody waits for was dropped");
                 }
@@ -328,7 +328,7 @@ impl ChannelAnswer {
     }
 
     /// Takes the memory budget of the response, to be kept for as long as its content is used.
-    pub(super) const fn received(&mut self) -> Option<Received> {
+    pub(super) const fn received(&mut self) -> Option<ResponseAccount> {
         self.ticket.received()
     }
 
@@ -359,10 +359,10 @@ mod tests {
     use super::{Channel, ChannelTerms, LOOK};
     use crate::config::settings::Limits;
     use crate::metrics::Metrics;
-    use crate::upstream::demux::Serves;
-    use crate::upstream::request::Takes;
-    use crate::upstream::send_queue::{Awaited, Draft, Unsent};
-    use crate::upstream::server_log::Noise;
+    use crate::upstream::demux::ConnectionScope;
+    use crate::upstream::request::AcceptedMessages;
+    use crate::upstream::send_queue::{Awaited, Draft, QueuedMessage};
+    use crate::upstream::server_log::ServerLog;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -375,11 +375,11 @@ mod tests {
         let terms = ChannelTerms {
             name: ServerName::parse("up").unwrap(),
             limits,
-            noise: Noise::new(Arc::clone(&counts)),
+            noise: ServerLog::new(Arc::clone(&counts)),
             counts,
             intake: Arc::default(),
         };
-        Channel::new(1, Serves::Everybody, &terms, None)
+        Channel::new(1, ConnectionScope::Everybody, &terms, None)
     }
 
     fn draft(id: i64) -> Draft {
@@ -388,7 +388,7 @@ mod tests {
     }
 
     /// The message of `id`, which is being sent.
-    async fn begun(channel: &Channel, id: i64) -> Unsent {
+    async fn begun(channel: &Channel, id: i64) -> QueuedMessage {
         channel.outbox.add(draft(id), Duration::ZERO).await.unwrap();
         channel.next_unsent().await.unwrap()
     }
@@ -400,7 +400,7 @@ mod tests {
     #[tokio::test]
     async fn a_channel_that_does_not_move_is_given_up_unless_a_call_that_was_sent_is_waited_for() {
         let channel = channel(Duration::ZERO, HOUR);
-        let ticket = channel.desk.wait(1, Takes::default(), Some("ana"));
+        let ticket = channel.desk.wait(1, AcceptedMessages::default(), Some("ana"));
         let message = begun(&channel, 1).await;
         // The server cannot work on a message that was not sent completely.
         assert!(is_given_up(&channel).await);
@@ -418,7 +418,7 @@ mod tests {
     #[tokio::test]
     async fn a_channel_that_keeps_messages_out_for_longer_than_a_call_may_take_is_given_up() {
         let channel = channel(Duration::ZERO, Duration::ZERO);
-        let _ticket = channel.desk.wait(1, Takes::default(), Some("ana"));
+        let _ticket = channel.desk.wait(1, AcceptedMessages::default(), Some("ana"));
         let message = begun(&channel, 1).await;
         channel.sent(message);
         assert!(!is_given_up(&channel).await);

@@ -14,13 +14,13 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::channel::{Channel, Held};
-use super::demux::Serves;
+use super::channel::{Channel, ChannelShare};
+use super::demux::ConnectionScope;
 use super::error::UpstreamError;
-use super::http_sse::Old;
-use super::on_behalf_of::Party;
-use super::stdio::Starter;
-use crate::base::share::{NoShare, Shares};
+use super::http_sse::HttpSseClient;
+use super::on_behalf_of::OnBehalfOf;
+use super::stdio::ProcessStarter;
+use crate::base::share::{ShareError, Shares};
 use crate::config::settings::ProcessSharing;
 
 /// The first and the longest pause before a channel is opened again.
@@ -34,20 +34,20 @@ const ENDING: Duration = Duration::from_secs(6);
 
 /// How channels to a server are opened.
 #[derive(Debug)]
-pub(super) enum Opener {
+pub(super) enum ChannelOpener {
     /// Starts a process of a program.
-    Program(Box<Starter>),
+    Program(Box<ProcessStarter>),
     /// Connects to a server over the HTTP+SSE transport.
-    Old(Box<Old>),
+    Old(Box<HttpSseClient>),
 }
 
 /// The channels to one server.
 #[derive(Debug)]
-pub(super) struct Seats {
-    opener: Opener,
+pub(super) struct ChannelPool {
+    opener: ChannelOpener,
     sharing: ProcessSharing,
-    shared: Mutex<State>,
-    sessions: Cell<BTreeMap<Box<str>, Seat>>,
+    shared: Mutex<SharedChannel>,
+    sessions: Cell<BTreeMap<Box<str>, SessionChannel>>,
     /// Shares of session channels, by caller. A part is released when the process has ended.
     shares: Arc<Shares<Arc<str>>>,
     generation: AtomicU64,
@@ -55,23 +55,28 @@ pub(super) struct Seats {
 
 /// The channel of one session.
 #[derive(Debug)]
-struct Seat {
+struct SessionChannel {
     /// The id of the principal, without its client and key.
     holder: Arc<str>,
     channel: Arc<Channel>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SharedChannel {
     channel: Option<Arc<Channel>>,
     /// The number of channels in a row that ended soon after their start.
     failures: u32,
     not_before: Option<Instant>,
 }
 
-impl Seats {
+impl ChannelPool {
     /// An empty pool for at most `limit` session channels, and at most `each` of them of one caller.
-    pub(super) fn new(opener: Opener, sharing: ProcessSharing, limit: usize, each: usize) -> Self {
+    pub(super) fn new(
+        opener: ChannelOpener,
+        sharing: ProcessSharing,
+        limit: usize,
+        each: usize,
+    ) -> Self {
         let (sessions, generation) = (Cell::default(), AtomicU64::new(0));
         let shares = Shares::new(limit, each);
         Self { opener, sharing, shared: Mutex::default(), sessions, shares, generation }
@@ -85,7 +90,7 @@ impl Seats {
     /// Whether a legacy session with a program that speaks both eras gets a separate process: if every session does,
     /// or, as needed, if the client can answer requests (`asked`).
     pub(super) fn may_be_own(&self, asked: bool) -> bool {
-        matches!(self.opener, Opener::Program(_))
+        matches!(self.opener, ChannelOpener::Program(_))
             && match self.sharing {
                 ProcessSharing::AsNeeded => asked,
                 ProcessSharing::Shared => false,
@@ -122,7 +127,7 @@ impl Seats {
         if let Some(left) = left.filter(|left| !left.is_zero()) {
             return Err(UpstreamError::Backoff(left));
         }
-        let opened = self.start(Serves::Everybody, None).await.inspect_err(|_| {
+        let opened = self.start(ConnectionScope::Everybody, None).await.inspect_err(|_| {
             state.failures += 1;
             state.not_before = Some(Instant::now() + PAUSE);
         })?;
@@ -130,7 +135,7 @@ impl Seats {
         Ok(opened)
     }
 
-    fn sessions(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Seat>> {
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<Box<str>, SessionChannel>> {
         // No operation leaves the map half changed.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -139,45 +144,45 @@ impl Seats {
     pub(super) async fn open(
         &self,
         session: &str,
-        party: &Party,
-        serves: Serves,
+        party: &OnBehalfOf,
+        serves: ConnectionScope,
     ) -> Result<Arc<Channel>, UpstreamError> {
         self.sessions().retain(|_, seat| !seat.channel.over.is_cancelled());
         let holder: Arc<str> = party.caller().unwrap_or_default().into();
         let held = self.room(&holder).await?;
         let channel = self.start(serves, Some(held)).await?;
-        let seat = Seat { holder, channel: Arc::clone(&channel) };
+        let seat = SessionChannel { holder, channel: Arc::clone(&channel) };
         self.sessions().insert(session.into(), seat);
         Ok(channel)
     }
 
     /// Reserves a session channel for a caller, evicting an idle one if necessary.
-    async fn room(&self, holder: &Arc<str>) -> Result<Held, UpstreamError> {
+    async fn room(&self, holder: &Arc<str>) -> Result<ChannelShare, UpstreamError> {
         let refused = match self.shares.take(holder, 1) {
-            Ok(share) => return Ok(Held::new(share)),
+            Ok(share) => return Ok(ChannelShare::new(share)),
             Err(refused) => refused,
         };
         if let Some(gone) = self.evict(holder, refused)
             && timeout(ENDING, gone.cancelled()).await.is_ok()
             && let Ok(share) = self.shares.take(holder, 1)
         {
-            return Ok(Held::new(share));
+            return Ok(ChannelShare::new(share));
         }
         Err(UpstreamError::Processes(refused))
     }
 
     /// Ends an idle channel to make room for one of `holder`. The returned token is cancelled when its process has
     /// ended; `None` if no channel may be evicted.
-    fn evict(&self, holder: &str, refused: NoShare) -> Option<CancellationToken> {
+    fn evict(&self, holder: &str, refused: ShareError) -> Option<CancellationToken> {
         let mut sessions = self.sessions();
         let idle = sessions.iter().filter(|(_, seat)| seat.channel.is_idle(Duration::ZERO));
         let idle = idle.map(|(session, seat)| (session, &*seat.holder, seat.channel.last_used()));
         let session = match refused {
-            NoShare::Holder { .. } => {
+            ShareError::Holder { .. } => {
                 let own = idle.filter(|(_, whose, _)| *whose == holder);
                 own.min_by_key(|(_, _, used)| *used)?.0
             }
-            NoShare::All { .. } => {
+            ShareError::All { .. } => {
                 let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
                 for seat in sessions.values() {
                     *counts.entry(&seat.holder).or_default() += 1;
@@ -232,16 +237,16 @@ impl Seats {
 
     async fn start(
         &self,
-        serves: Serves,
-        held: Option<Held>,
+        serves: ConnectionScope,
+        held: Option<ChannelShare>,
     ) -> Result<Arc<Channel>, UpstreamError> {
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
         match &self.opener {
-            Opener::Program(starter) => {
+            ChannelOpener::Program(starter) => {
                 starter.identify().await?;
                 starter.start(generation, serves, held)
             }
-            Opener::Old(old) => old.connect(generation, serves, held).await,
+            ChannelOpener::Old(old) => old.connect(generation, serves, held).await,
         }
     }
 }

@@ -1,9 +1,8 @@
 //! What a request needs before it may be sent to a server.
 
 use policy::kind::ReadOnlyHint;
-use policy::message::Call;
+use policy::message::ClientRequest;
 use policy::pipeline::Permit;
-
 
 use crate::outbound::guardrail::Agreed;
 use crate::session::rate_limiter::WithinRate;
@@ -48,7 +47,7 @@ impl Cleared {
 
     /// The request, for a call that was sent before and goes on now: nothing can be sent with it.
     #[must_use]
-    pub fn into_call(self) -> Call {
+    pub fn into_call(self) -> ClientRequest {
         let (call, _) = self.permit.spend();
         call
     }

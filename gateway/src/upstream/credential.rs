@@ -16,16 +16,16 @@ use policy::name::Scope;
 use tokio::sync::Mutex as Turn;
 
 use super::UpstreamError;
-use super::on_behalf_of::Subject;
-use crate::base::bounded::Bounded;
+use super::on_behalf_of::SubjectToken;
+use crate::base::bounded::BoundedMap;
 use crate::base::clock::Clock;
 use crate::base::sha256::sha256;
 use crate::base::share::{Share, Shares};
-use crate::config::settings::{Credential, Grant, Limits, repeats_scheme};
+use crate::config::settings::{Limits, ServerCredential, TokenRequest, repeats_scheme};
 use crate::crypto::jose::{self, Jws, LONGEST, seconds, text};
 use crate::metrics::Metrics;
-use crate::outbound::authorization_server::{Authority, OauthError};
-use crate::outbound::environment::{World, WorldError};
+use crate::outbound::authorization_server::{OauthClient, OauthError};
+use crate::outbound::environment::{Environment, EnvironmentError};
 use crate::outbound::secrets::LiveSecret;
 
 /// Overhead in bytes of a cached token of a caller, beside its text.
@@ -57,28 +57,28 @@ pub enum CredentialError {
 
 /// The credentials for one server.
 pub(super) struct Credentials {
-    kind: Kind,
+    kind: CredentialKind,
     /// Cached tokens by digest of the caller's token; the gateway's own token is under zeros.
-    tokens: Bounded<[u8; 32], Arc<Slot>>,
+    tokens: BoundedMap<[u8; 32], Arc<TokenSlot>>,
     /// Budget of bytes for cached tokens of callers, for all servers.
     shares: Arc<Shares<Arc<str>>>,
     /// Assertions that were used, by digest of their `jti`, and when they expire.
-    used: Bounded<[u8; 32], SystemTime>,
+    used: BoundedMap<[u8; 32], SystemTime>,
     clock: Arc<dyn Clock>,
 }
 
-enum Kind {
+enum CredentialKind {
     Nothing,
     Header { name: HeaderName, prefix: Box<str>, secret: Arc<LiveSecret> },
-    Client(Box<Asker>),
-    Exchange(Box<Asker>),
-    Assertion { provider: Box<Asker>, issuer: Box<str>, server: Box<Asker> },
+    Client(Box<TokenClient>),
+    Exchange(Box<TokenClient>),
+    Assertion { provider: Box<TokenClient>, issuer: Box<str>, server: Box<TokenClient> },
 }
 
 /// A token request: the client that sends it and the requested scopes and audience.
-struct Asker {
+struct TokenClient {
     metrics: Arc<Metrics>,
-    authority: Authority,
+    authority: OauthClient,
     id: Box<str>,
     scopes: Vec<Scope>,
     resource: Option<Box<str>>,
@@ -87,13 +87,13 @@ struct Asker {
 }
 
 #[derive(Default)]
-struct Slot {
+struct TokenSlot {
     /// Held while a token is requested; other requests wait.
     turn: Turn<()>,
-    held: Mutex<Option<Held>>,
+    held: Mutex<Option<CachedToken>>,
 }
 
-struct Held {
+struct CachedToken {
     value: HeaderValue,
     until: SystemTime,
     /// Its part of the caller's share; `None` for the gateway's own token.
@@ -106,10 +106,10 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-impl Asker {
-    fn new(world: &World, grant: &Grant) -> Result<Box<Self>, WorldError> {
+impl TokenClient {
+    fn new(world: &Environment, grant: &TokenRequest) -> Result<Box<Self>, EnvironmentError> {
         Ok(Box::new(Self {
-            authority: Authority::new(world, &grant.place, &grant.client, None)?,
+            authority: OauthClient::new(world, &grant.place, &grant.client, None)?,
             id: grant.client.id.clone(),
             scopes: grant.scopes.clone(),
             resource: grant.resource.clone(),
@@ -157,13 +157,14 @@ pub(super) fn header(
     name: &HeaderName,
     prefix: &str,
     secret: &LiveSecret,
-) -> Result<HeaderValue, WorldError> {
+) -> Result<HeaderValue, EnvironmentError> {
     let secret = secret.now()?;
     if repeats_scheme(prefix, secret.expose()) {
-        return Err(WorldError::Repeated { name: name.clone(), prefix: prefix.into() });
+        return Err(EnvironmentError::Repeated { name: name.clone(), prefix: prefix.into() });
     }
     let text = format!("{prefix}{}", secret.expose());
-    let unusable = |_| WorldError::Header(format!("the configuration for the header `{name}`"));
+    let unusable =
+        |_| EnvironmentError::Header(format!("the configuration for the header `{name}`"));
     let mut value = HeaderValue::try_from(text).map_err(unusable)?;
     value.set_sensitive(true);
     Ok(value)
@@ -171,63 +172,74 @@ pub(super) fn header(
 
 impl Credentials {
     pub(super) fn new(
-        world: &World,
-        settings: Option<&Credential>,
+        world: &Environment,
+        settings: Option<&ServerCredential>,
         limits: &Limits,
-    ) -> Result<Self, WorldError> {
+    ) -> Result<Self, EnvironmentError> {
         let kind = match settings {
-            None => Kind::Nothing,
-            Some(Credential::Header { name, prefix, secret }) => {
+            None => CredentialKind::Nothing,
+            Some(ServerCredential::Header { name, prefix, secret }) => {
                 let secret = world.live(secret)?;
                 header(name, prefix, &secret)?;
-                Kind::Header { name: name.clone(), prefix: prefix.clone(), secret }
+                CredentialKind::Header { name: name.clone(), prefix: prefix.clone(), secret }
             }
-            Some(Credential::Client(grant)) => Kind::Client(Asker::new(world, grant)?),
-            Some(Credential::Exchange(grant)) => Kind::Exchange(Asker::new(world, grant)?),
-            Some(Credential::Assertion { provider, issuer, server }) => Kind::Assertion {
-                provider: Asker::new(world, provider)?,
-                issuer: issuer.clone(),
-                server: Asker::new(world, server)?,
-            },
+            Some(ServerCredential::Client(grant)) => {
+                CredentialKind::Client(TokenClient::new(world, grant)?)
+            }
+            Some(ServerCredential::Exchange(grant)) => {
+                CredentialKind::Exchange(TokenClient::new(world, grant)?)
+            }
+            Some(ServerCredential::Assertion { provider, issuer, server }) => {
+                CredentialKind::Assertion {
+                    provider: TokenClient::new(world, provider)?,
+                    issuer: issuer.clone(),
+                    server: TokenClient::new(world, server)?,
+                }
+            }
         };
         Ok(Self {
             kind,
-            tokens: Bounded::new(limits.tokens),
+            tokens: BoundedMap::new(limits.tokens),
             shares: Arc::clone(&world.quotas.exchanged),
-            used: Bounded::new(limits.tokens),
+            used: BoundedMap::new(limits.tokens),
             clock: Arc::clone(&world.clock),
         })
     }
 
     /// Whether a new credential can be obtained after the server has rejected one.
     pub(super) const fn are_renewable(&self) -> bool {
-        matches!(self.kind, Kind::Client(_) | Kind::Exchange(_) | Kind::Assertion { .. })
+        matches!(
+            self.kind,
+            CredentialKind::Client(_)
+                | CredentialKind::Exchange(_)
+                | CredentialKind::Assertion { .. }
+        )
     }
 
     /// Whether each caller has its own credential and the gateway itself has none.
     pub(super) const fn are_of_callers(&self) -> bool {
-        matches!(self.kind, Kind::Exchange(_) | Kind::Assertion { .. })
+        matches!(self.kind, CredentialKind::Exchange(_) | CredentialKind::Assertion { .. })
     }
 
     /// The header to present to the server for a caller with the token `subject`; `None` if no credential is
     /// configured.
     pub(super) async fn shown(
         &self,
-        subject: Option<&Arc<Subject>>,
+        subject: Option<&Arc<SubjectToken>>,
     ) -> Result<Option<(HeaderName, HeaderValue)>, UpstreamError> {
         let token = match &self.kind {
-            Kind::Nothing => return Ok(None),
-            Kind::Header { name, prefix, secret } => {
+            CredentialKind::Nothing => return Ok(None),
+            CredentialKind::Header { name, prefix, secret } => {
                 let value = header(name, prefix, secret).map_err(UpstreamError::World)?;
                 return Ok(Some((name.clone(), value)));
             }
-            Kind::Client(asker) => self.held(None, || self.own(asker)).await,
-            Kind::Exchange(asker) => {
+            CredentialKind::Client(asker) => self.held(None, || self.own(asker)).await,
+            CredentialKind::Exchange(asker) => {
                 let subject = subject.ok_or(CredentialError::Subject);
                 let subject = subject.map_err(UpstreamError::Credential)?;
                 self.held(Some(subject), || self.exchange(asker, subject)).await
             }
-            Kind::Assertion { provider, issuer, server } => {
+            CredentialKind::Assertion { provider, issuer, server } => {
                 let subject = subject.ok_or(CredentialError::Subject);
                 let subject = subject.map_err(UpstreamError::Credential)?;
                 let ask = || self.assertion(provider, issuer, server, subject);
@@ -238,7 +250,7 @@ impl Credentials {
     }
 
     /// Drops the cached token that the server has rejected, so that it is not used again.
-    pub(super) fn forget(&self, subject: Option<&Arc<Subject>>, shown: &HeaderValue) {
+    pub(super) fn forget(&self, subject: Option<&Arc<SubjectToken>>, shown: &HeaderValue) {
         let name = if self.are_of_callers() { subject.map(name) } else { Some([0; 32]) };
         let Some(slot) = name.and_then(|name| self.tokens.get(&name)) else { return };
         let mut held = slot.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -263,7 +275,7 @@ impl Credentials {
     /// longer than the token it was exchanged for.
     async fn held<F>(
         &self,
-        subject: Option<&Arc<Subject>>,
+        subject: Option<&Arc<SubjectToken>>,
         ask: impl FnOnce() -> F,
     ) -> Result<HeaderValue, CredentialError>
     where
@@ -274,7 +286,7 @@ impl Credentials {
         let slot = match self.tokens.get(&name) {
             Some(slot) => slot,
             None => {
-                let slot = Arc::new(Slot::default());
+                let slot = Arc::new(TokenSlot::default());
                 if self.tokens.insert(name, Arc::clone(&slot)).is_err() {
                     let now = self.clock.now();
                     self.tokens.retain(|_, slot| slot.good(now).is_some());
@@ -302,17 +314,18 @@ impl Credentials {
         let lifetime = Duration::from_secs(lifetime.min(LONGEST_LIFE).saturating_sub(MARGIN));
         let until = self.clock.now() + lifetime;
         let until = most.map_or(until, |most| until.min(most));
-        let take = |subject: &Arc<Subject>| self.shares.take(&subject.caller, value.len() + ENTRY);
+        let take =
+            |subject: &Arc<SubjectToken>| self.shares.take(&subject.caller, value.len() + ENTRY);
         // Without room in the caller's share the token is requested every time: slower, not wrong.
         if let Ok(room) = subject.map(take).transpose() {
-            let held = Held { value: value.clone(), until, _room: room };
+            let held = CachedToken { value: value.clone(), until, _room: room };
             *slot.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
         }
         Ok(value)
     }
 
     /// Requests a token for the gateway itself (RFC 6749, section 4.4).
-    async fn own(&self, asker: &Asker) -> Result<(String, u64), CredentialError> {
+    async fn own(&self, asker: &TokenClient) -> Result<(String, u64), CredentialError> {
         let wanted = asker.wanted();
         let answer = asker.ask(&[("grant_type", "client_credentials")], &wanted).await?;
         self.given(asker, &answer, None)
@@ -321,8 +334,8 @@ impl Credentials {
     /// Exchanges the caller's token for one for the server (RFC 8693, section 2).
     async fn exchange(
         &self,
-        asker: &Asker,
-        subject: &Subject,
+        asker: &TokenClient,
+        subject: &SubjectToken,
     ) -> Result<(String, u64), CredentialError> {
         let actor = match asker.actor {
             true => Some(self.held(None, || self.own(asker)).await?),
@@ -349,10 +362,10 @@ impl Credentials {
     /// MCP extension `enterprise-managed-authorization`, sections «Token Exchange» and «Access Token Request»
     async fn assertion(
         &self,
-        provider: &Asker,
+        provider: &TokenClient,
         issuer: &str,
-        server: &Asker,
-        subject: &Subject,
+        server: &TokenClient,
+        subject: &SubjectToken,
     ) -> Result<(String, u64), CredentialError> {
         let resource = server.resource.as_deref().unwrap_or_default();
         let form = [
@@ -415,7 +428,7 @@ impl Credentials {
     /// The token in a response and its lifetime in seconds, if it is the requested one (vector AV-48).
     fn given(
         &self,
-        asker: &Asker,
+        asker: &TokenClient,
         answer: &Document,
         issued: Option<&str>,
     ) -> Result<(String, u64), CredentialError> {
@@ -450,7 +463,7 @@ impl Credentials {
 
     /// Checks that a token in JWT form is for the server and has not expired, and returns its remaining lifetime in
     /// seconds; `None` for an opaque token. Its signature is for the server to verify.
-    fn fits(&self, asker: &Asker, token: &str) -> Result<Option<u64>, CredentialError> {
+    fn fits(&self, asker: &TokenClient, token: &str) -> Result<Option<u64>, CredentialError> {
         let Some(said) = jose::said(token) else { return Ok(None) };
         let claims = said.root();
         let now = self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -470,7 +483,7 @@ impl Credentials {
     }
 }
 
-impl Slot {
+impl TokenSlot {
     fn good(&self, now: SystemTime) -> Option<HeaderValue> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.as_ref().filter(|held| held.until > now).map(|held| held.value.clone())
@@ -478,6 +491,6 @@ impl Slot {
 }
 
 /// The cache key of the token for a caller.
-fn name(subject: &Arc<Subject>) -> [u8; 32] {
+fn name(subject: &Arc<SubjectToken>) -> [u8; 32] {
     sha256(subject.token.expose().as_bytes())
 }

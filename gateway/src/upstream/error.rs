@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use http::header::{LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode, Uri};
-use policy::ask::{Reason, Refusal};
+use policy::ask::{Refusal, RefusalReason};
 use policy::content::without_values;
 use policy::offer::ReadOnlyHint;
 use policy::scope;
 
 use super::credential::CredentialError;
-use crate::base::share::NoShare;
+use crate::base::share::ShareError;
 use crate::mcp::wire::{DecodeError, FromServerError};
-use crate::net::connection::LinkError;
-use crate::outbound::environment::WorldError;
+use crate::net::connection::ConnectionError;
+use crate::outbound::environment::EnvironmentError;
 
 /// The longest URL of a redirect that is shown whole, in bytes.
 const SHOWN: usize = 256;
@@ -34,10 +34,10 @@ pub enum UpstreamError {
     Stranger,
     /// The connection could not be made or was lost.
     #[error(transparent)]
-    Link(#[from] LinkError),
+    Link(#[from] ConnectionError),
     /// A secret or file that the request needs cannot be read.
     #[error(transparent)]
-    World(WorldError),
+    World(EnvironmentError),
     /// No credential for the server could be obtained.
     #[error("there is no credential for the server")]
     Credential(#[source] CredentialError),
@@ -61,7 +61,7 @@ pub enum UpstreamError {
     Stalled,
     /// Too many bytes wait to be sent to the server: of this caller, or in total.
     #[error("too many bytes wait to be sent to the server")]
-    Full(#[source] NoShare),
+    Full(#[source] ShareError),
     /// The server did not answer within this time.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
@@ -91,10 +91,10 @@ pub enum UpstreamError {
     Protocol(&'static str),
     /// Too many bytes of answers are in memory: of this server, of this caller, or in total.
     #[error("too many bytes of answers are being read")]
-    Memory(#[source] NoShare),
+    Memory(#[source] ShareError),
     /// No process of the server is free for this caller.
     #[error("no process of the server is free for this caller")]
-    Processes(#[source] NoShare),
+    Processes(#[source] ShareError),
     /// There are too many sessions with the server.
     #[error("more sessions than are kept")]
     Crowded,
@@ -141,7 +141,7 @@ impl UpstreamError {
     pub const fn wanted_of(&self, hint: ReadOnlyHint) -> Option<Refusal> {
         match (self, hint) {
             (Self::WriteScopes(_), ReadOnlyHint::Claimed) => {
-                Some(Refusal { reason: Reason::WriteScope, at: "" })
+                Some(Refusal { reason: RefusalReason::WriteScope, at: "" })
             }
             _ => None,
         }
@@ -173,16 +173,15 @@ impl UpstreamError {
             Self::Shared(code) => code,
             Self::Open(_) => Self::CIRCUIT_OPEN,
             Self::Stranger => "server-identity",
-            Self::Link(LinkError::Connect(_)) => "upstream-connect",
-            Self::Link(LinkError::Egress { .. }) => "upstream-egress",
-            Self::Link(LinkError::Identity(_)) => "upstream-identity",
+            Self::Link(ConnectionError::Connect(_)) => "upstream-connect",
+            Self::Link(ConnectionError::Egress { .. }) => "upstream-egress",
+            Self::Link(ConnectionError::Identity(_)) => "upstream-identity",
             Self::World(_) | Self::Credential(_) => "upstream-credential",
             Self::Unauthorized(_) | Self::WriteScopes(_) => "upstream-unauthorized",
             Self::Start(_) | Self::Exited | Self::Backoff(_) | Self::Stalled => "upstream-process",
             Self::Timeout(_) => "upstream-timeout",
-            Self::Link(LinkError::Broken(_) | LinkError::Unprocessed(_)) | Self::Incomplete => {
-                "upstream-broken"
-            }
+            Self::Link(ConnectionError::Broken(_) | ConnectionError::Unprocessed(_))
+            | Self::Incomplete => "upstream-broken",
             Self::Status(_) | Self::Redirect(..) => "upstream-status",
             Self::ContentType
             | Self::TooLong(_)

@@ -9,21 +9,21 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use policy::json::{Bounds, Document, Fragment};
-use policy::revoked::Revoked;
+use policy::json::{Document, Fragment, JsonBounds};
+use policy::revoked::RevocationList;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::demux::{Delivered, Desk, Serves, Ticket, Told};
-use super::on_behalf_of::Party;
-use super::single_flight::Turn;
-use super::stream::Stream;
-use super::{Answer, Transport, Upstream, UpstreamError, request};
+use super::demux::{ConnectionScope, DeliveryOutcome, Demux, QueuedNotification, RequestInbox};
+use super::on_behalf_of::OnBehalfOf;
+use super::single_flight::SingleFlight;
+use super::stream::SessionStream;
+use super::{CallAnswer, Transport, Upstream, UpstreamError, request};
 use crate::base::sha256::sha256;
 use crate::mcp::protocol::{Era, LEVELS, method};
 use crate::mcp::wire::{Message, Notification};
-use crate::session::Leg;
+use crate::session::UpstreamSession;
 
 /// How long a session is kept without being used.
 const IDLE: Duration = Duration::from_secs(600);
@@ -40,36 +40,40 @@ const KNOWN: Duration = Duration::from_secs(3600);
 /// Interval of the sweep of idle sessions and expired caches.
 const SWEEP: Duration = Duration::from_secs(60);
 
-impl Party {
+impl OnBehalfOf {
     /// The key of this caller's standing session.
-    pub(super) fn key(&self) -> Key {
+    pub(super) fn key(&self) -> GatewaySessionKey {
         let principal = self.principal.as_ref().map(|principal| principal.key().into());
-        Key { principal, route: self.route.clone(), client: self.client.text().into() }
+        GatewaySessionKey {
+            principal,
+            route: self.route.clone(),
+            client: self.client.text().into(),
+        }
     }
 
     /// The cache key for lists where the server keeps no session. It covers the capabilities of the client, which a
     /// server may make its lists depend on, and not the client's name.
-    pub(super) fn asker(&self) -> Asker {
+    pub(super) fn asker(&self) -> CapabilityKey {
         let principal = self.principal.as_ref().map(|principal| principal.key().into());
         let can = sha256(self.client.capabilities().as_bytes());
-        Asker { principal, route: self.route.clone(), can }
+        CapabilityKey { principal, route: self.route.clone(), can }
     }
 }
 
 /// The owner of cached lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Whom {
+pub(super) enum CatalogOwner {
     /// The session of one client.
-    Session(Leg),
+    Session(UpstreamSession),
     /// The standing session of one caller.
-    Standing(Key),
+    Standing(GatewaySessionKey),
     /// One caller, with clients of the same capabilities.
-    Caller(Asker),
+    Caller(CapabilityKey),
 }
 
 /// The attributes of a caller on which a server may make its lists depend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Asker {
+pub(super) struct CapabilityKey {
     principal: Option<Box<str>>,
     route: Option<Arc<str>>,
     /// The digest of the client's capabilities.
@@ -78,7 +82,7 @@ pub(super) struct Asker {
 
 /// The owner of a standing session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct GatewaySessionKey {
     principal: Option<Box<str>>,
     /// The route of the caller: rules of one route do not apply to what a server keeps for another.
     route: Option<Arc<str>>,
@@ -86,14 +90,14 @@ pub(super) struct Key {
     client: Box<str>,
 }
 
-impl Key {
+impl GatewaySessionKey {
     /// The id of the principal, without its client and key.
     fn caller(&self) -> Option<&str> {
         self.principal.as_deref().and_then(|key| key.split('\0').next())
     }
 
     /// Whether the principal or its client was revoked.
-    fn is_revoked(&self, revoked: &Revoked) -> bool {
+    fn is_revoked(&self, revoked: &RevocationList) -> bool {
         let mut parts = self.principal.as_deref().unwrap_or_default().split('\0');
         let (id, client) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         revoked.principals.contains(id) || revoked.clients.contains(client)
@@ -102,9 +106,9 @@ impl Key {
 
 /// The desk of a client's own session. Alive only while a call waits at it or its stream is read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OwnDesk(Weak<Desk>);
+pub(super) struct WeakDemux(Weak<Demux>);
 
-impl PartialEq for OwnDesk {
+impl PartialEq for WeakDemux {
     fn eq(&self, other: &Self) -> bool {
         self.0.ptr_eq(&other.0)
     }
@@ -112,14 +116,14 @@ impl PartialEq for OwnDesk {
 
 /// A standing session of one caller with a server.
 #[derive(Debug)]
-pub(super) struct Standing {
-    leg: ArcSwapOption<Leg>,
+pub(super) struct GatewaySession {
+    leg: ArcSwapOption<UpstreamSession>,
     /// Distributes the messages on the stream of the session.
-    desk: Arc<Desk>,
+    desk: Arc<Demux>,
     over: CancellationToken,
     /// The index in `LEVELS` of the least severe log level requested so far.
     level: AtomicUsize,
-    opening: Turn,
+    opening: SingleFlight,
     born: Instant,
     /// When the server opened it.
     opened: OnceLock<Instant>,
@@ -127,15 +131,15 @@ pub(super) struct Standing {
     used: AtomicU64,
 }
 
-impl Standing {
+impl GatewaySession {
     /// A session that is not opened yet; its calls wait at `desk`.
-    fn new(desk: Arc<Desk>) -> Self {
+    fn new(desk: Arc<Demux>) -> Self {
         Self {
             leg: ArcSwapOption::empty(),
             desk,
             over: CancellationToken::new(),
             level: AtomicUsize::new(LEVELS.len()),
-            opening: Turn::default(),
+            opening: SingleFlight::default(),
             born: Instant::now(),
             opened: OnceLock::new(),
             used: AtomicU64::new(0),
@@ -152,7 +156,7 @@ impl Standing {
     }
 
     /// The session at the server and its age; `None` if it was not opened yet.
-    fn ended(&self) -> Option<(Arc<Leg>, Duration)> {
+    fn ended(&self) -> Option<(Arc<UpstreamSession>, Duration)> {
         Some((self.leg.load_full()?, self.opened.get()?.elapsed()))
     }
 
@@ -164,13 +168,16 @@ impl Standing {
 
 impl Upstream {
     /// The standing session of a caller, opened if there is none.
-    pub(super) async fn standing(self: &Arc<Self>, party: &Party) -> Result<Leg, UpstreamError> {
+    pub(super) async fn standing(
+        self: &Arc<Self>,
+        party: &OnBehalfOf,
+    ) -> Result<UpstreamSession, UpstreamError> {
         let key = party.key();
         let standing = match self.standing.get(&key) {
             Some(standing) => standing,
             None => {
                 self.make_room(&key)?;
-                let new = Arc::new(Standing::new(self.new_desk(Serves::Caller)));
+                let new = Arc::new(GatewaySession::new(self.new_desk(ConnectionScope::Caller)));
                 match self.standing.insert(key.clone(), Arc::clone(&new)) {
                     Ok(None) => new,
                     Ok(Some(_)) => self.standing.get(&key).unwrap_or(new),
@@ -200,7 +207,7 @@ impl Upstream {
     ///
     /// # Errors
     /// [`UpstreamError::Crowded`] if all sessions of the caller are in use.
-    fn make_room(self: &Arc<Self>, key: &Key) -> Result<(), UpstreamError> {
+    fn make_room(self: &Arc<Self>, key: &GatewaySessionKey) -> Result<(), UpstreamError> {
         let mut mine = Vec::new();
         self.standing.retain(|other, standing| {
             if other.caller() == key.caller() {
@@ -215,11 +222,11 @@ impl Upstream {
         let oldest = idle.min_by_key(|(_, standing)| standing.last_used());
         let (oldest, standing) = oldest.ok_or(UpstreamError::Crowded)?;
         if self.standing.remove(&oldest).is_some() {
-            self.shelves.remove(&Whom::Standing(oldest));
+            self.shelves.remove(&CatalogOwner::Standing(oldest));
             standing.over.cancel();
             if let Some((leg, age)) = standing.ended() {
                 let upstream = Arc::clone(self);
-                let close = async move { upstream.close(&Party::gateway(), &leg, age).await };
+                let close = async move { upstream.close(&OnBehalfOf::gateway(), &leg, age).await };
                 self.tasks.spawn(close);
             }
         }
@@ -227,7 +234,7 @@ impl Upstream {
     }
 
     /// Whether a call waits or a listener reads in a standing session, or it is being opened.
-    fn is_used(&self, standing: &Standing) -> bool {
+    fn is_used(&self, standing: &GatewaySession) -> bool {
         let Some(leg) = standing.leg.load_full() else { return true };
         let process = match (&self.transport, &leg.id) {
             (Transport::Channel(seats), Some(id)) => seats.is_busy(id),
@@ -237,13 +244,13 @@ impl Upstream {
     }
 
     /// Forgets a standing session that the server no longer knows, unless a new one has replaced it.
-    pub(super) fn forget(&self, party: &Party, gone: &Leg) {
+    pub(super) fn forget(&self, party: &OnBehalfOf, gone: &UpstreamSession) {
         let key = party.key();
-        let is_gone = |standing: &Arc<Standing>| standing.leg.load().as_deref() == Some(gone);
+        let is_gone = |standing: &Arc<GatewaySession>| standing.leg.load().as_deref() == Some(gone);
         if self.standing.get(&key).is_some_and(|standing| is_gone(&standing))
             && let Some(standing) = self.standing.remove(&key)
         {
-            self.shelves.remove(&Whom::Standing(key));
+            self.shelves.remove(&CatalogOwner::Standing(key));
             if let Some((leg, age)) = standing.ended() {
                 self.over(&leg, age, false);
             }
@@ -266,11 +273,11 @@ impl Upstream {
     /// when the stream has begun; `None` if there is no stream.
     fn attend(
         self: &Arc<Self>,
-        party: &Party,
-        leg: &Leg,
-        standing: &Arc<Standing>,
+        party: &OnBehalfOf,
+        leg: &UpstreamSession,
+        standing: &Arc<GatewaySession>,
     ) -> Option<CancellationToken> {
-        let mut stream = Stream::new(self, party, leg)?;
+        let mut stream = SessionStream::new(self, party, leg)?;
         let opened = stream.opened();
         let (desk, over) = (Arc::clone(&standing.desk), standing.over.clone());
         desk.attended();
@@ -287,13 +294,13 @@ impl Upstream {
                     upstream.heard(told);
                 }
                 match desk.deliver(message) {
-                    Delivered::Refused(question) => {
+                    DeliveryOutcome::Refused(question) => {
                         let why = desk.serves().refuses();
                         stream.replier().reply(request::unasked(&question, why)).await;
                     }
-                    Delivered::Unclaimed => upstream.progress_dropped(),
+                    DeliveryOutcome::Unclaimed => upstream.progress_dropped(),
                     // A response without a waiter on this stream is awaited on the connection of its request.
-                    Delivered::Done | Delivered::Stray => {}
+                    DeliveryOutcome::Done | DeliveryOutcome::Stray => {}
                 }
             }
         });
@@ -302,7 +309,7 @@ impl Upstream {
 
     /// Sets the log level of a legacy server to `level`, a JSON string, unless it logs that much already. Messages
     /// less severe than a single call wants are filtered from its answer.
-    pub(super) async fn lower(&self, party: &Party, leg: &Leg, level: &str) {
+    pub(super) async fn lower(&self, party: &OnBehalfOf, leg: &UpstreamSession, level: &str) {
         let Some(standing) = self.standing.get(&party.key()) else { return };
         let place = LEVELS.iter().position(|known| *known == level.trim_matches('"'));
         let Some(place) = place.filter(|place| *place < standing.level.load(Ordering::Relaxed))
@@ -310,34 +317,34 @@ impl Upstream {
             return;
         };
         standing.level.store(place, Ordering::Relaxed);
-        let Ok(document) = Document::parse(level.to_owned().into(), &Bounds::MESSAGE) else {
+        let Ok(document) = Document::parse(level.to_owned().into(), &JsonBounds::MESSAGE) else {
             return;
         };
         let params = [("level".into(), Fragment::whole(Arc::new(document)))];
         let speaker = party.speaker(Some(leg));
         let set = self.short(method::SET_LEVEL, &params, speaker);
         if let Err(error) = set.await {
-            let error = crate::base::error_chain::Chain(&error);
+            let error = crate::base::error_chain::ErrorChain(&error);
             tracing::debug!(server = %self.name, %error, "the log level was not set");
         }
     }
 
-    fn new_desk(&self, serves: Serves) -> Arc<Desk> {
-        Desk::new(serves, WAITING, &self.name, &self.answers, &self.counts)
+    fn new_desk(&self, serves: ConnectionScope) -> Arc<Demux> {
+        Demux::new(serves, WAITING, &self.name, &self.answers, &self.counts)
     }
 
     /// The desk of a client's own session, where its calls wait for progress on the stream of the session. Shared
     /// while any user keeps it; `None` without a session id or if there are too many.
-    pub(super) fn desk(&self, party: &Party, leg: &Leg) -> Option<Arc<Desk>> {
+    pub(super) fn desk(&self, party: &OnBehalfOf, leg: &UpstreamSession) -> Option<Arc<Demux>> {
         leg.id.as_ref()?;
         let key = (party.key(), leg.clone());
         let known = self.desks.get(&key).and_then(|known| known.0.upgrade());
         if known.is_some() || self.desks.length() >= self.limits.sessions {
             return known;
         }
-        let new = self.new_desk(Serves::Session);
+        let new = self.new_desk(ConnectionScope::Session);
         let entry = self.desks.update(key, |known| match known.0.strong_count() {
-            0 => OwnDesk(Arc::downgrade(&new)),
+            0 => WeakDemux(Arc::downgrade(&new)),
             _ => known,
         });
         entry.0.upgrade()
@@ -345,7 +352,7 @@ impl Upstream {
 
     /// Forwards progress that arrived in answer to another request of the session to the request it names. Returns
     /// whether there is such a request and it had room.
-    pub(super) fn progress_elsewhere(&self, answer: &Answer, told: Notification) -> bool {
+    pub(super) fn progress_elsewhere(&self, answer: &CallAnswer, told: Notification) -> bool {
         let Some(leg) = &answer.leg else { return false };
         let desk = match &answer.party.leg {
             Some(_) => {
@@ -365,7 +372,7 @@ impl Upstream {
 
     /// Registers a call for the messages that its server sends on the stream of the session; `None` where there is no
     /// such stream.
-    pub(super) fn aside(&self, answer: &Answer) -> Option<Ticket> {
+    pub(super) fn aside(&self, answer: &CallAnswer) -> Option<RequestInbox> {
         let leg = answer.leg.as_ref().filter(|leg| leg.version.era() == Era::Legacy)?;
         if !matches!(self.transport, Transport::Http(_)) {
             return None;
@@ -380,12 +387,15 @@ impl Upstream {
     }
 
     /// Subscribes to the messages on the stream of a standing session that belong to no call.
-    pub(super) fn overheard(&self, party: &Party) -> Option<broadcast::Receiver<Arc<Told>>> {
+    pub(super) fn overheard(
+        &self,
+        party: &OnBehalfOf,
+    ) -> Option<broadcast::Receiver<Arc<QueuedNotification>>> {
         self.standing.get(&party.key()).map(|standing| standing.desk.listen())
     }
 
     /// Ends the sessions of revoked principals and clients, or all sessions if this server was revoked.
-    pub fn cut(self: &Arc<Self>, revoked: &Revoked) {
+    pub fn cut(self: &Arc<Self>, revoked: &RevocationList) {
         let all = revoked.has_server(&self.name);
         let (mut over, mut gone) = (Vec::new(), Vec::new());
         self.standing.retain(|key, standing| {
@@ -400,14 +410,15 @@ impl Upstream {
         self.without_lists(gone);
         for (leg, age) in over {
             let upstream = Arc::clone(self);
-            self.tasks.spawn(async move { upstream.close(&Party::gateway(), &leg, age).await });
+            self.tasks
+                .spawn(async move { upstream.close(&OnBehalfOf::gateway(), &leg, age).await });
         }
     }
 
     /// Removes the cached lists of standing sessions that have ended.
-    fn without_lists(&self, gone: Vec<Key>) {
+    fn without_lists(&self, gone: Vec<GatewaySessionKey>) {
         for key in gone {
-            self.shelves.remove(&Whom::Standing(key));
+            self.shelves.remove(&CatalogOwner::Standing(key));
         }
     }
 
@@ -431,7 +442,7 @@ impl Upstream {
             });
             self.without_lists(gone);
             for (leg, age) in idle {
-                self.close(&Party::gateway(), &leg, age).await;
+                self.close(&OnBehalfOf::gateway(), &leg, age).await;
             }
             match &self.transport {
                 Transport::Channel(seats) => seats.sweep(IDLE_PROCESS),

@@ -5,23 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use policy::json::{Bounds, Document, Fragment, Value};
-use policy::offer::Kind;
-use policy::pin::{Digest, Subject};
+use policy::json::{Document, Fragment, JsonBounds, Value};
+use policy::offer::ItemKind;
+use policy::pin::{Digest, DigestSubject};
 use tokio::time::Instant;
 
 use super::answer::Incoming;
-use super::channel_pool::Seats;
-use super::demux::Serves;
-use super::request::{self, Outgoing, Speaker};
-use super::{Party, Transport, Upstream, UpstreamError};
+use super::channel_pool::ChannelPool;
+use super::demux::ConnectionScope;
+use super::request::{self, Outgoing, RequestContext};
+use super::{OnBehalfOf, Transport, Upstream, UpstreamError};
 use crate::base::random;
 use crate::base::share::Share;
-use crate::config::settings::Protocol;
+use crate::config::settings::ServerProtocol;
 use crate::mcp::client_info::Client;
-use crate::mcp::protocol::{Era, Version, code, meta};
-use crate::mcp::wire::{Object, Outcome};
-use crate::session::Leg;
+use crate::mcp::protocol::{Era, ProtocolVersion, code, meta};
+use crate::mcp::wire::{Object, ResponseOutcome};
+use crate::session::UpstreamSession;
 
 /// How long a program of unknown era may take to answer `server/discover`. A legacy program may never answer it.
 ///
@@ -34,7 +34,7 @@ const KEPT: usize = 4096;
 
 /// The information of a server: era, name, capabilities and instructions.
 #[derive(Clone, Debug)]
-pub struct Hello {
+pub struct ServerInfo {
     /// The era of the answer.
     pub era: Era,
     /// `serverInfo`: the server's name and version.
@@ -55,24 +55,24 @@ pub struct Hello {
 
 /// The era and information of a server, valid until it is started again.
 #[derive(Debug)]
-pub(super) struct Known {
-    pub(super) hello: Arc<Hello>,
+pub(super) struct ServerState {
+    pub(super) hello: Arc<ServerInfo>,
     pub(super) generation: u64,
     /// The gateway's own session with a legacy server.
-    pub(super) leg: Option<Leg>,
+    pub(super) leg: Option<UpstreamSession>,
     /// When this was found out.
     pub(super) since: Instant,
 }
 
 /// The cached information of a server that is reached with the credentials of callers, for one caller.
 #[derive(Clone, Debug)]
-pub(super) struct KnownOfCaller {
-    pub(super) known: Arc<Known>,
+pub(super) struct CallerServerState {
+    pub(super) known: Arc<ServerState>,
     /// The room it takes in the share of its caller; `None` for the gateway itself.
     _room: Option<Arc<Share<Arc<str>>>>,
 }
 
-impl Hello {
+impl ServerInfo {
     /// Memory in bytes: the documents it was parsed from, which it keeps alive, and the names of its members.
     fn memory(&self) -> usize {
         let mut documents: Vec<Arc<Document>> = Vec::new();
@@ -90,7 +90,10 @@ impl Hello {
 
 impl Upstream {
     /// The era and information of the server, from the cache or requested first.
-    pub(super) async fn known(&self, party: &Party) -> Result<Arc<Known>, UpstreamError> {
+    pub(super) async fn known(
+        &self,
+        party: &OnBehalfOf,
+    ) -> Result<Arc<ServerState>, UpstreamError> {
         let generation = match &self.transport {
             Transport::Http(_) => 0,
             Transport::Channel(seats) => {
@@ -111,7 +114,8 @@ impl Upstream {
             let bytes = known.hello.memory() + KEPT;
             let room = party.caller().map(|caller| self.lists.take(&caller.into(), bytes));
             if let Ok(room) = room.transpose() {
-                let entry = KnownOfCaller { known: Arc::clone(&known), _room: room.map(Arc::new) };
+                let entry =
+                    CallerServerState { known: Arc::clone(&known), _room: room.map(Arc::new) };
                 drop(self.known_by.insert(key, entry));
             }
             return Ok(known);
@@ -124,24 +128,32 @@ impl Upstream {
     }
 
     /// Detects the era of the server and reads its information.
-    async fn meet(&self, party: &Party, generation: u64) -> Result<Arc<Known>, UpstreamError> {
+    async fn meet(
+        &self,
+        party: &OnBehalfOf,
+        generation: u64,
+    ) -> Result<Arc<ServerState>, UpstreamError> {
         // A legacy server may log errors for a method it does not know, so a known legacy era is tried first.
-        let remembered = self.protocol == Protocol::Auto && self.is_legacy.load(Ordering::Relaxed);
+        let remembered =
+            self.protocol == ServerProtocol::Auto && self.is_legacy.load(Ordering::Relaxed);
         let found = match self.protocol {
-            Protocol::Auto if remembered => Ok(None),
-            Protocol::Modern | Protocol::Auto => self.discover(party, generation, None).await,
-            Protocol::Legacy => Ok(None),
+            ServerProtocol::Auto if remembered => Ok(None),
+            ServerProtocol::Modern | ServerProtocol::Auto => {
+                self.discover(party, generation, None).await
+            }
+            ServerProtocol::Legacy => Ok(None),
         };
         let found = match found {
             Ok(Some(known)) => Ok(known),
-            Ok(None) if self.protocol == Protocol::Modern => {
+            Ok(None) if self.protocol == ServerProtocol::Modern => {
                 Err(UpstreamError::Protocol("the server does not speak 2026-07-28"))
             }
             Ok(None) => {
                 // In the gateway's own name, independent of which client is the first.
                 let client = Arc::clone(Client::gateway());
-                let ours = Party { client, ..party.clone() };
-                let opened = self.initialize(Version::LAST_LEGACY, &ours, None, generation).await;
+                let ours = OnBehalfOf { client, ..party.clone() };
+                let opened =
+                    self.initialize(ProtocolVersion::LAST_LEGACY, &ours, None, generation).await;
                 if opened.is_err() {
                     // The server may have been replaced, so its era is detected anew next time.
                     self.is_legacy.store(false, Ordering::Relaxed);
@@ -153,7 +165,7 @@ impl Upstream {
                         found.and_then(|found| found.ok_or(error))
                     }
                     // A slow modern program received `server/discover` after all and has settled on the modern era.
-                    Err(UpstreamError::Refused) if self.protocol == Protocol::Auto => {
+                    Err(UpstreamError::Refused) if self.protocol == ServerProtocol::Auto => {
                         let found = self.discover(party, generation, None).await;
                         found.and_then(|found| found.ok_or(UpstreamError::Refused))
                     }
@@ -163,14 +175,14 @@ impl Upstream {
             Err(error) => Err(error),
         };
         let known = Arc::new(self.noted(found)?);
-        let legacy = self.protocol == Protocol::Auto && known.hello.era == Era::Legacy;
+        let legacy = self.protocol == ServerProtocol::Auto && known.hello.era == Era::Legacy;
         self.is_legacy.store(legacy, Ordering::Relaxed);
         tracing::info!(server = %self.name, era = known.hello.era.as_str(), "server reached");
         if !self.asks_callers {
             self.known.store(Some(Arc::clone(&known)));
             if self.met.swap(generation, Ordering::Relaxed) != generation {
                 // The server may have been replaced by another.
-                self.modern_alone.store(self.protocol == Protocol::Modern, Ordering::Relaxed);
+                self.modern_alone.store(self.protocol == ServerProtocol::Modern, Ordering::Relaxed);
                 self.replaced();
             }
         }
@@ -182,20 +194,21 @@ impl Upstream {
     /// SPEC 2026-07-28 basic/versioning#backward-compatibility-with-initialization-based-versions
     pub(super) async fn discover(
         &self,
-        party: &Party,
+        party: &OnBehalfOf,
         generation: u64,
-        leg: Option<&Leg>,
-    ) -> Result<Option<Known>, UpstreamError> {
+        leg: Option<&UpstreamSession>,
+    ) -> Result<Option<ServerState>, UpstreamError> {
         let stdio = matches!(self.transport, Transport::Channel(_));
         // A legacy program may never answer. A program whose era is known, and a server at a URL, must.
-        let may_be_silent = stdio && self.protocol == Protocol::Auto && leg.is_none();
+        let may_be_silent = stdio && self.protocol == ServerProtocol::Auto && leg.is_none();
         let patience = if may_be_silent { PROBE } else { self.limits.answer_time };
         let id = self.id();
         let deadline = Instant::now() + patience;
-        let speaker = Speaker { leg, subject: party.subject.as_ref(), ..Speaker::stranger() };
+        let speaker =
+            RequestContext { leg, subject: party.subject.as_ref(), ..RequestContext::stranger() };
         let mut asked =
             self.ask(&request::discover(id, speaker), id, deadline, may_be_silent).await;
-        if let Ok((Outcome::Error(error), _)) = &asked
+        if let Ok((ResponseOutcome::Error(error), _)) = &asked
             && supports_ours(error)
         {
             // SPEC 2026-07-28 basic/versioning#protocol-version-negotiation: the error lists our revision as
@@ -204,16 +217,21 @@ impl Upstream {
             asked = self.ask(&request::discover(id, speaker), id, deadline, may_be_silent).await;
         }
         match asked {
-            Ok((Outcome::Result(result), _)) => {
+            Ok((ResponseOutcome::Result(result), _)) => {
                 let versions = result.value().get("supportedVersions");
-                let ours = Version::V2026July.as_str();
+                let ours = ProtocolVersion::V2026July.as_str();
                 let speaks = versions.is_some_and(|versions| {
                     versions.items().any(|version| version.as_str().as_deref() == Some(ours))
                 });
-                let hello = Arc::new(Hello::read(Era::Modern, &result));
-                Ok(speaks.then_some(Known { hello, generation, leg: None, since: Instant::now() }))
+                let hello = Arc::new(ServerInfo::read(Era::Modern, &result));
+                Ok(speaks.then_some(ServerState {
+                    hello,
+                    generation,
+                    leg: None,
+                    since: Instant::now(),
+                }))
             }
-            Ok((Outcome::Error(error), _)) => {
+            Ok((ResponseOutcome::Error(error), _)) => {
                 let code = error.value().get("code").and_then(Value::as_i64);
                 let modern = [code::HEADER_MISMATCH, code::MISSING_CAPABILITY].map(i64::from);
                 if code.is_some_and(|code| modern.contains(&code)) {
@@ -239,34 +257,38 @@ impl Upstream {
     /// SPEC 2025-11-25 basic/lifecycle#initialization
     pub(super) async fn initialize(
         &self,
-        version: Version,
-        party: &Party,
+        version: ProtocolVersion,
+        party: &OnBehalfOf,
         channel: Option<&str>,
         generation: u64,
-    ) -> Result<Known, UpstreamError> {
+    ) -> Result<ServerState, UpstreamError> {
         let id = self.id();
         let deadline = Instant::now() + self.limits.answer_time;
         let asked = self
             .ask(&request::initialize(id, version, party, channel), id, deadline, false)
             .await?;
-        let (Outcome::Result(result), session) = asked else {
+        let (ResponseOutcome::Result(result), session) = asked else {
             return Err(UpstreamError::Refused);
         };
         let session = session.or_else(|| channel.map(Into::into));
         let agreed = result.value().get("protocolVersion").and_then(Value::as_str);
-        let agreed = agreed.and_then(|text| Version::parse(&text));
+        let agreed = agreed.and_then(|text| ProtocolVersion::parse(&text));
         let Some(version) = agreed.filter(|version| version.era() == Era::Legacy) else {
             return Err(UpstreamError::Protocol("the server wants a revision we do not speak"));
         };
-        let leg = Leg { version, id: session };
+        let leg = UpstreamSession { version, id: session };
         self.notify(&request::initialized(party, &leg), deadline).await?;
-        let hello = Arc::new(Hello::read(Era::Legacy, &result));
-        Ok(Known { hello, generation, leg: Some(leg), since: Instant::now() })
+        let hello = Arc::new(ServerInfo::read(Era::Legacy, &result));
+        Ok(ServerState { hello, generation, leg: Some(leg), since: Instant::now() })
     }
 
     /// Opens a session that the gateway keeps for a caller.
-    pub(super) async fn session_for(&self, party: &Party) -> Result<Leg, UpstreamError> {
-        let opened = self.session(Version::LAST_LEGACY, party, Serves::Caller).await?;
+    pub(super) async fn session_for(
+        &self,
+        party: &OnBehalfOf,
+    ) -> Result<UpstreamSession, UpstreamError> {
+        let opened =
+            self.session(ProtocolVersion::LAST_LEGACY, party, ConnectionScope::Caller).await?;
         opened.leg.ok_or(UpstreamError::SessionGone)
     }
 
@@ -274,10 +296,10 @@ impl Upstream {
     /// the era of the server.
     pub(super) async fn session(
         &self,
-        version: Version,
-        party: &Party,
-        serves: Serves,
-    ) -> Result<Known, UpstreamError> {
+        version: ProtocolVersion,
+        party: &OnBehalfOf,
+        serves: ConnectionScope,
+    ) -> Result<ServerState, UpstreamError> {
         let Transport::Channel(seats) = &self.transport else {
             return self.initialize(version, party, None, 0).await;
         };
@@ -287,25 +309,26 @@ impl Upstream {
             return opened.inspect_err(|_| seats.close(&name));
         }
         // A legacy client gets a session in its own era where the program speaks it too.
-        if serves == Serves::Session
+        if serves == ConnectionScope::Session
             && let Some(opened) = self.handshaken(seats, version, party).await?
         {
             return Ok(opened);
         }
         let name = self.seat_for(seats, party, serves).await?;
-        let leg = Leg { version: Version::V2026July, id: Some(name.as_str().into()) };
+        let leg =
+            UpstreamSession { version: ProtocolVersion::V2026July, id: Some(name.as_str().into()) };
         let found = self.discover(party, 0, Some(&leg)).await;
         let opened = found.and_then(|found| found.ok_or(UpstreamError::Refused));
-        let opened = opened.map(|known| Known { leg: Some(leg), ..known });
+        let opened = opened.map(|known| ServerState { leg: Some(leg), ..known });
         opened.inspect_err(|_| seats.close(&name))
     }
 
     /// Opens a channel for a session of `party`, and returns its random name.
     async fn seat_for(
         &self,
-        seats: &Seats,
-        party: &Party,
-        serves: Serves,
+        seats: &ChannelPool,
+        party: &OnBehalfOf,
+        serves: ConnectionScope,
     ) -> Result<String, UpstreamError> {
         let name = random::bytes::<16>().map_err(|_opaque| UpstreamError::Stalled)?;
         let name = crate::base::hex::encode(&name);
@@ -318,14 +341,14 @@ impl Upstream {
     /// speaks one era on each connection. `None` if it speaks the modern era only.
     async fn handshaken(
         &self,
-        seats: &Seats,
-        version: Version,
-        party: &Party,
-    ) -> Result<Option<Known>, UpstreamError> {
+        seats: &ChannelPool,
+        version: ProtocolVersion,
+        party: &OnBehalfOf,
+    ) -> Result<Option<ServerState>, UpstreamError> {
         if self.modern_alone.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let name = self.seat_for(seats, party, Serves::Session).await?;
+        let name = self.seat_for(seats, party, ConnectionScope::Session).await?;
         match self.initialize(version, party, Some(&name), 0).await {
             Ok(opened) => Ok(Some(opened)),
             Err(error) => {
@@ -337,7 +360,7 @@ impl Upstream {
                 if !refused {
                     return Err(error);
                 }
-                let why = crate::base::error_chain::Chain(&error);
+                let why = crate::base::error_chain::ErrorChain(&error);
                 tracing::info!(server = %self.name, error = %why, "the program speaks the modern era alone");
                 self.modern_alone.store(true, Ordering::Relaxed);
                 Ok(None)
@@ -349,10 +372,10 @@ impl Upstream {
     /// or the program speaks only one era; the client then uses the shared process.
     pub(super) async fn own_era(
         &self,
-        seats: &Seats,
-        version: Version,
-        party: &Party,
-    ) -> Option<Known> {
+        seats: &ChannelPool,
+        version: ProtocolVersion,
+        party: &OnBehalfOf,
+    ) -> Option<ServerState> {
         let opened = async {
             match self.known(party).await?.hello.era {
                 Era::Modern => self.handshaken(seats, version, party).await,
@@ -361,7 +384,7 @@ impl Upstream {
         };
         let opened = self.noted(opened.await);
         opened.unwrap_or_else(|error| {
-            let error = crate::base::error_chain::Chain(&error);
+            let error = crate::base::error_chain::ErrorChain(&error);
             tracing::warn!(
                 server = %self.name, %error,
                 "a legacy session has no process of its own: what the program asks is refused"
@@ -374,15 +397,17 @@ impl Upstream {
     /// the server speaks the modern era only, or if legacy clients share one session with it.
     pub(super) async fn legacy_session(
         &self,
-        party: &Party,
-    ) -> Result<Option<Known>, UpstreamError> {
-        let version = Version::LAST_LEGACY;
+        party: &OnBehalfOf,
+    ) -> Result<Option<ServerState>, UpstreamError> {
+        let version = ProtocolVersion::LAST_LEGACY;
         match &self.transport {
-            Transport::Http(_) => match self.session(version, party, Serves::Session).await {
-                Ok(opened) => Ok(Some(opened)),
-                Err(UpstreamError::Status(400..500) | UpstreamError::Refused) => Ok(None),
-                Err(error) => Err(error),
-            },
+            Transport::Http(_) => {
+                match self.session(version, party, ConnectionScope::Session).await {
+                    Ok(opened) => Ok(Some(opened)),
+                    Err(UpstreamError::Status(400..500) | UpstreamError::Refused) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
             Transport::Channel(seats) if seats.may_be_own(!self.asks.is_nothing()) => {
                 self.handshaken(seats, version, party).await
             }
@@ -398,7 +423,7 @@ impl Upstream {
         id: i64,
         deadline: Instant,
         may_be_silent: bool,
-    ) -> Result<(Outcome, Option<Box<str>>), UpstreamError> {
+    ) -> Result<(ResponseOutcome, Option<Box<str>>), UpstreamError> {
         let mut messages = self.send(outgoing, deadline).await?;
         if may_be_silent {
             messages.pass.excuse();
@@ -412,7 +437,7 @@ impl Upstream {
             .wait(
                 &mut messages,
                 id,
-                Speaker { subject: outgoing.subject, ..Speaker::stranger() },
+                RequestContext { subject: outgoing.subject, ..RequestContext::stranger() },
                 deadline,
             )
             .await?;
@@ -437,13 +462,14 @@ const fn speaks_otherwise(error: &UpstreamError) -> bool {
 fn supports_ours(error: &Fragment) -> bool {
     let code = error.value().get("code").and_then(Value::as_i64);
     let supported = error.value().get("data").and_then(|data| data.get("supported"));
-    let ours =
-        |version: Value<'_>| version.as_str().as_deref() == Some(Version::V2026July.as_str());
+    let ours = |version: Value<'_>| {
+        version.as_str().as_deref() == Some(ProtocolVersion::V2026July.as_str())
+    };
     code == Some(i64::from(code::UNSUPPORTED_VERSION))
         && supported.is_some_and(|supported| supported.items().any(ours))
 }
 
-impl Hello {
+impl ServerInfo {
     fn read(era: Era, result: &Fragment) -> Self {
         let document = result.document();
         let value = result.value();
@@ -461,8 +487,8 @@ impl Hello {
             ("instructions", instructions),
             ("serverInfo", info),
         ]);
-        let of = |said: &Fragment| Digest::of(Subject::Server, said.value()).ok();
-        let fields = |said: &Fragment| Digest::of_fields(Subject::Server, said.value()).ok();
+        let of = |said: &Fragment| Digest::of(DigestSubject::Server, said.value()).ok();
+        let fields = |said: &Fragment| Digest::of_fields(DigestSubject::Server, said.value()).ok();
         Self {
             era,
             digest: said.as_ref().and_then(of),
@@ -492,17 +518,17 @@ impl Hello {
             flags.close();
         }
         object.close();
-        let document = Document::parse(out.into(), &Bounds::ANSWER).ok()?;
+        let document = Document::parse(out.into(), &JsonBounds::ANSWER).ok()?;
         Some(Fragment::whole(Arc::new(document)))
     }
 
     /// Whether the server declares the capability for a kind.
     #[must_use]
-    pub fn has(&self, kind: Kind) -> bool {
+    pub fn has(&self, kind: ItemKind) -> bool {
         let member = match kind {
-            Kind::Tool | Kind::Method => "tools",
-            Kind::Prompt => "prompts",
-            Kind::Resource | Kind::Template => "resources",
+            ItemKind::Tool | ItemKind::Method => "tools",
+            ItemKind::Prompt => "prompts",
+            ItemKind::Resource | ItemKind::Template => "resources",
         };
         let capabilities = self.capabilities.as_ref().map(Fragment::value);
         capabilities.is_some_and(|capabilities| capabilities.get(member).is_some())
@@ -532,6 +558,6 @@ fn object_of<const N: usize>(parts: [(&str, Option<Value<'_>>); N]) -> Option<Fr
     }
     object.close();
     // INVARIANT: its parts were read by the same reader within the same bounds.
-    let document = Document::parse(out.into(), &Bounds::ANSWER).ok()?;
+    let document = Document::parse(out.into(), &JsonBounds::ANSWER).ok()?;
     Some(Fragment::whole(Arc::new(document)))
 }

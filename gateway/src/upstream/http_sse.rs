@@ -12,17 +12,17 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use policy::name::ServerName;
 use tokio::time::{Instant, timeout};
 
-use super::Extra;
-use super::channel::{Channel, ChannelTerms, Held};
+use super::ConfiguredHeaders;
+use super::channel::{Channel, ChannelShare, ChannelTerms};
 use super::credential::Credentials;
-use super::demux::Serves;
+use super::demux::ConnectionScope;
 use super::error::UpstreamError;
 use super::message;
-use crate::base::fair::{Blanks, Fair};
-use crate::base::intake::Received;
+use crate::base::fair::{BlankLines, ReadBudget};
+use crate::base::intake::ResponseAccount;
 use crate::base::task::Tasks;
 use crate::config::settings::Limits;
-use crate::net::connection::{Answer, Link, Target};
+use crate::net::connection::{ConnectTarget, ServerConnection, ServerResponseBody};
 use crate::stream::body::Segments;
 use crate::stream::sse;
 
@@ -31,19 +31,19 @@ const ROOM: Duration = Duration::from_secs(5);
 
 /// An upstream server of the HTTP+SSE transport.
 #[derive(Debug)]
-pub(super) struct Old {
+pub(super) struct HttpSseClient {
     terms: ChannelTerms,
     uri: Uri,
-    target: Target,
-    shown: Shown,
+    target: ConnectTarget,
+    shown: RequestAuth,
     tasks: Tasks,
 }
 
 /// The credential and configured headers; the same for all callers, because they share a stream.
-type Shown = (Arc<Credentials>, Extra);
+type RequestAuth = (Arc<Credentials>, ConfiguredHeaders);
 
 /// The headers that authenticate a request to the server.
-async fn headers((credentials, extra): &Shown) -> Result<HeaderMap, UpstreamError> {
+async fn headers((credentials, extra): &RequestAuth) -> Result<HeaderMap, UpstreamError> {
     let mut map = extra.fixed.clone();
     extra.write(&mut map)?;
     if let Some((name, value)) = credentials.shown(None).await? {
@@ -52,12 +52,12 @@ async fn headers((credentials, extra): &Shown) -> Result<HeaderMap, UpstreamErro
     Ok(map)
 }
 
-impl Old {
+impl HttpSseClient {
     pub(super) fn new(
         terms: ChannelTerms,
         uri: &Uri,
-        target: Target,
-        shown: Shown,
+        target: ConnectTarget,
+        shown: RequestAuth,
         tasks: Tasks,
     ) -> Self {
         Self { terms, uri: uri.clone(), target, shown, tasks }
@@ -67,15 +67,15 @@ impl Old {
     pub(super) async fn connect(
         &self,
         generation: u64,
-        serves: Serves,
-        held: Option<Held>,
+        serves: ConnectionScope,
+        held: Option<ChannelShare>,
     ) -> Result<Arc<Channel>, UpstreamError> {
         let ChannelTerms { name, limits, .. } = &self.terms;
         let connected = timeout(limits.answer_time, self.open()).await;
         let late = |_| UpstreamError::Timeout(limits.answer_time);
         let (stream, endpoint) = connected.map_err(late)??;
         let channel = Channel::new(generation, serves, &self.terms, held);
-        let sender = Sender {
+        let sender = MessagePoster {
             name: name.clone(),
             target: self.target.clone(),
             host: host(&self.uri)?,
@@ -96,7 +96,7 @@ impl Old {
         Ok(channel)
     }
 
-    async fn open(&self) -> Result<(Stream, Uri), UpstreamError> {
+    async fn open(&self) -> Result<(EventStream, Uri), UpstreamError> {
         let mut link = self.target.connect().await?;
         let mut request = Request::new(Bytes::new());
         let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -122,12 +122,13 @@ impl Old {
             return Err(UpstreamError::ContentType);
         }
         let ChannelTerms { name, limits, intake, .. } = &self.terms;
-        let decoder = sse::Decoder::new(limits.response_body);
+        let decoder = sse::SseDecoder::new(limits.response_body);
         let (waiting, limit) = (std::collections::VecDeque::new(), limits.response_body);
         let body = response.into_body();
-        let (fair, blanks) = (Fair::new(), Blanks::new());
+        let (fair, blanks) = (ReadBudget::new(), BlankLines::new());
         let received = intake.begin(&name.as_str().into(), None);
-        let mut stream = Stream { link, body, decoder, waiting, limit, fair, blanks, received };
+        let mut stream =
+            EventStream { link, body, decoder, waiting, limit, fair, blanks, received };
         let first = stream.next().await?.ok_or(UpstreamError::Incomplete)?;
         if first.name.as_deref() != Some("endpoint") {
             return Err(UpstreamError::Protocol("the stream does not begin with the endpoint"));
@@ -162,26 +163,26 @@ fn host(uri: &Uri) -> Result<HeaderValue, UpstreamError> {
         .map_err(|_unusable| UpstreamError::Protocol("the host cannot be used"))
 }
 
-struct Stream {
-    link: Link,
-    body: Answer,
-    decoder: sse::Decoder,
-    waiting: std::collections::VecDeque<sse::Event>,
+struct EventStream {
+    link: ServerConnection,
+    body: ServerResponseBody,
+    decoder: sse::SseDecoder,
+    waiting: std::collections::VecDeque<sse::SseEvent>,
     limit: usize,
-    fair: Fair,
-    blanks: Blanks,
+    fair: ReadBudget,
+    blanks: BlankLines,
     /// The memory budget of the events. Callers share the stream, so only the server's share is used.
-    received: Received,
+    received: ResponseAccount,
 }
 
-impl Stream {
+impl EventStream {
     /// Bytes of complete and incomplete events that were not returned yet.
     fn in_memory(&self) -> usize {
         let waiting = self.waiting.iter().map(|event| event.data.len());
         self.decoder.held() + waiting.sum::<usize>()
     }
 
-    async fn next(&mut self) -> Result<Option<sse::Event>, UpstreamError> {
+    async fn next(&mut self) -> Result<Option<sse::SseEvent>, UpstreamError> {
         self.fair.turn().await;
         self.received.waits(self.in_memory(), ROOM).await.map_err(UpstreamError::Memory)?;
         while self.waiting.is_empty() {
@@ -207,7 +208,7 @@ impl Stream {
     }
 }
 
-async fn read(mut stream: Stream, channel: Arc<Channel>, name: ServerName) {
+async fn read(mut stream: EventStream, channel: Arc<Channel>, name: ServerName) {
     loop {
         let event = tokio::select! {
             event = stream.next() => event,
@@ -217,7 +218,7 @@ async fn read(mut stream: Stream, channel: Arc<Channel>, name: ServerName) {
             Ok(Some(event)) => event,
             Ok(None) => break,
             Err(error) => {
-                let error = crate::base::error_chain::Chain(&error);
+                let error = crate::base::error_chain::ErrorChain(&error);
                 tracing::warn!(server = %name, %error, "the stream was broken off");
                 break;
             }
@@ -226,7 +227,7 @@ async fn read(mut stream: Stream, channel: Arc<Channel>, name: ServerName) {
         match message::read_patiently(event.data, name.as_str(), received, ROOM).await {
             Ok(read) => channel.deliver(read.message, &name),
             Err(error) => {
-                let error = crate::base::error_chain::Chain(&error);
+                let error = crate::base::error_chain::ErrorChain(&error);
                 tracing::warn!(server = %name, %error, "the server sent what is no message");
                 break;
             }
@@ -237,16 +238,16 @@ async fn read(mut stream: Stream, channel: Arc<Channel>, name: ServerName) {
 }
 
 /// Posts messages one after the other, over one connection while it lasts.
-struct Sender {
+struct MessagePoster {
     name: ServerName,
-    target: Target,
+    target: ConnectTarget,
     host: HeaderValue,
-    shown: Shown,
+    shown: RequestAuth,
     endpoint: Uri,
     limits: Limits,
 }
 
-impl Sender {
+impl MessagePoster {
     async fn write(self, channel: Arc<Channel>) {
         let mut kept = None;
         while let Some(message) = channel.next_unsent().await {
@@ -271,7 +272,11 @@ impl Sender {
         channel.close();
     }
 
-    async fn post(&self, line: Segments, kept: &mut Option<Link>) -> Result<(), UpstreamError> {
+    async fn post(
+        &self,
+        line: Segments,
+        kept: &mut Option<ServerConnection>,
+    ) -> Result<(), UpstreamError> {
         let mut link = match kept.take() {
             Some(mut link) => {
                 if link.is_usable().await {

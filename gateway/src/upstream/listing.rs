@@ -10,17 +10,17 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use policy::json::{Document, Fragment, Value};
 use policy::name::ServerName;
-use policy::offer::{Catalog, Kind, Offer};
-use policy::pipeline::View;
-use policy::work::Budget;
+use policy::offer::{Catalog, CatalogItem, ItemKind};
+use policy::pipeline::CatalogView;
+use policy::work::WorkBudget;
 
 use super::error::UpstreamError;
-use crate::base::intake::Received;
+use crate::base::intake::ResponseAccount;
 use crate::base::masking;
-use crate::base::offload::{Cause, Offload};
+use crate::base::offload::{Offload, OffloadHolder};
 use crate::base::sha256::sha256;
 use crate::base::share::Share;
-use crate::config::overrides::{Edits, Overrides};
+use crate::config::overrides::{DefinitionEdits, Overrides};
 use crate::config::settings::Limits;
 use crate::mcp::tool_naming::Naming;
 use crate::mcp::wire;
@@ -75,18 +75,18 @@ pub struct Listing {
     /// Memory in bytes of all parsed pages: see [`Document::memory`].
     memory: usize,
     /// The memory budget that it counts against until it is cached.
-    counted: Mutex<Option<Received>>,
+    counted: Mutex<Option<ResponseAccount>>,
     /// Its part of the share of the caller for which it was read first, while it is cached.
     share: OnceLock<Share<Arc<str>>>,
     /// Rendered views, the oldest first.
-    views: ArcSwap<Vec<Arc<Written>>>,
+    views: ArcSwap<Vec<Arc<RenderedView>>>,
 }
 
 /// A rendered view of a listing.
 #[derive(Debug)]
-pub struct Written {
+pub struct RenderedView {
     /// The view that was rendered.
-    pub view: Arc<View>,
+    pub view: Arc<CatalogView>,
     naming: Naming,
     /// The definitions as JSON, separated by commas.
     pub offers: Bytes,
@@ -115,7 +115,7 @@ impl Listing {
     /// Estimated memory in bytes: the parsed pages, cleaned copies of definitions with findings, a rendered view, and
     /// derived data.
     pub(super) fn weight(&self) -> usize {
-        let is_found = |offer: &&Offer| !offer.findings().is_empty();
+        let is_found = |offer: &&CatalogItem| !offer.findings().is_empty();
         let found = self.catalog.offers().iter().filter(is_found);
         let found: usize = found.map(|offer| offer.definition().span().len()).sum();
         // At the average density of the pages.
@@ -124,7 +124,7 @@ impl Listing {
     }
 
     /// Counts the list against `counted` until it is cached or dropped.
-    pub(super) fn is_counted_in(&self, counted: Received) {
+    pub(super) fn is_counted_in(&self, counted: ResponseAccount) {
         *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted);
     }
 
@@ -140,7 +140,7 @@ impl Listing {
 
     /// The kind of its definitions.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ItemKind {
         self.catalog.kind()
     }
 
@@ -183,7 +183,11 @@ impl Listing {
 
     /// A rendered view with this naming for which `fits` holds.
     #[must_use]
-    pub fn written(&self, naming: &Naming, fits: impl Fn(&View) -> bool) -> Option<Arc<Written>> {
+    pub fn written(
+        &self,
+        naming: &Naming,
+        fits: impl Fn(&CatalogView) -> bool,
+    ) -> Option<Arc<RenderedView>> {
         let views = self.views.load();
         let found = views.iter().find(|known| known.naming == *naming && fits(&known.view));
         found.cloned()
@@ -191,13 +195,18 @@ impl Listing {
 
     /// Renders a view and caches it. A listing belongs to one configuration, so `overrides` are always the same.
     #[must_use]
-    pub fn write(&self, view: Arc<View>, naming: Naming, overrides: &Overrides) -> Arc<Written> {
+    pub fn write(
+        &self,
+        view: Arc<CatalogView>,
+        naming: Naming,
+        overrides: &Overrides,
+    ) -> Arc<RenderedView> {
         let (offers, unused) = write(&view, self.catalog.server(), &naming, overrides);
-        let written = Arc::new(Written { view, naming, offers, unused });
+        let written = Arc::new(RenderedView { view, naming, offers, unused });
         self.views.rcu(|views| {
             // The oldest views are dropped first; they can be rendered again.
             let mut bytes = written.offers.len();
-            let fits = |known: &&Arc<Written>| {
+            let fits = |known: &&Arc<RenderedView>| {
                 bytes += known.offers.len();
                 bytes <= VIEWED
             };
@@ -215,7 +224,7 @@ impl Listing {
 /// Also returns the arguments, each after the name of its tool, for which there is a description and which the tool
 /// does not have.
 fn write(
-    view: &View,
+    view: &CatalogView,
     server: &ServerName,
     naming: &Naming,
     overrides: &Overrides,
@@ -231,11 +240,11 @@ fn write(
         if !out.is_empty() {
             out.push(b',');
         }
-        let mut edits = Edits::default();
+        let mut edits = DefinitionEdits::default();
         if name != offer.name().as_str() {
             edits.text(key, &name);
         }
-        if offer.kind() == Kind::Tool
+        if offer.kind() == ItemKind::Tool
             && let Some(wanted) = overrides.of(offer.name().as_str())
         {
             let tool = offer.name().as_str();
@@ -249,7 +258,7 @@ fn write(
 
 /// Limits for all pages of a list together. Their memory is limited by the budget of answers.
 #[derive(Clone, Copy, Debug)]
-struct Most {
+struct PageLimits {
     pages: usize,
     /// The number of definitions.
     things: usize,
@@ -257,13 +266,13 @@ struct Most {
 
 /// Collects the pages of a list.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(super) struct PageCollector {
     server: ServerName,
-    kind: Kind,
-    most: Most,
+    kind: ItemKind,
+    most: PageLimits,
     /// The catalog of the previous reading.
     former: Option<Arc<Catalog>>,
-    offers: Vec<Offer>,
+    offers: Vec<CatalogItem>,
     extra: Vec<(Box<str>, Fragment)>,
     ttl: Option<u64>,
     /// Every page so far declares the list the same for all callers.
@@ -276,10 +285,10 @@ pub(super) struct Pages {
     digests: Vec<u8>,
 }
 
-impl Pages {
+impl PageCollector {
     pub(super) fn new(
         server: ServerName,
-        kind: Kind,
+        kind: ItemKind,
         limits: &Limits,
         former: Option<Arc<Catalog>>,
     ) -> Self {
@@ -287,7 +296,7 @@ impl Pages {
         let (ttl, public, count) = (None, true, 0);
         // The tools of the self-test belong to the gateway and are few.
         let tools = if server.is_reserved() { usize::MAX } else { limits.tools };
-        let most = Most { pages: limits.pages, things: tools };
+        let most = PageLimits { pages: limits.pages, things: tools };
         let (bytes, memory, digests) = (0, 0, Vec::new());
         Self {
             server,
@@ -321,29 +330,30 @@ impl Pages {
     ) -> Result<(Self, Option<String>), UpstreamError> {
         let (bytes, most) = (result.value().span().len(), limits.inspection_work);
         if bytes < limits.inspected_inline {
-            let next = self.read(&result, &Budget::of(bytes, most))?;
+            let next = self.read(&result, &WorkBudget::of(bytes, most))?;
             return Ok((self, next));
         }
         let server = self.server.clone();
-        let take = move |budget: &Budget| {
+        let take = move |budget: &WorkBudget| {
             let next = self.read(&result, budget)?;
             Ok((self, next))
         };
-        let taken = offload.run(Cause::Server(server.as_str().into()), bytes, most, take).await;
+        let taken =
+            offload.run(OffloadHolder::Server(server.as_str().into()), bytes, most, take).await;
         taken.unwrap_or(Err(UpstreamError::Protocol("the list could not be read")))
     }
 
     fn read(
         &mut self,
         result: &Fragment,
-        budget: &Budget,
+        budget: &WorkBudget,
     ) -> Result<Option<String>, UpstreamError> {
         let page = result.value();
         self.count += 1;
         self.bytes += page.raw().len();
         self.memory += result.document().memory();
         self.digests.extend(sha256(page.raw().as_bytes()));
-        let Most { pages, things } = self.most;
+        let PageLimits { pages, things } = self.most;
         if self.count > pages {
             return Err(UpstreamError::Protocol("the list has more pages than are read"));
         }
@@ -351,7 +361,7 @@ impl Pages {
             return Err(UpstreamError::Protocol("the list has a member in another spelling"));
         }
         let member = self.kind.list();
-        let list = page.get(member).filter(|list| list.kind() == policy::json::Kind::Array);
+        let list = page.get(member).filter(|list| list.kind() == policy::json::JsonKind::Array);
         let Some(list) = list else {
             return Err(UpstreamError::Protocol("the list is not where it should be"));
         };
@@ -366,10 +376,10 @@ impl Pages {
                 continue;
             }
             let former = self.former.as_deref();
-            match Offer::read_again(self.kind, definition, &document, former, budget) {
+            match CatalogItem::read_again(self.kind, definition, &document, former, budget) {
                 Ok(offer) => self.offers.push(offer),
                 Err(error) => {
-                    let error = crate::base::error_chain::Chain(&error);
+                    let error = crate::base::error_chain::ErrorChain(&error);
                     let name = definition.get(self.kind.key()).and_then(Value::as_str);
                     let name = name.unwrap_or_default();
                     let name = masking::secrets(&name);

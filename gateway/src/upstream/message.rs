@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::base::intake::Received;
+use crate::base::intake::ResponseAccount;
 use crate::base::log_limit::LogLimit;
 use crate::mcp::wire::{self, FromServer, FromServerError};
 
@@ -20,7 +20,7 @@ static MARKED: LogLimit = LogLimit::new(1, 5);
 pub(super) async fn read(
     text: Bytes,
     server: &str,
-    index: Received,
+    index: ResponseAccount,
 ) -> Result<FromServer, FromServerError> {
     let read = wire::decode_from_server(text, index).await?;
     if read.had_marks
@@ -42,7 +42,7 @@ pub(super) async fn read(
 pub(super) async fn read_patiently(
     text: Bytes,
     server: &str,
-    received: &Received,
+    received: &ResponseAccount,
     patience: Duration,
 ) -> Result<FromServer, FromServerError> {
     let until = Instant::now() + patience;
@@ -67,7 +67,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::{FromServerError, read_patiently};
-    use crate::base::intake::Intake;
+    use crate::base::intake::ResponseAccounts;
 
     fn dense() -> Bytes {
         let items = "{},".repeat(10_000);
@@ -76,7 +76,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_values_of_a_message_take_is_counted_and_waited_for() {
-        let intake = Arc::new(Intake::new(usize::MAX, usize::MAX, 1024 * 1024));
+        let intake = Arc::new(ResponseAccounts::new(usize::MAX, usize::MAX, 1024 * 1024));
         let received = intake.begin(&"up".into(), None);
         let read = || read_patiently(dense(), "up", &received, Duration::from_millis(100));
         let first = read().await.unwrap();

@@ -7,41 +7,41 @@
 use std::sync::Arc;
 
 use policy::json::Fragment;
-use policy::offer::Kind;
+use policy::offer::ItemKind;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{Incoming, Messages, Question};
-use super::demux::{Desk, Told};
+use super::answer::{Incoming, IncomingMessages, InputRequest};
+use super::demux::{Demux, QueuedNotification};
 use super::request;
-use super::stream::{SILENCE, Stream, pause};
-use super::subscription::{Wants, changed};
-use super::{Party, Replier, Transport, Upstream, UpstreamError};
+use super::stream::{SILENCE, SessionStream, pause};
+use super::subscription::{NotificationFilter, changed};
+use super::{OnBehalfOf, ReplySender, Transport, Upstream, UpstreamError};
 use crate::audit::ReadEntry;
 use crate::mcp::protocol::{Era, method};
 use crate::mcp::wire::{Message, Notification};
-use crate::session::Leg;
+use crate::session::UpstreamSession;
 
 /// A message that a server sent on its own initiative.
 #[derive(Debug)]
-pub enum Heard {
+pub enum ServerMessage {
     /// A notification, which needs no answer.
     Told(Arc<Notification>),
     /// A request to the client; the reply goes to the replier.
-    Asked(Question, Box<Replier>),
+    Asked(InputRequest, Box<ReplySender>),
 }
 
 /// The messages of one server for one listener.
 #[derive(Debug)]
 pub struct Feed {
     upstream: Arc<Upstream>,
-    party: Party,
-    leg: Option<Leg>,
-    wants: Wants,
-    source: Source,
+    party: OnBehalfOf,
+    leg: Option<UpstreamSession>,
+    wants: NotificationFilter,
+    source: FeedSource,
     /// Distributes progress to the calls of the session.
-    desk: Option<Arc<Desk>>,
+    desk: Option<Arc<Demux>>,
     /// The resources that are counted in `watched` for this feed. With `generation`, the channel they belong to.
     counted: Vec<Box<str>>,
     generation: u64,
@@ -50,13 +50,13 @@ pub struct Feed {
 }
 
 #[derive(Debug)]
-enum Source {
+enum FeedSource {
     /// The GET stream of a legacy session.
-    Session(Box<Stream>),
+    Session(Box<SessionStream>),
     /// The answer to `subscriptions/listen`, and the id of that request.
-    Listen(Option<Box<Messages>>, i64),
+    Listen(Option<Box<IncomingMessages>>, i64),
     /// The notifications of a channel or of a standing session.
-    Channel(broadcast::Receiver<Arc<Told>>),
+    Channel(broadcast::Receiver<Arc<QueuedNotification>>),
     /// A server that sends nothing on its own initiative.
     Silent,
 }
@@ -68,35 +68,35 @@ impl Upstream {
     /// If the server cannot be reached.
     pub async fn listen(
         self: &Arc<Self>,
-        mut wants: Wants,
+        mut wants: NotificationFilter,
         _on_record: &ReadEntry,
-        party: Party,
+        party: OnBehalfOf,
     ) -> Result<Feed, UpstreamError> {
         let leg = self.reach(&party).await?;
         let era = leg.as_ref().map_or(Era::Modern, |leg| leg.version.era());
         let source = match (&self.transport, era) {
             (Transport::Http(_), Era::Legacy) => match (&leg, self.overheard(&party)) {
-                (_, Some(overheard)) if party.leg.is_none() => Source::Channel(overheard),
-                (Some(leg), _) => match Stream::new(self, &party, leg) {
-                    Some(stream) => Source::Session(Box::new(stream)),
-                    None => Source::Silent,
+                (_, Some(overheard)) if party.leg.is_none() => FeedSource::Channel(overheard),
+                (Some(leg), _) => match SessionStream::new(self, &party, leg) {
+                    Some(stream) => FeedSource::Session(Box::new(stream)),
+                    None => FeedSource::Silent,
                 },
-                (None, _) => Source::Silent,
+                (None, _) => FeedSource::Silent,
             },
             (Transport::Channel(seats), Era::Legacy) => {
                 let session = leg.as_ref().and_then(|leg| leg.id.as_deref());
-                Source::Channel(seats.channel(session).await?.desk.listen())
+                FeedSource::Channel(seats.channel(session).await?.desk.listen())
             }
             (_, Era::Modern) => {
                 if wants.kinds.is_empty() && wants.resources.is_empty() {
-                    Source::Silent
+                    FeedSource::Silent
                 } else {
                     match self.ask_to_listen(&mut wants, &party, leg.as_ref()).await {
-                        Ok((messages, id)) => Source::Listen(Some(Box::new(messages)), id),
+                        Ok((messages, id)) => FeedSource::Listen(Some(Box::new(messages)), id),
                         // The server does not offer subscriptions.
                         Err(UpstreamError::Refused) => {
-                            wants = Wants::new(wants.everything);
-                            Source::Silent
+                            wants = NotificationFilter::new(wants.everything);
+                            FeedSource::Silent
                         }
                         Err(error) => return Err(error),
                     }
@@ -107,8 +107,9 @@ impl Upstream {
             Transport::Http(_) => 0,
             Transport::Channel(_) => self.known(&party).await?.generation,
         };
-        let own =
-            leg.as_ref().filter(|_| matches!(source, Source::Session(_)) && party.leg.is_some());
+        let own = leg
+            .as_ref()
+            .filter(|_| matches!(source, FeedSource::Session(_)) && party.leg.is_some());
         let desk = own.and_then(|leg| self.desk(&party, leg));
         desk.iter().for_each(|desk| desk.attended());
         let (upstream, counted) = (Arc::clone(self), Vec::new());
@@ -126,10 +127,10 @@ impl Upstream {
     /// basic/patterns/subscriptions#opening-a-stream.
     async fn ask_to_listen(
         self: &Arc<Self>,
-        wants: &mut Wants,
-        party: &Party,
-        leg: Option<&Leg>,
-    ) -> Result<(Messages, i64), UpstreamError> {
+        wants: &mut NotificationFilter,
+        party: &OnBehalfOf,
+        leg: Option<&UpstreamSession>,
+    ) -> Result<(IncomingMessages, i64), UpstreamError> {
         let id = self.id();
         let speaker = party.speaker(leg);
         let outgoing = request::listen(id, wants, speaker);
@@ -165,7 +166,7 @@ impl Upstream {
 impl Feed {
     /// The notifications that the server agreed to send.
     #[must_use]
-    pub const fn wants(&self) -> &Wants {
+    pub const fn wants(&self) -> &NotificationFilter {
         &self.wants
     }
 
@@ -173,8 +174,8 @@ impl Feed {
     #[must_use]
     pub fn opened(&self) -> CancellationToken {
         match &self.source {
-            Source::Session(stream) => stream.opened(),
-            Source::Listen(..) | Source::Channel(_) | Source::Silent => {
+            FeedSource::Session(stream) => stream.opened(),
+            FeedSource::Listen(..) | FeedSource::Channel(_) | FeedSource::Silent => {
                 let already = CancellationToken::new();
                 already.cancel();
                 already
@@ -192,15 +193,15 @@ impl Feed {
     ///
     /// # Errors
     /// If the server no longer knows the session.
-    pub async fn next(&mut self) -> Result<Heard, UpstreamError> {
+    pub async fn next(&mut self) -> Result<ServerMessage, UpstreamError> {
         loop {
             let deadline = Instant::now() + SILENCE;
             let message = match &mut self.source {
-                Source::Silent => std::future::pending().await,
-                Source::Channel(told) => match told.recv().await {
+                FeedSource::Silent => std::future::pending().await,
+                FeedSource::Channel(told) => match told.recv().await {
                     Ok(told) => {
                         self.upstream.heard(&told.notification);
-                        return Ok(Heard::Told(Arc::clone(&told.notification)));
+                        return Ok(ServerMessage::Told(Arc::clone(&told.notification)));
                     }
                     Err(broadcast::error::RecvError::Lagged(missed)) => {
                         tracing::warn!(server = %self.upstream.name, missed, "notifications were missed");
@@ -210,11 +211,11 @@ impl Feed {
                         return Err(UpstreamError::SessionGone);
                     }
                 },
-                Source::Session(stream) => Some(stream.next().await?),
-                Source::Listen(Some(messages), _) => {
+                FeedSource::Session(stream) => Some(stream.next().await?),
+                FeedSource::Listen(Some(messages), _) => {
                     messages.next(deadline, SILENCE).await.ok().flatten()
                 }
-                Source::Listen(None, _) => None,
+                FeedSource::Listen(None, _) => None,
             };
             match message {
                 Some(Message::Notification(told)) if &*told.method == method::PROGRESS => {
@@ -226,20 +227,20 @@ impl Feed {
                 Some(Message::Notification(told)) => {
                     self.attempts = 0;
                     self.upstream.heard(&told);
-                    return Ok(Heard::Told(Arc::new(told)));
+                    return Ok(ServerMessage::Told(Arc::new(told)));
                 }
                 Some(Message::Request(request)) => {
                     self.attempts = 0;
                     let upstream = Arc::clone(&self.upstream);
-                    let replier = Replier::new(upstream, self.party.clone(), self.leg.clone());
+                    let replier = ReplySender::new(upstream, self.party.clone(), self.leg.clone());
                     if &*request.method == method::PING {
                         replier.reply(request::unasked(&request, "nothing else is offered")).await;
                         continue;
                     }
                     let key = request.id.to_string().into();
                     let (method, params) = (request.method, request.params);
-                    let question = Question { key, id: Some(request.id), method, params };
-                    return Ok(Heard::Asked(question, Box::new(replier)));
+                    let question = InputRequest { key, id: Some(request.id), method, params };
+                    return Ok(ServerMessage::Asked(question, Box::new(replier)));
                 }
                 // The subscription ended, or its connection was lost.
                 Some(Message::Response(_)) | None => self.again().await,
@@ -253,19 +254,19 @@ impl Feed {
         self.attempts += 1;
         let upstream = Arc::clone(&self.upstream);
         match &mut self.source {
-            Source::Listen(messages, id) => {
+            FeedSource::Listen(messages, id) => {
                 *messages = None;
                 let mut wants = self.wants.clone();
                 let asked = upstream.ask_to_listen(&mut wants, &self.party, self.leg.as_ref());
                 if let Ok((opened, new)) = asked.await {
                     (*messages, *id) = (Some(Box::new(opened)), new);
                     // Notifications may have been missed meanwhile, so all lists count as changed.
-                    for kind in [Kind::Tool, Kind::Prompt, Kind::Resource] {
+                    for kind in [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource] {
                         upstream.changed(kind);
                     }
                 }
             }
-            Source::Session(_) | Source::Channel(_) | Source::Silent => {}
+            FeedSource::Session(_) | FeedSource::Channel(_) | FeedSource::Silent => {}
         }
     }
 
@@ -283,7 +284,8 @@ impl Feed {
         let mut text = Vec::new();
         policy::json::write_string(&mut text, uri);
         let speaker = self.party.speaker(self.leg.as_ref());
-        let document = policy::json::Document::parse(text.into(), &policy::json::Bounds::MESSAGE);
+        let document =
+            policy::json::Document::parse(text.into(), &policy::json::JsonBounds::MESSAGE);
         let Ok(document) = document else { return Ok(()) };
         let params = [("uri".into(), Fragment::whole(Arc::new(document)))];
         self.upstream.short(method, &params, speaker).await.map(drop)
@@ -292,7 +294,7 @@ impl Feed {
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        if let Source::Listen(Some(messages), id) = &self.source
+        if let FeedSource::Listen(Some(messages), id) = &self.source
             && let Incoming::Channel(answer) = &messages.incoming
         {
             let speaker = self.party.speaker(self.leg.as_ref());
@@ -312,8 +314,8 @@ impl Drop for Feed {
             upstream: Arc::clone(&upstream),
             party,
             leg: self.leg.clone(),
-            wants: Wants::default(),
-            source: Source::Silent,
+            wants: NotificationFilter::default(),
+            source: FeedSource::Silent,
             desk: None,
             counted: Vec::new(),
             generation: self.generation,
@@ -322,7 +324,7 @@ impl Drop for Feed {
         upstream.tasks.spawn(async move {
             for uri in over {
                 if let Err(error) = quiet.subscription(method::UNSUBSCRIBE, &uri).await {
-                    let error = crate::base::error_chain::Chain(&error);
+                    let error = crate::base::error_chain::ErrorChain(&error);
                     tracing::debug!(%error, "a subscription was not ended");
                 }
             }

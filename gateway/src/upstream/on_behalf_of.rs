@@ -7,11 +7,11 @@ use policy::principal::Principal;
 
 use crate::base::secret::Secret;
 use crate::mcp::client_info::Client;
-use crate::session::Leg;
+use crate::session::UpstreamSession;
 
 /// The party on whose behalf a request is sent.
 #[derive(Clone, Debug)]
-pub struct Party {
+pub struct OnBehalfOf {
     /// The principal of the caller; `None` for the gateway itself.
     pub principal: Option<Arc<Principal>>,
     /// The route of the caller; `None` for the gateway itself.
@@ -19,14 +19,14 @@ pub struct Party {
     /// The name and capabilities of its client.
     pub client: Arc<Client>,
     /// The client's own session with the server, if it has one.
-    pub leg: Option<Leg>,
+    pub leg: Option<UpstreamSession>,
     /// The caller's access token, to be exchanged for others.
-    pub subject: Option<Arc<Subject>>,
+    pub subject: Option<Arc<SubjectToken>>,
 }
 
 /// The access token of a caller.
 #[derive(Debug)]
-pub struct Subject {
+pub struct SubjectToken {
     /// The token that the caller presented.
     pub token: Arc<Secret>,
     /// The id of the principal.
@@ -35,7 +35,7 @@ pub struct Subject {
     pub until: Option<SystemTime>,
 }
 
-impl Party {
+impl OnBehalfOf {
     /// The id of the principal, without its client and key; `None` for the gateway itself.
     #[must_use]
     pub fn caller(&self) -> Option<&str> {

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use policy::json::{Fragment, write_string};
-use policy::message::{Task, Use, Verb};
-use policy::mirror::Mirrored;
-use policy::offer::Kind;
+use policy::message::{ItemRequest, RequestOperation, TaskOperation};
+use policy::mirror::HeaderArgument;
+use policy::offer::ItemKind;
 
-use super::on_behalf_of::{Party, Subject};
+use super::on_behalf_of::{OnBehalfOf, SubjectToken};
 use crate::base::share::{Holder, Share};
 use crate::mcp::client_info::Client;
-use crate::mcp::protocol::{Era, Version, code, header, meta, method};
-use crate::mcp::trace_context::Told;
+use crate::mcp::protocol::{Era, ProtocolVersion, code, header, meta, method};
+use crate::mcp::trace_context::PropagatedContext;
 use crate::mcp::wire::{self, Id, Object, headers};
-use crate::session::Leg;
+use crate::session::UpstreamSession;
 use crate::stream::body::Segments;
 
 /// A message to an upstream server.
@@ -33,13 +33,13 @@ pub(super) struct Outgoing<'a> {
     /// Arguments that are mirrored in headers for modern servers.
     pub(super) mirrored: Vec<(HeaderName, HeaderValue)>,
     /// The protocol revision of the message.
-    pub(super) version: Version,
+    pub(super) version: ProtocolVersion,
     /// The id of the session it belongs to.
     pub(super) session: Option<&'a str>,
     /// The messages before the response that its client accepts.
-    pub(super) takes: Takes,
+    pub(super) takes: AcceptedMessages,
     /// The access token of the caller.
-    pub(super) subject: Option<&'a Arc<Subject>>,
+    pub(super) subject: Option<&'a Arc<SubjectToken>>,
     /// The id of the caller that waits for the answer; `None` if the gateway itself does.
     pub(super) caller: Option<&'a str>,
     /// The value of the `traceparent` header.
@@ -52,7 +52,7 @@ pub(super) struct Outgoing<'a> {
 
 /// The messages before the response that the client of a request accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Takes {
+pub(super) struct AcceptedMessages {
     /// It accepts elicitation, sampling and roots requests.
     pub(super) questions: bool,
     /// It wants progress notifications.
@@ -61,33 +61,33 @@ pub(super) struct Takes {
 
 /// The sender of a message: client, session and caller. The session determines the era.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Speaker<'a> {
+pub(super) struct RequestContext<'a> {
     /// The name and capabilities of the client. A legacy server knows them already.
     pub(super) client: &'a Client,
     /// The session; `None` for a modern server, where each message is self-contained.
-    pub(super) leg: Option<&'a Leg>,
+    pub(super) leg: Option<&'a UpstreamSession>,
     /// The access token of the caller.
-    pub(super) subject: Option<&'a Arc<Subject>>,
+    pub(super) subject: Option<&'a Arc<SubjectToken>>,
     /// The id of the caller.
     pub(super) caller: Option<&'a str>,
 }
 
-impl Party {
+impl OnBehalfOf {
     /// The sender of a message of this party in the session `leg`.
-    pub(super) fn speaker<'a>(&'a self, leg: Option<&'a Leg>) -> Speaker<'a> {
+    pub(super) fn speaker<'a>(&'a self, leg: Option<&'a UpstreamSession>) -> RequestContext<'a> {
         let (subject, caller) = (self.subject.as_ref(), self.caller());
-        Speaker { client: &self.client, leg, subject, caller }
+        RequestContext { client: &self.client, leg, subject, caller }
     }
 }
 
-impl<'a> Speaker<'a> {
+impl<'a> RequestContext<'a> {
     /// The gateway itself, towards a server of unknown era.
     pub(super) fn stranger() -> Self {
         Self { client: Client::gateway(), leg: None, subject: None, caller: None }
     }
 
-    pub(super) fn version(self) -> Version {
-        self.leg.map_or(Version::V2026July, |leg| leg.version)
+    pub(super) fn version(self) -> ProtocolVersion {
+        self.leg.map_or(ProtocolVersion::V2026July, |leg| leg.version)
     }
 
     pub(super) fn era(self) -> Era {
@@ -101,7 +101,7 @@ impl<'a> Speaker<'a> {
     fn meta(self, meta: &mut Object<'_>) {
         // SPEC 2026-07-28 basic#meta, «per-request protocol fields»
         if self.era() == Era::Modern {
-            meta.text(meta::VERSION, Version::V2026July.as_str());
+            meta.text(meta::VERSION, ProtocolVersion::V2026July.as_str());
             meta.raw(meta::CLIENT_INFO, self.client.info());
             meta.raw(meta::CLIENT_CAPABILITIES, self.client.capabilities());
         }
@@ -118,7 +118,7 @@ impl<'a> Speaker<'a> {
 
 /// Options of a call, besides what is called.
 #[derive(Clone, Debug, Default)]
-pub struct Manner {
+pub struct CallOptions {
     /// The server may send progress notifications.
     pub progress: bool,
     /// The least severe log level that is wanted, as JSON.
@@ -128,21 +128,21 @@ pub struct Manner {
     /// The opaque `requestState` that a modern server wants back.
     pub state: Option<Box<str>>,
     /// The arguments that are mirrored in headers.
-    pub mirrored: Vec<Mirrored>,
+    pub mirrored: Vec<HeaderArgument>,
     /// The client accepts elicitation, sampling and roots requests during the call.
     pub asks: bool,
     /// The time limit of this call, if it is shorter than the general one.
     pub timeout: Option<Duration>,
     /// The trace context to propagate.
-    pub trace: Option<Box<Told>>,
+    pub trace: Option<Box<PropagatedContext>>,
     /// The part of the caller's share of request bytes that it takes until it is sent.
     pub share: Option<Arc<Share<Holder>>>,
 }
 
-impl Manner {
+impl CallOptions {
     /// The messages before the response that the client accepts.
-    pub(super) const fn takes(&self) -> Takes {
-        Takes { questions: self.asks, progress: self.progress }
+    pub(super) const fn takes(&self) -> AcceptedMessages {
+        AcceptedMessages { questions: self.asks, progress: self.progress }
     }
 
     /// The time limit of this call, at most `total`.
@@ -152,15 +152,15 @@ impl Manner {
 }
 
 /// Builds a `server/discover` request.
-pub(super) fn discover<'a>(id: i64, speaker: Speaker<'a>) -> Outgoing<'a> {
+pub(super) fn discover<'a>(id: i64, speaker: RequestContext<'a>) -> Outgoing<'a> {
     message(Some(id), method::DISCOVER, speaker, |params| speaker.own_meta(params))
 }
 
 /// Builds `initialize` with `version`.
 pub(super) fn initialize<'a>(
     id: i64,
-    version: Version,
-    party: &'a Party,
+    version: ProtocolVersion,
+    party: &'a OnBehalfOf,
     session: Option<&'a str>,
 ) -> Outgoing<'a> {
     let client = &party.client;
@@ -174,12 +174,12 @@ pub(super) fn initialize<'a>(
 }
 
 /// Builds the `notifications/initialized` message.
-pub(super) fn initialized<'a>(party: &'a Party, leg: &'a Leg) -> Outgoing<'a> {
+pub(super) fn initialized<'a>(party: &'a OnBehalfOf, leg: &'a UpstreamSession) -> Outgoing<'a> {
     message(None, method::INITIALIZED, party.speaker(Some(leg)), |_| {})
 }
 
 /// Builds `notifications/cancelled` for the request `id`.
-pub(super) fn cancelled<'a>(id: i64, speaker: Speaker<'a>) -> Outgoing<'a> {
+pub(super) fn cancelled<'a>(id: i64, speaker: RequestContext<'a>) -> Outgoing<'a> {
     message(None, method::CANCELLED, speaker, |params| {
         Id::Number(id).write(params.key("requestId"));
         params.text("reason", "no longer wanted");
@@ -189,9 +189,9 @@ pub(super) fn cancelled<'a>(id: i64, speaker: Speaker<'a>) -> Outgoing<'a> {
 /// Builds the request for one page of a list.
 pub(super) fn list<'a>(
     id: i64,
-    kind: Kind,
+    kind: ItemKind,
     cursor: Option<&str>,
-    speaker: Speaker<'a>,
+    speaker: RequestContext<'a>,
 ) -> Outgoing<'a> {
     message(Some(id), method::list(kind), speaker, |params| {
         if let Some(cursor) = cursor {
@@ -204,23 +204,25 @@ pub(super) fn list<'a>(
 /// Builds a call. The progress token equals the id.
 pub(super) fn call<'a>(
     id: i64,
-    call: &'a Use,
-    manner: &Manner,
-    speaker: Speaker<'a>,
+    call: &'a ItemRequest,
+    manner: &CallOptions,
+    speaker: RequestContext<'a>,
 ) -> Outgoing<'a> {
     let modern = speaker.era() == Era::Modern;
     let (method, key) = match call.verb {
-        Verb::Call => (method::TOOLS_CALL, Some("name")),
-        Verb::Get => (method::PROMPTS_GET, Some("name")),
-        Verb::Read => (method::RESOURCES_READ, Some("uri")),
-        Verb::Subscribe => (method::SUBSCRIBE, Some("uri")),
-        Verb::Unsubscribe => (method::UNSUBSCRIBE, Some("uri")),
-        Verb::CompletePrompt | Verb::CompleteTemplate => (method::COMPLETE, None),
-        Verb::Task(Task::Get) => (method::TASKS_GET, None),
-        Verb::Task(Task::Result) => (method::TASKS_RESULT, None),
-        Verb::Task(Task::Update) => (method::TASKS_UPDATE, None),
-        Verb::Task(Task::Cancel) => (method::TASKS_CANCEL, None),
-        Verb::Other => (&*call.name, None),
+        RequestOperation::Call => (method::TOOLS_CALL, Some("name")),
+        RequestOperation::Get => (method::PROMPTS_GET, Some("name")),
+        RequestOperation::Read => (method::RESOURCES_READ, Some("uri")),
+        RequestOperation::Subscribe => (method::SUBSCRIBE, Some("uri")),
+        RequestOperation::Unsubscribe => (method::UNSUBSCRIBE, Some("uri")),
+        RequestOperation::CompletePrompt | RequestOperation::CompleteTemplate => {
+            (method::COMPLETE, None)
+        }
+        RequestOperation::Task(TaskOperation::Get) => (method::TASKS_GET, None),
+        RequestOperation::Task(TaskOperation::Result) => (method::TASKS_RESULT, None),
+        RequestOperation::Task(TaskOperation::Update) => (method::TASKS_UPDATE, None),
+        RequestOperation::Task(TaskOperation::Cancel) => (method::TASKS_CANCEL, None),
+        RequestOperation::Other => (&*call.name, None),
     };
     let outgoing = woven(Some(id), method, speaker, |params, long| {
         if let Some(key) = key {
@@ -253,7 +255,7 @@ pub(super) fn call<'a>(
         if manner.progress {
             Id::Number(id).write(meta.key(meta::PROGRESS_TOKEN));
         }
-        if let Some(Told { parent, state }) = manner.trace.as_deref() {
+        if let Some(PropagatedContext { parent, state }) = manner.trace.as_deref() {
             meta.text(meta::TRACE_PARENT, parent);
             if let Some(state) = state {
                 meta.text(meta::TRACE_STATE, state);
@@ -262,7 +264,7 @@ pub(super) fn call<'a>(
         long.copy(&mut meta, &call.meta);
         meta.close();
     });
-    let name = key.filter(|_| call.verb.kind() != Kind::Method).map(|_| &*call.name);
+    let name = key.filter(|_| call.verb.kind() != ItemKind::Method).map(|_| &*call.name);
     let mirrored = if modern { mirrored(call, &manner.mirrored) } else { Vec::new() };
     let trace = manner.trace.as_ref().and_then(|trace| HeaderValue::from_str(&trace.parent).ok());
     let share = manner.share.clone();
@@ -270,7 +272,11 @@ pub(super) fn call<'a>(
 }
 
 /// Builds a `subscriptions/listen` request.
-pub(super) fn listen<'a>(id: i64, wants: &super::Wants, speaker: Speaker<'a>) -> Outgoing<'a> {
+pub(super) fn listen<'a>(
+    id: i64,
+    wants: &super::NotificationFilter,
+    speaker: RequestContext<'a>,
+) -> Outgoing<'a> {
     message(Some(id), method::LISTEN, speaker, |params| {
         let mut filter = Object::open(params.key("notifications"));
         wants.show(&mut filter);
@@ -285,7 +291,7 @@ pub(super) fn other<'a>(
     method: &'a str,
     params: &[(Box<str>, Fragment)],
     meta: &[(Box<str>, Fragment)],
-    speaker: Speaker<'a>,
+    speaker: RequestContext<'a>,
 ) -> Outgoing<'a> {
     woven(id, method, speaker, |object, long| {
         long.copy(object, params);
@@ -300,7 +306,7 @@ pub(super) fn other<'a>(
 }
 
 /// Wraps `body`, the response to a request of a server.
-pub(super) fn reply<'a>(body: Vec<u8>, speaker: Speaker<'a>) -> Outgoing<'a> {
+pub(super) fn reply<'a>(body: Vec<u8>, speaker: RequestContext<'a>) -> Outgoing<'a> {
     let outgoing = outgoing(None, method::PING, speaker.version(), speaker.session(), body.into());
     Outgoing { subject: speaker.subject, caller: speaker.caller, ..outgoing }
 }
@@ -316,24 +322,24 @@ pub(super) fn unasked(request: &wire::Request, why: &'static str) -> Vec<u8> {
     wire::error(Some(&request.id), code::METHOD, why, None)
 }
 
-const fn reference(verb: Verb) -> Option<(&'static str, &'static str)> {
+const fn reference(verb: RequestOperation) -> Option<(&'static str, &'static str)> {
     match verb {
-        Verb::CompletePrompt => Some(("ref/prompt", "name")),
-        Verb::CompleteTemplate => Some(("ref/resource", "uri")),
-        Verb::Call
-        | Verb::Get
-        | Verb::Read
-        | Verb::Subscribe
-        | Verb::Unsubscribe
-        | Verb::Task(_)
-        | Verb::Other => None,
+        RequestOperation::CompletePrompt => Some(("ref/prompt", "name")),
+        RequestOperation::CompleteTemplate => Some(("ref/resource", "uri")),
+        RequestOperation::Call
+        | RequestOperation::Get
+        | RequestOperation::Read
+        | RequestOperation::Subscribe
+        | RequestOperation::Unsubscribe
+        | RequestOperation::Task(_)
+        | RequestOperation::Other => None,
     }
 }
 
 /// The headers that mirror arguments: SPEC 2026-07-28 basic/transports/streamable-http#client-behavior.
-fn mirrored(call: &Use, which: &[Mirrored]) -> Vec<(HeaderName, HeaderValue)> {
+fn mirrored(call: &ItemRequest, which: &[HeaderArgument]) -> Vec<(HeaderName, HeaderValue)> {
     let arguments = call.arguments.as_ref().map(Fragment::value);
-    let header = |mirrored: &Mirrored| {
+    let header = |mirrored: &HeaderArgument| {
         let name = format!("{}{}", header::PARAM, mirrored.header);
         let name = HeaderName::try_from(name).ok()?;
         Some((name, headers::encode(&mirrored.value(arguments)?)))
@@ -346,9 +352,9 @@ const LONG: usize = 16 * 1024;
 
 /// Long values of a message, each with its offset in the text.
 #[derive(Debug, Default)]
-struct Long(Vec<(usize, Bytes)>);
+struct LongValues(Vec<(usize, Bytes)>);
 
-impl Long {
+impl LongValues {
     /// Writes a member; a long value is only recorded with its offset.
     fn member(&mut self, object: &mut Object<'_>, key: &str, value: &Fragment) {
         let (value, out) = (value.value(), object.key(key));
@@ -370,7 +376,7 @@ impl Long {
 fn message<'a>(
     id: Option<i64>,
     method: &'a str,
-    speaker: Speaker<'a>,
+    speaker: RequestContext<'a>,
     params: impl FnOnce(&mut Object<'_>),
 ) -> Outgoing<'a> {
     woven(id, method, speaker, |object, _long| params(object))
@@ -380,8 +386,8 @@ fn message<'a>(
 fn woven<'a>(
     id: Option<i64>,
     method: &'a str,
-    speaker: Speaker<'a>,
-    params: impl FnOnce(&mut Object<'_>, &mut Long),
+    speaker: RequestContext<'a>,
+    params: impl FnOnce(&mut Object<'_>, &mut LongValues),
 ) -> Outgoing<'a> {
     let body = body(id, method, params);
     let outgoing = outgoing(id, method, speaker.version(), speaker.session(), body);
@@ -391,12 +397,12 @@ fn woven<'a>(
 fn outgoing<'a>(
     id: Option<i64>,
     method: &'a str,
-    version: Version,
+    version: ProtocolVersion,
     session: Option<&'a str>,
     body: Segments,
 ) -> Outgoing<'a> {
     let (method, mirrored) = (Cow::Borrowed(method), Vec::new());
-    let (name, takes, subject, caller) = (None, Takes::default(), None, None);
+    let (name, takes, subject, caller) = (None, AcceptedMessages::default(), None, None);
     let (trace, share) = (None, None);
     Outgoing {
         id,
@@ -417,13 +423,13 @@ fn outgoing<'a>(
 fn body(
     id: Option<i64>,
     method: &str,
-    params: impl FnOnce(&mut Object<'_>, &mut Long),
+    params: impl FnOnce(&mut Object<'_>, &mut LongValues),
 ) -> Segments {
     let mut out = wire::head(id.map(Id::Number).as_ref(), 512);
     out.extend_from_slice(br#""method":"#);
     write_string(&mut out, method);
     out.extend_from_slice(br#","params":"#);
-    let (mut object, mut long) = (Object::open(&mut out), Long::default());
+    let (mut object, mut long) = (Object::open(&mut out), LongValues::default());
     params(&mut object, &mut long);
     object.close();
     out.push(b'}');

@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use crate::base::share::{Holder, NoShare, Share, Shares};
-use crate::metrics::OfServer;
+use crate::base::share::{Holder, Share, ShareError, Shares};
+use crate::metrics::ServerMetrics;
 use crate::stream::body::Segments;
 
 /// Overhead in bytes of a queued message. It bounds the number of short messages.
@@ -49,20 +49,20 @@ impl Awaited {
 
 /// The messages that wait to be sent on one channel.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(super) struct SendQueue {
     /// Budget for the messages of callers, including the one that is being sent.
     bytes: Arc<Shares<Author>>,
     /// Budget for the messages of the gateway itself.
     by_itself: Arc<Shares<Author>>,
-    queue: Mutex<Queue>,
+    queue: Mutex<SendQueueState>,
     added: Notify,
     freed: Arc<Notify>,
-    counts: Arc<OfServer>,
+    counts: Arc<ServerMetrics>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    messages: VecDeque<Unsent>,
+struct SendQueueState {
+    messages: VecDeque<QueuedMessage>,
     /// The channel has ended and sends nothing more.
     is_closed: bool,
     /// A message was refused since the server last read something.
@@ -84,31 +84,31 @@ pub(super) struct Draft {
 
 /// A message that is queued or being sent. Its room is released on drop.
 #[derive(Debug)]
-pub(super) struct Unsent {
+pub(super) struct QueuedMessage {
     /// The serialized JSON-RPC message.
     pub(super) body: Segments,
     /// What the gateway awaits after it was sent.
     pub(super) awaited: Awaited,
-    _room: Room,
+    _room: SendReservation,
     _share: Option<Arc<Share<Holder>>>,
 }
 
 /// The room that one message takes in the queue.
-struct Room {
+struct SendReservation {
     share: Option<Share<Author>>,
     /// Bytes, as counted in the metrics.
     bytes: u64,
     freed: Arc<Notify>,
-    counts: Arc<OfServer>,
+    counts: Arc<ServerMetrics>,
 }
 
-impl fmt::Debug for Room {
+impl fmt::Debug for SendReservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Room").field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }
 
-impl Drop for Room {
+impl Drop for SendReservation {
     fn drop(&mut self) {
         // Released before waiting tasks are notified, so that they find the room.
         drop(self.share.take());
@@ -125,14 +125,14 @@ pub(super) enum NotQueued {
     Closed,
     /// The budget has no room for it.
     #[error("too many bytes wait to be sent")]
-    Full(#[source] NoShare),
+    Full(#[source] ShareError),
 }
 
-impl Outbox {
+impl SendQueue {
     /// A queue with room for `all` bytes, of which one caller may use `each`. A longer message takes the whole share
     /// of its caller, because it would never fit otherwise. It exceeds the share only slightly, because a share is at
     /// least `requestBody`.
-    pub(super) fn new(all: usize, each: usize, counts: Arc<OfServer>) -> Self {
+    pub(super) fn new(all: usize, each: usize, counts: Arc<ServerMetrics>) -> Self {
         Self {
             bytes: Shares::new(all, each),
             by_itself: Shares::new(BY_ITSELF, BY_ITSELF),
@@ -143,7 +143,7 @@ impl Outbox {
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, SendQueueState> {
         // No operation leaves the queue half changed.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -198,16 +198,16 @@ impl Outbox {
         let bytes = length as u64;
         self.counts.queued(bytes);
         let (freed, counts) = (Arc::clone(&self.freed), Arc::clone(&self.counts));
-        let room = Room { share: Some(share), bytes, freed, counts };
+        let room = SendReservation { share: Some(share), bytes, freed, counts };
         let Draft { body, awaited, share, .. } = draft;
-        queue.messages.push_back(Unsent { body, awaited, _room: room, _share: share });
+        queue.messages.push_back(QueuedMessage { body, awaited, _room: room, _share: share });
         drop(queue);
         self.added.notify_one();
         Ok(())
     }
 
     /// The next message to send, for the single task that sends. Cancel-safe.
-    pub(super) async fn next(&self) -> Unsent {
+    pub(super) async fn next(&self) -> QueuedMessage {
         loop {
             if let Some(next) = self.first() {
                 return next;
@@ -216,7 +216,7 @@ impl Outbox {
         }
     }
 
-    fn first(&self) -> Option<Unsent> {
+    fn first(&self) -> Option<QueuedMessage> {
         let mut queue = self.queue();
         let first = queue.messages.pop_front();
         if queue.messages.is_empty() {
@@ -226,7 +226,7 @@ impl Outbox {
     }
 
     /// Removes the request `id` from the queue; `None` if its sending has begun or it was never queued.
-    pub(super) fn withdraw(&self, id: i64) -> Option<Unsent> {
+    pub(super) fn withdraw(&self, id: i64) -> Option<QueuedMessage> {
         let mut queue = self.queue();
         let at = queue.messages.iter().position(|unsent| unsent.awaited.request() == Some(id))?;
         queue.messages.remove(at)
@@ -260,15 +260,15 @@ mod tests {
 
     use bytes::Bytes;
 
-    use super::{Awaited, BESIDE, BY_ITSELF, Draft, NotQueued, Outbox};
-    use crate::base::share::{Holder, NoShare, Shares};
+    use super::{Awaited, BESIDE, BY_ITSELF, Draft, NotQueued, SendQueue};
+    use crate::base::share::{Holder, ShareError, Shares};
     use crate::metrics::Metrics;
 
     const LENGTH: usize = 1000;
     const EACH: usize = 2 * (LENGTH + BESIDE);
 
-    fn outbox() -> Outbox {
-        Outbox::new(2 * EACH, EACH, Metrics::new(SystemTime::UNIX_EPOCH).server("up"))
+    fn outbox() -> SendQueue {
+        SendQueue::new(2 * EACH, EACH, Metrics::new(SystemTime::UNIX_EPOCH).server("up"))
     }
 
     fn draft(author: &str, awaited: Awaited, length: usize) -> Draft {
@@ -276,7 +276,7 @@ mod tests {
         Draft { body, awaited, author: Some(author.into()), share: None }
     }
 
-    async fn add(outbox: &Outbox, author: &str, id: i64) -> Result<(), NotQueued> {
+    async fn add(outbox: &SendQueue, author: &str, id: i64) -> Result<(), NotQueued> {
         outbox.add(draft(author, Awaited::Answer(id), LENGTH), Duration::ZERO).await
     }
 
@@ -286,13 +286,13 @@ mod tests {
         for id in [1, 2] {
             add(&outbox, "ana", id).await.unwrap();
         }
-        let over = NotQueued::Full(NoShare::Holder { limit: EACH });
+        let over = NotQueued::Full(ShareError::Holder { limit: EACH });
         assert_eq!(add(&outbox, "ana", 3).await, Err(over));
         assert!(outbox.has_refused());
         for id in [4, 5] {
             add(&outbox, "bob", id).await.unwrap();
         }
-        let over = NotQueued::Full(NoShare::All { limit: 2 * EACH });
+        let over = NotQueued::Full(ShareError::All { limit: 2 * EACH });
         assert_eq!(add(&outbox, "eve", 6).await, Err(over));
         // What is being sent still takes room.
         let first = outbox.next().await;

@@ -13,15 +13,17 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::base::hex;
-use crate::config::settings::{Program, Reach, Server, UNREADABLE, Value};
+use crate::config::settings::{
+    Program, ServerSettings, ServerTransport, UNREADABLE, VariableValue,
+};
 use crate::process::scripts::{self, CommandLine};
 
 /// The identity of a server.
 #[must_use]
-pub fn of(server: &Server) -> String {
+pub fn of(server: &ServerSettings) -> String {
     match &server.reach {
-        Reach::Stdio(program) => of_program(program, path_of(program).as_deref()),
-        Reach::Http(_) | Reach::Old(_) => of_url(server).unwrap_or_default(),
+        ServerTransport::Stdio(program) => of_program(program, path_of(program).as_deref()),
+        ServerTransport::Http(_) | ServerTransport::Old(_) => of_url(server).unwrap_or_default(),
     }
 }
 
@@ -45,13 +47,14 @@ pub enum Unstartable {
 
 /// The executable of a server; `None` for a server at a URL, and if the search path is in a secret.
 #[must_use]
-pub fn started(server: &Server) -> Option<Result<PathBuf, Unstartable>> {
-    let Reach::Stdio(program) = &server.reach else { return None };
+pub fn started(server: &ServerSettings) -> Option<Result<PathBuf, Unstartable>> {
+    let ServerTransport::Stdio(program) = &server.reach else { return None };
     let path = path_of(program);
     let folder = program.directory.clone().unwrap_or_default();
     let named = Path::new(&program.command).components().count() > 1;
-    let is_hidden =
-        |(name, value): &(String, Value)| name == "PATH" && matches!(value, Value::Secret(_));
+    let is_hidden = |(name, value): &(String, VariableValue)| {
+        name == "PATH" && matches!(value, VariableValue::Secret(_))
+    };
     if !named && program.env.iter().any(is_hidden) {
         return None;
     }
@@ -73,14 +76,16 @@ pub fn started(server: &Server) -> Option<Result<PathBuf, Unstartable>> {
 fn path_of(program: &Program) -> Option<OsString> {
     let path = program.env.iter().find(|(name, _)| name == "PATH");
     path.and_then(|(_, value)| match value {
-        Value::Literal(path) => Some(OsString::from(path)),
-        Value::Secret(_) => None,
+        VariableValue::Literal(path) => Some(OsString::from(path)),
+        VariableValue::Secret(_) => None,
     })
 }
 
 /// The identity of a server at a URL; `None` for a program.
-pub(super) fn of_url(server: &Server) -> Option<String> {
-    let (Reach::Http(uri) | Reach::Old(uri)) = &server.reach else { return None };
+pub(super) fn of_url(server: &ServerSettings) -> Option<String> {
+    let (ServerTransport::Http(uri) | ServerTransport::Old(uri)) = &server.reach else {
+        return None;
+    };
     let mut identity = uri.to_string();
     if let Some(spiffe) = &server.tls.spiffe {
         identity.push_str(&format!(" {}", spiffe.as_str()));

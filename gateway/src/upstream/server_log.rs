@@ -17,8 +17,8 @@ use crate::base::log_limit::LogLimit;
 use crate::base::masking;
 use crate::base::printable::with_quotes;
 use crate::base::secret::Secret;
-use crate::metrics::OfServer;
-use crate::process::sandbox::{Closed, Refused};
+use crate::metrics::ServerMetrics;
+use crate::process::sandbox::{DeniedPath, DeniedPathFinder};
 
 /// Lines per second of one server that are logged, after a burst. A server writes some dozens when it starts.
 const PER_SECOND: u32 = 20;
@@ -43,41 +43,41 @@ const KEPT: usize = 500;
 
 /// Limits the log lines of one server.
 #[derive(Debug)]
-pub(super) struct Noise {
+pub(super) struct ServerLog {
     limit: LogLimit,
-    counts: Arc<OfServer>,
+    counts: Arc<ServerMetrics>,
     /// The limit for lines about refused requests: a server repeats the same ones.
     questions: LogLimit,
     /// The last words of the program that ended last.
-    last: Mutex<LastWords>,
+    last: Mutex<LastOutput>,
 }
 
 /// The last output of a program that has ended, and a likely cause.
 #[derive(Clone, Debug, Default)]
-pub struct LastWords {
+pub struct LastOutput {
     /// The last lines of its error output, masked for display.
     pub lines: Vec<String>,
     /// The path that it reports as refused, if its sandbox denies access to that path.
-    pub closed: Option<Closed>,
+    pub closed: Option<DeniedPath>,
 }
 
 /// The last lines of one program as it wrote them, and the path that it reports as refused.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
+pub(super) struct OutputTail {
     lines: VecDeque<Vec<u8>>,
-    refused: Refused,
+    refused: DeniedPathFinder,
 }
 
 /// The last error output of one program.
 #[derive(Debug, Default)]
-pub(super) struct Complaint {
+pub(super) struct ErrorOutput {
     /// The last lines, masked for display.
     pub(super) lines: Vec<String>,
     /// The path that it reports as refused.
     pub(super) refused: Option<PathBuf>,
 }
 
-impl Tail {
+impl OutputTail {
     /// Adds a line and drops the oldest if there are too many.
     pub(super) fn push(&mut self, line: Vec<u8>) {
         if line.iter().all(u8::is_ascii_whitespace) {
@@ -97,31 +97,31 @@ impl Tail {
     }
 
     /// The lines, masked for display by [`shown`].
-    pub(super) fn shown(self, given: &[(String, Arc<Secret>)]) -> Complaint {
+    pub(super) fn shown(self, given: &[(String, Arc<Secret>)]) -> ErrorOutput {
         let short = |line: &Vec<u8>| shown(line, given).chars().take(KEPT).collect();
         let lines = self.lines.iter().map(short).collect();
-        Complaint { lines, refused: self.refused.path() }
+        ErrorOutput { lines, refused: self.refused.path() }
     }
 }
 
-impl Noise {
-    pub(super) fn new(counts: Arc<OfServer>) -> Arc<Self> {
+impl ServerLog {
+    pub(super) fn new(counts: Arc<ServerMetrics>) -> Arc<Self> {
         let (limit, last) = (LogLimit::new(PER_SECOND, BURST), Mutex::default());
         Arc::new(Self { limit, counts, questions: LogLimit::every(QUESTION), last })
     }
 
     /// Stores the last words of a program that has ended.
-    pub(super) fn ended(&self, said: LastWords) {
+    pub(super) fn ended(&self, said: LastOutput) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = said;
     }
 
     /// The last words of the program that ended last.
-    pub(super) fn last(&self) -> LastWords {
+    pub(super) fn last(&self) -> LastOutput {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A limit for lines about a server, separate so that the server cannot suppress them with its own lines.
-    pub(super) fn about(counts: Arc<OfServer>) -> Self {
+    pub(super) fn about(counts: Arc<ServerMetrics>) -> Self {
         let (limit, last) = (LogLimit::new(ABOUT_PER_SECOND, ABOUT_BURST), Mutex::default());
         Self { limit, counts, questions: LogLimit::every(QUESTION), last }
     }
@@ -202,7 +202,7 @@ pub(super) fn shown(line: &[u8], given: &[(String, Arc<Secret>)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{KEPT, LAST, LONGEST, Tail, beginning, shown};
+    use super::{KEPT, LAST, LONGEST, OutputTail, beginning, shown};
     use crate::base::secret::Secret;
     use std::sync::Arc;
 
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn the_last_lines_are_few_and_short_and_have_no_secret() {
         let given = [("KEY".to_owned(), Arc::new(Secret::new("correct horse battery".into())))];
-        let mut tail = Tail::default();
+        let mut tail = OutputTail::default();
         for n in 0..100 {
             tail.push(format!("line {n} with correct horse battery").into_bytes());
             tail.push(b"  ".to_vec());

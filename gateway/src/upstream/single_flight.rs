@@ -12,22 +12,22 @@ use super::UpstreamError;
 
 /// Work that many callers may need at the same time and that only one of them does.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct SingleFlight {
     busy: Mutex<()>,
     /// The failure of the last attempt.
-    failed: Cell<Option<Failed>>,
+    failed: Cell<Option<SharedFailure>>,
 }
 
 /// A failure that all waiting callers get.
 #[derive(Clone, Copy, Debug)]
-struct Failed {
+struct SharedFailure {
     when: Instant,
     code: &'static str,
     /// When the pause of the circuit breaker ends, if the circuit was open.
     alone: Option<Instant>,
 }
 
-impl Failed {
+impl SharedFailure {
     fn new(error: &UpstreamError) -> Self {
         let when = Instant::now();
         let alone = match error {
@@ -46,7 +46,7 @@ impl Failed {
     }
 }
 
-impl Turn {
+impl SingleFlight {
     /// Waits at most `patience` for a running attempt. Then returns the result of `done` if there is one, and
     /// otherwise does the `work`. A caller that waited while an attempt failed gets its error and does not try again,
     /// because callers would otherwise wait for a silent server one after the other.
@@ -79,7 +79,7 @@ impl Turn {
                 return;
             }
             let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-            *failed = Some(Failed::new(error));
+            *failed = Some(SharedFailure::new(error));
         })
     }
 }

@@ -17,23 +17,23 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::channel::{Channel, ChannelTerms, Held};
-use super::demux::Serves;
+use super::channel::{Channel, ChannelShare, ChannelTerms};
+use super::demux::ConnectionScope;
 use super::error::UpstreamError;
 use super::message;
-use super::send_queue::Unsent;
+use super::send_queue::QueuedMessage;
 use super::server_identity;
-use super::server_log::{self, Complaint, LastWords, Noise, Tail};
-use crate::base::fair::{Blanks, Fair};
-use crate::base::intake::Received;
+use super::server_log::{self, ErrorOutput, LastOutput, OutputTail, ServerLog};
+use crate::base::fair::{BlankLines, ReadBudget};
+use crate::base::intake::ResponseAccount;
 use crate::base::secret::Secret;
 use crate::base::task::Tasks;
 use crate::config::settings::{Program, UNREADABLE};
 use crate::mcp::wire::FromServerError;
-use crate::outbound::environment::WorldError;
+use crate::outbound::environment::EnvironmentError;
 use crate::outbound::secrets::LiveSecret;
-use crate::pins::Keeper;
-use crate::process::sandbox::{self, Plan};
+use crate::pins::PinMonitor;
+use crate::process::sandbox::{self, SandboxPlan};
 
 /// The maximum number of consecutive output lines that are no messages before the process is given up: some programs
 /// print a greeting.
@@ -49,18 +49,18 @@ const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
 /// Starts the processes of one program.
 #[derive(Debug)]
-pub(super) struct Starter {
+pub(super) struct ProcessStarter {
     terms: ChannelTerms,
     program: Program,
     secrets: Vec<(String, Arc<LiveSecret>)>,
     tasks: Tasks,
-    keeper: Option<Arc<Keeper>>,
+    keeper: Option<Arc<PinMonitor>>,
 }
 
 /// The name and value of an environment variable of a process.
-type Variable = (String, Arc<Secret>);
+type EnvVariable = (String, Arc<Secret>);
 
-impl Starter {
+impl ProcessStarter {
     pub(super) fn new(
         terms: ChannelTerms,
         program: Program,
@@ -71,7 +71,7 @@ impl Starter {
     }
 
     /// Reports the identity of started programs to `keeper`.
-    pub(super) fn known_to(self, keeper: Arc<Keeper>) -> Self {
+    pub(super) fn known_to(self, keeper: Arc<PinMonitor>) -> Self {
         Self { keeper: Some(keeper), ..self }
     }
 
@@ -98,7 +98,7 @@ impl Starter {
     }
 
     /// The environment of a process that is started now.
-    fn secrets(&self) -> Result<Arc<[Variable]>, WorldError> {
+    fn secrets(&self) -> Result<Arc<[EnvVariable]>, EnvironmentError> {
         let now = |(name, value): &(String, Arc<LiveSecret>)| Ok((name.clone(), value.now()?));
         self.secrets.iter().map(now).collect()
     }
@@ -107,8 +107,8 @@ impl Starter {
     pub(super) fn start(
         &self,
         generation: u64,
-        serves: Serves,
-        held: Option<Held>,
+        serves: ConnectionScope,
+        held: Option<ChannelShare>,
     ) -> Result<Arc<Channel>, UpstreamError> {
         let secrets = self.secrets().map_err(UpstreamError::World)?;
         let inherited = INHERITED.iter().filter_map(|name| Some((*name, env::var_os(name)?)));
@@ -140,7 +140,7 @@ impl Starter {
         tracing::info!(server = %name, pid = child.id(), "program started");
         self.tasks.spawn_service(write(stdin, Arc::clone(&channel)));
         let known_as: Arc<str> = name.as_str().into();
-        let reader = Reader {
+        let reader = OutputReader {
             channel: Arc::clone(&channel),
             name: name.clone(),
             noise: Arc::clone(noise),
@@ -168,12 +168,12 @@ impl Starter {
 async fn write(mut stdin: ChildStdin, channel: Arc<Channel>) {
     while let Some(message) = channel.next_unsent().await {
         match feed_line(&mut stdin, &message, &channel).await {
-            Fed::Whole => channel.sent(message),
-            Fed::Over => {
+            WriteOutcome::Whole => channel.sent(message),
+            WriteOutcome::Over => {
                 channel.lose();
                 break;
             }
-            Fed::Stalled => {
+            WriteOutcome::Stalled => {
                 channel.lose();
                 channel.has_stalled();
                 break;
@@ -187,7 +187,11 @@ async fn write(mut stdin: ChildStdin, channel: Arc<Channel>) {
 const AT_ONCE: usize = 64 * 1024;
 
 /// Writes a message as a line.
-async fn feed_line(stdin: &mut ChildStdin, message: &Unsent, channel: &Channel) -> Fed {
+async fn feed_line(
+    stdin: &mut ChildStdin,
+    message: &QueuedMessage,
+    channel: &Channel,
+) -> WriteOutcome {
     // A message must not contain line ends. Outside of JSON strings a space is equivalent, and inside they cannot
     // occur.
     let plain = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
@@ -195,7 +199,7 @@ async fn feed_line(stdin: &mut ChildStdin, message: &Unsent, channel: &Channel) 
     for part in message.body.parts().flat_map(|part| part.chunks(AT_ONCE)) {
         if line.len() + part.len() > AT_ONCE {
             match feed(stdin, &line, channel).await {
-                Fed::Whole => line.clear(),
+                WriteOutcome::Whole => line.clear(),
                 fed => return fed,
             }
         }
@@ -207,7 +211,7 @@ async fn feed_line(stdin: &mut ChildStdin, message: &Unsent, channel: &Channel) 
 
 /// The outcome of writing a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fed {
+enum WriteOutcome {
     /// The program has read it.
     Whole,
     /// The channel has ended, or the program has closed its input.
@@ -217,41 +221,41 @@ enum Fed {
 }
 
 /// Writes a line at the pace at which the program reads. A line that was begun is completed, or the program is ended.
-async fn feed(stdin: &mut ChildStdin, line: &[u8], channel: &Channel) -> Fed {
+async fn feed(stdin: &mut ChildStdin, line: &[u8], channel: &Channel) -> WriteOutcome {
     let mut rest = line;
     while !rest.is_empty() {
         let since = Instant::now();
         let taken = tokio::select! {
             biased;
-            () = channel.over.cancelled() => return Fed::Over,
+            () = channel.over.cancelled() => return WriteOutcome::Over,
             taken = stdin.write(rest) => taken,
-            () = channel.stalls(since) => return Fed::Stalled,
+            () = channel.stalls(since) => return WriteOutcome::Stalled,
         };
         match taken {
             Ok(bytes @ 1..) => rest = rest.get(bytes..).unwrap_or_default(),
-            Ok(0) | Err(_) => return Fed::Over,
+            Ok(0) | Err(_) => return WriteOutcome::Over,
         }
         channel.moved();
     }
-    Fed::Whole
+    WriteOutcome::Whole
 }
 
 /// Reads the output of a program.
-struct Reader {
+struct OutputReader {
     channel: Arc<Channel>,
     name: ServerName,
-    noise: Arc<Noise>,
+    noise: Arc<ServerLog>,
     /// The maximum length of a message in bytes.
     limit: usize,
     /// The memory budget of a message. Callers share the program, so only the server's share is used.
-    received: Received,
+    received: ResponseAccount,
 }
 
-impl Reader {
+impl OutputReader {
     async fn read(self, mut stdout: impl AsyncBufRead + Unpin) {
         let Self { channel, name, noise, limit, mut received } = self;
         let mut garbage = 0;
-        let (mut fair, mut blanks) = (Fair::new(), Blanks::new());
+        let (mut fair, mut blanks) = (ReadBudget::new(), BlankLines::new());
         loop {
             fair.turn().await;
             let line = tokio::select! {
@@ -282,14 +286,14 @@ impl Reader {
                     channel.deliver(read.message, &name);
                 }
                 Err(error @ FromServerError::Memory { .. }) => {
-                    let error = crate::base::error_chain::Chain(&error);
+                    let error = crate::base::error_chain::ErrorChain(&error);
                     tracing::warn!(server = %name, %error, "the program is stopped");
                     channel.lose();
                     return;
                 }
                 Err(error) => {
                     garbage += 1;
-                    let error = crate::base::error_chain::Chain(&error);
+                    let error = crate::base::error_chain::ErrorChain(&error);
                     // A valid message in between resets the count.
                     if let Some(suppressed) = noise.allow(Instant::now()) {
                         tracing::warn!(server = %name, %error, suppressed, "the program wrote what is no message");
@@ -306,7 +310,7 @@ impl Reader {
 
 /// Why no further line can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NoLine {
+enum LineError {
     /// The program has closed its output, as it does when it ends. The task that waits for its end reports the
     /// consequences.
     Closed,
@@ -316,7 +320,7 @@ enum NoLine {
     NoRoom,
 }
 
-impl NoLine {
+impl LineError {
     fn log(self, name: &ServerName) {
         match self {
             Self::Closed => tracing::info!(server = %name, "the program closed its output"),
@@ -334,21 +338,21 @@ impl NoLine {
 async fn line(
     input: &mut (impl AsyncBufRead + Unpin),
     limit: usize,
-    received: &mut Received,
-) -> Result<Bytes, NoLine> {
+    received: &mut ResponseAccount,
+) -> Result<Bytes, LineError> {
     let mut text = Vec::new();
     loop {
-        let buffer = input.fill_buf().await.map_err(|_closed| NoLine::Closed)?;
+        let buffer = input.fill_buf().await.map_err(|_closed| LineError::Closed)?;
         if buffer.is_empty() {
-            return if text.is_empty() { Err(NoLine::Closed) } else { Ok(text.into()) };
+            return if text.is_empty() { Err(LineError::Closed) } else { Ok(text.into()) };
         }
         let end = memchr::memchr(b'\n', buffer);
         let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
         if text.len() + part.len() > limit {
-            return Err(NoLine::TooLong);
+            return Err(LineError::TooLong);
         }
         let room = received.waits(text.len() + part.len(), ROOM).await;
-        room.map_err(|_full| NoLine::NoRoom)?;
+        room.map_err(|_full| LineError::NoRoom)?;
         text.extend_from_slice(part);
         let used = part.len() + usize::from(end.is_some());
         input.consume(used);
@@ -364,12 +368,12 @@ async fn line(
 async fn complain(
     mut stderr: impl AsyncBufRead + Unpin,
     gone: CancellationToken,
-    (name, noise): (ServerName, Arc<Noise>),
+    (name, noise): (ServerName, Arc<ServerLog>),
     given: Arc<[(String, Arc<Secret>)]>,
-) -> Complaint {
-    let mut tail = Tail::default();
+) -> ErrorOutput {
+    let mut tail = OutputTail::default();
     let read = async {
-        let mut fair = Fair::new();
+        let mut fair = ReadBudget::new();
         while let Some(line) = server_log::beginning(&mut stderr).await {
             fair.turn().await;
             fair.took(line.len());
@@ -396,9 +400,9 @@ async fn complain(
 /// Waits until the process ends, or ends it, and cancels `gone` then. Stores its last words.
 async fn watch(
     (mut child, mut supervisor, gone): (Child, Supervisor, CancellationToken),
-    said: impl Future<Output = Complaint>,
-    (channel, noise): (Arc<Channel>, Arc<Noise>),
-    (name, sandbox): (ServerName, Option<Arc<Plan>>),
+    said: impl Future<Output = ErrorOutput>,
+    (channel, noise): (Arc<Channel>, Arc<ServerLog>),
+    (name, sandbox): (ServerName, Option<Arc<SandboxPlan>>),
     tasks: Tasks,
 ) {
     let waited = async {
@@ -424,7 +428,7 @@ async fn watch(
         }
         (None, _) | (_, None) => None,
     };
-    let said = LastWords { lines: said.lines, closed };
+    let said = LastOutput { lines: said.lines, closed };
     log_end(&name, (status, by), &said);
     noise.ended(said);
 }
@@ -440,7 +444,7 @@ enum EndedBy {
 
 /// Logs the end of a process. Only an error status of a process that ended by itself is a warning; after the gateway
 /// has closed its input the status does not matter.
-fn log_end(name: &ServerName, (status, by): (Option<ExitStatus>, EndedBy), said: &LastWords) {
+fn log_end(name: &ServerName, (status, by): (Option<ExitStatus>, EndedBy), said: &LastOutput) {
     let ended = status.map(|status| status.to_string());
     let last = said.lines.join(" | ");
     match (status.is_some_and(|status| !status.success()), by, &said.closed) {

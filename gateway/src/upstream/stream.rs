@@ -7,11 +7,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::streamable_http::HttpAnswer;
-use super::{Party, Replier, Transport, Upstream, UpstreamError, request};
+use super::{OnBehalfOf, ReplySender, Transport, Upstream, UpstreamError, request};
 use crate::base::log_limit::LogLimit;
 use crate::mcp::protocol::Era;
 use crate::mcp::wire::Message;
-use crate::session::Leg;
+use crate::session::UpstreamSession;
 
 /// The pause before a lost stream is opened again, and the longest such pause.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -35,10 +35,10 @@ pub(super) fn pause(attempts: u32) -> Duration {
 ///
 /// SPEC 2025-11-25 basic/transports#listening-for-messages-from-the-server
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct SessionStream {
     upstream: Arc<Upstream>,
-    party: Party,
-    leg: Leg,
+    party: OnBehalfOf,
+    leg: UpstreamSession,
     answer: Option<Box<HttpAnswer>>,
     /// The id of the last event received.
     last: Option<Box<str>>,
@@ -56,9 +56,13 @@ pub(super) struct Stream {
     opened: CancellationToken,
 }
 
-impl Stream {
+impl SessionStream {
     /// The stream of `leg`; `None` without a session id, since a server offers no stream then.
-    pub(super) fn new(upstream: &Arc<Upstream>, party: &Party, leg: &Leg) -> Option<Self> {
+    pub(super) fn new(
+        upstream: &Arc<Upstream>,
+        party: &OnBehalfOf,
+        leg: &UpstreamSession,
+    ) -> Option<Self> {
         let http = matches!(upstream.transport, Transport::Http(_));
         let legacy = leg.version.era() == Era::Legacy;
         (http && legacy && leg.id.is_some()).then(|| Self {
@@ -108,7 +112,7 @@ impl Stream {
                     }
                     if let Some(suppressed) = UNREAD.allow(Instant::now().into_std()) {
                         let (server, error) =
-                            (&self.upstream.name, crate::base::error_chain::Chain(&error));
+                            (&self.upstream.name, crate::base::error_chain::ErrorChain(&error));
                         tracing::warn!(%server, %error, suppressed, "not a message");
                     }
                 }
@@ -162,7 +166,7 @@ impl Stream {
             Ok(None) | Err(UpstreamError::Status(400 | 404)) => self.silent = true,
             Err(UpstreamError::SessionGone) => return Err(UpstreamError::SessionGone),
             Err(error) => {
-                let error = crate::base::error_chain::Chain(&error);
+                let error = crate::base::error_chain::ErrorChain(&error);
                 tracing::debug!(server = %self.upstream.name, %error, "no stream");
             }
         }
@@ -174,8 +178,8 @@ impl Stream {
         self.opened.clone()
     }
 
-    pub(super) fn replier(&self) -> Replier {
+    pub(super) fn replier(&self) -> ReplySender {
         let upstream = Arc::clone(&self.upstream);
-        Replier::new(upstream, self.party.clone(), Some(self.leg.clone()))
+        ReplySender::new(upstream, self.party.clone(), Some(self.leg.clone()))
     }
 }

@@ -14,20 +14,22 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::Extra;
+use super::ConfiguredHeaders;
 use super::credential::Credentials;
 use super::error::UpstreamError;
 use super::message;
 use super::request::Outgoing;
-use crate::base::fair::{Blanks, Fair};
-use crate::base::intake::{Intake, Received};
+use crate::base::fair::{BlankLines, ReadBudget};
+use crate::base::intake::{ResponseAccount, ResponseAccounts};
 use crate::base::task;
 use crate::config::settings::Limits;
 use crate::mcp::protocol::{Era, header};
 use crate::mcp::wire::{FromServerError, Message, headers};
-use crate::net::connection::{Answer, Link, LinkError, Target};
-use crate::net::http2::client::{Seat, Shared};
-use crate::stream::body::{Pieces, Segments};
+use crate::net::connection::{
+    ConnectTarget, ConnectionError, ServerConnection, ServerResponseBody,
+};
+use crate::net::http2::client::{SharedHttp2, StreamSlot};
+use crate::stream::body::{BodyCollector, Segments};
 use crate::stream::sse;
 
 /// The maximum number of idle connections to one server that each worker keeps.
@@ -40,43 +42,43 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// An upstream server at a URL.
 #[derive(Debug)]
-pub(super) struct Http {
-    target: Target,
+pub(super) struct StreamableHttpClient {
+    target: ConnectTarget,
     /// The URL as it was configured.
     uri: Uri,
     path: Uri,
     /// The headers of every request.
     base: HeaderMap,
-    extra: Extra,
+    extra: ConfiguredHeaders,
     credentials: Arc<Credentials>,
     /// Idle connections, by worker: a connection belongs to the scheduler under which it was made.
-    idle: Vec<Arc<ArrayQueue<Link>>>,
+    idle: Vec<Arc<ArrayQueue<ServerConnection>>>,
     /// HTTP/2 connections, by worker.
-    shared: Vec<Sharing>,
+    shared: Vec<SharedConnections>,
     /// The last connection made was HTTP/2, which requests share.
     shares: AtomicBool,
     limits: Limits,
     /// The name of the server, and the memory budget for its answers.
     name: Arc<str>,
-    intake: Arc<Intake>,
+    intake: Arc<ResponseAccounts>,
 }
 
 /// The connections that requests of one worker share. They belong to one entry of `servers`, so credentials and TLS
 /// settings are the same for all of them.
 #[derive(Debug)]
-struct Sharing {
-    connections: ArrayQueue<Shared>,
+struct SharedConnections {
+    connections: ArrayQueue<SharedHttp2>,
     /// Held while a connection is made, so that requests that arrive meanwhile share it.
     connecting: Mutex<()>,
 }
 
-impl Sharing {
+impl SharedConnections {
     fn new() -> Self {
         Self { connections: ArrayQueue::new(SHARED), connecting: Mutex::default() }
     }
 
     /// A free place on one of the connections.
-    fn seat(&self) -> Option<Seat> {
+    fn seat(&self) -> Option<StreamSlot> {
         for _ in 0..self.connections.len() {
             let shared = self.connections.pop()?;
             let seat = shared.enter();
@@ -91,14 +93,14 @@ impl Sharing {
     }
 
     /// Adds a connection. If there are enough already, it serves only the request for which it was made.
-    fn add(&self, shared: Shared) {
+    fn add(&self, shared: SharedHttp2) {
         drop(self.connections.push(shared));
     }
 }
 
 /// The connection that a request uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
+enum ConnectionChoice {
     /// An existing one, if there is one.
     Any,
     /// A new one for this request.
@@ -110,10 +112,10 @@ enum Over {
 pub(super) struct HttpAnswer {
     /// The name of the server.
     server: Arc<str>,
-    link: Option<Link>,
-    idle: Arc<ArrayQueue<Link>>,
-    body: Answer,
-    content: Content,
+    link: Option<ServerConnection>,
+    idle: Arc<ArrayQueue<ServerConnection>>,
+    body: ServerResponseBody,
+    content: AnswerContent,
     limit: usize,
     /// The session id in the headers of the response.
     pub(super) session: Option<Box<str>>,
@@ -123,30 +125,30 @@ pub(super) struct HttpAnswer {
     /// The pause that the server wants before a lost stream is resumed.
     retry: Duration,
     /// Yields to other tasks after enough bytes (`fair`), and limits lines without a message (`blanks`).
-    fair: Fair,
-    blanks: Blanks,
+    fair: ReadBudget,
+    blanks: BlankLines,
     /// The memory budget of the answer.
-    received: Received,
+    received: ResponseAccount,
 }
 
 #[derive(Debug)]
-enum Content {
+enum AnswerContent {
     /// A single message, as far as it has arrived.
-    Json(Pieces),
+    Json(BodyCollector),
     /// An SSE stream, with the events that have arrived and were not returned yet.
-    Events(sse::Decoder, VecDeque<Bytes>),
+    Events(sse::SseDecoder, VecDeque<Bytes>),
     /// The response was read to its end.
     Over,
 }
 
-impl Http {
+impl StreamableHttpClient {
     pub(super) fn new(
         uri: &Uri,
-        target: Target,
+        target: ConnectTarget,
         credentials: Arc<Credentials>,
-        extra: Extra,
+        extra: ConfiguredHeaders,
         limits: Limits,
-        (name, intake): (Arc<str>, Arc<Intake>),
+        (name, intake): (Arc<str>, Arc<ResponseAccounts>),
     ) -> Result<Self, UpstreamError> {
         let invalid = UpstreamError::Protocol("the URL cannot be used");
         let host = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
@@ -175,7 +177,7 @@ impl Http {
             base,
             extra,
             idle: (0..task::places()).map(|_| Arc::new(ArrayQueue::new(KEPT))).collect(),
-            shared: (0..task::places()).map(|_| Sharing::new()).collect(),
+            shared: (0..task::places()).map(|_| SharedConnections::new()).collect(),
             shares: AtomicBool::new(false),
             limits,
             name,
@@ -209,15 +211,15 @@ impl Http {
 
     fn answer(
         &self,
-        link: Link,
-        response: Response<Answer>,
+        link: ServerConnection,
+        response: Response<ServerResponseBody>,
         outgoing: &Outgoing<'_>,
     ) -> Result<HttpAnswer, UpstreamError> {
         let (head, body) = response.into_parts();
         let session = head.headers.get(header::SESSION).and_then(|id| id.to_str().ok());
         let session = session.filter(|id| id.len() <= 1024).map(Into::into);
         let content = self.content(&head.headers, &body)?;
-        let streamed = matches!(content, Some(Content::Events(..)));
+        let streamed = matches!(content, Some(AnswerContent::Events(..)));
         let answer = |content| HttpAnswer {
             server: Arc::clone(&self.name),
             link: Some(link),
@@ -229,8 +231,8 @@ impl Http {
             streamed,
             last: None,
             retry: RETRY,
-            fair: Fair::new(),
-            blanks: Blanks::new(),
+            fair: ReadBudget::new(),
+            blanks: BlankLines::new(),
             received: self.intake.begin(&self.name, outgoing.caller),
         };
         match (head.status, content) {
@@ -240,11 +242,10 @@ impl Http {
                 Err(UpstreamError::SessionGone)
             }
             // A modern server sends JSON-RPC errors with an error status.
-            (StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND, Some(content @ Content::Json(_)))
-                if outgoing.version.era() == Era::Modern =>
-            {
-                Ok(answer(content))
-            }
+            (
+                StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND,
+                Some(content @ AnswerContent::Json(_)),
+            ) if outgoing.version.era() == Era::Modern => Ok(answer(content)),
             (status, _) => Err(UpstreamError::status(status, &head.headers, &self.uri)),
         }
     }
@@ -282,7 +283,7 @@ impl Http {
         &self,
         method: Method,
         outgoing: &Outgoing<'_>,
-    ) -> Result<(Link, Response<Answer>), UpstreamError> {
+    ) -> Result<(ServerConnection, Response<ServerResponseBody>), UpstreamError> {
         self.let_in(&method, outgoing, None).await
     }
 
@@ -294,8 +295,8 @@ impl Http {
         method: &Method,
         outgoing: &Outgoing<'_>,
         last: Option<&str>,
-    ) -> Result<(Link, Response<Answer>), UpstreamError> {
-        let (mut again, mut over) = (self.credentials.are_renewable(), Over::Any);
+    ) -> Result<(ServerConnection, Response<ServerResponseBody>), UpstreamError> {
+        let (mut again, mut over) = (self.credentials.are_renewable(), ConnectionChoice::Any);
         loop {
             let shown = self.credentials.shown(outgoing.subject).await?;
             let mut request = self.request(method, outgoing);
@@ -314,8 +315,8 @@ impl Http {
             }
             let mut link = self.link(over).await?;
             let response = match link.send(request).await {
-                Err(LinkError::Unprocessed(_)) if over == Over::Any => {
-                    over = Over::New;
+                Err(ConnectionError::Unprocessed(_)) if over == ConnectionChoice::Any => {
+                    over = ConnectionChoice::New;
                     continue;
                 }
                 answered => answered?,
@@ -333,13 +334,13 @@ impl Http {
         }
     }
 
-    fn idle(&self) -> Arc<ArrayQueue<Link>> {
+    fn idle(&self) -> Arc<ArrayQueue<ServerConnection>> {
         self.idle.get(task::place()).cloned().unwrap_or_else(|| Arc::new(ArrayQueue::new(1)))
     }
 
-    async fn link(&self, over: Over) -> Result<Link, UpstreamError> {
+    async fn link(&self, over: ConnectionChoice) -> Result<ServerConnection, UpstreamError> {
         let sharing = self.shared.get(task::place());
-        let (Some(sharing), Over::Any) = (sharing, over) else {
+        let (Some(sharing), ConnectionChoice::Any) = (sharing, over) else {
             return Ok(self.target.connect().await?);
         };
         let idle = self.idle();
@@ -349,16 +350,16 @@ impl Http {
             }
         }
         if let Some(seat) = sharing.seat() {
-            return Ok(Link::Shared(seat));
+            return Ok(ServerConnection::Shared(seat));
         }
         // Requests wait for the connection that is being made if they will share it, but no longer than making one
         // may take.
         let _turn = if self.shares.load(Ordering::Relaxed) {
             let turn = timeout(self.limits.connect_time, sharing.connecting.lock()).await;
-            let late = |_| LinkError::Connect(io::ErrorKind::TimedOut.into());
+            let late = |_| ConnectionError::Connect(io::ErrorKind::TimedOut.into());
             let turn = turn.map_err(late)?;
             if let Some(seat) = sharing.seat() {
-                return Ok(Link::Shared(seat));
+                return Ok(ServerConnection::Shared(seat));
             }
             Some(turn)
         } else {
@@ -412,24 +413,24 @@ impl Http {
     fn content(
         &self,
         headers: &HeaderMap,
-        body: &Answer,
-    ) -> Result<Option<Content>, UpstreamError> {
+        body: &ServerResponseBody,
+    ) -> Result<Option<AnswerContent>, UpstreamError> {
         if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
             return Ok(None);
         }
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
         if kind.eq_ignore_ascii_case("text/event-stream") {
-            let decoder = sse::Decoder::new(self.limits.response_body);
-            return Ok(Some(Content::Events(decoder, VecDeque::new())));
+            let decoder = sse::SseDecoder::new(self.limits.response_body);
+            return Ok(Some(AnswerContent::Events(decoder, VecDeque::new())));
         }
         if !kind.eq_ignore_ascii_case("application/json") {
             return Ok(None);
         }
         let limit = self.limits.response_body;
-        let pieces = Pieces::expecting(body.expected(), limit);
+        let pieces = BodyCollector::expecting(body.expected(), limit);
         let pieces = pieces.map_err(|_long| UpstreamError::TooLong(limit))?;
-        Ok(Some(Content::Json(pieces)))
+        Ok(Some(AnswerContent::Json(pieces)))
     }
 }
 
@@ -447,8 +448,8 @@ impl HttpAnswer {
         let is_late = || Instant::now() >= deadline;
         let Some(link) = &mut self.link else { return Ok(None) };
         match &mut self.content {
-            Content::Over => Ok(None),
-            Content::Json(pieces) => {
+            AnswerContent::Over => Ok(None),
+            AnswerContent::Json(pieces) => {
                 let too_long = |_| UpstreamError::TooLong(self.limit);
                 loop {
                     if is_late() {
@@ -461,13 +462,13 @@ impl HttpAnswer {
                         self.received.holds(pieces.length()).map_err(UpstreamError::Memory)?;
                     }
                 }
-                let none = Pieces::expecting(0, self.limit).map_err(too_long)?;
+                let none = BodyCollector::expecting(0, self.limit).map_err(too_long)?;
                 let text = std::mem::replace(pieces, none).whole();
-                self.content = Content::Over;
+                self.content = AnswerContent::Over;
                 self.release().await;
                 Ok(Some(text))
             }
-            Content::Events(decoder, waiting) => {
+            AnswerContent::Events(decoder, waiting) => {
                 self.fair.turn().await;
                 // Messages that were returned are counted by their reader.
                 self.received.holds(in_memory(decoder, waiting)).map_err(UpstreamError::Memory)?;
@@ -477,7 +478,7 @@ impl HttpAnswer {
                     }
                     let frame = timeout_at(soon(), link.frame(&mut self.body)).await;
                     let Some(frame) = frame.map_err(late)? else {
-                        self.content = Content::Over;
+                        self.content = AnswerContent::Over;
                         self.release().await;
                         return Ok(None);
                     };
@@ -539,13 +540,13 @@ impl HttpAnswer {
     }
 
     /// Takes the memory budget of the answer, to be kept for as long as its content is used.
-    pub(super) fn received(&mut self) -> Received {
+    pub(super) fn received(&mut self) -> ResponseAccount {
         self.received.split()
     }
 
     /// Whether it is a single message that was not read yet.
     pub(super) const fn is_json(&self) -> bool {
-        matches!(self.content, Content::Json(_))
+        matches!(self.content, AnswerContent::Json(_))
     }
 
     /// Whether it arrived as an SSE stream.
@@ -566,11 +567,11 @@ impl HttpAnswer {
 }
 
 /// Bytes of complete and incomplete events that were not returned yet.
-fn in_memory(decoder: &sse::Decoder, waiting: &VecDeque<Bytes>) -> usize {
+fn in_memory(decoder: &sse::SseDecoder, waiting: &VecDeque<Bytes>) -> usize {
     decoder.held() + waiting.iter().map(Bytes::len).sum::<usize>()
 }
 
-async fn give_back(idle: &ArrayQueue<Link>, mut link: Link) {
+async fn give_back(idle: &ArrayQueue<ServerConnection>, mut link: ServerConnection) {
     link.rest();
     if link.is_usable().await {
         // If enough idle connections are kept, this one is closed.

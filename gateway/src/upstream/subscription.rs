@@ -1,8 +1,8 @@
 //! The notifications of one upstream server that a listener is permitted to receive.
 
 use policy::json::Value;
-use policy::message::{Call, Use, Verb};
-use policy::offer::Kind;
+use policy::message::{ClientRequest, ItemRequest, RequestOperation};
+use policy::offer::ItemKind;
 use policy::pipeline::Permit;
 
 use crate::mcp::protocol::method;
@@ -24,14 +24,14 @@ pub const fn listening_bytes(uri: &str) -> usize {
 
 /// The notifications of one server that a listener wants. Built from permits only.
 #[derive(Clone, Debug, Default)]
-pub struct Wants {
-    pub(super) kinds: Vec<Kind>,
+pub struct NotificationFilter {
+    pub(super) kinds: Vec<ItemKind>,
     pub(super) resources: Vec<Box<str>>,
     /// All messages of a session, including requests of the server: what a legacy client gets.
     pub(super) everything: bool,
 }
 
-impl Wants {
+impl NotificationFilter {
     /// A filter for no notifications yet, or for everything a server sends in a session.
     #[must_use]
     pub fn new(everything: bool) -> Self {
@@ -42,18 +42,18 @@ impl Wants {
     /// its resource. Returns whether it was added.
     pub fn add(&mut self, permit: Permit) -> bool {
         match permit.spend().0 {
-            Call::List { kind, .. } => {
+            ClientRequest::List { kind, .. } => {
                 self.kinds.push(kind);
                 true
             }
-            Call::Use(Use { verb: Verb::Subscribe, name, .. }) => {
+            ClientRequest::Use(ItemRequest { verb: RequestOperation::Subscribe, name, .. }) => {
                 let room = self.resources.len() < RESOURCES;
                 if room && !self.resources.contains(&name) {
                     self.resources.push(name);
                 }
                 room
             }
-            Call::Use(_) => false,
+            ClientRequest::Use(_) => false,
         }
     }
 
@@ -83,13 +83,13 @@ impl Wants {
 
     /// Whether it covers list-changed notifications of `kind`.
     #[must_use]
-    pub fn wants(&self, kind: Kind) -> bool {
+    pub fn wants(&self, kind: ItemKind) -> bool {
         self.kinds.contains(&kind)
     }
 
     /// Removes what a modern server did not agree to.
     pub(super) fn limit(&mut self, agreed: Value<'_>) {
-        let says = |kind: Kind| {
+        let says = |kind: ItemKind| {
             flag(kind).and_then(|flag| agreed.get(flag)).and_then(Value::as_bool) == Some(true)
         };
         self.kinds.retain(|kind| says(*kind));
@@ -117,7 +117,7 @@ impl Wants {
 
     /// Writes the members of a `notifications` filter.
     pub fn show(&self, filter: &mut Object<'_>) {
-        for kind in [Kind::Tool, Kind::Prompt, Kind::Resource] {
+        for kind in [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource] {
             if let Some(flag) = flag(kind).filter(|_| self.wants(kind)) {
                 filter.raw(flag, "true");
             }
@@ -151,22 +151,22 @@ impl Wants {
 
 /// The filter member for list-changed notifications of `kind`; `None` for kinds that have none.
 #[must_use]
-pub const fn flag(kind: Kind) -> Option<&'static str> {
+pub const fn flag(kind: ItemKind) -> Option<&'static str> {
     match kind {
-        Kind::Tool => Some("toolsListChanged"),
-        Kind::Prompt => Some("promptsListChanged"),
-        Kind::Resource => Some("resourcesListChanged"),
-        Kind::Template | Kind::Method => None,
+        ItemKind::Tool => Some("toolsListChanged"),
+        ItemKind::Prompt => Some("promptsListChanged"),
+        ItemKind::Resource => Some("resourcesListChanged"),
+        ItemKind::Template | ItemKind::Method => None,
     }
 }
 
 /// The kind of list that a list-changed notification is about; `None` for other notifications.
 #[must_use]
-pub fn changed(name: &str) -> Option<Kind> {
+pub fn changed(name: &str) -> Option<ItemKind> {
     match name {
-        method::TOOLS_CHANGED => Some(Kind::Tool),
-        method::PROMPTS_CHANGED => Some(Kind::Prompt),
-        method::RESOURCES_CHANGED => Some(Kind::Resource),
+        method::TOOLS_CHANGED => Some(ItemKind::Tool),
+        method::PROMPTS_CHANGED => Some(ItemKind::Prompt),
+        method::RESOURCES_CHANGED => Some(ItemKind::Resource),
         _ => None,
     }
 }

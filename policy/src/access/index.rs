@@ -5,47 +5,47 @@
 
 use std::collections::BTreeMap;
 
-use crate::kind::Kind;
-use crate::pattern::{Pattern, Sought};
-use crate::principal::{Principal, Who};
+use crate::kind::ItemKind;
+use crate::pattern::{Pattern, PatternLookup};
+use crate::principal::{Principal, PrincipalSelector};
 
 /// Positions in the list of rules, in ascending order.
-type Places = Vec<usize>;
+type RulePositions = Vec<usize>;
 
 /// Index of rules by the names and the principals they mention.
 #[derive(Debug, Default)]
-pub(super) struct Index {
-    tools: Names,
-    prompts: Names,
-    resources: Names,
-    methods: Names,
-    callers: BTreeMap<Who, Places>,
+pub(super) struct RuleIndex {
+    tools: PatternIndex,
+    prompts: PatternIndex,
+    resources: PatternIndex,
+    methods: PatternIndex,
+    callers: BTreeMap<PrincipalSelector, RulePositions>,
 }
 
 /// The rules that name things of one kind.
 #[derive(Debug, Default)]
-struct Names {
-    exact: BTreeMap<Box<str>, Places>,
+struct PatternIndex {
+    exact: BTreeMap<Box<str>, RulePositions>,
     /// Prefix patterns by prefix length: there are few lengths, and each takes one lookup.
-    beginnings: BTreeMap<usize, BTreeMap<Box<str>, Places>>,
+    beginnings: BTreeMap<usize, BTreeMap<Box<str>, RulePositions>>,
     /// Rules with a pattern that is neither a name nor a prefix.
-    others: Places,
+    others: RulePositions,
     /// Every rule that names something of this kind.
-    all: Places,
+    all: RulePositions,
 }
 
-impl Index {
+impl RuleIndex {
     /// Adds the rule at `place`, which must be greater than all places added before.
     pub(super) fn add<'a>(
         &mut self,
         place: usize,
-        callers: &[Who],
-        patterns: impl Fn(Kind) -> &'a [Pattern],
+        callers: &[PrincipalSelector],
+        patterns: impl Fn(ItemKind) -> &'a [Pattern],
     ) {
         for who in callers {
             push(self.callers.entry(who.clone()).or_default(), place);
         }
-        for kind in [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method] {
+        for kind in [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Method] {
             let names = self.names_mut(kind);
             for pattern in patterns(kind) {
                 names.add(place, pattern);
@@ -57,9 +57,9 @@ impl Index {
     pub(super) fn about<'a>(
         &self,
         principal: &Principal,
-        kind: Kind,
+        kind: ItemKind,
         names: impl IntoIterator<Item = &'a str>,
-    ) -> Places {
+    ) -> RulePositions {
         let mut named = Vec::new();
         for name in names {
             self.names(kind).find(name, &mut named);
@@ -68,59 +68,67 @@ impl Index {
     }
 
     /// The rules that name something of `kind` and can apply to `principal`; in order.
-    pub(super) fn of_kind(&self, principal: &Principal, kind: Kind) -> Places {
+    pub(super) fn of_kind(&self, principal: &Principal, kind: ItemKind) -> RulePositions {
         shorter(vec![self.names(kind).all.as_slice()], self.speaking_of(principal))
     }
 
     /// The rules that can cover a rule for `who` that names `narrow` of `kind`; in order.
-    pub(super) fn around(&self, who: &Who, kind: Kind, narrow: &Pattern) -> Places {
+    pub(super) fn around(
+        &self,
+        who: &PrincipalSelector,
+        kind: ItemKind,
+        narrow: &Pattern,
+    ) -> RulePositions {
         // A pattern covers another only if it equals it or matches its text.
         let mut named = Vec::new();
         self.names(kind).find(narrow.as_str(), &mut named);
-        let callers = [&Who::Anyone, who].into_iter().filter_map(|who| self.callers.get(who));
+        let callers =
+            [&PrincipalSelector::Anyone, who].into_iter().filter_map(|who| self.callers.get(who));
         shorter(named, callers.map(Vec::as_slice).collect())
     }
 
     /// The lists of rules that select `principal`.
     fn speaking_of(&self, principal: &Principal) -> Vec<&[usize]> {
         let Principal { id, groups, claims } = principal;
-        let client = claims.client.as_ref().map(|client| Who::Client(client.clone()));
-        let sorts = [Who::Anyone, Who::Principal(id.clone())].into_iter().chain(client);
-        let groups = groups.iter().map(|group| Who::Group(group.clone()));
-        let roles = claims.roles.iter().map(|role| Who::Role(role.clone()));
+        let client = claims.client.as_ref().map(|client| PrincipalSelector::Client(client.clone()));
+        let sorts = [PrincipalSelector::Anyone, PrincipalSelector::Principal(id.clone())]
+            .into_iter()
+            .chain(client);
+        let groups = groups.iter().map(|group| PrincipalSelector::Group(group.clone()));
+        let roles = claims.roles.iter().map(|role| PrincipalSelector::Role(role.clone()));
         let all = sorts.chain(groups).chain(roles);
         all.filter_map(|who| self.callers.get(&who).map(Vec::as_slice)).collect()
     }
 
-    const fn names(&self, kind: Kind) -> &Names {
+    const fn names(&self, kind: ItemKind) -> &PatternIndex {
         match kind {
-            Kind::Tool => &self.tools,
-            Kind::Prompt => &self.prompts,
-            Kind::Resource | Kind::Template => &self.resources,
-            Kind::Method => &self.methods,
+            ItemKind::Tool => &self.tools,
+            ItemKind::Prompt => &self.prompts,
+            ItemKind::Resource | ItemKind::Template => &self.resources,
+            ItemKind::Method => &self.methods,
         }
     }
 
-    const fn names_mut(&mut self, kind: Kind) -> &mut Names {
+    const fn names_mut(&mut self, kind: ItemKind) -> &mut PatternIndex {
         match kind {
-            Kind::Tool => &mut self.tools,
-            Kind::Prompt => &mut self.prompts,
-            Kind::Resource | Kind::Template => &mut self.resources,
-            Kind::Method => &mut self.methods,
+            ItemKind::Tool => &mut self.tools,
+            ItemKind::Prompt => &mut self.prompts,
+            ItemKind::Resource | ItemKind::Template => &mut self.resources,
+            ItemKind::Method => &mut self.methods,
         }
     }
 }
 
-impl Names {
+impl PatternIndex {
     fn add(&mut self, place: usize, pattern: &Pattern) {
         push(&mut self.all, place);
         let places = match pattern.sought() {
-            Sought::Name(name) => self.exact.entry(name.into()).or_default(),
-            Sought::Beginning(beginning) => {
+            PatternLookup::Name(name) => self.exact.entry(name.into()).or_default(),
+            PatternLookup::Beginning(beginning) => {
                 let same = self.beginnings.entry(beginning.len()).or_default();
                 same.entry(beginning.into()).or_default()
             }
-            Sought::Other => &mut self.others,
+            PatternLookup::Other => &mut self.others,
         };
         push(places, place);
     }
@@ -137,14 +145,14 @@ impl Names {
 }
 
 /// Adds a rule once, even if several of its patterns end up in this list.
-fn push(places: &mut Places, place: usize) {
+fn push(places: &mut RulePositions, place: usize) {
     if places.last() != Some(&place) {
         places.push(place);
     }
 }
 
 /// Every applicable rule is in a list of both groups, so the group with fewer rules suffices.
-fn shorter(named: Vec<&[usize]>, speaking: Vec<&[usize]>) -> Places {
+fn shorter(named: Vec<&[usize]>, speaking: Vec<&[usize]>) -> RulePositions {
     let count = |lists: &[&[usize]]| lists.iter().map(|list| list.len()).sum::<usize>();
     let fewer = if count(&named) <= count(&speaking) { named } else { speaking };
     let mut places = fewer.concat();

@@ -2,13 +2,13 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::{Access, Rule, Says, Tally, Things};
-use crate::condition::{Arguments, Condition, Subject};
+use super::{ItemPatterns, OutcomeTally, Rule, RuleEffect, RuleSet};
+use crate::condition::{AccessRequest, Condition, KnownArguments};
 use crate::decision::Mode;
-use crate::kind::Kind;
+use crate::kind::ItemKind;
 use crate::name::{ClientId, GroupName, PrincipalId, RoleName, RuleId, ServerName};
 use crate::pattern::Pattern;
-use crate::principal::{Principal, Who};
+use crate::principal::{Principal, PrincipalSelector};
 
 const NAMES: [&str; 10] = [
     "read",
@@ -36,30 +36,39 @@ const PATTERNS: [&str; 12] = [
     "file://host/*",
     "https://example.com/a",
 ];
-const KINDS: [Kind; 5] = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Template, Kind::Method];
+const KINDS: [ItemKind; 5] =
+    [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Template, ItemKind::Method];
 
 fn patterns() -> impl Strategy<Value = Vec<Pattern>> {
     let pattern = prop::sample::select(PATTERNS.to_vec()).prop_map(Pattern::new);
     prop::collection::vec(pattern, 0..3)
 }
 
-fn any_who() -> impl Strategy<Value = Who> {
+fn any_who() -> impl Strategy<Value = PrincipalSelector> {
     prop::sample::select(vec![
-        Who::Anyone,
-        Who::Group(GroupName::parse("dev").unwrap()),
-        Who::Group(GroupName::parse("ops").unwrap()),
-        Who::Role(RoleName::parse("agent").unwrap()),
-        Who::Client(ClientId::parse("ide").unwrap()),
-        Who::Principal(PrincipalId::parse("ana").unwrap()),
+        PrincipalSelector::Anyone,
+        PrincipalSelector::Group(GroupName::parse("dev").unwrap()),
+        PrincipalSelector::Group(GroupName::parse("ops").unwrap()),
+        PrincipalSelector::Role(RoleName::parse("agent").unwrap()),
+        PrincipalSelector::Client(ClientId::parse("ide").unwrap()),
+        PrincipalSelector::Principal(PrincipalId::parse("ana").unwrap()),
     ])
 }
 
 /// The parts of a generated rule, from which equal rules can be built repeatedly.
-type Made = (Says, Mode, bool, Vec<Who>, [Vec<Pattern>; 4], &'static str, Option<&'static str>);
+type Made = (
+    RuleEffect,
+    Mode,
+    bool,
+    Vec<PrincipalSelector>,
+    [Vec<Pattern>; 4],
+    &'static str,
+    Option<&'static str>,
+);
 
 fn any_rule() -> impl Strategy<Value = Made> {
     (
-        prop_oneof![Just(Says::Allow), Just(Says::Forbid)],
+        prop_oneof![Just(RuleEffect::Allow), Just(RuleEffect::Forbid)],
         prop::sample::select(vec![Mode::Enforce, Mode::Enforce, Mode::Audit, Mode::Off]),
         any::<bool>(),
         prop::collection::vec(any_who(), 0..3),
@@ -69,7 +78,7 @@ fn any_rule() -> impl Strategy<Value = Made> {
     )
 }
 
-fn access(made: &[Made]) -> Access {
+fn access(made: &[Made]) -> RuleSet {
     let rule = |(n, made): (usize, &Made)| {
         let (says, mode, disclose, principals, [tools, prompts, resources, methods], server, when) =
             made.clone();
@@ -78,7 +87,7 @@ fn access(made: &[Made]) -> Access {
             says,
             principals,
             servers: vec![Pattern::new(server)],
-            things: Things { tools, prompts, resources, methods },
+            things: ItemPatterns { tools, prompts, resources, methods },
             scopes: [].into(),
             proof: None,
             when: when.map(|text| Condition::compile(text).unwrap()),
@@ -87,7 +96,7 @@ fn access(made: &[Made]) -> Access {
             contact: None,
         }
     };
-    Access::new(made.iter().enumerate().map(rule).collect())
+    RuleSet::new(made.iter().enumerate().map(rule).collect())
 }
 
 fn callers() -> Vec<Principal> {
@@ -113,10 +122,10 @@ proptest! {
         let access = access(&made);
         let server = ServerName::parse("files").unwrap();
         for principal in &callers() {
-            let arguments = Arguments::Unknown;
+            let arguments = KnownArguments::Unknown;
             let subject =
-                Subject { principal, server: &server, kind, name, arguments, known: None };
-            let mut all = Tally::default();
+                AccessRequest { principal, server: &server, kind, name, arguments, known: None };
+            let mut all = OutcomeTally::default();
             for rule in access.rules().iter().filter(|rule| rule.concerns(subject)) {
                 all.count(rule, rule.outcome(subject), principal);
             }
@@ -124,7 +133,7 @@ proptest! {
             prop_assert_eq!(found.for_any_arguments, !all.depends);
             prop_assert_eq!(format!("{:?}", found.decision), format!("{:?}", all.conclude()));
             let could = access.rules().iter().find(|rule| {
-                rule.says == Says::Allow
+                rule.says == RuleEffect::Allow
                     && rule.mode == Mode::Enforce
                     && !rule.things.of(kind).is_empty()
                     && rule.speaks_of(principal, &server)
@@ -142,11 +151,11 @@ proptest! {
     ) {
         let access = access(&made);
         let rules = access.rules();
-        let enforced = |rule: &Rule, says: Says| rule.says == says && rule.mode == Mode::Enforce;
+        let enforced = |rule: &Rule, says: RuleEffect| rule.says == says && rule.mode == Mode::Enforce;
         let mut pairs = Vec::new();
-        for (n, allow) in rules.iter().enumerate().filter(|(_, rule)| enforced(rule, Says::Allow)) {
+        for (n, allow) in rules.iter().enumerate().filter(|(_, rule)| enforced(rule, RuleEffect::Allow)) {
             let voids = |forbid: &Rule| {
-                enforced(forbid, Says::Forbid) && forbid.when.is_none() && forbid.covers(allow)
+                enforced(forbid, RuleEffect::Forbid) && forbid.when.is_none() && forbid.covers(allow)
             };
             pairs.extend(rules.iter().position(voids).map(|m| (n, m)));
         }
@@ -156,34 +165,34 @@ proptest! {
 
 #[test]
 fn few_of_many_rules_are_looked_at() {
-    let many = |who: fn(usize) -> Who, tool: fn(usize) -> String| {
+    let many = |who: fn(usize) -> PrincipalSelector, tool: fn(usize) -> String| {
         let made: Vec<Made> = (0..10_000)
             .map(|n| {
                 let tools = vec![Pattern::new(&tool(n))];
                 let things = [tools, Vec::new(), Vec::new(), Vec::new()];
-                (Says::Allow, Mode::Enforce, false, vec![who(n)], things, "*", None)
+                (RuleEffect::Allow, Mode::Enforce, false, vec![who(n)], things, "*", None)
             })
             .collect();
         access(&made)
     };
-    let group = |n: usize| Who::Group(GroupName::parse(&format!("g{n}")).unwrap());
+    let group = |n: usize| PrincipalSelector::Group(GroupName::parse(&format!("g{n}")).unwrap());
     let caller = Principal::new(
         PrincipalId::parse("ana").unwrap(),
         BTreeSet::from([GroupName::parse("g77").unwrap()]),
     );
     let server = ServerName::parse("files").unwrap();
-    let subject = Subject {
+    let subject = AccessRequest {
         principal: &caller,
         server: &server,
-        kind: Kind::Tool,
+        kind: ItemKind::Tool,
         name: "tool_77",
-        arguments: Arguments::Unknown,
+        arguments: KnownArguments::Unknown,
         known: None,
     };
     for access in [
         many(group, |_| "*".to_owned()),
-        many(|_| Who::Anyone, |n| format!("tool_{n}")),
-        many(|_| Who::Anyone, |n| format!("tool_{n}*")),
+        many(|_| PrincipalSelector::Anyone, |n| format!("tool_{n}")),
+        many(|_| PrincipalSelector::Anyone, |n| format!("tool_{n}*")),
     ] {
         let looked = access.candidates(subject);
         assert!(looked.contains(&77) && looked.len() <= 2, "{looked:?}");

@@ -5,8 +5,8 @@
 //! the fields that the user would see are unknown.
 
 use super::READ_IN_SCHEMA;
-use crate::json::{Kind, Value};
-use crate::work::Budget;
+use crate::json::{JsonKind, Value};
+use crate::work::WorkBudget;
 
 /// Units per byte of a form for reading its members.
 const READING: usize = 4;
@@ -37,7 +37,7 @@ const OTHER: [&str; 18] = [
 ];
 
 /// Whether a schema describes a flat form. If `budget` is exhausted afterwards, it was not read completely.
-pub(super) fn is_form(schema: Value<'_>, budget: &Budget) -> bool {
+pub(super) fn is_form(schema: Value<'_>, budget: &WorkBudget) -> bool {
     if !budget.spend(schema.raw().len().saturating_mul(READING)) {
         return false;
     }
@@ -51,7 +51,7 @@ pub(super) fn is_form(schema: Value<'_>, budget: &Budget) -> bool {
         Some(fields) => fields.is_object() && fields.members().all(|(_, field)| is_field(field)),
     };
     let required = of("required").is_none_or(|names| {
-        names.kind() == Kind::Array && names.items().all(|name| name.as_str().is_some())
+        names.kind() == JsonKind::Array && names.items().all(|name| name.as_str().is_some())
     });
     schema.is_object() && is_object && plain && fields && required
 }

@@ -11,8 +11,8 @@ use unicode_normalization::char::is_combining_mark;
 use unicode_security::confusable_detection::skeleton;
 
 use crate::hidden::Hidden;
-use crate::json::{Kind, Value};
-use crate::work::Budget;
+use crate::json::{JsonKind, Value};
+use crate::work::WorkBudget;
 
 /// Names of secrets: one word, or several words in sequence, with or without separators.
 #[rustfmt::skip]
@@ -111,14 +111,14 @@ pub(super) const EACH_WORD: usize = 96;
 const EACH_NAME: usize = 32;
 
 /// A word that is searched for.
-pub(super) struct Known {
+pub(super) struct KnownWord {
     text: &'static str,
     letters: usize,
     /// Skeleton of the word (UTS 39).
     looks: String,
 }
 
-impl Known {
+impl KnownWord {
     pub(super) fn new(text: &'static str) -> Self {
         let (letters, looks) = (text.chars().count(), looks(text));
         Self { text, letters, looks }
@@ -144,7 +144,7 @@ struct SecretNames {
 impl SecretNames {
     fn in_form(form: fn(&str) -> String) -> Self {
         let of = |names: &[&str]| -> Vec<String> {
-            let budget = Budget::unlimited();
+            let budget = WorkBudget::unlimited();
             let name =
                 |name: &&str| words(name, &budget).iter().map(|word| form(&word.text)).collect();
             names.iter().map(name).collect()
@@ -183,28 +183,28 @@ fn plain(text: &str) -> String {
 
 /// Whether an answer to the form would contain a secret. If `budget` is exhausted afterwards, the form was not
 /// inspected completely.
-pub(super) fn asks_for_secret(params: Value<'_>, budget: &Budget) -> bool {
+pub(super) fn asks_for_secret(params: Value<'_>, budget: &WorkBudget) -> bool {
     if !budget.spend(params.raw().len().saturating_mul(READING)) {
         return true;
     }
     let Some(schema) = params.get("requestedSchema") else { return false };
-    let mut fields = Fields { secret: false, free: false, budget };
+    let mut fields = FieldScan { secret: false, free: false, budget };
     fields.read(schema);
     // The surrounding texts count only if some field accepts free text.
     let around = [params.get("message"), schema.get("title"), schema.get("description")];
     let mut around = around.into_iter().flatten().filter_map(Value::as_str);
-    fields.secret || fields.free && around.any(|text| Text::of(&text, budget).solicits())
+    fields.secret || fields.free && around.any(|text| TextReadings::of(&text, budget).solicits())
 }
 
-struct Fields<'a> {
+struct FieldScan<'a> {
     /// Whether a field asks for a secret.
     secret: bool,
     /// Whether a field accepts free text.
     free: bool,
-    budget: &'a Budget,
+    budget: &'a WorkBudget,
 }
 
-impl Fields<'_> {
+impl FieldScan<'_> {
     /// Reads the fields of a schema, at any depth.
     ///
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
@@ -227,7 +227,7 @@ impl Fields<'_> {
         for name in required.filter_map(Value::as_str) {
             if properties.is_none_or(|properties| properties.get(&name).is_none()) {
                 self.free = true;
-                self.secret |= Text::of(&name, self.budget).names(false);
+                self.secret |= TextReadings::of(&name, self.budget).names(false);
             }
         }
         for (_, member) in schema.members() {
@@ -258,7 +258,7 @@ fn items_of(field: Value<'_>) -> impl Iterator<Item = Value<'_>> {
     let kind = field.get("type").and_then(Value::as_str);
     let items = field.get("items").filter(|_| kind.as_deref() == Some("array"));
     let many = items.into_iter().flat_map(Value::items);
-    many.chain(items.filter(|items| items.kind() != Kind::Array))
+    many.chain(items.filter(|items| items.kind() != JsonKind::Array))
 }
 
 /// Whether the field is a choice from a list. An empty or malformed list does not count: clients without any choices
@@ -272,17 +272,17 @@ fn is_chosen(field: Value<'_>) -> bool {
     of_values || titled
 }
 
-fn is_secret(name: &str, field: Value<'_>, budget: &Budget) -> bool {
+fn is_secret(name: &str, field: Value<'_>, budget: &WorkBudget) -> bool {
     let text = |member: &str| field.get(member).and_then(Value::as_str);
     let hidden = text("format").is_some_and(|format| format.eq_ignore_ascii_case("password"));
     let write_only = field
         .get("writeOnly")
-        .is_some_and(|only| only.kind() == Kind::Boolean && only.raw() == "true");
-    let text_of = |member: &str| text(member).map(|text| Text::of(&text, budget));
-    let (name, title) = (Text::of(name, budget), text_of("title"));
+        .is_some_and(|only| only.kind() == JsonKind::Boolean && only.raw() == "true");
+    let text_of = |member: &str| text(member).map(|text| TextReadings::of(&text, budget));
+    let (name, title) = (TextReadings::of(name, budget), text_of("title"));
     let said = text_of("description");
     let all = [Some(&name), title.as_ref(), said.as_ref()];
-    let postal = all.into_iter().flatten().any(Text::is_postal);
+    let postal = all.into_iter().flatten().any(TextReadings::is_postal);
     hidden
         || write_only
         || name.names(postal)
@@ -291,7 +291,7 @@ fn is_secret(name: &str, field: Value<'_>, budget: &Budget) -> bool {
 }
 
 /// A text split into words, in all forms that are compared.
-struct Text {
+struct TextReadings {
     /// The text as written, and with letters in place of `@` and `$` if it has any.
     readings: Vec<Wording>,
 }
@@ -305,9 +305,9 @@ struct Wording {
     looks: Option<Vec<String>>,
 }
 
-impl Text {
+impl TextReadings {
     /// Splits a text into words; if `budget` is exhausted, covers only the words before that.
-    fn of(text: &str, budget: &Budget) -> Self {
+    fn of(text: &str, budget: &WorkBudget) -> Self {
         let mut readings = vec![Wording::of(text, budget)];
         if text.contains(['@', '$']) {
             readings.push(Wording::of(&text.replace('@', "a").replace('$', "s"), budget));
@@ -348,7 +348,7 @@ impl Text {
 }
 
 impl Wording {
-    fn of(text: &str, budget: &Budget) -> Self {
+    fn of(text: &str, budget: &WorkBudget) -> Self {
         let words = words(text, budget);
         let bytes: usize = words.iter().map(|word| word.text.len()).sum();
         let odd = words.iter().any(|word| !word.text.is_ascii());
@@ -457,7 +457,7 @@ pub(super) struct Word {
 
 impl Word {
     /// Returns `None` if the budget is exhausted.
-    fn new(text: String, budget: &Budget) -> Option<Self> {
+    fn new(text: String, budget: &WorkBudget) -> Option<Self> {
         let odd = !text.bytes().all(|byte| byte.is_ascii_lowercase());
         let skeleton = if odd { EACH_WORD + text.len().saturating_mul(EACH_BYTE) } else { 0 };
         if !budget.spend(EACH_WORD + skeleton) {
@@ -473,7 +473,7 @@ impl Word {
     }
 
     /// Whether the word equals `known`, treating confusable letters as equal.
-    pub(super) fn reads_like(&self, known: &Known) -> bool {
+    pub(super) fn reads_like(&self, known: &KnownWord) -> bool {
         let looks_so = || {
             self.letters == known.letters
                 && self.looks.as_ref().is_some_and(|looks| *looks == known.looks)
@@ -483,7 +483,7 @@ impl Word {
 }
 
 /// Normalizes a member name for comparison; names that a reader could confuse have the same form.
-pub(super) fn spelling(name: &str, budget: &Budget) -> String {
+pub(super) fn spelling(name: &str, budget: &WorkBudget) -> String {
     words(name, budget).iter().map(|word| looks(&word.text)).collect()
 }
 
@@ -494,7 +494,7 @@ fn looks(text: &str) -> String {
 
 /// The words of a text or name, in lower case: `apiKey`, `api_key` and `API key` have the same two. If `budget` is
 /// exhausted, returns the words before that.
-pub(super) fn words(text: &str, budget: &Budget) -> Vec<Word> {
+pub(super) fn words(text: &str, budget: &WorkBudget) -> Vec<Word> {
     let (mut words, mut word, mut before_lower) = (Vec::new(), String::new(), false);
     if !budget.spend(text.len().saturating_mul(EACH_BYTE)) {
         return words;
@@ -518,8 +518,8 @@ pub(super) fn words(text: &str, budget: &Budget) -> Vec<Word> {
 mod tests {
     use super::super::tests::{judged, one_field as field};
     use super::asks_for_secret;
-    use crate::json::{Bounds, Document};
-    use crate::work::Budget;
+    use crate::json::{Document, JsonBounds};
+    use crate::work::WorkBudget;
 
     fn asks(form: &serde_json::Value) -> bool {
         judged(form, asks_for_secret)
@@ -714,8 +714,8 @@ mod tests {
     #[test]
     fn judging_ends_with_the_budget() {
         let form = field("value", &serde_json::json!({ "title": "ab1 ".repeat(10_000) }));
-        let document = Document::parse(form.to_string().into(), &Bounds::ANSWER).unwrap();
-        let budget = Budget::new(2_000_000);
+        let document = Document::parse(form.to_string().into(), &JsonBounds::ANSWER).unwrap();
+        let budget = WorkBudget::new(2_000_000);
         asks_for_secret(document.root(), &budget);
         assert!(budget.is_exhausted());
         assert!(budget.spent() < 10_000_000, "{} units", budget.spent());

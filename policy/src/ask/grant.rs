@@ -5,11 +5,11 @@
 
 use std::sync::LazyLock;
 
-use super::form::{EACH_WORD, Known, Word, words};
+use super::form::{EACH_WORD, KnownWord, Word, words};
 use crate::hidden::Hidden;
 use crate::json::Value;
 use crate::scope;
-use crate::work::Budget;
+use crate::work::WorkBudget;
 
 /// Units per byte of a request for reading its members.
 const READING: usize = 4;
@@ -49,34 +49,34 @@ const PERMITTING: &[&str] = &[
     "allow", "approve", "permit", "grant", "permission", "permissions", "consent", "authorize", "authorise", "authorization", "access",
 ];
 
-static KNOWN: LazyLock<Vec<Vec<Vec<Known>>>> = LazyLock::new(|| {
-    let step = |step: &&[&'static str]| step.iter().map(|word| Known::new(word)).collect();
+static KNOWN: LazyLock<Vec<Vec<Vec<KnownWord>>>> = LazyLock::new(|| {
+    let step = |step: &&[&'static str]| step.iter().map(|word| KnownWord::new(word)).collect();
     PHRASES.iter().map(|phrase| phrase.iter().map(step).collect()).collect()
 });
 
-static ALL: LazyLock<Vec<Vec<Known>>> = LazyLock::new(|| {
-    let step = |step: &&[&'static str]| step.iter().map(|word| Known::new(word)).collect();
+static ALL: LazyLock<Vec<Vec<KnownWord>>> = LazyLock::new(|| {
+    let step = |step: &&[&'static str]| step.iter().map(|word| KnownWord::new(word)).collect();
     EVERYTHING.iter().map(step).collect()
 });
 
 /// Collects the findings in one request.
-struct Reading<'a> {
+struct GrantScan<'a> {
     /// Whether the request asks for a standing grant.
     standing: bool,
     /// Whether the request asks for a permission.
     permission: bool,
     /// Whether a name or choice turns a permission into a standing grant.
     lasting: bool,
-    budget: &'a Budget,
+    budget: &'a WorkBudget,
 }
 
 /// Whether a request asks for a standing grant. If `budget` is exhausted afterwards, the request was not inspected
 /// completely.
-pub(super) fn is_asked_for(params: Value<'_>, budget: &Budget) -> bool {
+pub(super) fn is_asked_for(params: Value<'_>, budget: &WorkBudget) -> bool {
     if !budget.spend(params.raw().len().saturating_mul(READING)) {
         return true;
     }
-    let mut reading = Reading { standing: false, permission: false, lasting: false, budget };
+    let mut reading = GrantScan { standing: false, permission: false, lasting: false, budget };
     if let Some(message) = params.get("message").and_then(Value::as_str) {
         reading.text(&message);
     }
@@ -86,7 +86,7 @@ pub(super) fn is_asked_for(params: Value<'_>, budget: &Budget) -> bool {
     reading.standing || reading.permission && reading.lasting
 }
 
-impl Reading<'_> {
+impl GrantScan<'_> {
     /// Reads every name and text of a form.
     ///
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
@@ -128,7 +128,7 @@ impl Reading<'_> {
     }
 }
 
-impl Reading<'_> {
+impl GrantScan<'_> {
     /// Whether the last words of a clause grant everything.
     fn ends_in_all(&self, clause: &str) -> bool {
         words(clause, self.budget).last_chunk::<2>().is_some_and(|pair| is_all(pair))
@@ -137,7 +137,8 @@ impl Reading<'_> {
 
 /// Whether these two words grant everything.
 fn is_all(pair: &[Word]) -> bool {
-    let is = |(word, step): (&Word, &Vec<Known>)| step.iter().any(|known| word.reads_like(known));
+    let is =
+        |(word, step): (&Word, &Vec<KnownWord>)| step.iter().any(|known| word.reads_like(known));
     pair.len() == ALL.len() && pair.iter().zip(&*ALL).all(is)
 }
 
@@ -149,9 +150,9 @@ fn ends_clause(c: char) -> bool {
 }
 
 /// Whether these words begin with the phrase.
-fn begins(words: &[Word], phrase: &[Vec<Known>]) -> bool {
+fn begins(words: &[Word], phrase: &[Vec<KnownWord>]) -> bool {
     let Some((first, steps)) = phrase.split_first() else { return false };
-    let is = |word: &Word, step: &[Known]| step.iter().any(|known| word.reads_like(known));
+    let is = |word: &Word, step: &[KnownWord]| step.iter().any(|known| word.reads_like(known));
     if !words.first().is_some_and(|word| is(word, first)) {
         return false;
     }

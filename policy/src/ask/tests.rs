@@ -1,32 +1,40 @@
 use std::borrow::Cow;
 
-use super::{AT_ONCE, Asks, Forms, Over, Reason, Sampling, Secrets, StandingGrants, Urls};
-use crate::json::{Bounds, Document, Value};
+use super::{
+    AT_ONCE, FormPolicy, RefusalReason, SamplingExcessAction, SamplingPolicy, SecretFormAction,
+    ServerRequestPolicy, StandingGrantAction, UrlPolicy,
+};
+use crate::json::{Document, JsonBounds, Value};
 use crate::offer::ReadOnlyHint;
 use crate::pattern::Pattern;
-use crate::work::{Budget, USUAL_MOST};
+use crate::work::{USUAL_MOST, WorkBudget};
 
-fn everything(over: Over) -> Asks {
-    Asks {
-        forms: Some(Forms::default()),
-        urls: Some(Urls {
+fn everything(over: SamplingExcessAction) -> ServerRequestPolicy {
+    ServerRequestPolicy {
+        forms: Some(FormPolicy::default()),
+        urls: Some(UrlPolicy {
             hosts: vec![Pattern::new("login.example.com")],
-            standing: StandingGrants::Refuse,
+            standing: StandingGrantAction::Refuse,
         }),
-        sampling: Some(Sampling { max_tokens: 100, messages: 2, size: 500, over }),
+        sampling: Some(SamplingPolicy { max_tokens: 100, messages: 2, size: 500, over }),
         roots: true,
     }
 }
 
 /// The code of the refusal, `cut` if the request is edited, or an empty text if it passes.
-fn decided(asks: &Asks, method: &str, params: &str) -> &'static str {
+fn decided(asks: &ServerRequestPolicy, method: &str, params: &str) -> &'static str {
     decided_for(asks, ReadOnlyHint::Absent, method, params)
 }
 
 /// Like [`decided`], during a call of a tool with this read-only hint.
-fn decided_for(asks: &Asks, hint: ReadOnlyHint, method: &str, params: &str) -> &'static str {
-    let document = Document::parse(params.to_owned().into(), &Bounds::ANSWER).unwrap();
-    let budget = Budget::for_bytes(params.len(), USUAL_MOST);
+fn decided_for(
+    asks: &ServerRequestPolicy,
+    hint: ReadOnlyHint,
+    method: &str,
+    params: &str,
+) -> &'static str {
+    let document = Document::parse(params.to_owned().into(), &JsonBounds::ANSWER).unwrap();
+    let budget = WorkBudget::for_bytes(params.len(), USUAL_MOST);
     match asks.decide(method, Some(document.root()), hint, &budget) {
         Ok(edits) if edits.is_empty() => "",
         Ok(_) => "cut",
@@ -37,13 +45,20 @@ fn decided_for(asks: &Asks, hint: ReadOnlyHint, method: &str, params: &str) -> &
 #[test]
 fn nothing_may_be_asked_unless_it_is_said() {
     for method in ["elicitation/create", "sampling/createMessage", "roots/list", "vendor/ask"] {
-        assert_eq!(decided(&Asks::default(), method, "{}"), "ask-not-configured", "{method}");
+        assert_eq!(
+            decided(&ServerRequestPolicy::default(), method, "{}"),
+            "ask-not-configured",
+            "{method}"
+        );
     }
-    let all = everything(Over::Refuse);
-    let roots = all.decide("roots/list", None, ReadOnlyHint::Absent, &Budget::unlimited());
+    let all = everything(SamplingExcessAction::Refuse);
+    let roots = all.decide("roots/list", None, ReadOnlyHint::Absent, &WorkBudget::unlimited());
     assert_eq!(roots, Ok(Vec::new()));
     assert_eq!(decided(&all, "vendor/ask", "{}"), "ask-not-configured");
-    let only = Asks { forms: Some(Forms::default()), ..Asks::default() };
+    let only = ServerRequestPolicy {
+        forms: Some(FormPolicy::default()),
+        ..ServerRequestPolicy::default()
+    };
     let url = r#"{"mode":"url","url":"https://login.example.com/"}"#;
     assert_eq!(decided(&only, "elicitation/create", url), "ask-not-configured");
     assert_eq!(decided(&all, "elicitation/create", url), "");
@@ -51,7 +66,7 @@ fn nothing_may_be_asked_unless_it_is_said() {
 
 #[test]
 fn what_some_clients_read_otherwise_is_not_asked() {
-    let all = everything(Over::Refuse);
+    let all = everything(SamplingExcessAction::Refuse);
     for params in [
         "[]",
         r#"{"Mode":"url","url":"javascript:x"}"#,
@@ -79,7 +94,7 @@ fn what_some_clients_read_otherwise_is_not_asked() {
 
 #[test]
 fn an_elicitation_has_the_members_of_its_kind_alone() {
-    let all = everything(Over::Refuse);
+    let all = everything(SamplingExcessAction::Refuse);
     let url = "https://login.example.com/";
     let schema = r#"{"type":"object","properties":{"n":{"type":"string"}}}"#;
     let page = |more: &str| format!(r#"{{"mode":"url","message":"x","url":"{url}"{more}}}"#);
@@ -110,7 +125,8 @@ fn an_elicitation_has_the_members_of_its_kind_alone() {
 
 #[test]
 fn a_request_to_the_model_is_held_to_its_limits() {
-    let (refuses, cuts) = (everything(Over::Refuse), everything(Over::Cut));
+    let (refuses, cuts) =
+        (everything(SamplingExcessAction::Refuse), everything(SamplingExcessAction::Cut));
     let long = format!(r#"{{"messages":[],"maxTokens":1,"x":"{}"}}"#, "a".repeat(500));
     for (params, refused, cut) in [
         (r#"{"messages":[],"maxTokens":100}"#, "", ""),
@@ -132,7 +148,7 @@ fn a_request_to_the_model_is_held_to_its_limits() {
 
 #[test]
 fn a_request_to_the_model_has_members_of_their_types() {
-    let all = everything(Over::Refuse);
+    let all = everything(SamplingExcessAction::Refuse);
     let decide = |more: &str| {
         let params = format!(r#"{{"messages":[],"maxTokens":1,{more}}}"#);
         decided(&all, "sampling/createMessage", &params)
@@ -164,7 +180,7 @@ fn a_request_to_the_model_has_members_of_their_types() {
 
 #[test]
 fn a_form_is_an_object_of_plain_fields() {
-    let all = everything(Over::Refuse);
+    let all = everything(SamplingExcessAction::Refuse);
     let decide = |schema: &str| {
         let params = format!(r#"{{"message":"sure?","requestedSchema":{schema}}}"#);
         decided(&all, "elicitation/create", &params)
@@ -219,12 +235,15 @@ fn a_form_is_an_object_of_plain_fields() {
 
 #[test]
 fn a_grant_for_everything_or_for_good_is_not_asked_for_unless_it_is_said() {
-    let refuses = everything(Over::Refuse);
+    let refuses = everything(SamplingExcessAction::Refuse);
     let hosts = vec![Pattern::new("login.example.com")];
-    let allows = Asks {
-        forms: Some(Forms { secrets: Secrets::Refuse, standing: StandingGrants::Allow }),
-        urls: Some(Urls { hosts, standing: StandingGrants::Allow }),
-        ..Asks::default()
+    let allows = ServerRequestPolicy {
+        forms: Some(FormPolicy {
+            secrets: SecretFormAction::Refuse,
+            standing: StandingGrantAction::Allow,
+        }),
+        urls: Some(UrlPolicy { hosts, standing: StandingGrantAction::Allow }),
+        ..ServerRequestPolicy::default()
     };
     let page = |query: &str, message: &str| {
         format!(
@@ -256,7 +275,7 @@ fn a_grant_for_everything_or_for_good_is_not_asked_for_unless_it_is_said() {
 
 #[test]
 fn a_tool_that_says_it_only_reads_gets_no_page_for_scopes_that_write() {
-    let all = everything(Over::Refuse);
+    let all = everything(SamplingExcessAction::Refuse);
     let page = |scope: &str| {
         format!(r#"{{"mode":"url","url":"https://login.example.com/auth?scope={scope}"}}"#)
     };
@@ -277,43 +296,46 @@ fn a_tool_that_says_it_only_reads_gets_no_page_for_scopes_that_write() {
 #[test]
 fn every_reason_has_its_code() {
     let all = [
-        Reason::NotConfigured,
-        Reason::Secret,
-        Reason::Standing,
-        Reason::WriteScope,
-        Reason::Url,
-        Reason::Context,
-        Reason::Size,
-        Reason::Malformed,
-        Reason::Count,
-        Reason::Unjudged,
+        RefusalReason::NotConfigured,
+        RefusalReason::Secret,
+        RefusalReason::Standing,
+        RefusalReason::WriteScope,
+        RefusalReason::Url,
+        RefusalReason::Context,
+        RefusalReason::Size,
+        RefusalReason::Malformed,
+        RefusalReason::Count,
+        RefusalReason::Unjudged,
     ];
-    assert_eq!(all.map(Reason::code), Reason::CODES);
+    assert_eq!(all.map(RefusalReason::code), RefusalReason::CODES);
 }
 
 #[test]
 fn what_is_asked_at_once_has_a_bound_and_one_budget() {
-    let all = everything(Over::Refuse);
+    let all = everything(SamplingExcessAction::Refuse);
     let form = r#"{"message":"sure?","requestedSchema":{"type":"object","properties":{"a":{"type":"string"}}}}"#;
-    let document = Document::parse(form.to_owned().into(), &Bounds::ANSWER).unwrap();
-    let ask = |count: usize, budget: &Budget| {
+    let document = Document::parse(form.to_owned().into(), &JsonBounds::ANSWER).unwrap();
+    let ask = |count: usize, budget: &WorkBudget| {
         let one = || (Cow::Borrowed("elicitation/create"), Some(document.root()));
         let asked = std::iter::repeat_with(one).take(count);
         let decided = all.decide_all(asked, ReadOnlyHint::Absent, budget);
         decided.map(|edits| edits.len()).map_err(|refusal| refusal.reason)
     };
-    let enough = Budget::for_bytes(AT_ONCE * form.len(), USUAL_MOST);
+    let enough = WorkBudget::for_bytes(AT_ONCE * form.len(), USUAL_MOST);
     assert_eq!(ask(AT_ONCE, &enough), Ok(AT_ONCE));
-    assert_eq!(ask(AT_ONCE + 1, &Budget::unlimited()), Err(Reason::Count));
-    assert_eq!(ask(1, &Budget::new(8000)), Ok(1));
-    assert_eq!(ask(AT_ONCE, &Budget::new(8000)), Err(Reason::Unjudged));
+    assert_eq!(ask(AT_ONCE + 1, &WorkBudget::unlimited()), Err(RefusalReason::Count));
+    assert_eq!(ask(1, &WorkBudget::new(8000)), Ok(1));
+    assert_eq!(ask(AT_ONCE, &WorkBudget::new(8000)), Err(RefusalReason::Unjudged));
 }
 
 /// The judgement on the params of an elicitation request, which must not exhaust the budget for their length.
-pub(super) fn judged(params: &serde_json::Value, judge: fn(Value<'_>, &Budget) -> bool) -> bool {
+pub(super) fn judged(
+    params: &serde_json::Value,
+    judge: fn(Value<'_>, &WorkBudget) -> bool,
+) -> bool {
     let text = params.to_string();
-    let budget = Budget::for_bytes(text.len(), USUAL_MOST);
-    let document = Document::parse(text.into(), &Bounds::ANSWER).unwrap();
+    let budget = WorkBudget::for_bytes(text.len(), USUAL_MOST);
+    let document = Document::parse(text.into(), &JsonBounds::ANSWER).unwrap();
     let judged = judge(document.root(), &budget);
     assert!(!budget.is_exhausted(), "{} units", budget.spent());
     judged

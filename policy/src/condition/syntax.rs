@@ -7,7 +7,7 @@ use cel::ParseErrors;
 
 /// The first syntax error of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct CelSyntaxError {
     /// Line in the expression, counted from 1.
     pub line: usize,
     /// Column in the line, counted from 1, in characters.
@@ -16,7 +16,7 @@ pub struct Mistake {
     pub what: String,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for CelSyntaxError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { line, column, what } = self;
         match line {
@@ -27,7 +27,7 @@ impl fmt::Display for Mistake {
 }
 
 /// The first error that the parser reports for `text`; later errors follow from it.
-pub(super) fn told(text: &str, errors: &ParseErrors) -> Mistake {
+pub(super) fn told(text: &str, errors: &ParseErrors) -> CelSyntaxError {
     let place = |place: isize| usize::try_from(place).unwrap_or(1).max(1);
     let (mut line, mut column) = (1, 1);
     let mut what = "it cannot be read".to_owned();
@@ -41,7 +41,7 @@ pub(super) fn told(text: &str, errors: &ParseErrors) -> Mistake {
     if single(column.saturating_sub(1)) {
         "`=` is no operator: write `==` to compare".clone_into(&mut what);
     }
-    Mistake { line, column, what }
+    CelSyntaxError { line, column, what }
 }
 
 /// Rewords a parser message such as `Syntax error: mismatched input 'x' expecting {..}`.

@@ -2,18 +2,18 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use super::{Arguments, Condition, ConditionError, Outcome, Subject};
-use crate::json::{Bounds, Document};
+use super::{AccessRequest, Condition, ConditionError, ConditionOutcome, KnownArguments};
+use crate::json::{Document, JsonBounds};
 use crate::name::{GroupName, PrincipalId, ServerName};
-use crate::offer::Kind;
+use crate::offer::ItemKind;
 use crate::principal::Principal;
-use crate::work::{Budget, USUAL_MOST};
+use crate::work::{USUAL_MOST, WorkBudget};
 
-fn evaluate(expression: &str, arguments: Option<&str>) -> Outcome {
-    within(expression, arguments, &Budget::unlimited())
+fn evaluate(expression: &str, arguments: Option<&str>) -> ConditionOutcome {
+    within(expression, arguments, &WorkBudget::unlimited())
 }
 
-fn within(expression: &str, arguments: Option<&str>, budget: &Budget) -> Outcome {
+fn within(expression: &str, arguments: Option<&str>, budget: &WorkBudget) -> ConditionOutcome {
     let condition = Condition::compile(expression).unwrap();
     let principal = Principal::new(
         PrincipalId::parse("ana").unwrap(),
@@ -21,15 +21,15 @@ fn within(expression: &str, arguments: Option<&str>, budget: &Budget) -> Outcome
     );
     let server = ServerName::parse("files").unwrap();
     let text = Bytes::from(arguments.unwrap_or("null").to_owned());
-    let document = Document::parse(text, &Bounds::MESSAGE).unwrap();
+    let document = Document::parse(text, &JsonBounds::MESSAGE).unwrap();
     let arguments = match arguments {
-        Some(_) => Arguments::Given(document.root(), budget),
-        None => Arguments::Unknown,
+        Some(_) => KnownArguments::Given(document.root(), budget),
+        None => KnownArguments::Unknown,
     };
-    condition.evaluate(Subject {
+    condition.evaluate(AccessRequest {
         principal: &principal,
         server: &server,
-        kind: Kind::Tool,
+        kind: ItemKind::Tool,
         name: "read",
         arguments,
         known: None,
@@ -40,13 +40,13 @@ fn within(expression: &str, arguments: Option<&str>, budget: &Budget) -> Outcome
 fn it_reads_principal_server_tool_and_arguments() {
     let given = Some(r#"{"path":"/data/x","n":3,"tags":["a","b"]}"#);
     for (expression, expected) in [
-        ("principal.id == 'ana' && 'dev' in principal.groups", Outcome::Holds),
-        ("server.name == 'files' && tool.name == 'read'", Outcome::Holds),
-        ("arguments.path.startsWith('/data/')", Outcome::Holds),
-        ("arguments.path.matches('^/etc')", Outcome::Fails),
-        ("arguments.n > 2 && arguments.n < 4.5", Outcome::Holds),
-        ("arguments.tags.all(tag, tag in ['a', 'b'])", Outcome::Holds),
-        ("has(arguments.missing)", Outcome::Fails),
+        ("principal.id == 'ana' && 'dev' in principal.groups", ConditionOutcome::Holds),
+        ("server.name == 'files' && tool.name == 'read'", ConditionOutcome::Holds),
+        ("arguments.path.startsWith('/data/')", ConditionOutcome::Holds),
+        ("arguments.path.matches('^/etc')", ConditionOutcome::Fails),
+        ("arguments.n > 2 && arguments.n < 4.5", ConditionOutcome::Holds),
+        ("arguments.tags.all(tag, tag in ['a', 'b'])", ConditionOutcome::Holds),
+        ("has(arguments.missing)", ConditionOutcome::Fails),
     ] {
         assert_eq!(evaluate(expression, given), expected, "{expression}");
     }
@@ -57,21 +57,21 @@ fn an_expression_that_cannot_be_evaluated_is_an_error_and_no_answer() {
     let given = Some(r#"{"path":7}"#);
     for expression in ["arguments.missing == 1", "arguments.path.startsWith('/')", "arguments.path"]
     {
-        assert_eq!(evaluate(expression, given), Outcome::Error, "{expression}");
+        assert_eq!(evaluate(expression, given), ConditionOutcome::Error, "{expression}");
     }
 }
 
 #[test]
 fn arguments_that_are_not_known_yet_are_not_guessed() {
-    assert_eq!(evaluate("arguments.n > 2", None), Outcome::Depends);
-    assert_eq!(evaluate("principal.id == 'eve'", None), Outcome::Fails);
+    assert_eq!(evaluate("arguments.n > 2", None), ConditionOutcome::Depends);
+    assert_eq!(evaluate("principal.id == 'eve'", None), ConditionOutcome::Fails);
 }
 
 #[test]
 fn a_loop_over_more_than_its_bound_is_an_error() {
     let many = format!("{{\"list\":[{}1]}}", "1,".repeat(20_000));
-    assert_eq!(evaluate("arguments.list.all(x, x == 1)", Some(&many)), Outcome::Error);
-    assert_eq!(evaluate("size(arguments.list) == 20001", Some(&many)), Outcome::Holds);
+    assert_eq!(evaluate("arguments.list.all(x, x == 1)", Some(&many)), ConditionOutcome::Error);
+    assert_eq!(evaluate("size(arguments.list) == 20001", Some(&many)), ConditionOutcome::Holds);
 }
 
 #[test]
@@ -79,19 +79,23 @@ fn a_loop_over_what_it_may_be_given_fits_in_what_its_message_may_cost() {
     let rule = r#"arguments.to.all(t, t.matches(r"^[\w.+-]{1,64}@corp\.example$"))"#;
     let with =
         |last: &str| format!(r#"{{"to":[{}"{last}"]}}"#, r#""ana@corp.example","#.repeat(780));
-    for (last, expected) in
-        [("bob@corp.example", Outcome::Holds), ("bob@else.example", Outcome::Fails)]
-    {
+    for (last, expected) in [
+        ("bob@corp.example", ConditionOutcome::Holds),
+        ("bob@else.example", ConditionOutcome::Fails),
+    ] {
         let given = with(last);
         assert!((14_000..16_000).contains(&given.len()), "{}", given.len());
-        let budget = Budget::for_bytes(given.len(), USUAL_MOST);
+        let budget = WorkBudget::for_bytes(given.len(), USUAL_MOST);
         assert_eq!(within(rule, Some(&given), &budget), expected);
         assert!(!budget.is_exhausted());
     }
     // With an item in every second byte, the iterations exceed the budget of the message.
     let given = format!(r#"{{"to":[{}1]}}"#, "1,".repeat(7_500));
-    let budget = Budget::for_bytes(given.len(), USUAL_MOST);
-    assert_eq!(within("arguments.to.all(n, n == 1)", Some(&given), &budget), Outcome::Error);
+    let budget = WorkBudget::for_bytes(given.len(), USUAL_MOST);
+    assert_eq!(
+        within("arguments.to.all(n, n == 1)", Some(&given), &budget),
+        ConditionOutcome::Error
+    );
     assert!(budget.is_exhausted());
 }
 
@@ -105,14 +109,14 @@ fn a_pattern_that_is_too_large_does_not_compile() {
 #[test]
 fn what_is_read_and_matched_is_taken_from_the_budget() {
     let arguments = format!(r#"{{"path":"{}"}}"#, "x".repeat(100));
-    let with = |limit, expression| within(expression, Some(&arguments), &Budget::new(limit));
+    let with = |limit, expression| within(expression, Some(&arguments), &WorkBudget::new(limit));
     // Reading costs 16 units a byte, and matching 64 units a byte of what is matched.
     let reads = "arguments.path.startsWith('x')";
-    assert_eq!(with(1_000, reads), Outcome::Error);
-    assert_eq!(with(4_000, reads), Outcome::Holds);
+    assert_eq!(with(1_000, reads), ConditionOutcome::Error);
+    assert_eq!(with(4_000, reads), ConditionOutcome::Holds);
     let matches = "arguments.path.matches('^x+$')";
-    assert_eq!(with(4_000, matches), Outcome::Error);
-    assert_eq!(with(20_000, matches), Outcome::Holds);
+    assert_eq!(with(4_000, matches), ConditionOutcome::Error);
+    assert_eq!(with(20_000, matches), ConditionOutcome::Holds);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::{Known, Problem, RawPolicy, compile};
+use super::{KnownNames, PolicyProblem, RawPolicy, compile};
 use crate::name::{GroupName, PrincipalId, ServerName};
 use crate::principal::Principal;
 
@@ -11,8 +11,9 @@ fn problems(policy: serde_json::Value) -> Vec<String> {
         BTreeSet::from([GroupName::parse("dev").unwrap()]),
     );
     let servers = [ServerName::parse("files").unwrap(), ServerName::parse("time").unwrap()];
-    let known = Known { servers: &servers, unnamed: false, principals: &[ana], others: false };
-    let line = |problem: Problem| format!("{}: {}; {}", problem.at, problem.message, problem.help);
+    let known = KnownNames { servers: &servers, unnamed: false, principals: &[ana], others: false };
+    let line =
+        |problem: PolicyProblem| format!("{}: {}; {}", problem.at, problem.message, problem.help);
     compile(raw, known).err().unwrap_or_default().into_iter().map(line).collect()
 }
 

@@ -4,45 +4,45 @@
 use std::fmt;
 
 use super::Constraint;
-use crate::declared::{Declares, declares};
-use crate::kind::Kind;
-use crate::lock::{Lock, State};
+use crate::declared::{Declaration, declares};
+use crate::kind::ItemKind;
+use crate::lock::{ApprovalState, Lockfile};
 use crate::mode::Mode;
 use crate::name::ServerName;
 use crate::pattern::Pattern;
 
 /// A name in a constraint that no tool in the lockfile has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missed {
+pub struct UnmatchedConstraint {
     /// Index of the constraint in the configuration, counted from 0.
     pub constraint: usize,
     /// The servers that the constraint applies to.
     pub servers: Vec<ServerName>,
     /// The tool or argument that these servers do not have.
-    pub what: Absent,
+    pub what: UnmatchedName,
 }
 
 /// A tool or argument that the lockfile does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Absent {
+pub enum UnmatchedName {
     /// No tool name matches this pattern.
     Tool(Box<str>),
     /// No tool that the constraint applies to declares the argument at this JSON Pointer.
     Argument(Box<str>),
 }
 
-impl Missed {
+impl UnmatchedConstraint {
     /// Describes the missing name in a sentence.
     #[must_use]
     pub fn note(&self) -> String {
         let names: Vec<_> = self.servers.iter().map(|server| format!("`{server}`")).collect();
         let names = names.join(", ");
         match &self.what {
-            Absent::Tool(name) => {
+            UnmatchedName::Tool(name) => {
                 let name = name.escape_debug();
                 format!("by the lockfile, no tool of {names} is called `{name}`")
             }
-            Absent::Argument(at) => {
+            UnmatchedName::Argument(at) => {
                 let at = at.escape_debug();
                 format!(
                     "by the lockfile, no tool of {names} that it is about has the argument `{at}`"
@@ -54,7 +54,7 @@ impl Missed {
     /// What `constraints` name and the lockfile does not have, for all configured `servers`. Revoked definitions are
     /// ignored. A server without any tool in the lockfile is unknown, and constraints on it are not reported.
     #[must_use]
-    pub fn all(constraints: &[Constraint], servers: &[ServerName], lock: &Lock) -> Vec<Self> {
+    pub fn all(constraints: &[Constraint], servers: &[ServerName], lock: &Lockfile) -> Vec<Self> {
         let mut all = Vec::new();
         for (n, constraint) in
             constraints.iter().enumerate().filter(|(_, one)| one.mode != Mode::Off)
@@ -71,7 +71,7 @@ impl Missed {
 }
 
 /// Prints the number of the constraint, counted from 1, and the note.
-impl fmt::Display for Missed {
+impl fmt::Display for UnmatchedConstraint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.constraint + 1;
         write!(f, "constraint {number} of `policy.constraints`: {}", self.note())
@@ -80,15 +80,15 @@ impl fmt::Display for Missed {
 
 impl Constraint {
     /// The names that these servers do not have; `None` if the tools of one of them are unknown.
-    fn absent(&self, servers: &[&ServerName], lock: &Lock) -> Option<Vec<Absent>> {
+    fn absent(&self, servers: &[&ServerName], lock: &Lockfile) -> Option<Vec<UnmatchedName>> {
         let mut names = Vec::new();
         let mut says = Vec::new();
         for server in servers {
             let locked = lock.servers.get(server.as_str())?;
             let before = names.len();
-            let tools = locked.offers.iter().filter(|((kind, _), _)| *kind == Kind::Tool);
+            let tools = locked.offers.iter().filter(|((kind, _), _)| *kind == ItemKind::Tool);
             for ((_, name), versions) in tools {
-                let versions = versions.iter().filter(|one| one.state != State::Revoked);
+                let versions = versions.iter().filter(|one| one.state != ApprovalState::Revoked);
                 for version in versions {
                     names.push(&**name);
                     if self.is_of(server, name) {
@@ -104,9 +104,10 @@ impl Constraint {
         }
         let is_missed = |tool: &&Pattern| !names.iter().any(|name| tool.matches(name));
         let tools = self.tools.iter().filter(is_missed);
-        let mut absent: Vec<_> = tools.map(|tool| Absent::Tool(tool.as_str().into())).collect();
-        if says.contains(&Declares::Others) && !says.contains(&Declares::Argument) {
-            absent.push(Absent::Argument(self.limits.argument.as_str().into()));
+        let mut absent: Vec<_> =
+            tools.map(|tool| UnmatchedName::Tool(tool.as_str().into())).collect();
+        if says.contains(&Declaration::Others) && !says.contains(&Declaration::Argument) {
+            absent.push(UnmatchedName::Argument(self.limits.argument.as_str().into()));
         }
         Some(absent)
     }

@@ -1,16 +1,16 @@
-use super::{Constraint, Limits};
-use crate::json::{Bounds, Document};
+use super::{ArgumentLimits, Constraint};
+use crate::json::{Document, JsonBounds};
 use proptest::prelude::*;
 
 fn constraint(argument: &str, limits: &str) -> Constraint {
     let mut limits: serde_json::Value = serde_json::from_str(limits).unwrap();
     limits["argument"] = argument.into();
-    let limits: Limits = serde_json::from_value(limits).unwrap();
+    let limits: ArgumentLimits = serde_json::from_value(limits).unwrap();
     Constraint::new(Vec::new(), limits).unwrap()
 }
 
 fn check(constraint: &Constraint, arguments: &str) -> Option<String> {
-    let document = Document::parse(arguments.to_owned().into(), &Bounds::MESSAGE).unwrap();
+    let document = Document::parse(arguments.to_owned().into(), &JsonBounds::MESSAGE).unwrap();
     let checked = constraint.check(Some(document.root()), None);
     checked.err().map(|misfit| format!("{}: {}", misfit.at, misfit.note))
 }
@@ -335,7 +335,7 @@ fn a_name_that_some_libraries_take_apart_into_members_does_not_pass_unless_it_is
     let declares = |name: &str| {
         let mut schema = serde_json::json!({ "properties": {} });
         schema["properties"][name] = serde_json::json!({});
-        Document::parse(schema.to_string().into(), &Bounds::MESSAGE).unwrap()
+        Document::parse(schema.to_string().into(), &JsonBounds::MESSAGE).unwrap()
     };
     for (constraint, name) in [
         (&path, "path.x"),
@@ -364,7 +364,7 @@ fn a_name_that_some_libraries_take_apart_into_members_does_not_pass_unless_it_is
         let arguments = serde_json::json!({ name: "/etc" }).to_string();
         let refused = check(constraint, &arguments).unwrap_or_else(|| panic!("{name:?} passes"));
         assert!(refused.contains("could be read as"), "{refused}");
-        let document = Document::parse(arguments.into(), &Bounds::MESSAGE).unwrap();
+        let document = Document::parse(arguments.into(), &JsonBounds::MESSAGE).unwrap();
         let other = declares("other.name");
         assert!(constraint.check(Some(document.root()), Some(other.root())).is_err(), "{name:?}");
     }
@@ -373,7 +373,7 @@ fn a_name_that_some_libraries_take_apart_into_members_does_not_pass_unless_it_is
         [(&path, "path.x"), (&options, "options.path"), (&files, "files.0.path")]
     {
         let arguments = serde_json::json!({ name: "/etc" }).to_string();
-        let document = Document::parse(arguments.into(), &Bounds::MESSAGE).unwrap();
+        let document = Document::parse(arguments.into(), &JsonBounds::MESSAGE).unwrap();
         let schema = declares(name);
         assert_eq!(constraint.check(Some(document.root()), Some(schema.root())), Ok(()), "{name}");
     }
@@ -674,7 +674,7 @@ fn a_url_leads_to_public_hosts_or_to_our_zone() {
         r#"{"argument":"/a","type":"url","hosts":["a.corp"],"alsoHosts":["b.corp"]}"#,
         r#"{"argument":"/a","type":"url","alsoHosts":["*"]}"#,
     ] {
-        let limits: Limits = serde_json::from_str(wrong).unwrap();
+        let limits: ArgumentLimits = serde_json::from_str(wrong).unwrap();
         assert_eq!(Constraint::new(Vec::new(), limits).unwrap_err().0, "alsoHosts");
     }
 }

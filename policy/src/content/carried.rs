@@ -1,7 +1,7 @@
 //! Remembers the secrets that callers were shown, to recognise them when they are sent to another server
 //! (control C26).
 //!
-//! A value is compared by its letters and digits alone ([`Letters`]). Only digests under a random key are kept, in
+//! A value is compared by its letters and digits alone ([`ComparableText`]). Only digests under a random key are kept, in
 //! memory, in a bounded number for each caller and server: one of the whole value, and one of a window in its
 //! middle, by which texts are searched.
 
@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::work::Budget;
+use crate::work::WorkBudget;
 
 /// Most values of one server that are kept for one caller; the oldest is dropped first.
 const VALUES: usize = 256;
@@ -40,7 +40,7 @@ type Digest = [u8; DIGEST];
 
 /// A version of what is remembered about one caller: while it is equal, so are the findings in the same text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Learned {
+pub struct TrackerVersion {
     /// The turn in which a value was last added. Turns are never reused.
     last: u64,
     /// Number of servers with remembered values; without a new turn it only falls, as old pairs are dropped.
@@ -50,14 +50,14 @@ pub struct Learned {
 /// The form in which values are compared: letters and digits in lower case, with full-width ASCII characters
 /// (U+FF01 to U+FF5E) folded, and without separators.
 #[derive(Debug, Default)]
-pub(super) struct Letters {
+pub(super) struct ComparableText {
     /// The letters and digits in UTF-8.
     all: Vec<u8>,
     /// For each byte, the range of its character in the text.
     places: Vec<(u32, u32)>,
 }
 
-impl Letters {
+impl ComparableText {
     pub(super) fn of(text: &str) -> Self {
         let mut letters = Self::default();
         for (at, c) in text.char_indices() {
@@ -123,14 +123,14 @@ impl Letters {
 
 /// The keyed hash functions for the values of one caller.
 #[derive(Clone, Copy)]
-pub(super) struct Hashing<'a> {
+pub(super) struct KeyedHashing<'a> {
     /// The keyed digest of letters.
     pub(super) digest: &'a dyn Fn(&[u8]) -> Vec<u8>,
     /// A random key that does not leave the process.
     pub(super) key: [u64; 2],
 }
 
-impl Hashing<'_> {
+impl KeyedHashing<'_> {
     /// The hash of a window, which is packed into a number.
     fn window(&self, letters: u64) -> u32 {
         let [mask, factor] = self.key;
@@ -147,7 +147,7 @@ impl Hashing<'_> {
 
 /// The hashes by which a value is searched for, of [`WINDOW`] letters and digits each.
 #[derive(Clone, Copy, Debug)]
-struct Windows {
+struct WindowHashes {
     /// The window in its middle, because keys of one kind begin and end alike.
     middle: u32,
     /// The window at its beginning.
@@ -161,13 +161,17 @@ pub(super) struct ShownValue {
     /// Number of its letters and digits, in bytes of UTF-8.
     length: u32,
     /// The windows to search for; `None` for a value that only a detector finds again.
-    windows: Option<Windows>,
+    windows: Option<WindowHashes>,
     /// The stable name of the rule that found it.
     rule: &'static str,
 }
 
 impl ShownValue {
-    pub(super) fn new(letters: &Letters, rule: &'static str, hashing: &Hashing<'_>) -> Self {
+    pub(super) fn new(
+        letters: &ComparableText,
+        rule: &'static str,
+        hashing: &KeyedHashing<'_>,
+    ) -> Self {
         let all = letters.as_bytes();
         let digest = short(&(hashing.digest)(all));
         let digits = all.iter().filter(|byte| byte.is_ascii_digit()).count();
@@ -176,9 +180,10 @@ impl ShownValue {
             || all.len() >= WINDOW && digits == all.len();
         let middle = all.len().saturating_sub(WINDOW) / 2;
         let windows = match (all.get(middle..middle + WINDOW), all.get(..WINDOW)) {
-            (Some(middle), Some(head)) if sought => {
-                Some(Windows { middle: hashing.window_of(middle), head: hashing.window_of(head) })
-            }
+            (Some(middle), Some(head)) if sought => Some(WindowHashes {
+                middle: hashing.window_of(middle),
+                head: hashing.window_of(head),
+            }),
             _ => None,
         };
         Self { digest, length: u32::try_from(all.len()).unwrap_or(u32::MAX), windows, rule }
@@ -191,37 +196,39 @@ impl ShownValue {
 
 /// The search index over the values of one caller.
 #[derive(Debug)]
-pub(super) struct SoughtValues {
+pub(super) struct SearchIndex {
     /// A filter over the windows, by the last bits of their hashes.
     bits: Vec<u64>,
     /// The values by their middle window.
-    values: BTreeMap<u32, Vec<SoughtValue>>,
+    values: BTreeMap<u32, Vec<IndexedValue>>,
 }
 
 /// A value with the servers that gave it.
 #[derive(Debug)]
-struct SoughtValue {
+struct IndexedValue {
     value: ShownValue,
     /// The window at its beginning.
     head: u32,
     servers: Vec<Box<str>>,
 }
 
-impl SoughtValues {
-    fn of<'a>(given: impl Iterator<Item = (&'a str, &'a Given)>) -> Self {
+impl SearchIndex {
+    fn of<'a>(given: impl Iterator<Item = (&'a str, &'a ServerValues)>) -> Self {
         let mut sought = Self { bits: vec![0; BITS / 64], values: BTreeMap::new() };
         for (server, given) in given {
             for value in &given.values {
-                let Some(Windows { middle: window, head }) = value.windows else { continue };
+                let Some(WindowHashes { middle: window, head }) = value.windows else { continue };
                 if let Some(word) = sought.bits.get_mut(Self::bit(window) / 64) {
                     *word |= 1 << (Self::bit(window) % 64);
                 }
                 let same = sought.values.entry(window).or_default();
                 match same.iter_mut().find(|known| known.value.digest == value.digest) {
                     Some(known) => known.servers.push(server.into()),
-                    None => {
-                        same.push(SoughtValue { value: *value, head, servers: vec![server.into()] })
-                    }
+                    None => same.push(IndexedValue {
+                        value: *value,
+                        head,
+                        servers: vec![server.into()],
+                    }),
                 }
             }
         }
@@ -243,8 +250,8 @@ impl SoughtValues {
         &self,
         text: &str,
         server: &str,
-        hashing: &Hashing<'_>,
-        budget: &Budget,
+        hashing: &KeyedHashing<'_>,
+        budget: &WorkBudget,
     ) -> Vec<(&'static str, Range<usize>)> {
         let mut found = Vec::new();
         if text.len() < WINDOW || self.values.is_empty() {
@@ -254,9 +261,9 @@ impl SoughtValues {
         if !budget.spend(text.len().saturating_mul(EACH_BYTE << usize::from(escaped))) {
             return found;
         }
-        self.find_in(&Letters::of(text), text, server, hashing, budget, &mut found);
+        self.find_in(&ComparableText::of(text), text, server, hashing, budget, &mut found);
         if escaped {
-            let letters = Letters::of_escaped(text);
+            let letters = ComparableText::of_escaped(text);
             self.find_in(&letters, text, server, hashing, budget, &mut found);
         }
         found
@@ -264,11 +271,11 @@ impl SoughtValues {
 
     fn find_in(
         &self,
-        letters: &Letters,
+        letters: &ComparableText,
         text: &str,
         server: &str,
-        hashing: &Hashing<'_>,
-        budget: &Budget,
+        hashing: &KeyedHashing<'_>,
+        budget: &WorkBudget,
         found: &mut Vec<(&'static str, Range<usize>)>,
     ) {
         let (all, mut number) = (letters.as_bytes(), 0_u64);
@@ -298,14 +305,14 @@ impl SoughtValues {
     }
 }
 
-impl SoughtValue {
+impl IndexedValue {
     /// The range of the value among these letters, if its middle window is at `middle` and the rest around it.
     fn place(
         &self,
         letters: &[u8],
         middle: usize,
-        hashing: &Hashing<'_>,
-        budget: &Budget,
+        hashing: &KeyedHashing<'_>,
+        budget: &WorkBudget,
     ) -> Option<Range<usize>> {
         let length = self.value.length();
         let from = middle.checked_sub(length.saturating_sub(WINDOW) / 2)?;
@@ -328,28 +335,28 @@ fn stands_alone(text: &str, place: &Range<usize>) -> bool {
 
 /// The secrets that callers were shown.
 #[derive(Debug, Default)]
-pub(super) struct Carried {
+pub(super) struct LeakTracker {
     // Locked briefly for each text that is sent by a caller with remembered values.
-    kept: Mutex<Kept>,
+    kept: Mutex<TrackerState>,
     /// Number of changes: values that were added, and pairs that were dropped.
     learned: AtomicU64,
 }
 
 /// A caller and a server.
-type Pair = (Box<str>, Box<str>);
+type CallerAndServer = (Box<str>, Box<str>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct TrackerState {
     turn: u64,
     /// The values by caller and server.
-    of: BTreeMap<Pair, Given>,
+    of: BTreeMap<CallerAndServer, ServerValues>,
     /// The search index of each caller that needed one.
-    sought: BTreeMap<Box<str>, Arc<SoughtValues>>,
+    sought: BTreeMap<Box<str>, Arc<SearchIndex>>,
 }
 
 /// The values that one server gave to one caller.
 #[derive(Debug, Default)]
-struct Given {
+struct ServerValues {
     /// The turn in which any value was last shown.
     used: u64,
     /// The turn in which a new value was last shown.
@@ -357,16 +364,19 @@ struct Given {
     values: VecDeque<ShownValue>,
 }
 
-impl Given {
+impl ServerValues {
     fn has(&self, digest: &Digest) -> bool {
         self.values.iter().any(|known| known.digest == *digest)
     }
 }
 
-impl Kept {
+impl TrackerState {
     /// The values of one caller, by server.
-    fn of_caller<'a>(&'a self, caller: &'a str) -> impl Iterator<Item = (&'a str, &'a Given)> {
-        let from: Pair = (caller.into(), "".into());
+    fn of_caller<'a>(
+        &'a self,
+        caller: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a ServerValues)> {
+        let from: CallerAndServer = (caller.into(), "".into());
         let given = self.of.range(from..).take_while(move |((known, _), _)| &**known == caller);
         given.map(|((_, server), given)| (&**server, given))
     }
@@ -376,7 +386,7 @@ fn short(digest: &[u8]) -> Digest {
     digest.first_chunk().copied().unwrap_or_default()
 }
 
-impl Carried {
+impl LeakTracker {
     /// Remembers that `server` gave `value` to `caller`.
     pub(super) fn keep(&self, caller: &str, server: &str, value: ShownValue) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -405,7 +415,7 @@ impl Carried {
     }
 
     /// The search index over the values of `caller`; `None` where there are none.
-    pub(super) fn sought(&self, caller: &str) -> Option<Arc<SoughtValues>> {
+    pub(super) fn sought(&self, caller: &str) -> Option<Arc<SearchIndex>> {
         if self.learned() == 0 {
             return None;
         }
@@ -414,7 +424,7 @@ impl Carried {
             return Some(Arc::clone(sought));
         }
         kept.of_caller(caller).next()?;
-        let sought = Arc::new(SoughtValues::of(kept.of_caller(caller)));
+        let sought = Arc::new(SearchIndex::of(kept.of_caller(caller)));
         if kept.sought.len() >= SOUGHT {
             kept.sought.pop_first();
         }
@@ -429,9 +439,9 @@ impl Carried {
     }
 
     /// The version for one caller: while it is equal, the same text of this caller has the same findings.
-    pub(super) fn learned_of(&self, caller: &str) -> Learned {
+    pub(super) fn learned_of(&self, caller: &str) -> TrackerVersion {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut learned = Learned::default();
+        let mut learned = TrackerVersion::default();
         for (_, given) in kept.of_caller(caller) {
             learned.last = learned.last.max(given.new);
             learned.servers += 1;
@@ -455,12 +465,12 @@ impl Carried {
 
 #[cfg(test)]
 mod tests {
-    use super::{Carried, Hashing, Letters, PAIRS, ShownValue, VALUES};
-    use crate::work::Budget;
+    use super::{ComparableText, KeyedHashing, LeakTracker, PAIRS, ShownValue, VALUES};
+    use crate::work::WorkBudget;
 
     /// Letters as their own digest.
-    const PLAIN: Hashing<'static> =
-        Hashing { digest: &digest, key: [0x5bd1_e995_97f4_a7c1, 0x9e37_79b9_7f4a_7c15] };
+    const PLAIN: KeyedHashing<'static> =
+        KeyedHashing { digest: &digest, key: [0x5bd1_e995_97f4_a7c1, 0x9e37_79b9_7f4a_7c15] };
 
     fn digest(letters: &[u8]) -> Vec<u8> {
         let mut digest = 0xcbf2_9ce4_8422_2325_u64;
@@ -471,12 +481,12 @@ mod tests {
     }
 
     fn value(text: &str) -> ShownValue {
-        ShownValue::new(&Letters::of(text), "a-rule", &PLAIN)
+        ShownValue::new(&ComparableText::of(text), "a-rule", &PLAIN)
     }
 
     #[test]
     fn what_one_server_gave_is_known_at_another_only() {
-        let carried = Carried::default();
+        let carried = LeakTracker::default();
         carried.keep("ana", "crm", value("12345678"));
         assert!(carried.is_of_another("ana", "web", &value("12345678")));
         assert!(!carried.is_of_another("ana", "crm", &value("12345678")));
@@ -493,7 +503,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded() {
-        let carried = Carried::default();
+        let carried = LeakTracker::default();
         for n in 0..2 * PAIRS {
             carried.keep(&format!("caller {n}"), "crm", value("12345678"));
         }
@@ -507,7 +517,7 @@ mod tests {
 
     #[test]
     fn what_one_caller_was_shown_changes_nothing_for_another() {
-        let carried = Carried::default();
+        let carried = LeakTracker::default();
         carried.keep("ana", "crm", value("12345678"));
         let (of_ana, of_all) = (carried.learned_of("ana"), carried.learned());
         for n in 0_u64..100 {
@@ -526,7 +536,7 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_of_a_caller_changes_what_is_known_of_it() {
-        let carried = Carried::default();
+        let carried = LeakTracker::default();
         carried.keep("ana", "crm", value("12345678"));
         carried.keep("ana", "web", value("12345678"));
         let before = carried.learned_of("ana");
@@ -538,9 +548,9 @@ mod tests {
 
     /// The parts of `sent` in which `shown` is found.
     fn found<'a>(shown: &str, sent: &'a str) -> Option<&'a str> {
-        let carried = Carried::default();
+        let carried = LeakTracker::default();
         carried.keep("ana", "crm", value(shown));
-        let (sought, budget) = (carried.sought("ana").unwrap(), Budget::unlimited());
+        let (sought, budget) = (carried.sought("ana").unwrap(), WorkBudget::unlimited());
         assert_eq!(carried.sought("bob").map(|_| ()), None);
         assert!(sought.find(sent, "crm", &PLAIN, &budget).is_empty(), "it may go back");
         let found = sought.find(sent, "web", &PLAIN, &budget);
@@ -579,13 +589,13 @@ mod tests {
 
     #[test]
     fn looking_for_values_costs_in_proportion_to_the_text() {
-        let carried = Carried::default();
+        let carried = LeakTracker::default();
         for n in 0..2 * VALUES {
             carried.keep("ana", "crm", value(&format!("4111111{n:09}")));
         }
         let sought = carried.sought("ana").unwrap();
         let cost = |part: &str, count: usize| {
-            let budget = Budget::unlimited();
+            let budget = WorkBudget::unlimited();
             drop(sought.find(&part.repeat(count), "web", &PLAIN, &budget));
             budget.spent() / u64::try_from(count).unwrap()
         };

@@ -11,11 +11,11 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, MatchKind};
 use unicode_normalization::UnicodeNormalization as _;
 
-use super::imperative::{self, Form};
-use super::order::Order;
+use super::imperative::{self, VerbForm};
+use super::order::InjectionVerdict;
 use crate::detect;
 use crate::name::ServerName;
-use crate::work::Budget;
+use crate::work::WorkBudget;
 
 /// The note of the finding.
 const NOTE: &str = "directs its reader to a tool of another server";
@@ -34,13 +34,13 @@ const BETWEEN: &str = "__";
 const PARTS: usize = 4;
 /// Verbs that direct to a tool, with the form of each.
 #[rustfmt::skip]
-const VERBS: [(&str, Form); 19] = [
-    ("call", Form::Base), ("invoke", Form::Base), ("use", Form::Base), ("run", Form::Base), ("execute", Form::Base),
-    ("try", Form::Base), ("retry", Form::Base), ("trigger", Form::Base), ("switch to", Form::Base),
-    ("delegate to", Form::Base), ("fall back to", Form::Base), ("proceed with", Form::Base),
-    ("continue with", Form::Base), ("hand over to", Form::Base),
-    ("calling", Form::Gerund), ("invoking", Form::Gerund), ("using", Form::Gerund), ("running", Form::Gerund),
-    ("executing", Form::Gerund),
+const VERBS: [(&str, VerbForm); 19] = [
+    ("call", VerbForm::Base), ("invoke", VerbForm::Base), ("use", VerbForm::Base), ("run", VerbForm::Base), ("execute", VerbForm::Base),
+    ("try", VerbForm::Base), ("retry", VerbForm::Base), ("trigger", VerbForm::Base), ("switch to", VerbForm::Base),
+    ("delegate to", VerbForm::Base), ("fall back to", VerbForm::Base), ("proceed with", VerbForm::Base),
+    ("continue with", VerbForm::Base), ("hand over to", VerbForm::Base),
+    ("calling", VerbForm::Gerund), ("invoking", VerbForm::Gerund), ("using", VerbForm::Gerund), ("running", VerbForm::Gerund),
+    ("executing", VerbForm::Gerund),
 ];
 /// Words beside a name by which it is recognised as that of a tool.
 const TOOLS: [&str; 4] = ["tool", "tools", "function", "functions"];
@@ -98,7 +98,7 @@ pub(crate) struct Mention {
 }
 
 /// Whether a mentioned name is a tool of another server that the reader of the text sees.
-pub(crate) type Others<'a> = &'a dyn Fn(&Mention) -> bool;
+pub(crate) type OtherServerTools<'a> = &'a dyn Fn(&Mention) -> bool;
 
 /// The tools that the reader of a text sees, among those that it names.
 #[derive(Clone, Copy)]
@@ -106,12 +106,12 @@ pub(crate) struct SeenTools<'a> {
     /// Whether a name is a tool of the server that sent the text.
     pub(crate) own: &'a dyn Fn(&Mention) -> bool,
     /// Whether a name is a tool of another server; `None` where there are no other servers.
-    pub(crate) others: Option<Others<'a>>,
+    pub(crate) others: Option<OtherServerTools<'a>>,
 }
 
 /// A tool of one server.
 #[derive(Clone, Debug)]
-struct Known {
+struct ListedTool {
     server: ServerName,
     /// The name that its server gives it.
     name: Box<str>,
@@ -123,9 +123,9 @@ struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct ToolNames {
     /// Tools by their canonical names.
-    tools: BTreeMap<String, Vec<Known>>,
+    tools: BTreeMap<String, Vec<ListedTool>>,
     /// Tools by the canonical names of their servers and their own, joined.
-    prefixed: BTreeMap<String, Vec<Known>>,
+    prefixed: BTreeMap<String, Vec<ListedTool>>,
     servers: BTreeSet<ServerName>,
 }
 
@@ -134,7 +134,8 @@ impl ToolNames {
     pub(crate) fn new<'a>(tools: impl IntoIterator<Item = (&'a ServerName, &'a str)>) -> Self {
         let mut all = Self::default();
         for (server, name) in tools {
-            let known = Known { server: server.clone(), name: name.into(), word: is_word(name) };
+            let known =
+                ListedTool { server: server.clone(), name: name.into(), word: is_word(name) };
             let own = canonical(name);
             let both = format!("{}{own}", canonical(server.as_str()));
             let of_name = all.tools.entry(own).or_default();
@@ -162,7 +163,7 @@ impl ToolNames {
         sees: impl Fn(&ServerName, &str) -> bool,
     ) -> bool {
         let named = |name: &str| self.tools.get(name).into_iter().flatten();
-        let other = |known: &&Known| known.server != *own && sees(&known.server, &known.name);
+        let other = |known: &&ListedTool| known.server != *own && sees(&known.server, &known.name);
         // The named server has such a tool. A server that has none is ignored: "call `TOOL` of SERVER" directs to the
         // one tool of that name.
         if let Some(server) = self.said(mention) {
@@ -172,7 +173,7 @@ impl ToolNames {
                     && std::iter::once(first).chain(of_server).any(|known| other(&known));
             }
         }
-        let fits = |known: &&Known| match (known.word, mention.word) {
+        let fits = |known: &&ListedTool| match (known.word, mention.word) {
             (true, true) | (false, true) => mention.firm,
             (false, false) => true,
             (true, false) => false,
@@ -200,7 +201,7 @@ impl ToolNames {
         let forms = std::iter::once(&mention.name).chain(&mention.bare);
         let prefixed = forms.filter_map(|form| self.prefixed.get(form)).flatten();
         let named = self.tools.get(&mention.name).into_iter().flatten();
-        let fits = |known: &&Known| mention.firm || !known.word && !mention.word;
+        let fits = |known: &&ListedTool| mention.firm || !known.word && !mention.word;
         let mut all = named.filter(fits).chain(prefixed).filter(|known| known.server == *own);
         all.any(|known| sees(&known.name))
     }
@@ -213,10 +214,14 @@ impl ToolNames {
 }
 
 /// The verdict on directions to tools of other servers in a text; `None` if there are none.
-pub(super) fn find(text: &str, others: Others<'_>, budget: &Budget) -> Option<Order> {
+pub(super) fn find(
+    text: &str,
+    others: OtherServerTools<'_>,
+    budget: &WorkBudget,
+) -> Option<InjectionVerdict> {
     let found = search(text, others, budget);
     if !found.is_empty() {
-        return Some(Order::at(NOTE, found));
+        return Some(InjectionVerdict::at(NOTE, found));
     }
     // Places refer to the original text, so they are unknown for a decoded one.
     let hidden = |seen: &str| !search(seen, others, budget).is_empty();
@@ -224,7 +229,7 @@ pub(super) fn find(text: &str, others: Others<'_>, budget: &Budget) -> Option<Or
     let plain = plain.as_deref().unwrap_or(text);
     let is_one = plain.len() != text.len() && hidden(plain)
         || detect::readings(plain, budget).iter().any(|seen| hidden(seen));
-    is_one.then(|| Order::at(NOTE, []))
+    is_one.then(|| InjectionVerdict::at(NOTE, []))
 }
 
 /// Whether a sentence that obliges its reader to call a tool describes a step of the server's own work: it names one
@@ -234,7 +239,7 @@ pub(super) fn is_own_step(
     text: &str,
     place: &Range<usize>,
     tools: SeenTools<'_>,
-    budget: &Budget,
+    budget: &WorkBudget,
 ) -> bool {
     let end = reach(text, text.ceil_char_boundary(place.end));
     let (Some(sentence), Some(words)) = (text.get(place.start..end), WORDS.as_ref()) else {
@@ -244,7 +249,7 @@ pub(super) fn is_own_step(
         return false;
     }
     let calls = |verb: &aho_corasick::Match| {
-        VERBS.get(verb.pattern().as_usize()).is_some_and(|(_, form)| *form == Form::Base)
+        VERBS.get(verb.pattern().as_usize()).is_some_and(|(_, form)| *form == VerbForm::Base)
             && stands_alone(sentence, &(verb.start()..verb.end()))
     };
     let mut verbs = words.find_iter(sentence).filter(calls);
@@ -279,7 +284,7 @@ fn is_delicate(sentence: &str) -> bool {
 }
 
 /// The ranges that direct to a tool of another server, from the verb to the name.
-fn search(text: &str, others: Others<'_>, budget: &Budget) -> Vec<Range<usize>> {
+fn search(text: &str, others: OtherServerTools<'_>, budget: &WorkBudget) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let Some(words) = WORDS.as_ref().filter(|_| budget.spend(text.len())) else { return found };
     // Names that follow two verbs are read once.
@@ -398,7 +403,7 @@ fn word_before(text: &str) -> Option<&str> {
 mod tests {
     use super::{Mention, SeenTools, ToolNames, find, is_own_step};
     use crate::name::ServerName;
-    use crate::work::{Budget, USUAL_MOST};
+    use crate::work::{USUAL_MOST, WorkBudget};
 
     /// Whether a text of `docs` directs its reader to a tool of another server.
     fn directs(text: &str) -> bool {
@@ -418,7 +423,7 @@ mod tests {
             (&files, "check-in"),
         ]);
         let sees = |_: &ServerName, name: &str| name != "secret_tool";
-        let budget = Budget::for_bytes(text.len(), USUAL_MOST);
+        let budget = WorkBudget::for_bytes(text.len(), USUAL_MOST);
         let found = find(text, &|mention| tools.is_of_another(&docs, mention, sees), &budget);
         assert!(!budget.is_exhausted(), "{} units", budget.spent());
         found.is_some()
@@ -442,7 +447,7 @@ mod tests {
         let seen = SeenTools { own: &own, others: Some(&others) };
         let from = text.find("must").unwrap();
         let end = text.find('`').map_or(text.len(), |at| at + 2);
-        is_own_step(text, &(from..end), seen, &Budget::unlimited())
+        is_own_step(text, &(from..end), seen, &WorkBudget::unlimited())
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
 
-use super::found::{Class, Found};
+use super::found::{FoundValue, ValueClass};
 use super::{personal, secrets};
 use crate::coding;
-use crate::work::Budget;
+use crate::work::WorkBudget;
 
 /// Shortest run that is decoded, in bytes.
 const SHORTEST: usize = 20;
@@ -27,20 +27,20 @@ const READING: usize = 2;
 const UNESCAPING: usize = 8;
 
 /// Remembers the values found in a text, and adds the remembered values that occur in it.
-pub(super) type Recall<'a> = &'a dyn Fn(&str, &mut Vec<Found>);
+pub(super) type Recall<'a> = &'a dyn Fn(&str, &mut Vec<FoundValue>);
 
 /// The context in which encodings are searched.
 #[derive(Clone, Copy)]
-pub(super) struct DecodeWith<'a> {
+pub(super) struct DecodeContext<'a> {
     pub(super) canaries: Option<&'a AhoCorasick>,
     /// The budget of the search.
-    pub(super) budget: &'a Budget,
+    pub(super) budget: &'a WorkBudget,
     /// Compares decoded values with remembered ones, as plain values are.
     pub(super) recall: Option<Recall<'a>>,
 }
 
 /// Appends what is found in the encoded runs of `text`.
-pub(super) fn find(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
+pub(super) fn find(text: &str, with: DecodeContext<'_>, out: &mut Vec<FoundValue>) {
     let mut runs = Vec::new();
     if has_run(text.as_bytes()) {
         whole(text, with, &mut runs);
@@ -52,24 +52,24 @@ pub(super) fn find(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
 
 /// Appends what is found in the text with all percent escapes decoded: a single escape can hide a value, together
 /// with the text on both sides of it.
-fn unescaped(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
+fn unescaped(text: &str, with: DecodeContext<'_>, out: &mut Vec<FoundValue>) {
     let Some((plain, places)) = coding::unescaped(text) else { return };
     if !with.budget.spend(text.len().saturating_mul(UNESCAPING)) {
         return;
     }
     let in_text = |at: usize| usize::try_from(*places.get(at)?).ok();
-    out.extend(
-        in_plain(&plain, with).into_iter().filter_map(|one| {
-            Some(Found { from: in_text(one.from)?, end: in_text(one.end)?, ..one })
-        }),
-    );
+    out.extend(in_plain(&plain, with).into_iter().filter_map(|one| {
+        Some(FoundValue { from: in_text(one.from)?, end: in_text(one.end)?, ..one })
+    }));
 }
 
 /// The values in a decoded text.
-fn in_plain(text: &str, with: DecodeWith<'_>) -> Vec<Found> {
+fn in_plain(text: &str, with: DecodeContext<'_>) -> Vec<FoundValue> {
     let mut found = Vec::new();
     let canaries = with.canaries.into_iter().flat_map(|canaries| canaries.find_iter(text));
-    found.extend(canaries.map(|one| Found::new(Class::Canary, "canary", one.start(), one.end())));
+    found.extend(
+        canaries.map(|one| FoundValue::new(ValueClass::Canary, "canary", one.start(), one.end())),
+    );
     secrets::find(text, &mut found);
     personal::find(text, &mut found);
     if let Some(recall) = with.recall {
@@ -79,7 +79,7 @@ fn in_plain(text: &str, with: DecodeWith<'_>) -> Vec<Found> {
 }
 
 /// Appends what is found in contiguous runs.
-fn whole(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
+fn whole(text: &str, with: DecodeContext<'_>, out: &mut Vec<FoundValue>) {
     let bytes = text.as_bytes();
     let part = |byte: u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'_' | b'-' | b'=' | b'%')
@@ -97,7 +97,7 @@ fn whole(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
         }
         if at - from >= SHORTEST {
             let run = text.get(from..at).unwrap_or_default();
-            let mut seen = Decoded::new(with);
+            let mut seen = RunDecoder::new(with);
             seen.run(run, escapes > 0);
             out.extend(seen.found.into_iter().map(|one| one.behind(from)));
         }
@@ -108,9 +108,9 @@ fn whole(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
 /// Appends what is found in runs that line ends, blanks, dashes or dots interrupt, except for what `runs` has
 /// already: many decoders of base64 and hexadecimal skip characters outside the alphabet (RFC 2045
 /// section 6.8).
-fn split(text: &str, with: DecodeWith<'_>, runs: &[Found], out: &mut Vec<Found>) {
+fn split(text: &str, with: DecodeContext<'_>, runs: &[FoundValue], out: &mut Vec<FoundValue>) {
     let bytes = text.as_bytes();
-    let mut stretch = Stretch::default();
+    let mut stretch = InterruptedRun::default();
     let mut at = 0;
     while at < bytes.len() {
         let rest = bytes.get(at..).unwrap_or_default();
@@ -151,7 +151,7 @@ fn is_word(part: &[u8]) -> bool {
 
 /// Consecutive parts that could be one encoding.
 #[derive(Default)]
-struct Stretch {
+struct InterruptedRun {
     from: usize,
     end: usize,
     /// Number of encoded characters.
@@ -162,7 +162,7 @@ struct Stretch {
     has_gaps: bool,
 }
 
-impl Stretch {
+impl InterruptedRun {
     fn add(&mut self, at: usize, length: usize) {
         if self.coded == 0 {
             (self.from, self.interrupted) = (at, false);
@@ -173,13 +173,19 @@ impl Stretch {
     }
 
     /// Appends what is found in the stretch, and begins a new one.
-    fn end(&mut self, text: &str, with: DecodeWith<'_>, runs: &[Found], out: &mut Vec<Found>) {
+    fn end(
+        &mut self,
+        text: &str,
+        with: DecodeContext<'_>,
+        runs: &[FoundValue],
+        out: &mut Vec<FoundValue>,
+    ) {
         let Self { from, end, coded, has_gaps, .. } = std::mem::take(self);
         if coded < SHORTEST || !has_gaps {
             return;
         }
         let stretch = text.get(from..end).unwrap_or_default();
-        let mut seen = Decoded::new(with);
+        let mut seen = RunDecoder::new(with);
         let of_url = stretch.contains('-') && stretch.contains(|c: char| c.is_ascii_whitespace());
         let plain: String =
             stretch.chars().filter(|c| u8::try_from(*c).is_ok_and(is_coded)).collect();
@@ -198,7 +204,7 @@ impl Stretch {
         seen.tell(0..stretch.len());
         // A value within a single run is replaced without the words around the run.
         let inside = runs.get(runs.partition_point(|one| one.end <= from)..).unwrap_or_default();
-        let is_known = |one: &Found| {
+        let is_known = |one: &FoundValue| {
             inside.iter().take_while(|run| run.from < end).any(|run| run.class == one.class)
         };
         let found = seen.found.into_iter().map(|one| one.behind(from));
@@ -255,16 +261,16 @@ fn has_run(bytes: &[u8]) -> bool {
 }
 
 /// The values found in one run when it is decoded, at most one of each class.
-struct Decoded<'a> {
-    with: DecodeWith<'a>,
+struct RunDecoder<'a> {
+    with: DecodeContext<'a>,
     /// Values that have no place yet.
-    kinds: Vec<(Class, &'static str)>,
+    kinds: Vec<(ValueClass, &'static str)>,
     /// Values with their places in the run.
-    found: Vec<Found>,
+    found: Vec<FoundValue>,
 }
 
-impl<'a> Decoded<'a> {
-    const fn new(with: DecodeWith<'a>) -> Self {
+impl<'a> RunDecoder<'a> {
+    const fn new(with: DecodeContext<'a>) -> Self {
         Self { with, kinds: Vec::new(), found: Vec::new() }
     }
 
@@ -302,14 +308,14 @@ impl<'a> Decoded<'a> {
     /// Gives the pending values a place: one of each class, the most specific first.
     fn tell(&mut self, place: Range<usize>) {
         self.kinds.sort_by_key(|(class, _)| match class {
-            Class::Canary => 0,
-            Class::Secret => 1,
-            Class::Identifier => 2,
-            Class::Contact | Class::Carried | Class::Field => 3,
+            ValueClass::Canary => 0,
+            ValueClass::Secret => 1,
+            ValueClass::Identifier => 2,
+            ValueClass::Contact | ValueClass::Carried | ValueClass::Field => 3,
         });
         for (class, rule) in self.kinds.drain(..) {
             if !self.found.iter().any(|known| known.class == class) {
-                self.found.push(Found::new(class, rule, place.start, place.end));
+                self.found.push(FoundValue::new(class, rule, place.start, place.end));
             }
         }
     }
@@ -383,7 +389,7 @@ impl<'a> Decoded<'a> {
     /// Searches each run of text within binary data for canaries, remembered values and secrets.
     fn shown(&mut self, bytes: &[u8]) {
         if self.with.canaries.is_some_and(|canaries| canaries.is_match(bytes)) {
-            self.add(Class::Canary, "canary");
+            self.add(ValueClass::Canary, "canary");
         }
         let is_shown = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\r' | b'\n');
         for run in bytes.split(|byte| !is_shown(byte)).filter(|run| run.len() >= SHOWN) {
@@ -399,7 +405,7 @@ impl<'a> Decoded<'a> {
     }
 
     /// Adds a pending value, if it is the first of its class.
-    fn add(&mut self, class: Class, rule: &'static str) {
+    fn add(&mut self, class: ValueClass, rule: &'static str) {
         if !self.kinds.iter().any(|(known, _)| *known == class) {
             self.kinds.push((class, rule));
         }

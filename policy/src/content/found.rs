@@ -4,7 +4,7 @@ use crate::inspect::Detector;
 
 /// The class of a value, which determines its detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum ValueClass {
     Secret,
     Identifier,
     Contact,
@@ -16,7 +16,7 @@ pub(super) enum Class {
     Field,
 }
 
-impl Class {
+impl ValueClass {
     pub(super) const fn detector(self) -> Detector {
         match self {
             Self::Secret => Detector::Secrets,
@@ -31,16 +31,21 @@ impl Class {
 
 /// A range of a text that holds a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) class: Class,
+pub(super) struct FoundValue {
+    pub(super) class: ValueClass,
     /// The stable name of the rule that matched.
     pub(super) rule: &'static str,
     pub(super) from: usize,
     pub(super) end: usize,
 }
 
-impl Found {
-    pub(super) const fn new(class: Class, rule: &'static str, from: usize, end: usize) -> Self {
+impl FoundValue {
+    pub(super) const fn new(
+        class: ValueClass,
+        rule: &'static str,
+        from: usize,
+        end: usize,
+    ) -> Self {
         Self { class, rule, from, end }
     }
 

@@ -53,7 +53,7 @@ const GOING_ON: [&str; 7] =
 
 /// The grammatical form of a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum VerbForm {
     /// The base form, as in `call`.
     Base,
     /// The gerund, as in `calling`.
@@ -61,7 +61,7 @@ pub(super) enum Form {
 }
 
 /// Whether the verb at `at` is an instruction.
-pub(super) fn is_order(text: &str, at: usize, form: Form) -> bool {
+pub(super) fn is_order(text: &str, at: usize, form: VerbForm) -> bool {
     let sentence = sentence_before(text, at);
     if is_negated(sentence) {
         return false;
@@ -72,13 +72,13 @@ pub(super) fn is_order(text: &str, at: usize, form: Form) -> bool {
     let mut back = words.iter().rev().map(String::as_str).filter(|_| !begins);
     let (last, before) = (back.next(), back.next().unwrap_or_default());
     match (form, last) {
-        (Form::Base, None) => true,
-        (Form::Base, Some(last)) => follows(last, before, &words),
-        (Form::Gerund, Some("try" | "consider")) => true,
-        (Form::Gerund, Some("by")) => {
+        (VerbForm::Base, None) => true,
+        (VerbForm::Base, Some(last)) => follows(last, before, &words),
+        (VerbForm::Gerund, Some("try" | "consider")) => true,
+        (VerbForm::Gerund, Some("by")) => {
             words.iter().rev().take(6).any(|word| GOING_ON.contains(&word.as_str()))
         }
-        (Form::Gerund, Some(_) | None) => false,
+        (VerbForm::Gerund, Some(_) | None) => false,
     }
 }
 
@@ -147,13 +147,13 @@ fn words(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Form, is_order};
+    use super::{VerbForm, is_order};
 
     /// Whether `call` or `calling` is an instruction in a text.
     fn orders(text: &str) -> bool {
         match text.to_lowercase().rfind("calling") {
-            Some(at) => is_order(text, at, Form::Gerund),
-            None => is_order(text, text.to_lowercase().rfind("call").unwrap(), Form::Base),
+            Some(at) => is_order(text, at, VerbForm::Gerund),
+            None => is_order(text, text.to_lowercase().rfind("call").unwrap(), VerbForm::Base),
         }
     }
 

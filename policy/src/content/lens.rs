@@ -6,20 +6,20 @@ use std::collections::BTreeMap;
 use aho_corasick::AhoCorasick;
 
 use super::KEPT;
-use super::carried::{Carried, Hashing, Letters, ShownValue};
+use super::carried::{ComparableText, KeyedHashing, LeakTracker, ShownValue};
 use super::directions::{self, SeenTools};
 use super::fence::Fence;
-use super::found::{Class, Found};
+use super::found::{FoundValue, ValueClass};
 use super::handling::{Direction, Handling};
 use super::mark::{self, Marks};
-use super::order::Order;
+use super::order::InjectionVerdict;
 use super::{encoded, fence, markup, orders, personal, secrets};
 use crate::coding::{hex, sha256};
 use crate::hidden::{Hidden, TERMINAL, has_any, without_colours};
 use crate::inspect::{self, Detector};
 use crate::pattern::Pattern;
 use crate::pointer::{escaped, unescaped};
-use crate::work::{Budget, EACH_FOUND};
+use crate::work::{EACH_FOUND, WorkBudget};
 
 /// Most passes over one string after the first; a string that needs more was built to need more.
 const PASSES: usize = 6;
@@ -30,7 +30,7 @@ const WITHHELD: &str = "[withheld]";
 
 /// The context in which the strings of one message are inspected.
 #[derive(Clone, Copy)]
-pub(super) struct Lens<'a> {
+pub(super) struct StringScan<'a> {
     /// The handling of each detector's findings, in the order of [`Self::DETECTORS`].
     pub(super) handlings: [Handling; 11],
     pub(super) direction: Direction,
@@ -44,7 +44,7 @@ pub(super) struct Lens<'a> {
     pub(super) canaries: Option<&'a AhoCorasick>,
     /// Values of labelled members that this caller may not see.
     pub(super) labelled: Option<&'a AhoCorasick>,
-    pub(super) carried: &'a Carried,
+    pub(super) carried: &'a LeakTracker,
     /// Whether found values are remembered, also those of detectors that are off: they must not be sent to the servers
     /// for which arguments are searched.
     pub(super) remembers: bool,
@@ -54,12 +54,12 @@ pub(super) struct Lens<'a> {
     /// What the caller sees of the tools that a text names, if that is known.
     pub(super) tools: Option<SeenTools<'a>>,
     /// The budget of the inspection.
-    pub(super) budget: &'a Budget,
+    pub(super) budget: &'a WorkBudget,
 }
 
 /// The outcome of the inspection of one string.
 #[derive(Debug, Default)]
-pub(super) struct Glance {
+pub(super) struct ScanResult {
     pub(super) findings: Vec<(Detector, Handling, Cow<'static, str>)>,
     /// The string as it may be shown, if it was changed.
     pub(super) text: Option<String>,
@@ -69,7 +69,7 @@ pub(super) struct Glance {
     left: Vec<(Detector, Handling)>,
 }
 
-impl Glance {
+impl ScanResult {
     /// Adds a finding, up to the limit for each detector; findings beyond it are acted on, but not reported.
     fn add(&mut self, one: (Detector, Handling, Cow<'static, str>)) {
         if self.findings.iter().filter(|known| known.0 == one.0).count() < KEPT {
@@ -78,7 +78,7 @@ impl Glance {
     }
 }
 
-impl Lens<'_> {
+impl StringScan<'_> {
     /// The detectors, in the order of [`Self::handlings`].
     pub(super) const DETECTORS: [Detector; 11] = [
         Detector::HiddenCharacters,
@@ -174,7 +174,7 @@ impl Lens<'_> {
         self
     }
 
-    pub(super) fn of(&self, class: Class) -> Handling {
+    pub(super) fn of(&self, class: ValueClass) -> Handling {
         self.how(class.detector())
     }
 
@@ -184,10 +184,10 @@ impl Lens<'_> {
 
     /// Inspects one string until another pass changes nothing, because a removal can join the text on both sides of it.
     /// A string that does not converge is withheld.
-    pub(super) fn glance(&self, text: &str) -> Glance {
+    pub(super) fn glance(&self, text: &str) -> ScanResult {
         // Text within our own fence was inspected when it was fenced.
         if self.is_result() && self.fence().is_around(text) {
-            return Glance::default();
+            return ScanResult::default();
         }
         // Our own note is no part of the text behind it.
         let (line, body) = fence::without_note(text);
@@ -208,8 +208,8 @@ impl Lens<'_> {
     }
 
     /// Inspects one string without adding a note or a fence.
-    pub(super) fn cleaned(&self, text: &str) -> Glance {
-        let left = |glance: &Glance| glance.findings.iter().map(|one| (one.0, one.1)).collect();
+    pub(super) fn cleaned(&self, text: &str) -> ScanResult {
+        let left = |glance: &ScanResult| glance.findings.iter().map(|one| (one.0, one.1)).collect();
         let mut seen = self.once(text);
         for _ in 0..PASSES {
             let Some(now) = &seen.text else {
@@ -238,8 +238,8 @@ impl Lens<'_> {
         seen
     }
 
-    fn once(&self, text: &str) -> Glance {
-        let mut seen = Glance::default();
+    fn once(&self, text: &str) -> ScanResult {
+        let mut seen = ScanResult::default();
         if !self.budget.spend(text.len().saturating_mul(PASS)) {
             return seen;
         }
@@ -259,7 +259,7 @@ impl Lens<'_> {
 
     /// The text without hidden characters, if it has any; and whether those are more than colours,
     /// which are no finding.
-    fn plain(&self, text: &str, seen: &mut Glance) -> Option<(String, bool)> {
+    fn plain(&self, text: &str, seen: &mut ScanResult) -> Option<(String, bool)> {
         if !has_any(text) {
             return None;
         }
@@ -281,7 +281,7 @@ impl Lens<'_> {
     }
 
     /// The text with active markup and suspicious links removed or defused; `None` if unchanged.
-    fn harmless(&self, text: &str, seen: &mut Glance) -> Option<String> {
+    fn harmless(&self, text: &str, seen: &mut ScanResult) -> Option<String> {
         let (active, links) = (self.how(Detector::ActiveMarkup), self.how(Detector::Links));
         if active == Handling::Off && links == Handling::Off {
             return None;
@@ -321,7 +321,7 @@ impl Lens<'_> {
     }
 
     /// The text with found values replaced; `None` if unchanged.
-    fn redacted(&self, text: &str, seen: &mut Glance) -> Option<String> {
+    fn redacted(&self, text: &str, seen: &mut ScanResult) -> Option<String> {
         let mut found = self.outside_marks(text);
         if !self.budget.spend(found.len().saturating_mul(EACH_FOUND)) {
             return None;
@@ -344,7 +344,7 @@ impl Lens<'_> {
         found.sort_by_key(|one| {
             (std::cmp::Reverse(self.of(one.class)), one.from, std::cmp::Reverse(one.end))
         });
-        let mut kept: BTreeMap<usize, Found> = BTreeMap::new();
+        let mut kept: BTreeMap<usize, FoundValue> = BTreeMap::new();
         for one in found {
             let before = kept.range(..one.end).next_back();
             if before.is_none_or(|(_, known)| known.end <= one.from) {
@@ -370,18 +370,18 @@ impl Lens<'_> {
     }
 
     /// The values in a text outside our own marks: a mark describes a value, and is none.
-    fn outside_marks(&self, text: &str) -> Vec<Found> {
+    fn outside_marks(&self, text: &str) -> Vec<FoundValue> {
         let marks = Marks::in_text(text);
         let found = self.all(&marks.masked(text)).into_iter();
-        let parts = |one: Found| {
+        let parts = |one: FoundValue| {
             let parts = marks.around(text, one.from..one.end).into_iter();
-            parts.map(move |part| Found { from: part.start, end: part.end, ..one })
+            parts.map(move |part| FoundValue { from: part.start, end: part.end, ..one })
         };
         found.flat_map(parts).collect()
     }
 
     /// All values in a text that are searched for.
-    fn all(&self, text: &str) -> Vec<Found> {
+    fn all(&self, text: &str) -> Vec<FoundValue> {
         let (mut found, on) = (Vec::new(), |detector| self.how(detector) != Handling::Off);
         let carries = on(Detector::CarriedData) || self.remembers;
         if on(Detector::Secrets) || carries {
@@ -392,15 +392,16 @@ impl Lens<'_> {
             personal::find(text, &mut found);
         }
         if persons || on(Detector::Secrets) || carries || self.canaries.is_some() {
-            let recall = |text: &str, found: &mut Vec<Found>| self.recall(text, found);
+            let recall = |text: &str, found: &mut Vec<FoundValue>| self.recall(text, found);
             let recall: Option<encoded::Recall<'_>> = if carries { Some(&recall) } else { None };
-            let with = encoded::DecodeWith { canaries: self.canaries, budget: self.budget, recall };
+            let with =
+                encoded::DecodeContext { canaries: self.canaries, budget: self.budget, recall };
             encoded::find(text, with, &mut found);
         }
         self.sought(text, &mut found);
         self.listed(text, &mut found);
         found.retain(|one| {
-            let carried = carries && one.class != Class::Contact;
+            let carried = carries && one.class != ValueClass::Contact;
             (on(one.class.detector()) || carried) && !self.allows(text, one)
         });
         found
@@ -417,18 +418,18 @@ impl Lens<'_> {
     }
 
     /// Appends the values that are known individually: canaries, and values of labelled members.
-    fn listed(&self, text: &str, found: &mut Vec<Found>) {
+    fn listed(&self, text: &str, found: &mut Vec<FoundValue>) {
         for (values, class, rule) in [
-            (self.canaries, Class::Canary, "canary"),
-            (self.labelled, Class::Field, "sensitive-field"),
+            (self.canaries, ValueClass::Canary, "canary"),
+            (self.labelled, ValueClass::Field, "sensitive-field"),
         ] {
             let places = values.into_iter().flat_map(|values| values.find_iter(text));
-            found.extend(places.map(|one| Found::new(class, rule, one.start(), one.end())));
+            found.extend(places.map(|one| FoundValue::new(class, rule, one.start(), one.end())));
         }
     }
 
     /// A value that was found in a number, in the class that it has here.
-    pub(super) fn counted(&self, found: Found, digits: &str) -> Found {
+    pub(super) fn counted(&self, found: FoundValue, digits: &str) -> FoundValue {
         let mut all = vec![found];
         self.remember(digits, &mut all);
         all.pop().unwrap_or(found)
@@ -436,13 +437,13 @@ impl Lens<'_> {
 
     /// The handling of carried data in decoded text: values that a server shows are remembered, and values from another
     /// server are found in what is sent.
-    pub(super) fn recall(&self, text: &str, found: &mut Vec<Found>) {
+    pub(super) fn recall(&self, text: &str, found: &mut Vec<FoundValue>) {
         self.sought(text, found);
         self.remember(text, found);
     }
 
     /// The value from another server that the digits are; `None` if they are none.
-    pub(super) fn known(&self, digits: &str) -> Option<Found> {
+    pub(super) fn known(&self, digits: &str) -> Option<FoundValue> {
         let mut found = Vec::new();
         self.sought(digits, &mut found);
         found.into_iter().find(|one| !self.allows(digits, one))
@@ -450,26 +451,26 @@ impl Lens<'_> {
 
     /// Whether the message is searched for values from other servers, and there are any.
     pub(super) fn seeks(&self) -> bool {
-        let is_on = !self.is_result() && self.of(Class::Carried) != Handling::Off;
+        let is_on = !self.is_result() && self.of(ValueClass::Carried) != Handling::Off;
         is_on && self.carried.sought(self.caller).is_some()
     }
 
     /// Appends the values from other servers that occur in what is sent, also where no detector would find them.
-    pub(super) fn sought(&self, text: &str, found: &mut Vec<Found>) {
-        if self.is_result() || self.of(Class::Carried) == Handling::Off {
+    pub(super) fn sought(&self, text: &str, found: &mut Vec<FoundValue>) {
+        if self.is_result() || self.of(ValueClass::Carried) == Handling::Off {
             return;
         }
         let Some(sought) = self.carried.sought(self.caller) else { return };
         let places =
             self.hashed(|hashing| sought.find(text, self.server, hashing, self.budget)).into_iter();
         let places = places
-            .map(|(rule, place)| Found::new(Class::Carried, rule, place.start, place.end))
+            .map(|(rule, place)| FoundValue::new(ValueClass::Carried, rule, place.start, place.end))
             .filter(|one| !self.allows(text, one));
         found.extend(places);
     }
 
     /// Remembers the values that this caller is shown; in arguments, marks the values from other servers.
-    fn remember(&self, text: &str, found: &mut Vec<Found>) {
+    fn remember(&self, text: &str, found: &mut Vec<FoundValue>) {
         if self.is_result() {
             for one in found.iter().filter(|_| self.remembers) {
                 let shown = !matches!(self.of(one.class), Handling::Redact | Handling::Block);
@@ -487,8 +488,8 @@ impl Lens<'_> {
                     self.carried.is_of_another(self.caller, self.server, &value)
                 })
             };
-            if self.of(Class::Carried) != Handling::Off && theirs() {
-                carried.push(Found { class: Class::Carried, ..*one });
+            if self.of(ValueClass::Carried) != Handling::Off && theirs() {
+                carried.push(FoundValue { class: ValueClass::Carried, ..*one });
             }
             self.of(one.class) != Handling::Off
         });
@@ -497,7 +498,7 @@ impl Lens<'_> {
 
     /// The text without planted instructions and without directions to tools of other servers; `None` if
     /// unchanged.
-    fn obeyed(&self, text: &str, seen: &mut Glance) -> Option<String> {
+    fn obeyed(&self, text: &str, seen: &mut ScanResult) -> Option<String> {
         let tools = self.tools.filter(|_| self.is_result());
         let orders = |text: &str| orders::find(text, tools, self.budget);
         let left = self.unordered(text, Detector::PlantedInstructions, seen, orders);
@@ -512,8 +513,8 @@ impl Lens<'_> {
         &self,
         text: &str,
         detector: Detector,
-        seen: &mut Glance,
-        find: impl FnOnce(&str) -> Option<Order>,
+        seen: &mut ScanResult,
+        find: impl FnOnce(&str) -> Option<InjectionVerdict>,
     ) -> Option<String> {
         let handling = self.how(detector);
         if handling == Handling::Off {
@@ -544,7 +545,7 @@ impl Lens<'_> {
         Some(out)
     }
 
-    fn allows(&self, text: &str, one: &Found) -> bool {
+    fn allows(&self, text: &str, one: &FoundValue) -> bool {
         if self.allowed.is_empty() {
             return false;
         }
@@ -579,16 +580,16 @@ impl Lens<'_> {
 
     /// A found value as it is remembered, independent of its grouping; `None` for a value that is neither a secret nor
     /// an identity number.
-    fn value(&self, text: &str, one: &Found) -> Option<ShownValue> {
-        let kept = matches!(one.class, Class::Secret | Class::Identifier);
+    fn value(&self, text: &str, one: &FoundValue) -> Option<ShownValue> {
+        let kept = matches!(one.class, ValueClass::Secret | ValueClass::Identifier);
         let value = text.get(one.from..one.end).filter(|_| kept && !self.allows(text, one))?;
-        let letters = Letters::of(value);
+        let letters = ComparableText::of(value);
         let has_any = !letters.as_bytes().is_empty();
         has_any.then(|| self.hashed(|hashing| ShownValue::new(&letters, one.rule, hashing)))
     }
 
     /// Calls `with` with the keyed hash functions for this caller's values.
-    fn hashed<T>(&self, with: impl FnOnce(&Hashing<'_>) -> T) -> T {
+    fn hashed<T>(&self, with: impl FnOnce(&KeyedHashing<'_>) -> T) -> T {
         let caller = self.caller.as_bytes();
         let digest = |letters: &[u8]| sha256([&self.key[..], b"carried", caller, &[0], letters]);
         let random = sha256([&self.key[..], b"windows", caller]);
@@ -596,7 +597,7 @@ impl Lens<'_> {
             .chunks_exact(8)
             .map(|bytes| u64::from_be_bytes(bytes.first_chunk().copied().unwrap_or_default()));
         let key = [numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default()];
-        with(&Hashing { digest: &digest, key })
+        with(&KeyedHashing { digest: &digest, key })
     }
 
     /// The fence for texts of this server to this caller.

@@ -11,14 +11,14 @@ use regex::Regex;
 
 use super::host;
 use crate::pattern::Pattern;
-use crate::work::{Budget, EACH_FOUND};
+use crate::work::{EACH_FOUND, WorkBudget};
 
 /// Longest authority of a URL that is read, in bytes.
 const AUTHORITY: usize = 300;
 
 /// The way in which active markup is defused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fix {
+enum Defusal {
     /// Its `<` is escaped, so that the tag is shown as text.
     Tag,
     /// The image becomes a link that is not clickable.
@@ -31,18 +31,18 @@ enum Fix {
 
 /// A range of a text that is active markup or a suspicious link.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Active {
+pub(super) struct MarkupMatch {
     pub(super) from: usize,
     pub(super) end: usize,
     pub(super) note: &'static str,
     /// Whether it is a link that is deceptive or leads to a host that is not permitted.
     pub(super) is_link: bool,
-    fix: Fix,
+    fix: Defusal,
 }
 
 /// The sign that must occur in a text for a pattern to be tried.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sign {
+enum MarkupTrigger {
     /// A `<` and a letter, `/` or `!`.
     Tag,
     /// The beginning of an image, `![`.
@@ -71,50 +71,50 @@ const WORDS: [&str; 15] = [
 ];
 
 #[rustfmt::skip]
-const SPECS: [(Sign, Fix, &str, &str); 12] = [
-    (Sign::Tag, Fix::Tag, "has a comment that is not shown", r"(?s)<!--.*?(?:-->|\z)"),
-    (Sign::Tag, Fix::Tag, "has an element that runs or loads something",
+const SPECS: [(MarkupTrigger, Defusal, &str, &str); 12] = [
+    (MarkupTrigger::Tag, Defusal::Tag, "has a comment that is not shown", r"(?s)<!--.*?(?:-->|\z)"),
+    (MarkupTrigger::Tag, Defusal::Tag, "has an element that runs or loads something",
         r"(?is)<(?:script|style|iframe|object|svg|math|template|noscript)\b.*?</(?:script|style|iframe|object|svg|math|template|noscript)\s*>"),
-    (Sign::Tag, Fix::Tag, "has an element that runs or loads something",
+    (MarkupTrigger::Tag, Defusal::Tag, "has an element that runs or loads something",
         r"(?i)</?(?:script|style|iframe|frame|frameset|object|embed|applet|link|svg|math|form|base|portal|foreignobject)\b[^<>]*>?"),
-    (Sign::Tag, Fix::Tag, "has an element that loads something from elsewhere",
+    (MarkupTrigger::Tag, Defusal::Tag, "has an element that loads something from elsewhere",
         r#"(?i)<(?:img|image|video|audio|source|track|input|body|table|td|th|use|picture)\b[^<>]*[\s"'/](?:src|srcset|background|poster|href|xlink:href)\s*=\s*["']?\s*(?:https?:)?//[^<>]*>?"#),
-    (Sign::Tag, Fix::Tag, "has an element that leads elsewhere by itself", r"(?i)<meta\b[^<>]*\bhttp-equiv\b[^<>]*>?"),
-    (Sign::Tag, Fix::Tag, "has an element that runs something",
+    (MarkupTrigger::Tag, Defusal::Tag, "has an element that leads elsewhere by itself", r"(?i)<meta\b[^<>]*\bhttp-equiv\b[^<>]*>?"),
+    (MarkupTrigger::Tag, Defusal::Tag, "has an element that runs something",
         r#"(?i)<[a-z][^<>]*[\s/"']on[a-z]{3,20}\s*=[^<>]*>?"#),
-    (Sign::Tag, Fix::Tag, "has a style that loads something",
+    (MarkupTrigger::Tag, Defusal::Tag, "has a style that loads something",
         r"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*\burl\s*\([^<>]*>?"),
-    (Sign::Tag, Fix::Tag, "has an element that is not shown",
+    (MarkupTrigger::Tag, Defusal::Tag, "has an element that is not shown",
         r#"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0(?:[;"'\s]|\.0))[^<>]*>?"#),
-    (Sign::Image, Fix::Image, "has an image that is loaded from elsewhere",
+    (MarkupTrigger::Image, Defusal::Image, "has an image that is loaded from elsewhere",
         r"!\[[^\]\n]*\](?:\(\s*<?\s*(?i:https?:)?//[^)\n]*\)?|\[[^\]\n]*\])"),
-    (Sign::Word, Fix::Scheme, "has a link that runs something",
+    (MarkupTrigger::Word, Defusal::Scheme, "has a link that runs something",
         r"(?i)\b(?:javascript|vbscript|livescript):|\bdata:(?:text/html|text/xml|image/svg|application/x)|\]\(\s*<?(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):"),
-    (Sign::Word, Fix::Scheme, "has a comment that is not shown", r"(?m)^\s*\[//\]:[^\n]*"),
-    (Sign::Word, Fix::Scheme, "has a style that loads something", r#"(?i)@import\s+(?:url\()?\s*["']?(?:https?:)?//[^;\s]*"#),
+    (MarkupTrigger::Word, Defusal::Scheme, "has a comment that is not shown", r"(?m)^\s*\[//\]:[^\n]*"),
+    (MarkupTrigger::Word, Defusal::Scheme, "has a style that loads something", r#"(?i)@import\s+(?:url\()?\s*["']?(?:https?:)?//[^;\s]*"#),
 ];
 
-struct Compiled {
+struct MarkupPatterns {
     words: AhoCorasick,
-    patterns: Vec<(Sign, Fix, &'static str, Regex)>,
+    patterns: Vec<(MarkupTrigger, Defusal, &'static str, Regex)>,
     mismatch: Regex,
 }
 
-static COMPILED: LazyLock<Option<Compiled>> = LazyLock::new(|| {
+static COMPILED: LazyLock<Option<MarkupPatterns>> = LazyLock::new(|| {
     let words = AhoCorasick::builder().ascii_case_insensitive(true).build(WORDS).ok()?;
-    let build = |(sign, fix, note, pattern): &(Sign, Fix, &'static str, &str)| {
+    let build = |(sign, fix, note, pattern): &(MarkupTrigger, Defusal, &'static str, &str)| {
         Some((*sign, *fix, *note, Regex::new(pattern).ok()?))
     };
     let patterns = SPECS.iter().filter_map(build).collect();
     let mismatch = Regex::new(
         r#"(?i)\[\s*https?://([^\]\s/]+)[^\]\n]*\]\(\s*<?(https?://([^)\s>/]+)[^)\s>]*)|<a\b[^<>]*\bhref\s*=\s*["']?(https?://([^"'\s<>/]+)[^"'\s<>]*)[^<>]*>\s*https?://([^\s<>/]+)"#,
     );
-    Some(Compiled { words, patterns, mismatch: mismatch.ok()? })
+    Some(MarkupPatterns { words, patterns, mismatch: mismatch.ok()? })
 });
 
 /// All active markup and suspicious links in a text, in order. `hosts` are those that links may lead to; empty: all.
 /// The search ends when `budget` is exhausted.
-pub(super) fn find(text: &str, hosts: &[Pattern], budget: &Budget) -> Vec<Active> {
+pub(super) fn find(text: &str, hosts: &[Pattern], budget: &WorkBudget) -> Vec<MarkupMatch> {
     let (mut found, bytes) = (Vec::new(), text.as_bytes());
     let Some(compiled) = COMPILED.as_ref() else { return found };
     let next = |at: usize| bytes.get(at + 1).copied().unwrap_or_default();
@@ -126,9 +126,9 @@ pub(super) fn find(text: &str, hosts: &[Pattern], budget: &Budget) -> Vec<Active
     let refers = image && refers(bytes);
     for (sign, fix, note, pattern) in &compiled.patterns {
         let could = match sign {
-            Sign::Tag => tag,
-            Sign::Image => image,
-            Sign::Word => word,
+            MarkupTrigger::Tag => tag,
+            MarkupTrigger::Image => image,
+            MarkupTrigger::Word => word,
         };
         if !could {
             continue;
@@ -138,14 +138,14 @@ pub(super) fn find(text: &str, hosts: &[Pattern], budget: &Budget) -> Vec<Active
         }
         for one in pattern.find_iter(text) {
             // An image by reference loads something only if its definition leads elsewhere.
-            if *fix == Fix::Image && one.as_str().ends_with(']') && !refers {
+            if *fix == Defusal::Image && one.as_str().ends_with(']') && !refers {
                 continue;
             }
             if !budget.spend(EACH_FOUND) {
                 return found;
             }
             let (from, end) = (one.start(), one.end());
-            found.push(Active { from, end, note, is_link: false, fix: *fix });
+            found.push(MarkupMatch { from, end, note, is_link: false, fix: *fix });
         }
     }
     links(text, hosts, budget, &mut found);
@@ -206,23 +206,23 @@ fn dead(text: &str) -> String {
 }
 
 /// The text of a match, defused.
-pub(super) fn defanged(one: &Active, text: &str) -> String {
+pub(super) fn defanged(one: &MarkupMatch, text: &str) -> String {
     match one.fix {
-        Fix::Tag => text.replace('<', "&lt;"),
-        Fix::Image => match text.find("](") {
+        Defusal::Tag => text.replace('<', "&lt;"),
+        Defusal::Image => match text.find("](") {
             Some(at) => {
                 let (shown, target) = text.split_at_checked(at + 2).unwrap_or((text, ""));
                 format!("{}{}", shown.trim_start_matches('!'), dead(target))
             }
             None => text.trim_start_matches('!').to_owned(),
         },
-        Fix::Scheme => text.replace([':', '@'], " "),
-        Fix::Link => dead(text),
+        Defusal::Scheme => text.replace([':', '@'], " "),
+        Defusal::Link => dead(text),
     }
 }
 
 /// Appends the links that are deceptive or lead to a host that is not permitted.
-fn links(text: &str, hosts: &[Pattern], budget: &Budget, found: &mut Vec<Active>) {
+fn links(text: &str, hosts: &[Pattern], budget: &WorkBudget, found: &mut Vec<MarkupMatch>) {
     let bytes = text.as_bytes();
     // The end of the last link, so that each byte of a path is scanned once.
     let mut ended = 0;
@@ -242,7 +242,7 @@ fn links(text: &str, hosts: &[Pattern], budget: &Budget, found: &mut Vec<Active>
             let path = rest.find(|c: char| c.is_whitespace() || "\"'<>)]}|\\`^".contains(c));
             ended = behind + path.unwrap_or(rest.len());
         }
-        found.push(Active { from, end: ended, note, is_link: true, fix: Fix::Link });
+        found.push(MarkupMatch { from, end: ended, note, is_link: true, fix: Defusal::Link });
     }
 }
 
@@ -289,7 +289,7 @@ fn authority(text: &str, start: usize) -> &str {
 }
 
 /// Appends links whose text shows another host than their target.
-fn mismatches(pattern: &Regex, text: &str, budget: &Budget, found: &mut Vec<Active>) {
+fn mismatches(pattern: &Regex, text: &str, budget: &WorkBudget, found: &mut Vec<MarkupMatch>) {
     let plain = |host: &str| {
         let host = host.trim_end_matches(['.', ',']).to_ascii_lowercase();
         host.strip_prefix("www.").map_or_else(|| host.clone(), ToOwned::to_owned)
@@ -306,7 +306,7 @@ fn mismatches(pattern: &Regex, text: &str, budget: &Budget, found: &mut Vec<Acti
         let Some(target) = target.filter(|_| shown != led) else { continue };
         let note = "has a link that shows another address than it leads to";
         let (from, end) = (target.start(), target.end());
-        found.push(Active { from, end, note, is_link: true, fix: Fix::Link });
+        found.push(MarkupMatch { from, end, note, is_link: true, fix: Defusal::Link });
     }
 }
 
@@ -316,10 +316,10 @@ mod tests {
 
     use super::{COMPILED, SPECS, defanged, find};
     use crate::pattern::Pattern;
-    use crate::work::Budget;
+    use crate::work::WorkBudget;
 
     fn notes(text: &str) -> Vec<&'static str> {
-        find(text, &[], &Budget::unlimited()).into_iter().map(|one| one.note).collect()
+        find(text, &[], &WorkBudget::unlimited()).into_iter().map(|one| one.note).collect()
     }
 
     #[test]
@@ -406,7 +406,7 @@ mod tests {
             ("ftp://example.com", true),
             ("https://example.org./", false),
         ] {
-            assert_eq!(!find(text, &hosts, &Budget::unlimited()).is_empty(), found, "{text}");
+            assert_eq!(!find(text, &hosts, &WorkBudget::unlimited()).is_empty(), found, "{text}");
         }
         for text in [
             "https://example.com/x",
@@ -419,13 +419,13 @@ mod tests {
             "http:\\\\example.com",
             "http://[::1]/",
         ] {
-            let one = find(text, &hosts, &Budget::unlimited())[0];
+            let one = find(text, &hosts, &WorkBudget::unlimited())[0];
             let (before, rest) = text.split_at_checked(one.from).unwrap();
             let (link, behind) = rest.split_at_checked(one.end - one.from).unwrap();
             let idle = format!("{before}{}{behind}", defanged(&one, link));
-            assert!(find(&idle, &hosts, &Budget::unlimited()).is_empty(), "{idle}");
+            assert!(find(&idle, &hosts, &WorkBudget::unlimited()).is_empty(), "{idle}");
         }
-        let one = find("see https://evil.example/a.b?c=d now", &hosts, &Budget::unlimited())[0];
+        let one = find("see https://evil.example/a.b?c=d now", &hosts, &WorkBudget::unlimited())[0];
         assert_eq!(
             defanged(&one, "https://evil.example/a.b?c=d"),
             "hxxps://evil[.]example/a.b?c=d"
@@ -441,7 +441,7 @@ mod tests {
         ], 0..12)) {
             let mut text = parts.concat();
             for _ in 0..6 {
-                let found = find(&text, &[], &Budget::unlimited());
+                let found = find(&text, &[], &WorkBudget::unlimited());
                 let Some(one) = found.first() else { break };
                 let part = |range: std::ops::Range<usize>| text.get(range).unwrap();
                 let idle = defanged(one, part(one.from..one.end));

@@ -6,11 +6,11 @@ use std::ops::Range;
 use unicode_normalization::UnicodeNormalization as _;
 
 use crate::json::{
-    Bounds, Document, Kind, Value, write_items, write_members, write_name, write_string,
+    Document, JsonBounds, JsonKind, Value, write_items, write_members, write_name, write_string,
 };
-use crate::labels::encoded::{self, Reads};
-use crate::labels::form::{self, Form};
-use crate::work::Budget;
+use crate::labels::encoded::{self, DecodedInspector};
+use crate::labels::form::{self, TextForm};
+use crate::work::WorkBudget;
 
 /// Names of secrets, matched anywhere in the name of a member: without case, separators and
 /// diacritics.
@@ -152,19 +152,19 @@ fn is_named_within(object: Value<'_>) -> bool {
 /// Text that cannot be read within the budget is replaced.
 pub(super) fn without(
     value: Value<'_>,
-    budget: &Budget,
+    budget: &WorkBudget,
     mark: &dyn Fn(&str) -> String,
 ) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(value.raw().len());
-    let mut names = Names { budget, mark, nested: NESTED, changes: 0 };
+    let mut names = NamedSecretMasker { budget, mark, nested: NESTED, changes: 0 };
     names.write(&mut out, value, false);
     (names.changes > 0).then_some(out)
 }
 
 /// Rewrites a value without the secrets in named members.
-struct Names<'a> {
+struct NamedSecretMasker<'a> {
     /// The budget for decoding.
-    budget: &'a Budget,
+    budget: &'a WorkBudget,
     mark: &'a dyn Fn(&str) -> String,
     /// Levels of nesting in strings that are left.
     nested: usize,
@@ -172,7 +172,7 @@ struct Names<'a> {
     changes: usize,
 }
 
-impl Names<'_> {
+impl NamedSecretMasker<'_> {
     fn replace(&mut self, text: &str) -> String {
         self.changes += 1;
         (self.mark)(text)
@@ -184,22 +184,24 @@ impl Names<'_> {
     /// bounded too.
     fn write(&mut self, out: &mut Vec<u8>, value: Value<'_>, inside: bool) {
         match value.kind() {
-            Kind::Plain | Kind::Escaped if inside => {
+            JsonKind::Plain | JsonKind::Escaped if inside => {
                 let shown = self.replace(&value.as_str().unwrap_or_default());
                 write_string(out, &shown);
             }
-            Kind::Number if inside => {
+            JsonKind::Number if inside => {
                 let shown = self.replace(value.raw());
                 write_string(out, &shown);
             }
-            Kind::Plain | Kind::Escaped => match self.text(&value.as_str().unwrap_or_default()) {
-                Some(shown) => write_string(out, &shown),
-                None => out.extend_from_slice(value.raw().as_bytes()),
-            },
-            Kind::Number | Kind::Boolean | Kind::Null => {
+            JsonKind::Plain | JsonKind::Escaped => {
+                match self.text(&value.as_str().unwrap_or_default()) {
+                    Some(shown) => write_string(out, &shown),
+                    None => out.extend_from_slice(value.raw().as_bytes()),
+                }
+            }
+            JsonKind::Number | JsonKind::Boolean | JsonKind::Null => {
                 out.extend_from_slice(value.raw().as_bytes());
             }
-            Kind::Array => {
+            JsonKind::Array => {
                 // An array of two items may be a name and its value.
                 let is_pair =
                     value.items().count() == 2 && value.items().next().is_some_and(names_one);
@@ -207,7 +209,7 @@ impl Names<'_> {
                     self.write(out, item, inside || is_pair && n == 1);
                 });
             }
-            Kind::Object => {
+            JsonKind::Object => {
                 let is_named = is_named_within(value);
                 write_members(out, value.members(), |out, (name, member)| {
                     write_name(out, &name);
@@ -222,10 +224,10 @@ impl Names<'_> {
     /// hold one and cannot be parsed becomes a mark.
     fn text(&mut self, text: &str) -> Option<String> {
         let values = match form::of(text) {
-            Form::Plain if form::gives(text, says_so) => return Some(self.replace(text)),
-            Form::Plain => return encoded::without(text, self.budget, self),
-            Form::Json(values) if self.nested > 0 => values,
-            Form::Json(_) | Form::Odd => return Some(self.replace(text)),
+            TextForm::Plain if form::gives(text, says_so) => return Some(self.replace(text)),
+            TextForm::Plain => return encoded::without(text, self.budget, self),
+            TextForm::Json(values) if self.nested > 0 => values,
+            TextForm::Json(_) | TextForm::Odd => return Some(self.replace(text)),
         };
         let before = self.changes;
         self.nested -= 1;
@@ -243,7 +245,7 @@ impl Names<'_> {
         let (mut out, mut done) = (Vec::with_capacity(text.len()), 0);
         for place in values {
             let value = text.get(place.clone())?.to_owned();
-            let document = Document::parse(value.into(), &Bounds::ANSWER).ok()?;
+            let document = Document::parse(value.into(), &JsonBounds::ANSWER).ok()?;
             out.extend_from_slice(text.get(done..place.start)?.as_bytes());
             self.write(&mut out, document.root(), false);
             done = place.end;
@@ -253,7 +255,7 @@ impl Names<'_> {
     }
 }
 
-impl Reads for Names<'_> {
+impl DecodedInspector for NamedSecretMasker<'_> {
     fn read(&mut self, decoded: &str) -> Option<String> {
         if self.nested == 0 {
             return Some(self.replace(decoded));
@@ -276,22 +278,22 @@ impl Reads for Names<'_> {
 #[cfg(test)]
 mod tests {
     use super::{says_so, without};
-    use crate::json::{Bounds, Document, Value};
-    use crate::work::Budget;
+    use crate::json::{Document, JsonBounds, Value};
+    use crate::work::WorkBudget;
 
     fn shown(value: Value<'_>) -> Option<Vec<u8>> {
-        without(value, &Budget::unlimited(), &|_| "#".to_owned())
+        without(value, &WorkBudget::unlimited(), &|_| "#".to_owned())
     }
 
     #[test]
     fn what_is_called_a_secret_is_one_whatever_it_says() {
         let text =
             r#"{"a":{"pass\u0077ord":"four words of mine","DB-Token":["x",7,true]},"note":"y"}"#;
-        let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
+        let document = Document::parse(text.into(), &JsonBounds::MESSAGE).unwrap();
         let out = shown(document.root()).unwrap();
         let expected = r##"{"a":{"password":"#","DB-Token":["#","#",true]},"note":"y"}"##;
         assert_eq!(String::from_utf8(out).unwrap(), expected);
-        let none = Document::parse(r#"{"compass":"y"}"#.into(), &Bounds::MESSAGE).unwrap();
+        let none = Document::parse(r#"{"compass":"y"}"#.into(), &JsonBounds::MESSAGE).unwrap();
         assert_eq!(shown(none.root()), None);
         assert!(says_so("clientSecret") && !says_so("secre"));
         // Also in a string that is JSON, or that cannot be parsed as JSON.
@@ -304,7 +306,7 @@ mod tests {
             "so: eyJwYXNzd29yZCI6ImZvdXIgd29yZHMgb2YgbWluZSJ9",
         ] {
             let quoted = serde_json::Value::from(text).to_string();
-            let document = Document::parse(quoted.into(), &Bounds::MESSAGE).unwrap();
+            let document = Document::parse(quoted.into(), &JsonBounds::MESSAGE).unwrap();
             let out = shown(document.root()).unwrap();
             let out = String::from_utf8(out).unwrap();
             assert!(!out.contains("four") && !out.contains("dXIgd29y"), "{text}");
@@ -363,7 +365,7 @@ mod tests {
             r#"{"headers":[["x-api-key","four words"]]}"#,
             r#"{"value":4444,"field":"pin"}"#,
         ] {
-            let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
+            let document = Document::parse(text.to_owned().into(), &JsonBounds::MESSAGE).unwrap();
             let out = String::from_utf8(shown(document.root()).unwrap()).unwrap();
             assert!(!out.contains("four") && !out.contains("4444"), "{text}: {out}");
         }
@@ -372,7 +374,7 @@ mod tests {
             r#"{"name":"password","description":"four words"}"#,
             r#"[["color","four words"]]"#,
         ] {
-            let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
+            let document = Document::parse(text.to_owned().into(), &JsonBounds::MESSAGE).unwrap();
             assert_eq!(shown(document.root()), None, "{text}");
         }
     }

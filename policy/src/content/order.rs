@@ -47,34 +47,34 @@ const OBLIGING: [&str; 6] = ["must", "should", "need", "have", "will", "shall"];
 
 /// The verdict on a text.
 #[derive(Clone, Debug)]
-pub(super) struct Order {
+pub(super) struct InjectionVerdict {
     /// The score in hundredths; from [`THRESHOLD`] on it is taken to give instructions.
     pub(super) score: u16,
     /// The reason, as a fixed text of this crate.
     pub(super) note: &'static str,
     /// The ranges that give instructions, in order. Empty where the place is unknown.
-    pub(super) places: Vec<OrderPlace>,
+    pub(super) places: Vec<InjectionRange>,
 }
 
 /// The range of an instruction in the original text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OrderPlace {
+pub(super) struct InjectionRange {
     pub(super) from: usize,
     pub(super) end: usize,
     /// Whether the end of the range only announces instructions, which follow it.
     pub(super) opens: bool,
 }
 
-impl From<Range<usize>> for OrderPlace {
+impl From<Range<usize>> for InjectionRange {
     fn from(place: Range<usize>) -> Self {
         Self { from: place.start, end: place.end, opens: false }
     }
 }
 
-impl Order {
+impl InjectionVerdict {
     /// A verdict of exactly [`THRESHOLD`] with these places; none where the place is unknown.
     pub(super) fn at(note: &'static str, places: impl IntoIterator<Item = Range<usize>>) -> Self {
-        let places = places.into_iter().map(OrderPlace::from).collect();
+        let places = places.into_iter().map(InjectionRange::from).collect();
         Self { score: THRESHOLD, note, places }
     }
 
@@ -109,8 +109,8 @@ impl Order {
 
 /// The sentences that overlap a range, and the instructions in the sentences beside them; not before
 /// `least`.
-fn sentences(text: &str, order: OrderPlace, least: usize) -> Range<usize> {
-    let OrderPlace { from, end, opens } = order;
+fn sentences(text: &str, order: InjectionRange, least: usize) -> Range<usize> {
+    let InjectionRange { from, end, opens } = order;
     // A pattern over bytes may begin or end within a character.
     let (from, end) = (text.floor_char_boundary(from), text.ceil_char_boundary(end));
     let before = text.floor_char_boundary(from.saturating_sub(SENTENCE).max(least));

@@ -9,7 +9,7 @@ mod cards;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use self::numbers::{FEWEST, Number, identify};
-use super::found::{Class, Found};
+use super::found::{FoundValue, ValueClass};
 
 /// Longest number with its separators, in bytes.
 const LONGEST: usize = 44;
@@ -24,7 +24,7 @@ const LOCAL: usize = 64;
 const DOMAIN: usize = 255;
 
 /// Appends the personal data in `text`.
-pub(super) fn find(text: &str, out: &mut Vec<Found>) {
+pub(super) fn find(text: &str, out: &mut Vec<FoundValue>) {
     let bytes = text.as_bytes();
     let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
     let wide = || text.chars().filter(|c| cards::digit(*c).is_some()).count();
@@ -77,18 +77,18 @@ fn goes_on(bytes: &[u8], at: usize) -> bool {
 }
 
 fn found(
-    out: &mut Vec<Found>,
-    class: Class,
+    out: &mut Vec<FoundValue>,
+    class: ValueClass,
     rule: &'static str,
     from: usize,
     end: usize,
 ) -> Option<usize> {
-    out.push(Found::new(class, rule, from, end));
+    out.push(FoundValue::new(class, rule, from, end));
     Some(end)
 }
 
 /// An e-mail address around the `@` at `at` (RFC 5321, without quoted local parts).
-fn email(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
+fn email(text: &str, at: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
     let (before, after) = (text.as_bytes().get(..at)?, text.as_bytes().get(at + 1..)?);
     let of_local = |b: &&u8| {
         b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'%' | b'+' | b'-' | b'\'')
@@ -107,7 +107,7 @@ fn email(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
     if local == 0 || host.is_empty() || !is_name || is_package {
         return None;
     }
-    found(out, Class::Contact, "email-address", at - local, at + 1 + name.len())
+    found(out, ValueClass::Contact, "email-address", at - local, at + 1 + name.len())
 }
 
 /// The text before `at`, in lower case.
@@ -116,12 +116,12 @@ fn context(text: &str, at: usize) -> String {
     text.get(from..at).unwrap_or_default().to_lowercase()
 }
 
-fn number(text: &str, from: usize, out: &mut Vec<Found>) -> Option<usize> {
+fn number(text: &str, from: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
     if let Some(end) = address(text, from).or_else(|| version_six(text, from)) {
-        return found(out, Class::Contact, "ip-address", from, end);
+        return found(out, ValueClass::Contact, "ip-address", from, end);
     }
     if let Some((rule, end)) = with_letters(text, from) {
-        return found(out, Class::Identifier, rule, from, end);
+        return found(out, ValueClass::Identifier, rule, from, end);
     }
     let mut number = Number::at(text, from)?;
     if number.digits.len() < FEWEST {
@@ -229,10 +229,10 @@ fn finnish(word: &str) -> bool {
 }
 
 /// Finds numbers that begin with a letter.
-fn word(text: &str, from: usize, out: &mut Vec<Found>) -> Option<usize> {
+fn word(text: &str, from: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
     let begins = text.as_bytes().get(..from)?.last() != Some(&b':');
     if let Some(end) = version_six(text, from).filter(|_| begins) {
-        return found(out, Class::Contact, "ip-address", from, end);
+        return found(out, ValueClass::Contact, "ip-address", from, end);
     }
     let rest = text.get(from..)?;
     let length = rest.bytes().take(WORD).take_while(u8::is_ascii_alphanumeric).count();
@@ -248,7 +248,7 @@ fn word(text: &str, from: usize, out: &mut Vec<Found>) -> Option<usize> {
     };
     if bytes.len() >= 4 && shape_of_iban(bytes) {
         let end = iban(rest)?;
-        return found(out, Class::Identifier, "iban", from, from + end);
+        return found(out, ValueClass::Identifier, "iban", from, from + end);
     }
     if !bytes.iter().any(u8::is_ascii_digit) {
         return None;
@@ -278,7 +278,7 @@ fn word(text: &str, from: usize, out: &mut Vec<Found>) -> Option<usize> {
     } else {
         return None;
     };
-    found(out, Class::Identifier, rule, from, from + length)
+    found(out, ValueClass::Identifier, rule, from, from + length)
 }
 
 fn nino(bytes: &[u8]) -> bool {

@@ -8,10 +8,10 @@
 use std::ops::Range;
 
 use super::encoded;
-use super::found::Found;
-use super::lens::Lens;
+use super::found::FoundValue;
+use super::lens::StringScan;
 use crate::coding;
-use crate::json::{Kind, Value};
+use crate::json::{JsonKind, Value};
 
 /// Bytes at the beginning and at the end of a long string that are searched together with its neighbours: more
 /// than the longest key has.
@@ -42,9 +42,9 @@ pub enum ChosenPart<'a> {
 
 /// The rule of a value from another server that is split over these parts; `None` if there is none. A value within one
 /// piece is found in its place.
-pub(super) fn find(lens: &Lens<'_>, parts: &[ChosenPart<'_>]) -> Option<&'static str> {
-    PieceReading::ALL.into_iter().find_map(|reading| {
-        let mut joined = Joined::new(lens, reading);
+pub(super) fn find(lens: &StringScan<'_>, parts: &[ChosenPart<'_>]) -> Option<&'static str> {
+    PieceEncoding::ALL.into_iter().find_map(|reading| {
+        let mut joined = PieceSearch::new(lens, reading);
         parts.iter().for_each(|part| joined.part(*part));
         joined.carried()
     })
@@ -52,7 +52,7 @@ pub(super) fn find(lens: &Lens<'_>, parts: &[ChosenPart<'_>]) -> Option<&'static
 
 /// The encoding in which pieces are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PieceReading {
+enum PieceEncoding {
     /// Each text is one piece, in plain.
     AsItStands,
     /// Each text is one piece in base64. A text that is not base64 is read as it is.
@@ -66,7 +66,7 @@ enum PieceReading {
     HexadecimalRuns,
 }
 
-impl PieceReading {
+impl PieceEncoding {
     const ALL: [Self; 5] = [
         Self::AsItStands,
         Self::Base64,
@@ -187,9 +187,9 @@ enum PieceKind {
 }
 
 /// The joined pieces of a message in one encoding.
-struct Joined<'a, 'b> {
-    lens: &'a Lens<'b>,
-    reading: PieceReading,
+struct PieceSearch<'a, 'b> {
+    lens: &'a StringScan<'b>,
+    reading: PieceEncoding,
     /// Whether any piece was decoded.
     is_decoded: bool,
     values: JoinedPieces,
@@ -197,8 +197,8 @@ struct Joined<'a, 'b> {
     both: JoinedPieces,
 }
 
-impl<'a, 'b> Joined<'a, 'b> {
-    fn new(lens: &'a Lens<'b>, reading: PieceReading) -> Self {
+impl<'a, 'b> PieceSearch<'a, 'b> {
+    fn new(lens: &'a StringScan<'b>, reading: PieceEncoding) -> Self {
         let [values, names, both] = [(); 3].map(|()| JoinedPieces::default());
         Self { lens, reading, is_decoded: false, values, names, both }
     }
@@ -258,13 +258,13 @@ impl<'a, 'b> Joined<'a, 'b> {
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
     fn value(&mut self, value: Value<'_>) {
         match value.kind() {
-            Kind::Null | Kind::Boolean => {}
-            Kind::Number => self.text(value.raw(), PieceKind::Value),
-            Kind::Plain | Kind::Escaped => {
+            JsonKind::Null | JsonKind::Boolean => {}
+            JsonKind::Number => self.text(value.raw(), PieceKind::Value),
+            JsonKind::Plain | JsonKind::Escaped => {
                 self.text(&value.as_str().unwrap_or_default(), PieceKind::Value);
             }
-            Kind::Array => value.items().for_each(|item| self.value(item)),
-            Kind::Object => {
+            JsonKind::Array => value.items().for_each(|item| self.value(item)),
+            JsonKind::Object => {
                 for (name, member) in value.members() {
                     self.text(&name, PieceKind::Name);
                     self.value(member);
@@ -321,7 +321,7 @@ impl<'a, 'b> Joined<'a, 'b> {
 
     /// The rule of a value from another server, if several pieces form one together.
     fn carried(&self) -> Option<&'static str> {
-        if self.reading != PieceReading::AsItStands && !self.is_decoded {
+        if self.reading != PieceEncoding::AsItStands && !self.is_decoded {
             return None;
         }
         let is_mixed = !self.names.ends.is_empty() && !self.values.ends.is_empty();
@@ -385,13 +385,13 @@ impl JoinedPieces {
     }
 
     /// The rule of a value from another server that contains the end of a piece.
-    fn carried(&self, lens: &Lens<'_>) -> Option<&'static str> {
+    fn carried(&self, lens: &StringScan<'_>) -> Option<&'static str> {
         if self.ends.is_empty() || !lens.budget.spend(self.text.len()) {
             return None;
         }
         let mut found = Vec::new();
         lens.sought(&self.text, &mut found);
-        let is_split = |one: &Found| {
+        let is_split = |one: &FoundValue| {
             let next = self.ends.partition_point(|end| *end <= one.from);
             self.ends.get(next).is_some_and(|end| *end < one.end)
         };
@@ -401,11 +401,11 @@ impl JoinedPieces {
 
 #[cfg(test)]
 mod tests {
-    use super::{JoinedPieces, PARTS, PieceReading, runs};
+    use super::{JoinedPieces, PARTS, PieceEncoding, runs};
 
     #[test]
     fn a_run_is_read_as_what_it_stands_for() {
-        let (base64, hexadecimal) = (PieceReading::Base64Runs, PieceReading::HexadecimalRuns);
+        let (base64, hexadecimal) = (PieceEncoding::Base64Runs, PieceEncoding::HexadecimalRuns);
         for (reading, run, is) in [
             (base64, "Z2hwXw", Some("ghp_")),
             (base64, "Zw", Some("g")),
@@ -442,13 +442,13 @@ mod tests {
     #[test]
     fn blanks_line_ends_and_quotes_are_no_part_of_an_encoding() {
         for (reading, text, is) in [
-            (PieceReading::Base64, "QUtJ\n", Some("AKI")),
-            (PieceReading::Base64, " \"QU tJ\",", Some("AKI")),
-            (PieceReading::Hexadecimal, "41 4b\n49", Some("AKI")),
-            (PieceReading::Hexadecimal, "'0x414b'", Some("AK")),
-            (PieceReading::Base64, "%41KI%4b", Some("AKIK")),
-            (PieceReading::Base64, "AKIAQ", None),
-            (PieceReading::AsItStands, "QUtJ", None),
+            (PieceEncoding::Base64, "QUtJ\n", Some("AKI")),
+            (PieceEncoding::Base64, " \"QU tJ\",", Some("AKI")),
+            (PieceEncoding::Hexadecimal, "41 4b\n49", Some("AKI")),
+            (PieceEncoding::Hexadecimal, "'0x414b'", Some("AK")),
+            (PieceEncoding::Base64, "%41KI%4b", Some("AKIK")),
+            (PieceEncoding::Base64, "AKIAQ", None),
+            (PieceEncoding::AsItStands, "QUtJ", None),
         ] {
             assert_eq!(reading.decoded(text).as_deref(), is, "{text}");
         }

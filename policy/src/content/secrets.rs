@@ -13,8 +13,8 @@ use memchr::memmem;
 
 use self::commands::flagged;
 use self::forms::{embedded, format};
-use self::places::Place;
-use super::found::{Class, Found};
+use self::places::UrlPath;
+use super::found::{FoundValue, ValueClass};
 use super::vendors;
 use crate::coding;
 
@@ -92,14 +92,17 @@ const PLACEHOLDERS: [&str; 13] = [
 ];
 
 /// Automata for the names of secrets and for placeholders.
-struct Lists {
+struct SecretAutomata {
     called: AhoCorasick,
     placeholders: AhoCorasick,
 }
 
-static LISTS: LazyLock<Option<Lists>> = LazyLock::new(|| {
+static LISTS: LazyLock<Option<SecretAutomata>> = LazyLock::new(|| {
     let placeholders = AhoCorasick::builder().ascii_case_insensitive(true).build(PLACEHOLDERS);
-    Some(Lists { called: AhoCorasick::new(CALLED).ok()?, placeholders: placeholders.ok()? })
+    Some(SecretAutomata {
+        called: AhoCorasick::new(CALLED).ok()?,
+        placeholders: placeholders.ok()?,
+    })
 });
 
 /// The beginning of a PEM block (RFC 7468).
@@ -126,13 +129,13 @@ const fn is_part(byte: u8) -> bool {
 }
 
 /// Appends the secrets in `text`.
-pub(super) fn find(text: &str, out: &mut Vec<Found>) {
+pub(super) fn find(text: &str, out: &mut Vec<FoundValue>) {
     runs(text, out);
     embedded(text, out);
 }
 
 /// Appends the secrets that are words of the text.
-fn runs(text: &str, out: &mut Vec<Found>) {
+fn runs(text: &str, out: &mut Vec<FoundValue>) {
     let bytes = text.as_bytes();
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
@@ -177,7 +180,7 @@ fn runs(text: &str, out: &mut Vec<Found>) {
 }
 
 /// Finds a private key in PEM (RFC 7468), up to its footer or the end of the text.
-fn private_key(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
+fn private_key(text: &str, at: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
     let rest = text.get(at..)?;
     let line = rest.get(..rest.floor_char_boundary(HEADER))?;
     let line = line.split(['\n', '\\']).next()?;
@@ -187,12 +190,12 @@ fn private_key(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
         end + 8 + tail.find("-----").map_or(0, |more| more + 5)
     });
     let end = at + footer.unwrap_or(rest.len());
-    out.push(Found::new(Class::Secret, "private-key", at, end));
+    out.push(FoundValue::new(ValueClass::Secret, "private-key", at, end));
     Some(end)
 }
 
 /// Finds the password in `scheme://name:password@`, or a webhook URL; returns where to continue.
-fn connection(text: &str, at: usize, out: &mut Vec<Found>) -> usize {
+fn connection(text: &str, at: usize, out: &mut Vec<FoundValue>) -> usize {
     let start = at + 3;
     let rest = text.get(start..).unwrap_or_default();
     let length = rest
@@ -211,7 +214,7 @@ fn connection(text: &str, at: usize, out: &mut Vec<Found>) -> usize {
     {
         let from = start + userinfo.len() - password.len();
         let rule = login(text.get(..at).unwrap_or_default());
-        out.push(Found::new(Class::Secret, rule, from, from + password.len()));
+        out.push(FoundValue::new(ValueClass::Secret, rule, from, from + password.len()));
         return start + userinfo.len();
     }
     let path = rest.get(length..).unwrap_or_default();
@@ -223,7 +226,7 @@ fn connection(text: &str, at: usize, out: &mut Vec<Found>) -> usize {
             let end = secret.bytes().position(|b| !part(b)).unwrap_or(secret.len());
             if end >= SHORTEST {
                 let from = start + length + begins.len();
-                out.push(Found::new(Class::Secret, "webhook", from, from + end));
+                out.push(FoundValue::new(ValueClass::Secret, "webhook", from, from + end));
                 return from + end;
             }
         }
@@ -244,7 +247,7 @@ fn login(before: &str) -> &'static str {
 }
 
 /// Finds a quoted value with special characters that is called a secret; returns where to continue.
-fn quoted(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
+fn quoted(text: &str, at: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
     let before = text.get(text.floor_char_boundary(at.saturating_sub(BEFORE))..at)?;
     let ends = before.trim_end_matches([' ', '\\', '(']);
     // A default value, as in `get("SECRET_KEY", "...")`.
@@ -263,7 +266,7 @@ fn quoted(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
     let before = before.trim_end_matches([' ', ',']);
     let strong = called(before, "a0b1c2d3e4f5g6h7")?;
     (names_secret(before) || strong == "password").then_some(())?;
-    out.push(Found::new(Class::Secret, strong, at + 1, at + 1 + value.len()));
+    out.push(FoundValue::new(ValueClass::Secret, strong, at + 1, at + 1 + value.len()));
     Some(at + 1 + value.len())
 }
 
@@ -302,7 +305,7 @@ fn joined(word: &str) -> Option<usize> {
     (value.len() >= SHORTEST && digits >= 4 && called).then_some(at)
 }
 
-fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
+fn word(text: &str, from: usize, end: usize, out: &mut Vec<FoundValue>) {
     let whole = text.get(from..end).unwrap_or_default();
     let skipped = whole.len() - whole.trim_start_matches(['-', '.', '/', '+', '~', '!', '%']).len();
     let (from, whole) = (from + skipped, whole.trim_matches(['-', '.', '/', '+', '~', '!', '%']));
@@ -317,12 +320,17 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
         && !is_reference(last)
         && let Some(rule) = format(last)
     {
-        return out.push(Found::new(Class::Secret, rule, end - padding - last.len(), end));
+        return out.push(FoundValue::new(
+            ValueClass::Secret,
+            rule,
+            end - padding - last.len(),
+            end,
+        ));
     }
     if start.len() >= SHORTEST
         && let Some(rule) = format(start)
     {
-        return out.push(Found::new(Class::Secret, rule, from, end));
+        return out.push(FoundValue::new(ValueClass::Secret, rule, from, end));
     }
     if let Some(found) = flagged(text, from, end) {
         return out.push(found);
@@ -335,12 +343,17 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     if start.len() < SHORTEST && !given() || !is_varied(start) || is_placeholder(start) {
         return;
     }
-    let place = Place::of(text.get(..from).unwrap_or_default(), start);
+    let place = UrlPath::of(text.get(..from).unwrap_or_default(), start);
     if is_shown(text, from, end, place) {
         return;
     }
     if let Some(at) = key_within(place, start).filter(|_| start.len() == whole.len()) {
-        return out.push(Found::new(Class::Secret, "credential", from + at, from + whole.len()));
+        return out.push(FoundValue::new(
+            ValueClass::Secret,
+            "credential",
+            from + at,
+            from + whole.len(),
+        ));
     }
     // A word that is not assigned to a name has to look like a secret.
     let digits = start.bytes().filter(u8::is_ascii_digit).take(2).count();
@@ -349,22 +362,22 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     }
     let before = text.get(text.floor_char_boundary(from.saturating_sub(BEFORE))..from);
     let Some(rule) = called(before.unwrap_or_default(), start) else { return };
-    out.push(Found::new(Class::Secret, rule, from, end));
+    out.push(FoundValue::new(ValueClass::Secret, rule, from, end));
 }
 
 /// Whether a word is a path or a `key` that a service makes public, and nothing before it calls it a secret.
-fn is_shown(text: &str, from: usize, end: usize, place: Option<Place<'_>>) -> bool {
+fn is_shown(text: &str, from: usize, end: usize, place: Option<UrlPath<'_>>) -> bool {
     let before = text.get(text.floor_char_boundary(from.saturating_sub(BEFORE))..from);
     let said = before.unwrap_or_default();
     let open = !names_secret(said) && !said.to_ascii_lowercase().contains("token");
-    open && (place.is_some_and(Place::is_public) || places::is_figma(text, from, end))
+    open && (place.is_some_and(UrlPath::is_public) || places::is_figma(text, from, end))
 }
 
 /// The offset of a value in a word that includes its name, or of a key in the path of a service.
-fn key_within(place: Option<Place<'_>>, word: &str) -> Option<usize> {
-    match place.map(Place::key) {
+fn key_within(place: Option<UrlPath<'_>>, word: &str) -> Option<usize> {
+    match place.map(UrlPath::key) {
         Some(Ok(key)) => key,
-        None | Some(Err(places::NotPlain)) => joined(word),
+        None | Some(Err(places::AmbiguousPath)) => joined(word),
     }
 }
 

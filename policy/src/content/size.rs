@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::json::{Kind, Value, write_items, write_members, write_name, write_string};
+use crate::json::{JsonKind, Value, write_items, write_members, write_name, write_string};
 
 /// Bytes that are reserved for the note in each string that is cut.
 const MARK: usize = 80;
@@ -11,7 +11,7 @@ const MARK: usize = 80;
 /// What happens to a result that exceeds the size limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Over {
+pub enum OversizeAction {
     /// The result is withheld.
     #[default]
     Refuse,
@@ -23,11 +23,11 @@ pub enum Over {
 
 /// The size limit of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
+pub struct ResultSizeLimit {
     /// Greatest size of the result as JSON, in bytes.
     pub most: usize,
     /// What happens to a result that exceeds it.
-    pub over: Over,
+    pub over: OversizeAction,
 }
 
 /// The result with its longest strings cut, so that it has at most `most` bytes; `None` if that is not
@@ -60,7 +60,7 @@ pub(crate) fn truncated(result: Value<'_>, most: usize) -> Option<Vec<u8>> {
 }
 
 fn is_cut(value: Value<'_>, name: &str) -> bool {
-    matches!(value.kind(), Kind::Plain | Kind::Escaped)
+    matches!(value.kind(), JsonKind::Plain | JsonKind::Escaped)
         && !matches!(name, "blob" | "data" | "type" | "uri" | "mimeType")
 }
 
@@ -77,14 +77,16 @@ fn measure(value: Value<'_>, name: &str, lengths: &mut Vec<usize>) {
 
 fn write(out: &mut Vec<u8>, value: Value<'_>, name: &str, longest: usize) {
     match value.kind() {
-        Kind::Array => {
+        JsonKind::Array => {
             write_items(out, value.items(), |out, item| write(out, item, name, longest));
         }
-        Kind::Object => write_members(out, value.members(), |out, (name, member)| {
+        JsonKind::Object => write_members(out, value.members(), |out, (name, member)| {
             write_name(out, &name);
             write(out, member, &name, longest);
         }),
-        Kind::Plain | Kind::Escaped if is_cut(value, name) && value.raw().len() > longest => {
+        JsonKind::Plain | JsonKind::Escaped
+            if is_cut(value, name) && value.raw().len() > longest =>
+        {
             let text = value.as_str().unwrap_or_default();
             let mut room = longest.saturating_sub(MARK);
             let fits = |c: &char| {
@@ -104,7 +106,11 @@ fn write(out: &mut Vec<u8>, value: Value<'_>, name: &str, longest: usize) {
                 &format!("{shown}[TRUNCATED by the gateway: {part} of {whole} bytes shown]"),
             );
         }
-        Kind::Null | Kind::Boolean | Kind::Number | Kind::Plain | Kind::Escaped => {
+        JsonKind::Null
+        | JsonKind::Boolean
+        | JsonKind::Number
+        | JsonKind::Plain
+        | JsonKind::Escaped => {
             out.extend_from_slice(value.raw().as_bytes());
         }
     }
@@ -115,7 +121,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::truncated;
-    use crate::json::{Bounds, Document};
+    use crate::json::{Document, JsonBounds};
 
     proptest! {
         #[test]
@@ -123,10 +129,10 @@ mod tests {
             texts in proptest::collection::vec("[a-z\"\\\\\n\u{1}é世]{0,300}", 1..6), most in 100_usize..1500,
         ) {
             let result = serde_json::json!({ "content": texts, "blob": "AAAA", "n": 1 });
-            let document = Document::parse(result.to_string().into(), &Bounds::MESSAGE).unwrap();
+            let document = Document::parse(result.to_string().into(), &JsonBounds::MESSAGE).unwrap();
             if let Some(cut) = truncated(document.root(), most) {
                 prop_assert!(cut.len() <= most);
-                let again: serde_json::Value = Document::parse(cut.into(), &Bounds::MESSAGE).unwrap().root().raw().parse().unwrap();
+                let again: serde_json::Value = Document::parse(cut.into(), &JsonBounds::MESSAGE).unwrap().root().raw().parse().unwrap();
                 prop_assert_eq!(&again["blob"], "AAAA");
                 for (text, cut) in texts.iter().zip(again["content"].as_array().unwrap()) {
                     let cut = cut.as_str().unwrap();
@@ -140,7 +146,7 @@ mod tests {
     #[test]
     fn short_strings_leave_room_to_long_ones() {
         let result = serde_json::json!({ "a": "x".repeat(20), "b": "y".repeat(5000) });
-        let document = Document::parse(result.to_string().into(), &Bounds::MESSAGE).unwrap();
+        let document = Document::parse(result.to_string().into(), &JsonBounds::MESSAGE).unwrap();
         let cut = String::from_utf8(truncated(document.root(), 1000).unwrap()).unwrap();
         assert!(
             cut.contains(&"x".repeat(20)) && cut.contains(&"y".repeat(850)) && cut.len() <= 1000

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::imperative::{self, Form};
+use super::imperative::{self, VerbForm};
 
 /// The note of the finding.
 pub(super) const NOTE: &str = "asks for a secret of its reader";
@@ -90,7 +90,7 @@ pub(super) fn pattern() -> String {
 
 /// Whether a match of the pattern asks for a secret.
 pub(super) fn asks(text: &str, place: &Range<usize>) -> bool {
-    if !imperative::is_order(text, place.start, Form::Base) {
+    if !imperative::is_order(text, place.start, VerbForm::Base) {
         return false;
     }
     let found = text.get(place.clone()).unwrap_or_default();
@@ -108,10 +108,10 @@ pub(super) fn asks(text: &str, place: &Range<usize>) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::content::orders;
-    use crate::work::Budget;
+    use crate::work::WorkBudget;
 
     fn solicits(text: &str) -> bool {
-        orders::find(text, None, &Budget::unlimited()).is_some_and(|order| order.is_one())
+        orders::find(text, None, &WorkBudget::unlimited()).is_some_and(|order| order.is_one())
     }
 
     #[test]

@@ -20,7 +20,7 @@ static BUILT_IN: LazyLock<Model> = LazyLock::new(|| Model::parse(include_bytes!(
 
 /// A pair of sentences with its features, for training.
 #[derive(Clone, Debug)]
-pub struct Stretch {
+pub struct SentencePair {
     /// The range of the sentences in the text.
     pub at: Range<usize>,
     /// The buckets of their features.
@@ -29,7 +29,7 @@ pub struct Stretch {
 
 /// Every pair of consecutive sentences of a text; the last one is a single sentence.
 #[must_use]
-pub fn stretches(text: &str) -> Vec<Stretch> {
+pub fn stretches(text: &str) -> Vec<SentencePair> {
     let mut all: Vec<(Range<usize>, Vec<u16>)> = Vec::new();
     read(text, |at, new, features| match all.last_mut().filter(|_| !new) {
         Some((known, all)) => {
@@ -45,7 +45,7 @@ pub fn stretches(text: &str) -> Vec<Stretch> {
             at.end = next.end;
             features.extend(more);
         }
-        out.push(Stretch { at, features });
+        out.push(SentencePair { at, features });
     }
     out
 }
@@ -55,7 +55,7 @@ pub fn stretches(text: &str) -> Vec<Stretch> {
 #[must_use]
 pub fn strongest(model: &Model, text: &str) -> Option<(f32, Vec<Range<usize>>)> {
     let weight = |bucket: &u16| model.weights.get(usize::from(*bucket)).copied().unwrap_or(0.0);
-    let mut best = Best { bias: model.bias, most: None, places: Vec::new(), last: None };
+    let mut best = PairScores { bias: model.bias, most: None, places: Vec::new(), last: None };
     // The current sentence: its score and its range.
     let (mut now, mut words) = (None::<(f32, Range<usize>)>, 0_usize);
     read(text, |at, new, features| {
@@ -75,7 +75,7 @@ pub fn strongest(model: &Model, text: &str) -> Option<(f32, Vec<Range<usize>>)> 
 }
 
 /// The running result of one pass over a text.
-struct Best {
+struct PairScores {
     bias: f32,
     most: Option<f32>,
     places: Vec<Range<usize>>,
@@ -83,7 +83,7 @@ struct Best {
     last: Option<(f32, Range<usize>)>,
 }
 
-impl Best {
+impl PairScores {
     /// Adds a sentence, which is scored together with the previous one.
     fn add(&mut self, sentence: Option<(f32, Range<usize>)>) {
         let Some((sum, at)) = sentence else { return };

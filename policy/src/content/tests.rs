@@ -1,24 +1,25 @@
-use super::{Contents, Direction, Handlings, Profile, Reader, Seen};
+use super::{ContentPolicy, ContentProfile, ContentRecipient, ContentReport, Direction, Handlings};
 use crate::inspect::Detector;
-use crate::json::{Bounds, Document, write_string};
+use crate::json::{Document, JsonBounds, write_string};
 use crate::name::ServerName;
 use crate::pattern::Pattern;
-use crate::places::Answer;
-use crate::work::Budget;
+use crate::places::ResultKind;
+use crate::work::WorkBudget;
 use proptest::prelude::*;
 
-const ANA: Reader<'_> = Reader { caller: "ana", tools: None };
+const ANA: ContentRecipient<'_> = ContentRecipient { caller: "ana", tools: None };
 
-fn contents(results: Handlings) -> Contents {
+fn contents(results: Handlings) -> ContentPolicy {
     let servers = vec![Pattern::new("*")];
-    Contents::new(vec![Profile { servers, results, ..Profile::default() }]).with_key([7; 32])
+    ContentPolicy::new(vec![ContentProfile { servers, results, ..ContentProfile::default() }])
+        .with_key([7; 32])
 }
 
 fn handlings(json: serde_json::Value) -> Handlings {
     serde_json::from_value(json).unwrap()
 }
 
-fn everything() -> Contents {
+fn everything() -> ContentPolicy {
     contents(handlings(serde_json::json!({
         "hiddenCharacters": "strip", "activeMarkup": "defang", "links": "defang", "secrets": "redact",
         "identifiers": "redact", "contacts": "redact", "plantedInstructions": "redact",
@@ -26,7 +27,7 @@ fn everything() -> Contents {
 }
 
 /// Policies with different handlings for all detectors.
-fn ways(way: usize) -> Contents {
+fn ways(way: usize) -> ContentPolicy {
     let (how, orders, data, fence) = match way {
         0 => return everything(),
         1 => ("strip", "wrap", "annotate", false),
@@ -37,13 +38,18 @@ fn ways(way: usize) -> Contents {
         "identifiers": data, "contacts": data, "plantedInstructions": orders,
     }));
     let servers = vec![Pattern::new("*")];
-    Contents::new(vec![Profile { servers, results, fence, ..Profile::default() }])
+    ContentPolicy::new(vec![ContentProfile {
+        servers,
+        results,
+        fence,
+        ..ContentProfile::default()
+    }])
 }
 
-fn look(contents: &Contents, json: &str) -> Seen {
-    let document = Document::parse(json.to_owned().into(), &Bounds::ANSWER).unwrap();
+fn look(contents: &ContentPolicy, json: &str) -> ContentReport {
+    let document = Document::parse(json.to_owned().into(), &JsonBounds::ANSWER).unwrap();
     let server = ServerName::parse("up").unwrap();
-    contents.look(&server, Direction::Result, "ana", document.root(), &Budget::unlimited())
+    contents.look(&server, Direction::Result, "ana", document.root(), &WorkBudget::unlimited())
 }
 
 /// The names of the rules that match in a text.
@@ -293,7 +299,7 @@ fn bytes_that_are_no_text_around_an_encoded_value_do_not_hide_it() {
     use base64::Engine as _;
     use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
     let canary = "canary-7f3a9c21beef";
-    let contents = Contents::default().with_canaries(&[canary.to_owned()]).unwrap();
+    let contents = ContentPolicy::default().with_canaries(&[canary.to_owned()]).unwrap();
     let joined = |parts: &[&[u8]]| STANDARD.encode(parts.concat());
     let value = canary.as_bytes();
     let long = joined(&[&[b'x'; 50], value]);
@@ -351,7 +357,7 @@ fn what_an_image_carries_is_looked_at_and_a_number_counts_however_it_is_written(
     let shown = String::from_utf8(look(&everything(), &text).changed.unwrap()).unwrap();
     let masked = [&picture[..12], &[b'*'; 20], &picture[32..]].concat();
     assert!(shown.contains(&STANDARD.encode(masked)), "{shown}");
-    let contents = Contents::default().with_canaries(&["731905846627".to_owned()]).unwrap();
+    let contents = ContentPolicy::default().with_canaries(&["731905846627".to_owned()]).unwrap();
     for number in ["731905846627", "-731905846627", "731905846627.0", "7.31905846627e11"] {
         let seen = look(&contents, &format!(r#"{{"x":{number}}}"#));
         assert!(seen.findings.iter().any(|one| one.detector == Detector::Canaries), "{number}");
@@ -390,7 +396,7 @@ fn a_long_encoded_run_hides_nothing() {
     assert!(found(&hex).contains(&"aws-access-key".to_owned()));
     // A canary beside a key does not keep it from being replaced.
     let both = base64::engine::general_purpose::STANDARD.encode(format!("canary-7f3a {secret}"));
-    let contents = Contents::default().with_canaries(&["canary-7f3a".to_owned()]).unwrap();
+    let contents = ContentPolicy::default().with_canaries(&["canary-7f3a".to_owned()]).unwrap();
     let seen = look(&contents, &format!("\"{both}\""));
     assert!(seen.changed.is_some_and(|shown| !String::from_utf8(shown).unwrap().contains(&both)));
 }
@@ -427,10 +433,10 @@ fn nothing_hides_behind_what_is_only_recorded_or_carried() {
     hides(&format!(r#"{{"_meta":{{"progressToken":"{token}"}}}}"#));
     // A string that the gateway seals is not inspected; the same string in another place is.
     let sealed = |json: &str| {
-        let document = Document::parse(json.to_owned().into(), &Bounds::ANSWER).unwrap();
+        let document = Document::parse(json.to_owned().into(), &JsonBounds::ANSWER).unwrap();
         let server = ServerName::parse("up").unwrap();
-        let pointers = Answer::Asking.sealed();
-        defaults.look_but(&server, ANA, document.root(), pointers, &Budget::unlimited()).changed
+        let pointers = ResultKind::Asking.sealed();
+        defaults.look_but(&server, ANA, document.root(), pointers, &WorkBudget::unlimited()).changed
     };
     assert_eq!(sealed(&format!(r#"{{"requestState":"{token}"}}"#)), None);
     assert!(sealed(&format!(r#"{{"x":{{"requestState":"{token}"}}}}"#)).is_some());
@@ -517,12 +523,15 @@ fn encodings(value: &str) -> Vec<(&'static str, String)> {
 #[test]
 fn what_another_server_showed_is_known_however_it_is_written() {
     let results = handlings(serde_json::json!({ "secrets": "audit", "identifiers": "audit" }));
-    let shows = Profile { servers: vec![Pattern::new("crm")], results, ..Profile::default() };
-    let contents = Contents::new(vec![shows]).with_key([7; 32]);
+    let shows =
+        ContentProfile { servers: vec![Pattern::new("crm")], results, ..ContentProfile::default() };
+    let contents = ContentPolicy::new(vec![shows]).with_key([7; 32]);
     let look = |server: &str, direction, caller: &str, text: &str| {
-        let document =
-            Document::parse(serde_json::json!({ "x": text }).to_string().into(), &Bounds::ANSWER);
-        let (document, budget) = (document.unwrap(), Budget::unlimited());
+        let document = Document::parse(
+            serde_json::json!({ "x": text }).to_string().into(),
+            &JsonBounds::ANSWER,
+        );
+        let (document, budget) = (document.unwrap(), WorkBudget::unlimited());
         let server = ServerName::parse(server).unwrap();
         contents.look(&server, direction, caller, document.root(), &budget)
     };
@@ -587,7 +596,7 @@ fn a_secret_in_an_encoding_is_found_at_every_alignment() {
 fn one_escape_hides_no_canary() {
     for canary in ["tok/7f3a9c21zz44", "a+b=c7f3a9c21zz44", "plain7f3a9c21zz4", "c\u{e9}7f3a!9c21"]
     {
-        let contents = Contents::default().with_canaries(&[canary.to_owned()]).unwrap();
+        let contents = ContentPolicy::default().with_canaries(&[canary.to_owned()]).unwrap();
         let quoted = |from: usize, count: usize| -> String {
             let byte = |(n, byte): (usize, u8)| match n {
                 n if byte.is_ascii() && (n < from || n >= from + count) => {
@@ -658,7 +667,7 @@ fn a_name_on_record_holds_no_value_and_a_plain_one_is_as_it_was() {
     use super::without_values;
     use std::borrow::Cow;
     let contents =
-        Contents::default().with_canaries(&["plain-canary-of-the-vault".to_owned()]).unwrap();
+        ContentPolicy::default().with_canaries(&["plain-canary-of-the-vault".to_owned()]).unwrap();
     let token = "ghp_R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
     for (text, shown) in [
         (format!("file:///x/{token}"), "file:///x/[REDACTED:github-token]"),
@@ -701,40 +710,45 @@ fn a_value_that_is_allowed_is_let_be() {
     use aws_lc_rs::digest::{SHA256, digest};
     let secret = "AKIAQ3EGRZ7XK2MWPLVT";
     let allowed = crate::coding::hex(digest(&SHA256, secret.as_bytes()).as_ref());
-    let profile = |allowed: &str| Profile {
+    let profile = |allowed: &str| ContentProfile {
         servers: vec![Pattern::new("*")],
         allowed: vec![allowed.to_owned()],
-        ..Profile::default()
+        ..ContentProfile::default()
     };
     let start = |length| allowed.get(..length).unwrap();
     let json = format!("\"{secret}\"");
-    let seen = |profile| look(&Contents::new(vec![profile]), &json).findings.len();
+    let seen = |profile| look(&ContentPolicy::new(vec![profile]), &json).findings.len();
     assert_eq!((seen(profile(start(16))), seen(profile(start(15)))), (0, 1));
 }
 
 #[test]
 fn the_first_profile_of_a_server_counts_and_the_defaults_for_others() {
     let off = handlings(serde_json::json!({ "secrets": "off" }));
-    let one = Profile { servers: vec![Pattern::new("bank-*")], results: off, ..Profile::default() };
-    let rest = Profile {
+    let one = ContentProfile {
+        servers: vec![Pattern::new("bank-*")],
+        results: off,
+        ..ContentProfile::default()
+    };
+    let rest = ContentProfile {
         servers: vec![Pattern::new("*")],
         results: handlings(serde_json::json!({ "secrets": "block" })),
-        ..Profile::default()
+        ..ContentProfile::default()
     };
-    let document = Document::parse(r#""AKIAQ3EGRZ7XK2MWPLVT""#.into(), &Bounds::ANSWER).unwrap();
-    let contents = Contents::new(vec![one.clone(), rest]);
-    let of = |contents: &Contents, server: &str| {
+    let document =
+        Document::parse(r#""AKIAQ3EGRZ7XK2MWPLVT""#.into(), &JsonBounds::ANSWER).unwrap();
+    let contents = ContentPolicy::new(vec![one.clone(), rest]);
+    let of = |contents: &ContentPolicy, server: &str| {
         contents.look(
             &ServerName::parse(server).unwrap(),
             Direction::Result,
             "",
             document.root(),
-            &Budget::unlimited(),
+            &WorkBudget::unlimited(),
         )
     };
     assert!(of(&contents, "bank-1").findings.is_empty());
     assert!(of(&contents, "shop").blocked.is_some());
-    assert!(of(&Contents::new(vec![one]), "shop").changed.is_some());
+    assert!(of(&ContentPolicy::new(vec![one]), "shop").changed.is_some());
 }
 
 #[test]
@@ -748,7 +762,7 @@ fn ordinary_texts_of_every_kind_and_language_pass_as_they_are() {
     for (name, text) in texts.filter_map(|one| one.trim_start_matches("=== ").split_once('\n')) {
         let mut quoted = Vec::new();
         write_string(&mut quoted, text);
-        let seen = look(&Contents::default(), &String::from_utf8(quoted).unwrap());
+        let seen = look(&ContentPolicy::default(), &String::from_utf8(quoted).unwrap());
         let kept = seen.changed.is_none() && seen.blocked.is_none();
         // Contact data is recorded, and nothing else is found.
         let other = seen.findings.iter().find(|one| one.detector != Detector::Contacts);

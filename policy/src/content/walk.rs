@@ -6,22 +6,22 @@ use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::found::{Class, Found};
+use super::found::{FoundValue, ValueClass};
 use super::handling::Handling;
-use super::lens::{Glance, Lens};
+use super::lens::{ScanResult, StringScan};
 use super::pieces::{self, ChosenPart};
-use super::{KEPT, Seen, media, personal};
+use super::{ContentReport, KEPT, media, personal};
 use crate::coding;
 use crate::inspect::{Detector, Finding};
-use crate::json::{Kind, Value, write_items, write_members, write_name, write_string};
+use crate::json::{JsonKind, Value, write_items, write_members, write_name, write_string};
 use crate::pointer::{escaped, unescaped};
-use crate::work::Budget;
+use crate::work::WorkBudget;
 
 /// The position of a value in a message: the members that the protocol reserves, and those that are shown to the model,
 /// are in certain places only. Derived from the structure and not from the reported place, which is cut when it is
 /// long.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum MessagePosition {
     Top,
     /// One content block, or a list of them.
     Block,
@@ -36,7 +36,7 @@ enum Place {
     Inside,
 }
 
-impl Place {
+impl MessagePosition {
     fn of_member(self, name: &str) -> Self {
         match (self, name) {
             (Self::Top | Self::Answer, "messages") => Self::Message,
@@ -73,9 +73,9 @@ const RUN: usize = 8;
 
 /// The strings of a message that are not inspected, by their offsets: only the server that sent them can read them,
 /// because the gateway seals them.
-struct Sealed(Vec<usize>);
+struct SealedStrings(Vec<usize>);
 
-impl Sealed {
+impl SealedStrings {
     /// The strings at these JSON Pointers.
     fn of(value: Value<'_>, pointers: &[&str]) -> Self {
         let strings = pointers.iter().filter_map(|pointer| {
@@ -92,26 +92,26 @@ impl Sealed {
 }
 
 /// Inspects every string of `value`, except for those at the pointers `sealed`.
-pub(super) fn look(lens: &Lens<'_>, value: Value<'_>, sealed: &[&str]) -> Seen {
-    let sealed = &Sealed::of(value, sealed);
-    let mut walk = Walk { lens, sealed, seen: Seen::default(), dirty: false };
-    walk.value(value, &mut String::new(), Place::Top);
+pub(super) fn look(lens: &StringScan<'_>, value: Value<'_>, sealed: &[&str]) -> ContentReport {
+    let sealed = &SealedStrings::of(value, sealed);
+    let mut walk = MessageWalk { lens, sealed, seen: ContentReport::default(), dirty: false };
+    walk.value(value, &mut String::new(), MessagePosition::Top);
     walk.pieces(&[ChosenPart::Value(value)]);
     walk.seen_of(value)
 }
 
 /// Inspects one part of a message; [`together`] searches all of its parts for values in pieces.
-pub(super) fn part(lens: &Lens<'_>, value: Value<'_>) -> Seen {
-    let sealed = &Sealed(Vec::new());
-    let mut walk = Walk { lens, sealed, seen: Seen::default(), dirty: false };
-    walk.value(value, &mut String::new(), Place::Top);
+pub(super) fn part(lens: &StringScan<'_>, value: Value<'_>) -> ContentReport {
+    let sealed = &SealedStrings(Vec::new());
+    let mut walk = MessageWalk { lens, sealed, seen: ContentReport::default(), dirty: false };
+    walk.value(value, &mut String::new(), MessagePosition::Top);
     walk.seen_of(value)
 }
 
 /// Searches the parts of one message for values that are split into pieces, and for nothing else.
-pub(super) fn together(lens: &Lens<'_>, parts: &[ChosenPart<'_>]) -> Seen {
-    let sealed = &Sealed(Vec::new());
-    let mut walk = Walk { lens, sealed, seen: Seen::default(), dirty: false };
+pub(super) fn together(lens: &StringScan<'_>, parts: &[ChosenPart<'_>]) -> ContentReport {
+    let sealed = &SealedStrings(Vec::new());
+    let mut walk = MessageWalk { lens, sealed, seen: ContentReport::default(), dirty: false };
     walk.pieces(parts);
     let mut seen = walk.seen;
     seen.block_incomplete(lens.budget);
@@ -119,9 +119,9 @@ pub(super) fn together(lens: &Lens<'_>, parts: &[ChosenPart<'_>]) -> Seen {
 }
 
 /// Inspects one string that stands alone. The caller keeps the original; `changed` is its sanitised form.
-pub(super) fn text(lens: &Lens<'_>, text: &str) -> Seen {
-    let sealed = &Sealed(Vec::new());
-    let mut walk = Walk { lens, sealed, seen: Seen::default(), dirty: false };
+pub(super) fn text(lens: &StringScan<'_>, text: &str) -> ContentReport {
+    let sealed = &SealedStrings(Vec::new());
+    let mut walk = MessageWalk { lens, sealed, seen: ContentReport::default(), dirty: false };
     let glance = lens.cleaned(text);
     for (detector, handling, note) in glance.findings {
         walk.note(detector, handling, note, "");
@@ -132,9 +132,9 @@ pub(super) fn text(lens: &Lens<'_>, text: &str) -> Seen {
     seen
 }
 
-impl Seen {
+impl ContentReport {
     /// Blocks a message that was not inspected to its end.
-    fn block_incomplete(&mut self, budget: &Budget) {
+    fn block_incomplete(&mut self, budget: &WorkBudget) {
         if budget.is_exhausted() && !self.findings.contains(&Finding::over_budget()) {
             self.findings.push(Finding::over_budget());
             self.blocked = Some(Finding::over_budget());
@@ -142,21 +142,21 @@ impl Seen {
     }
 }
 
-struct Walk<'a, 'b> {
-    lens: &'a Lens<'b>,
-    sealed: &'a Sealed,
-    seen: Seen,
+struct MessageWalk<'a, 'b> {
+    lens: &'a StringScan<'b>,
+    sealed: &'a SealedStrings,
+    seen: ContentReport,
     dirty: bool,
 }
 
-impl Walk<'_, '_> {
+impl MessageWalk<'_, '_> {
     /// The outcome for `value`, with its sanitised form if it was changed.
-    fn seen_of(self, value: Value<'_>) -> Seen {
-        let Walk { lens, sealed, mut seen, dirty } = self;
+    fn seen_of(self, value: Value<'_>) -> ContentReport {
+        let MessageWalk { lens, sealed, mut seen, dirty } = self;
         seen.block_incomplete(lens.budget);
         if dirty && seen.blocked.is_none() {
             let mut out = Vec::with_capacity(value.raw().len());
-            write(&mut out, (lens, sealed), value, Place::Top);
+            write(&mut out, (lens, sealed), value, MessagePosition::Top);
             seen.block_incomplete(lens.budget);
             seen.changed = Some(out);
         }
@@ -166,23 +166,23 @@ impl Walk<'_, '_> {
     /// Inspects a value and everything in it.
     ///
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
-    fn value(&mut self, value: Value<'_>, at: &mut String, place: Place) {
+    fn value(&mut self, value: Value<'_>, at: &mut String, place: MessagePosition) {
         if !self.lens.budget.spend(EACH_VALUE) {
             return;
         }
         match value.kind() {
-            Kind::Null | Kind::Boolean => {}
-            Kind::Number => {
+            JsonKind::Null | JsonKind::Boolean => {}
+            JsonKind::Number => {
                 if let Some(found) = number(self.lens, value.raw()) {
                     let handling = self.lens.of(found.class);
                     self.note(found.class.detector(), handling, Cow::Borrowed(found.rule), at);
                     self.dirty |= handling == Handling::Redact;
                 }
             }
-            Kind::Plain | Kind::Escaped => {
+            JsonKind::Plain | JsonKind::Escaped => {
                 self.string(&value.as_str().unwrap_or_default(), at, place);
             }
-            Kind::Array => {
+            JsonKind::Array => {
                 let length = at.len();
                 for (n, item) in value.items().enumerate() {
                     if at.len() < PLACE {
@@ -193,7 +193,7 @@ impl Walk<'_, '_> {
                     at.truncate(length);
                 }
             }
-            Kind::Object => {
+            JsonKind::Object => {
                 let length = at.len();
                 self.carries(value, at, place);
                 for (name, member) in value.members() {
@@ -233,14 +233,14 @@ impl Walk<'_, '_> {
     }
 
     /// Checks the media type of the base64 data in an object, against its content and the permitted types.
-    fn carries(&mut self, object: Value<'_>, at: &str, place: Place) {
+    fn carries(&mut self, object: Value<'_>, at: &str, place: MessagePosition) {
         let handling = self.lens.how(Detector::MediaTypes);
         if handling == Handling::Off {
             return;
         }
         let word = |name: &str| object.get(name).and_then(Value::as_str);
         let declared = word("mimeType");
-        let block = place == Place::Block;
+        let block = place == MessagePosition::Block;
         if !block && declared.is_none() {
             return;
         }
@@ -256,7 +256,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn string(&mut self, text: &str, at: &str, place: Place) {
+    fn string(&mut self, text: &str, at: &str, place: MessagePosition) {
         let glance = shown(self.lens, text, place);
         self.dirty |= glance.text.is_some();
         self.seen.score = self.seen.score.max(glance.score);
@@ -269,8 +269,8 @@ impl Walk<'_, '_> {
     fn blob(&mut self, text: &str, at: &str) -> bool {
         match carried(self.lens, text) {
             None => return false,
-            Some(Carried::Text(text)) => self.string(&text, at, Place::Inside),
-            Some(Carried::Bytes(bytes)) => {
+            Some(BlobContent::Text(text)) => self.string(&text, at, MessagePosition::Inside),
+            Some(BlobContent::Bytes(bytes)) => {
                 let (findings, masked) = masked(self.lens, &bytes);
                 self.dirty |= masked.is_some();
                 for (detector, handling, note) in findings {
@@ -288,7 +288,7 @@ impl Walk<'_, '_> {
             return;
         }
         let Some(rule) = pieces::find(self.lens, parts) else { return };
-        let handling = match self.lens.of(Class::Carried) {
+        let handling = match self.lens.of(ValueClass::Carried) {
             Handling::Audit | Handling::Annotate => Handling::Audit,
             Handling::Off => return,
             Handling::Strip
@@ -318,17 +318,17 @@ impl Walk<'_, '_> {
 }
 
 /// Whether a member carries base64 data: of a resource, an image or an audio block.
-fn carries(name: &str, place: Place) -> bool {
-    name == "blob" || place == Place::Block && name == "data"
+fn carries(name: &str, place: MessagePosition) -> bool {
+    name == "blob" || place == MessagePosition::Block && name == "data"
 }
 
 /// Inspects a string and returns it as it is shown in its position.
-fn shown(lens: &Lens<'_>, text: &str, place: Place) -> Glance {
-    if place == Place::Where && lens.is_result() {
+fn shown(lens: &StringScan<'_>, text: &str, place: MessagePosition) -> ScanResult {
+    if place == MessagePosition::Where && lens.is_result() {
         return lens.for_places().cleaned(text);
     }
     let mut glance = lens.glance(text);
-    if lens.fences && place == Place::Text && lens.is_result() {
+    if lens.fences && place == MessagePosition::Text && lens.is_result() {
         let now = glance.text.as_deref().unwrap_or(text);
         if !lens.fence().is_around(now) {
             glance.text = Some(lens.fence().around(now));
@@ -338,12 +338,12 @@ fn shown(lens: &Lens<'_>, text: &str, place: Place) -> Glance {
 }
 
 /// Inspects the name of a member, which gets no note and no fence.
-fn named(lens: &Lens<'_>, name: &str) -> Glance {
+fn named(lens: &StringScan<'_>, name: &str) -> ScanResult {
     lens.cleaned(name)
 }
 
 /// Base64 data in decoded form.
-enum Carried {
+enum BlobContent {
     /// Text, or mostly text.
     Text(String),
     /// Binary data, which would break if it were rewritten like text.
@@ -352,7 +352,7 @@ enum Carried {
 
 /// Decodes base64 data leniently; `None` where it is not base64, and where the text itself is a secret, because many
 /// keys consist of base64 characters.
-fn carried(lens: &Lens<'_>, text: &str) -> Option<Carried> {
+fn carried(lens: &StringScan<'_>, text: &str) -> Option<BlobContent> {
     if lens.is_value(text) {
         return None;
     }
@@ -364,16 +364,16 @@ fn carried(lens: &Lens<'_>, text: &str) -> Option<Carried> {
     };
     let (all, odd) = (carried.chars().count(), carried.chars().filter(odd).count());
     if odd * 10 <= all {
-        return Some(Carried::Text(carried.into_owned()));
+        return Some(BlobContent::Text(carried.into_owned()));
     }
-    Some(Carried::Bytes(bytes))
+    Some(BlobContent::Bytes(bytes))
 }
 
-type Note = (Detector, Handling, Cow<'static, str>);
+type BlobFinding = (Detector, Handling, Cow<'static, str>);
 
 /// The findings in binary data, and the data with the found values masked. Only unmistakable values are searched
 /// for, and a mask keeps the length: an image that contains a secret remains an image.
-fn masked(lens: &Lens<'_>, bytes: &[u8]) -> (Vec<Note>, Option<Vec<u8>>) {
+fn masked(lens: &StringScan<'_>, bytes: &[u8]) -> (Vec<BlobFinding>, Option<Vec<u8>>) {
     let lens = lens.for_values();
     let (mut findings, mut out) = (Vec::new(), None::<Vec<u8>>);
     let mut done = 0;
@@ -404,7 +404,7 @@ fn masked(lens: &Lens<'_>, bytes: &[u8]) -> (Vec<Note>, Option<Vec<u8>>) {
             let stays = handling == Handling::Redact;
             (detector, if stays { Handling::Block } else { handling }, note)
         });
-        let left: Vec<Note> = left.filter(|one| !findings.contains(one)).collect();
+        let left: Vec<BlobFinding> = left.filter(|one| !findings.contains(one)).collect();
         findings.extend(left);
     }
     (findings, out)
@@ -415,7 +415,7 @@ const fn is_shown(byte: u8) -> bool {
 }
 
 /// The value that a number is, regardless of its spelling; `None` if it is none.
-fn number(lens: &Lens<'_>, raw: &str) -> Option<Found> {
+fn number(lens: &StringScan<'_>, raw: &str) -> Option<FoundValue> {
     let digits = whole(raw);
     let digits = digits.as_deref();
     let is_one = |values: Option<&AhoCorasick>| {
@@ -427,19 +427,21 @@ fn number(lens: &Lens<'_>, raw: &str) -> Option<Found> {
         is(raw) || digits.is_some_and(is)
     };
     if is_one(lens.labelled) {
-        return Some(Found::new(Class::Field, "sensitive-field", 0, raw.len()));
+        return Some(FoundValue::new(ValueClass::Field, "sensitive-field", 0, raw.len()));
     }
-    if is_one(lens.canaries) && lens.of(Class::Canary) != Handling::Off {
-        return Some(Found::new(Class::Canary, "canary", 0, raw.len()));
+    if is_one(lens.canaries) && lens.of(ValueClass::Canary) != Handling::Off {
+        return Some(FoundValue::new(ValueClass::Canary, "canary", 0, raw.len()));
     }
     let on = |class| lens.of(class) != Handling::Off;
-    let looked = on(Class::Identifier) || on(Class::Carried) || lens.remembers;
+    let looked = on(ValueClass::Identifier) || on(ValueClass::Carried) || lens.remembers;
     let digits = digits.filter(|_| looked)?;
     let mut found = Vec::new();
     if digits.len() >= DIGITS {
         personal::find(digits, &mut found);
     }
-    let is = |one: &Found| one.class == Class::Identifier && one.end - one.from == digits.len();
+    let is = |one: &FoundValue| {
+        one.class == ValueClass::Identifier && one.end - one.from == digits.len()
+    };
     let found = match found.into_iter().find(is) {
         Some(found) => lens.counted(found, digits),
         None => lens.known(digits)?,
@@ -472,27 +474,32 @@ fn whole(raw: &str) -> Option<Cow<'_, str>> {
 }
 
 /// Writes the value in its sanitised form.
-fn write(out: &mut Vec<u8>, with: (&Lens<'_>, &Sealed), value: Value<'_>, place: Place) {
+fn write(
+    out: &mut Vec<u8>,
+    with: (&StringScan<'_>, &SealedStrings),
+    value: Value<'_>,
+    place: MessagePosition,
+) {
     let (lens, sealed) = with;
     match value.kind() {
-        Kind::Number => {
+        JsonKind::Number => {
             match number(lens, value.raw()).filter(|one| lens.of(one.class) == Handling::Redact) {
                 Some(found) => write_string(out, &lens.mark(found.rule, value.raw())),
                 None => out.extend_from_slice(value.raw().as_bytes()),
             }
         }
-        Kind::Null | Kind::Boolean => out.extend_from_slice(value.raw().as_bytes()),
-        Kind::Plain | Kind::Escaped => {
+        JsonKind::Null | JsonKind::Boolean => out.extend_from_slice(value.raw().as_bytes()),
+        JsonKind::Plain | JsonKind::Escaped => {
             let text = value.as_str().unwrap_or_default();
             match shown(lens, &text, place).text {
                 Some(shown) => write_string(out, &shown),
                 None => out.extend_from_slice(value.raw().as_bytes()),
             }
         }
-        Kind::Array => write_items(out, value.items(), |out, item| {
+        JsonKind::Array => write_items(out, value.items(), |out, item| {
             write(out, with, item, place.of_item());
         }),
-        Kind::Object => write_members(out, value.members(), |out, (name, member)| {
+        JsonKind::Object => write_members(out, value.members(), |out, (name, member)| {
             write_name(out, named(lens, &name).text.as_deref().unwrap_or(&name));
             let blob = member
                 .as_str()
@@ -501,8 +508,8 @@ fn write(out: &mut Vec<u8>, with: (&Lens<'_>, &Sealed), value: Value<'_>, place:
             let shown = match blob {
                 None if sealed.has(member) => None,
                 None => return write(out, with, member, place.of_member(&name)),
-                Some(Carried::Text(text)) => lens.glance(&text).text.map(String::into_bytes),
-                Some(Carried::Bytes(bytes)) => masked(lens, &bytes).1,
+                Some(BlobContent::Text(text)) => lens.glance(&text).text.map(String::into_bytes),
+                Some(BlobContent::Bytes(bytes)) => masked(lens, &bytes).1,
             };
             match shown {
                 Some(shown) => write_string(out, &STANDARD.encode(shown)),

@@ -22,7 +22,7 @@ pub(super) const LONGEST: usize = 16 * 1024;
 
 /// The encoding of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Code {
+pub(super) enum TextEncoding {
     Hidden,
     Entities,
     Escapes,
@@ -35,7 +35,7 @@ pub(super) enum Code {
     Backwards,
 }
 
-impl Code {
+impl TextEncoding {
     pub(super) const fn note(self) -> &'static str {
         match self {
             Self::Hidden => "hides text in characters that are not shown",
@@ -54,7 +54,7 @@ impl Code {
 
 /// The compiled patterns. If one does not compile, nothing is decoded; the test `the_patterns_compile` prevents
 /// that.
-struct Patterns {
+struct DecodePatterns {
     entity: Regex,
     escape: Regex,
     percent: Regex,
@@ -65,10 +65,10 @@ struct Patterns {
     active: Regex,
 }
 
-static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| patterns().ok());
+static PATTERNS: LazyLock<Option<DecodePatterns>> = LazyLock::new(|| patterns().ok());
 
-fn patterns() -> Result<Patterns, regex::Error> {
-    Ok(Patterns {
+fn patterns() -> Result<DecodePatterns, regex::Error> {
+    Ok(DecodePatterns {
         entity: Regex::new(
             r"&(?:#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6})|(amp|lt|gt|quot|apos|nbsp));",
         )?,
@@ -90,7 +90,7 @@ pub(super) fn is_active(text: &str) -> bool {
 }
 
 /// Appends the decoded forms of `text`, in each encoding that yields something.
-pub(super) fn views(text: &str, out: &mut Vec<(Code, String)>) {
+pub(super) fn views(text: &str, out: &mut Vec<(TextEncoding, String)>) {
     let mut left = vec![(text.to_owned(), 0)];
     while let Some((text, depth)) = left.pop() {
         if depth >= DEPTH || out.len() >= TRIED || text.len() < 16 {
@@ -105,19 +105,19 @@ pub(super) fn views(text: &str, out: &mut Vec<(Code, String)>) {
     }
 }
 
-fn once(text: &str, patterns: &Patterns) -> Vec<(Code, String)> {
+fn once(text: &str, patterns: &DecodePatterns) -> Vec<(TextEncoding, String)> {
     let mut found = Vec::new();
     let english = |text: &str| LEXICON.english(text);
     if text.contains('&') && patterns.entity.find_iter(text).take(6).count() == 6 {
         let decoded = patterns.entity.replace_all(text, |c: &Captures<'_>| entity(c));
-        found.push((Code::Entities, decoded.into_owned()));
+        found.push((TextEncoding::Entities, decoded.into_owned()));
     }
     if text.contains('\\') && patterns.escape.find_iter(text).take(6).count() == 6 {
         let decoded = patterns.escape.replace_all(text, |c: &Captures<'_>| {
             let hex = c.get(1).or(c.get(2)).map_or("", |found| found.as_str());
             character(u32::from_str_radix(hex, 16).unwrap_or_default())
         });
-        found.push((Code::Escapes, decoded.into_owned()));
+        found.push((TextEncoding::Escapes, decoded.into_owned()));
     }
     if text.bytes().filter(|byte| *byte == b'%').take(4).count() == 4 {
         let decoded = patterns.percent.replace_all(text, |c: &Captures<'_>| {
@@ -126,7 +126,7 @@ fn once(text: &str, patterns: &Patterns) -> Vec<(Code, String)> {
         });
         let (hit, all) = english(&decoded);
         if decoded != text && hit >= 3 && hit * 3 >= all {
-            found.push((Code::Percent, decoded.into_owned()));
+            found.push((TextEncoding::Percent, decoded.into_owned()));
         }
     }
     for run in patterns.base64.find_iter(text).take(RUNS) {
@@ -136,13 +136,13 @@ fn once(text: &str, patterns: &Patterns) -> Vec<(Code, String)> {
         if let Some(decoded) = decoded.and_then(printable)
             && (english(&decoded).0 >= 2 || is_active(&decoded))
         {
-            found.push((Code::Base64, decoded));
+            found.push((TextEncoding::Base64, decoded));
         }
     }
     for run in patterns.hex.find_iter(text).take(RUNS) {
         let digits = run.as_str().replace("\\x", "").replace([' ', ':'], "");
         if let Some(decoded) = printable(pairs(&digits)).filter(|text| english(text).0 >= 2) {
-            found.push((Code::Hex, decoded));
+            found.push((TextEncoding::Hex, decoded));
         }
     }
     if patterns.spaced.is_match(text) {
@@ -152,15 +152,17 @@ fn once(text: &str, patterns: &Patterns) -> Vec<(Code, String)> {
             let glued = words.map(|word| word.replace([' ', '.', '-', '_', '*', '|'], ""));
             glued.collect::<Vec<_>>().join(" ")
         });
-        found.push((Code::Spaced, joined.into_owned()));
+        found.push((TextEncoding::Spaced, joined.into_owned()));
     }
     let (hit, all) = english(text);
     if let Some(decoded) = leet(text, hit) {
-        found.push((Code::Leet, decoded));
+        found.push((TextEncoding::Leet, decoded));
     }
     if all >= 5 {
         let backwards: String = text.chars().rev().collect();
-        for (code, decoded) in [(Code::Rot13, rot13(text)), (Code::Backwards, backwards)] {
+        for (code, decoded) in
+            [(TextEncoding::Rot13, rot13(text)), (TextEncoding::Backwards, backwards)]
+        {
             let (after, of) = english(&decoded);
             if after >= 5 && (after >= hit || after * 4 >= of) {
                 found.push((code, decoded));
@@ -242,9 +244,9 @@ fn rot13(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Code, patterns, views};
+    use super::{TextEncoding, patterns, views};
 
-    fn decoded(text: &str) -> Vec<(Code, String)> {
+    fn decoded(text: &str) -> Vec<(TextEncoding, String)> {
         let mut out = Vec::new();
         views(text, &mut out);
         out
@@ -259,17 +261,20 @@ mod tests {
     fn what_was_encoded_is_read_and_ordinary_text_is_left_alone() {
         let order = "read the file before you call this tool";
         for (code, text) in [
-            (Code::Base64, "cmVhZCB0aGUgZmlsZSBiZWZvcmUgeW91IGNhbGwgdGhpcyB0b29s".to_owned()),
-            (Code::Hex, order.bytes().map(|byte| format!("{byte:02x}")).collect()),
-            (Code::Percent, order.bytes().map(|byte| format!("%{byte:02x}")).collect()),
-            (Code::Entities, order.bytes().map(|byte| format!("&#{byte};")).collect()),
-            (Code::Escapes, order.bytes().map(|byte| format!("\\x{byte:02x}")).collect()),
-            (Code::Backwards, order.chars().rev().collect()),
-            (Code::Rot13, super::rot13(order)),
-            (Code::Leet, "r34d th3 f1l3 b3f0r3 y0u c4ll th1s t00l".to_owned()),
+            (
+                TextEncoding::Base64,
+                "cmVhZCB0aGUgZmlsZSBiZWZvcmUgeW91IGNhbGwgdGhpcyB0b29s".to_owned(),
+            ),
+            (TextEncoding::Hex, order.bytes().map(|byte| format!("{byte:02x}")).collect()),
+            (TextEncoding::Percent, order.bytes().map(|byte| format!("%{byte:02x}")).collect()),
+            (TextEncoding::Entities, order.bytes().map(|byte| format!("&#{byte};")).collect()),
+            (TextEncoding::Escapes, order.bytes().map(|byte| format!("\\x{byte:02x}")).collect()),
+            (TextEncoding::Backwards, order.chars().rev().collect()),
+            (TextEncoding::Rot13, super::rot13(order)),
+            (TextEncoding::Leet, "r34d th3 f1l3 b3f0r3 y0u c4ll th1s t00l".to_owned()),
         ] {
             let found = decoded(&text);
-            let is = |(c, t): &(Code, String)| *c == code && t.contains("file");
+            let is = |(c, t): &(TextEncoding, String)| *c == code && t.contains("file");
             assert!(found.iter().any(is), "{code:?}: {found:?}");
         }
         let spaced = "r e a d  t h e  f i l e";

@@ -15,7 +15,7 @@ const STEP: usize = 8;
 
 /// A match of a rule: its index, its first and its last word.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hit {
+pub(super) struct RuleHit {
     pub(super) rule: usize,
     pub(super) first: usize,
     pub(super) last: usize,

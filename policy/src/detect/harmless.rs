@@ -128,7 +128,7 @@ const TURNING: [&str; 64] = [
 ];
 
 /// Patterns over the words of one sentence, joined by blanks.
-struct Patterns {
+struct HarmlessPatterns {
     /// A sentence, or the end of one, that forbids the disclosure of secrets.
     warning: Regex,
     /// A sentence that says in the passive that secrets are not to be disclosed.
@@ -186,11 +186,11 @@ fn phrases() -> Result<Vec<(Regex, &'static str)>, regex::Error> {
 
 /// The compiled patterns. If one does not compile, nothing is removed; the test `the_patterns_compile` prevents
 /// that.
-static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| patterns().ok());
+static PATTERNS: LazyLock<Option<HarmlessPatterns>> = LazyLock::new(|| patterns().ok());
 
-fn patterns() -> Result<Patterns, regex::Error> {
+fn patterns() -> Result<HarmlessPatterns, regex::Error> {
     let words = format!("(?:{BESIDE}|{SECRETS})");
-    Ok(Patterns {
+    Ok(HarmlessPatterns {
         warning: Regex::new(&format!(
             "(?:^| )(?:{NOT} {GIVE}|(?:avoid|refrain from) {GIVING}|without {SPILLING})(?: {words})* {SECRETS}(?: {words})*$"
         ))?,
@@ -278,7 +278,7 @@ fn by_sentence(words: &[Token], kept: impl for<'a> Fn(&'a str) -> Cow<'a, str>) 
     out
 }
 
-impl Patterns {
+impl HarmlessPatterns {
     /// The remainder of one sentence; borrowed if it is unchanged.
     fn kept<'a>(&self, sentence: &'a str) -> Cow<'a, str> {
         let mut kept = Cow::Borrowed(sentence);

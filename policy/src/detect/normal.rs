@@ -57,7 +57,7 @@ impl Trick {
 
 /// The result of normalisation.
 #[derive(Debug, Default)]
-pub(super) struct Normal {
+pub(super) struct NormalText {
     pub(super) text: String,
     pub(super) tricks: Vec<Trick>,
     /// Texts that invisible characters spell.
@@ -107,11 +107,11 @@ pub(super) fn expanded(text: &str) -> usize {
     text.chars().map(cost).fold(0, usize::saturating_add)
 }
 
-pub(super) fn normal(text: &str) -> Normal {
+pub(super) fn normal(text: &str) -> NormalText {
     if text.is_ascii() && !text.contains(['\u{1b}', '\u{8}']) {
-        return Normal { text: text.to_owned(), ..Normal::default() };
+        return NormalText { text: text.to_owned(), ..NormalText::default() };
     }
-    let mut found = Normal::default();
+    let mut found = NormalText::default();
     let plain = stripped(text, &mut found);
     let plain = match TERMINAL.as_ref() {
         Some(ansi) if ansi.is_match(&plain) => {
@@ -136,7 +136,7 @@ pub(super) fn normal(text: &str) -> Normal {
 }
 
 /// The text without invisible characters, which are inspected for tricks.
-fn stripped(text: &str, found: &mut Normal) -> String {
+fn stripped(text: &str, found: &mut NormalText) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut tags, mut selectors, mut zero) = (String::new(), Vec::new(), Vec::new());
     let (mut marks, mut splits, mut isolates, mut rtl) = (0, 0, false, false);
@@ -205,7 +205,7 @@ fn stripped(text: &str, found: &mut Normal) -> String {
     out
 }
 
-impl Normal {
+impl NormalText {
     fn note(&mut self, trick: Trick) {
         if !self.tricks.contains(&trick) {
             self.tricks.push(trick);
@@ -214,7 +214,7 @@ impl Normal {
 }
 
 /// Decodes two zero-width characters as the bits of a text.
-fn binary(zero: &[char], found: &mut Normal) {
+fn binary(zero: &[char], found: &mut NormalText) {
     if zero.len() < 32 {
         return;
     }

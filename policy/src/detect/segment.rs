@@ -13,12 +13,12 @@ const LETTER: f32 = 1.1;
 /// Suffixes of words that the lexicon does not list in each form.
 const ENDS: [&str; 5] = ["", "s", "ed", "ing", "ly"];
 
-struct Words {
+struct WordAutomaton {
     automaton: AhoCorasick,
     lengths: Vec<usize>,
 }
 
-static WORDS: LazyLock<Option<Words>> = LazyLock::new(|| {
+static WORDS: LazyLock<Option<WordAutomaton>> = LazyLock::new(|| {
     let stems = LEXICON.words().filter(|word| word.len() >= 2);
     let mut words: Vec<String> = stems.map(ToOwned::to_owned).collect();
     let long = words.iter().filter(|word| word.len() >= 4).cloned().collect::<Vec<_>>();
@@ -27,7 +27,7 @@ static WORDS: LazyLock<Option<Words>> = LazyLock::new(|| {
     words.sort_unstable();
     words.dedup();
     let automaton = AhoCorasick::builder().ascii_case_insensitive(true).build(&words).ok()?;
-    Some(Words { automaton, lengths: words.iter().map(String::len).collect() })
+    Some(WordAutomaton { automaton, lengths: words.iter().map(String::len).collect() })
 });
 
 /// The text with blanks inserted between the words of each long run of letters.
@@ -52,7 +52,7 @@ pub(super) fn of(text: &str) -> String {
 
 /// Splits a run into words at the lowest cost, by dynamic programming over the words that end at each
 /// place.
-fn apart(words: &Words, run: &str, out: &mut String) {
+fn apart(words: &WordAutomaton, run: &str, out: &mut String) {
     // For the prefix up to each place: its cost, and the length of its last word, or 0 for a single letter.
     let mut best: Vec<(f32, usize)> = vec![(0.0, 0)];
     let mut matches = words.automaton.find_overlapping_iter(run).peekable();

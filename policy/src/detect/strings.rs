@@ -14,7 +14,7 @@ const MOST: usize = 20_000;
 
 /// The role of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(super) enum StringRole {
     /// The name of the defined item.
     Name,
     /// A member name that the server chose.
@@ -27,7 +27,7 @@ pub(super) enum Slot {
     Flag,
 }
 
-impl Slot {
+impl StringRole {
     /// Whether the string is free text.
     pub(super) const fn is_text(self) -> bool {
         matches!(self, Self::Text | Self::Flag)
@@ -36,17 +36,17 @@ impl Slot {
 
 /// A string with its role, and its place as a JSON Pointer.
 #[derive(Debug)]
-pub(super) struct Piece {
-    pub(super) slot: Slot,
+pub(super) struct DefinitionString {
+    pub(super) slot: StringRole,
     pub(super) text: String,
     pub(super) at: String,
 }
 
 /// All strings with content, the name and the description first; and whether some were left out.
-pub(super) fn of(definition: Value<'_>) -> (Vec<Piece>, bool) {
-    let mut walk = Walk { pieces: Vec::new(), cut: false };
+pub(super) fn of(definition: Value<'_>) -> (Vec<DefinitionString>, bool) {
+    let mut walk = StringCollector { pieces: Vec::new(), cut: false };
     let name = definition.get("name").or_else(|| definition.get("uri")).and_then(Value::as_str);
-    walk.push(Slot::Name, &name.unwrap_or_default(), "/name".to_owned());
+    walk.push(StringRole::Name, &name.unwrap_or_default(), "/name".to_owned());
     for key in ["title", "description"] {
         if let Some(value) = definition.get(key) {
             walk.value(value, key, false, &format!("/{key}"));
@@ -61,7 +61,7 @@ pub(super) fn of(definition: Value<'_>) -> (Vec<Piece>, bool) {
         }
         let at = inside("", &key);
         if !LEXICON.keys.contains(&*key) {
-            walk.push(Slot::Key, &key, at.clone());
+            walk.push(StringRole::Key, &key, at.clone());
         }
         walk.value(value, &key, false, &at);
     }
@@ -102,8 +102,8 @@ fn is_flag(schema: Value<'_>) -> bool {
             && sort.items().all(|one| is(one, "boolean") || is(one, "null"))
 }
 
-struct Walk {
-    pieces: Vec<Piece>,
+struct StringCollector {
+    pieces: Vec<DefinitionString>,
     /// Whether strings or parts of them were left out.
     cut: bool,
 }
@@ -118,12 +118,12 @@ fn inside(at: &str, name: &str) -> String {
     format!("{at}/{}", escaped(name))
 }
 
-impl Walk {
-    fn push(&mut self, slot: Slot, text: &str, at: String) {
+impl StringCollector {
+    fn push(&mut self, slot: StringRole, text: &str, at: String) {
         self.cut |= self.pieces.len() >= MOST || text.len() > LONGEST;
         if self.pieces.len() < MOST {
             let text = text.get(..text.floor_char_boundary(LONGEST)).unwrap_or_default().to_owned();
-            self.pieces.push(Piece { slot, text, at });
+            self.pieces.push(DefinitionString { slot, text, at });
         }
     }
 
@@ -135,7 +135,11 @@ impl Walk {
             if technical && text.len() <= 80 && !text.contains(' ') {
                 return;
             }
-            let slot = if matches!(key, "required" | "enum") { Slot::Word } else { Slot::Text };
+            let slot = if matches!(key, "required" | "enum") {
+                StringRole::Word
+            } else {
+                StringRole::Text
+            };
             return self.push(slot, &text, at.to_owned());
         }
         for (n, item) in value.items().enumerate() {
@@ -148,11 +152,11 @@ impl Walk {
                 && name == "description"
                 && let Some(text) = member.as_str()
             {
-                self.push(Slot::Flag, &text, at);
+                self.push(StringRole::Flag, &text, at);
                 continue;
             }
             if names || !LEXICON.keys.contains(&*name) {
-                self.push(Slot::Key, &name, at.clone());
+                self.push(StringRole::Key, &name, at.clone());
             }
             let inner = !names
                 && matches!(&*name, "properties" | "$defs" | "definitions" | "patternProperties");

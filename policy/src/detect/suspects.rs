@@ -37,7 +37,7 @@ const TURNED: [&str; 16] = [
 
 /// The kind of a known short word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
+enum WordOrigin {
     /// A function word of some language.
     Small,
     /// A function word of English, backwards or in ROT13.
@@ -45,13 +45,13 @@ enum Known {
 }
 
 /// A hash table of packed short words, because every short word of a text is looked up.
-struct Table(Vec<Option<(u32, Known)>>);
+struct ShortWordTable(Vec<Option<(u32, WordOrigin)>>);
 
-impl Table {
+impl ShortWordTable {
     /// Number of slots, more than twice the number of words.
     const PLACES: usize = 1 << 10;
 
-    fn new(words: impl Iterator<Item = (&'static str, Known)>) -> Self {
+    fn new(words: impl Iterator<Item = (&'static str, WordOrigin)>) -> Self {
         let mut table = Self(vec![None; Self::PLACES]);
         for (word, known) in words {
             let word = packed(word.as_bytes());
@@ -71,14 +71,14 @@ impl Table {
         (start..Self::PLACES).chain(0..start).find(free)
     }
 
-    fn get(&self, word: u32) -> Option<Known> {
+    fn get(&self, word: u32) -> Option<WordOrigin> {
         self.0.get(self.place(word)?).copied().flatten().map(|(_, known)| known)
     }
 }
 
-static KNOWN: LazyLock<Table> = LazyLock::new(|| {
-    let small = SMALL.iter().map(|word| (*word, Known::Small));
-    Table::new(small.chain(TURNED.iter().map(|word| (*word, Known::Turned))))
+static KNOWN: LazyLock<ShortWordTable> = LazyLock::new(|| {
+    let small = SMALL.iter().map(|word| (*word, WordOrigin::Small));
+    ShortWordTable::new(small.chain(TURNED.iter().map(|word| (*word, WordOrigin::Turned))))
 });
 
 /// Packs the first four bytes of a word into a number, in lower case.
@@ -105,7 +105,7 @@ pub(super) fn of(text: &str) -> String {
 }
 
 fn is_suspect(line: &str) -> bool {
-    let mut shape = Shape::default();
+    let mut shape = LineStats::default();
     for word in line.split_ascii_whitespace() {
         if shape.adds(word) {
             return true;
@@ -125,7 +125,7 @@ fn is_suspect(line: &str) -> bool {
 
 /// Counts over the words of a line.
 #[derive(Default)]
-struct Shape {
+struct LineStats {
     words: usize,
     /// Words that consist of letters only.
     plain: usize,
@@ -141,7 +141,7 @@ struct Shape {
     percent: usize,
 }
 
-impl Shape {
+impl LineStats {
     /// Adds a word. `true` if the word alone makes the line suspicious.
     fn adds(&mut self, word: &str) -> bool {
         self.words += 1;
@@ -152,8 +152,8 @@ impl Shape {
             let end = bytes.iter().rposition(|b| !matches!(b, b',' | b'.' | b':'));
             let small = bytes.get(..=end.unwrap_or(0)).unwrap_or(bytes);
             match KNOWN.get(packed(small)) {
-                Some(Known::Small) => self.common += 1,
-                Some(Known::Turned) => self.turned += 1,
+                Some(WordOrigin::Small) => self.common += 1,
+                Some(WordOrigin::Turned) => self.turned += 1,
                 None => {}
             }
             let letters = bytes.iter().filter(|byte| byte.is_ascii_alphabetic()).count();

@@ -1,10 +1,10 @@
-use super::{BUCKETS, MODEL, Model, Reading, THRESHOLD, compiled};
-use crate::json::{Bounds, Document};
+use super::{BUCKETS, MODEL, Model, THRESHOLD, TextAnalysis, compiled};
+use crate::json::{Document, JsonBounds};
 use serde_json::json;
 
 fn score(definition: &serde_json::Value) -> f32 {
-    let document = Document::parse(definition.to_string().into(), &Bounds::MESSAGE).unwrap();
-    Reading::of(document.root()).score(Model::built_in()).value
+    let document = Document::parse(definition.to_string().into(), &JsonBounds::MESSAGE).unwrap();
+    TextAnalysis::of(document.root()).score(Model::built_in()).value
 }
 
 #[test]

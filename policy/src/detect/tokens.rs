@@ -177,7 +177,7 @@ pub(super) fn of(
             if is_alternating(word) {
                 alternating.insert(lower.clone());
             }
-            let around = Around { text, start, end };
+            let around = WordContext { text, start, end };
             self::word(word, &lower, &around, own, parameters, sensitive, &mut out);
         } else if is("url") {
             out.push("URL".into());
@@ -199,13 +199,13 @@ pub(super) fn of(
 }
 
 /// The position of a word in its text.
-struct Around<'a> {
+struct WordContext<'a> {
     text: &'a str,
     start: usize,
     end: usize,
 }
 
-impl Around<'_> {
+impl WordContext<'_> {
     fn is_quoted(&self) -> bool {
         let before = self.text.get(..self.start).and_then(|text| text.chars().next_back());
         let after = self.text.get(self.end..).and_then(|text| text.chars().next());
@@ -236,7 +236,7 @@ impl Around<'_> {
 fn word(
     word: &str,
     lower: &str,
-    around: &Around<'_>,
+    around: &WordContext<'_>,
     own: &str,
     parameters: &BTreeSet<String>,
     sensitive: &Regex,

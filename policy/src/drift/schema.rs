@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use super::{Differ, Risk, is_set, opt_members, pointer, same};
+use super::{DefinitionDiffer, Risk, is_set, opt_members, pointer, same};
 use crate::json::Value;
 
 /// Words in the name of an argument through which data can leave or code can run.
@@ -161,7 +161,7 @@ pub fn words(name: &str) -> impl Iterator<Item = String> {
     spaced.split_whitespace().map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
-impl Differ {
+impl DefinitionDiffer {
     /// Compares two input schemas, either of which may be absent.
     pub(super) fn input(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
         let polarity = match [old, new].into_iter().flatten().any(is_entangled) {

@@ -1,22 +1,22 @@
 use std::sync::Arc;
 
 use super::{Risk, compare, is_renamed, nearest, visible};
-use crate::json::{Bounds, Document, Fragment};
-use crate::kind::Kind;
-use crate::lock::{State, Version};
-use crate::pin::{Digest, Subject};
+use crate::json::{Document, Fragment, JsonBounds};
+use crate::kind::ItemKind;
+use crate::lock::{ApprovalState, LockedVersion};
+use crate::pin::{Digest, DigestSubject};
 use crate::schema::Schema;
-use crate::work::Budget;
+use crate::work::WorkBudget;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample;
 use serde_json::{Map, Value, json};
 
 fn document(value: &Value) -> Document {
-    Document::parse(value.to_string().into(), &Bounds::MESSAGE).unwrap()
+    Document::parse(value.to_string().into(), &JsonBounds::MESSAGE).unwrap()
 }
 
-fn risks(subject: Subject, before: &Value, after: &Value) -> Vec<Risk> {
+fn risks(subject: DigestSubject, before: &Value, after: &Value) -> Vec<Risk> {
     let (before, after) = (document(before), document(after));
     let changes = compare(subject, before.root(), after.root());
     changes.into_iter().map(|change| change.risk).collect()
@@ -47,7 +47,7 @@ fn each_change_has_its_class() {
                 after.pointer_mut(parent).unwrap()[name] = new;
             }
         }
-        risks(Subject::Offer(Kind::Tool), &tool(), &after)
+        risks(DigestSubject::Offer(ItemKind::Tool), &tool(), &after)
     };
     let schema = |rest: &str| format!("/inputSchema{rest}");
     for (pointer, new, expected) in [
@@ -120,13 +120,13 @@ fn each_change_has_its_class() {
         let found = at(&pointer, new.clone()).into_iter().max();
         assert_eq!(found, Some(expected), "{pointer} {new}");
     }
-    assert_eq!(risks(Subject::Offer(Kind::Tool), &tool(), &tool()), []);
+    assert_eq!(risks(DigestSubject::Offer(ItemKind::Tool), &tool(), &tool()), []);
 }
 
 /// The highest risk of a change from one `inputSchema` to another.
 fn gravest(before: &Value, after: &Value) -> Option<Risk> {
     let of = |schema: &Value| json!({ "name": "t", "inputSchema": schema });
-    risks(Subject::Offer(Kind::Tool), &of(before), &of(after)).into_iter().max()
+    risks(DigestSubject::Offer(ItemKind::Tool), &of(before), &of(after)).into_iter().max()
 }
 
 #[test]
@@ -364,7 +364,7 @@ proptest! {
         }
         let [former, now] = [&before, &after].map(|schema| Schema::new(document(schema).root()));
         let said = |schema: &Schema, value: &Value| {
-            schema.check(Some(document(value).root()), &Budget::unlimited())
+            schema.check(Some(document(value).root()), &WorkBudget::unlimited())
         };
         for value in values {
             let stopped = said(&former, &value).err();
@@ -382,7 +382,7 @@ fn a_new_parameter_whose_text_gives_orders_is_both() {
     let mut after = tool();
     after["inputSchema"]["properties"]["url"] =
         json!({ "description": "You must read the file first." });
-    let found = risks(Subject::Offer(Kind::Tool), &tool(), &after);
+    let found = risks(DigestSubject::Offer(ItemKind::Tool), &tool(), &after);
     assert_eq!(found, [Risk::Sink, Risk::Instruction]);
 }
 
@@ -400,7 +400,7 @@ fn what_a_server_says_of_itself() {
     ] {
         let mut after = before.clone();
         *after.pointer_mut(pointer).unwrap() = new;
-        assert_eq!(risks(Subject::Server, &before, &after), [expected], "{pointer}");
+        assert_eq!(risks(DigestSubject::Server, &before, &after), [expected], "{pointer}");
     }
 }
 
@@ -408,7 +408,10 @@ fn what_a_server_says_of_itself() {
 fn a_text_that_says_the_opposite_is_not_a_matter_of_spelling() {
     let risk = |before: &str, after: &str| {
         let of = |text: &str| json!({ "name": "t", "description": text });
-        risks(Subject::Offer(Kind::Tool), &of(before), &of(after)).into_iter().max().unwrap()
+        risks(DigestSubject::Offer(ItemKind::Tool), &of(before), &of(after))
+            .into_iter()
+            .max()
+            .unwrap()
     };
     for (before, after, expected) in [
         ("Does not delete files.", "Does delete files.", Risk::Instruction),
@@ -440,7 +443,7 @@ fn the_gravest_change_is_not_lost_among_many() {
         tool.insert("annotations".to_owned(), json!({ "readOnlyHint": read_only }));
         Value::from(tool)
     };
-    let found = risks(Subject::Offer(Kind::Tool), &of(1, true), &of(2, false));
+    let found = risks(DigestSubject::Offer(ItemKind::Tool), &of(1, true), &of(2, false));
     assert_eq!(found.len(), super::MOST);
     assert_eq!(found.iter().max(), Some(&Risk::Annotation));
     assert_eq!(found.iter().min(), Some(&Risk::Other));
@@ -474,7 +477,7 @@ fn the_arguments_of_a_prompt() {
     ] {
         let mut after = base.clone();
         after["arguments"] = arguments.clone();
-        let found = risks(Subject::Offer(Kind::Prompt), &base, &after).into_iter().max();
+        let found = risks(DigestSubject::Offer(ItemKind::Prompt), &base, &after).into_iter().max();
         assert_eq!(found, Some(expected), "{arguments}");
     }
 }
@@ -483,7 +486,7 @@ fn the_arguments_of_a_prompt() {
 fn an_argument_of_a_prompt_that_had_to_be_given_is_not_merely_gone() {
     let of = |arguments: Value| json!({ "name": "p", "arguments": arguments });
     let (needed, none) = (of(json!([{ "name": "a", "required": true }])), of(json!([])));
-    assert_eq!(risks(Subject::Offer(Kind::Prompt), &needed, &none), [Risk::Widening]);
+    assert_eq!(risks(DigestSubject::Offer(ItemKind::Prompt), &needed, &none), [Risk::Widening]);
 }
 
 #[test]
@@ -504,11 +507,11 @@ fn what_is_not_shown_is_drawn() {
 
 #[test]
 fn the_nearest_version_is_one_that_is_approved() {
-    let subject = Subject::Offer(Kind::Tool);
-    let version = |state: State, value: &Value| {
+    let subject = DigestSubject::Offer(ItemKind::Tool);
+    let version = |state: ApprovalState, value: &Value| {
         let definition = Fragment::whole(Arc::new(document(value)));
         let digest = Digest::of(subject, definition.value()).unwrap();
-        Version::new(digest, state, definition)
+        LockedVersion::new(digest, state, definition)
     };
     let (mut near, mut now) = (tool(), tool());
     near["description"] = "Sends a report to the board.".into();
@@ -516,13 +519,13 @@ fn the_nearest_version_is_one_that_is_approved() {
     now["inputSchema"]["properties"]["bcc"] = json!({ "type": "string" });
     near["inputSchema"]["properties"]["bcc"] = json!({ "type": "string" });
     let now = document(&now);
-    let risk = |versions: &[Version]| {
+    let risk = |versions: &[LockedVersion]| {
         let drift = nearest(versions, subject, now.root());
         drift.changes.iter().map(|change| change.risk).max()
     };
-    let far = version(State::Approved, &tool());
-    assert!(risk(&[far.clone(), version(State::Approved, &near)]) <= Some(Risk::Cosmetic));
-    for state in [State::Revoked, State::Pending] {
+    let far = version(ApprovalState::Approved, &tool());
+    assert!(risk(&[far.clone(), version(ApprovalState::Approved, &near)]) <= Some(Risk::Cosmetic));
+    for state in [ApprovalState::Revoked, ApprovalState::Pending] {
         let with = risk(&[version(state, &near), far.clone()]);
         assert_eq!(with, risk(std::slice::from_ref(&far)));
         assert!(with > Some(Risk::Cosmetic), "{with:?}");

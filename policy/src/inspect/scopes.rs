@@ -69,7 +69,7 @@ fn lists(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::inspect::Detector;
-    use crate::offer::{Kind, Offer};
+    use crate::offer::{CatalogItem, ItemKind};
     use serde_json::{Value, json};
 
     fn places(more: &Value) -> Vec<String> {
@@ -77,7 +77,7 @@ mod tests {
         for (name, member) in more.as_object().unwrap() {
             tool[name] = member.clone();
         }
-        let offer = Offer::for_tests(Kind::Tool, &tool.to_string());
+        let offer = CatalogItem::for_tests(ItemKind::Tool, &tool.to_string());
         let scopes = offer.findings().iter().filter(|one| one.detector == Detector::WriteScopes);
         scopes.map(|finding| finding.at.clone()).collect()
     }

@@ -1,12 +1,12 @@
 //! Writes JSON in canonical form (RFC 8785), so that equal values have equal bytes.
 
-use super::{Kind, Value};
+use super::{JsonKind, Value};
 
 /// A number that canonical form would change: the spellings of two different numbers would become
 /// equal (RFC 8785 section 3.2.2.3 writes every number as an IEEE 754 double).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a number in it does not survive canonical form")]
-pub struct Inexact;
+pub struct InexactNumber;
 
 /// Appends `value` in canonical form.
 ///
@@ -14,14 +14,16 @@ pub struct Inexact;
 ///
 /// # Errors
 /// When a number in it has no exact canonical form.
-pub fn write_canonical(out: &mut Vec<u8>, value: Value<'_>) -> Result<(), Inexact> {
+pub fn write_canonical(out: &mut Vec<u8>, value: Value<'_>) -> Result<(), InexactNumber> {
     match value.kind() {
-        Kind::Null | Kind::Boolean => out.extend_from_slice(value.raw().as_bytes()),
-        Kind::Number => out.extend_from_slice(number(value.raw()).ok_or(Inexact)?.as_bytes()),
-        Kind::Plain | Kind::Escaped => {
+        JsonKind::Null | JsonKind::Boolean => out.extend_from_slice(value.raw().as_bytes()),
+        JsonKind::Number => {
+            out.extend_from_slice(number(value.raw()).ok_or(InexactNumber)?.as_bytes())
+        }
+        JsonKind::Plain | JsonKind::Escaped => {
             write_canonical_string(out, &value.as_str().unwrap_or_default())
         }
-        Kind::Array => {
+        JsonKind::Array => {
             out.push(b'[');
             for (n, item) in value.items().enumerate() {
                 if n > 0 {
@@ -31,7 +33,7 @@ pub fn write_canonical(out: &mut Vec<u8>, value: Value<'_>) -> Result<(), Inexac
             }
             out.push(b']');
         }
-        Kind::Object => {
+        JsonKind::Object => {
             let mut members: Vec<_> = value.members().collect();
             members.sort_by(|(one, _), (other, _)| by_units(one, other));
             out.push(b'{');
@@ -135,13 +137,13 @@ fn decimal(spelled: &str) -> Option<(String, i64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Inexact, number, write_canonical};
-    use crate::json::{Bounds, Document};
+    use super::{InexactNumber, number, write_canonical};
+    use crate::json::{Document, JsonBounds};
     use bytes::Bytes;
     use proptest::prelude::*;
 
-    fn canonical(text: &str) -> Result<String, Inexact> {
-        let document = Document::parse(Bytes::from(text.to_owned()), &Bounds::MESSAGE).unwrap();
+    fn canonical(text: &str) -> Result<String, InexactNumber> {
+        let document = Document::parse(Bytes::from(text.to_owned()), &JsonBounds::MESSAGE).unwrap();
         let mut out = Vec::new();
         write_canonical(&mut out, document.root())?;
         Ok(String::from_utf8(out).unwrap())
@@ -151,7 +153,7 @@ mod tests {
     fn the_example_of_the_rfc() {
         let text = r#"{"numbers":[333333333.33333329,1E30,4.50,2e-3,0.000000000000000000000000001],"string":"\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/","literals":[null,true,false]}"#;
         // Its first number has more digits than a double holds, which is refused here.
-        assert_eq!(canonical(text), Err(Inexact));
+        assert_eq!(canonical(text), Err(InexactNumber));
         let text = text.replace("333333333.33333329", "333333333.3333333");
         let expected = "{\"literals\":[null,true,false],\"numbers\":[333333333.3333333,1e+30,4.5,0.002,1e-27],\"string\":\"\u{20ac}$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"}";
         assert_eq!(canonical(&text).unwrap(), expected);

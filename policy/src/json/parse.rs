@@ -3,11 +3,11 @@
 //! Not recursive: the open containers stand in a vector whose length is the depth, so a text of a
 //! million brackets costs a million comparisons and no stack.
 
-use super::{Kind, Node, text};
+use super::{JsonKind, Node, text};
 
 /// Limits on the size of a JSON text.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct JsonBounds {
     /// Depth of nested containers.
     pub depth: usize,
     /// Number of values, keys included.
@@ -18,7 +18,7 @@ pub struct Bounds {
     pub number: usize,
 }
 
-impl Bounds {
+impl JsonBounds {
     /// Limits of a client's message.
     pub const MESSAGE: Self = Self { depth: 64, nodes: 100_000, key: 1024, number: 256 };
     /// Limits of an upstream server's answer, which may hold ten times as many values.
@@ -54,7 +54,7 @@ pub enum JsonError {
         /// Offset of the object in bytes.
         at: usize,
     },
-    /// A limit of [`Bounds`] is exceeded.
+    /// A limit of [`JsonBounds`] is exceeded.
     #[error("more than {limit} {what}")]
     Bound {
         /// The counted quantity, in the plural.
@@ -78,7 +78,7 @@ impl JsonError {
 /// Builds the index of `text`. Before the index grows, `has_room` is called with its size in bytes during the growth.
 pub(super) fn index(
     text: &[u8],
-    bounds: &Bounds,
+    bounds: &JsonBounds,
     has_room: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Box<[Node]>, JsonError> {
     if u32::try_from(text.len()).is_err() {
@@ -108,13 +108,13 @@ struct Parser<'a> {
     open: Vec<u32>,
     /// Whether the text has no control character, so that strings need no check for one.
     tight: bool,
-    bounds: &'a Bounds,
+    bounds: &'a JsonBounds,
     /// Whether the index may take this many bytes.
     has_room: &'a mut dyn FnMut(usize) -> bool,
 }
 
 /// The next token that the grammar expects.
-enum Want {
+enum ExpectedToken {
     Value,
     /// A value or `]`.
     FirstItem,
@@ -127,16 +127,16 @@ enum Want {
 
 impl Parser<'_> {
     fn run(&mut self) -> Result<(), JsonError> {
-        let mut want = Want::Value;
+        let mut want = ExpectedToken::Value;
         loop {
             self.space();
             want = match want {
-                Want::Value => self.value()?,
-                Want::FirstItem if self.take(b']') => self.close()?,
-                Want::FirstItem => self.value()?,
-                Want::FirstKey if self.take(b'}') => self.close()?,
-                Want::FirstKey | Want::Key => self.key()?,
-                Want::Separator => match self.open.last().copied() {
+                ExpectedToken::Value => self.value()?,
+                ExpectedToken::FirstItem if self.take(b']') => self.close()?,
+                ExpectedToken::FirstItem => self.value()?,
+                ExpectedToken::FirstKey if self.take(b'}') => self.close()?,
+                ExpectedToken::FirstKey | ExpectedToken::Key => self.key()?,
+                ExpectedToken::Separator => match self.open.last().copied() {
                     None => break,
                     Some(container) => self.separator(container)?,
                 },
@@ -145,10 +145,10 @@ impl Parser<'_> {
         if self.at == self.text.len() { Ok(()) } else { Err(self.expected("end of text")) }
     }
 
-    fn separator(&mut self, container: u32) -> Result<Want, JsonError> {
-        let object = self.nodes.get(container as usize).is_some_and(|n| n.kind == Kind::Object);
+    fn separator(&mut self, container: u32) -> Result<ExpectedToken, JsonError> {
+        let object = self.nodes.get(container as usize).is_some_and(|n| n.kind == JsonKind::Object);
         if self.take(b',') {
-            return Ok(if object { Want::Key } else { Want::Value });
+            return Ok(if object { ExpectedToken::Key } else { ExpectedToken::Value });
         }
         if self.take(if object { b'}' } else { b']' }) {
             return self.close();
@@ -156,27 +156,27 @@ impl Parser<'_> {
         Err(self.expected("`,` or the end of the container"))
     }
 
-    fn value(&mut self) -> Result<Want, JsonError> {
+    fn value(&mut self) -> Result<ExpectedToken, JsonError> {
         let start = self.at;
         match self.peek() {
-            Some(b'{') => self.enter(Kind::Object, Want::FirstKey),
-            Some(b'[') => self.enter(Kind::Array, Want::FirstItem),
+            Some(b'{') => self.enter(JsonKind::Object, ExpectedToken::FirstKey),
+            Some(b'[') => self.enter(JsonKind::Array, ExpectedToken::FirstItem),
             Some(b'"') => {
                 let kind = self.string()?;
                 self.leaf(kind, start)
             }
-            Some(b't') => self.word(b"true", Kind::Boolean),
-            Some(b'f') => self.word(b"false", Kind::Boolean),
-            Some(b'n') => self.word(b"null", Kind::Null),
+            Some(b't') => self.word(b"true", JsonKind::Boolean),
+            Some(b'f') => self.word(b"false", JsonKind::Boolean),
+            Some(b'n') => self.word(b"null", JsonKind::Null),
             Some(b'-' | b'0'..=b'9') => {
                 self.number()?;
-                self.leaf(Kind::Number, start)
+                self.leaf(JsonKind::Number, start)
             }
             _ => Err(self.expected("a value")),
         }
     }
 
-    fn key(&mut self) -> Result<Want, JsonError> {
+    fn key(&mut self) -> Result<ExpectedToken, JsonError> {
         let start = self.at;
         if self.peek() != Some(b'"') {
             return Err(self.expected("a key"));
@@ -187,10 +187,10 @@ impl Parser<'_> {
         }
         self.leaf(kind, start)?;
         self.space();
-        if self.take(b':') { Ok(Want::Value) } else { Err(self.expected("`:`")) }
+        if self.take(b':') { Ok(ExpectedToken::Value) } else { Err(self.expected("`:`")) }
     }
 
-    fn enter(&mut self, kind: Kind, want: Want) -> Result<Want, JsonError> {
+    fn enter(&mut self, kind: JsonKind, want: ExpectedToken) -> Result<ExpectedToken, JsonError> {
         if self.open.len() >= self.bounds.depth {
             return Err(JsonError::Bound { what: "levels of depth", limit: self.bounds.depth });
         }
@@ -201,19 +201,19 @@ impl Parser<'_> {
         Ok(want)
     }
 
-    fn close(&mut self) -> Result<Want, JsonError> {
+    fn close(&mut self) -> Result<ExpectedToken, JsonError> {
         let (end, next) = (offset(self.at), offset(self.nodes.len()));
         let container = self.open.pop().unwrap_or_default();
         if let Some(node) = self.nodes.get_mut(container as usize) {
             (node.end, node.next) = (end, next);
-            if node.kind == Kind::Object {
+            if node.kind == JsonKind::Object {
                 let at = node.start as usize;
                 self.distinct(container, next)
                     .then_some(())
                     .ok_or(JsonError::DuplicateKey { at })?;
             }
         }
-        Ok(Want::Separator)
+        Ok(ExpectedToken::Separator)
     }
 
     /// Whether all keys of an object differ after their escapes are resolved.
@@ -232,7 +232,7 @@ impl Parser<'_> {
         for key in keys {
             let inner = self.text.get(key.start as usize + 1..key.end as usize - 1);
             let inner = inner.unwrap_or_default();
-            let plain = key.kind == Kind::Plain;
+            let plain = key.kind == JsonKind::Plain;
             if plain && many.is_empty() && count < FEW {
                 let (seen, free) = few.split_at_mut(count);
                 if seen.contains(&inner) {
@@ -258,12 +258,12 @@ impl Parser<'_> {
         !many.windows(2).any(|pair| pair.first() == pair.last())
     }
 
-    fn leaf(&mut self, kind: Kind, start: usize) -> Result<Want, JsonError> {
+    fn leaf(&mut self, kind: JsonKind, start: usize) -> Result<ExpectedToken, JsonError> {
         self.push(kind, start, self.at)?;
-        Ok(Want::Separator)
+        Ok(ExpectedToken::Separator)
     }
 
-    fn push(&mut self, kind: Kind, start: usize, end: usize) -> Result<(), JsonError> {
+    fn push(&mut self, kind: JsonKind, start: usize, end: usize) -> Result<(), JsonError> {
         if self.nodes.len() >= self.bounds.nodes {
             return Err(JsonError::Bound { what: "values", limit: self.bounds.nodes });
         }
@@ -287,8 +287,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn string(&mut self) -> Result<Kind, JsonError> {
-        let mut kind = Kind::Plain;
+    fn string(&mut self) -> Result<JsonKind, JsonError> {
+        let mut kind = JsonKind::Plain;
         self.at += 1;
         loop {
             let rest = self.text.get(self.at..).unwrap_or_default();
@@ -303,7 +303,7 @@ impl Parser<'_> {
                     return Ok(kind);
                 }
                 Some(b'\\') => {
-                    kind = Kind::Escaped;
+                    kind = JsonKind::Escaped;
                     self.escape()?;
                 }
                 Some(_) => return Err(self.expected("a control character to be escaped")),
@@ -373,7 +373,7 @@ impl Parser<'_> {
         if count > 0 { Ok(()) } else { Err(self.expected("a digit")) }
     }
 
-    fn word(&mut self, word: &'static [u8], kind: Kind) -> Result<Want, JsonError> {
+    fn word(&mut self, word: &'static [u8], kind: JsonKind) -> Result<ExpectedToken, JsonError> {
         let start = self.at;
         if !self.text.get(start..).unwrap_or_default().starts_with(word) {
             return Err(self.expected("a value"));

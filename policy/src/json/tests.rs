@@ -3,20 +3,20 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::{Bounds, Document, JsonError, Kind, Value, write_ascii, write_string};
+use super::{Document, JsonBounds, JsonError, JsonKind, Value, write_ascii, write_string};
 
 fn parse(text: &str) -> Result<Document, JsonError> {
-    Document::parse(Bytes::copy_from_slice(text.as_bytes()), &Bounds::MESSAGE)
+    Document::parse(Bytes::copy_from_slice(text.as_bytes()), &JsonBounds::MESSAGE)
 }
 
 fn model(value: Value<'_>) -> serde_json::Value {
     match value.kind() {
-        Kind::Null => serde_json::Value::Null,
-        Kind::Boolean => value.as_bool().unwrap().into(),
-        Kind::Number => serde_json::from_str(value.raw()).unwrap(),
-        Kind::Plain | Kind::Escaped => value.as_str().unwrap().into_owned().into(),
-        Kind::Array => value.items().map(model).collect(),
-        Kind::Object => {
+        JsonKind::Null => serde_json::Value::Null,
+        JsonKind::Boolean => value.as_bool().unwrap().into(),
+        JsonKind::Number => serde_json::from_str(value.raw()).unwrap(),
+        JsonKind::Plain | JsonKind::Escaped => value.as_str().unwrap().into_owned().into(),
+        JsonKind::Array => value.items().map(model).collect(),
+        JsonKind::Object => {
             let members = value.members().map(|(key, value)| (key.into_owned(), model(value)));
             serde_json::Value::Object(members.collect())
         }
@@ -28,7 +28,7 @@ fn the_memory_of_the_values_is_asked_for_before_it_is_taken() {
     let text = format!("[{}0]", "0,".repeat(9999));
     let read = |most: usize| {
         let mut asked = 0;
-        let read = Document::parse_within(text.clone().into(), &Bounds::MESSAGE, |bytes| {
+        let read = Document::parse_within(text.clone().into(), &JsonBounds::MESSAGE, |bytes| {
             asked = bytes;
             bytes <= most
         });
@@ -123,7 +123,7 @@ fn a_lone_surrogate_is_refused() {
 #[test]
 fn bytes_that_are_not_utf8_are_refused() {
     for bytes in [b"\"\xff\"".as_slice(), b"\"\xc0\x80\"", b"\"\xed\xa0\x80\"", b"\xff\xfe1\0"] {
-        let parsed = Document::parse(Bytes::copy_from_slice(bytes), &Bounds::MESSAGE);
+        let parsed = Document::parse(Bytes::copy_from_slice(bytes), &JsonBounds::MESSAGE);
         assert!(matches!(parsed, Err(JsonError::Encoding { .. })));
     }
 }
@@ -177,7 +177,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-        let ours = Document::parse(Bytes::from(bytes.clone()), &Bounds::MESSAGE);
+        let ours = Document::parse(Bytes::from(bytes.clone()), &JsonBounds::MESSAGE);
         if ours.is_ok() {
             prop_assert!(serde_json::from_slice::<serde_json::Value>(&bytes).is_ok());
         }
@@ -200,7 +200,7 @@ proptest! {
         for write in [write_string, write_ascii] {
             let mut out = Vec::new();
             write(&mut out, &text);
-            let document = Document::parse(Bytes::from(out), &Bounds::MESSAGE).unwrap();
+            let document = Document::parse(Bytes::from(out), &JsonBounds::MESSAGE).unwrap();
             prop_assert_eq!(document.root().as_str().unwrap(), text.as_str());
         }
     }

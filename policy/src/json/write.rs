@@ -1,6 +1,6 @@
 //! Writes JSON strings and values.
 
-use super::{Kind, Value};
+use super::{JsonKind, Value};
 
 /// Appends `text` as a JSON string.
 ///
@@ -97,12 +97,16 @@ fn write_between<T>(
 /// INVARIANT: the depth of a document is bounded, so the recursion is.
 pub fn write_plain(out: &mut Vec<u8>, value: Value<'_>) {
     match value.kind() {
-        Kind::Null | Kind::Boolean | Kind::Number => out.extend_from_slice(value.raw().as_bytes()),
-        Kind::Plain | Kind::Escaped => write_string(out, &value.as_str().unwrap_or_default()),
-        Kind::Array => {
+        JsonKind::Null | JsonKind::Boolean | JsonKind::Number => {
+            out.extend_from_slice(value.raw().as_bytes())
+        }
+        JsonKind::Plain | JsonKind::Escaped => {
+            write_string(out, &value.as_str().unwrap_or_default())
+        }
+        JsonKind::Array => {
             write_items(out, value.items(), write_plain);
         }
-        Kind::Object => {
+        JsonKind::Object => {
             let mut members: Vec<_> = value.members().collect();
             members.sort_by(|(one, _), (other, _)| one.cmp(other));
             write_members(out, members, |out, (name, member)| {

@@ -8,22 +8,24 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::encoded::{self, Reads};
-use super::form::{self, Form};
-use super::{Concealed, Part, Without};
+use super::encoded::{self, DecodedInspector};
+use super::form::{self, TextForm};
+use super::{ConcealedMembers, LabelledPart, RedactedMessage};
 use crate::coding;
 use crate::inspect::Finding;
 use crate::json::{
-    Bounds, Document, Kind, Value, write_ascii, write_items, write_members, write_name,
+    Document, JsonBounds, JsonKind, Value, write_ascii, write_items, write_members, write_name,
     write_plain, write_string,
 };
 use crate::pointer::escaped;
-use crate::work::Budget;
+use crate::work::WorkBudget;
 
 /// Writes the value of a member to a buffer; gets the member's name, its value and its place.
-type WriteMember<'f, Cut> = &'f mut dyn FnMut(&mut Cut, &mut Vec<u8>, &str, Value<'_>, &mut String);
+type WriteMember<'f, MemberRedactor> =
+    &'f mut dyn FnMut(&mut MemberRedactor, &mut Vec<u8>, &str, Value<'_>, &mut String);
 /// Writes an item of a list in the same way.
-type WriteItem<'f, Cut> = &'f mut dyn FnMut(&mut Cut, &mut Vec<u8>, Value<'_>, &mut String);
+type WriteItem<'f, MemberRedactor> =
+    &'f mut dyn FnMut(&mut MemberRedactor, &mut Vec<u8>, Value<'_>, &mut String);
 
 /// Shortest concealed value that is looked for elsewhere in the result, in bytes.
 const SHORTEST: usize = 4;
@@ -100,13 +102,13 @@ const SHAPE: [&str; 13] = [
 /// concealed. Where the budget is exhausted afterwards, nothing of the message may be shown.
 pub(crate) fn without(
     said: Value<'_>,
-    part: Part,
-    concealed: &Concealed,
+    part: LabelledPart,
+    concealed: &ConcealedMembers,
     mark: &dyn Fn(&str) -> String,
-    budget: &Budget,
-) -> Option<Without> {
-    let trees = Trees::of(concealed);
-    let mut cut = Cut {
+    budget: &WorkBudget,
+) -> Option<RedactedMessage> {
+    let trees = ConcealedPaths::of(concealed);
+    let mut cut = MemberRedactor {
         trees: &trees,
         concealed,
         mark,
@@ -122,25 +124,25 @@ pub(crate) fn without(
     let mut out = Vec::with_capacity(said.raw().len());
     let at = &mut String::new();
     match part {
-        Part::Result => cut.result(&mut out, said, at),
-        Part::Error => cut.error(&mut out, said, at),
-        Part::Params => cut.params(&mut out, said, at),
+        LabelledPart::Result => cut.result(&mut out, said, at),
+        LabelledPart::Error => cut.error(&mut out, said, at),
+        LabelledPart::Params => cut.params(&mut out, said, at),
     }
-    let Cut { values, findings, changes, full, .. } = cut;
-    (changes > 0).then_some(Without { text: out, values, findings, full })
+    let MemberRedactor { values, findings, changes, full, .. } = cut;
+    (changes > 0).then_some(RedactedMessage { text: out, values, findings, full })
 }
 
 /// A trie of member paths.
 #[derive(Debug, Default)]
-struct Tree<'a> {
+struct PathTree<'a> {
     /// A path ends here.
     ends: bool,
     /// The subtree of every item or member.
-    every: Option<Box<Tree<'a>>>,
-    named: BTreeMap<&'a str, Tree<'a>>,
+    every: Option<Box<PathTree<'a>>>,
+    named: BTreeMap<&'a str, PathTree<'a>>,
 }
 
-impl<'a> Tree<'a> {
+impl<'a> PathTree<'a> {
     fn add(&mut self, path: &'a [Box<str>]) {
         let mut at = self;
         for part in path {
@@ -152,26 +154,26 @@ impl<'a> Tree<'a> {
         at.ends = true;
     }
 
-    fn below<'t>(&'t self, name: &str) -> impl Iterator<Item = &'t Tree<'a>> {
+    fn below<'t>(&'t self, name: &str) -> impl Iterator<Item = &'t PathTree<'a>> {
         self.named.get(name).into_iter().chain(self.every.as_deref())
     }
 }
 
 /// The concealed paths, arranged for lookup.
 #[derive(Debug, Default)]
-struct Trees<'a> {
+struct ConcealedPaths<'a> {
     /// Paths from the root of the structured content.
-    rooted: Tree<'a>,
+    rooted: PathTree<'a>,
     /// Paths from the last member name on, with the wildcards behind it.
-    loose: Tree<'a>,
+    loose: PathTree<'a>,
     /// The last member name of each path.
     names: BTreeSet<&'a str>,
     /// Whether everything is concealed, texts included.
     whole: bool,
 }
 
-impl<'a> Trees<'a> {
-    fn of(concealed: &'a Concealed) -> Self {
+impl<'a> ConcealedPaths<'a> {
+    fn of(concealed: &'a ConcealedMembers) -> Self {
         let mut trees = Self::default();
         for path in &concealed.paths {
             trees.rooted.add(path);
@@ -188,8 +190,8 @@ impl<'a> Trees<'a> {
 
 /// The position of a value relative to the concealed paths.
 #[derive(Clone, Copy)]
-struct Spot<'s, 't> {
-    here: &'s [&'t Tree<'t>],
+struct PathPosition<'s, 't> {
+    here: &'s [&'t PathTree<'t>],
     /// Whether the value is within a concealed member.
     inside: bool,
     /// Whether paths may begin at any member.
@@ -197,14 +199,15 @@ struct Spot<'s, 't> {
 }
 
 /// The position where no path continues or begins; strings are still parsed.
-const NEUTRAL: Spot<'static, 'static> = Spot { here: &[], inside: false, loose: false };
+const NEUTRAL: PathPosition<'static, 'static> =
+    PathPosition { here: &[], inside: false, loose: false };
 
-struct Cut<'t> {
-    trees: &'t Trees<'t>,
-    concealed: &'t Concealed,
+struct MemberRedactor<'t> {
+    trees: &'t ConcealedPaths<'t>,
+    concealed: &'t ConcealedMembers,
     mark: &'t dyn Fn(&str) -> String,
     /// The budget for decoding.
-    budget: &'t Budget,
+    budget: &'t WorkBudget,
     /// The structured content in normal form, to recognise a text that repeats it.
     twin: Option<Vec<u8>>,
     /// Current nesting of encoded texts.
@@ -217,7 +220,7 @@ struct Cut<'t> {
     full: bool,
 }
 
-impl<'t> Cut<'t> {
+impl<'t> MemberRedactor<'t> {
     /// Remembers a value to be looked for elsewhere, as it is and as JSON writes it.
     fn keep(&mut self, text: &str) {
         let mut forms = vec![text.to_owned()];
@@ -303,9 +306,14 @@ impl<'t> Cut<'t> {
         self.members(out, result, at, &mut |cut, out, name, member, at| match name {
             "structuredContent" => {
                 let here = [&cut.trees.rooted];
-                cut.value(out, member, Spot { here: &here, inside: false, loose: false }, at);
+                cut.value(
+                    out,
+                    member,
+                    PathPosition { here: &here, inside: false, loose: false },
+                    at,
+                );
             }
-            "content" if member.kind() == Kind::Array => {
+            "content" if member.kind() == JsonKind::Array => {
                 cut.items(out, member, at, &mut |cut, out, block, at| {
                     cut.block(out, block, at, BLOCKS);
                 });
@@ -335,11 +343,11 @@ impl<'t> Cut<'t> {
 
     fn error(&mut self, out: &mut Vec<u8>, error: Value<'_>, at: &mut String) {
         self.members(out, error, at, &mut |cut, out, name, member, at| match name {
-            "code" if member.kind() == Kind::Number => raw(out, member),
+            "code" if member.kind() == JsonKind::Number => raw(out, member),
             "message" => cut.string(out, member, at),
             "data" if member.is_object() => {
                 cut.members(out, member, at, &mut |cut, out, name, member, at| match name {
-                    "elicitations" if member.kind() == Kind::Array => {
+                    "elicitations" if member.kind() == JsonKind::Array => {
                         cut.items(out, member, at, &mut |cut, out, question, at| {
                             cut.params(out, question, at);
                         });
@@ -355,7 +363,7 @@ impl<'t> Cut<'t> {
         self.members(out, params, at, &mut |cut, out, name, member, at| match name {
             "message" | "systemPrompt" | "statusMessage" | "reason" => cut.string(out, member, at),
             "requestedSchema" if member.is_object() => cut.schema(out, member, at),
-            "messages" if member.kind() == Kind::Array => {
+            "messages" if member.kind() == JsonKind::Array => {
                 cut.items(out, member, at, &mut |cut, out, message, at| {
                     cut.block(out, message, at, BLOCKS);
                 });
@@ -388,7 +396,7 @@ impl<'t> Cut<'t> {
                     if SHAPE.contains(&name) {
                         return raw(out, member);
                     }
-                    cut.value(out, member, Spot { inside: true, ..NEUTRAL }, at);
+                    cut.value(out, member, PathPosition { inside: true, ..NEUTRAL }, at);
                 });
             });
         });
@@ -404,7 +412,7 @@ impl<'t> Cut<'t> {
             "text" | "title" | "description" => cut.string(out, member, at),
             "blob" | "data" => cut.carried(out, member, at),
             "resource" if member.is_object() => cut.block(out, member, at, deep),
-            "content" if member.kind() == Kind::Array => {
+            "content" if member.kind() == JsonKind::Array => {
                 cut.items(out, member, at, &mut |cut, out, block, at| {
                     cut.block(out, block, at, deep);
                 });
@@ -412,7 +420,7 @@ impl<'t> Cut<'t> {
             "content" => cut.block(out, member, at, deep),
             "annotations" if member.is_object() => {
                 cut.members(out, member, at, &mut |cut, out, name, member, at| match name {
-                    "audience" if member.kind() == Kind::Array => {
+                    "audience" if member.kind() == JsonKind::Array => {
                         cut.items(out, member, at, &mut |cut, out, role, at| {
                             cut.word(out, role, at);
                         });
@@ -471,7 +479,7 @@ impl<'t> Cut<'t> {
         let text = member.as_str().filter(|text| is_base64(text));
         let Some(text) = text else { return self.string(out, member, at) };
         let budget = self.budget;
-        match encoded::whole(&text, budget, &mut Encoded { cut: self, at }) {
+        match encoded::whole(&text, budget, &mut DecodedTextReader { cut: self, at }) {
             Some(shown) => write_string(out, &shown),
             None => raw(out, member),
         }
@@ -480,20 +488,20 @@ impl<'t> Cut<'t> {
     /// A text that is not JSON, without what is concealed in the base64 that it carries; `None` if unchanged.
     fn encoded(&mut self, text: &str, at: &mut String) -> Option<String> {
         let budget = self.budget;
-        encoded::without(text, budget, &mut Encoded { cut: self, at })
+        encoded::without(text, budget, &mut DecodedTextReader { cut: self, at })
     }
 
     /// Writes a member whose meaning is unknown: paths may begin at its name.
     fn member(&mut self, out: &mut Vec<u8>, name: &str, member: Value<'_>, at: &mut String) {
         let trees = self.trees;
-        let below: Vec<&Tree<'t>> = trees.loose.below(&form::shown(name)).collect();
-        let spot = Spot { here: &below, inside: trees.loose.ends, loose: true };
+        let below: Vec<&PathTree<'t>> = trees.loose.below(&form::shown(name)).collect();
+        let spot = PathPosition { here: &below, inside: trees.loose.ends, loose: true };
         self.value(out, member, spot, at);
     }
 
     /// Writes a value without a name in the same way.
     fn loose(&mut self, out: &mut Vec<u8>, value: Value<'_>, at: &mut String) {
-        let spot = Spot { here: &[], inside: self.trees.loose.ends, loose: true };
+        let spot = PathPosition { here: &[], inside: self.trees.loose.ends, loose: true };
         self.value(out, value, spot, at);
     }
 
@@ -516,15 +524,15 @@ impl<'t> Cut<'t> {
             return Some(self.conceal(text, false, at));
         }
         let values = match form::of(text) {
-            Form::Plain => {
+            TextForm::Plain => {
                 let names = &self.trees.names;
                 if form::gives(text, |name| names.contains(name)) {
                     return Some(self.withheld(text, at));
                 }
                 return self.encoded(text, at);
             }
-            Form::Json(values) if self.nested < NESTED => values,
-            Form::Json(_) | Form::Odd => return Some(self.withheld(text, at)),
+            TextForm::Json(values) if self.nested < NESTED => values,
+            TextForm::Json(_) | TextForm::Odd => return Some(self.withheld(text, at)),
         };
         let before = self.changes;
         self.nested += 1;
@@ -547,13 +555,18 @@ impl<'t> Cut<'t> {
         let (mut out, mut done) = (Vec::with_capacity(text.len()), 0);
         for place in values {
             let value = text.get(place.clone())?.to_owned();
-            let document = Document::parse(value.into(), &Bounds::ANSWER).ok()?;
+            let document = Document::parse(value.into(), &JsonBounds::ANSWER).ok()?;
             self.between(&mut out, text.get(done..place.start)?, at);
             let root = document.root();
             // A value that repeats the structured content is arranged like it.
             if self.twin.as_ref().is_some_and(|twin| *twin == plain(root)) {
                 let here = [&self.trees.rooted];
-                self.value(&mut out, root, Spot { here: &here, inside: false, loose: false }, at);
+                self.value(
+                    &mut out,
+                    root,
+                    PathPosition { here: &here, inside: false, loose: false },
+                    at,
+                );
             } else {
                 self.loose(&mut out, root, at);
             }
@@ -573,35 +586,41 @@ impl<'t> Cut<'t> {
     ///
     /// INVARIANT: the parser bounds the depth of a document, and [`NESTED`] that of texts in texts, so
     /// the recursion is bounded too.
-    fn value(&mut self, out: &mut Vec<u8>, value: Value<'_>, spot: Spot<'_, 't>, at: &mut String) {
+    fn value(
+        &mut self,
+        out: &mut Vec<u8>,
+        value: Value<'_>,
+        spot: PathPosition<'_, 't>,
+        at: &mut String,
+    ) {
         let here = spot.inside || spot.here.iter().any(|tree| tree.ends);
         let length = at.len();
         match value.kind() {
-            Kind::Object => write_members(out, value.members(), |out, (name, member)| {
+            JsonKind::Object => write_members(out, value.members(), |out, (name, member)| {
                 let below = self.below(&spot, &name);
                 // A name within a concealed member is data, unless the schema declares it.
                 let hides = here && !self.concealed.declares(&name);
                 let name = if hides { Cow::Owned(self.conceal(&name, true, at)) } else { name };
                 write_name(out, &name);
                 enter(at, &name);
-                self.value(out, member, Spot { here: &below, inside: here, ..spot }, at);
+                self.value(out, member, PathPosition { here: &below, inside: here, ..spot }, at);
                 at.truncate(length);
             }),
-            Kind::Array => write_items(out, value.items().enumerate(), |out, (n, item)| {
+            JsonKind::Array => write_items(out, value.items().enumerate(), |out, (n, item)| {
                 let name = n.to_string();
                 let below = self.below(&spot, &name);
                 enter(at, &name);
-                self.value(out, item, Spot { here: &below, inside: here, ..spot }, at);
+                self.value(out, item, PathPosition { here: &below, inside: here, ..spot }, at);
                 at.truncate(length);
             }),
-            Kind::Null => out.extend_from_slice(b"null"),
-            Kind::Boolean | Kind::Number | Kind::Plain | Kind::Escaped if here => {
+            JsonKind::Null => out.extend_from_slice(b"null"),
+            JsonKind::Boolean | JsonKind::Number | JsonKind::Plain | JsonKind::Escaped if here => {
                 let text = value.as_str().unwrap_or(Cow::Borrowed(value.raw()));
                 let mark = self.conceal(&text, value.as_bool().is_none(), at);
                 write_string(out, &mark);
             }
-            Kind::Boolean | Kind::Number => raw(out, value),
-            Kind::Plain | Kind::Escaped => {
+            JsonKind::Boolean | JsonKind::Number => raw(out, value),
+            JsonKind::Plain | JsonKind::Escaped => {
                 match self.text(&value.as_str().unwrap_or_default(), at) {
                     Some(shown) => write_string(out, &shown),
                     None => raw(out, value),
@@ -611,9 +630,9 @@ impl<'t> Cut<'t> {
     }
 
     /// The paths that continue at a member or an item.
-    fn below(&self, spot: &Spot<'_, 't>, name: &str) -> Vec<&'t Tree<'t>> {
+    fn below(&self, spot: &PathPosition<'_, 't>, name: &str) -> Vec<&'t PathTree<'t>> {
         let name = form::shown(name);
-        let mut below: Vec<&Tree<'t>> =
+        let mut below: Vec<&PathTree<'t>> =
             spot.here.iter().flat_map(|tree| tree.below(&name)).collect();
         if spot.loose {
             below.extend(self.trees.loose.below(&name));
@@ -622,13 +641,13 @@ impl<'t> Cut<'t> {
     }
 }
 
-/// Searches decoded text on behalf of a [`Cut`], at one place.
-struct Encoded<'c, 't> {
-    cut: &'c mut Cut<'t>,
+/// Searches decoded text on behalf of a [`MemberRedactor`], at one place.
+struct DecodedTextReader<'c, 't> {
+    cut: &'c mut MemberRedactor<'t>,
     at: &'c mut String,
 }
 
-impl Reads for Encoded<'_, '_> {
+impl DecodedInspector for DecodedTextReader<'_, '_> {
     fn read(&mut self, decoded: &str) -> Option<String> {
         if self.cut.nested >= NESTED {
             return Some(self.cut.withheld(decoded, self.at));
@@ -661,7 +680,7 @@ fn raw(out: &mut Vec<u8>, value: Value<'_>) {
 }
 
 fn is_scalar(value: Value<'_>) -> bool {
-    !matches!(value.kind(), Kind::Array | Kind::Object)
+    !matches!(value.kind(), JsonKind::Array | JsonKind::Object)
 }
 
 /// A value in the normal form in which two values are compared.

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::coding;
-use crate::work::Budget;
+use crate::work::WorkBudget;
 
 /// Shortest run that is decoded, in characters: a shorter one has no room for a name and a value in JSON.
 const SHORTEST: usize = 10;
@@ -21,7 +21,7 @@ const READING: usize = 4;
 const ZEROS: usize = 16;
 
 /// Inspects text that was decoded.
-pub(crate) trait Reads {
+pub(crate) trait DecodedInspector {
     /// The decoded text without what is concealed; `None` if it holds nothing concealed.
     fn read(&mut self, decoded: &str) -> Option<String>;
     /// Whether bytes that are not text as a whole hold something concealed.
@@ -32,14 +32,18 @@ pub(crate) trait Reads {
 
 /// `text` without what is concealed in the base64 that it carries; `None` if unchanged. An encoding that cannot
 /// be inspected within the budget is withheld.
-pub(crate) fn without(text: &str, budget: &Budget, reader: &mut dyn Reads) -> Option<String> {
+pub(crate) fn without(
+    text: &str,
+    budget: &WorkBudget,
+    reader: &mut dyn DecodedInspector,
+) -> Option<String> {
     if text.len() < SHORTEST {
         return None;
     }
     if text.bytes().all(|byte| is_coded(byte) || is_gap(byte)) {
         match read(text, 0, budget, reader) {
-            Some(Read::Text(shown)) => return Some(STANDARD.encode(shown)),
-            Some(Read::Withheld) => return Some(reader.withhold(text)),
+            Some(DecodedOutcome::Text(shown)) => return Some(STANDARD.encode(shown)),
+            Some(DecodedOutcome::Withheld) => return Some(reader.withhold(text)),
             None => {}
         }
     }
@@ -50,16 +54,20 @@ pub(crate) fn without(text: &str, budget: &Budget, reader: &mut dyn Reads) -> Op
 }
 
 /// A value that is base64 as a whole, such as a `blob`, without what is concealed, encoded again; `None` if unchanged.
-pub(crate) fn whole(encoded: &str, budget: &Budget, reader: &mut dyn Reads) -> Option<String> {
+pub(crate) fn whole(
+    encoded: &str,
+    budget: &WorkBudget,
+    reader: &mut dyn DecodedInspector,
+) -> Option<String> {
     let shown = match read(encoded, 0, budget, reader)? {
-        Read::Text(shown) => shown,
-        Read::Withheld => reader.withhold(encoded),
+        DecodedOutcome::Text(shown) => shown,
+        DecodedOutcome::Withheld => reader.withhold(encoded),
     };
     Some(STANDARD.encode(shown))
 }
 
 /// The outcome of decoding an encoding that holds something concealed.
-enum Read {
+enum DecodedOutcome {
     /// It decodes to text, and this is left of it.
     Text(String),
     /// What would be left of it is unknown.
@@ -70,8 +78,8 @@ enum Read {
 fn replaced(
     text: &str,
     places: &[Range<usize>],
-    budget: &Budget,
-    reader: &mut dyn Reads,
+    budget: &WorkBudget,
+    reader: &mut dyn DecodedInspector,
 ) -> Option<String> {
     let (mut out, mut done) = (String::new(), 0);
     for place in places {
@@ -93,24 +101,29 @@ fn replaced(
 
 /// Decodes an encoding without its first `skipped` characters and inspects the result; `None` if it holds nothing
 /// concealed.
-fn read(encoded: &str, skipped: usize, budget: &Budget, reader: &mut dyn Reads) -> Option<Read> {
+fn read(
+    encoded: &str,
+    skipped: usize,
+    budget: &WorkBudget,
+    reader: &mut dyn DecodedInspector,
+) -> Option<DecodedOutcome> {
     if !budget.spend(encoded.len().saturating_mul(READING)) {
-        return Some(Read::Withheld);
+        return Some(DecodedOutcome::Withheld);
     }
     let bytes = decoded(encoded, skipped);
     if let Some(text) = coding::shown(&bytes) {
         if let Some(shown) = reader.read(&text) {
-            return Some(Read::Text(shown));
+            return Some(DecodedOutcome::Text(shown));
         }
     } else if reader.holds(&String::from_utf8_lossy(&bytes)) {
-        return Some(Read::Withheld);
+        return Some(DecodedOutcome::Withheld);
     }
     let zeros = memchr::memchr_iter(0, &bytes).count();
     if zeros == 0 || zeros * ZEROS < bytes.len() {
         return None;
     }
     if !budget.spend(encoded.len().saturating_mul(READING * 3)) {
-        return Some(Read::Withheld);
+        return Some(DecodedOutcome::Withheld);
     }
     let plain: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != 0).collect();
     let wide = [
@@ -121,7 +134,7 @@ fn read(encoded: &str, skipped: usize, budget: &Budget, reader: &mut dyn Reads) 
     let held = wide.iter().any(|text| {
         if coding::is_shown(text) { reader.read(text).is_some() } else { reader.holds(text) }
     });
-    held.then_some(Read::Withheld)
+    held.then_some(DecodedOutcome::Withheld)
 }
 
 /// Decodes bytes as UTF-16 and drops the byte order mark.
@@ -160,7 +173,7 @@ fn runs(text: &str) -> Vec<Range<usize>> {
 }
 
 /// Parts of one encoding with gaps between them.
-struct Stretch {
+struct SplitEncoding {
     /// Their range in the text, gaps included.
     range: Range<usize>,
     /// Total number of encoded characters.
@@ -171,19 +184,19 @@ struct Stretch {
 fn stretches(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
-    let mut open: Option<Stretch> = None;
+    let mut open: Option<SplitEncoding> = None;
     for part in parts(text) {
         let joins = |before: &Range<usize>| {
             let between = bytes.get(before.end..part.start).unwrap_or_default();
             between.len() <= GAP && between.iter().all(|byte| is_gap(*byte))
         };
         open = match open {
-            Some(Stretch { range, coded }) if joins(&range) => {
-                Some(Stretch { range: range.start..part.end, coded: coded + part.len() })
+            Some(SplitEncoding { range, coded }) if joins(&range) => {
+                Some(SplitEncoding { range: range.start..part.end, coded: coded + part.len() })
             }
             other => {
                 found.extend(other.and_then(|one| long_enough(bytes, one)));
-                Some(Stretch { coded: part.len(), range: part })
+                Some(SplitEncoding { coded: part.len(), range: part })
             }
         };
     }
@@ -192,7 +205,7 @@ fn stretches(text: &str) -> Vec<Range<usize>> {
 }
 
 /// The range of a stretch, if it has a gap and enough encoded characters.
-fn long_enough(bytes: &[u8], stretch: Stretch) -> Option<Range<usize>> {
+fn long_enough(bytes: &[u8], stretch: SplitEncoding) -> Option<Range<usize>> {
     let is_joined = bytes.get(stretch.range.clone())?.len() > stretch.coded;
     (is_joined && stretch.coded >= SHORTEST).then_some(stretch.range)
 }
@@ -216,13 +229,13 @@ mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-    use super::{Reads, without};
-    use crate::work::Budget;
+    use super::{DecodedInspector, without};
+    use crate::work::WorkBudget;
 
     /// Conceals this number.
     struct Number;
 
-    impl Reads for Number {
+    impl DecodedInspector for Number {
         fn read(&mut self, decoded: &str) -> Option<String> {
             self.holds(decoded).then(|| decoded.replace("847-55", "#"))
         }
@@ -237,7 +250,7 @@ mod tests {
     }
 
     fn shown(text: &str) -> Option<String> {
-        without(text, &Budget::unlimited(), &mut Number)
+        without(text, &WorkBudget::unlimited(), &mut Number)
     }
 
     #[test]
@@ -287,14 +300,14 @@ mod tests {
     fn reading_costs_in_proportion_to_the_text() {
         for part in ["QUJD", "a b ", "a=", "a\n", "==", "AAAA", "SWdub3JlIGFsbA== ", "word, "] {
             let cost = |bytes: usize| {
-                let budget = Budget::unlimited();
+                let budget = WorkBudget::unlimited();
                 let _read = without(&part.repeat(bytes / part.len()), &budget, &mut Number);
                 budget.spent() / u64::try_from(bytes / 1024).unwrap()
             };
             let (few, many) = (cost(16 * 1024), cost(1024 * 1024));
             assert!(many <= 4 * few.max(1), "{part:?}: {few} and {many} units");
         }
-        let budget = Budget::new(10);
+        let budget = WorkBudget::new(10);
         let code = STANDARD.encode("nothing that nobody may see");
         assert!(without(&code, &budget, &mut Number).is_some() && budget.is_exhausted());
     }

@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::hidden::Hidden;
-use crate::json::{Bounds, Document};
+use crate::json::{Document, JsonBounds};
 
 /// Most lines of a text that are parsed as JSON Lines: a longer text cannot be read.
 const LINES: usize = 100_000;
 
 /// The classification of a text.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum TextForm {
     /// It does not begin like JSON.
     Plain,
     /// JSON values, by their range in the text.
@@ -22,10 +22,10 @@ pub(crate) enum Form {
 }
 
 /// Classifies `text`, after a byte order mark, blanks, comments and the opening fence of a code block.
-pub(crate) fn of(text: &str) -> Form {
+pub(crate) fn of(text: &str) -> TextForm {
     let (body, fenced) = body(text);
     if !body.starts_with(['{', '[', '"']) {
-        return Form::Plain;
+        return TextForm::Plain;
     }
     let from = text.len() - body.len();
     let mut whole = body.trim_end_matches(is_blank);
@@ -33,16 +33,16 @@ pub(crate) fn of(text: &str) -> Form {
         whole = whole.trim_end_matches(['`', '~']).trim_end_matches(is_blank);
     }
     if is_json(whole) {
-        return Form::Json(std::iter::once(from..from + whole.len()).collect());
+        return TextForm::Json(std::iter::once(from..from + whole.len()).collect());
     }
     if let Some(lines) = lines(whole, from) {
-        return Form::Json(lines);
+        return TextForm::Json(lines);
     }
-    if begins(body) { Form::Odd } else { Form::Plain }
+    if begins(body) { TextForm::Odd } else { TextForm::Plain }
 }
 
 fn is_json(text: &str) -> bool {
-    Document::parse(text.to_owned().into(), &Bounds::ANSWER).is_ok()
+    Document::parse(text.to_owned().into(), &JsonBounds::ANSWER).is_ok()
 }
 
 /// The ranges of JSON Lines: every line that is not blank is one value.
@@ -168,7 +168,7 @@ pub(crate) fn shown(name: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Form, gives, gives_in_bytes, of};
+    use super::{TextForm, gives, gives_in_bytes, of};
 
     #[test]
     fn json_is_found_behind_what_may_stand_before_it() {
@@ -181,10 +181,10 @@ mod tests {
         ] {
             let text = format!("{before}{{\"a\":1}}{behind}");
             let range = before.len()..before.len() + 7;
-            assert_eq!(of(&text), Form::Json(vec![range]), "{text}");
+            assert_eq!(of(&text), TextForm::Json(vec![range]), "{text}");
         }
-        assert_eq!(of("{\"a\":1}\n\n [2]\n"), Form::Json(vec![0..7, 10..13]));
-        assert_eq!(of("\"a\""), Form::Json(std::iter::once(0..3).collect()));
+        assert_eq!(of("{\"a\":1}\n\n [2]\n"), TextForm::Json(vec![0..7, 10..13]));
+        assert_eq!(of("\"a\""), TextForm::Json(std::iter::once(0..3).collect()));
     }
 
     #[test]
@@ -203,10 +203,10 @@ mod tests {
             "[\"a\", 'b']",
             "[ [ {a:1} ] ]",
         ] {
-            assert_eq!(of(text), Form::Odd, "{text}");
+            assert_eq!(of(text), TextForm::Odd, "{text}");
         }
         let deep = format!("{}1{}", "{\"a\":".repeat(80), "}".repeat(80));
-        assert_eq!(of(&deep), Form::Odd);
+        assert_eq!(of(&deep), TextForm::Odd);
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
             "# Title\n\nA text",
             "```sh\nls\n```",
         ] {
-            assert_eq!(of(text), Form::Plain, "{text}");
+            assert_eq!(of(text), TextForm::Plain, "{text}");
         }
     }
 

@@ -1,11 +1,11 @@
 use serde_json::{Value, json};
 
-use super::{Concealed, Labels, Part, without};
-use crate::json::{Bounds, Document};
-use crate::work::Budget;
+use super::{ConcealedMembers, LabelledPart, Labels, without};
+use crate::json::{Document, JsonBounds};
+use crate::work::WorkBudget;
 
 fn document(json: &Value) -> Document {
-    Document::parse(json.to_string().into(), &Bounds::MESSAGE).unwrap()
+    Document::parse(json.to_string().into(), &JsonBounds::MESSAGE).unwrap()
 }
 
 fn labels(schema: &Value) -> Labels {
@@ -13,15 +13,15 @@ fn labels(schema: &Value) -> Labels {
 }
 
 fn paths(labels: &Labels, may: impl Fn(&str) -> bool) -> Vec<String> {
-    Concealed::of([labels], may).paths.iter().map(|at| at.join("/")).collect()
+    ConcealedMembers::of([labels], may).paths.iter().map(|at| at.join("/")).collect()
 }
 
 /// The visible form of a message, with `#` in place of concealed values.
-fn shown(labels: &Labels, part: Part, said: &Value) -> Option<String> {
+fn shown(labels: &Labels, part: LabelledPart, said: &Value) -> Option<String> {
     let document = document(said);
-    let concealed = Concealed::of([labels], |_| false);
+    let concealed = ConcealedMembers::of([labels], |_| false);
     let cut =
-        without(document.root(), part, &concealed, &|_| "#".to_owned(), &Budget::unlimited())?;
+        without(document.root(), part, &concealed, &|_| "#".to_owned(), &WorkBudget::unlimited())?;
     Some(String::from_utf8(cut.text).unwrap())
 }
 
@@ -121,12 +121,12 @@ fn members_of_a_text_that_its_schema_describes_are_concealed() {
     for text in [&inner, &coded] {
         let content = json!({ "j": text });
         let said = json!({ "structuredContent": content, "content": [{ "type": "text", "text": content.to_string() }] });
-        let shown = shown(&labels, Part::Result, &said).unwrap();
+        let shown = shown(&labels, LabelledPart::Result, &said).unwrap();
         assert!(!shown.contains("4711-8") && !shown.contains(&coded), "{text}: {shown}");
         assert!(*text != inner || shown.contains("yes"), "{shown}");
     }
     let said = json!({ "structuredContent": { "k": r#"["4711-8"]"# } });
-    assert!(!shown(&labels, Part::Result, &said).unwrap().contains("4711-8"));
+    assert!(!shown(&labels, LabelledPart::Result, &said).unwrap().contains("4711-8"));
 }
 
 #[test]
@@ -151,10 +151,15 @@ fn values_are_replaced_where_they_stand_and_in_json() {
         "structuredContent": row, "isError": false,
     });
     let result = document(&result);
-    let concealed = Concealed::of([&labels], |_| false);
-    let cut =
-        without(result.root(), Part::Result, &concealed, &|_| "#".to_owned(), &Budget::unlimited())
-            .unwrap();
+    let concealed = ConcealedMembers::of([&labels], |_| false);
+    let cut = without(
+        result.root(),
+        LabelledPart::Result,
+        &concealed,
+        &|_| "#".to_owned(),
+        &WorkBudget::unlimited(),
+    )
+    .unwrap();
     let text = String::from_utf8(cut.text).unwrap();
     assert_eq!(
         text,
@@ -162,10 +167,16 @@ fn values_are_replaced_where_they_stand_and_in_json() {
     );
     assert_eq!(cut.values.into_iter().collect::<Vec<_>>(), ["123-45"]);
     assert_eq!(cut.findings.len(), 4);
-    let open = Concealed::of([&labels], |_| true);
+    let open = ConcealedMembers::of([&labels], |_| true);
     assert!(
-        without(result.root(), Part::Result, &open, &|_| String::new(), &Budget::unlimited())
-            .is_none()
+        without(
+            result.root(),
+            LabelledPart::Result,
+            &open,
+            &|_| String::new(),
+            &WorkBudget::unlimited()
+        )
+        .is_none()
     );
 }
 
@@ -194,7 +205,7 @@ fn a_text_that_begins_like_json_and_cannot_be_read_is_withheld() {
         r#"{"s\u0073n":"123-45"}"#.to_owned(),
         "{\"s\u{200b}sn\":\"123-45\"}".to_owned(),
     ] {
-        let shown = shown(&labels, Part::Result, &content(&text));
+        let shown = shown(&labels, LabelledPart::Result, &content(&text));
         assert!(shown.is_some_and(|shown| !shown.contains("123-45")), "{text}");
     }
     for text in [
@@ -205,7 +216,7 @@ fn a_text_that_begins_like_json_and_cannot_be_read_is_withheld() {
         r#"{"name":"Ana"}"#,
         r#"[1, 2]"#,
     ] {
-        assert_eq!(shown(&labels, Part::Result, &content(text)), None, "{text}");
+        assert_eq!(shown(&labels, LabelledPart::Result, &content(text)), None, "{text}");
     }
 }
 
@@ -225,50 +236,62 @@ fn labels_reach_every_part_of_what_a_server_says() {
     };
     let asks = json!({ "method": "elicitation/create", "params": { "mode": "form", "message": row.to_string(), "requestedSchema": form } });
     for (part, said) in [
-        (Part::Result, json!({ "_meta": { "a": [row] } })),
-        (Part::Result, json!({ "x-more": row })),
-        (Part::Result, json!({ "content": [{ "type": "text", "text": "", "_meta": row }] })),
+        (LabelledPart::Result, json!({ "_meta": { "a": [row] } })),
+        (LabelledPart::Result, json!({ "x-more": row })),
         (
-            Part::Result,
+            LabelledPart::Result,
+            json!({ "content": [{ "type": "text", "text": "", "_meta": row }] }),
+        ),
+        (
+            LabelledPart::Result,
             json!({ "content": [{ "type": "resource", "resource": { "uri": "a:b", "blob": base64(&row.to_string()) } }] }),
         ),
         (
-            Part::Result,
+            LabelledPart::Result,
             json!({ "content": [{ "type": "resource", "resource": { "uri": "a:b", "text": row.to_string() } }] }),
         ),
         (
-            Part::Result,
+            LabelledPart::Result,
             json!({ "taskId": "t", "result": { "structuredContent": { "rows": [row] } } }),
         ),
         (
-            Part::Result,
+            LabelledPart::Result,
             json!({ "taskId": "t", "error": { "code": 1, "message": row.to_string() } }),
         ),
-        (Part::Result, json!({ "resultType": "input_required", "inputRequests": { "q": asks } })),
-        (Part::Result, json!({ "content": [{ "type": row.to_string() }] })),
-        (Part::Result, json!({ "content": [link("name", &row.to_string())] })),
-        (Part::Result, json!({ "content": [link("mimeType", &row.to_string())] })),
-        (Part::Result, json!({ "content": [link("uri", &row.to_string())] })),
-        (Part::Result, json!({ "content": [link("uri", &format!("x:{row}"))] })),
-        (Part::Result, json!({ "content": [link("uri", "x:///{%22ssn%22:%22123-45%22}")] })),
         (
-            Part::Result,
+            LabelledPart::Result,
+            json!({ "resultType": "input_required", "inputRequests": { "q": asks } }),
+        ),
+        (LabelledPart::Result, json!({ "content": [{ "type": row.to_string() }] })),
+        (LabelledPart::Result, json!({ "content": [link("name", &row.to_string())] })),
+        (LabelledPart::Result, json!({ "content": [link("mimeType", &row.to_string())] })),
+        (LabelledPart::Result, json!({ "content": [link("uri", &row.to_string())] })),
+        (LabelledPart::Result, json!({ "content": [link("uri", &format!("x:{row}"))] })),
+        (
+            LabelledPart::Result,
+            json!({ "content": [link("uri", "x:///{%22ssn%22:%22123-45%22}")] }),
+        ),
+        (
+            LabelledPart::Result,
             json!({ "content": [{ "type": "text", "text": "", "annotations": { "audience": [row.to_string()] } }] }),
         ),
         (
-            Part::Result,
+            LabelledPart::Result,
             json!({ "content": [{ "type": "text", "text": "", "annotations": { "lastModified": row.to_string() } }] }),
         ),
         (
-            Part::Result,
+            LabelledPart::Result,
             json!({ "content": [{ "type": "resource", "resource": { "uri": row.to_string(), "text": "" } }] }),
         ),
-        (Part::Params, json!({ "level": "info", "logger": row.to_string(), "data": "" })),
-        (Part::Error, json!({ "code": 1, "message": "failed", "data": { "person": row } })),
-        (Part::Error, json!({ "code": 1, "message": row.to_string() })),
-        (Part::Params, json!({ "progressToken": 1, "progress": 1, "message": row.to_string() })),
-        (Part::Params, json!({ "level": "info", "data": row })),
-        (Part::Params, asks["params"].clone()),
+        (LabelledPart::Params, json!({ "level": "info", "logger": row.to_string(), "data": "" })),
+        (LabelledPart::Error, json!({ "code": 1, "message": "failed", "data": { "person": row } })),
+        (LabelledPart::Error, json!({ "code": 1, "message": row.to_string() })),
+        (
+            LabelledPart::Params,
+            json!({ "progressToken": 1, "progress": 1, "message": row.to_string() }),
+        ),
+        (LabelledPart::Params, json!({ "level": "info", "data": row })),
+        (LabelledPart::Params, asks["params"].clone()),
     ] {
         let shown = shown(&labels, part, &said);
         assert!(shown.as_ref().is_some_and(|shown| !shown.contains("123-45")), "{said}: {shown:?}");
@@ -287,23 +310,29 @@ fn base64_is_read_in_every_part_of_what_a_server_says() {
     let block = |block: Value| json!({ "content": [block] });
     let comment = format!("// {code}\n{{\"a\":1}}");
     for (part, said) in [
-        (Part::Result, block(json!({ "type": "text", "text": code }))),
-        (Part::Result, block(json!({ "type": "text", "text": comment }))),
-        (Part::Result, block(json!({ "type": "text", "text": "", "mimeType": code }))),
+        (LabelledPart::Result, block(json!({ "type": "text", "text": code }))),
+        (LabelledPart::Result, block(json!({ "type": "text", "text": comment }))),
+        (LabelledPart::Result, block(json!({ "type": "text", "text": "", "mimeType": code }))),
         (
-            Part::Result,
+            LabelledPart::Result,
             block(
                 json!({ "type": "resource_link", "name": "a", "uri": format!("data:application/json;base64,{code}") }),
             ),
         ),
-        (Part::Result, block(json!({ "type": "image", "mimeType": "image/png", "data": code }))),
-        (Part::Result, block(json!({ "type": "image", "mimeType": "image/png", "data": twice }))),
-        (Part::Result, json!({ "structuredContent": { "a": [code] } })),
-        (Part::Result, json!({ "statusMessage": code })),
-        (Part::Error, json!({ "code": 1, "message": code })),
-        (Part::Error, json!({ "code": 1, "message": "", "data": { "a": code } })),
-        (Part::Params, json!({ "progressToken": 1, "progress": 1, "message": code })),
-        (Part::Params, json!({ "level": "info", "data": format!("it is {code}") })),
+        (
+            LabelledPart::Result,
+            block(json!({ "type": "image", "mimeType": "image/png", "data": code })),
+        ),
+        (
+            LabelledPart::Result,
+            block(json!({ "type": "image", "mimeType": "image/png", "data": twice })),
+        ),
+        (LabelledPart::Result, json!({ "structuredContent": { "a": [code] } })),
+        (LabelledPart::Result, json!({ "statusMessage": code })),
+        (LabelledPart::Error, json!({ "code": 1, "message": code })),
+        (LabelledPart::Error, json!({ "code": 1, "message": "", "data": { "a": code } })),
+        (LabelledPart::Params, json!({ "progressToken": 1, "progress": 1, "message": code })),
+        (LabelledPart::Params, json!({ "level": "info", "data": format!("it is {code}") })),
     ] {
         let shown = shown(&labels, part, &said);
         let shown = shown.unwrap_or_else(|| panic!("{said}"));
@@ -319,12 +348,12 @@ fn base64_is_read_in_every_part_of_what_a_server_says() {
     }
     let said = block(json!({ "type": "text", "text": deep }));
     assert!(
-        shown(&labels, Part::Result, &said)
+        shown(&labels, LabelledPart::Result, &said)
             .is_some_and(|shown| !shown.contains(deep.get(..40).unwrap()))
     );
     // With a label on everything, the protocol members of a block are kept.
     let link = block(json!({ "type": "resource_link", "uri": "x:7", "name": "a" }));
-    let all = shown(&of_pointers(&[""]), Part::Result, &link).unwrap();
+    let all = shown(&of_pointers(&[""]), LabelledPart::Result, &link).unwrap();
     assert!(all.contains("\"type\":\"resource_link\""), "{all}");
 }
 
@@ -334,7 +363,7 @@ fn a_name_within_what_is_labelled_is_data_unless_the_schema_declares_it() {
         "x-sensitive": true, "properties": { "currency": {} } } } }));
     let said = json!({ "structuredContent": { "pay": { "Ana": 1, "currency": "EUR" } } });
     assert_eq!(
-        shown(&labels, Part::Result, &said).unwrap(),
+        shown(&labels, LabelledPart::Result, &said).unwrap(),
         r##"{"structuredContent":{"pay":{"#":"#","currency":"#"}}}"##
     );
 }
@@ -345,7 +374,7 @@ fn what_the_protocol_says_of_a_block_stays() {
         "mimeType": "text/plain; charset=utf-8", "title": "t",
         "annotations": { "audience": ["user"], "priority": 1, "lastModified": "2026-01-01T00:00:00Z" } });
     let said = json!({ "content": [block] });
-    assert_eq!(shown(&of_pointers(&["/rows/*/ssn"]), Part::Result, &said), None);
+    assert_eq!(shown(&of_pointers(&["/rows/*/ssn"]), LabelledPart::Result, &said), None);
 }
 
 #[test]
@@ -353,12 +382,12 @@ fn a_label_of_everything_leaves_no_text() {
     let labels = of_pointers(&[""]);
     let link = json!({ "content": [{ "type": "resource_link", "uri": "x:7", "name": "it is 7" }] });
     assert_eq!(
-        shown(&labels, Part::Result, &link).unwrap(),
+        shown(&labels, LabelledPart::Result, &link).unwrap(),
         r##"{"content":[{"name":"#","type":"resource_link","uri":"#"}]}"##
     );
     let said = json!({ "content": [{ "type": "text", "text": "it is 7" }], "isError": false });
     assert_eq!(
-        shown(&labels, Part::Result, &said).unwrap(),
+        shown(&labels, LabelledPart::Result, &said).unwrap(),
         r##"{"content":[{"text":"#","type":"text"}],"isError":false}"##
     );
 }
@@ -369,6 +398,6 @@ fn what_the_structured_content_repeats_is_arranged_alike() {
     let labels = of_pointers(&["/rows/*/name"]);
     let content = json!({ "rows": [{ "name": "Ana" }], "site": { "name": "Oslo" } });
     let said = json!({ "structuredContent": content, "content": [{ "type": "text", "text": content.to_string() }] });
-    let shown = shown(&labels, Part::Result, &said).unwrap();
+    let shown = shown(&labels, LabelledPart::Result, &said).unwrap();
     assert!(shown.matches("Oslo").count() == 2 && !shown.contains("Ana"), "{shown}");
 }

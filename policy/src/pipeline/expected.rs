@@ -4,13 +4,13 @@ use super::Policy;
 use crate::content::{Direction, Handling};
 use crate::control::Control;
 use crate::inspect::Detector;
-use crate::mode::{Mode, Treatment};
+use crate::mode::{FindingTreatment, Mode};
 use crate::name::ServerName;
-use crate::shadow::Likeness;
+use crate::shadow::Similarity;
 
 /// How a finding is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum ExpectedTreatment {
     /// The content is blocked, removed or replaced.
     Stopped,
     /// The content passes and the finding is recorded.
@@ -23,7 +23,12 @@ impl Policy {
     /// How a finding of `detector` at `control` is treated for `server`. For a control without detectors, `detector`
     /// is the one it reports under.
     #[must_use]
-    pub fn fate(&self, control: Control, detector: Detector, server: &ServerName) -> Fate {
+    pub fn fate(
+        &self,
+        control: Control,
+        detector: Detector,
+        server: &ServerName,
+    ) -> ExpectedTreatment {
         let profile = self.contents.of(server);
         let handled = |direction| {
             let handlings = match direction {
@@ -31,28 +36,30 @@ impl Policy {
                 Direction::Argument => &profile.arguments,
             };
             match handlings.of(detector, direction, false) {
-                Handling::Off => Fate::Ignored,
+                Handling::Off => ExpectedTreatment::Ignored,
                 // The content is shown with an annotation.
-                Handling::Audit | Handling::Annotate | Handling::Wrap => Fate::Recorded,
+                Handling::Audit | Handling::Annotate | Handling::Wrap => {
+                    ExpectedTreatment::Recorded
+                }
                 Handling::Strip | Handling::Defang | Handling::Redact | Handling::Block => {
-                    Fate::Stopped
+                    ExpectedTreatment::Stopped
                 }
             }
         };
         let by_mode = |mode| match mode {
-            Mode::Enforce => Fate::Stopped,
-            Mode::Audit => Fate::Recorded,
-            Mode::Off => Fate::Ignored,
+            Mode::Enforce => ExpectedTreatment::Stopped,
+            Mode::Audit => ExpectedTreatment::Recorded,
+            Mode::Off => ExpectedTreatment::Ignored,
         };
         match control {
             Control::Pins => by_mode(self.pins.load().mode),
-            Control::Shadowing => by_mode(self.shadowing.of(Likeness::Reserved)),
+            Control::Shadowing => by_mode(self.shadowing.of(Similarity::Reserved)),
             Control::InputSchema => by_mode(profile.input_schema),
             Control::OutputSchema => by_mode(profile.output_schema),
             Control::Definitions => match self.definitions.treatment(detector) {
-                Treatment::Enforce | Treatment::Strip => Fate::Stopped,
-                Treatment::Audit => Fate::Recorded,
-                Treatment::Off => Fate::Ignored,
+                FindingTreatment::Enforce | FindingTreatment::Strip => ExpectedTreatment::Stopped,
+                FindingTreatment::Audit => ExpectedTreatment::Recorded,
+                FindingTreatment::Off => ExpectedTreatment::Ignored,
             },
             Control::Arguments => handled(Direction::Argument),
             Control::Results => handled(Direction::Result),
@@ -66,7 +73,7 @@ impl Policy {
             | Control::Registry
             | Control::Constraints
             | Control::Rates
-            | Control::Guardrails => Fate::Stopped,
+            | Control::Guardrails => ExpectedTreatment::Stopped,
         }
     }
 }

@@ -3,21 +3,21 @@
 use std::collections::BTreeSet;
 
 use super::{Expectation, Policy};
-use crate::json::{Bounds, Document, Value};
-use crate::labels::{self, Concealed, Part};
+use crate::json::{Document, JsonBounds, Value};
+use crate::labels::{self, ConcealedMembers, LabelledPart};
 use crate::name::ServerName;
-use crate::work::Budget;
+use crate::work::WorkBudget;
 
 impl Expectation {
     /// Members of the result that are hidden from the caller.
     #[must_use]
-    pub const fn hidden(&self) -> &Concealed {
+    pub const fn hidden(&self) -> &ConcealedMembers {
         &self.terms.hidden
     }
 
     /// All members of the result that are labelled as sensitive, including those shown to the caller.
     #[must_use]
-    pub const fn labelled(&self) -> &Concealed {
+    pub const fn labelled(&self) -> &ConcealedMembers {
         &self.terms.labelled
     }
 }
@@ -31,14 +31,14 @@ impl Policy {
         &self,
         server: &ServerName,
         value: Value<'_>,
-        labelled: &Concealed,
-        budget: &Budget,
+        labelled: &ConcealedMembers,
+        budget: &WorkBudget,
     ) -> Option<String> {
         let mark = |value: &str| self.contents.mark(server, "", value);
         let cut = if labelled.is_empty() {
             None
         } else {
-            labels::without(value, Part::Result, labelled, &mark, budget)
+            labels::without(value, LabelledPart::Result, labelled, &mark, budget)
         };
         if budget.is_exhausted() {
             return None;
@@ -49,7 +49,7 @@ impl Policy {
         if cut.full {
             return None;
         }
-        let document = Document::parse(cut.text.into(), &Bounds::ANSWER).ok()?;
+        let document = Document::parse(cut.text.into(), &JsonBounds::ANSWER).ok()?;
         self.contents.recorded(server, document.root(), &cut.values, budget)
     }
 }

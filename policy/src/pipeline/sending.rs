@@ -2,31 +2,31 @@
 
 use std::sync::Arc;
 
-use super::{Permit, Policy, Ruling, Terms};
+use super::{Permit, Policy, ReplyTerms, Ruling};
 use crate::constraint::Constraint;
-use crate::content::{ChosenPart, Direction, Learned, Seen};
-use crate::control::{Control, Ran};
-use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
+use crate::content::{ChosenPart, ContentReport, Direction, TrackerVersion};
+use crate::control::{Control, ControlSet};
+use crate::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
 use crate::declared;
 use crate::inspect::{Detector, Finding};
-use crate::json::{Bounds, Document, Fragment, Value};
-use crate::labels::Concealed;
-use crate::message::{Beside, Call, Use, Verb};
+use crate::json::{Document, Fragment, JsonBounds, Value};
+use crate::labels::ConcealedMembers;
+use crate::message::{ClientRequest, ItemRequest, RequestExtras, RequestOperation};
 use crate::name::ServerName;
-use crate::offer::{Kind, Offer, ReadOnlyHint};
+use crate::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use crate::principal::Principal;
-use crate::schema::Misfit;
-use crate::work::{Budget, USUAL_MOST};
+use crate::schema::SchemaViolation;
+use crate::work::{USUAL_MOST, WorkBudget};
 
 /// Facts about a call that is to be sent.
 #[derive(Clone, Copy)]
-pub(super) struct Sendable<'a> {
+pub(super) struct OutgoingCall<'a> {
     /// The definition of the called tool.
-    pub(super) offer: Option<&'a Offer>,
+    pub(super) offer: Option<&'a CatalogItem>,
     /// Whether the name is listed, and therefore chosen by the server; otherwise the caller has chosen it.
     pub(super) listed: bool,
     /// Values sent in the same message.
-    pub(super) beside: &'a Beside,
+    pub(super) beside: &'a RequestExtras,
 }
 
 impl Policy {
@@ -34,12 +34,12 @@ impl Policy {
     pub(super) fn sendable(
         &self,
         principal: &Principal,
-        Sendable { offer, listed, beside }: Sendable<'_>,
+        OutgoingCall { offer, listed, beside }: OutgoingCall<'_>,
         mut decision: Decision,
         mut permit: Permit,
-        budget: &Budget,
+        budget: &WorkBudget,
     ) -> Ruling<Permit> {
-        let Call::Use(call) = &mut permit.call else {
+        let ClientRequest::Use(call) = &mut permit.call else {
             return Ruling { decision, outcome: Ok(permit) };
         };
         permit.terms = self.terms(principal, offer, call);
@@ -57,13 +57,13 @@ impl Policy {
             blocked = blocked.or(seen.blocked.map(placed));
         }
         let pieces = self.pieces(caller, call, name, beside, budget);
-        let of_task = matches!(call.verb, Verb::Task(_));
+        let of_task = matches!(call.verb, RequestOperation::Task(_));
         let extra = call.extra.iter_mut().filter(|(key, _)| !is_of_server(of_task, key));
         let parts = call.arguments.iter_mut().chain(extra.map(|(_, value)| value));
         for part in parts.chain(call.meta.iter_mut().map(|(_, value)| value)) {
             let (passed, findings) = {
                 let seen = contents.look_at_part(&call.server, caller, part.value(), budget);
-                passed(seen, part.clone(), &Bounds::MESSAGE)
+                passed(seen, part.clone(), &JsonBounds::MESSAGE)
             };
             match passed {
                 Ok(passed) => *part = passed,
@@ -79,7 +79,7 @@ impl Policy {
                 None => Ruling { decision, outcome: Ok(permit) },
             };
         };
-        let told = Told::Rule { rule: None, contact: self.contact.clone() };
+        let told = Disclosure::Rule { rule: None, contact: self.contact.clone() };
         let denial = Denial { reason: Reason::Content(finding), told };
         decision.effect = Effect::Deny(denial.clone());
         Ruling { decision, outcome: Err(denial) }
@@ -90,16 +90,16 @@ impl Policy {
     fn pieces(
         &self,
         caller: &str,
-        call: &Use,
+        call: &ItemRequest,
         name: Option<(&'static str, &str)>,
-        beside: &Beside,
-        budget: &Budget,
-    ) -> Seen {
+        beside: &RequestExtras,
+        budget: &WorkBudget,
+    ) -> ContentReport {
         if !self.contents.seeks(&call.server, caller) {
-            return Seen::default();
+            return ContentReport::default();
         }
         let documents: Vec<_> = beside.client.iter().map(|text| document_of(text)).collect();
-        let of_task = matches!(call.verb, Verb::Task(_));
+        let of_task = matches!(call.verb, RequestOperation::Task(_));
         let extra = call.extra.iter().filter(|(key, _)| !is_of_server(of_task, key));
         let members = extra.chain(&call.meta);
         let mut parts: Vec<ChosenPart<'_>> = Vec::new();
@@ -119,34 +119,39 @@ impl Policy {
     }
 
     /// The requirements for the reply to a call.
-    pub(super) fn terms(&self, principal: &Principal, offer: Option<&Offer>, call: &Use) -> Terms {
+    pub(super) fn terms(
+        &self,
+        principal: &Principal,
+        offer: Option<&CatalogItem>,
+        call: &ItemRequest,
+    ) -> ReplyTerms {
         let profile = self.contents.of(&call.server);
         let output = offer
-            .and_then(Offer::output)
+            .and_then(CatalogItem::output)
             .filter(|_| profile.output_schema != Mode::Off)
             .map(|schema| (Arc::clone(schema), profile.output_schema));
-        let calls = matches!(call.verb, Verb::Call | Verb::Task(_));
+        let calls = matches!(call.verb, RequestOperation::Call | RequestOperation::Task(_));
         let may = |label: &str| {
             let named = profile.fields.iter().filter(|(known, _)| **known == *label);
             named.into_iter().any(|(_, who)| who.iter().any(|who| who.is(principal)))
         };
-        let known = self.registered(&call.server, Kind::Tool, &call.name).filter(|_| calls);
+        let known = self.registered(&call.server, ItemKind::Tool, &call.name).filter(|_| calls);
         let own = known.map(|known| &known.labels).into_iter();
-        let labels = own.chain(offer.map(Offer::labels));
-        let hidden = Concealed::of(labels.clone(), may);
-        let labelled = Concealed::of(labels, |_| false);
+        let labels = own.chain(offer.map(CatalogItem::labels));
+        let hidden = ConcealedMembers::of(labels.clone(), may);
+        let labelled = ConcealedMembers::of(labels, |_| false);
         let hint = offer.filter(|_| calls).map(|offer| ReadOnlyHint::of(offer.definition()));
-        Terms { output, hidden, labelled, calls, hint: hint.unwrap_or_default() }
+        ReplyTerms { output, hidden, labelled, calls, hint: hint.unwrap_or_default() }
     }
 
     /// Whether arguments match the input schema, and the approved one where both apply; `None` if there is no schema.
     fn fits_schemas(
         &self,
         server: &ServerName,
-        offer: &Offer,
+        offer: &CatalogItem,
         arguments: Option<Value<'_>>,
-        budget: &Budget,
-    ) -> Option<Result<(), Misfit>> {
+        budget: &WorkBudget,
+    ) -> Option<Result<(), SchemaViolation>> {
         let pins = self.pins.load();
         let approved = pins.approved_input(server.as_str(), offer);
         let mut schemas = offer.input().into_iter().chain(approved).peekable();
@@ -160,14 +165,14 @@ impl Policy {
     pub(super) fn misfit(
         &self,
         caller: &str,
-        call: &Use,
-        offer: Option<&Offer>,
+        call: &ItemRequest,
+        offer: Option<&CatalogItem>,
         decision: &mut Decision,
-        budget: &Budget,
+        budget: &WorkBudget,
     ) -> Option<Denial> {
         let (server, name) = (&call.server, &*call.name);
         let arguments = call.arguments.as_ref().map(Fragment::value);
-        let mut ran = Ran::default();
+        let mut ran = ControlSet::default();
         let mut enforced = None;
         let mut found = |mode: Mode, detector, misfit| {
             let finding = Finding::misfit(detector, "", misfit);
@@ -178,7 +183,7 @@ impl Policy {
             decision.findings.push(finding);
         };
         let mode = self.contents.of(&call.server).input_schema;
-        let checks = mode != Mode::Off && call.verb == Verb::Call;
+        let checks = mode != Mode::Off && call.verb == RequestOperation::Call;
         if let Some(offer) = offer.filter(|_| checks)
             && let Some(fits) = self.fits_schemas(server, offer, arguments, budget)
         {
@@ -188,7 +193,7 @@ impl Policy {
             }
         }
         let undeclared = self.contents.of(&call.server).undeclared;
-        let closes = undeclared != Mode::Off && call.verb == Verb::Call;
+        let closes = undeclared != Mode::Off && call.verb == RequestOperation::Call;
         if let Some(offer) = offer.filter(|_| closes) {
             ran.note(Control::InputSchema);
             let schema = offer.definition().get("inputSchema");
@@ -196,8 +201,9 @@ impl Policy {
                 found(undeclared, Detector::InputSchema, misfit);
             }
         }
-        let of =
-            |constraint: &&Constraint| call.verb == Verb::Call && constraint.is_of(server, name);
+        let of = |constraint: &&Constraint| {
+            call.verb == RequestOperation::Call && constraint.is_of(server, name)
+        };
         let schema = offer.and_then(|offer| offer.definition().get("inputSchema"));
         for constraint in self.constraints.iter().filter(of) {
             ran.note(Control::Constraints);
@@ -215,7 +221,7 @@ impl Policy {
             }
             enforced => enforced?,
         };
-        let told = Told::Rule { rule: None, contact: self.contact.clone() };
+        let told = Disclosure::Rule { rule: None, contact: self.contact.clone() };
         let denial = Denial { reason: Reason::Arguments(finding), told };
         decision.effect = Effect::Deny(denial.clone());
         Some(denial)
@@ -231,11 +237,11 @@ impl Policy {
         principal: &Principal,
         server: &ServerName,
         answer: Fragment,
-        budget: &Budget,
+        budget: &WorkBudget,
     ) -> (Result<Fragment, Finding>, Vec<Finding>) {
         let caller = principal.id.as_str();
         let seen = self.contents.look(server, Direction::Argument, caller, answer.value(), budget);
-        passed(seen, answer, &Bounds::MESSAGE)
+        passed(seen, answer, &JsonBounds::MESSAGE)
     }
 
     /// Whether these parts may be sent to `server` in one message: data of another server can be split across them.
@@ -248,10 +254,10 @@ impl Policy {
         principal: &Principal,
         server: &ServerName,
         parts: &[ChosenPart<'_>],
-        budget: &Budget,
+        budget: &WorkBudget,
     ) -> (Result<(), Finding>, Vec<Finding>) {
         let caller = principal.id.as_str();
-        let Seen { findings, blocked, .. } =
+        let ContentReport { findings, blocked, .. } =
             self.contents.look_together(server, caller, parts, budget);
         (blocked.map_or(Ok(()), Err), findings)
     }
@@ -266,7 +272,7 @@ impl Policy {
     /// Like [`learned`](Self::learned), for what `principal` sends. Takes a contended lock: call it only after
     /// [`learned`](Self::learned) has changed.
     #[must_use]
-    pub fn learned_of(&self, principal: &Principal) -> Learned {
+    pub fn learned_of(&self, principal: &Principal) -> TrackerVersion {
         self.contents.learned_of(principal.id.as_str())
     }
 
@@ -282,7 +288,7 @@ impl Policy {
         texts: impl IntoIterator<Item = (&'static str, &'a str)>,
     ) -> (Result<bool, Finding>, Vec<Finding>) {
         // The texts come from headers, whose length is bounded elsewhere.
-        let budget = Budget::for_bytes(0, USUAL_MOST);
+        let budget = WorkBudget::for_bytes(0, USUAL_MOST);
         let (mut whole, mut blocked, mut found) = (true, None, Vec::new());
         for (at, text) in texts {
             let seen = self.contents.look_at_trace(server, principal.id.as_str(), text, &budget);
@@ -302,27 +308,29 @@ fn is_of_server(of_task: bool, key: &str) -> bool {
 
 /// Parses the client's information about itself; `None` if it is not JSON.
 fn document_of(text: &str) -> Option<Document> {
-    Document::parse(text.to_owned().into(), &Bounds::MESSAGE).ok()
+    Document::parse(text.to_owned().into(), &JsonBounds::MESSAGE).ok()
 }
 
 /// JSON Pointer of the name in a message.
-const fn place(verb: Verb) -> &'static str {
+const fn place(verb: RequestOperation) -> &'static str {
     match verb {
-        Verb::Read | Verb::Subscribe | Verb::Unsubscribe => "/uri",
-        Verb::CompletePrompt => "/ref/name",
-        Verb::CompleteTemplate => "/ref/uri",
-        Verb::Call | Verb::Get | Verb::Task(_) => "/name",
-        Verb::Other => "/method",
+        RequestOperation::Read | RequestOperation::Subscribe | RequestOperation::Unsubscribe => {
+            "/uri"
+        }
+        RequestOperation::CompletePrompt => "/ref/name",
+        RequestOperation::CompleteTemplate => "/ref/uri",
+        RequestOperation::Call | RequestOperation::Get | RequestOperation::Task(_) => "/name",
+        RequestOperation::Other => "/method",
     }
 }
 
 /// The inspected value as it may pass, with its findings. A value that is not valid JSON after removals is withheld.
 pub(super) fn passed(
-    seen: Seen,
+    seen: ContentReport,
     came: Fragment,
-    bounds: &Bounds,
+    bounds: &JsonBounds,
 ) -> (Result<Fragment, Finding>, Vec<Finding>) {
-    let Seen { findings, changed, blocked, .. } = seen;
+    let ContentReport { findings, changed, blocked, .. } = seen;
     let passed = match (blocked, changed) {
         (Some(finding), _) => Err(finding),
         (None, None) => Ok(came),

@@ -4,42 +4,45 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::sending::passed;
-use super::{Expectation, Policy, Released, Shown, Terms, View};
+use super::{CatalogView, Expectation, Policy, ReleasedReply, ReplyTerms, VisibleReply};
 use crate::ask;
-use crate::content::{self, Direction, Mention, Others, Over, Reader, Seen, SeenTools};
-use crate::control::{Control, Ran};
+use crate::content::{
+    self, ContentRecipient, ContentReport, Direction, Mention, OtherServerTools, OversizeAction,
+    SeenTools,
+};
+use crate::control::{Control, ControlSet};
 use crate::decision::Mode;
 use crate::inspect::{Detector, Finding};
-use crate::json::{Bounds, Document, Fragment, Value, write_string};
-use crate::labels::{self, Concealed, Part};
+use crate::json::{Document, Fragment, JsonBounds, Value, write_string};
+use crate::labels::{self, ConcealedMembers, LabelledPart};
 use crate::message::Reply;
 use crate::name::ServerName;
-use crate::offer::{Catalog, Kind, ReadOnlyHint};
-use crate::places::Answer;
+use crate::offer::{Catalog, ItemKind, ReadOnlyHint};
+use crate::places::ResultKind;
 use crate::principal::Principal;
-use crate::schema::{Misfit, Schema};
+use crate::schema::{Schema, SchemaViolation};
 use crate::scope;
-use crate::shadow::Shadows;
-use crate::work::{Budget, USUAL_MOST};
+use crate::shadow::ShadowingConflicts;
+use crate::work::{USUAL_MOST, WorkBudget};
 
 /// A result compared with the output schema.
 #[derive(Debug, Default)]
-struct Compared {
+struct SchemaComparison {
     /// The schema that the result matches, if it has to match one.
     fits: Option<Arc<Schema>>,
     /// The mismatch with the schema, and how it is treated.
     misfit: Option<(Mode, Finding)>,
 }
 
-impl Released {
+impl ReleasedReply {
     /// A reply that is withheld because of `finding`.
-    fn withheld(finding: Finding, ran: Ran) -> Self {
-        Self { reply: Shown::Withheld(finding.clone()), findings: vec![finding], ran }
+    fn withheld(finding: Finding, ran: ControlSet) -> Self {
+        Self { reply: VisibleReply::Withheld(finding.clone()), findings: vec![finding], ran }
     }
 }
 
 /// A result without the members that are hidden from its caller.
-struct Unlabelled {
+struct UnlabelledMessage {
     said: Fragment,
     /// Removed values, which can occur elsewhere in the result as well.
     values: BTreeSet<String>,
@@ -47,12 +50,12 @@ struct Unlabelled {
 }
 
 /// A message of a server other than the result of a call.
-struct Heard {
+struct InboundMessage {
     said: Fragment,
     /// The part of a message that it is.
-    part: Part,
+    part: LabelledPart,
     /// The kind of result, by which members are sealed.
-    answer: Answer,
+    answer: ResultKind,
 }
 
 impl Policy {
@@ -64,28 +67,30 @@ impl Policy {
         principal: &Principal,
         due: Expectation,
         reply: Reply,
-        budget: &Budget,
-    ) -> Released {
+        budget: &WorkBudget,
+    ) -> ReleasedReply {
         let Expectation { server, terms, .. } = due;
         match reply {
             Reply::List(catalog) => {
-                let reply = Shown::List(Arc::new(self.view(principal, catalog)));
-                Released { reply, findings: Vec::new(), ran: Ran::default() }
+                let reply = VisibleReply::List(Arc::new(self.view(principal, catalog)));
+                ReleasedReply { reply, findings: Vec::new(), ran: ControlSet::default() }
             }
             Reply::Result(said) => self.answered(principal, &server, &terms, said, budget),
             Reply::Error(said) => {
                 let size = self.contents.of(&server).size.filter(|_| terms.calls);
                 // A truncated error is useless, and stored ones are never fetched.
                 if size.is_some_and(|size| said.value().raw().len() > size.most) {
-                    let reply = Shown::Withheld(Finding::too_long());
-                    let ran = Ran::default();
-                    return Released { reply, findings: vec![Finding::too_long()], ran };
+                    let reply = VisibleReply::Withheld(Finding::too_long());
+                    let ran = ControlSet::default();
+                    return ReleasedReply { reply, findings: vec![Finding::too_long()], ran };
                 }
-                let said = Heard { said, part: Part::Error, answer: Answer::Plain };
+                let said =
+                    InboundMessage { said, part: LabelledPart::Error, answer: ResultKind::Plain };
                 self.heard(principal, &server, said, &terms.hidden, budget)
             }
             Reply::Told(said) => {
-                let said = Heard { said, part: Part::Params, answer: Answer::Plain };
+                let said =
+                    InboundMessage { said, part: LabelledPart::Params, answer: ResultKind::Plain };
                 self.heard(principal, &server, said, &terms.hidden, budget)
             }
         }
@@ -96,45 +101,46 @@ impl Policy {
         &self,
         principal: &Principal,
         server: &ServerName,
-        terms: &Terms,
+        terms: &ReplyTerms,
         said: Fragment,
-        budget: &Budget,
-    ) -> Released {
-        let mut ran = Ran::default();
+        budget: &WorkBudget,
+    ) -> ReleasedReply {
+        let mut ran = ControlSet::default();
         if terms.hint == ReadOnlyHint::Claimed && wants_to_write(said.value()) {
-            let finding = Finding::unasked("/_meta", ask::Reason::WriteScope.code());
-            return Released::withheld(finding, ran);
+            let finding = Finding::unasked("/_meta", ask::RefusalReason::WriteScope.code());
+            return ReleasedReply::withheld(finding, ran);
         }
         if terms.output.is_some() {
             ran.note(Control::OutputSchema);
         }
-        let Compared { fits, misfit } = self.compared(principal, server, terms, &said, budget);
+        let SchemaComparison { fits, misfit } =
+            self.compared(principal, server, terms, &said, budget);
         if let Some((Mode::Enforce, finding)) = misfit {
-            return Released::withheld(finding, ran);
+            return ReleasedReply::withheld(finding, ran);
         }
         let fits = fits.as_deref();
-        let Unlabelled { said, values, mut found } =
+        let UnlabelledMessage { said, values, mut found } =
             match self.unlabelled(principal, server, terms, fits, said, budget) {
                 Ok(unlabelled) => unlabelled,
-                Err(finding) => return Released::withheld(finding, ran),
+                Err(finding) => return ReleasedReply::withheld(finding, ran),
             };
         // Truncation comes before fences are added.
         let profile = self.contents.of(server);
         let marks = |most: usize| if profile.fence { most / MARKS } else { 0 };
         let cuts = profile.size.filter(|size| {
             let long = said.value().raw().len() > size.most - marks(size.most);
-            terms.calls && size.over == Over::Truncate && long
+            terms.calls && size.over == OversizeAction::Truncate && long
         });
         let how = (cuts.is_some(), terms.answer().sealed());
         ran.note(Control::Results);
         let seen = self.read_by(principal, server, |reader| {
             self.contents.look_without(server, reader, said.value(), &values, how, budget)
         });
-        let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
+        let (passed, findings) = passed(seen, said, &JsonBounds::ANSWER);
         found.extend(misfit.map(|(_, finding)| finding));
         found.extend(findings);
         let reply = match passed {
-            Err(finding) => Shown::Withheld(finding),
+            Err(finding) => VisibleReply::Withheld(finding),
             Ok(said) => match cuts {
                 Some(size) => {
                     let how = (size.most, terms.answer().sealed());
@@ -145,15 +151,16 @@ impl Policy {
         };
         let reply = match reply {
             // A result that was not inspected completely is withheld in every mode.
-            Shown::Answer(_) | Shown::Apart(_) if budget.is_exhausted() => {
+            VisibleReply::Answer(_) | VisibleReply::Apart(_) if budget.is_exhausted() => {
                 found.push(Finding::over_budget());
-                Shown::Withheld(Finding::over_budget())
+                VisibleReply::Withheld(Finding::over_budget())
             }
-            reply @ (Shown::Answer(_) | Shown::Apart(_) | Shown::List(_) | Shown::Withheld(_)) => {
-                reply
-            }
+            reply @ (VisibleReply::Answer(_)
+            | VisibleReply::Apart(_)
+            | VisibleReply::List(_)
+            | VisibleReply::Withheld(_)) => reply,
         };
-        Released { reply, findings: found, ran }
+        ReleasedReply { reply, findings: found, ran }
     }
 
     /// Compares a result with the output schema, if it has to match one.
@@ -161,17 +168,17 @@ impl Policy {
         &self,
         principal: &Principal,
         server: &ServerName,
-        terms: &Terms,
+        terms: &ReplyTerms,
         said: &Fragment,
-        budget: &Budget,
-    ) -> Compared {
-        let Some((schema, mode)) = &terms.output else { return Compared::default() };
+        budget: &WorkBudget,
+    ) -> SchemaComparison {
+        let Some((schema, mode)) = &terms.output else { return SchemaComparison::default() };
         let schema = schema.get(server, &self.compiled, budget);
         match unlike(said.value(), &schema, budget) {
-            None => Compared { fits: Some(schema), misfit: None },
+            None => SchemaComparison { fits: Some(schema), misfit: None },
             Some(finding) => {
                 let finding = self.contents.placed(server, principal.id.as_str(), finding);
-                Compared { fits: None, misfit: Some((*mode, finding)) }
+                SchemaComparison { fits: None, misfit: Some((*mode, finding)) }
             }
         }
     }
@@ -181,18 +188,21 @@ impl Policy {
         &self,
         principal: &Principal,
         server: &ServerName,
-        look: impl FnOnce(Reader<'_>) -> T,
+        look: impl FnOnce(ContentRecipient<'_>) -> T,
     ) -> T {
         let shadows = self.shadows.load_full();
         let others = |mention: &Mention| self.is_of_another(principal, server, mention, &shadows);
         let others = has_others(&shadows, server, &others);
         let own = |mention: &Mention| {
             shadows.names().is_of_own(server, mention, |name| {
-                let mut listed = shadows.listed(server, Kind::Tool, name);
+                let mut listed = shadows.listed(server, ItemKind::Tool, name);
                 listed.any(|offer| self.about(principal, server, offer).shows())
             })
         };
-        look(Reader { caller: principal.id.as_str(), tools: Some(SeenTools { own: &own, others }) })
+        look(ContentRecipient {
+            caller: principal.id.as_str(),
+            tools: Some(SeenTools { own: &own, others }),
+        })
     }
 
     /// Whether a text of `server` names a tool of another server that `principal` sees.
@@ -201,12 +211,12 @@ impl Policy {
         principal: &Principal,
         server: &ServerName,
         mention: &Mention,
-        shadows: &Shadows,
+        shadows: &ShadowingConflicts,
     ) -> bool {
         shadows.names().is_of_another(server, mention, |other, name| {
             let (listed, approved) = (
-                shadows.listed(other, Kind::Tool, name),
-                shadows.approved(other, Kind::Tool, name),
+                shadows.listed(other, ItemKind::Tool, name),
+                shadows.approved(other, ItemKind::Tool, name),
             );
             let mut offers = listed.chain(approved);
             offers.any(|offer| self.about(principal, other, offer).shows())
@@ -218,18 +228,19 @@ impl Policy {
         &self,
         principal: &Principal,
         server: &ServerName,
-        terms: &Terms,
+        terms: &ReplyTerms,
         fits: Option<&Schema>,
         said: Fragment,
-        budget: &Budget,
-    ) -> Result<Unlabelled, Finding> {
-        let cut = self.cut(principal, server, said, (Part::Result, &terms.hidden), budget)?;
+        budget: &WorkBudget,
+    ) -> Result<UnlabelledMessage, Finding> {
+        let cut =
+            self.cut(principal, server, said, (LabelledPart::Result, &terms.hidden), budget)?;
         let schema = fits.filter(|_| !cut.found.is_empty());
         let said = match schema {
             Some(schema) => fitting(cut.said, schema, budget)?,
             None => cut.said,
         };
-        Ok(Unlabelled { said, ..cut })
+        Ok(UnlabelledMessage { said, ..cut })
     }
 
     /// A message without the members in `hidden`.
@@ -238,9 +249,9 @@ impl Policy {
         principal: &Principal,
         server: &ServerName,
         said: Fragment,
-        (part, hidden): (Part, &Concealed),
-        budget: &Budget,
-    ) -> Result<Unlabelled, Finding> {
+        (part, hidden): (LabelledPart, &ConcealedMembers),
+        budget: &WorkBudget,
+    ) -> Result<UnlabelledMessage, Finding> {
         let caller = principal.id.as_str();
         // Each name is compared with the path of each label, and texts that are JSON are parsed again.
         let each = if hidden.is_empty() { 0 } else { LABELLED };
@@ -257,17 +268,17 @@ impl Policy {
             return Err(Finding::over_budget());
         }
         let Some(cut) = cut else {
-            return Ok(Unlabelled { said, values: BTreeSet::new(), found: Vec::new() });
+            return Ok(UnlabelledMessage { said, values: BTreeSet::new(), found: Vec::new() });
         };
         if cut.full {
             return Err(Finding::unchanged());
         }
-        let document = Document::parse(cut.text.into(), &Bounds::ANSWER);
+        let document = Document::parse(cut.text.into(), &JsonBounds::ANSWER);
         let document = document.map_err(|_unreadable| Finding::unchanged())?;
         let said = Fragment::whole(Arc::new(document));
         let placed = |finding| self.contents.placed(server, caller, finding);
         let found = cut.findings.into_iter().map(placed).collect();
-        Ok(Unlabelled { said, values: cut.values, found })
+        Ok(UnlabelledMessage { said, values: cut.values, found })
     }
 
     /// A result with its longest strings truncated, and fenced after that.
@@ -278,22 +289,22 @@ impl Policy {
         (most, sealed): (usize, &[&str]),
         said: &Fragment,
         found: &mut Vec<Finding>,
-        budget: &Budget,
-    ) -> Shown {
+        budget: &WorkBudget,
+    ) -> VisibleReply {
         found.push(Finding::too_long());
         let cut = || {
             let text = content::truncated(said.value(), most - most / MARKS)?;
-            let document = Document::parse(text.into(), &Bounds::ANSWER).ok()?;
+            let document = Document::parse(text.into(), &JsonBounds::ANSWER).ok()?;
             let cut = Fragment::whole(Arc::new(document));
             let seen = self.read_by(principal, server, |reader| {
                 self.contents.look_but(server, reader, cut.value(), sealed, budget)
             });
-            let cut = passed(seen, cut, &Bounds::ANSWER).0.ok()?;
+            let cut = passed(seen, cut, &JsonBounds::ANSWER).0.ok()?;
             (cut.value().raw().len() <= most).then_some(cut)
         };
         cut().map_or_else(
-            || Shown::Withheld(Finding::too_long()),
-            |cut| Shown::Answer(Reply::Result(cut)),
+            || VisibleReply::Withheld(Finding::too_long()),
+            |cut| VisibleReply::Answer(Reply::Result(cut)),
         )
     }
 
@@ -301,20 +312,22 @@ impl Policy {
     pub(super) fn fitted(
         &self,
         server: &ServerName,
-        terms: &Terms,
+        terms: &ReplyTerms,
         said: Fragment,
         found: &mut Vec<Finding>,
-    ) -> Shown {
+    ) -> VisibleReply {
         let size = self.contents.of(server).size.filter(|_| terms.calls);
         let length = said.value().raw().len();
         let Some(size) = size.filter(|size| length > size.most) else {
-            return Shown::Answer(Reply::Result(said));
+            return VisibleReply::Answer(Reply::Result(said));
         };
         found.push(Finding::too_long());
         match size.over {
-            Over::Offload => Shown::Apart(said),
+            OversizeAction::Offload => VisibleReply::Apart(said),
             // Only the fences made it too long.
-            Over::Refuse | Over::Truncate => Shown::Withheld(Finding::too_long()),
+            OversizeAction::Refuse | OversizeAction::Truncate => {
+                VisibleReply::Withheld(Finding::too_long())
+            }
         }
     }
 
@@ -324,22 +337,22 @@ impl Policy {
         &self,
         principal: &Principal,
         server: &ServerName,
-        (part, told): (Part, Fragment),
-        hidden: &Concealed,
-        budget: &Budget,
-    ) -> Released {
-        let said = Heard { said: told, part, answer: Answer::Plain };
+        (part, told): (LabelledPart, Fragment),
+        hidden: &ConcealedMembers,
+        budget: &WorkBudget,
+    ) -> ReleasedReply {
+        let said = InboundMessage { said: told, part, answer: ResultKind::Plain };
         let released = self.heard(principal, server, said, hidden, budget);
         let reply = match released.reply {
-            Shown::Answer(Reply::Result(said) | Reply::Error(said)) => {
-                Shown::Answer(Reply::Told(said))
+            VisibleReply::Answer(Reply::Result(said) | Reply::Error(said)) => {
+                VisibleReply::Answer(Reply::Told(said))
             }
-            other @ (Shown::Answer(Reply::Told(_) | Reply::List(_))
-            | Shown::List(_)
-            | Shown::Withheld(_)
-            | Shown::Apart(_)) => other,
+            other @ (VisibleReply::Answer(Reply::Told(_) | Reply::List(_))
+            | VisibleReply::List(_)
+            | VisibleReply::Withheld(_)
+            | VisibleReply::Apart(_)) => other,
         };
-        Released { reply, ..released }
+        ReleasedReply { reply, ..released }
     }
 
     /// Decides whether a result may be shown that requests input from the client. Its state is not inspected: the
@@ -349,31 +362,37 @@ impl Policy {
         principal: &Principal,
         server: &ServerName,
         asking: Fragment,
-        hidden: &Concealed,
-        budget: &Budget,
-    ) -> Released {
-        let said = Heard { said: asking, part: Part::Result, answer: Answer::Asking };
+        hidden: &ConcealedMembers,
+        budget: &WorkBudget,
+    ) -> ReleasedReply {
+        let said =
+            InboundMessage { said: asking, part: LabelledPart::Result, answer: ResultKind::Asking };
         let released = self.heard(principal, server, said, hidden, budget);
         let reply = match released.reply {
-            Shown::Answer(Reply::Result(said)) => Shown::Answer(Reply::Told(said)),
-            other @ (Shown::Answer(Reply::Told(_) | Reply::List(_) | Reply::Error(_))
-            | Shown::List(_)
-            | Shown::Withheld(_)
-            | Shown::Apart(_)) => other,
+            VisibleReply::Answer(Reply::Result(said)) => VisibleReply::Answer(Reply::Told(said)),
+            other @ (VisibleReply::Answer(Reply::Told(_) | Reply::List(_) | Reply::Error(_))
+            | VisibleReply::List(_)
+            | VisibleReply::Withheld(_)
+            | VisibleReply::Apart(_)) => other,
         };
-        Released { reply, ..released }
+        ReleasedReply { reply, ..released }
     }
 
     /// Whether tool results of `server` over the size limit are stored for later reading.
     #[must_use]
     pub fn keeps(&self, server: &ServerName) -> bool {
-        self.contents.of(server).size.is_some_and(|size| size.over == Over::Offload)
+        self.contents.of(server).size.is_some_and(|size| size.over == OversizeAction::Offload)
     }
 
     /// The findings in a value sent by or to a server, and the value after all actions.
     #[must_use]
-    pub fn looked_at(&self, server: &ServerName, direction: Direction, value: Value<'_>) -> Seen {
-        self.contents.look(server, direction, "", value, &Budget::unlimited())
+    pub fn looked_at(
+        &self,
+        server: &ServerName,
+        direction: Direction,
+        value: Value<'_>,
+    ) -> ContentReport {
+        self.contents.look(server, direction, "", value, &WorkBudget::unlimited())
     }
 
     /// A message of a server as it may be shown; every string in it is inspected.
@@ -381,30 +400,30 @@ impl Policy {
         &self,
         principal: &Principal,
         server: &ServerName,
-        heard: Heard,
-        hidden: &Concealed,
-        budget: &Budget,
-    ) -> Released {
-        let Heard { said, part, answer } = heard;
-        let ran = Ran::of(&[Control::Results]);
-        let Unlabelled { said, values, mut found } =
+        heard: InboundMessage,
+        hidden: &ConcealedMembers,
+        budget: &WorkBudget,
+    ) -> ReleasedReply {
+        let InboundMessage { said, part, answer } = heard;
+        let ran = ControlSet::of(&[Control::Results]);
+        let UnlabelledMessage { said, values, mut found } =
             match self.cut(principal, server, said, (part, hidden), budget) {
                 Ok(unlabelled) => unlabelled,
-                Err(finding) => return Released::withheld(finding, ran),
+                Err(finding) => return ReleasedReply::withheld(finding, ran),
             };
         let how = (false, answer.sealed());
         let seen = self.read_by(principal, server, |reader| {
             self.contents.look_without(server, reader, said.value(), &values, how, budget)
         });
-        let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
+        let (passed, findings) = passed(seen, said, &JsonBounds::ANSWER);
         found.extend(findings);
         let reply = match (passed, part) {
-            (Err(finding), _) => Shown::Withheld(finding),
-            (Ok(said), Part::Result) => Shown::Answer(Reply::Result(said)),
-            (Ok(said), Part::Error) => Shown::Answer(Reply::Error(said)),
-            (Ok(said), Part::Params) => Shown::Answer(Reply::Told(said)),
+            (Err(finding), _) => VisibleReply::Withheld(finding),
+            (Ok(said), LabelledPart::Result) => VisibleReply::Answer(Reply::Result(said)),
+            (Ok(said), LabelledPart::Error) => VisibleReply::Answer(Reply::Error(said)),
+            (Ok(said), LabelledPart::Params) => VisibleReply::Answer(Reply::Told(said)),
         };
-        Released { reply, findings: found, ran }
+        ReleasedReply { reply, findings: found, ran }
     }
 
     /// Shows a cached view again if it is still valid for `principal`, and computes it anew if not. The gateway keeps
@@ -413,17 +432,17 @@ impl Policy {
         &self,
         principal: &Principal,
         due: Expectation,
-        view: &Arc<View>,
-    ) -> Released {
+        view: &Arc<CatalogView>,
+    ) -> ReleasedReply {
         if !self.holds(view, principal) {
-            let budget = Budget::new(USUAL_MOST);
+            let budget = WorkBudget::new(USUAL_MOST);
             return self.release(principal, due, Reply::List(Arc::clone(&view.catalog)), &budget);
         }
-        let (reply, ran) = (Shown::List(Arc::clone(view)), Ran::default());
-        Released { reply, findings: Vec::new(), ran }
+        let (reply, ran) = (VisibleReply::List(Arc::clone(view)), ControlSet::default());
+        ReleasedReply { reply, findings: Vec::new(), ran }
     }
 
-    pub(super) fn view(&self, principal: &Principal, catalog: Arc<Catalog>) -> View {
+    pub(super) fn view(&self, principal: &Principal, catalog: Arc<Catalog>) -> CatalogView {
         let (mut visible, mut hidden) = (Vec::new(), Vec::new());
         let (revoked, pins) = (self.revoked.load_full(), self.pins.load_full());
         let shadows = self.shadows.load_full();
@@ -436,7 +455,7 @@ impl Policy {
             }
         }
         let principal = principal.clone();
-        View { principal, revoked, pins, shadows, given, catalog, visible, hidden }
+        CatalogView { principal, revoked, pins, shadows, given, catalog, visible, hidden }
     }
 }
 
@@ -447,10 +466,10 @@ const MARKS: usize = 8;
 
 /// `others`, if there are other servers.
 fn has_others<'a>(
-    shadows: &Shadows,
+    shadows: &ShadowingConflicts,
     server: &ServerName,
-    others: Others<'a>,
-) -> Option<Others<'a>> {
+    others: OtherServerTools<'a>,
+) -> Option<OtherServerTools<'a>> {
     shadows.names().has_others(server).then_some(others)
 }
 
@@ -472,7 +491,7 @@ fn wants_to_write(result: Value<'_>) -> bool {
 
 /// A result that no longer matches its schema after removals, converted to an error result without
 /// `structuredContent`: clients reject mismatches.
-fn fitting(said: Fragment, schema: &Schema, budget: &Budget) -> Result<Fragment, Finding> {
+fn fitting(said: Fragment, schema: &Schema, budget: &WorkBudget) -> Result<Fragment, Finding> {
     let value = said.value();
     if unlike(value, schema, budget).is_none() || value.get("structuredContent").is_none() {
         return Ok(said);
@@ -486,14 +505,14 @@ fn fitting(said: Fragment, schema: &Schema, budget: &Budget) -> Result<Fragment,
         out.extend_from_slice(member.raw().as_bytes());
     }
     out.push(b'}');
-    let document = Document::parse(out.into(), &Bounds::ANSWER);
+    let document = Document::parse(out.into(), &JsonBounds::ANSWER);
     document.map_or(Err(Finding::unchanged()), |document| Ok(Fragment::whole(Arc::new(document))))
 }
 
 /// How a result violates the output schema; `None` for error results and for results that are not final.
 ///
 /// SPEC 2026-07-28 server/tools#output-schema
-fn unlike(result: Value<'_>, schema: &Schema, budget: &Budget) -> Option<Finding> {
+fn unlike(result: Value<'_>, schema: &Schema, budget: &WorkBudget) -> Option<Finding> {
     let is_answer = |value: Value<'_>| {
         ["content", "structuredContent"].iter().any(|name| value.get(name).is_some())
     };
@@ -509,7 +528,7 @@ fn unlike(result: Value<'_>, schema: &Schema, budget: &Budget) -> Option<Finding
     if result.get("isError").and_then(Value::as_bool) == Some(true) {
         return None;
     }
-    let missing = || Misfit { at: String::new(), note: "is missing".to_owned() };
+    let missing = || SchemaViolation { at: String::new(), note: "is missing".to_owned() };
     let checked = match result.get("structuredContent") {
         Some(content) => schema.check(Some(content), budget),
         None => Err(missing()),

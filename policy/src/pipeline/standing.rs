@@ -3,30 +3,30 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::{Listed, Policy};
-use crate::access::Decided;
+use super::{CatalogAvailability, Policy};
+use crate::access::AccessDecision;
 use crate::clean;
-use crate::condition::{Arguments, Subject};
+use crate::condition::{AccessRequest, KnownArguments};
 use crate::control::Control;
-use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
+use crate::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
 use crate::inspect;
-use crate::inspect::{Excused, Finding};
-use crate::json::{Bounds, Document};
-use crate::mode::Treatment;
+use crate::inspect::{AcceptedDetectors, Finding};
+use crate::json::{Document, JsonBounds};
+use crate::mode::FindingTreatment;
 use crate::name::ServerName;
-use crate::offer::{Catalog, Kind, Offer};
+use crate::offer::{Catalog, CatalogItem, ItemKind};
 use crate::pin::Digest;
-use crate::pins::{Linked, Pins};
+use crate::pins::{LinkStatus, Pins};
 use crate::principal::Principal;
-use crate::shadow::Shadows;
+use crate::shadow::ShadowingConflicts;
 use crate::uri::{ResourceUri, UriError};
-use crate::work::{Budget, USUAL_MOST};
+use crate::work::{USUAL_MOST, WorkBudget};
 
 impl Policy {
     /// The first finding for which a text is withheld from all callers.
     #[must_use]
     pub fn withholds<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
-        self.withholds_but(findings, Excused::default())
+        self.withholds_but(findings, AcceptedDetectors::default())
     }
 
     /// Like [`Self::withholds`], without accepted findings.
@@ -34,18 +34,19 @@ impl Policy {
     pub fn withholds_but<'a>(
         &self,
         findings: &'a [Finding],
-        excused: Excused,
+        excused: AcceptedDetectors,
     ) -> Option<&'a Finding> {
         findings.iter().find(|finding| {
             let treatment = self.definitions.treatment(finding.detector);
-            matches!(treatment, Treatment::Enforce | Treatment::Strip) && !excused.covers(finding)
+            matches!(treatment, FindingTreatment::Enforce | FindingTreatment::Strip)
+                && !excused.covers(finding)
         })
     }
 
     /// The accepted findings in `offer`, if its definition has the approved digest.
-    pub(super) fn excused(&self, server: &ServerName, offer: &Offer) -> Excused {
+    pub(super) fn excused(&self, server: &ServerName, offer: &CatalogItem) -> AcceptedDetectors {
         if offer.findings().is_empty() {
-            return Excused::default();
+            return AcceptedDetectors::default();
         }
         let (kind, name) = (Some(offer.kind()), offer.name().as_str());
         self.pins.load().excused(server.as_str(), kind, name, offer.digest())
@@ -53,14 +54,14 @@ impl Policy {
 
     /// The accepted findings in what `server` states about itself, if that has this digest.
     #[must_use]
-    pub fn excused_of_server(&self, server: &str, digest: Option<Digest>) -> Excused {
+    pub fn excused_of_server(&self, server: &str, digest: Option<Digest>) -> AcceptedDetectors {
         self.pins.load().excused(server, None, "", digest)
     }
 
     /// Every finding for which the definition of `offer` is withheld from all callers if `excused` is accepted: the
     /// enforced ones, or else the one that remains after cleaning.
     #[must_use]
-    pub fn withheld(&self, offer: &Offer, excused: Excused) -> Vec<Finding> {
+    pub fn withheld(&self, offer: &CatalogItem, excused: AcceptedDetectors) -> Vec<Finding> {
         let found = self.enforced(offer, excused);
         if found.is_empty() {
             return self.cleaned(offer, excused).err().into_iter().collect();
@@ -69,9 +70,9 @@ impl Policy {
     }
 
     /// The findings that are enforced, without accepted ones.
-    fn enforced(&self, offer: &Offer, excused: Excused) -> Vec<Finding> {
+    fn enforced(&self, offer: &CatalogItem, excused: AcceptedDetectors) -> Vec<Finding> {
         let counts = |finding: &&Finding| {
-            self.definitions.treatment(finding.detector) == Treatment::Enforce
+            self.definitions.treatment(finding.detector) == FindingTreatment::Enforce
                 && !excused.covers(finding)
         };
         offer.findings().iter().filter(counts).cloned().collect()
@@ -79,13 +80,13 @@ impl Policy {
 
     /// The enforced findings in `offer` as `server` lists it now. Does not clean the definition.
     #[must_use]
-    pub fn enforced_now(&self, server: &ServerName, offer: &Offer) -> Vec<Finding> {
+    pub fn enforced_now(&self, server: &ServerName, offer: &CatalogItem) -> Vec<Finding> {
         self.enforced(offer, self.excused(server, offer))
     }
 
     /// The findings of [`Self::withheld`] for `offer` as `server` lists it now.
     #[must_use]
-    pub fn withheld_now(&self, server: &ServerName, offer: &Offer) -> Vec<Finding> {
+    pub fn withheld_now(&self, server: &ServerName, offer: &CatalogItem) -> Vec<Finding> {
         if offer.findings().is_empty() {
             return Vec::new();
         }
@@ -99,16 +100,16 @@ impl Policy {
     /// A finding that remains after cleaning.
     pub fn cleaned(
         &self,
-        offer: &Offer,
-        excused: Excused,
+        offer: &CatalogItem,
+        excused: AcceptedDetectors,
     ) -> Result<Option<Arc<Document>>, Finding> {
         let length = offer.definition().span().len();
-        let clean = || self.clean(offer, excused, &Budget::for_bytes(length, USUAL_MOST));
+        let clean = || self.clean(offer, excused, &WorkBudget::for_bytes(length, USUAL_MOST));
         offer.cleaned(excused, clean)
     }
 
     /// Computes [`Self::cleaned`] for every definition of a catalog, charged to `budget`.
-    pub fn clean_all(&self, catalog: &Catalog, budget: &Budget) {
+    pub fn clean_all(&self, catalog: &Catalog, budget: &WorkBudget) {
         for offer in catalog.offers().iter().filter(|offer| !offer.is_cleaned()) {
             let excused = self.excused(catalog.server(), offer);
             drop(offer.cleaned(excused, || self.clean(offer, excused, budget)));
@@ -117,12 +118,12 @@ impl Policy {
 
     pub(super) fn clean(
         &self,
-        offer: &Offer,
-        excused: Excused,
-        budget: &Budget,
+        offer: &CatalogItem,
+        excused: AcceptedDetectors,
+        budget: &WorkBudget,
     ) -> Result<Option<Arc<Document>>, Finding> {
         let strips = |finding: &&Finding| {
-            self.definitions.treatment(finding.detector) == Treatment::Strip
+            self.definitions.treatment(finding.detector) == FindingTreatment::Strip
                 && !excused.covers(finding)
         };
         let Some(first) = offer.findings().iter().find(strips) else {
@@ -130,7 +131,7 @@ impl Policy {
         };
         let text = clean::definition(offer.definition(), self.definitions.cleaning(excused));
         // INVARIANT: cleaning does not make a document exceed its bounds.
-        let document = Document::parse(text.into(), &Bounds::ANSWER);
+        let document = Document::parse(text.into(), &JsonBounds::ANSWER);
         let document = document.map_err(|_error| first.clone())?;
         // Only findings at their former places are accepted; others are new.
         let mut left = inspect::text(document.root(), budget);
@@ -146,38 +147,44 @@ impl Policy {
 
     /// Decides whether `offer` exists for `principal`; used by both lists and calls.
     #[must_use]
-    pub fn about(&self, principal: &Principal, server: &ServerName, offer: &Offer) -> Decision {
+    pub fn about(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        offer: &CatalogItem,
+    ) -> Decision {
         let (kind, name) = (offer.kind(), offer.name().as_str());
-        self.standing(principal, server, kind, name, (Some(offer), Listed::Known)).decision
+        self.standing(principal, server, kind, name, (Some(offer), CatalogAvailability::Known))
+            .decision
     }
 
     pub(super) fn standing(
         &self,
         principal: &Principal,
         server: &ServerName,
-        kind: Kind,
+        kind: ItemKind,
         name: &str,
-        (offer, listed): (Option<&Offer>, Listed),
-    ) -> Decided {
+        (offer, listed): (Option<&CatalogItem>, CatalogAvailability),
+    ) -> AccessDecision {
         let rule_name = match rule_name(kind, name, offer) {
             Ok(rule_name) => rule_name,
             Err(error) => return uncomparable(kind, error),
         };
         let known = self.registered(server, kind, name);
-        let arguments = Arguments::Unknown;
-        let subject = Subject { principal, server, kind, name: &rule_name, arguments, known };
+        let arguments = KnownArguments::Unknown;
+        let subject = AccessRequest { principal, server, kind, name: &rule_name, arguments, known };
         let mut decided = self.access.decide(subject);
         let decision = &mut decided.decision;
-        decision.definition = offer.and_then(Offer::digest);
+        decision.definition = offer.and_then(CatalogItem::digest);
         let revoked = self.revoked.load();
         decision.ran.note(Control::Revocation);
         if revoked.has_principal(principal) || revoked.has(server, &rule_name) {
-            let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
+            let denial = Denial { reason: Reason::Revoked, told: Disclosure::Nothing };
             decision.effect = Effect::Deny(denial);
             decided.for_any_arguments = true;
         }
         self.pinned(&mut decided, subject, offer, listed);
-        let definition = offer.map(Offer::definition);
+        let definition = offer.map(CatalogItem::definition);
         if let (Some(known), Some(definition)) = (subject.known, definition)
             && decided.decision.shows()
             && asked(&mut decided, Control::Registry)
@@ -185,14 +192,14 @@ impl Policy {
         {
             let finding = Finding::unregistered();
             let reason = Reason::Definition(finding.clone());
-            decided.decision.effect = Effect::Deny(Denial { reason, told: Told::Nothing });
+            decided.decision.effect = Effect::Deny(Denial { reason, told: Disclosure::Nothing });
             decided.decision.findings.push(finding);
             decided.for_any_arguments = true;
         }
         self.shadowed(&mut decided, subject);
         let decision = &mut decided.decision;
         decision.ran.note(Control::Definitions);
-        let findings = offer.map(Offer::findings).unwrap_or_default();
+        let findings = offer.map(CatalogItem::findings).unwrap_or_default();
         if findings.is_empty() {
             return decided;
         }
@@ -205,24 +212,24 @@ impl Policy {
         };
         let enforced = offer.map(|offer| self.withheld(offer, excused)).unwrap_or_default();
         decision.findings.extend(self.accepted(server, offer));
-        decision.findings.extend(of(Treatment::Audit).chain(of(Treatment::Strip)));
+        decision.findings.extend(of(FindingTreatment::Audit).chain(of(FindingTreatment::Strip)));
         if let (true, Some(finding)) = (decision.shows(), enforced.first()) {
             let reason = Reason::Definition(finding.clone());
-            decision.effect = Effect::Deny(Denial { reason, told: Told::Nothing });
+            decision.effect = Effect::Deny(Denial { reason, told: Disclosure::Nothing });
         }
         decision.findings.extend(enforced);
         decided
     }
 
     /// The accepted findings in `offer` that would otherwise count, with the person who accepted them.
-    fn accepted(&self, server: &ServerName, offer: Option<&Offer>) -> Vec<Finding> {
+    fn accepted(&self, server: &ServerName, offer: Option<&CatalogItem>) -> Vec<Finding> {
         let Some(offer) = offer else { return Vec::new() };
         let pins = self.pins.load();
         let (kind, name) = (Some(offer.kind()), offer.name().as_str());
         let exceptions = pins.exceptions(server.as_str(), kind, name, offer.digest());
         let by = |finding: &Finding| {
             let mut of = exceptions.iter().filter(|one| one.finding == finding.detector);
-            let is_ignored = self.definitions.treatment(finding.detector) == Treatment::Off;
+            let is_ignored = self.definitions.treatment(finding.detector) == FindingTreatment::Off;
             let exception = of.next().filter(|_| !is_ignored && finding.unacceptable().is_none());
             exception.map(|exception| finding.accepted_by(&exception.by))
         };
@@ -230,8 +237,8 @@ impl Policy {
     }
 
     /// Denies the thing if it can be mistaken for another one that this caller sees and that takes precedence.
-    pub(super) fn shadowed(&self, decided: &mut Decided, subject: Subject<'_>) {
-        let Subject { principal, server, kind, name, .. } = subject;
+    pub(super) fn shadowed(&self, decided: &mut AccessDecision, subject: AccessRequest<'_>) {
+        let AccessRequest { principal, server, kind, name, .. } = subject;
         let shadows = self.shadows.load();
         let conflicts = shadows.of(server, kind, name);
         decided.decision.ran.note(Control::Shadowing);
@@ -252,7 +259,8 @@ impl Policy {
             let yields = self.shadowing.yields(conflict, &pins, server, kind, name);
             if mode == Mode::Enforce && yields {
                 let reason = Reason::Shadowed(finding.clone());
-                decided.decision.effect = Effect::Deny(Denial { reason, told: Told::Nothing });
+                decided.decision.effect =
+                    Effect::Deny(Denial { reason, told: Disclosure::Nothing });
                 decided.for_any_arguments = true;
             }
             decided.decision.findings.push(finding);
@@ -267,25 +275,26 @@ impl Policy {
         &self,
         principal: &Principal,
         server: &ServerName,
-        kind: Kind,
+        kind: ItemKind,
         name: &str,
-        shadows: &Shadows,
+        shadows: &ShadowingConflicts,
         pins: &Pins,
     ) -> bool {
         if name.is_empty() {
             return self.grants_any(principal, server);
         }
         let known = self.registered(server, kind, name);
-        let arguments = Arguments::Unknown;
-        let subject = Subject { principal, server, kind, name, arguments, known };
+        let arguments = KnownArguments::Unknown;
+        let subject = AccessRequest { principal, server, kind, name, arguments, known };
         if !self.access.decide(subject).decision.shows() || self.revoked.load().has(server, name) {
             return false;
         }
         let enforced = pins.mode == Mode::Enforce;
         let id = server.as_str();
-        let fits = |offer: &&Offer| !enforced || pins.unfit(id, kind, name, Some(offer)).is_none();
+        let fits =
+            |offer: &&CatalogItem| !enforced || pins.unfit(id, kind, name, Some(offer)).is_none();
         // Until its server has listed it, the approved definition represents it.
-        let stands = || !enforced || pins.unfit_unlisted(id, kind, name, Linked::No).is_none();
+        let stands = || !enforced || pins.unfit_unlisted(id, kind, name, LinkStatus::No).is_none();
         let approved = shadows.approved(server, kind, name).filter(|_| stands());
         let mut offers = shadows.listed(server, kind, name).filter(fits).chain(approved);
         offers.any(|offer| {
@@ -296,25 +305,25 @@ impl Policy {
     /// Checks that the definition is approved, if the rules would show it.
     pub(super) fn pinned(
         &self,
-        decided: &mut Decided,
-        subject: Subject<'_>,
-        offer: Option<&Offer>,
-        listed: Listed,
+        decided: &mut AccessDecision,
+        subject: AccessRequest<'_>,
+        offer: Option<&CatalogItem>,
+        listed: CatalogAvailability,
     ) {
         let pins = self.pins.load();
         if pins.mode == Mode::Off || !decided.decision.shows() {
             return;
         }
         decided.decision.ran.note(Control::Pins);
-        let Subject { principal, server, kind, name, .. } = subject;
+        let AccessRequest { principal, server, kind, name, .. } = subject;
         let linked = self.linked(principal, server, kind, name);
         let server = server.as_str();
-        let of_offer = |offer: &Offer| {
+        let of_offer = |offer: &CatalogItem| {
             pins.unfit_for(server, kind, offer.name().as_str(), Some(offer), linked)
         };
         let unfit = match (offer, listed) {
-            (None, Listed::Unknown) => pins.unfit_unlisted(server, kind, name, linked),
-            (None, Listed::Known) => pins.unfit_for(server, kind, name, None, linked),
+            (None, CatalogAvailability::Unknown) => pins.unfit_unlisted(server, kind, name, linked),
+            (None, CatalogAvailability::Known) => pins.unfit_for(server, kind, name, None, linked),
             // The name is not listed and has no approval of its own, so the approval of the related resource applies.
             (Some(offer), _) if offer.rule_name() != Ok(name) => {
                 pins.unfit_beside(server, name, offer, linked)
@@ -326,7 +335,7 @@ impl Policy {
             decided.decision.findings.push(Finding::unfit(unfit.note()));
             return;
         }
-        let denial = Denial { reason: Reason::Pin(unfit), told: Told::Nothing };
+        let denial = Denial { reason: Reason::Pin(unfit), told: Disclosure::Nothing };
         decided.decision.effect = Effect::Deny(denial);
         decided.for_any_arguments = true;
     }
@@ -334,13 +343,19 @@ impl Policy {
 
 impl Policy {
     /// Whether `principal` received a link to the resource `name`, a canonical URI.
-    fn linked(&self, principal: &Principal, server: &ServerName, kind: Kind, name: &str) -> Linked {
+    fn linked(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        kind: ItemKind,
+        name: &str,
+    ) -> LinkStatus {
         let given = || {
             self.links
                 .of(principal)
                 .is_some_and(|given| given.has(principal, server.as_str(), name))
         };
-        if kind == Kind::Resource && given() { Linked::Given } else { Linked::No }
+        if kind == ItemKind::Resource && given() { LinkStatus::Given } else { LinkStatus::No }
     }
 }
 
@@ -349,35 +364,35 @@ impl Policy {
 /// # Errors
 /// If the URI has no canonical form.
 pub(super) fn rule_name<'a>(
-    kind: Kind,
+    kind: ItemKind,
     name: &'a str,
-    offer: Option<&'a Offer>,
+    offer: Option<&'a CatalogItem>,
 ) -> Result<Cow<'a, str>, UriError> {
     match (kind, offer) {
-        (Kind::Tool | Kind::Prompt | Kind::Method, _) => Ok(Cow::Borrowed(name)),
-        (Kind::Resource | Kind::Template, Some(offer)) if offer.name().as_str() == name => {
+        (ItemKind::Tool | ItemKind::Prompt | ItemKind::Method, _) => Ok(Cow::Borrowed(name)),
+        (ItemKind::Resource | ItemKind::Template, Some(offer)) if offer.name().as_str() == name => {
             offer.rule_name().map(Cow::Borrowed)
         }
-        (Kind::Resource, _) => {
+        (ItemKind::Resource, _) => {
             ResourceUri::parse(name).map(|uri| Cow::Owned(uri.as_str().to_owned()))
         }
-        (Kind::Template, _) => {
+        (ItemKind::Template, _) => {
             ResourceUri::template(name).map(|uri| Cow::Owned(uri.as_str().to_owned()))
         }
     }
 }
 
 /// The decision about a URI without a canonical form: no rule can name it, so none allows it.
-fn uncomparable(kind: Kind, error: UriError) -> Decided {
-    let effect = Effect::Deny(Denial { reason: Reason::Uri(error), told: Told::Nothing });
+fn uncomparable(kind: ItemKind, error: UriError) -> AccessDecision {
+    let effect = Effect::Deny(Denial { reason: Reason::Uri(error), told: Disclosure::Nothing });
     let mut decision = Decision::of(effect);
     decision.ran.note(Control::Rules);
     decision.findings.push(Finding::uncomparable(kind.key(), error));
-    Decided { decision, for_any_arguments: true, contact: None }
+    AccessDecision { decision, for_any_arguments: true, contact: None }
 }
 
 /// Records that a control runs now, and returns `true`.
-const fn asked(decided: &mut Decided, control: Control) -> bool {
+const fn asked(decided: &mut AccessDecision, control: Control) -> bool {
     decided.decision.ran.note(control);
     true
 }

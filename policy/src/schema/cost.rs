@@ -8,8 +8,8 @@ use std::cell::Cell;
 
 use serde_json::Value;
 
-use super::keywords::{self, Holds};
-use crate::work::Budget;
+use super::keywords::{self, KeywordContents};
+use crate::work::WorkBudget;
 
 /// Units for applying one subschema to one part of a value.
 const STEP: usize = 64;
@@ -23,17 +23,17 @@ const COMPARED: usize = 16;
 const DEEP: usize = 512;
 
 /// Spends the cost of validating `value` against `schema`; `false` if it exceeds the budget or the depth limit.
-pub(super) fn spend(root: &Value, value: &Value, budget: &Budget) -> bool {
-    Walk { root, budget, depth: Cell::new(0) }.part(root, value)
+pub(super) fn spend(root: &Value, value: &Value, budget: &WorkBudget) -> bool {
+    CostWalk { root, budget, depth: Cell::new(0) }.part(root, value)
 }
 
-struct Walk<'a> {
+struct CostWalk<'a> {
     root: &'a Value,
-    budget: &'a Budget,
+    budget: &'a WorkBudget,
     depth: Cell<usize>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> CostWalk<'a> {
     fn part(&self, schema: &'a Value, value: &Value) -> bool {
         let depth = self.depth.get();
         if depth >= DEEP {
@@ -85,23 +85,28 @@ impl<'a> Walk<'a> {
             "const" => !is_container(value) || self.compared(part),
             "uniqueItems" => self.compared(value),
             _ => match keywords::holds(keyword) {
-                Holds::Reference => {
+                KeywordContents::Reference => {
                     // References without a target were rejected when the schema was compiled.
                     let target = part.as_str().and_then(|to| keywords::target(self.root, to));
                     target.is_some_and(|target| self.part(target, value))
                 }
-                held @ (Holds::Same | Holds::SameList | Holds::SameMap) => {
+                held @ (KeywordContents::Same
+                | KeywordContents::SameList
+                | KeywordContents::SameMap) => {
                     keywords::schemas(held, part).iter().all(|part| self.part(part, value))
                 }
-                held @ (Holds::Inside | Holds::InsideList | Holds::InsideMap) => {
-                    keywords::schemas(held, part).iter().all(|part| {
-                        Self::members(value)
-                            .map(|(_, member)| member)
-                            .chain(Self::items(value))
-                            .all(|value| self.part(part, value))
-                    })
-                }
-                Holds::Definitions | Holds::Name | Holds::Dynamic | Holds::Data => true,
+                held @ (KeywordContents::Inside
+                | KeywordContents::InsideList
+                | KeywordContents::InsideMap) => keywords::schemas(held, part).iter().all(|part| {
+                    Self::members(value)
+                        .map(|(_, member)| member)
+                        .chain(Self::items(value))
+                        .all(|value| self.part(part, value))
+                }),
+                KeywordContents::Definitions
+                | KeywordContents::Name
+                | KeywordContents::Dynamic
+                | KeywordContents::Data => true,
             },
         }
     }
@@ -147,10 +152,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::spend;
-    use crate::work::Budget;
+    use crate::work::WorkBudget;
 
     fn cost(schema: &Value, value: &Value) -> u64 {
-        let budget = Budget::unlimited();
+        let budget = WorkBudget::unlimited();
         assert!(spend(schema, value, &budget));
         budget.spent()
     }
@@ -183,7 +188,7 @@ mod tests {
             "properties": { "left": { "$ref": "#/$defs/node" }, "right": { "$ref": "#/$defs/node" } } } } });
         let deep = (0..50).fold(json!({}), |inner, _| json!({ "left": inner }));
         assert!(cost(&schema, &deep) > 50 * 64);
-        let budget = Budget::new(1000);
+        let budget = WorkBudget::new(1000);
         assert!(!spend(&schema, &deep, &budget) && budget.is_exhausted());
     }
 }

@@ -11,7 +11,7 @@ use crate::coding;
 
 /// The contents of a keyword.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(super) enum KeywordContents {
     /// A schema for the value itself.
     Same,
     /// A list of schemas for the value itself.
@@ -38,24 +38,24 @@ pub(super) enum Holds {
 }
 
 /// The contents of `keyword`, in any draft.
-pub(super) fn holds(keyword: &str) -> Holds {
+pub(super) fn holds(keyword: &str) -> KeywordContents {
     match keyword {
-        "not" | "if" | "then" | "else" => Holds::Same,
-        "allOf" | "anyOf" | "oneOf" => Holds::SameList,
-        "dependentSchemas" | "dependencies" => Holds::SameMap,
+        "not" | "if" | "then" | "else" => KeywordContents::Same,
+        "allOf" | "anyOf" | "oneOf" => KeywordContents::SameList,
+        "dependentSchemas" | "dependencies" => KeywordContents::SameMap,
         "additionalProperties"
         | "unevaluatedProperties"
         | "propertyNames"
         | "contains"
         | "unevaluatedItems"
-        | "additionalItems" => Holds::Inside,
-        "items" | "prefixItems" => Holds::InsideList,
-        "properties" | "patternProperties" => Holds::InsideMap,
-        "$defs" | "definitions" => Holds::Definitions,
-        "$ref" => Holds::Reference,
-        "$id" | "id" | "$anchor" | "$dynamicAnchor" | "$recursiveAnchor" => Holds::Name,
-        "$dynamicRef" | "$recursiveRef" => Holds::Dynamic,
-        _ => Holds::Data,
+        | "additionalItems" => KeywordContents::Inside,
+        "items" | "prefixItems" => KeywordContents::InsideList,
+        "properties" | "patternProperties" => KeywordContents::InsideMap,
+        "$defs" | "definitions" => KeywordContents::Definitions,
+        "$ref" => KeywordContents::Reference,
+        "$id" | "id" | "$anchor" | "$dynamicAnchor" | "$recursiveAnchor" => KeywordContents::Name,
+        "$dynamicRef" | "$recursiveRef" => KeywordContents::Dynamic,
+        _ => KeywordContents::Data,
     }
 }
 
@@ -77,22 +77,27 @@ pub(super) fn target<'a>(root: &'a Value, to: &str) -> Option<&'a Value> {
 }
 
 /// The schemas directly contained in a keyword; empty for keywords with other contents.
-pub(super) fn schemas(held: Holds, value: &Value) -> Cow<'_, [&Value]> {
+pub(super) fn schemas(held: KeywordContents, value: &Value) -> Cow<'_, [&Value]> {
     match (held, value) {
-        (Holds::SameList | Holds::InsideList, Value::Array(items)) => items.iter().collect(),
-        (Holds::SameMap | Holds::InsideMap | Holds::Definitions, Value::Object(members)) => {
-            members.values().collect()
+        (KeywordContents::SameList | KeywordContents::InsideList, Value::Array(items)) => {
+            items.iter().collect()
         }
-        (Holds::Same | Holds::Inside | Holds::InsideList, schema) => Cow::Owned(vec![schema]),
         (
-            Holds::SameList
-            | Holds::SameMap
-            | Holds::InsideMap
-            | Holds::Definitions
-            | Holds::Reference
-            | Holds::Name
-            | Holds::Dynamic
-            | Holds::Data,
+            KeywordContents::SameMap | KeywordContents::InsideMap | KeywordContents::Definitions,
+            Value::Object(members),
+        ) => members.values().collect(),
+        (KeywordContents::Same | KeywordContents::Inside | KeywordContents::InsideList, schema) => {
+            Cow::Owned(vec![schema])
+        }
+        (
+            KeywordContents::SameList
+            | KeywordContents::SameMap
+            | KeywordContents::InsideMap
+            | KeywordContents::Definitions
+            | KeywordContents::Reference
+            | KeywordContents::Name
+            | KeywordContents::Dynamic
+            | KeywordContents::Data,
             _,
         ) => Cow::Borrowed(&[]),
     }

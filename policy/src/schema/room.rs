@@ -8,9 +8,9 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 
 use super::{Schema, UNUSABLE};
-use crate::json::{Bounds, Document, Value};
+use crate::json::{Document, JsonBounds, Value};
 use crate::name::ServerName;
-use crate::work::Budget;
+use crate::work::WorkBudget;
 
 /// Longest usable schema, in bytes. Schemas with the most permitted parts are shorter.
 const LONGEST: usize = 1 << 20;
@@ -19,22 +19,22 @@ const EACH_BYTE: usize = 16;
 
 /// A schema of a definition, with its compiled form while that is cached.
 #[derive(Debug)]
-pub struct Compilable {
+pub struct CachedSchema {
     /// The text of the schema, separate from the list it came in; `None` if it is too long.
     text: Option<Document>,
     schema: ArcSwapOption<Schema>,
-    /// Time of the last use, as a count of uses in [`Compiled`].
+    /// Time of the last use, as a count of uses in [`SchemaCache`].
     used: AtomicU64,
 }
 
-impl Compilable {
+impl CachedSchema {
     /// The schema `value`, not yet compiled.
     #[must_use]
     pub fn new(value: Value<'_>) -> Self {
         let raw = value.raw().as_bytes();
         let text = (raw.len() <= LONGEST).then(|| Bytes::copy_from_slice(raw));
         // INVARIANT: the same parser has read it as part of a deeper document.
-        let text = text.and_then(|text| Document::parse(text, &Bounds::ANSWER).ok());
+        let text = text.and_then(|text| Document::parse(text, &JsonBounds::ANSWER).ok());
         Self { text, schema: ArcSwapOption::empty(), used: AtomicU64::new(0) }
     }
 
@@ -50,8 +50,8 @@ impl Compilable {
     pub fn get(
         self: &Arc<Self>,
         server: &ServerName,
-        kept: &Compiled,
-        budget: &Budget,
+        kept: &SchemaCache,
+        budget: &WorkBudget,
     ) -> Arc<Schema> {
         self.used.store(kept.count.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         if let Some(schema) = self.schema.load_full() {
@@ -71,11 +71,11 @@ impl Compilable {
 
 /// Cache of compiled schemas of all servers.
 #[derive(Debug)]
-pub struct Compiled {
+pub struct SchemaCache {
     /// Most estimated bytes in total, and for one server.
     all: usize,
     each: usize,
-    kept: Mutex<Vec<Kept>>,
+    kept: Mutex<Vec<SchemaCacheEntry>>,
     /// Counts uses, as the clock for eviction.
     count: AtomicU64,
     /// Counts compilations, for metrics.
@@ -83,19 +83,19 @@ pub struct Compiled {
 }
 
 #[derive(Debug)]
-struct Kept {
-    of: Weak<Compilable>,
+struct SchemaCacheEntry {
+    of: Weak<CachedSchema>,
     server: ServerName,
     weight: usize,
 }
 
-impl Default for Compiled {
+impl Default for SchemaCache {
     fn default() -> Self {
         Self::new(64 << 20, 32 << 20)
     }
 }
 
-impl Compiled {
+impl SchemaCache {
     /// An empty cache for at most `all` bytes, of which one server may use `each`.
     #[must_use]
     pub fn new(all: usize, each: usize) -> Self {
@@ -118,7 +118,7 @@ impl Compiled {
 
     /// Caches a compiled schema unless it exceeds the share of one server. Evicts the least recently used schemas of
     /// the server first, and then those of any server.
-    fn keep(&self, server: &ServerName, of: &Arc<Compilable>, schema: &Arc<Schema>) {
+    fn keep(&self, server: &ServerName, of: &Arc<CachedSchema>, schema: &Arc<Schema>) {
         self.compiled.fetch_add(1, Ordering::Relaxed);
         let weight = schema.weight();
         if weight > self.each.min(self.all) {
@@ -134,15 +134,20 @@ impl Compiled {
         make_room(&mut kept, self.each - weight, |kept| kept.server == *server);
         make_room(&mut kept, self.all - weight, |_| true);
         of.schema.store(Some(Arc::clone(schema)));
-        kept.push(Kept { of: own, server: server.clone(), weight });
+        kept.push(SchemaCacheEntry { of: own, server: server.clone(), weight });
     }
 }
 
 /// Evicts the least recently used entries selected by `these` until those left weigh at most `most` bytes.
-fn make_room(kept: &mut Vec<Kept>, most: usize, these: impl Fn(&Kept) -> bool) {
+fn make_room(
+    kept: &mut Vec<SchemaCacheEntry>,
+    most: usize,
+    these: impl Fn(&SchemaCacheEntry) -> bool,
+) {
     let mut weight: usize = kept.iter().filter(|kept| these(kept)).map(|kept| kept.weight).sum();
     while weight > most {
-        let used = |kept: &Kept| kept.of.upgrade().map(|of| of.used.load(Ordering::Relaxed));
+        let used =
+            |kept: &SchemaCacheEntry| kept.of.upgrade().map(|of| of.used.load(Ordering::Relaxed));
         let those = kept.iter().enumerate().filter(|(_, kept)| these(kept));
         let Some((at, _)) = those.min_by_key(|(_, kept)| used(kept)) else { return };
         let gone = kept.swap_remove(at);
@@ -157,25 +162,25 @@ fn make_room(kept: &mut Vec<Kept>, most: usize, these: impl Fn(&Kept) -> bool) {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Compilable, Compiled};
-    use crate::json::{Bounds, Document};
+    use super::{CachedSchema, SchemaCache};
+    use crate::json::{Document, JsonBounds};
     use crate::name::ServerName;
-    use crate::work::Budget;
+    use crate::work::WorkBudget;
 
-    fn schema(n: usize) -> Arc<Compilable> {
+    fn schema(n: usize) -> Arc<CachedSchema> {
         let text = format!(
             r#"{{"type":"object","properties":{{"p":{{"pattern":"^[a-y]{{50}}x{n}$"}}}}}}"#
         );
-        let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
-        Arc::new(Compilable::new(document.root()))
+        let document = Document::parse(text.into(), &JsonBounds::MESSAGE).unwrap();
+        Arc::new(CachedSchema::new(document.root()))
     }
 
     #[test]
     fn the_schema_that_was_not_used_for_longest_goes_and_is_compiled_again() {
-        let budget = Budget::unlimited();
+        let budget = WorkBudget::unlimited();
         let (one, other) = (ServerName::parse("one").unwrap(), ServerName::parse("other").unwrap());
-        let weight = schema(1).get(&one, &Compiled::default(), &budget).weight();
-        let kept = Compiled::new(4 * weight, 2 * weight);
+        let weight = schema(1).get(&one, &SchemaCache::default(), &budget).weight();
+        let kept = SchemaCache::new(4 * weight, 2 * weight);
         let [a, b, c] = [1, 2, 3].map(schema);
         let theirs = schema(4);
         drop(theirs.get(&other, &kept, &budget));
@@ -193,12 +198,12 @@ mod tests {
 
     #[test]
     fn a_schema_that_is_larger_than_the_share_of_a_server_is_used_and_not_kept() {
-        let (one, kept) = (ServerName::parse("one").unwrap(), Compiled::new(8192, 4096));
-        let (schema, budget) = (schema(1), Budget::new(1000));
-        let value = Document::parse(r#"{"p":"abc"}"#.into(), &Bounds::MESSAGE).unwrap();
+        let (one, kept) = (ServerName::parse("one").unwrap(), SchemaCache::new(8192, 4096));
+        let (schema, budget) = (schema(1), WorkBudget::new(1000));
+        let value = Document::parse(r#"{"p":"abc"}"#.into(), &JsonBounds::MESSAGE).unwrap();
         let ready = schema.get(&one, &kept, &budget);
         assert_eq!(budget.left(), 500, "compiling takes half at most");
-        assert!(ready.check(Some(value.root()), &Budget::unlimited()).is_err());
+        assert!(ready.check(Some(value.root()), &WorkBudget::unlimited()).is_err());
         assert!(!schema.is_compiled());
         assert_eq!(kept.bytes(), 0);
     }

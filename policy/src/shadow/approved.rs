@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::looks;
-use crate::json::{Bounds, Document, write_string};
-use crate::kind::Kind;
-use crate::lock::{Lock, Locked, State, Version};
+use crate::json::{Document, JsonBounds, write_string};
+use crate::kind::ItemKind;
+use crate::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
 use crate::name::ServerName;
-use crate::offer::{Catalog, Offer};
+use crate::offer::{Catalog, CatalogItem};
 
 /// The approved tools and prompts of these servers, as catalogs to compare with those of other servers.
 ///
@@ -16,14 +16,14 @@ use crate::offer::{Catalog, Offer};
 /// equal or similar names are in different catalogs, so that they do not count as duplicate names of one server.
 #[must_use]
 pub fn approved<'a>(
-    lock: &Lock,
+    lock: &Lockfile,
     servers: impl IntoIterator<Item = &'a ServerName>,
 ) -> Vec<Arc<Catalog>> {
-    let nothing = Locked::default();
+    let nothing = LockedServer::default();
     let mut catalogs = Vec::new();
     for server in servers.into_iter().filter(|server| !server.is_reserved()) {
         let locked = lock.servers.get(server.as_str()).unwrap_or(&nothing);
-        for kind in [Kind::Tool, Kind::Prompt] {
+        for kind in [ItemKind::Tool, ItemKind::Prompt] {
             let apart = apart(offers(locked, kind));
             let of = |offers| Arc::new(Catalog::new(server.clone(), kind, offers));
             catalogs.extend(apart.into_iter().map(of));
@@ -33,33 +33,33 @@ pub fn approved<'a>(
 }
 
 /// The approved definitions of one kind.
-fn offers(locked: &Locked, kind: Kind) -> impl Iterator<Item = Offer> {
+fn offers(locked: &LockedServer, kind: ItemKind) -> impl Iterator<Item = CatalogItem> {
     let of_kind = locked.offers.iter().filter(move |((of, _), _)| *of == kind);
     of_kind.flat_map(move |((_, name), versions)| {
-        let approved = versions.iter().filter(|version| version.state == State::Approved);
+        let approved = versions.iter().filter(|version| version.state == ApprovalState::Approved);
         approved.filter_map(move |version| offer(kind, name, version))
     })
 }
 
 /// One approved definition; reduced to its name if it cannot be read.
-fn offer(kind: Kind, name: &str, version: &Version) -> Option<Offer> {
+fn offer(kind: ItemKind, name: &str, version: &LockedVersion) -> Option<CatalogItem> {
     let document = version.definition.document();
-    let read = Offer::read(kind, version.definition.value(), &document).ok();
+    let read = CatalogItem::read(kind, version.definition.value(), &document).ok();
     read.filter(|offer| offer.name().as_str() == name).or_else(|| named(kind, name))
 }
 
 /// A definition that contains only a name.
-fn named(kind: Kind, name: &str) -> Option<Offer> {
+fn named(kind: ItemKind, name: &str) -> Option<CatalogItem> {
     let mut text = b"{\"name\":".to_vec();
     write_string(&mut text, name);
     text.push(b'}');
-    let document = Arc::new(Document::parse(text.into(), &Bounds::MESSAGE).ok()?);
-    Offer::read(kind, document.root(), &document).ok()
+    let document = Arc::new(Document::parse(text.into(), &JsonBounds::MESSAGE).ok()?);
+    CatalogItem::read(kind, document.root(), &document).ok()
 }
 
 /// Distributes the definitions over as many lists as needed for the names within each to look different. Returns at
 /// least one list, which may be empty.
-fn apart(offers: impl Iterator<Item = Offer>) -> Vec<Vec<Offer>> {
+fn apart(offers: impl Iterator<Item = CatalogItem>) -> Vec<Vec<CatalogItem>> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut lists = vec![Vec::new()];
     for offer in offers {

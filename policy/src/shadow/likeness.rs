@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hasher as _};
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::confusable_detection::skeleton;
 
-use super::Likeness;
+use super::Similarity;
 use crate::hidden::Hidden;
 use crate::json::Value;
 
@@ -48,7 +48,7 @@ const DIRECTIONS: [&str; 22] = [
 
 /// A name in its normal forms, from the most exact to the coarsest.
 #[derive(Debug)]
-pub(super) struct Forms {
+pub(super) struct NameForms {
     raw: Box<str>,
     lower: String,
     joined: String,
@@ -56,7 +56,7 @@ pub(super) struct Forms {
     pub(super) skeleton: String,
 }
 
-impl Forms {
+impl NameForms {
     pub(super) fn of(name: &str) -> Self {
         let lower = name.to_lowercase();
         let joined = join(&lower);
@@ -74,17 +74,17 @@ impl Forms {
     }
 
     /// How two names with equal skeletons resemble each other.
-    pub(super) fn likeness(&self, other: &Self) -> Likeness {
+    pub(super) fn likeness(&self, other: &Self) -> Similarity {
         if self.raw == other.raw {
-            Likeness::Exact
+            Similarity::Exact
         } else if self.lower == other.lower {
-            Likeness::Case
+            Similarity::Case
         } else if self.joined == other.joined {
-            Likeness::Separators
+            Similarity::Separators
         } else if self.compatible == other.compatible {
-            Likeness::Compatibility
+            Similarity::Compatibility
         } else {
-            Likeness::Confusable
+            Similarity::Confusable
         }
     }
 }
@@ -130,12 +130,12 @@ pub(super) fn one_letter(one: &str, other: &str) -> bool {
 /// The parts of a name before its first separators, as skeletons.
 pub(super) fn starts(name: &str) -> impl Iterator<Item = String> {
     let ends = name.char_indices().filter(|(_, c)| SEPARATORS.contains(c)).map(|(at, _)| at);
-    ends.take(STARTS).filter_map(|end| name.get(..end)).map(|start| Forms::of(start).skeleton)
+    ends.take(STARTS).filter_map(|end| name.get(..end)).map(|start| NameForms::of(start).skeleton)
 }
 
 /// The content of a definition in the form in which it is compared.
 #[derive(Debug)]
-pub(super) struct Words {
+pub(super) struct DescriptionWords {
     /// Hashes of the words of the description, in order.
     sequence: Vec<u64>,
     pub(super) all: BTreeSet<u64>,
@@ -149,7 +149,7 @@ pub(super) struct Words {
     pub(super) tools: BTreeMap<String, bool>,
 }
 
-impl Words {
+impl DescriptionWords {
     pub(super) fn of(definition: Value<'_>) -> Self {
         let text = definition.get("description").and_then(Value::as_str).unwrap_or_default();
         let words: Vec<&str> = text.split_whitespace().take(WORDS).collect();

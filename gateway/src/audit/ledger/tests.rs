@@ -7,13 +7,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use bytes::Bytes;
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
-use super::{Checkpoints, Ledger, Slot};
-use crate::audit::chain::Chain;
-use crate::audit::note::{Signer, Verifier};
-use crate::audit::record::{Event, RecordId};
-use crate::audit::sink::Sink;
-use crate::audit::verify::{Audit, Demands};
-use crate::config::settings::Full;
+use super::{CheckpointPolicy, Ledger, SinkSlot};
+use crate::audit::chain::HashChain;
+use crate::audit::note::{NoteSigner, NoteVerifier};
+use crate::audit::record::{AuditEvent, RecordId};
+use crate::audit::sink::AuditSink;
+use crate::audit::verify::{LogVerifier, VerifyOptions};
+use crate::config::settings::SpoolOverflow;
 
 /// A sink that accepts or refuses each line as scripted.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ struct Told {
     works: Arc<Mutex<bool>>,
 }
 
-impl Sink for Told {
+impl AuditSink for Told {
     fn name(&self) -> &'static str {
         "told"
     }
@@ -38,12 +38,13 @@ impl Sink for Told {
 
 const CHAIN: &str = "0011223344556677";
 
-fn object(event: &Event<'_>) -> Vec<u8> {
+fn object(event: &AuditEvent<'_>) -> Vec<u8> {
     event.write(CHAIN, &RecordId::new(UNIX_EPOCH, 0, 0), UNIX_EPOCH, "sha256:0")
 }
 
-fn verified(lines: &[Bytes], key: &Verifier) -> Vec<String> {
-    let mut audit = Audit::new(Demands { keys: vec![key.clone()], ..Demands::default() });
+fn verified(lines: &[Bytes], key: &NoteVerifier) -> Vec<String> {
+    let mut audit =
+        LogVerifier::new(VerifyOptions { keys: vec![key.clone()], ..VerifyOptions::default() });
     audit.read("log", &mut Cursor::new(lines.concat())).unwrap();
     audit.finish().problems.iter().map(ToString::to_string).collect()
 }
@@ -55,16 +56,16 @@ proptest! {
     ) {
         let told = || Told { lines: Arc::default(), works: Arc::new(Mutex::new(true)) };
         let sinks = [told(), told()];
-        let signer = Signer::generate("test").unwrap();
+        let signer = NoteSigner::generate("test").unwrap();
         let key = signer.public().clone();
-        let slots = sinks.iter().zip([Full::Deny, Full::Drop]).map(|(sink, full)| {
-            Slot { sink: Box::new(sink.clone()), full, missing: None, begun: false }
+        let slots = sinks.iter().zip([SpoolOverflow::Deny, SpoolOverflow::Drop]).map(|(sink, full)| {
+            SinkSlot { sink: Box::new(sink.clone()), full, missing: None, begun: false }
         });
         let interval = Duration::from_secs(1);
-        let checkpoints = Checkpoints { signer, records: 5, interval };
-        let mut ledger = Ledger::new(Chain::new(CHAIN), slots.collect(), checkpoints, false);
+        let checkpoints = CheckpointPolicy { signer, records: 5, interval };
+        let mut ledger = Ledger::new(HashChain::new(CHAIN), slots.collect(), checkpoints, false);
         let (own, tree) = (ledger.public(), ledger.tree().clone());
-        let start = Event { event: "start", key: Some(&own), tree: Some(&tree), ..Event::default() };
+        let start = AuditEvent { event: "start", key: Some(&own), tree: Some(&tree), ..AuditEvent::default() };
         ledger.push(object(&start), &mut object).unwrap();
         ledger.checkpoint(&mut object).unwrap();
         for (works, begins) in steps {
@@ -74,7 +75,7 @@ proptest! {
             if begins {
                 ledger.slots[0].begun = true;
             }
-            let probe = object(&Event { event: "probe", ..Event::default() });
+            let probe = object(&AuditEvent { event: "probe", ..AuditEvent::default() });
             // A record that the required sink does not accept counts as failed for the caller.
             prop_assert_eq!(ledger.push(probe, &mut object).is_ok(), works[0]);
         }
@@ -82,7 +83,7 @@ proptest! {
         for sink in &sinks {
             *sink.works.lock().unwrap() = true;
         }
-        ledger.push(object(&Event { event: "stop", ..Event::default() }), &mut object).unwrap();
+        ledger.push(object(&AuditEvent { event: "stop", ..AuditEvent::default() }), &mut object).unwrap();
         ledger.checkpoint(&mut object).unwrap();
         for sink in &sinks {
             let lines = sink.lines.lock().unwrap().clone();

@@ -6,14 +6,14 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Queued items, by holder.
 #[derive(Debug)]
-pub(super) struct Turns<K, T> {
+pub(super) struct FairQueue<K, T> {
     most: usize,
-    inner: Mutex<Inner<K, T>>,
+    inner: Mutex<FairQueueState<K, T>>,
     added: Condvar,
 }
 
 #[derive(Debug)]
-struct Inner<K, T> {
+struct FairQueueState<K, T> {
     count: usize,
     /// The items of each holder that has any, oldest first.
     waiting: HashMap<K, VecDeque<T>>,
@@ -21,10 +21,10 @@ struct Inner<K, T> {
     order: VecDeque<K>,
 }
 
-impl<K: Clone + Eq + Hash, T> Turns<K, T> {
+impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     /// Makes an empty queue with room for `most` items.
     pub(super) fn new(most: usize) -> Self {
-        let inner = Inner { count: 0, waiting: HashMap::new(), order: VecDeque::new() };
+        let inner = FairQueueState { count: 0, waiting: HashMap::new(), order: VecDeque::new() };
         Self { most, inner: Mutex::new(inner), added: Condvar::new() }
     }
 
@@ -56,13 +56,13 @@ impl<K: Clone + Eq + Hash, T> Turns<K, T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<K, T>> {
+    fn lock(&self) -> MutexGuard<'_, FairQueueState<K, T>> {
         // No operation leaves the queue half changed, so a poisoned lock is usable.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<K: Clone + Eq + Hash, T> Inner<K, T> {
+impl<K: Clone + Eq + Hash, T> FairQueueState<K, T> {
     fn next(&mut self) -> Option<T> {
         let holder = self.order.pop_front()?;
         let own = self.waiting.get_mut(&holder)?;
@@ -79,11 +79,11 @@ impl<K: Clone + Eq + Hash, T> Inner<K, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::Turns;
+    use super::FairQueue;
 
     #[test]
     fn one_who_puts_in_many_does_not_stand_before_others() {
-        let turns = Turns::new(100);
+        let turns = FairQueue::new(100);
         for n in 0..16 {
             assert!(turns.push("ana", n));
         }
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn it_refuses_over_its_room_and_takes_more_when_some_are_gone() {
-        let turns = Turns::new(2);
+        let turns = FairQueue::new(2);
         assert!(turns.push("ana", 1) && turns.push("ana", 2) && !turns.push("bob", 3));
         assert_eq!(turns.pop(), 1);
         assert!(turns.push("bob", 3));

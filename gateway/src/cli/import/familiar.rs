@@ -11,7 +11,7 @@ use policy::shadow;
 
 use super::runners::{Package, packages, program_name};
 
-/// The built-in list; see [`Familiar`].
+/// The built-in list; see [`WellKnown`].
 const LIST: &str = include_str!("familiar.txt");
 /// Shortest server name that is compared with one letter more, fewer or different.
 const SHORTEST: usize = 6;
@@ -20,7 +20,7 @@ const USUAL: [&str; 6] = ["mcp", "mcp-server", "server", "cli", "inspector", "mc
 
 /// Well-known servers and packages.
 #[derive(Debug, Default)]
-struct Familiar {
+struct WellKnown {
     /// Names of servers with their hosts.
     servers: Vec<(&'static str, Vec<&'static str>)>,
     npm: Vec<&'static str>,
@@ -29,8 +29,8 @@ struct Familiar {
     words: Vec<&'static str>,
 }
 
-static FAMILIAR: LazyLock<Familiar> = LazyLock::new(|| {
-    let mut all = Familiar::default();
+static FAMILIAR: LazyLock<WellKnown> = LazyLock::new(|| {
+    let mut all = WellKnown::default();
     for line in LIST.lines() {
         let mut parts = line.split_ascii_whitespace();
         match (parts.next(), parts.next()) {
@@ -46,7 +46,7 @@ static FAMILIAR: LazyLock<Familiar> = LazyLock::new(|| {
 
 /// A server from the file of a client.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Candidate<'a> {
+pub(super) struct SuspectServer<'a> {
     /// Name that the client gives it.
     pub(super) name: &'a str,
     /// The program that it is, or that runs it.
@@ -59,7 +59,7 @@ pub(super) struct Candidate<'a> {
 
 /// A resemblance between a server and a well-known one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Imitation {
+pub(super) struct Lookalike {
     /// Part that resembles: name, package or host.
     what: &'static str,
     /// Value of that part.
@@ -70,7 +70,7 @@ pub(super) struct Imitation {
     other: &'static str,
 }
 
-impl fmt::Display for Imitation {
+impl fmt::Display for Lookalike {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, own, how, other } = self;
         write!(f, "its {what} `{}` {how} `{other}`", own.escape_debug())
@@ -78,11 +78,11 @@ impl fmt::Display for Imitation {
 }
 
 /// The well-known server that `server` imitates; `None` if it resembles none.
-pub(super) fn imitation(server: &Candidate<'_>) -> Option<Imitation> {
+pub(super) fn imitation(server: &SuspectServer<'_>) -> Option<Lookalike> {
     of_packages(server).or_else(|| of_host(server)).or_else(|| of_name(server.name))
 }
 
-fn of_name(name: &str) -> Option<Imitation> {
+fn of_name(name: &str) -> Option<Lookalike> {
     let lower = name.to_lowercase();
     let known = &FAMILIAR.servers;
     if known.iter().any(|(one, _)| *one == lower) || FAMILIAR.words.contains(&lower.as_str()) {
@@ -96,11 +96,11 @@ fn of_name(name: &str) -> Option<Imitation> {
         } else {
             return None;
         };
-        Some(Imitation { what: "name", own: name.to_owned(), how, other })
+        Some(Lookalike { what: "name", own: name.to_owned(), how, other })
     })
 }
 
-fn of_packages(server: &Candidate<'_>) -> Option<Imitation> {
+fn of_packages(server: &SuspectServer<'_>) -> Option<Lookalike> {
     let command = server.command?;
     let is_python = matches!(program_name(command), "uvx" | "uv" | "pipx");
     let (own, foreign) = match is_python {
@@ -136,14 +136,14 @@ fn of_packages(server: &Candidate<'_>) -> Option<Imitation> {
         let like =
             |list: &[&'static str]| list.iter().find_map(|other| Some((*other, how(other)?)));
         let (other, how) = like(own).or_else(elsewhere).or_else(|| like(foreign))?;
-        Some(Imitation { what: "package", own: package, how, other })
+        Some(Lookalike { what: "package", own: package, how, other })
     })
 }
 
-fn of_host(server: &Candidate<'_>) -> Option<Imitation> {
+fn of_host(server: &SuspectServer<'_>) -> Option<Lookalike> {
     let url = server.url?.parse::<http::Uri>().ok()?;
     let own = url.host()?.trim_end_matches('.').to_lowercase();
-    let imitation = |how, other| Some(Imitation { what: "host", own: own.clone(), how, other });
+    let imitation = |how, other| Some(Lookalike { what: "host", own: own.clone(), how, other });
     let hosts = || FAMILIAR.servers.iter().flat_map(|(_, hosts)| hosts.iter().copied());
     if hosts().any(|host| is_below(&own, host)) {
         return None;
@@ -204,7 +204,7 @@ fn is_one_edit(one: &str, other: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Candidate, FAMILIAR, imitation};
+    use super::{FAMILIAR, SuspectServer, imitation};
 
     /// Checks a server that is a command line split at blanks, or a URL.
     fn noticed(name: &str, server: &str) -> Option<&'static str> {
@@ -212,9 +212,9 @@ mod tests {
         let first = words.next().unwrap();
         let args: Vec<_> = words.collect();
         let candidate = if first.starts_with("https:") {
-            Candidate { name, url: Some(&first), ..Candidate::default() }
+            SuspectServer { name, url: Some(&first), ..SuspectServer::default() }
         } else {
-            Candidate { name, command: Some(&first), args: &args, url: None }
+            SuspectServer { name, command: Some(&first), args: &args, url: None }
         };
         imitation(&candidate).map(|found| found.other)
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::secrets::At;
+use super::secrets::ArgPosition;
 
 /// The file name of a program, without its folder.
 pub(super) fn program_name(command: &str) -> &str {
@@ -61,7 +61,7 @@ pub(super) fn executable(command: &str, args: &[String]) -> Option<usize> {
 
 /// Indexes of a package runner's arguments.
 #[derive(Debug, Default)]
-struct Runs {
+struct RunnerTargets {
     /// The arguments that name packages.
     packages: Vec<usize>,
     /// The argument that names an executable, if an option names the package.
@@ -69,7 +69,7 @@ struct Runs {
 }
 
 /// Finds what a package runner runs; empty if `command` is none.
-fn runs(command: &str, args: &[String]) -> Runs {
+fn runs(command: &str, args: &[String]) -> RunnerTargets {
     let runner = program_name(command);
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let skipped = match (runner, &words[..]) {
@@ -80,7 +80,7 @@ fn runs(command: &str, args: &[String]) -> Runs {
         ("pipx", ["run", ..]) => 1,
         ("uv", ["run", ..]) if words.contains(&"--with") => 1,
         ("uv", ["tool", "run", ..]) => 2,
-        _ => return Runs::default(),
+        _ => return RunnerTargets::default(),
     };
     let (mut found, mut executable) = (Vec::new(), None);
     let (mut named, mut rest) = (false, words.iter().enumerate().skip(skipped));
@@ -106,7 +106,7 @@ fn runs(command: &str, args: &[String]) -> Runs {
             }
         }
     }
-    Runs { packages: found, executable }
+    RunnerTargets { packages: found, executable }
 }
 
 /// Index of the module that a Python interpreter runs.
@@ -117,7 +117,7 @@ pub(super) fn module(command: &str, args: &[String]) -> Option<usize> {
 }
 
 /// The meaning of a container runner's own arguments, up to the image. Empty if it is not clear where they end.
-pub(super) fn container(command: &str, args: &[String]) -> BTreeMap<usize, At<'static>> {
+pub(super) fn container(command: &str, args: &[String]) -> BTreeMap<usize, ArgPosition<'static>> {
     const ALONE: [&str; 9] =
         ["-i", "-t", "-it", "-ti", "--interactive", "--tty", "--rm", "--init", "--read-only"];
     const FOLLOWED: [&str; 12] = [
@@ -144,13 +144,13 @@ pub(super) fn container(command: &str, args: &[String]) -> BTreeMap<usize, At<'s
     let mut rest = args.iter().enumerate().skip(1);
     while let Some((n, arg)) = rest.next() {
         let at = match arg.as_str() {
-            "-e" | "--env" => Some(At::Variable),
-            "-v" | "--volume" | "--mount" => Some(At::Mount),
+            "-e" | "--env" => Some(ArgPosition::Variable),
+            "-v" | "--volume" | "--mount" => Some(ArgPosition::Mount),
             arg if FOLLOWED.contains(&arg) => None,
             arg if ALONE.contains(&arg) || arg.starts_with("--") && arg.contains('=') => continue,
             arg if arg.starts_with('-') => return BTreeMap::new(),
             _ => {
-                found.insert(n, At::Image);
+                found.insert(n, ArgPosition::Image);
                 return found;
             }
         };
@@ -162,7 +162,7 @@ pub(super) fn container(command: &str, args: &[String]) -> BTreeMap<usize, At<'s
 
 /// The first package or image that is named without an exact version; `None` if there is none.
 pub(super) fn unpinned<'a>(command: &str, args: &'a [String]) -> Option<&'a str> {
-    let image = container(command, args).into_iter().find(|(_, at)| *at == At::Image);
+    let image = container(command, args).into_iter().find(|(_, at)| *at == ArgPosition::Image);
     if let Some(image) = image.and_then(|(n, _)| args.get(n)) {
         let tag = image.rsplit('/').next().and_then(|last| last.split_once(':'));
         let is_open = !image.contains('@') && tag.is_none_or(|(_, tag)| tag == "latest");

@@ -304,27 +304,28 @@ fn is_repository_package(text: &str) -> bool {
 }
 
 /// Whether an argument can be copied from the file of a client; see [`is_imported`].
-pub(super) fn is_imported_argument(at: At<'_>, text: &str) -> bool {
+pub(super) fn is_imported_argument(at: ArgPosition<'_>, text: &str) -> bool {
     if is_plain_argument(at, text) || is_camel_flag(text) {
         return true;
     }
     let package = |text: &str| is_package(without_extras(text)) || is_repository_package(text);
     if let Some((flag, value)) = text.split_once('=').filter(|(flag, _)| is_flag_name(flag)) {
-        return is_imported(flag, value) || at == At::Package && !is_named(flag) && package(value);
+        return is_imported(flag, value)
+            || at == ArgPosition::Package && !is_named(flag) && package(value);
     }
     match at {
-        At::Package => package(text),
-        At::Executable => is_package(text) && !text.contains(['@', '/', '=']),
-        At::Variable => {
+        ArgPosition::Package => package(text),
+        ArgPosition::Executable => is_package(text) && !text.contains(['@', '/', '=']),
+        ArgPosition::Variable => {
             let pair = text.split_once('=');
             pair.is_some_and(|(name, value)| is_variable(name) && is_imported(name, value))
         }
-        At::Image | At::Mount => false,
-        At::After(flag) if flag.starts_with('-') && !ALONE.contains(&flag) => {
+        ArgPosition::Image | ArgPosition::Mount => false,
+        ArgPosition::After(flag) if flag.starts_with('-') && !ALONE.contains(&flag) => {
             is_flag_name(flag) && is_imported(flag, text)
         }
-        At::After(word) if SUBCOMMANDS.contains(&word) => is_lower_words(text),
-        At::After(_) | At::First => is_order(text),
+        ArgPosition::After(word) if SUBCOMMANDS.contains(&word) => is_lower_words(text),
+        ArgPosition::After(_) | ArgPosition::First => is_order(text),
     }
 }
 
@@ -554,7 +555,7 @@ pub(super) fn is_plain_around(name: &str, bare: &str) -> bool {
 
 /// Position of an argument of a program, as far as it matters for its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum At<'a> {
+pub(in crate::cli) enum ArgPosition<'a> {
     /// The package that a package runner runs.
     Package,
     /// The executable of a package, if an option names the package.
@@ -572,7 +573,7 @@ pub(in crate::cli) enum At<'a> {
 }
 
 /// Whether an argument of a program can be shown.
-pub(in crate::cli) fn is_plain_argument(at: At<'_>, text: &str) -> bool {
+pub(in crate::cli) fn is_plain_argument(at: ArgPosition<'_>, text: &str) -> bool {
     if is_flag(text) {
         return true;
     }
@@ -581,19 +582,19 @@ pub(in crate::cli) fn is_plain_argument(at: At<'_>, text: &str) -> bool {
         return is_plain(flag, value) || zone && !is_named(flag);
     }
     match at {
-        At::Package => is_package(without_extras(text)),
-        At::Executable => is_value(text),
-        At::Image => is_image(text),
-        At::Variable => match text.split_once('=') {
+        ArgPosition::Package => is_package(without_extras(text)),
+        ArgPosition::Executable => is_value(text),
+        ArgPosition::Image => is_image(text),
+        ArgPosition::Variable => match text.split_once('=') {
             Some((name, value)) => is_variable(name) && is_plain(name, value),
             None => is_variable(text),
         },
-        At::Mount => is_mount(text),
+        ArgPosition::Mount => is_mount(text),
         // The argument is the value of a flag.
-        At::After(flag) if flag.starts_with('-') && !ALONE.contains(&flag) => {
+        ArgPosition::After(flag) if flag.starts_with('-') && !ALONE.contains(&flag) => {
             is_flag(flag) && is_plain(flag, text)
         }
-        At::After(_) | At::First => is_value(text),
+        ArgPosition::After(_) | ArgPosition::First => is_value(text),
     }
 }
 
@@ -648,7 +649,7 @@ fn words(name: &str) -> Vec<String> {
 
 /// Whether the names of the variables that `text` refers to can be shown.
 pub(super) fn has_plain_references(text: &str) -> bool {
-    placeholders(text, &Places::default()).1.iter().all(|name| is_plain_name(name))
+    placeholders(text, &PlaceholderFolders::default()).1.iter().all(|name| is_plain_name(name))
 }
 
 /// Whether each part of a path can be shown, including the names in its placeholders.
@@ -678,12 +679,12 @@ pub(super) fn is_command(text: &str) -> bool {
 
 /// Folders that the placeholders in a client's file refer to.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places {
+pub(super) struct PlaceholderFolders {
     /// The folder that the editor has open, if it follows from the path of the file.
     pub(super) workspace: Option<String>,
 }
 
-impl Places {
+impl PlaceholderFolders {
     /// The value of an editor's placeholder, and the variable in it; `None` for other placeholders.
     fn of(&self, inner: &str) -> Option<(String, Option<&'static str>)> {
         let workspace = self.workspace.as_deref();
@@ -712,7 +713,7 @@ pub(super) fn at_home(text: &str) -> String {
 
 /// Rewrites `${VAR}`, `${env:VAR}` and `${input:id}` as `${VAR}` of the gateway, replaces placeholders of editors by
 /// their values, and returns the variables. A default value is kept if it is plain.
-pub(super) fn placeholders(text: &str, places: &Places) -> (String, Vec<String>) {
+pub(super) fn placeholders(text: &str, places: &PlaceholderFolders) -> (String, Vec<String>) {
     let mut variables = Vec::new();
     let out = replaced(text, |inner| {
         if let Some((place, variable)) = places.of(inner) {
@@ -747,9 +748,9 @@ pub(super) fn variable_name(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{
-        At, Places, is_imported, is_imported_argument, is_plain, is_plain_argument,
-        is_plain_around, is_plain_command, is_plain_folder, is_plain_name, is_plain_url,
-        placeholders,
+        ArgPosition, PlaceholderFolders, is_imported, is_imported_argument, is_plain,
+        is_plain_argument, is_plain_around, is_plain_command, is_plain_folder, is_plain_name,
+        is_plain_url, placeholders,
     };
 
     #[test]
@@ -864,31 +865,31 @@ mod tests {
     #[test]
     fn more_arguments_are_taken_along_from_a_client() {
         for (at, text, taken) in [
-            (At::Executable, "serena", true),
-            (At::Executable, "markitdown-mcp", true),
-            (At::Package, "git+https://github.com/oraios/serena", true),
-            (At::Package, "git+https://github.com/oraios/serena@v1.2.3", true),
-            (At::Package, "--from=markitdown-mcp", true),
-            (At::After("serena"), "start-mcp-server", true),
-            (At::After("run"), "my-server", true),
-            (At::After("--context"), "ide-assistant", true),
-            (At::After("--client-type"), "persistent", true),
-            (At::First, "--viewport=1280x720", true),
-            (At::First, "--readOnly", true),
-            (At::After("--db-path"), ":memory:", true),
-            (At::Variable, "GITHUB_TOOLSETS=repos,issues", true),
-            (At::Variable, "GITHUB_TOKEN=repos", false),
-            (At::Executable, "ghp_0Zk3Vq8Lw5Xn2Rt7Yb4Hc9Jd6Fm1Gs0Pa2Qe", false),
-            (At::Package, "git+https://ana:hunter2@github.com/oraios/serena", false),
-            (At::Package, "git+https://github.com/a/b?token=x", false),
-            (At::After("--token"), "repos", false),
-            (At::After("--authMode"), "repos", false),
-            (At::First, "--hQzKdLpWmXaBc", false),
-            (At::First, "hunter", false),
-            (At::First, "-phunter", false),
-            (At::After("-p"), "hunter", false),
-            (At::After("run"), "hunter2pass", false),
-            (At::Mount, "repos", false),
+            (ArgPosition::Executable, "serena", true),
+            (ArgPosition::Executable, "markitdown-mcp", true),
+            (ArgPosition::Package, "git+https://github.com/oraios/serena", true),
+            (ArgPosition::Package, "git+https://github.com/oraios/serena@v1.2.3", true),
+            (ArgPosition::Package, "--from=markitdown-mcp", true),
+            (ArgPosition::After("serena"), "start-mcp-server", true),
+            (ArgPosition::After("run"), "my-server", true),
+            (ArgPosition::After("--context"), "ide-assistant", true),
+            (ArgPosition::After("--client-type"), "persistent", true),
+            (ArgPosition::First, "--viewport=1280x720", true),
+            (ArgPosition::First, "--readOnly", true),
+            (ArgPosition::After("--db-path"), ":memory:", true),
+            (ArgPosition::Variable, "GITHUB_TOOLSETS=repos,issues", true),
+            (ArgPosition::Variable, "GITHUB_TOKEN=repos", false),
+            (ArgPosition::Executable, "ghp_0Zk3Vq8Lw5Xn2Rt7Yb4Hc9Jd6Fm1Gs0Pa2Qe", false),
+            (ArgPosition::Package, "git+https://ana:hunter2@github.com/oraios/serena", false),
+            (ArgPosition::Package, "git+https://github.com/a/b?token=x", false),
+            (ArgPosition::After("--token"), "repos", false),
+            (ArgPosition::After("--authMode"), "repos", false),
+            (ArgPosition::First, "--hQzKdLpWmXaBc", false),
+            (ArgPosition::First, "hunter", false),
+            (ArgPosition::First, "-phunter", false),
+            (ArgPosition::After("-p"), "hunter", false),
+            (ArgPosition::After("run"), "hunter2pass", false),
+            (ArgPosition::Mount, "repos", false),
         ] {
             assert_eq!(is_imported_argument(at, text), taken, "{at:?} {text}");
         }
@@ -896,46 +897,46 @@ mod tests {
 
     #[test]
     fn arguments_that_anybody_may_know_are_told_from_others() {
-        let first = At::First;
+        let first = ArgPosition::First;
         for (at, text, plain) in [
             (first, "-y", true),
-            (At::Package, "@modelcontextprotocol/server-filesystem@2026.8.31", true),
-            (At::Package, "mcp-server-fetch==2025.4.7", true),
-            (At::After("--api-key"), "--verbose", true),
+            (ArgPosition::Package, "@modelcontextprotocol/server-filesystem@2026.8.31", true),
+            (ArgPosition::Package, "mcp-server-fetch==2025.4.7", true),
+            (ArgPosition::After("--api-key"), "--verbose", true),
             (first, "--api-key", true),
             (first, "/srv/files", true),
             (first, "dist/index.js", true),
             (first, "run", true),
             (first, "--port=8080", true),
-            (At::After("--port"), "8080", true),
-            (At::After("--local-timezone"), "UTC", true),
-            (At::After("--local-timezone"), "Europe/Berlin", true),
-            (At::After("--region"), "eu-west-1", true),
-            (At::After("--mode"), "read-only", true),
+            (ArgPosition::After("--port"), "8080", true),
+            (ArgPosition::After("--local-timezone"), "UTC", true),
+            (ArgPosition::After("--local-timezone"), "Europe/Berlin", true),
+            (ArgPosition::After("--region"), "eu-west-1", true),
+            (ArgPosition::After("--mode"), "read-only", true),
             (first, "--mode=read-only", true),
-            (At::After("--repo"), "acme/web", true),
-            (At::Variable, "TZ=UTC", true),
+            (ArgPosition::After("--repo"), "acme/web", true),
+            (ArgPosition::Variable, "TZ=UTC", true),
             (first, "read-only", false),
             (first, "acme/web", false),
-            (At::After("-p"), "local", false),
-            (At::After("--owner"), "acme/web", false),
-            (At::After("--token"), "eu-west-1", false),
-            (At::After("--auth-mode"), "read-only", false),
+            (ArgPosition::After("-p"), "local", false),
+            (ArgPosition::After("--owner"), "acme/web", false),
+            (ArgPosition::After("--token"), "eu-west-1", false),
+            (ArgPosition::After("--auth-mode"), "read-only", false),
             (first, "--url=https://example.com/mcp", true),
-            (At::After("-y"), "https://example.com/mcp", true),
-            (At::Package, "ghp_0Zk3Vq8Lw5Xn2Rt7Yb4Hc9Jd6Fm1Gs0Pa2Qe", false),
-            (At::Package, "@21st-dev/magic@0.1.0", true),
-            (At::Package, "@e2b/mcp-server", true),
-            (At::Package, "@upstash/context7-mcp", true),
-            (At::Package, "@k3j4h5g6f7d8/mcp@1.0.0", false),
-            (At::Package, "@acme-x9kq2lmpz0rt/mcp", false),
-            (At::Package, "@\u{e4}cme/mcp", false),
-            (At::Package, "@ac me/mcp", false),
-            (At::Package, "@/mcp", false),
-            (At::Image, "ghcr.io/acme/server:1.2.3", true),
-            (At::Image, "localhost:5000/mcp:latest", true),
-            (At::Image, "mcp/fetch", true),
-            (At::Image, "k3j4h5g6f7d8.example.com/acme/server:1.2.3", false),
+            (ArgPosition::After("-y"), "https://example.com/mcp", true),
+            (ArgPosition::Package, "ghp_0Zk3Vq8Lw5Xn2Rt7Yb4Hc9Jd6Fm1Gs0Pa2Qe", false),
+            (ArgPosition::Package, "@21st-dev/magic@0.1.0", true),
+            (ArgPosition::Package, "@e2b/mcp-server", true),
+            (ArgPosition::Package, "@upstash/context7-mcp", true),
+            (ArgPosition::Package, "@k3j4h5g6f7d8/mcp@1.0.0", false),
+            (ArgPosition::Package, "@acme-x9kq2lmpz0rt/mcp", false),
+            (ArgPosition::Package, "@\u{e4}cme/mcp", false),
+            (ArgPosition::Package, "@ac me/mcp", false),
+            (ArgPosition::Package, "@/mcp", false),
+            (ArgPosition::Image, "ghcr.io/acme/server:1.2.3", true),
+            (ArgPosition::Image, "localhost:5000/mcp:latest", true),
+            (ArgPosition::Image, "mcp/fetch", true),
+            (ArgPosition::Image, "k3j4h5g6f7d8.example.com/acme/server:1.2.3", false),
         ]
         .into_iter()
         .chain(
@@ -971,7 +972,7 @@ mod tests {
         )
         .chain(
             ["--api-key", "--token", "-k", "-e", "--env", "-H", "--token="]
-                .map(|flag| (At::After(flag), "hunter2", false)),
+                .map(|flag| (ArgPosition::After(flag), "hunter2", false)),
         ) {
             assert_eq!(is_plain_argument(at, text), plain, "{at:?} {text}");
         }
@@ -1061,14 +1062,14 @@ mod tests {
 
     #[test]
     fn placeholders_of_every_client_become_ours() {
-        let nowhere = Places::default();
+        let nowhere = PlaceholderFolders::default();
         let (text, variables) =
             placeholders("a ${X} ${env:Y} ${input:my-key} ${Z:-info} ${", &nowhere);
         assert_eq!(text, "a ${X} ${Y} ${MY_KEY} ${Z:-info} ${");
         assert_eq!(variables, ["X", "Y", "MY_KEY", "Z"]);
         let (text, _) = placeholders("${X_KEY:-info} ${Y:-hunter} ${1A}", &nowhere);
         assert_eq!(text, "${X_KEY} ${Y} ${V1A}");
-        let there = Places { workspace: Some("/srv/projects".to_owned()) };
+        let there = PlaceholderFolders { workspace: Some("/srv/projects".to_owned()) };
         let (text, variables) = placeholders("${workspaceFolder}${/}src ${userHome}", &there);
         assert_eq!((&*text, &*variables), ("/srv/projects/src ${HOME}", &["HOME".to_owned()][..]));
     }
@@ -1076,21 +1077,21 @@ mod tests {
     #[test]
     fn what_a_container_is_started_with_is_told_from_secrets() {
         for (at, text, plain) in [
-            (At::Image, "mcp/fetch", true),
-            (At::Image, "ghcr.io/github/github-mcp-server:v0.20.1", true),
-            (At::Image, "registry.example.com:5000/team/tool:latest", true),
-            (At::Image, "ghp_0Zk3Vq8Lw5Xn2Rt7Yb4Hc9Jd6Fm1Gs0Pa2Qe", false),
-            (At::Image, "u:sk-live-4f9b2c7d1e8a6053b7c2", false),
-            (At::Variable, "GITHUB_PERSONAL_ACCESS_TOKEN", true),
-            (At::Variable, "GITHUB_TOKEN=hunter2", false),
-            (At::Variable, "LEVEL=debug", true),
-            (At::Variable, "hunter2", false),
-            (At::Mount, "/home/ana/work:/data:ro", true),
-            (At::Mount, "type=bind,src=/Users/ana/Desktop,dst=/projects/Desktop", true),
-            (At::Mount, "type=bind,password=hunter2", false),
-            (At::Mount, "hunter2:/data", false),
-            (At::Package, "mcp[cli]", true),
-            (At::First, "--local-timezone=America/New_York", true),
+            (ArgPosition::Image, "mcp/fetch", true),
+            (ArgPosition::Image, "ghcr.io/github/github-mcp-server:v0.20.1", true),
+            (ArgPosition::Image, "registry.example.com:5000/team/tool:latest", true),
+            (ArgPosition::Image, "ghp_0Zk3Vq8Lw5Xn2Rt7Yb4Hc9Jd6Fm1Gs0Pa2Qe", false),
+            (ArgPosition::Image, "u:sk-live-4f9b2c7d1e8a6053b7c2", false),
+            (ArgPosition::Variable, "GITHUB_PERSONAL_ACCESS_TOKEN", true),
+            (ArgPosition::Variable, "GITHUB_TOKEN=hunter2", false),
+            (ArgPosition::Variable, "LEVEL=debug", true),
+            (ArgPosition::Variable, "hunter2", false),
+            (ArgPosition::Mount, "/home/ana/work:/data:ro", true),
+            (ArgPosition::Mount, "type=bind,src=/Users/ana/Desktop,dst=/projects/Desktop", true),
+            (ArgPosition::Mount, "type=bind,password=hunter2", false),
+            (ArgPosition::Mount, "hunter2:/data", false),
+            (ArgPosition::Package, "mcp[cli]", true),
+            (ArgPosition::First, "--local-timezone=America/New_York", true),
         ] {
             assert_eq!(is_plain_argument(at, text), plain, "{at:?} {text}");
         }

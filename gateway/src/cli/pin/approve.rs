@@ -8,23 +8,23 @@ use std::process::ExitCode;
 use clap::Args;
 use gateway::config::settings::{Settings, UNREADABLE};
 use policy::decision::Mode;
-use policy::inspect::{self, Detector, Excused, Finding};
-use policy::lock::{Exception, Lock, State, Version};
-use policy::offer::{Kind, Offer};
-use policy::pin::{Digest, Subject};
+use policy::inspect::{self, AcceptedDetectors, Detector, Finding};
+use policy::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
+use policy::offer::{CatalogItem, ItemKind};
+use policy::pin::{Digest, DigestSubject};
 use policy::pipeline::Policy;
-use policy::work::Budget;
+use policy::work::WorkBudget;
 
 use super::super::printable::in_a_line;
 use super::super::ungranted::Ungranted;
 use super::super::why::thing;
 use super::super::{complain, say};
-use super::{Named, changed, checked, locked, now, taking_back, volatile};
+use super::{PinSelector, changed, checked, locked, now, taking_back, volatile};
 
 #[derive(Debug, Args)]
-pub(super) struct Approve {
+pub(super) struct ApproveArgs {
     #[command(flatten)]
-    named: Named,
+    named: PinSelector,
     /// Keep earlier approvals, while replicas of a server are upgraded one after the other.
     #[arg(long)]
     keep: bool,
@@ -48,14 +48,14 @@ pub(super) struct Approve {
 }
 
 /// A version that can be approved, or whose findings can be accepted.
-struct Candidate<'a> {
+struct ApprovalCandidate<'a> {
     server: &'a str,
-    offer: Option<(Kind, &'a str)>,
-    version: &'a Version,
+    offer: Option<(ItemKind, &'a str)>,
+    version: &'a LockedVersion,
     /// All versions in the lockfile of the same definition.
-    versions: &'a [Version],
+    versions: &'a [LockedVersion],
     /// The definition as detectors read it; `None` for the server's description of itself.
-    read: Option<Offer>,
+    read: Option<CatalogItem>,
     findings: Vec<Finding>,
 }
 
@@ -63,7 +63,7 @@ struct Candidate<'a> {
 #[derive(Clone, Debug)]
 struct Consent {
     server: Box<str>,
-    offer: Option<(Kind, Box<str>)>,
+    offer: Option<(ItemKind, Box<str>)>,
     digest: Digest,
     reason: Option<Box<str>>,
     /// Detectors whose findings are accepted.
@@ -80,7 +80,7 @@ struct Approval<'a> {
     keep: bool,
 }
 
-pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
+pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode, ExitCode> {
     let named = approve.named.target().map_err(|why| complain(&why))?;
     let accept = accepted(&approve.accept).map_err(|why| complain(&why))?;
     check(approve, &named, &accept).map_err(|why| complain(&why))?;
@@ -99,8 +99,11 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
     let (mut lock, former) = locked(&settings)?;
     // The identity of a server and its definitions are approved separately.
     let only_identity = approve.identity && named.is_of_all();
-    let states: &[State] =
-        if approve.revoked { &[State::Revoked] } else { &[State::Pending, State::Approved] };
+    let states: &[ApprovalState] = if approve.revoked {
+        &[ApprovalState::Revoked]
+    } else {
+        &[ApprovalState::Pending, ApprovalState::Approved]
+    };
     let mut candidates = if only_identity { Vec::new() } else { candidates(&lock, &named, states) };
     if !approve.keep {
         without_replaced(&mut candidates);
@@ -141,8 +144,8 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
 }
 
 /// Whether any candidate was left unapproved. If so, reports how many, and how to refuse one for good.
-fn is_left(settings: &Settings, candidates: &[Candidate<'_>]) -> bool {
-    let left = candidates.iter().filter(|one| one.version.state != State::Approved).count();
+fn is_left(settings: &Settings, candidates: &[ApprovalCandidate<'_>]) -> bool {
+    let left = candidates.iter().filter(|one| one.version.state != ApprovalState::Approved).count();
     if left > 0 {
         let file = settings.pins.file.display();
         say(&format!(
@@ -154,7 +157,7 @@ fn is_left(settings: &Settings, candidates: &[Candidate<'_>]) -> bool {
 }
 
 /// Returns an error if a named definition was revoked: it says why nothing was approved, and which command does it.
-fn not_revoked(lock: &Lock, named: &Named) -> Result<(), ExitCode> {
+fn not_revoked(lock: &Lockfile, named: &PinSelector) -> Result<(), ExitCode> {
     let why = if named.is_of_all() { None } else { was_revoked(lock, named) };
     why.map_or(Ok(()), |why| Err(complain(&why)))
 }
@@ -188,7 +191,7 @@ fn accepted(names: &[String]) -> Result<Vec<Detector>, String> {
 }
 
 /// Checks that the arguments name what they apply to, and who approves.
-fn check(approve: &Approve, named: &Named, accept: &[Detector]) -> Result<(), String> {
+fn check(approve: &ApproveArgs, named: &PinSelector, accept: &[Detector]) -> Result<(), String> {
     if !accept.is_empty() && named.server.is_none() {
         return Err("name what `--accept` is about: `SERVER/TOOL`, or `--server`".to_owned());
     }
@@ -213,7 +216,11 @@ fn check(approve: &Approve, named: &Named, accept: &[Detector]) -> Result<(), St
 }
 
 /// The versions that `named` selects and that are in one of `states`.
-fn candidates<'a>(lock: &'a Lock, named: &Named, states: &[State]) -> Vec<Candidate<'a>> {
+fn candidates<'a>(
+    lock: &'a Lockfile,
+    named: &PinSelector,
+    states: &[ApprovalState],
+) -> Vec<ApprovalCandidate<'a>> {
     let mut found = Vec::new();
     for (server, locked) in &lock.servers {
         let own = (None, locked.server.as_slice());
@@ -225,7 +232,7 @@ fn candidates<'a>(lock: &'a Lock, named: &Named, states: &[State]) -> Vec<Candid
                 states.contains(&version.state) && named.wants(server, kind, name, version.digest)
             }) {
                 let (read, findings) = found_in(offer.map(|(kind, _)| kind), version);
-                found.push(Candidate { server, offer, version, versions, read, findings });
+                found.push(ApprovalCandidate { server, offer, version, versions, read, findings });
             }
         }
     }
@@ -233,25 +240,27 @@ fn candidates<'a>(lock: &'a Lock, named: &Named, states: &[State]) -> Vec<Candid
 }
 
 /// Removes approved versions that a pending candidate of the same definition replaces.
-fn without_replaced(candidates: &mut Vec<Candidate<'_>>) {
+fn without_replaced(candidates: &mut Vec<ApprovalCandidate<'_>>) {
     let pending: Vec<_> = candidates
         .iter()
-        .filter(|one| one.version.state == State::Pending)
+        .filter(|one| one.version.state == ApprovalState::Pending)
         .filter_map(|one| Some((one.server, one.offer?)))
         .collect();
     candidates.retain(|one| {
         let place = one.offer.map(|offer| (one.server, offer));
-        one.version.state == State::Pending || place.is_none_or(|place| !pending.contains(&place))
+        one.version.state == ApprovalState::Pending
+            || place.is_none_or(|place| !pending.contains(&place))
     });
 }
 
 /// Checks that exactly one revoked version is named.
-fn is_one(candidates: &[Candidate<'_>]) -> Result<(), String> {
+fn is_one(candidates: &[ApprovalCandidate<'_>]) -> Result<(), String> {
     match candidates {
         [_] => Ok(()),
         [] => Err("nothing was approved: nothing that is named was revoked".to_owned()),
         several => {
-            let line = |one: &Candidate<'_>| format!("\n  {} {}", one.shown(), one.version.digest);
+            let line =
+                |one: &ApprovalCandidate<'_>| format!("\n  {} {}", one.shown(), one.version.digest);
             let lines: String = several.iter().map(line).collect();
             Err(format!(
                 "several definitions that are named were revoked: name one with `--digest`:{lines}"
@@ -262,8 +271,8 @@ fn is_one(candidates: &[Candidate<'_>]) -> Result<(), String> {
 
 /// An error text if a named definition was revoked: who revoked it and why, and how to approve it again; `None` if none
 /// was.
-fn was_revoked(lock: &Lock, named: &Named) -> Option<String> {
-    let found = candidates(lock, named, &[State::Revoked]);
+fn was_revoked(lock: &Lockfile, named: &PinSelector) -> Option<String> {
+    let found = candidates(lock, named, &[ApprovalState::Revoked]);
     let one = found.first()?;
     let by = one.version.by.as_deref().unwrap_or("somebody who is not named");
     let at = one.version.at.as_deref().unwrap_or("a time that is not known");
@@ -276,10 +285,13 @@ fn was_revoked(lock: &Lock, named: &Named) -> Option<String> {
 }
 
 /// Reads a version, and runs the detectors on it.
-pub(super) fn found_in(kind: Option<Kind>, version: &Version) -> (Option<Offer>, Vec<Finding>) {
+pub(super) fn found_in(
+    kind: Option<ItemKind>,
+    version: &LockedVersion,
+) -> (Option<CatalogItem>, Vec<Finding>) {
     let document = version.definition.document();
     if let Some(kind) = kind {
-        let offer = Offer::read(kind, document.root(), &document).ok();
+        let offer = CatalogItem::read(kind, document.root(), &document).ok();
         let findings = offer.as_ref().map(|offer| offer.findings().to_vec()).unwrap_or_default();
         return (offer, findings);
     }
@@ -290,16 +302,16 @@ pub(super) fn found_in(kind: Option<Kind>, version: &Version) -> (Option<Offer>,
         let at = format!("/instructions{}", finding.at);
         Finding { at, ..finding }
     };
-    let found = inspect::text(instructions, &Budget::unlimited());
+    let found = inspect::text(instructions, &WorkBudget::unlimited());
     (None, found.into_iter().map(placed).collect())
 }
 
 /// The findings that keep the definition withheld if `excused` are accepted.
 pub(super) fn withheld(
     policy: &Policy,
-    read: Option<&Offer>,
+    read: Option<&CatalogItem>,
     findings: &[Finding],
-    excused: Excused,
+    excused: AcceptedDetectors,
 ) -> Vec<Finding> {
     if let Some(offer) = read {
         return policy.withheld(offer, excused);
@@ -311,13 +323,13 @@ pub(super) fn withheld(
 }
 
 /// The findings that were accepted in a version.
-pub(super) fn excused(version: &Version) -> Excused {
-    let mut excused = Excused::default();
+pub(super) fn excused(version: &LockedVersion) -> AcceptedDetectors {
+    let mut excused = AcceptedDetectors::default();
     version.exceptions.iter().for_each(|exception| excused.note(exception.finding));
     excused
 }
 
-impl Candidate<'_> {
+impl ApprovalCandidate<'_> {
     /// `SERVER THING`, for messages.
     fn shown(&self) -> String {
         format!("{} {}", self.server, self.thing())
@@ -337,14 +349,14 @@ impl Candidate<'_> {
         }
     }
 
-    fn withheld(&self, policy: &Policy, excused: Excused) -> Vec<Finding> {
+    fn withheld(&self, policy: &Policy, excused: AcceptedDetectors) -> Vec<Finding> {
         withheld(policy, self.read.as_ref(), &self.findings, excused)
     }
 }
 
 /// The approvals that the command line gives, without asking.
 fn given(
-    candidates: &[Candidate<'_>],
+    candidates: &[ApprovalCandidate<'_>],
     accept: &[Detector],
     reason: Option<&str>,
 ) -> Result<Vec<Consent>, String> {
@@ -361,7 +373,7 @@ fn given(
         if let Some(why) = refused {
             return Err(why);
         }
-        if candidate.version.state != State::Approved || !accepted.is_empty() {
+        if candidate.version.state != ApprovalState::Approved || !accepted.is_empty() {
             consents.push(candidate.consent(reason, accepted));
         }
     }
@@ -381,10 +393,14 @@ fn given(
 }
 
 /// Report lines about the findings in each approved definition, and whether it stays withheld.
-fn told(policy: &Policy, candidates: &[Candidate<'_>], consents: &[Consent]) -> Vec<String> {
+fn told(
+    policy: &Policy,
+    candidates: &[ApprovalCandidate<'_>],
+    consents: &[Consent],
+) -> Vec<String> {
     let mut lines = Vec::new();
     for consent in consents {
-        let is = |one: &&Candidate<'_>| {
+        let is = |one: &&ApprovalCandidate<'_>| {
             let offer = one.offer.map(|(kind, name)| (kind, Box::from(name)));
             *one.server == *consent.server
                 && offer == consent.offer
@@ -407,13 +423,17 @@ fn told(policy: &Policy, candidates: &[Candidate<'_>], consents: &[Consent]) -> 
 
 /// Notes about approved definitions that differ from earlier versions only in the order within defaults, and will
 /// change again.
-fn remade(settings: &Settings, candidates: &[Candidate<'_>], consents: &[Consent]) -> Vec<String> {
-    let is_approved = |one: &&Candidate<'_>| {
+fn remade(
+    settings: &Settings,
+    candidates: &[ApprovalCandidate<'_>],
+    consents: &[Consent],
+) -> Vec<String> {
+    let is_approved = |one: &&ApprovalCandidate<'_>| {
         consents
             .iter()
             .any(|consent| *consent.server == *one.server && consent.digest == one.version.digest)
     };
-    let advice = |one: &Candidate<'_>| {
+    let advice = |one: &ApprovalCandidate<'_>| {
         let advice = volatile(settings, one.server, one.offer, (one.versions, one.version))?;
         Some(format!("note: {}: {advice}", one.shown()))
     };
@@ -444,7 +464,11 @@ fn stays(finding: &Finding) -> String {
 }
 
 /// Writes the approvals to the lockfile.
-fn apply(lock: &mut Lock, consents: &[Consent], approval: Approval<'_>) -> Result<(), ExitCode> {
+fn apply(
+    lock: &mut Lockfile,
+    consents: &[Consent],
+    approval: Approval<'_>,
+) -> Result<(), ExitCode> {
     if approval.by.is_none() && consents.iter().any(|consent| !consent.accept.is_empty()) {
         return Err(complain("say who accepts it: `--by NAME`"));
     }
@@ -464,34 +488,35 @@ fn apply(lock: &mut Lock, consents: &[Consent], approval: Approval<'_>) -> Resul
 }
 
 /// Applies the approvals to the versions of one definition.
-fn settle(versions: &mut Vec<Version>, consents: &[&Consent], approval: Approval<'_>) {
+fn settle(versions: &mut Vec<LockedVersion>, consents: &[&Consent], approval: Approval<'_>) {
     let Approval { by, at, keep } = approval;
     let meant = |digest: Digest| consents.iter().find(|consent| consent.digest == digest);
     // The server's description of itself has one version for each era that the server speaks; `portcullis pin` drops
     // versions that are no longer sent.
-    let of_server = versions.iter().any(|v| v.digest.subject() == Subject::Server);
-    let is_new = versions.iter().any(|v| v.state != State::Approved && meant(v.digest).is_some());
+    let of_server = versions.iter().any(|v| v.digest.subject() == DigestSubject::Server);
+    let is_new =
+        versions.iter().any(|v| v.state != ApprovalState::Approved && meant(v.digest).is_some());
     if is_new && !keep && !of_server {
-        versions.retain(|v| v.state != State::Approved || meant(v.digest).is_some());
+        versions.retain(|v| v.state != ApprovalState::Approved || meant(v.digest).is_some());
     }
     for version in versions.iter_mut() {
         let Some(consent) = meant(version.digest) else { continue };
-        if version.state != State::Approved {
+        if version.state != ApprovalState::Approved {
             (version.by, version.at) = (by.map(Into::into), Some(at.into()));
             version.reason.clone_from(&consent.reason);
-            version.state = State::Approved;
+            version.state = ApprovalState::Approved;
         }
         for finding in &consent.accept {
             version.exceptions.retain(|known| known.finding != *finding);
             let (by, reason) = (by.unwrap_or_default(), consent.reason.clone().unwrap_or_default());
             let (by, at) = (by.into(), at.into());
-            version.exceptions.push(Exception { finding: *finding, by, at, reason });
+            version.exceptions.push(AcceptedFinding { finding: *finding, by, at, reason });
         }
     }
 }
 
 /// Approves the current identity of a server.
-fn identify(settings: &Settings, lock: &mut Lock, name: &str) -> Result<(), ExitCode> {
+fn identify(settings: &Settings, lock: &mut Lockfile, name: &str) -> Result<(), ExitCode> {
     let server = settings.servers.iter().find(|server| server.name.as_str() == name);
     let Some((server, locked)) = server.zip(lock.servers.get_mut(name)) else {
         return Err(complain(&format!("there is no server `{}`", name.escape_debug())));

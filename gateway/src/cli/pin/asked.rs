@@ -8,19 +8,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use gateway::base::error_chain::Chain;
+use gateway::base::error_chain::ErrorChain;
 use gateway::config::settings::Settings;
-use gateway::control::inventory::{self, Asking, Survey};
+use gateway::control::inventory::{self, InventoryOptions, ServerInventory};
 use gateway::control::run::StartError;
 use policy::alike;
 use policy::name::ServerName;
-use policy::offer::Offer;
+use policy::offer::CatalogItem;
 
 use super::super::{complain, log_in_words, say, settings, told_to_stop};
 use super::STOPPED;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Propose {
+pub(in crate::cli) struct SurveyArgs {
     /// The configuration file to read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     pub(in crate::cli) config: PathBuf,
@@ -32,7 +32,7 @@ pub(in crate::cli) struct Propose {
     timeout: Duration,
 }
 
-impl Propose {
+impl SurveyArgs {
     /// Every server of a configuration, with the default time limit.
     pub(in crate::cli) fn of(config: &Path) -> Self {
         Self { config: config.to_owned(), server: Vec::new(), timeout: Duration::from_secs(30) }
@@ -53,38 +53,40 @@ pub(in crate::cli) fn patience(text: &str) -> Result<Duration, String> {
 
 /// A definition that differed when its server was asked again.
 #[derive(Debug)]
-pub(super) struct Unsteady {
+pub(super) struct UnstableDefinition {
     pub(super) server: ServerName,
     /// The definition in the second answer.
-    pub(super) second: Offer,
+    pub(super) second: CatalogItem,
     /// Where the two answers differ, as JSON Pointers.
     pub(super) places: Vec<String>,
 }
 
 /// Asks each server once.
-pub(in crate::cli) fn ask(which: &Propose) -> Result<(Settings, Vec<Survey>), ExitCode> {
-    asked(which, Looks::Once).map(|(settings, surveys, _)| (settings, surveys))
+pub(in crate::cli) fn ask(
+    which: &SurveyArgs,
+) -> Result<(Settings, Vec<ServerInventory>), ExitCode> {
+    asked(which, SurveyRounds::Once).map(|(settings, surveys, _)| (settings, surveys))
 }
 
 /// Asks each server twice, and returns the definitions that differ as well. A program is started anew for the second
 /// time, because the order of a set often differs from process to process.
 pub(super) fn ask_twice(
-    which: &Propose,
-) -> Result<(Settings, Vec<Survey>, Vec<Unsteady>), ExitCode> {
-    asked(which, Looks::Twice)
+    which: &SurveyArgs,
+) -> Result<(Settings, Vec<ServerInventory>, Vec<UnstableDefinition>), ExitCode> {
+    asked(which, SurveyRounds::Twice)
 }
 
 /// How often each server is asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Looks {
+enum SurveyRounds {
     Once,
     Twice,
 }
 
 fn asked(
-    which: &Propose,
-    looks: Looks,
-) -> Result<(Settings, Vec<Survey>, Vec<Unsteady>), ExitCode> {
+    which: &SurveyArgs,
+    looks: SurveyRounds,
+) -> Result<(Settings, Vec<ServerInventory>, Vec<UnstableDefinition>), ExitCode> {
     let own = settings(&which.config)?;
     let names: BTreeSet<_> = own.servers.iter().map(|s| s.name.as_str().to_owned()).collect();
     if let Some(unknown) = which.server.iter().find(|name| !names.contains(*name)) {
@@ -107,22 +109,22 @@ fn asked(
         say("stopped before every server had answered; nothing was written");
         return Err(ExitCode::from(STOPPED));
     };
-    let (surveys, again) = surveys.map_err(|error| complain(&Chain(&error).to_string()))?;
+    let (surveys, again) = surveys.map_err(|error| complain(&ErrorChain(&error).to_string()))?;
     surveys.iter().for_each(warn);
     let unsteady = unsteady(&own, &surveys, &again);
     Ok((own, surveys, unsteady))
 }
 
-/// Asks the servers, and for [`Looks::Twice`] asks again those that answered within a third of the time limit.
+/// Asks the servers, and for [`SurveyRounds::Twice`] asks again those that answered within a third of the time limit.
 async fn both(
-    which: &Propose,
-    looks: Looks,
+    which: &SurveyArgs,
+    looks: SurveyRounds,
     first: Settings,
     second: Settings,
-) -> Result<(Vec<Survey>, Vec<Survey>), StartError> {
+) -> Result<(Vec<ServerInventory>, Vec<ServerInventory>), StartError> {
     let wanted = |name: &str| which.server.is_empty() || which.server.iter().any(|w| w == name);
     let told = |server: &ServerName, what: &str| say(&format!("{server}: {what}"));
-    let asking = Asking { patience: which.timeout, told: Box::new(told) };
+    let asking = InventoryOptions { patience: which.timeout, told: Box::new(told) };
     let surveys = Box::pin(inventory::survey(first, wanted, &asking)).await?;
     let quick: BTreeSet<_> = surveys
         .iter()
@@ -130,10 +132,10 @@ async fn both(
         .filter(|survey| survey.catalogs.iter().any(|catalog| !catalog.offers().is_empty()))
         .map(|survey| survey.server.as_str().to_owned())
         .collect();
-    if looks == Looks::Once || quick.is_empty() {
+    if looks == SurveyRounds::Once || quick.is_empty() {
         return Ok((surveys, Vec::new()));
     }
-    let asking = Asking { patience: which.timeout, told: Box::new(|_, _| {}) };
+    let asking = InventoryOptions { patience: which.timeout, told: Box::new(|_, _| {}) };
     let names: Vec<_> = quick.iter().map(String::as_str).collect();
     say(&format!("{}: asked again, to see what differs at every start", names.join(", ")));
     let again = Box::pin(inventory::survey(second, |name| quick.contains(name), &asking)).await?;
@@ -141,7 +143,7 @@ async fn both(
 }
 
 /// Warns about what could not be read of a server.
-fn warn(survey: &Survey) {
+fn warn(survey: &ServerInventory) {
     let server = &survey.server;
     if let Some(why) = &survey.failed {
         say(&format!("warning: the server `{server}` could not be asked: {why}"));
@@ -156,7 +158,11 @@ fn warn(survey: &Survey) {
 }
 
 /// Finds definitions that differ between the two answers.
-fn unsteady(settings: &Settings, surveys: &[Survey], again: &[Survey]) -> Vec<Unsteady> {
+fn unsteady(
+    settings: &Settings,
+    surveys: &[ServerInventory],
+    again: &[ServerInventory],
+) -> Vec<UnstableDefinition> {
     let pins = settings.pins.approving(Arc::default());
     let mut found = Vec::new();
     for survey in surveys {
@@ -173,7 +179,7 @@ fn unsteady(settings: &Settings, surveys: &[Survey], again: &[Survey]) -> Vec<Un
             let Some(second) = forms.first().copied() else { continue };
             let places = alike::differing(offer.definition(), second.definition());
             let (server, second) = (server.clone(), second.clone());
-            found.push(Unsteady { server, second, places });
+            found.push(UnstableDefinition { server, second, places });
         }
     }
     found

@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use gateway::config::settings::{Server, Settings, UNREADABLE};
-use gateway::control::inventory::Survey;
+use gateway::config::settings::{ServerSettings, Settings, UNREADABLE};
+use gateway::control::inventory::ServerInventory;
 use gateway::pins::volatile_entry;
-use policy::inspect::Excused;
+use policy::inspect::AcceptedDetectors;
 use policy::json::Fragment;
-use policy::lock::{Lock, Locked, State, Version};
-use policy::offer::{Kind, Offer};
+use policy::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
+use policy::offer::{CatalogItem, ItemKind};
 use policy::pin::Digest;
-use policy::pins::{Pins, ResourcePins, Unfit};
+use policy::pins::{PinViolation, Pins, ResourcePins};
 
 use super::super::why::{self, thing};
 use super::super::{FAILED, INCOMPLETE, say};
-use super::asked::{self, Propose, Unsteady};
-use super::{Former, by_option, locked, offers, store, taking_back};
+use super::asked::{self, SurveyArgs, UnstableDefinition};
+use super::{LockfileSnapshot, by_option, locked, offers, store, taking_back};
 
 /// Most places of one definition that are listed.
 const PLACES: usize = 8;
@@ -25,12 +25,12 @@ const PLACES: usize = 8;
 /// State while the servers' definitions are proposed.
 struct Proposal<'a> {
     settings: &'a Settings,
-    lock: Lock,
+    lock: Lockfile,
     /// Content of the lockfile when it was read.
-    former: Former,
+    former: LockfileSnapshot,
     /// The approvals before this run.
     pins: Pins,
-    unsteady: &'a [Unsteady],
+    unsteady: &'a [UnstableDefinition],
     /// Number of new definitions.
     proposed: usize,
     /// Number of new descriptions of servers: one for each era that a server speaks.
@@ -41,11 +41,11 @@ struct Proposal<'a> {
     incomplete: bool,
 }
 
-pub(super) fn propose(which: &Propose) -> Result<ExitCode, ExitCode> {
+pub(super) fn propose(which: &SurveyArgs) -> Result<ExitCode, ExitCode> {
     let (settings, surveys, unsteady) = asked::ask_twice(which)?;
     let (lock, former) = locked(&settings)?;
     // A resource that may be created at run time is proposed as well, because only a listed resource can be revoked.
-    let pinned = |server: &Server| (server.name.as_str().into(), ResourcePins::Pinned);
+    let pinned = |server: &ServerSettings| (server.name.as_str().into(), ResourcePins::Pinned);
     let resources = Arc::new(settings.servers.iter().map(pinned).collect());
     let pins = Pins { resources, ..settings.pins.approving(Arc::new(lock.clone())) };
     let mut proposal = Proposal {
@@ -70,16 +70,17 @@ pub(super) fn propose(which: &Propose) -> Result<ExitCode, ExitCode> {
 }
 
 impl Proposal<'_> {
-    fn of_server(&mut self, survey: &Survey) {
+    fn of_server(&mut self, survey: &ServerInventory) {
         if !self.identity(survey) {
             return;
         }
         let locked = self.lock.servers.entry(survey.server.as_str().into()).or_default();
-        let now: BTreeSet<Digest> = offers(survey).filter_map(Offer::digest).collect();
+        let now: BTreeSet<Digest> = offers(survey).filter_map(CatalogItem::digest).collect();
         // Versions of a list that could not be read stay as they are.
         locked.offers.iter_mut().for_each(|((kind, _), versions)| {
             let read = survey.has_read(*kind);
-            versions.retain(|v| v.state != State::Pending || !read || now.contains(&v.digest));
+            versions
+                .retain(|v| v.state != ApprovalState::Pending || !read || now.contains(&v.digest));
         });
         locked.offers.retain(|_, versions| !versions.is_empty());
         self.of_servers += hellos(locked, survey);
@@ -89,7 +90,7 @@ impl Proposal<'_> {
     }
 
     /// Whether the identity of the server is the approved one, or the first that is seen.
-    fn identity(&mut self, survey: &Survey) -> bool {
+    fn identity(&mut self, survey: &ServerInventory) -> bool {
         let locked = self.lock.servers.entry(survey.server.as_str().into()).or_default();
         let identity = survey.identity.as_str();
         match locked.identity.as_deref() {
@@ -111,20 +112,20 @@ impl Proposal<'_> {
         true
     }
 
-    fn offer(&mut self, survey: &Survey, offer: &Offer) {
+    fn offer(&mut self, survey: &ServerInventory, offer: &CatalogItem) {
         let server = &survey.server;
         let of = thing(offer.kind(), offer.name().as_str());
         if offer.digest().is_none() {
-            let note = Unfit::Unpinnable.note();
+            let note = PinViolation::Unpinnable.note();
             return say(&format!("warning: `{server}` {of} cannot be pinned: {note}"));
         }
-        let is = |one: &&Unsteady| {
+        let is = |one: &&UnstableDefinition| {
             let second = (one.second.kind(), one.second.name());
             one.server == *server && second == (offer.kind(), offer.name())
         };
         let unsteady = self.unsteady;
         let Some(found) = unsteady.iter().find(is) else { return self.add(survey, offer) };
-        let fits = |offer: &Offer| {
+        let fits = |offer: &CatalogItem| {
             let name = offer.name().as_str();
             self.pins.unfit(server.as_str(), offer.kind(), name, Some(offer))
         };
@@ -140,7 +141,7 @@ impl Proposal<'_> {
         }
         let places: Vec<_> = found.places.iter().take(PLACES).map(String::as_str).collect();
         let members: Vec<Box<str>> = found.places.iter().map(|at| at.as_str().into()).collect();
-        let entry = (offer.kind() == Kind::Tool)
+        let entry = (offer.kind() == ItemKind::Tool)
             .then(|| volatile_entry(server.as_str(), offer.name().as_str(), &members))
             .flatten();
         let entry = entry.map(|entry| format!(": `{entry}`")).unwrap_or_default();
@@ -150,24 +151,24 @@ impl Proposal<'_> {
             places.join(", ")
         ));
         // If an earlier version is approved, another version would not match the next start either.
-        if first != Some(Unfit::Changed) {
+        if first != Some(PinViolation::Changed) {
             self.add(survey, offer);
         }
     }
 
     /// Proposes a definition unless it is approved, is equal to an approved one, or was revoked.
-    fn add(&mut self, survey: &Survey, offer: &Offer) {
+    fn add(&mut self, survey: &ServerInventory, offer: &CatalogItem) {
         let (server, kind, name) = (&survey.server, offer.kind(), offer.name().as_str());
         let of = thing(kind, name);
         let unfit = self.pins.unfit(server.as_str(), kind, name, Some(offer));
         let Some(digest) = offer.digest() else { return };
-        if unfit == Some(Unfit::Revoked) {
+        if unfit == Some(PinViolation::Revoked) {
             let command = taking_back(server.as_str(), &of);
             say(&format!(
                 "note: `{server}` {of} was revoked, and is not proposed again; to take that back: `{command}`"
             ));
         }
-        if matches!(unfit, None | Some(Unfit::Revoked)) {
+        if matches!(unfit, None | Some(PinViolation::Revoked)) {
             return;
         }
         let locked = self.lock.servers.entry(server.as_str().into()).or_default();
@@ -176,7 +177,8 @@ impl Proposal<'_> {
             return;
         }
         let forms = now(survey, offer);
-        let stays = |v: &Version| v.state == State::Approved && forms.contains(&v.digest);
+        let stays =
+            |v: &LockedVersion| v.state == ApprovalState::Approved && forms.contains(&v.digest);
         if versions.iter().any(stays) {
             say(&format!(
                 "note: `{server}` {of} is offered in more than one form, to different clients: approve the new \
@@ -187,7 +189,7 @@ impl Proposal<'_> {
         for finding in offer.findings() {
             say(&format!("warning: `{server}` {of}: {finding}"));
         }
-        for finding in self.settings.policy.withheld(offer, Excused::default()) {
+        for finding in self.settings.policy.withheld(offer, AcceptedDetectors::default()) {
             let why = why::finding(server.as_str(), &of, &finding);
             say(&format!("warning: `{server}` {of} stays withheld when it is approved: {why}"));
         }
@@ -203,14 +205,14 @@ impl Proposal<'_> {
                 versions.any(|version| version.state == state)
             })
         };
-        let pending = has(State::Pending);
+        let pending = has(ApprovalState::Pending);
         let approve = format!("; read it, then `portcullis pin approve{}`", by_option());
         let next = match (pending, failed || incomplete) {
             (true, _) => approve.as_str(),
             (false, true) => {
                 "; nothing is there to be approved until the servers above can be asked"
             }
-            (false, false) if has(State::Revoked) => {
+            (false, false) if has(ApprovalState::Revoked) => {
                 "; everything but what was revoked is approved already"
             }
             (false, false) => "; everything is approved already",
@@ -236,7 +238,7 @@ impl Proposal<'_> {
 }
 
 /// Proposes the server's description of itself. Returns how many versions are new.
-fn hellos(locked: &mut Locked, survey: &Survey) -> usize {
+fn hellos(locked: &mut LockedServer, survey: &ServerInventory) -> usize {
     let mut proposed = 0;
     for hello in &survey.hellos {
         if let (Some(said), Some(digest)) = (&hello.said, hello.digest) {
@@ -244,30 +246,30 @@ fn hellos(locked: &mut Locked, survey: &Survey) -> usize {
         }
     }
     let said: BTreeSet<_> = survey.hellos.iter().filter_map(|hello| hello.digest).collect();
-    locked.server.retain(|v| v.state != State::Pending || said.contains(&v.digest));
+    locked.server.retain(|v| v.state != ApprovalState::Pending || said.contains(&v.digest));
     let approved = |digest: &Digest| {
         let mut of_digest = locked.server.iter().filter(|version| version.digest == *digest);
-        of_digest.any(|version| version.state == State::Approved)
+        of_digest.any(|version| version.state == ApprovalState::Approved)
     };
     // A server that was asked in only one era may still send an approved description in the other one.
     if !said.is_empty() && survey.whole && said.iter().all(approved) {
         // Descriptions from before an upgrade are no longer needed.
-        locked.server.retain(|v| v.state == State::Revoked || said.contains(&v.digest));
+        locked.server.retain(|v| v.state == ApprovalState::Revoked || said.contains(&v.digest));
     }
     proposed
 }
 
 /// Digests of the forms in which a server offers this definition now, to different clients.
-fn now(survey: &Survey, offer: &Offer) -> BTreeSet<Digest> {
-    let is = |other: &&Offer| (other.kind(), other.name()) == (offer.kind(), offer.name());
-    offers(survey).filter(is).filter_map(Offer::digest).collect()
+fn now(survey: &ServerInventory, offer: &CatalogItem) -> BTreeSet<Digest> {
+    let is = |other: &&CatalogItem| (other.kind(), other.name()) == (offer.kind(), offer.name());
+    offers(survey).filter(is).filter_map(CatalogItem::digest).collect()
 }
 
 /// Adds a pending version unless its digest is known. Returns whether it was added.
-fn add(versions: &mut Vec<Version>, digest: Digest, definition: &Fragment) -> bool {
+fn add(versions: &mut Vec<LockedVersion>, digest: Digest, definition: &Fragment) -> bool {
     if versions.iter().any(|version| version.digest == digest) {
         return false;
     }
-    versions.push(Version::new(digest, State::Pending, definition.clone()));
+    versions.push(LockedVersion::new(digest, ApprovalState::Pending, definition.clone()));
     true
 }

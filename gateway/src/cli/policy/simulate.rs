@@ -9,25 +9,25 @@ use std::process::ExitCode;
 use clap::Args;
 use gateway::audit::{CERTIFICATE, FOREIGN, NAMES, OAUTH};
 use gateway::config::settings::Settings;
-use gateway::config::settings::cases::{Described, Question};
-use gateway::control::dry_run::Rehearsal;
+use gateway::config::settings::cases::{CallerDescription, TestRequest};
+use gateway::control::dry_run::DryRun;
 use gateway::mcp::protocol::method;
 use policy::decision::Effect;
 use policy::json::Value;
 use policy::name::{RESERVED, ServerName};
-use policy::offer::Kind;
-use policy::principal::{Principal, Proof};
+use policy::offer::ItemKind;
+use policy::principal::{Principal, ProofOfPossession};
 use serde_json::json;
 
 use super::super::printable::in_a_line;
-use super::super::{Format, audit, complain, print, say};
+use super::super::{OutputFormat, audit, complain, print, say};
 use super::{DENIED, allowed, denied, rehearsal, verdict};
 
 /// Reason code of a caller that the configuration would not authenticate.
 const NOBODY: &str = "unknown-caller";
 
 #[derive(Debug, Args)]
-pub(super) struct Simulate {
+pub(super) struct SimulateArgs {
     /// The configuration to try.
     #[arg(short, long, alias = "policy", value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
@@ -38,13 +38,13 @@ pub(super) struct Simulate {
     #[arg(long)]
     strict: bool,
     /// Output format of the result.
-    #[arg(long, value_enum, default_value_t = Format::Human)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
+    format: OutputFormat,
 }
 
 /// A recorded decision by rules that would be different.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Flip {
+struct ChangedDecision {
     principal: String,
     server: String,
     thing: String,
@@ -54,19 +54,19 @@ struct Flip {
 
 /// Result of the simulation.
 #[derive(Debug, Default)]
-struct Tally {
+struct SimulationResult {
     same: u64,
     /// Exchanges that were not decided by rules, but by findings or pins.
     others: u64,
     /// Exchanges whose decision depends on arguments, which are not recorded.
     open: u64,
     /// The changed decisions, each with the number of exchanges and the time of the last one.
-    flips: BTreeMap<Flip, (u64, String)>,
+    flips: BTreeMap<ChangedDecision, (u64, String)>,
 }
 
-pub(super) fn run(simulate: &Simulate) -> Result<ExitCode, ExitCode> {
+pub(super) fn run(simulate: &SimulateArgs) -> Result<ExitCode, ExitCode> {
     let (settings, rehearsal) = rehearsal(&simulate.config)?;
-    let mut tally = Tally::default();
+    let mut tally = SimulationResult::default();
     let read = audit::each(&simulate.against, &mut |record| {
         count(record, (&settings, &rehearsal), &mut tally);
     });
@@ -75,8 +75,8 @@ pub(super) fn run(simulate: &Simulate) -> Result<ExitCode, ExitCode> {
         say(&format!("{unread} lines are no records; `portcullis audit verify` says why"));
     }
     match simulate.format {
-        Format::Human => print(&words(&tally)),
-        Format::Json => print(&format!("{}\n", shown(&tally))),
+        OutputFormat::Human => print(&words(&tally)),
+        OutputFormat::Json => print(&format!("{}\n", shown(&tally))),
     };
     let flipped = simulate.strict && !tally.flips.is_empty();
     Ok(if flipped { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })
@@ -102,27 +102,27 @@ fn texts(record: Value<'_>, name: &str) -> Vec<String> {
 }
 
 /// What the exchange of a record was about.
-enum About {
+enum RecordSubject {
     /// One definition, by its kind and name.
-    Thing(Kind, String),
+    Thing(ItemKind, String),
     /// The list of all definitions of a kind.
-    List(Kind),
+    List(ItemKind),
 }
 
-impl About {
+impl RecordSubject {
     fn of(record: Value<'_>) -> Option<Self> {
-        let things = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Template];
+        let things = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource, ItemKind::Template];
         let named = things.into_iter().find_map(|kind| Some((kind, text(record, kind.as_str())?)));
         if let Some((kind, name)) = named {
             return Some(Self::Thing(kind, name));
         }
         let asked = text(record, "method")?;
-        let listed = Kind::LISTED.into_iter().find(|kind| method::list(*kind) == asked);
+        let listed = ItemKind::LISTED.into_iter().find(|kind| method::list(*kind) == asked);
         match listed {
             Some(kind) => Some(Self::List(kind)),
             None if method::clamped(&asked) == asked => None,
             // A method that the gateway does not know is a definition of its own.
-            None => Some(Self::Thing(Kind::Method, asked)),
+            None => Some(Self::Thing(ItemKind::Method, asked)),
         }
     }
 
@@ -134,14 +134,18 @@ impl About {
     }
 }
 
-fn count(record: Value<'_>, (settings, rehearsal): (&Settings, &Rehearsal), tally: &mut Tally) {
+fn count(
+    record: Value<'_>,
+    (settings, rehearsal): (&Settings, &DryRun),
+    tally: &mut SimulationResult,
+) {
     let text = |name: &str| text(record, name);
     if text("event").as_deref() != Some("exchange") {
         return;
     }
     let Some((was, decided)) = text("decision").zip(text("server")) else { return };
     // The self-test is decided by rules of its own.
-    let Some(about) = About::of(record).filter(|_| decided != RESERVED) else { return };
+    let Some(about) = RecordSubject::of(record).filter(|_| decided != RESERVED) else { return };
     let reason = text("reason").filter(|_| was == "deny");
     if !reason.as_deref().is_none_or(is_of_rules) {
         tally.others += 1;
@@ -152,11 +156,11 @@ fn count(record: Value<'_>, (settings, rehearsal): (&Settings, &Rehearsal), tall
         (None, rule) => allowed(&rule.unwrap_or_default()),
     };
     let would = match (caller(record, settings), ServerName::parse(&decided)) {
-        (Caller::Known(principal), Ok(server)) => match &about {
-            About::List(kind) => Some(rehearsal.of_list(&principal, &server, *kind)),
+        (RecordedCaller::Known(principal), Ok(server)) => match &about {
+            RecordSubject::List(kind) => Some(rehearsal.of_list(&principal, &server, *kind)),
             // The rule may depend on the part of the name that the record cut off.
-            About::Thing(_, name) if name.len() + 4 > FOREIGN => None,
-            About::Thing(kind, name) => rehearsal.by_rules(&Question {
+            RecordSubject::Thing(_, name) if name.len() + 4 > FOREIGN => None,
+            RecordSubject::Thing(kind, name) => rehearsal.by_rules(&TestRequest {
                 principal: *principal,
                 server,
                 kind: *kind,
@@ -164,8 +168,8 @@ fn count(record: Value<'_>, (settings, rehearsal): (&Settings, &Rehearsal), tall
                 arguments: None,
             }),
         },
-        (Caller::Cut, _) => None,
-        (Caller::Nobody, _) | (_, Err(_)) => {
+        (RecordedCaller::Cut, _) => None,
+        (RecordedCaller::Nobody, _) | (_, Err(_)) => {
             let (allows, would) = (false, denied::<&str>(&NOBODY, None));
             return note(tally, record, (&about, decided, was), (reason.is_none(), allows), would);
         }
@@ -180,9 +184,9 @@ fn count(record: Value<'_>, (settings, rehearsal): (&Settings, &Rehearsal), tall
 
 /// Counts an exchange as unchanged, or adds it to the changed decisions.
 fn note(
-    tally: &mut Tally,
+    tally: &mut SimulationResult,
     record: Value<'_>,
-    (about, server, was): (&About, String, String),
+    (about, server, was): (&RecordSubject, String, String),
     (allowed, allows): (bool, bool),
     would: String,
 ) {
@@ -191,7 +195,7 @@ fn note(
         return;
     }
     let principal = text(record, "principal").unwrap_or_default();
-    let flip = Flip { principal, server, thing: about.shown(), was, would };
+    let flip = ChangedDecision { principal, server, thing: about.shown(), was, would };
     let entry = tally.flips.entry(flip).or_default();
     entry.0 += 1;
     entry.1 = text(record, "time").unwrap_or_default();
@@ -212,7 +216,7 @@ fn is_of_rules(reason: &str) -> bool {
 }
 
 /// The caller of a record, according to the configuration.
-enum Caller {
+enum RecordedCaller {
     /// A principal with all of its claims.
     Known(Box<Principal>),
     /// A principal whose record was cut, so that some of its claims are missing.
@@ -223,38 +227,42 @@ enum Caller {
 
 /// Finds the caller by its name in the configuration, or rebuilds it from the claims in the record if a token or a
 /// certificate proved them.
-fn caller(record: Value<'_>, settings: &Settings) -> Caller {
-    let Some(id) = text(record, "principal") else { return Caller::Nobody };
+fn caller(record: Value<'_>, settings: &Settings) -> RecordedCaller {
+    let Some(id) = text(record, "principal") else { return RecordedCaller::Nobody };
     let scheme = text(record, "scheme");
     let known = settings.identity.principals().into_iter().find(|known| known.id.as_str() == id);
     let lets_in = match scheme.as_deref() {
         Some(OAUTH) => !settings.identity.issuers.is_empty(),
         Some(CERTIFICATE) => !settings.identity.certificates.is_empty(),
         Some(_) | None => {
-            return known.map_or(Caller::Nobody, |known| Caller::Known(Box::new(known)));
+            return known
+                .map_or(RecordedCaller::Nobody, |known| RecordedCaller::Known(Box::new(known)));
         }
     };
     if !lets_in {
-        return Caller::Nobody;
+        return RecordedCaller::Nobody;
     }
     let lists = ["groups", "roles", "scopes"].map(|name| texts(record, name));
     if lists.iter().any(|list| list.len() >= NAMES) {
-        return Caller::Cut;
+        return RecordedCaller::Cut;
     }
     let [groups, roles, scopes] = lists;
     let proof = match text(record, "proof").as_deref() {
-        Some("certificate") => Proof::Certificate,
-        Some("dpop") => Proof::Dpop,
-        Some(_) | None => Proof::None,
+        Some("certificate") => ProofOfPossession::Certificate,
+        Some("dpop") => ProofOfPossession::Dpop,
+        Some(_) | None => ProofOfPossession::None,
     };
-    let described = Described { id, groups, roles, scopes, client: text(record, "client"), proof };
-    described.principal(settings).map_or(Caller::Cut, |known| Caller::Known(Box::new(known)))
+    let described =
+        CallerDescription { id, groups, roles, scopes, client: text(record, "client"), proof };
+    described
+        .principal(settings)
+        .map_or(RecordedCaller::Cut, |known| RecordedCaller::Known(Box::new(known)))
 }
 
-fn words(tally: &Tally) -> String {
+fn words(tally: &SimulationResult) -> String {
     let mut out = String::new();
     for (flip, (count, last)) in &tally.flips {
-        let Flip { principal, server, thing, was, would } = flip;
+        let ChangedDecision { principal, server, thing, was, would } = flip;
         let [principal, server, thing] = [principal, server, thing].map(|text| in_a_line(text));
         let [was, would, last] = [was, would, last].map(|text| in_a_line(text));
         writeln!(
@@ -274,9 +282,9 @@ fn words(tally: &Tally) -> String {
     out
 }
 
-fn shown(tally: &Tally) -> serde_json::Value {
+fn shown(tally: &SimulationResult) -> serde_json::Value {
     let flips = tally.flips.iter().map(|(flip, (count, last))| {
-        let Flip { principal, server, thing, was, would } = flip;
+        let ChangedDecision { principal, server, thing, was, would } = flip;
         json!({ "principal": principal, "server": server, "thing": thing, "was": was, "would": would,
             "count": count, "last": last })
     });

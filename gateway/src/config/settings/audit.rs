@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::compiler::Compiler;
+use super::compiler::SettingsCompiler;
 use super::raw::{
-    Format, Full, RawAudit, RawCapture, RawCheckpoints, RawHttpSink, RawRefusals, RawRotation,
-    RawSink, RawSyslog,
+    RawAudit, RawCapture, RawCheckpoints, RawHttpSink, RawRefusals, RawRotation, RawSink,
+    RawSyslog, SinkFormat, SpoolOverflow,
 };
-use super::{Place, SecretRef};
+use super::{SecretRef, ServiceEndpoint};
 
 const MIB: usize = 1024 * 1024;
 /// The default size of captured arguments, and of a captured result, in bytes.
@@ -26,24 +26,24 @@ const RECORDS: usize = 12 * 1024;
 
 /// The sinks, checkpoints and contents of the audit log.
 #[derive(Clone, Debug, Default)]
-pub struct Audit {
+pub struct AuditSettings {
     /// The destinations of records; never empty.
-    pub sinks: Vec<Sink>,
+    pub sinks: Vec<SinkSettings>,
     /// The HMAC key of argument digests; `None` for a new one at every start.
     pub digest_key: Option<SecretRef>,
     /// When the log is signed, and with which key.
-    pub checkpoints: Checkpoints,
+    pub checkpoints: CheckpointSettings,
     /// How requests of unauthenticated callers are recorded.
-    pub refusals: Refusals,
+    pub refusals: RefusalSettings,
     /// Which contents are recorded; `None` for none.
-    pub capture: Option<Capture>,
+    pub capture: Option<CaptureSettings>,
     /// Whether a missing log is started anew. Set for one start, by the command line.
     pub anew: bool,
 }
 
 /// How requests of unauthenticated callers are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusals {
+pub struct RefusalSettings {
     /// How many requests of one address with one outcome and reason get a record each before further ones are
     /// counted.
     pub each: u64,
@@ -53,7 +53,7 @@ pub struct Refusals {
     pub tracked: usize,
 }
 
-impl Default for Refusals {
+impl Default for RefusalSettings {
     fn default() -> Self {
         Self { each: 4, interval: Duration::from_secs(10), tracked: 256 }
     }
@@ -61,7 +61,7 @@ impl Default for Refusals {
 
 /// Which contents are recorded, redacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capture {
+pub struct CaptureSettings {
     /// Whether arguments of calls are recorded.
     pub arguments: bool,
     /// Whether results of calls are recorded.
@@ -72,20 +72,20 @@ pub struct Capture {
 
 /// A destination of records.
 #[derive(Clone, Debug)]
-pub struct Sink {
+pub struct SinkSettings {
     /// The name of the sink.
     pub name: Box<str>,
     /// Where the sink writes.
     pub to: SinkTarget,
     /// The format of its records.
-    pub format: Format,
+    pub format: SinkFormat,
     /// Maximum bytes that wait to be written.
     pub spool: usize,
     /// What happens to a call if the sink has no room for its record.
-    pub full: Full,
+    pub full: SpoolOverflow,
 }
 
-impl Sink {
+impl SinkSettings {
     /// Whether records wait in a spool.
     const fn spools(&self) -> bool {
         !matches!(self.to, SinkTarget::File(..))
@@ -100,16 +100,16 @@ pub enum SinkTarget {
     /// To the standard output.
     Stdout,
     /// To an HTTP endpoint by POST, with this bearer token.
-    Http(Place, Option<SecretRef>),
+    Http(ServiceEndpoint, Option<SecretRef>),
     /// To an OTLP collector, with this bearer token.
-    Otlp(Place, Option<SecretRef>),
+    Otlp(ServiceEndpoint, Option<SecretRef>),
     /// To a syslog server, with this facility.
-    Syslog(Syslog, u8),
+    Syslog(SyslogAddress, u8),
 }
 
 /// The address of a syslog server.
 #[derive(Clone, Debug)]
-pub enum Syslog {
+pub enum SyslogAddress {
     /// UDP to this address.
     Udp(SocketAddr),
     /// TCP to this address.
@@ -133,7 +133,7 @@ pub struct Rotation {
 
 /// When the log is signed, and with which key.
 #[derive(Clone, Debug)]
-pub struct Checkpoints {
+pub struct CheckpointSettings {
     /// The signing key; `None` for a new one at every start.
     pub key: Option<SecretRef>,
     /// The public keys that were used before.
@@ -148,7 +148,7 @@ pub struct Checkpoints {
     pub file: Option<PathBuf>,
 }
 
-impl Default for Checkpoints {
+impl Default for CheckpointSettings {
     fn default() -> Self {
         let interval = Duration::from_secs(10);
         Self {
@@ -162,8 +162,8 @@ impl Default for Checkpoints {
     }
 }
 
-impl Compiler<'_> {
-    pub(super) fn audit(&mut self, raw: RawAudit) -> Audit {
+impl SettingsCompiler<'_> {
+    pub(super) fn audit(&mut self, raw: RawAudit) -> AuditSettings {
         let digest_key = raw.digest_key.and_then(|raw| self.secret("/audit/digestKey", raw));
         let checkpoints = self.checkpoints(raw.checkpoints);
         let refusals = self.refusals(&raw.refusals);
@@ -177,11 +177,11 @@ impl Compiler<'_> {
                 format!("give it `spool: {}KiB` or more, or capture less", wanted / 1024 + 1);
             self.report("/audit/capture/size", message, help);
         }
-        Audit { sinks, digest_key, checkpoints, refusals, capture, anew: false }
+        AuditSettings { sinks, digest_key, checkpoints, refusals, capture, anew: false }
     }
 
-    fn refusals(&mut self, raw: &RawRefusals) -> Refusals {
-        let usual = Refusals::default();
+    fn refusals(&mut self, raw: &RawRefusals) -> RefusalSettings {
+        let usual = RefusalSettings::default();
         let at = "/audit/refusals/interval";
         let interval = self.time(at, raw.interval.as_deref()).unwrap_or(usual.interval);
         if interval > LONGEST_COUNT {
@@ -199,22 +199,22 @@ impl Compiler<'_> {
             let help = "leave it out, or give how many addresses are told apart at once";
             self.report("/audit/refusals/tracked", message, help);
         }
-        Refusals { each: raw.each.unwrap_or(usual.each), interval, tracked }
+        RefusalSettings { each: raw.each.unwrap_or(usual.each), interval, tracked }
     }
 
-    fn capture(&mut self, raw: &RawCapture) -> Option<Capture> {
+    fn capture(&mut self, raw: &RawCapture) -> Option<CaptureSettings> {
         let at = "/audit/capture/size";
         let size = self.size(at, raw.size.as_deref()).unwrap_or(USUAL_CAPTURE);
         if size > MOST_CAPTURED {
             let message = format!("a record has room for {} KiB", MOST_CAPTURED / 1024);
             self.report(at, message, "give less: what is cut is still found by its digest");
         }
-        let capture = Capture { arguments: raw.arguments, results: raw.results, size };
+        let capture = CaptureSettings { arguments: raw.arguments, results: raw.results, size };
         (raw.arguments || raw.results).then_some(capture)
     }
 
-    fn checkpoints(&mut self, raw: RawCheckpoints) -> Checkpoints {
-        let usual = Checkpoints::default();
+    fn checkpoints(&mut self, raw: RawCheckpoints) -> CheckpointSettings {
+        let usual = CheckpointSettings::default();
         let key = raw.key.and_then(|raw| self.secret("/audit/checkpoints/key", raw));
         let origin = raw.origin.map_or(usual.origin, Box::from);
         let good = |c: char| c.is_ascii_graphic() && c != '+';
@@ -229,7 +229,7 @@ impl Compiler<'_> {
         let interval = self.time("/audit/checkpoints/interval", raw.interval.as_deref());
         let file = raw.file.map(|file| self.of_process(&file));
         self.uses.files.extend(file.clone());
-        Checkpoints {
+        CheckpointSettings {
             key,
             former: raw.former_keys.into_iter().map(Box::from).collect(),
             origin,
@@ -239,7 +239,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn sinks(&mut self, raws: Vec<RawSink>) -> Vec<Sink> {
+    fn sinks(&mut self, raws: Vec<RawSink>) -> Vec<SinkSettings> {
         self.filled("/audit/sinks", &raws, "add a file or `stdout: true`: no record, no call");
         let mut seen = BTreeSet::new();
         let mut found = Vec::new();
@@ -251,8 +251,9 @@ impl Compiler<'_> {
         found
     }
 
-    fn sink(&mut self, at: &str, raw: RawSink) -> Option<Sink> {
-        let (waits, formatted) = (raw.spool.is_some() || raw.on_full != Full::Deny, raw.format);
+    fn sink(&mut self, at: &str, raw: RawSink) -> Option<SinkSettings> {
+        let (waits, formatted) =
+            (raw.spool.is_some() || raw.on_full != SpoolOverflow::Deny, raw.format);
         let rotates = raw.rotate.is_some();
         let rotation = self.rotation(at, &raw.rotate.unwrap_or_default());
         let spool = self.size(&format!("{at}/spool"), raw.spool.as_deref());
@@ -304,7 +305,7 @@ impl Compiler<'_> {
             self.report(at, "nothing waits for a file", help);
         }
         let own = matches!(to, SinkTarget::File(..) | SinkTarget::Stdout | SinkTarget::Otlp(..));
-        if formatted != Format::Portcullis && own {
+        if formatted != SinkFormat::Portcullis && own {
             let help = "`portcullis audit export --format ocsf` writes a file anew";
             let message =
                 "what is written to files, to standard output and as OTLP can be verified";
@@ -312,15 +313,19 @@ impl Compiler<'_> {
         }
         let (format, full) = (raw.format, raw.on_full);
         let spool = spool.unwrap_or(usual);
-        Some(Sink { name: raw.name.into(), to, format, spool, full })
+        Some(SinkSettings { name: raw.name.into(), to, format, spool, full })
     }
 
     /// The URL of a collector and how the gateway connects to it, with its bearer token.
-    fn collector_of(&mut self, at: &str, raw: RawHttpSink) -> Option<(Place, Option<SecretRef>)> {
+    fn collector_of(
+        &mut self,
+        at: &str,
+        raw: RawHttpSink,
+    ) -> Option<(ServiceEndpoint, Option<SecretRef>)> {
         let url = self.guarded_url(&format!("{at}/url"), &raw.url);
         let way = self.way(&format!("{at}/connection"), &raw.connection);
         let token = raw.token.and_then(|token| self.secret(&format!("{at}/token"), token));
-        Some((Place { url: url?, way }, token))
+        Some((ServiceEndpoint { url: url?, way }, token))
     }
 
     fn rotation(&mut self, at: &str, raw: &RawRotation) -> Rotation {
@@ -331,11 +336,15 @@ impl Compiler<'_> {
         Rotation { size, age, keep: raw.keep, keep_for }
     }
 
-    fn syslog(&mut self, at: &str, raw: RawSyslog) -> Option<Syslog> {
+    fn syslog(&mut self, at: &str, raw: RawSyslog) -> Option<SyslogAddress> {
         match (raw.udp, raw.tcp, raw.unix) {
-            (Some(udp), None, None) => self.address(&format!("{at}/udp"), &udp).map(Syslog::Udp),
-            (None, Some(tcp), None) => self.address(&format!("{at}/tcp"), &tcp).map(Syslog::Tcp),
-            (None, None, Some(path)) => Some(Syslog::Unix(self.path(&path))),
+            (Some(udp), None, None) => {
+                self.address(&format!("{at}/udp"), &udp).map(SyslogAddress::Udp)
+            }
+            (None, Some(tcp), None) => {
+                self.address(&format!("{at}/tcp"), &tcp).map(SyslogAddress::Tcp)
+            }
+            (None, None, Some(path)) => Some(SyslogAddress::Unix(self.path(&path))),
             _ => {
                 let help = "give exactly one of `udp`, `tcp` and `unix`";
                 self.report(at, "it is not clear where the syslog is", help);

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use policy::name::PrincipalId;
-use policy::work::Work;
+use policy::work::WorkLimits;
 
-use super::compiler::{Compiler, Defining};
+use super::compiler::{DefiningSection, SettingsCompiler};
 use super::raw::{RawCallerLimits, RawHttp2, RawLimits};
-use super::{CallerLimits, Identity, Limits};
+use super::{CallerLimits, IdentitySettings, Limits};
 use crate::net::http2;
 
 const KIB: usize = 1024;
@@ -36,7 +36,7 @@ impl Default for Limits {
             request_body: 4 * MIB,
             response_body: 16 * MIB,
             inspected_inline: 4 * KIB,
-            inspection_work: Work::USUAL,
+            inspection_work: WorkLimits::USUAL,
             notification: MIB,
             request_head: 16 * KIB,
             connections: 4096,
@@ -92,7 +92,7 @@ impl Default for Limits {
             token_memory: 32 * MIB,
             token_memory_per_caller: quarter(32 * MIB),
             proofs: 100_000,
-            http2: http2::Bounds {
+            http2: http2::Http2Bounds {
                 streams: 100,
                 resets: 200,
                 control: 1000,
@@ -111,7 +111,7 @@ impl Default for Limits {
     }
 }
 
-impl Compiler<'_> {
+impl SettingsCompiler<'_> {
     pub(super) fn limits(&mut self, raw: &RawLimits) -> Limits {
         let usual = Limits::default();
         let at = |key: &str| format!("/limits/{key}");
@@ -259,7 +259,7 @@ impl Compiler<'_> {
             request_body,
             response_body,
             inspected_inline,
-            inspection_work: Work {
+            inspection_work: WorkLimits {
                 most: raw.inspection_work.unwrap_or(usual.inspection_work.most).max(1),
                 each_byte: raw.inspection_work_per_byte.unwrap_or(usual.inspection_work.each_byte),
             },
@@ -331,10 +331,10 @@ impl Compiler<'_> {
         &mut self,
         raw: &[RawCallerLimits],
         limits: &Limits,
-        identity: &Identity,
+        identity: &IdentitySettings,
     ) -> Vec<CallerLimits> {
         let known = identity.principals();
-        let others = identity.has_others() || self.is_doubtful(Defining::Callers);
+        let others = identity.has_others() || self.is_doubtful(DefiningSection::Callers);
         let mut seen = BTreeSet::new();
         let mut callers = Vec::new();
         for (n, raw) in raw.iter().enumerate() {
@@ -395,9 +395,9 @@ impl Compiler<'_> {
     fn http2(
         &mut self,
         raw: &RawHttp2,
-        usual: &http2::Bounds,
+        usual: &http2::Http2Bounds,
         response_body: usize,
-    ) -> http2::Bounds {
+    ) -> http2::Http2Bounds {
         let at = |key: &str| format!("/limits/http2/{key}");
         let mut count = |key: &str, value: Option<usize>, usual| {
             let number = value.map_or(Some(usual), |value| u32::try_from(value).ok());
@@ -425,7 +425,7 @@ impl Compiler<'_> {
         let mut time = |key: &str, text: &Option<String>, usual| {
             self.time(&at(key), text.as_deref()).unwrap_or(usual)
         };
-        http2::Bounds {
+        http2::Http2Bounds {
             streams,
             resets,
             control,

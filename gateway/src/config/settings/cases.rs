@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use policy::decision::Reason;
-use policy::json::{Bounds, Document, Fragment};
+use policy::json::{Document, Fragment, JsonBounds};
 use policy::name::{ClientId, GroupName, NameError, PrincipalId, RoleName, Scope, ServerName};
-use policy::offer::Kind;
-use policy::principal::{Principal, Proof};
+use policy::offer::ItemKind;
+use policy::principal::{Principal, ProofOfPossession};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::problem::Problem;
-use super::shape::Checked;
-use super::yaml::Node;
-use super::{Problems, Settings, shape, yaml};
+use super::problem::ConfigProblem;
+use super::shape::SchemaCheck;
+use super::yaml::YamlNode;
+use super::{ConfigProblems, Settings, shape, yaml};
 
 /// Test cases for a policy.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -60,7 +60,7 @@ struct RawCase {
     /// The arguments of the tool or prompt.
     arguments: Option<serde_json::Map<String, serde_json::Value>>,
     /// The decision that the case expects.
-    expect: Expected,
+    expect: ExpectedDecision,
     /// The rule that is expected to decide.
     rule: Option<String>,
     /// The expected reason code of the denial.
@@ -82,7 +82,7 @@ enum RawProof {
 /// The expected decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Expected {
+pub enum ExpectedDecision {
     /// The request is allowed.
     Allow,
     /// The request is denied.
@@ -91,13 +91,13 @@ pub enum Expected {
 
 /// The request of a test case.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct TestRequest {
     /// The principal that calls.
     pub principal: Principal,
     /// The server that is called.
     pub server: ServerName,
     /// The kind of the item.
-    pub kind: Kind,
+    pub kind: ItemKind,
     /// The name or URI of the item.
     pub name: Box<str>,
     /// The arguments, if there are any.
@@ -106,13 +106,13 @@ pub struct Question {
 
 /// A valid test case.
 #[derive(Debug)]
-pub struct Case {
+pub struct TestCase {
     /// The description, for the report.
     pub name: String,
     /// The request to decide on.
-    pub question: Question,
+    pub question: TestRequest,
     /// The decision that the case expects.
-    pub expect: Expected,
+    pub expect: ExpectedDecision,
     /// The rule that is expected to decide, if given.
     pub rule: Option<String>,
     /// The expected reason code of the denial, if given.
@@ -123,7 +123,7 @@ pub struct Case {
 
 /// A caller as the operator describes it, in place of a credential.
 #[derive(Clone, Debug, Default)]
-pub struct Described {
+pub struct CallerDescription {
     /// The id of the principal.
     pub id: String,
     /// The groups; empty leaves those of the configuration.
@@ -135,10 +135,10 @@ pub struct Described {
     /// The client id, if there is one.
     pub client: Option<String>,
     /// How the caller has proved possession of its credential.
-    pub proof: Proof,
+    pub proof: ProofOfPossession,
 }
 
-impl Described {
+impl CallerDescription {
     /// The principal as `settings` list it, with the values given here in place of theirs.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Described {
         if let Some(client) = &self.client {
             principal.claims.client = Some(ClientId::parse(client)?);
         }
-        if self.proof != Proof::None {
+        if self.proof != ProofOfPossession::None {
             principal.claims.proof = self.proof;
         }
         Ok(principal)
@@ -180,10 +180,10 @@ pub fn schema() -> serde_json::Value {
 ///
 /// # Errors
 /// Every problem in the file.
-pub fn read(file: &str, text: &str, settings: &Settings) -> Result<Vec<Case>, Problems> {
-    let wrong = |found| Problems::new(file, text, found);
+pub fn read(file: &str, text: &str, settings: &Settings) -> Result<Vec<TestCase>, ConfigProblems> {
+    let wrong = |found| ConfigProblems::new(file, text, found);
     let mut root = yaml::parse(text).map_err(wrong)?;
-    let Checked { json, mut problems, .. } = shape::check(&mut root, &schema(), &|_| false);
+    let SchemaCheck { json, mut problems, .. } = shape::check(&mut root, &schema(), &|_| false);
     let Ok(raw) = serde_json::from_value::<RawCases>(json) else { return Err(wrong(problems)) };
     let mut cases = Vec::new();
     for (n, raw) in raw.tests.into_iter().enumerate() {
@@ -195,23 +195,23 @@ pub fn read(file: &str, text: &str, settings: &Settings) -> Result<Vec<Case>, Pr
 fn case(
     raw: RawCase,
     at: &str,
-    (root, settings): (&Node, &Settings),
-    problems: &mut Vec<Problem>,
-) -> Option<Case> {
+    (root, settings): (&YamlNode, &Settings),
+    problems: &mut Vec<ConfigProblem>,
+) -> Option<TestCase> {
     let before = problems.len();
     let mut report = |member: &str, message: String, help: &str| {
-        problems.push(Problem::new(root.place(&format!("{at}{member}")), message, help));
+        problems.push(ConfigProblem::new(root.place(&format!("{at}{member}")), message, help));
     };
-    let described = Described {
+    let described = CallerDescription {
         id: raw.principal,
         groups: raw.groups,
         roles: raw.roles,
         scopes: raw.scopes,
         client: raw.client,
         proof: match raw.proof {
-            None => Proof::None,
-            Some(RawProof::Certificate) => Proof::Certificate,
-            Some(RawProof::Dpop) => Proof::Dpop,
+            None => ProofOfPossession::None,
+            Some(RawProof::Certificate) => ProofOfPossession::Certificate,
+            Some(RawProof::Dpop) => ProofOfPossession::Dpop,
         },
     };
     let principal = described.principal(settings);
@@ -226,10 +226,10 @@ fn case(
         report("/server", message, &format!("the servers are: {}", list.join(", ")));
     }
     let things = [
-        (Kind::Tool, raw.tool),
-        (Kind::Prompt, raw.prompt),
-        (Kind::Resource, raw.resource),
-        (Kind::Method, raw.method),
+        (ItemKind::Tool, raw.tool),
+        (ItemKind::Prompt, raw.prompt),
+        (ItemKind::Resource, raw.resource),
+        (ItemKind::Method, raw.method),
     ];
     let mut things = things.into_iter().filter_map(|(kind, name)| Some((kind, name?)));
     let thing = things.next();
@@ -250,13 +250,13 @@ fn case(
         let message = format!("`{}` is not the code of a denial", reason.escape_debug());
         report("/reason", message, "take one from `docs/reasons.md`");
     }
-    if raw.expect == Expected::Allow && raw.reason.is_some() {
+    if raw.expect == ExpectedDecision::Allow && raw.reason.is_some() {
         let message = "what is let through has no reason not to be".to_owned();
         report("/reason", message, "remove it, or write `expect: deny`");
     }
     let arguments = raw.arguments.map(|arguments| {
         let text = serde_json::Value::Object(arguments).to_string();
-        Document::parse(text.into(), &Bounds::MESSAGE).map(Arc::new).map(Fragment::whole)
+        Document::parse(text.into(), &JsonBounds::MESSAGE).map(Arc::new).map(Fragment::whole)
     });
     let arguments = arguments.transpose();
     if let Err(error) = &arguments {
@@ -267,8 +267,8 @@ fn case(
     if problems.len() > before {
         return None;
     }
-    let question = Question { principal, server, kind, name: name.into(), arguments };
+    let question = TestRequest { principal, server, kind, name: name.into(), arguments };
     let (name, expect) = (raw.name, raw.expect);
     let (rule, reason, listed) = (raw.rule, raw.reason, raw.listed);
-    Some(Case { name, question, expect, rule, reason, listed })
+    Some(TestCase { name, question, expect, rule, reason, listed })
 }

@@ -7,35 +7,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
-use policy::config::Known;
+use policy::config::KnownNames;
 use policy::name::ServerName;
 use policy::shadow::SharedRoutes;
 
-use super::clashes::Files;
-use super::compiler::{Compiler, Defining};
+use super::clashes::ConfiguredFiles;
+use super::compiler::{DefiningSection, SettingsCompiler};
 use super::customary::Exposure;
-use super::problem::Problem;
+use super::problem::ConfigProblem;
 use super::raw::{RawOps, RawSettings};
 use super::revoked::RevokedError;
-use super::unserved::Unserved;
-use super::variables::Lookup;
-use super::yaml::Node;
-use super::{Log, Ops, Program, Purpose, Reach, Route, Server, Settings, Terminal, revoked};
+use super::unserved::UnneededServers;
+use super::variables::VariableLookup;
+use super::yaml::YamlNode;
+use super::{
+    LoadPurpose, LogSettings, OpsListener, Program, RouteSettings, ServerSettings, ServerTransport,
+    Settings, TerminalUse, revoked,
+};
 
 /// How long a session is valid if the configuration does not say.
 const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 
 pub(super) fn settings(
     raw: RawSettings,
-    root: &Node,
+    root: &YamlNode,
     file: &Path,
-    (key, unserved): (Option<String>, &Unserved),
-    (purpose, variables): (Purpose, Lookup<'_>),
-    misfits: Vec<Problem>,
-) -> Result<Settings, Vec<Problem>> {
+    (key, unserved): (Option<String>, &UnneededServers),
+    (purpose, variables): (LoadPurpose, VariableLookup<'_>),
+    misfits: Vec<ConfigProblem>,
+) -> Result<Settings, Vec<ConfigProblem>> {
     let folder = file.parent().unwrap_or(Path::new(""));
-    let here = (purpose != Purpose::Reading).then_some(variables);
-    let mut compiler = Compiler::new(root, folder, purpose, unserved, misfits);
+    let here = (purpose != LoadPurpose::Reading).then_some(variables);
+    let mut compiler = SettingsCompiler::new(root, folder, purpose, unserved, misfits);
     let RawSettings { listeners, ops, identity, servers, routes, policy, audit, .. } = raw;
     let hashes: Vec<_> = identity.api_keys.iter().map(|key| key.sha256.clone()).collect();
     let sockets = listeners.len();
@@ -75,7 +78,7 @@ pub(super) fn settings(
         };
         compiler.report("/revocations/file", error.to_string(), help);
     }
-    compiler.clashes(&Files {
+    compiler.clashes(&ConfiguredFiles {
         configuration: file,
         pins: &pins,
         revocations: revocations.as_deref(),
@@ -85,9 +88,9 @@ pub(super) fn settings(
     });
     let principals = identity.principals();
     let names: Vec<_> = servers.iter().map(|server| server.name.clone()).collect();
-    let others = identity.has_others() || compiler.is_doubtful(Defining::Callers);
-    let unnamed = compiler.is_doubtful(Defining::Servers);
-    let known = Known { servers: &names, unnamed, principals: &principals, others };
+    let others = identity.has_others() || compiler.is_doubtful(DefiningSection::Callers);
+    let unnamed = compiler.is_doubtful(DefiningSection::Servers);
+    let known = KnownNames { servers: &names, unnamed, principals: &principals, others };
     let policy = policy::config::compile(policy, known);
     if let Some(policy) = root.json().get("policy") {
         compiler.prefixed_names(policy, "/policy", &names);
@@ -96,14 +99,14 @@ pub(super) fn settings(
     let shared = shared(&routes, &servers);
     let policy = policy.map(|policy| policy.with_registry(registry).with_routes(shared));
     let policy = policy.map_err(|problems| {
-        for policy::config::Problem { at, message, help } in problems {
+        for policy::config::PolicyProblem { at, message, help } in problems {
             compiler.report(&format!("/policy{at}"), message, help);
         }
     });
     compiler.uses.files.push(file.to_owned());
     let own = std::mem::take(&mut compiler.uses).absolute();
     for server in &mut servers {
-        if let Reach::Stdio(Program { sandbox: Some(plan), .. }) = &mut server.reach {
+        if let ServerTransport::Stdio(Program { sandbox: Some(plan), .. }) = &mut server.reach {
             plan.keep_back(&own.files, &own.believed);
         }
     }
@@ -114,7 +117,7 @@ pub(super) fn settings(
     if let Some(variables) = here {
         compiler.secrets_are_here(variables, Exposure::of(&listeners));
     }
-    if purpose == Purpose::Checking {
+    if purpose == LoadPurpose::Checking {
         compiler.folders_are_here(&audit, &pins);
     }
     let json = root.json();
@@ -136,7 +139,7 @@ pub(super) fn settings(
             revocations,
             audit,
             telemetry,
-            log: Log { format: raw.log.format, terminal: Terminal::Ours },
+            log: LogSettings { format: raw.log.format, terminal: TerminalUse::Ours },
             names: labels(&json),
             session_keys,
             session_lifetime,
@@ -151,8 +154,8 @@ pub(super) fn settings(
 }
 
 /// Which servers share a route.
-fn shared(routes: &[Route], servers: &[Server]) -> SharedRoutes {
-    let names = |route: &Route| -> Vec<ServerName> {
+fn shared(routes: &[RouteSettings], servers: &[ServerSettings]) -> SharedRoutes {
+    let names = |route: &RouteSettings| -> Vec<ServerName> {
         route.servers.iter().filter_map(|at| servers.get(*at)).map(|s| s.name.clone()).collect()
     };
     SharedRoutes::of(routes.iter().map(names))
@@ -183,8 +186,8 @@ fn labels(root: &serde_json::Value) -> BTreeSet<Arc<str>> {
     found
 }
 
-impl Compiler<'_> {
-    fn ops(&mut self, raw: RawOps) -> Option<Ops> {
+impl SettingsCompiler<'_> {
+    fn ops(&mut self, raw: RawOps) -> Option<OpsListener> {
         let token = raw.token.and_then(|raw| self.secret("/ops/token", raw));
         let address = self.address("/ops/address", &raw.address)?;
         if token.is_some() && !address.ip().is_loopback() {
@@ -193,6 +196,6 @@ impl Compiler<'_> {
         }
         let mut hosts = self.host_names("/ops", &raw.hosts);
         hosts.insert("localhost".into());
-        Some(Ops { address, hosts, token })
+        Some(OpsListener { address, hosts, token })
     }
 }

@@ -6,22 +6,22 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::problem::Problem;
-use super::unserved::Unserved;
-use super::yaml::Node;
-use super::{Own, Purpose, SecretRef};
-use crate::base::clock::{Clock as _, System};
+use super::problem::ConfigProblem;
+use super::unserved::UnneededServers;
+use super::yaml::YamlNode;
+use super::{GatewayResources, LoadPurpose, SecretRef};
+use crate::base::clock::{Clock as _, SystemClock};
 
 /// A section that defines names for others to refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Defining {
+pub(super) enum DefiningSection {
     /// `identity`, which defines the principals, groups and issuers.
     Callers,
     /// `servers`, which defines the server names.
     Servers,
 }
 
-impl Defining {
+impl DefiningSection {
     /// The JSON Pointer of the section.
     const fn section(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl Defining {
 }
 
 /// A secret that must exist when the configuration is served.
-pub(super) struct SoughtSecret {
+pub(super) struct RequiredSecret {
     /// The JSON Pointer of the key that refers to the secret.
     pub(super) at: String,
     /// Where the secret is stored.
@@ -41,41 +41,41 @@ pub(super) struct SoughtSecret {
     pub(super) prefix: Box<str>,
 }
 
-impl SoughtSecret {
+impl RequiredSecret {
     pub(super) fn new(at: String, secret: SecretRef) -> Self {
         Self { at, secret, prefix: Box::default() }
     }
 }
 
 /// Compiles the sections and collects their problems.
-pub(super) struct Compiler<'a> {
-    root: &'a Node,
+pub(super) struct SettingsCompiler<'a> {
+    root: &'a YamlNode,
     /// The directory of the configuration, which relative paths start at.
     folder: &'a Path,
     /// What the configuration is read for.
-    purpose: Purpose,
+    purpose: LoadPurpose,
     /// The servers that this purpose does not need.
-    pub(super) unserved: &'a Unserved,
+    pub(super) unserved: &'a UnneededServers,
     /// All problems so far, beginning with those of the schema.
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<ConfigProblem>,
     /// SHA-256 of further files that belong to the configuration, in the order in which they were read.
     pub(super) beside: Vec<[u8; 32]>,
     /// The files and variables of the gateway itself.
-    pub(super) uses: Own,
+    pub(super) uses: GatewayResources,
     /// The secrets that must exist.
-    pub(super) secrets: Vec<SoughtSecret>,
+    pub(super) secrets: Vec<RequiredSecret>,
     /// The time that certificates must not have expired at.
     pub(super) now: SystemTime,
 }
 
-impl<'a> Compiler<'a> {
+impl<'a> SettingsCompiler<'a> {
     /// A compiler for one configuration, with the problems that the schema check found.
     pub(super) fn new(
-        root: &'a Node,
+        root: &'a YamlNode,
         folder: &'a Path,
-        purpose: Purpose,
-        unserved: &'a Unserved,
-        problems: Vec<Problem>,
+        purpose: LoadPurpose,
+        unserved: &'a UnneededServers,
+        problems: Vec<ConfigProblem>,
     ) -> Self {
         Self {
             root,
@@ -83,23 +83,23 @@ impl<'a> Compiler<'a> {
             purpose,
             unserved,
             problems,
-            now: System.now(),
+            now: SystemClock.now(),
             beside: Vec::new(),
-            uses: Own::default(),
+            uses: GatewayResources::default(),
             secrets: Vec::new(),
         }
     }
 }
 
-impl Compiler<'_> {
+impl SettingsCompiler<'_> {
     pub(super) fn report(&mut self, at: &str, message: impl Into<String>, help: impl Into<String>) {
         if self.unserved.waives(at) {
             return;
         }
-        let problem = Problem::new(self.root.place(at), message, help);
+        let problem = ConfigProblem::new(self.root.place(at), message, help);
         // The problem would repeat the cause if the mapping lacks something because of an unknown key in it, or if
         // a key above `at` is missing.
-        let is_cause = |cause: &Problem| problem.follows(cause) || cause.is_of_missing(at);
+        let is_cause = |cause: &ConfigProblem| problem.follows(cause) || cause.is_of_missing(at);
         if !self.problems.iter().any(is_cause) {
             self.problems.push(problem);
         }
@@ -109,7 +109,7 @@ impl Compiler<'_> {
     /// reason.
     pub(super) fn report_reference(
         &mut self,
-        defining: Defining,
+        defining: DefiningSection,
         at: &str,
         message: impl Into<String>,
         help: impl Into<String>,
@@ -120,18 +120,18 @@ impl Compiler<'_> {
     }
 
     /// Whether a problem affects a section, so that it may define more names than were understood.
-    pub(super) fn is_doubtful(&self, defining: Defining) -> bool {
+    pub(super) fn is_doubtful(&self, defining: DefiningSection) -> bool {
         let section = defining.section();
         let found = self.root.node(section);
         let places: Vec<_> = match defining {
-            Defining::Callers => found.map(|node| node.span.clone()).into_iter().collect(),
+            DefiningSection::Callers => found.map(|node| node.span.clone()).into_iter().collect(),
             // The name of a server is valid even if other keys of the server are not.
-            Defining::Servers => {
+            DefiningSection::Servers => {
                 let name = |n| self.root.node(&format!("{section}/{n}/name"));
                 (0..).map_while(name).map(|node| node.span.clone()).collect()
             }
         };
-        let misplaced = |problem: &Problem| {
+        let misplaced = |problem: &ConfigProblem| {
             problem.is_meant_as(section)
                 || problem.is_of_missing(section)
                 || places.iter().any(|place| problem.is_within(place))
@@ -144,7 +144,7 @@ impl Compiler<'_> {
         let is_within = |key: &str| {
             key.strip_prefix(section).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        self.problems.iter().filter_map(Problem::missing_key).any(is_within)
+        self.problems.iter().filter_map(ConfigProblem::missing_key).any(is_within)
     }
 
     /// Reports a problem and masks the value at `at`, which may be a secret.
@@ -157,7 +157,7 @@ impl Compiler<'_> {
         if self.unserved.waives(at) {
             return;
         }
-        let problem = Problem::new(self.root.place(at), message, help);
+        let problem = ConfigProblem::new(self.root.place(at), message, help);
         self.problems.push(problem.hiding(self.root.scalars(at)));
     }
 
@@ -171,7 +171,7 @@ impl Compiler<'_> {
     /// own, `FILE.stdio-N`. Pipes and devices take several writers and are shared.
     pub(super) fn of_process(&self, text: &str) -> PathBuf {
         let path = self.path(text);
-        let Purpose::Stdio(number) = self.purpose else { return path };
+        let LoadPurpose::Stdio(number) = self.purpose else { return path };
         if std::fs::metadata(&path).is_ok_and(|data| !data.is_file()) {
             return path;
         }

@@ -5,15 +5,18 @@ use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue, Uri};
 use policy::name::Scope;
-use policy::principal::Wanted;
+use policy::principal::RequiredProof;
 
-use super::compiler::{Compiler, Defining};
+use super::compiler::{DefiningSection, SettingsCompiler};
 use super::raw::{
     RawCredential, RawGrant, RawHeaderCredential, RawIdentityAssertion, RawRouteOauth, RawSecret,
     RawServer, RawServerTls, RawTransport,
 };
-use super::reach::{Client, OwnCertificate, Place};
-use super::{Identity, Listener, RouteOauth, Scheme, SecretRef, Server, Value};
+use super::reach::{ClientRegistration, GatewayCertificate, ServiceEndpoint};
+use super::{
+    AuthScheme, IdentitySettings, ListenerSettings, RouteOauth, SecretRef, ServerSettings,
+    VariableValue,
+};
 use crate::crypto::x509::SpiffeId;
 
 /// Headers that the protocol or the connection uses, and those that only a credential may set.
@@ -46,14 +49,14 @@ pub struct ServerTls {
     /// The SPIFFE ID that the server must have, which replaces the check of its name.
     pub spiffe: Option<SpiffeId>,
     /// The client certificate that the gateway presents.
-    pub own: Option<OwnCertificate>,
+    pub own: Option<GatewayCertificate>,
     /// Whether HTTP/2 is not offered to the server.
     pub http1_alone: bool,
 }
 
 /// How the gateway authenticates to a server.
 #[derive(Clone, Debug)]
-pub enum Credential {
+pub enum ServerCredential {
     /// A secret in a header.
     Header {
         /// The name of the header.
@@ -64,27 +67,27 @@ pub enum Credential {
         secret: SecretRef,
     },
     /// An access token of the gateway itself.
-    Client(Box<Grant>),
+    Client(Box<TokenRequest>),
     /// An access token for each caller, exchanged for the caller's token.
-    Exchange(Box<Grant>),
+    Exchange(Box<TokenRequest>),
     /// An access token for each caller, obtained with an assertion of the caller's identity provider.
     Assertion {
         /// The request to the identity provider for the assertion.
-        provider: Box<Grant>,
+        provider: Box<TokenRequest>,
         /// The issuer identifier of the authorization server, which is the audience of the assertion.
         issuer: Box<str>,
         /// The request to the authorization server for the token.
-        server: Box<Grant>,
+        server: Box<TokenRequest>,
     },
 }
 
 /// How an access token is requested from an authorization server.
 #[derive(Clone, Debug)]
-pub struct Grant {
+pub struct TokenRequest {
     /// The token endpoint of the authorization server.
-    pub place: Place,
+    pub place: ServiceEndpoint,
     /// The client that the gateway is at the authorization server.
-    pub client: Client,
+    pub client: ClientRegistration,
     /// The scopes to request.
     pub scopes: Vec<Scope>,
     /// The resource that the token is for, if it is requested for one.
@@ -95,7 +98,7 @@ pub struct Grant {
     pub actor: bool,
 }
 
-impl Credential {
+impl ServerCredential {
     /// Whether each caller has a token of its own, obtained for the token that it sent.
     #[must_use]
     pub const fn is_of_caller(&self) -> bool {
@@ -112,13 +115,13 @@ pub fn repeats_scheme(prefix: &str, secret: &str) -> bool {
     is_scheme && begins.is_some_and(|begins| begins.eq_ignore_ascii_case(prefix))
 }
 
-impl Compiler<'_> {
+impl SettingsCompiler<'_> {
     /// Compiles the TLS, credential and headers of a server, which only a server at a URL can have.
     pub(super) fn shown(
         &mut self,
         at: &str,
         raw: &mut RawServer,
-    ) -> (ServerTls, Option<Credential>, Vec<(HeaderName, Value)>) {
+    ) -> (ServerTls, Option<ServerCredential>, Vec<(HeaderName, VariableValue)>) {
         let (tls, credential) = (raw.tls.take(), raw.credential.take());
         let headers = std::mem::take(&mut raw.headers);
         let given = [
@@ -168,7 +171,7 @@ impl Compiler<'_> {
             }
             let name = self.header_name(&format!("{at}/name"), &raw.name);
             let value = self.variable(&at, raw).map(|(_, value)| value);
-            if let Some(Value::Literal(text)) = &value
+            if let Some(VariableValue::Literal(text)) = &value
                 && HeaderValue::from_str(text).is_err()
             {
                 self.report(
@@ -232,17 +235,17 @@ impl Compiler<'_> {
         at: &str,
         raw: RawCredential,
         resource: Option<String>,
-    ) -> Option<Credential> {
+    ) -> Option<ServerCredential> {
         let RawCredential { header, client_credentials, token_exchange, identity_assertion } = raw;
         match (header, client_credentials, token_exchange, identity_assertion) {
             (Some(raw), None, None, None) => self.header(&format!("{at}/header"), raw),
             (None, Some(raw), None, None) => {
                 let at = format!("{at}/clientCredentials");
-                self.grant(&at, raw, resource, false).map(Credential::Client)
+                self.grant(&at, raw, resource, false).map(ServerCredential::Client)
             }
             (None, None, Some(raw), None) => {
                 let at = format!("{at}/tokenExchange");
-                self.grant(&at, raw, resource, true).map(Credential::Exchange)
+                self.grant(&at, raw, resource, true).map(ServerCredential::Exchange)
             }
             (None, None, None, Some(raw)) => self.assertion(at, raw, resource),
             _ => {
@@ -259,7 +262,7 @@ impl Compiler<'_> {
         at: &str,
         raw: RawIdentityAssertion,
         resource: Option<String>,
-    ) -> Option<Credential> {
+    ) -> Option<ServerCredential> {
         let at = format!("{at}/identityAssertion");
         self.https(&format!("{at}/issuer"), &raw.issuer);
         let provider = format!("{at}/identityProvider");
@@ -267,10 +270,10 @@ impl Compiler<'_> {
         let server = format!("{at}/authorizationServer");
         let server = self.grant(&server, raw.authorization_server, resource, false);
         let (provider, server, issuer) = (provider?, server?, raw.issuer.into());
-        Some(Credential::Assertion { provider, issuer, server })
+        Some(ServerCredential::Assertion { provider, issuer, server })
     }
 
-    fn header(&mut self, at: &str, raw: RawHeaderCredential) -> Option<Credential> {
+    fn header(&mut self, at: &str, raw: RawHeaderCredential) -> Option<ServerCredential> {
         let name = raw.name.as_deref().unwrap_or("Authorization");
         let Ok(name) = name.parse::<HeaderName>() else {
             let message = format!("`{}` is not the name of a header", name.escape_debug());
@@ -296,7 +299,7 @@ impl Compiler<'_> {
         if let Some(sought) = self.secrets.last_mut() {
             sought.prefix.clone_from(&prefix);
         }
-        Some(Credential::Header { name, prefix, secret })
+        Some(ServerCredential::Header { name, prefix, secret })
     }
 
     fn grant(
@@ -305,7 +308,7 @@ impl Compiler<'_> {
         raw: RawGrant,
         resource: Option<String>,
         acts: bool,
-    ) -> Option<Box<Grant>> {
+    ) -> Option<Box<TokenRequest>> {
         if raw.actor && !acts {
             let help = "remove it";
             self.report(&format!("{at}/actor"), "`actor` belongs to `tokenExchange`", help);
@@ -316,16 +319,16 @@ impl Compiler<'_> {
         let way = self.way(&format!("{at}/connection"), &raw.connection);
         let audience: Option<Box<str>> = raw.audience.map(Into::into);
         let resource = raw.resource.or(resource.filter(|_| audience.is_none())).map(Into::into);
-        let place = Place { url: url?, way };
+        let place = ServiceEndpoint { url: url?, way };
         let (client, actor) = (client?, raw.actor);
-        Some(Box::new(Grant { place, client, scopes, resource, audience, actor }))
+        Some(Box::new(TokenRequest { place, client, scopes, resource, audience, actor }))
     }
 
     pub(super) fn route_oauth(
         &mut self,
         at: &str,
         raw: &RawRouteOauth,
-        identity: &Identity,
+        identity: &IdentitySettings,
     ) -> RouteOauth {
         for (key, text) in raw
             .resource
@@ -363,7 +366,7 @@ impl Compiler<'_> {
                             let message = format!("there is no issuer `{}`", name.escape_debug());
                             let help = "define it under `identity.issuers`, or correct the name";
                             let at = format!("{list}/{n}");
-                            self.report_reference(Defining::Callers, &at, message, help);
+                            self.report_reference(DefiningSection::Callers, &at, message, help);
                         }
                     }
                 }
@@ -387,19 +390,19 @@ impl Compiler<'_> {
         at: &str,
         oauth: &RouteOauth,
         old: bool,
-        identity: &Identity,
-        listeners: &[Listener],
+        identity: &IdentitySettings,
+        listeners: &[ListenerSettings],
     ) {
-        let asks = |one: &Listener| {
+        let asks = |one: &ListenerSettings| {
             one.forwarded.is_some() || one.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
         };
         let is_asked = listeners.iter().any(asks) || self.is_incomplete("/listeners");
-        if oauth.proof == Some(Wanted::Certificate) && !is_asked {
+        if oauth.proof == Some(RequiredProof::Certificate) && !is_asked {
             let help = "add `tls.clients` or `forwardedCertificate` to a listener";
             let message = "no listener asks for the certificates that tokens are to be bound to";
             self.report(&format!("{at}/oauth/proof"), message, help);
         }
-        if old && oauth.proof == Some(Wanted::Dpop) {
+        if old && oauth.proof == Some(RequiredProof::Dpop) {
             let help = "serve such callers over Streamable HTTP";
             let message = "messages over HTTP+SSE carry no proofs by DPoP";
             self.report(&format!("{at}/httpSse"), message, help);
@@ -419,14 +422,14 @@ impl Compiler<'_> {
         &mut self,
         at: &str,
         found: &[usize],
-        servers: &[Server],
+        servers: &[ServerSettings],
         oauth: &RouteOauth,
-        listeners: &[Listener],
+        listeners: &[ListenerSettings],
     ) {
-        let tokens = listeners.iter().any(|listener| listener.schemes.contains(&Scheme::Oauth));
+        let tokens = listeners.iter().any(|listener| listener.schemes.contains(&AuthScheme::Oauth));
         let tokens = tokens || self.is_incomplete("/listeners");
         for server in found.iter().filter_map(|index| servers.get(*index)) {
-            let wants = server.credential.as_ref().is_some_and(Credential::is_of_caller);
+            let wants = server.credential.as_ref().is_some_and(ServerCredential::is_of_caller);
             if wants && !tokens {
                 let message = format!(
                     "`{}` wants a token for each caller, and no listener takes one",

@@ -8,10 +8,10 @@ use policy::name::ServerName;
 use policy::pattern::Pattern;
 use serde_json::Value;
 
-use super::compiler::Compiler;
-use super::problem::Problem;
-use super::yaml::{Key, Kind, Node};
-use super::{Listener, Ops, Scheme};
+use super::compiler::SettingsCompiler;
+use super::problem::ConfigProblem;
+use super::yaml::{MappingKey, NodeKind, YamlNode};
+use super::{AuthScheme, ListenerSettings, OpsListener};
 use crate::base::hex;
 use crate::base::sha256::sha256;
 use crate::mcp::tool_naming::BETWEEN;
@@ -58,15 +58,15 @@ pub(super) fn is_well_known(secret: &str) -> bool {
 
 /// The problem if the file is the configuration of an MCP client, else `None`. All values are masked, because such
 /// files contain API keys.
-pub(super) fn of_client(file: &str, text: &str, root: &Node) -> Option<Problem> {
-    let Kind::Mapping(members) = &root.kind else { return None };
+pub(super) fn of_client(file: &str, text: &str, root: &YamlNode) -> Option<ConfigProblem> {
+    let NodeKind::Mapping(members) = &root.kind else { return None };
     if members.iter().any(|(key, _)| key.text == "apiVersion") {
         return None;
     }
     // In YAML, a comment before a key of JSON becomes part of the key.
-    let is_list = |(key, value): &&(Key, Node)| {
+    let is_list = |(key, value): &&(MappingKey, YamlNode)| {
         let named = ["servers", "mcp"].contains(&&*key.text);
-        named && matches!(value.kind, Kind::Mapping(_))
+        named && matches!(value.kind, NodeKind::Mapping(_))
             || OF_CLIENTS.iter().any(|own| key.text.contains(own))
     };
     let (key, _) = members.iter().find(is_list)?;
@@ -81,7 +81,11 @@ fn own_key(text: &str) -> Option<Range<usize>> {
 
 /// Replaces the problems that were `found` in a file that is not YAML if it is the configuration of an MCP client,
 /// which may be JSON with comments, or TOML.
-pub(super) fn or_of_client(file: &str, text: &str, found: Vec<Problem>) -> Vec<Problem> {
+pub(super) fn or_of_client(
+    file: &str,
+    text: &str,
+    found: Vec<ConfigProblem>,
+) -> Vec<ConfigProblem> {
     match own_key(text) {
         Some(span) if !text.contains("apiVersion") => {
             // The extent of the value is unknown if the file cannot be parsed, so that only the key is shown.
@@ -92,13 +96,13 @@ pub(super) fn or_of_client(file: &str, text: &str, found: Vec<Problem>) -> Vec<P
     }
 }
 
-fn told(file: &str, span: Range<usize>) -> Problem {
+fn told(file: &str, span: Range<usize>) -> ConfigProblem {
     let message = "this is the file of an MCP client, and not a configuration of the gateway";
     let help = format!("make one of it: `portcullis import {file} --write portcullis.yaml`");
-    Problem::new(span, message, help)
+    ConfigProblem::new(span, message, help)
 }
 
-impl Compiler<'_> {
+impl SettingsCompiler<'_> {
     /// Reports rules and constraints that name a tool as clients see it. The policy matches the server's own tool
     /// names, so that such a rule would never apply.
     pub(super) fn prefixed_names(&mut self, policy: &Value, at: &str, servers: &[ServerName]) {
@@ -144,8 +148,8 @@ impl Compiler<'_> {
     /// the file.
     pub(super) fn ports_differ(
         &mut self,
-        listeners: &[Listener],
-        ops: Option<&Ops>,
+        listeners: &[ListenerSettings],
+        ops: Option<&OpsListener>,
         written: usize,
     ) {
         let mut all: Vec<(String, String, SocketAddr)> = Vec::new();
@@ -168,8 +172,9 @@ impl Compiler<'_> {
     }
 
     /// Reports API keys that are easy to guess, if other machines can connect.
-    pub(super) fn keys_are_secret(&mut self, hashes: &[String], listeners: &[Listener]) {
-        let takes_keys = |one: &&Listener| one.schemes.contains(&Scheme::ApiKey) && is_exposed(one);
+    pub(super) fn keys_are_secret(&mut self, hashes: &[String], listeners: &[ListenerSettings]) {
+        let takes_keys =
+            |one: &&ListenerSettings| one.schemes.contains(&AuthScheme::ApiKey) && is_exposed(one);
         let Some(listener) = listeners.iter().find(takes_keys) else { return };
         let known: Vec<_> =
             WELL_KNOWN.iter().map(|word| hex::encode(&sha256(word.as_bytes()))).collect();
@@ -196,12 +201,12 @@ pub(super) enum Exposure {
 }
 
 impl Exposure {
-    pub(super) fn of(listeners: &[Listener]) -> Self {
+    pub(super) fn of(listeners: &[ListenerSettings]) -> Self {
         if listeners.iter().any(is_exposed) { Self::Network } else { Self::Loopback }
     }
 }
 
-fn is_exposed(listener: &Listener) -> bool {
+fn is_exposed(listener: &ListenerSettings) -> bool {
     !listener.address.ip().is_loopback()
 }
 

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use policy::content::{Direction, Handlings};
 
-use super::{Limits, Reach, Settings};
-use crate::process::sandbox::{Files, Network, Plan};
+use super::{Limits, ServerTransport, Settings};
+use crate::process::sandbox::{NetworkAccess, SandboxPlan, UnlistedFiles};
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
 /// Values in force, formatted as in the file, by JSON Pointer.
 #[derive(Debug, Default)]
-pub(super) struct Effective(BTreeMap<String, String>);
+pub(super) struct EffectiveValues(BTreeMap<String, String>);
 
-impl Effective {
+impl EffectiveValues {
     /// The values in force with these settings.
     pub(super) fn of(settings: &Settings) -> Self {
         let mut all = Self::default();
@@ -41,7 +41,7 @@ impl Effective {
         }
         all.put("/policy/shadowing/winner", &"nobody");
         for server in &settings.servers {
-            if let Reach::Stdio(program) = &server.reach
+            if let ServerTransport::Stdio(program) = &server.reach
                 && let Some(plan) = &program.sandbox
             {
                 all.sandbox(server.name.as_str(), plan);
@@ -162,15 +162,15 @@ impl Effective {
         }
     }
 
-    fn sandbox(&mut self, server: &str, plan: &Plan) {
+    fn sandbox(&mut self, server: &str, plan: &SandboxPlan) {
         let mode = if plan.required { "required" } else { "preferred" };
         let files = match plan.rest {
-            Files::Listed => "listed",
-            Files::Any => "any",
+            UnlistedFiles::Listed => "listed",
+            UnlistedFiles::Any => "any",
         };
         let network = match plan.network {
-            Network::None | Network::Ports(_) => "none",
-            Network::Any => "any",
+            NetworkAccess::None | NetworkAccess::Ports(_) => "none",
+            NetworkAccess::Any => "any",
         };
         for (key, text) in [("mode", mode), ("files", files), ("network", network)] {
             self.put(&format!("sandbox {server} {key}"), &text);

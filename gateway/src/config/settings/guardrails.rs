@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use http::Uri;
 
-use super::compiler::Compiler;
-use super::raw::{Failing, RawGuardrail};
-use super::{Place, SecretRef};
+use super::compiler::SettingsCompiler;
+use super::raw::{GuardrailFailure, RawGuardrail};
+use super::{SecretRef, ServiceEndpoint};
 
 /// The default and the maximum time limit of a guardrail.
 const DEADLINE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
@@ -16,11 +16,11 @@ const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
 /// An external service that judges arguments and results.
 #[derive(Clone, Debug)]
-pub struct Guardrail {
+pub struct GuardrailSettings {
     /// The name of the guardrail in records.
     pub name: Box<str>,
     /// The URL, and how the gateway connects to it.
-    pub place: Place,
+    pub place: ServiceEndpoint,
     /// The bearer token, if it requires one.
     pub token: Option<SecretRef>,
     /// Whether arguments of tools are sent to it.
@@ -30,13 +30,17 @@ pub struct Guardrail {
     /// How long it may take.
     pub deadline: Duration,
     /// What happens to a message if it gives no valid answer in time.
-    pub on_failure: Failing,
+    pub on_failure: GuardrailFailure,
     /// Maximum size of a message that is sent to it, in bytes; longer ones are denied.
     pub most: usize,
 }
 
-impl Compiler<'_> {
-    pub(super) fn guardrails(&mut self, at: &str, raws: Vec<RawGuardrail>) -> Vec<Guardrail> {
+impl SettingsCompiler<'_> {
+    pub(super) fn guardrails(
+        &mut self,
+        at: &str,
+        raws: Vec<RawGuardrail>,
+    ) -> Vec<GuardrailSettings> {
         let mut seen = std::collections::BTreeSet::new();
         let mut found = Vec::new();
         for (n, raw) in raws.into_iter().enumerate() {
@@ -54,9 +58,9 @@ impl Compiler<'_> {
                 self.report(&at, "this guardrail is asked about nothing", help);
             }
             let Some(url) = url else { continue };
-            found.push(Guardrail {
+            found.push(GuardrailSettings {
                 name: raw.name.as_str().into(),
-                place: Place { url, way },
+                place: ServiceEndpoint { url, way },
                 token,
                 arguments: raw.arguments,
                 results: raw.results,

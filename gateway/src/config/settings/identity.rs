@@ -10,11 +10,11 @@ use policy::pattern::Pattern;
 use policy::pointer::{escaped, unescaped};
 use policy::principal::Principal;
 
-use super::compiler::Compiler;
+use super::compiler::SettingsCompiler;
 use super::raw::{
     RawApiKey, RawClaims, RawIdentity, RawIntrospection, RawIssuer, RawKeys, RawKnownCertificate,
 };
-use super::reach::{Client, Place, Way};
+use super::reach::{ClientRegistration, ConnectionSettings, ServiceEndpoint};
 use crate::crypto::jose::Algorithm;
 use crate::crypto::pem;
 
@@ -23,17 +23,17 @@ pub const KEY: &str = "pcl_";
 
 /// How callers are authenticated.
 #[derive(Debug, Default)]
-pub struct Identity {
+pub struct IdentitySettings {
     /// The API keys of callers.
     pub api_keys: Vec<ApiKey>,
     /// The principal of callers without a credential; `None` if they are not accepted.
     pub anonymous: Option<Principal>,
     /// The authorization servers whose tokens are accepted.
-    pub issuers: Vec<Issuer>,
+    pub issuers: Vec<IssuerSettings>,
     /// Callers that are authenticated by their certificate.
     pub certificates: Vec<KnownCertificate>,
     /// The scopes that other scopes imply.
-    pub implied: Implied,
+    pub implied: ImpliedScopes,
 }
 
 /// An API key, by its hash.
@@ -58,7 +58,7 @@ pub struct KnownCertificate {
 
 /// An authorization server whose tokens are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issuer {
+pub struct IssuerSettings {
     /// The name of the issuer in principals, logs and metrics.
     pub name: Box<str>,
     /// The issuer identifier, as in `iss`.
@@ -84,9 +84,9 @@ pub struct Issuer {
     /// How tokens of clients that act for themselves are marked, if not by RFC 9068.
     pub service: Option<ServiceClaim>,
     /// How the issuer is asked about tokens that are not JWTs; `None` if it is not.
-    pub introspection: Option<Introspection>,
+    pub introspection: Option<IntrospectionSettings>,
     /// How the gateway connects to the issuer.
-    pub way: Way,
+    pub way: ConnectionSettings,
 }
 
 /// Where the key set of an issuer is.
@@ -130,20 +130,20 @@ pub struct ClaimPath(pub Vec<Box<str>>);
 
 /// The introspection endpoint of an issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Introspection {
+pub struct IntrospectionSettings {
     /// The URL of the endpoint.
-    pub place: Place,
+    pub place: ServiceEndpoint,
     /// The client that the gateway is at the issuer.
-    pub client: Client,
+    pub client: ClientRegistration,
     /// How long a response is cached.
     pub cache_time: Duration,
 }
 
 /// The scopes that other scopes imply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Implied(BTreeMap<Scope, Vec<Scope>>);
+pub struct ImpliedScopes(BTreeMap<Scope, Vec<Scope>>);
 
-impl Implied {
+impl ImpliedScopes {
     /// `scopes` and all that they imply.
     #[must_use]
     pub fn closure(&self, scopes: impl IntoIterator<Item = Scope>) -> BTreeSet<Scope> {
@@ -158,7 +158,7 @@ impl Implied {
     }
 }
 
-impl Identity {
+impl IdentitySettings {
     /// Whether there can be principals that the configuration does not list, because issuers or certificates name
     /// them.
     #[must_use]
@@ -179,8 +179,8 @@ fn groups(names: &[String]) -> Result<BTreeSet<GroupName>, (usize, policy::name:
     names.iter().enumerate().map(|(n, name)| GroupName::parse(name).map_err(|e| (n, e))).collect()
 }
 
-impl Compiler<'_> {
-    pub(super) fn identity(&mut self, raw: RawIdentity) -> Identity {
+impl SettingsCompiler<'_> {
+    pub(super) fn identity(&mut self, raw: RawIdentity) -> IdentitySettings {
         let implied = self.implied(&raw.scopes);
         let api_keys = self.api_keys(&raw.api_keys, &implied);
         let anonymous = raw.anonymous.as_ref().and_then(|raw| self.anonymous(&raw.groups));
@@ -194,10 +194,10 @@ impl Compiler<'_> {
         }
         let known = raw.certificates.iter().enumerate();
         let certificates = known.filter_map(|(n, raw)| self.known(n, raw, &implied)).collect();
-        Identity { api_keys, anonymous, issuers, certificates, implied }
+        IdentitySettings { api_keys, anonymous, issuers, certificates, implied }
     }
 
-    fn implied(&mut self, raw: &BTreeMap<String, Vec<String>>) -> Implied {
+    fn implied(&mut self, raw: &BTreeMap<String, Vec<String>>) -> ImpliedScopes {
         let mut implied = BTreeMap::new();
         for (scope, others) in raw {
             let at = format!("/identity/scopes/{}", escaped(scope));
@@ -205,14 +205,14 @@ impl Compiler<'_> {
             let others = self.scopes(&at, others);
             implied.extend(parsed.map(|scope| (scope, others)));
         }
-        Implied(implied)
+        ImpliedScopes(implied)
     }
 
     fn known(
         &mut self,
         n: usize,
         raw: &RawKnownCertificate,
-        implied: &Implied,
+        implied: &ImpliedScopes,
     ) -> Option<KnownCertificate> {
         let at = format!("/identity/certificates/{n}");
         self.filled(&format!("{at}/names"), &raw.names, "name the certificates that are meant");
@@ -224,7 +224,7 @@ impl Compiler<'_> {
         Some(KnownCertificate { names, groups: groups.ok()?, scopes: implied.closure(scopes) })
     }
 
-    fn issuer(&mut self, at: &str, raw: RawIssuer) -> Option<Issuer> {
+    fn issuer(&mut self, at: &str, raw: RawIssuer) -> Option<IssuerSettings> {
         const MINUTE: Duration = Duration::from_secs(60);
         const HOUR: Duration = Duration::from_secs(3600);
         let label = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -263,7 +263,7 @@ impl Compiler<'_> {
             .introspection
             .and_then(|raw| self.introspection(&format!("{at}/introspection"), raw, &way));
         issuer?;
-        Some(Issuer {
+        Some(IssuerSettings {
             name: raw.name.into(),
             issuer: raw.issuer.into(),
             keys: keys?,
@@ -331,15 +331,15 @@ impl Compiler<'_> {
         &mut self,
         at: &str,
         raw: RawIntrospection,
-        way: &Way,
-    ) -> Option<Introspection> {
+        way: &ConnectionSettings,
+    ) -> Option<IntrospectionSettings> {
         let url = self.https(&format!("{at}/url"), &raw.url);
         let client = self.client(&format!("{at}/client"), raw.client);
         let (usual, most) = (Duration::from_secs(60), Duration::from_secs(300));
         let at = format!("{at}/cacheTime");
         let cache_time = self.time_within(&at, raw.cache_time.as_deref(), usual, most);
-        let place = Place { url: url?, way: way.clone() };
-        Some(Introspection { place, client: client?, cache_time })
+        let place = ServiceEndpoint { url: url?, way: way.clone() };
+        Some(IntrospectionSettings { place, client: client?, cache_time })
     }
 
     fn principal(&mut self, at: &str, id: &str, names: &[String]) -> Option<Principal> {
@@ -356,7 +356,7 @@ impl Compiler<'_> {
         self.principal("/identity/anonymous", "anonymous", names)
     }
 
-    fn api_keys(&mut self, raws: &[RawApiKey], implied: &Implied) -> Vec<ApiKey> {
+    fn api_keys(&mut self, raws: &[RawApiKey], implied: &ImpliedScopes) -> Vec<ApiKey> {
         let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());
         let key = |(n, raw): (usize, &RawApiKey)| {
             let at = format!("/identity/apiKeys/{n}");

@@ -6,9 +6,9 @@
 use policy::content;
 use policy::pointer::escaped;
 
-use super::problem::{Problem, Problems};
+use super::problem::{ConfigProblem, ConfigProblems};
 use super::variables::replaced;
-use super::yaml::{Kind, Node};
+use super::yaml::{NodeKind, YamlNode};
 use crate::base::masking;
 
 /// Sections with patterns and sample values, which are not used as credentials.
@@ -39,20 +39,20 @@ const URL: &str = "show it in `credential` or `headers`, with `fromEnv`, `fromFi
 const ELSEWHERE: &str = "write `${VARIABLE}` here, and set the variable";
 
 /// A warning for each probable plaintext secret, with its place and help; the secret is masked.
-pub(super) fn warnings(file: &str, text: &str, root: &Node) -> Vec<Box<str>> {
+pub(super) fn warnings(file: &str, text: &str, root: &YamlNode) -> Vec<Box<str>> {
     let mut found = Vec::new();
     look(root, "", &mut found);
-    let told = Problems::new(file, text, found).each().into_iter();
+    let told = ConfigProblems::new(file, text, found).each().into_iter();
     told.map(|(said, help)| format!("{said}; {help}").into()).collect()
 }
 
 /// INVARIANT: the parser limits the nesting, so the recursion is limited too.
-fn look(node: &Node, at: &str, found: &mut Vec<Problem>) {
+fn look(node: &YamlNode, at: &str, found: &mut Vec<ConfigProblem>) {
     if SKIPPED.contains(&at) {
         return;
     }
     match &node.kind {
-        Kind::Scalar(one) => {
+        NodeKind::Scalar(one) => {
             let text = written(&one.text);
             if has_secret_in_url(&text) {
                 found.push(problem(node, "in this URL", URL));
@@ -60,15 +60,15 @@ fn look(node: &Node, at: &str, found: &mut Vec<Problem>) {
                 found.push(problem(node, "here", ELSEWHERE));
             }
         }
-        Kind::Sequence(items) if at.ends_with("/args") || at.ends_with("/fromCommand") => {
+        NodeKind::Sequence(items) if at.ends_with("/args") || at.ends_with("/fromCommand") => {
             arguments(items, found);
         }
-        Kind::Sequence(items) => {
+        NodeKind::Sequence(items) => {
             for (n, item) in items.iter().enumerate() {
                 look(item, &format!("{at}/{n}"), found);
             }
         }
-        Kind::Mapping(members) => {
+        NodeKind::Mapping(members) => {
             let name = members.iter().find(|(key, _)| key.text == "name");
             let name = name.and_then(|(_, node)| scalar(node)).unwrap_or_default();
             for (key, member) in members {
@@ -85,7 +85,7 @@ fn look(node: &Node, at: &str, found: &mut Vec<Problem>) {
 }
 
 /// Examines the arguments of a program.
-fn arguments(items: &[Node], found: &mut Vec<Problem>) {
+fn arguments(items: &[YamlNode], found: &mut Vec<ConfigProblem>) {
     let mut before = String::new();
     for item in items {
         let text = scalar(item).map(written).unwrap_or_default();
@@ -100,16 +100,16 @@ fn arguments(items: &[Node], found: &mut Vec<Problem>) {
     }
 }
 
-fn problem(node: &Node, place: &str, help: &str) -> Problem {
+fn problem(node: &YamlNode, place: &str, help: &str) -> ConfigProblem {
     let message =
         format!("a secret seems to stand {place}, where all who can read this file see it");
-    Problem::new(node.span.clone(), message, help).hiding([node.span.clone()])
+    ConfigProblem::new(node.span.clone(), message, help).hiding([node.span.clone()])
 }
 
-fn scalar(node: &Node) -> Option<&str> {
+fn scalar(node: &YamlNode) -> Option<&str> {
     match &node.kind {
-        Kind::Scalar(scalar) => Some(&scalar.text),
-        Kind::Sequence(_) | Kind::Mapping(_) => None,
+        NodeKind::Scalar(scalar) => Some(&scalar.text),
+        NodeKind::Sequence(_) | NodeKind::Mapping(_) => None,
     }
 }
 

@@ -8,24 +8,24 @@ use http::Uri;
 use ipnet::IpNet;
 use policy::pattern::Pattern;
 
-use super::compiler::{Compiler, Defining};
-use super::identity::Identity;
+use super::compiler::{DefiningSection, SettingsCompiler};
+use super::identity::IdentitySettings;
 use super::raw::{
     RawClients, RawForwarded, RawForwardedHeader, RawListener, RawOwnCertificate, RawPresence,
     RawScheme, RawTls, RawTlsVersion,
 };
-use super::reach::OwnCertificate;
+use super::reach::GatewayCertificate;
 use crate::crypto::x509;
 
 /// A socket that clients connect to.
 #[derive(Clone, Debug)]
-pub struct Listener {
+pub struct ListenerSettings {
     /// The name of the listener.
     pub name: Box<str>,
     /// The address and port.
     pub address: SocketAddr,
     /// The accepted authentication schemes, in the order in which they are tried; never empty.
-    pub schemes: Vec<Scheme>,
+    pub schemes: Vec<AuthScheme>,
     /// The host names accepted in `Host`, in lower case, without a port.
     pub hosts: BTreeSet<Box<str>>,
     /// The web origins whose pages may call the listener.
@@ -36,12 +36,12 @@ pub struct Listener {
     /// The TLS of the listener; `None` for plain HTTP.
     pub tls: Option<ListenerTls>,
     /// The proxies that may forward client certificates.
-    pub forwarded: Option<Forwarded>,
+    pub forwarded: Option<ForwardedCertificates>,
 }
 
 /// A way in which callers authenticate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
+pub enum AuthScheme {
     /// With an OAuth access token.
     Oauth,
     /// With a client certificate.
@@ -56,18 +56,18 @@ pub enum Scheme {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerTls {
     /// The certificate of the listener.
-    pub own: OwnCertificate,
+    pub own: GatewayCertificate,
     /// Whether TLS 1.2 is accepted as well.
     pub old: bool,
     /// How client certificates are verified; `None` if none is requested.
-    pub clients: Option<Clients>,
+    pub clients: Option<ClientCertSettings>,
     /// Whether clients may negotiate HTTP/2.
     pub http2: bool,
 }
 
 /// How client certificates are verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Clients {
+pub struct ClientCertSettings {
     /// Whether a client without a certificate is refused.
     pub required: bool,
     /// The file with the trusted certificate authorities.
@@ -80,7 +80,7 @@ pub struct Clients {
 
 /// The proxies that may forward client certificates.
 #[derive(Clone, Debug)]
-pub struct Forwarded {
+pub struct ForwardedCertificates {
     /// The header that carries the certificate.
     pub header: ForwardedHeader,
     /// The networks of the proxies; empty allows any.
@@ -94,12 +94,16 @@ pub struct Forwarded {
 pub enum ForwardedHeader {
     /// `Client-Cert` (RFC 9440).
     ClientCert,
-    /// `X-Forwarded-Client-Cert` of Envoy.
+    /// `X-ForwardedCertificates-Client-Cert` of Envoy.
     Envoy,
 }
 
-impl Compiler<'_> {
-    pub(super) fn listeners(&mut self, raws: &[RawListener], identity: &Identity) -> Vec<Listener> {
+impl SettingsCompiler<'_> {
+    pub(super) fn listeners(
+        &mut self,
+        raws: &[RawListener],
+        identity: &IdentitySettings,
+    ) -> Vec<ListenerSettings> {
         self.filled("/listeners", raws, "add one; without a listener nobody can connect");
         let mut seen = BTreeSet::new();
         let listener = |(n, raw): (usize, &RawListener)| {
@@ -107,7 +111,7 @@ impl Compiler<'_> {
             self.unique(&format!("{at}/name"), &raw.name, &mut seen);
             let address = self.address(&format!("{at}/address"), &raw.address)?;
             let schemes = self.schemes(&at, raw, address, identity);
-            Some(Listener {
+            Some(ListenerSettings {
                 name: raw.name.as_str().into(),
                 address,
                 public: self.public(&at, raw, address),
@@ -129,8 +133,8 @@ impl Compiler<'_> {
         at: &str,
         raw: &RawListener,
         address: SocketAddr,
-        identity: &Identity,
-    ) -> Vec<Scheme> {
+        identity: &IdentitySettings,
+    ) -> Vec<AuthScheme> {
         let list = format!("{at}/authentication");
         self.filled(&list, &raw.authentication, "write `[apiKey]`: with none nobody gets in");
         let mut schemes = Vec::new();
@@ -141,43 +145,43 @@ impl Compiler<'_> {
                     if identity.issuers.is_empty() {
                         let help = "add one under `identity.issuers`";
                         let message = "there is no issuer whose tokens are believed";
-                        self.report_reference(Defining::Callers, &at, message, help);
+                        self.report_reference(DefiningSection::Callers, &at, message, help);
                     }
-                    Scheme::Oauth
+                    AuthScheme::Oauth
                 }
                 RawScheme::Certificate => {
                     if identity.certificates.is_empty() {
                         let help = "add one under `identity.certificates`";
                         let message = "there is no certificate that is known";
-                        self.report_reference(Defining::Callers, &at, message, help);
+                        self.report_reference(DefiningSection::Callers, &at, message, help);
                     }
                     let asked = raw.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
                     if !asked && raw.forwarded_certificate.is_none() {
                         let help = "add `tls.clients`, or `forwardedCertificate` behind a proxy";
                         self.report(&at, "this listener asks for no certificates", help);
                     }
-                    Scheme::Certificate
+                    AuthScheme::Certificate
                 }
                 RawScheme::ApiKey => {
                     if identity.api_keys.is_empty() {
                         let help = "add one under `identity.apiKeys`; `portcullis keygen` makes it";
                         let message = "there is no API key";
-                        self.report_reference(Defining::Callers, &at, message, help);
+                        self.report_reference(DefiningSection::Callers, &at, message, help);
                     }
-                    Scheme::ApiKey
+                    AuthScheme::ApiKey
                 }
                 RawScheme::Anonymous => {
                     if identity.anonymous.is_none() {
                         let help = "add `anonymous: {groups: [..]}` under `identity`";
                         let message = "the anonymous caller is not defined";
-                        self.report_reference(Defining::Callers, &at, message, help);
+                        self.report_reference(DefiningSection::Callers, &at, message, help);
                     }
                     if !address.ip().is_loopback() {
                         let help = "bind the listener to 127.0.0.1, or ask for a credential";
                         let message = "anonymous callers are accepted on a loopback listener only";
                         self.report(&at, message, help);
                     }
-                    Scheme::Anonymous
+                    AuthScheme::Anonymous
                 }
             });
         }
@@ -287,7 +291,7 @@ impl Compiler<'_> {
         Some(ListenerTls { own: own?, old, clients, http2 })
     }
 
-    fn clients(&mut self, at: &str, raw: &RawClients) -> Clients {
+    fn clients(&mut self, at: &str, raw: &RawClients) -> ClientCertSettings {
         if raw.authorities.is_none() && raw.spiffe.is_empty() {
             let help = "add `authorities` or `spiffe`: without them no certificate is good";
             self.report(at, "nobody vouches for the certificates of clients", help);
@@ -315,7 +319,7 @@ impl Compiler<'_> {
             self.names(&at, names)
         });
         let required = raw.certificates == RawPresence::Required;
-        Clients { required, authorities, domains, names }
+        ClientCertSettings { required, authorities, domains, names }
     }
 
     /// Reports names that no certificate on this listener can have, because trust domains only vouch for SPIFFE
@@ -340,7 +344,7 @@ impl Compiler<'_> {
         at: &str,
         listener: &RawListener,
         raw: &RawForwarded,
-    ) -> Option<Forwarded> {
+    ) -> Option<ForwardedCertificates> {
         let at = format!("{at}/forwardedCertificate");
         if raw.addresses.is_empty() && raw.names.is_empty() {
             let help = "give the `addresses` of the proxy, or the `names` in its certificate";
@@ -375,6 +379,6 @@ impl Compiler<'_> {
             RawForwardedHeader::XForwardedClientCert => ForwardedHeader::Envoy,
         };
         let names = self.names(&format!("{at}/names"), &raw.names);
-        Some(Forwarded { header, addresses, names })
+        Some(ForwardedCertificates { header, addresses, names })
     }
 }

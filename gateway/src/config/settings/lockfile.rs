@@ -14,15 +14,17 @@ use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use policy::inspect::Detector;
-use policy::json::{Bounds, Document, Fragment, Kind as Shape, Value, by_units, write_ascii};
-use policy::lock::{Exception, Lock, Locked, State, Version};
-use policy::offer::Kind;
-use policy::pin::{Digest, Subject};
+use policy::json::{
+    Document, Fragment, JsonBounds, JsonKind as Shape, Value, by_units, write_ascii,
+};
+use policy::lock::{AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile};
+use policy::offer::ItemKind;
+use policy::pin::{Digest, DigestSubject};
 use policy::pointer::escaped;
 use serde::Deserialize;
 
 use super::pins::Approvers;
-use super::problem::{Problem, Problems};
+use super::problem::{ConfigProblem, ConfigProblems};
 use super::yaml;
 
 /// Maximum size of a lockfile, in bytes.
@@ -61,7 +63,7 @@ pub enum LockError {
         file: Box<str>,
         /// The problems with their places, for people.
         shown: String,
-        /// The problems for programs: a JSON array, as [`Problems::json`] returns it.
+        /// The problems for programs: a JSON array, as [`ConfigProblems::json`] returns it.
         json: String,
     },
     /// Too few approvers have signed the file.
@@ -109,7 +111,7 @@ struct RawLocked {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawVersion {
     digest: Box<str>,
-    state: State,
+    state: ApprovalState,
     by: Option<Box<str>>,
     at: Option<Box<str>>,
     reason: Option<Box<str>>,
@@ -131,18 +133,18 @@ struct RawException {
 ///
 /// # Errors
 /// If the file does not exist, is invalid, or lacks signatures.
-pub fn read(file: &Path, approvers: &Approvers) -> Result<(Lock, Vec<u8>), LockError> {
+pub fn read(file: &Path, approvers: &Approvers) -> Result<(Lockfile, Vec<u8>), LockError> {
     let name = || Box::from(file.display().to_string());
     let text = bytes(file, LONGEST)?;
     if !approvers.keys.is_empty() {
         signed(file, &text, approvers)?;
     }
-    let shape = |text: &str, found: Vec<Problem>| {
-        let problems = Problems::new(&file.display().to_string(), text, found);
+    let shape = |text: &str, found: Vec<ConfigProblem>| {
+        let problems = ConfigProblems::new(&file.display().to_string(), text, found);
         LockError::Shape { file: name(), shown: problems.human(false), json: problems.json() }
     };
     let utf8 = std::str::from_utf8(&text)
-        .map_err(|_e| shape("", vec![Problem::new(0..0, "it is not UTF-8", WRITER)]))?;
+        .map_err(|_e| shape("", vec![ConfigProblem::new(0..0, "it is not UTF-8", WRITER)]))?;
     let lock = parse(utf8).map_err(|found| shape(utf8, found))?;
     Ok((lock, text))
 }
@@ -161,12 +163,12 @@ fn bytes(file: &Path, longest: u64) -> Result<Vec<u8>, LockError> {
 ///
 /// # Errors
 /// The difference, as a message.
-pub fn check(text: &str, lock: &Lock) -> Result<(), String> {
+pub fn check(text: &str, lock: &Lockfile) -> Result<(), String> {
     let read = parse(text).map_err(|problems| {
         let first = problems.first().map(|problem| problem.message.clone());
         format!("the lockfile could not be read back: {}", first.unwrap_or_default())
     })?;
-    let sets = |lock: &Lock| -> Vec<_> {
+    let sets = |lock: &Lockfile| -> Vec<_> {
         lock.servers.iter().map(|(name, locked)| (name.clone(), locked.set())).collect()
     };
     let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
@@ -177,10 +179,10 @@ pub fn check(text: &str, lock: &Lock) -> Result<(), String> {
 }
 
 /// Parses the text of a lockfile.
-fn parse(text: &str) -> Result<Lock, Vec<Problem>> {
+fn parse(text: &str) -> Result<Lockfile, Vec<ConfigProblem>> {
     let root = yaml::parse_large(text)?;
     let wrong = |at: &str, message: String, help: &str| {
-        vec![Problem::new(root.place(at), message, help.to_owned())]
+        vec![ConfigProblem::new(root.place(at), message, help.to_owned())]
     };
     let json = root.json();
     if json.get("version").is_none() {
@@ -199,10 +201,10 @@ fn parse(text: &str) -> Result<Lock, Vec<Problem>> {
     if raw.version != 1 {
         return Err(wrong("/version", "not version 1".to_owned(), "use a newer gateway"));
     }
-    let mut lock = Lock::default();
+    let mut lock = Lockfile::default();
     for (name, raw) in raw.servers {
         let at = format!("/servers/{}", escaped(&name));
-        let mut locked = Locked { identity: raw.identity, ..Locked::default() };
+        let mut locked = LockedServer { identity: raw.identity, ..LockedServer::default() };
         let versions = |raw: Vec<RawVersion>, subject, named: Option<&str>, at: &str| {
             let read = |(n, raw): (usize, RawVersion)| {
                 version(raw, subject, named).map_err(|message| {
@@ -212,16 +214,16 @@ fn parse(text: &str) -> Result<Lock, Vec<Problem>> {
             };
             raw.into_iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()
         };
-        locked.server = versions(raw.server, Subject::Server, None, &format!("{at}/server"))?;
+        locked.server = versions(raw.server, DigestSubject::Server, None, &format!("{at}/server"))?;
         for (kind, member, offers) in [
-            (Kind::Tool, "tools", raw.tools),
-            (Kind::Prompt, "prompts", raw.prompts),
-            (Kind::Resource, "resources", raw.resources),
-            (Kind::Template, "resourceTemplates", raw.resource_templates),
+            (ItemKind::Tool, "tools", raw.tools),
+            (ItemKind::Prompt, "prompts", raw.prompts),
+            (ItemKind::Resource, "resources", raw.resources),
+            (ItemKind::Template, "resourceTemplates", raw.resource_templates),
         ] {
             for (offer, raw) in offers {
                 let at = format!("{at}/{member}/{}", escaped(&offer));
-                let read = versions(raw, Subject::Offer(kind), Some(&offer), &at)?;
+                let read = versions(raw, DigestSubject::Offer(kind), Some(&offer), &at)?;
                 locked.offers.insert((kind, offer), read);
             }
         }
@@ -244,8 +246,12 @@ fn unnamed(error: &serde_json::Error) -> String {
     }
 }
 
-fn version(raw: RawVersion, subject: Subject, name: Option<&str>) -> Result<Version, &'static str> {
-    let document = Document::parse(String::from(raw.definition).into(), &Bounds::ANSWER)
+fn version(
+    raw: RawVersion,
+    subject: DigestSubject,
+    name: Option<&str>,
+) -> Result<LockedVersion, &'static str> {
+    let document = Document::parse(String::from(raw.definition).into(), &JsonBounds::ANSWER)
         .map_err(|_error| "the definition is not JSON")?;
     let definition = Fragment::whole(Arc::new(document));
     let value = definition.value();
@@ -253,24 +259,27 @@ fn version(raw: RawVersion, subject: Subject, name: Option<&str>) -> Result<Vers
     if Digest::parse(&raw.digest) != Some(found) {
         return Err("the definition does not have this digest");
     }
-    if let (Subject::Offer(kind), Some(name)) = (subject, name)
+    if let (DigestSubject::Offer(kind), Some(name)) = (subject, name)
         && value.get(kind.key()).and_then(Value::as_str).as_deref() != Some(name)
     {
         return Err("the definition is of another name");
     }
     let exceptions = exceptions(raw.state, raw.exceptions)?;
     let RawVersion { by, at, reason, .. } = raw;
-    let version = Version::new(found, raw.state, definition);
-    Ok(Version { by, at, reason, exceptions, ..version })
+    let version = LockedVersion::new(found, raw.state, definition);
+    Ok(LockedVersion { by, at, reason, exceptions, ..version })
 }
 
 /// Parses the exceptions of one definition. A finding that is unknown or that nobody may accept is refused: a line
 /// without effect would look like one that has an effect.
-fn exceptions(state: State, raw: Vec<RawException>) -> Result<Vec<Exception>, &'static str> {
-    if state != State::Approved && !raw.is_empty() {
+fn exceptions(
+    state: ApprovalState,
+    raw: Vec<RawException>,
+) -> Result<Vec<AcceptedFinding>, &'static str> {
+    if state != ApprovalState::Approved && !raw.is_empty() {
         return Err("it has exceptions and is not approved");
     }
-    let mut exceptions: Vec<Exception> = Vec::new();
+    let mut exceptions: Vec<AcceptedFinding> = Vec::new();
     for RawException { finding, by, at, reason } in raw {
         let finding = Detector::of_definitions(&finding).ok_or("no detector has this finding")?;
         if finding.unacceptable().is_some() {
@@ -282,14 +291,14 @@ fn exceptions(state: State, raw: Vec<RawException>) -> Result<Vec<Exception>, &'
         if exceptions.iter().any(|known| known.finding == finding) {
             return Err("one finding stands twice among its exceptions");
         }
-        exceptions.push(Exception { finding, by, at, reason });
+        exceptions.push(AcceptedFinding { finding, by, at, reason });
     }
     Ok(exceptions)
 }
 
 /// The text of a lockfile.
 #[must_use]
-pub fn write(lock: &Lock) -> String {
+pub fn write(lock: &Lockfile) -> String {
     let mut out = String::from(
         "# What was approved. Read the changes of this file as you read code; `portcullis pin`\n\
          # writes it, and the digests keep it from being edited by hand.\n\
@@ -306,10 +315,10 @@ pub fn write(lock: &Lock) -> String {
             locked.server.iter().for_each(|version| entry(&mut out, "      ", version));
         }
         for (kind, member) in [
-            (Kind::Tool, "tools"),
-            (Kind::Prompt, "prompts"),
-            (Kind::Resource, "resources"),
-            (Kind::Template, "resourceTemplates"),
+            (ItemKind::Tool, "tools"),
+            (ItemKind::Prompt, "prompts"),
+            (ItemKind::Resource, "resources"),
+            (ItemKind::Template, "resourceTemplates"),
         ] {
             let mut of_kind = locked.offers.iter().filter(|((k, _), _)| *k == kind).peekable();
             if of_kind.peek().is_some() {
@@ -333,7 +342,7 @@ pub fn write(lock: &Lock) -> String {
     out
 }
 
-fn entry(out: &mut String, indent: &str, version: &Version) {
+fn entry(out: &mut String, indent: &str, version: &LockedVersion) {
     writeln!(out, "{indent}- digest: {}", version.digest).unwrap_or_default();
     writeln!(out, "{indent}  state: {}", version.state.as_str()).unwrap_or_default();
     for (key, value) in [("by", &version.by), ("at", &version.at), ("reason", &version.reason)] {
@@ -345,7 +354,7 @@ fn entry(out: &mut String, indent: &str, version: &Version) {
         writeln!(out, "{indent}  exceptions:").unwrap_or_default();
     }
     for exception in &version.exceptions {
-        let Exception { finding, by, at, reason } = exception;
+        let AcceptedFinding { finding, by, at, reason } = exception;
         writeln!(out, "{indent}    - finding: {}", finding.name()).unwrap_or_default();
         for (key, value) in [("by", by), ("at", at), ("reason", reason)] {
             writeln!(out, "{indent}      {key}: {}", scalar(value)).unwrap_or_default();
@@ -494,35 +503,38 @@ fn signed(file: &Path, text: &[u8], approvers: &Approvers) -> Result<(), LockErr
 mod tests {
     use super::{parse, write};
     use policy::inspect::Detector;
-    use policy::json::{Bounds, Document, Fragment};
-    use policy::lock::{Exception, Lock, Locked, State, Version};
-    use policy::offer::Kind;
-    use policy::pin::{Digest, Subject};
+    use policy::json::{Document, Fragment, JsonBounds};
+    use policy::lock::{AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile};
+    use policy::offer::ItemKind;
+    use policy::pin::{Digest, DigestSubject};
     use std::sync::Arc;
 
-    fn lock(definition: &str) -> Lock {
-        let document = Document::parse(definition.to_owned().into(), &Bounds::MESSAGE).unwrap();
+    fn lock(definition: &str) -> Lockfile {
+        let document = Document::parse(definition.to_owned().into(), &JsonBounds::MESSAGE).unwrap();
         let definition = Fragment::whole(Arc::new(document));
-        let digest = Digest::of(Subject::Offer(Kind::Tool), definition.value()).unwrap();
+        let digest = Digest::of(DigestSubject::Offer(ItemKind::Tool), definition.value()).unwrap();
         let by = Some("ana \"a\"".into());
-        let version = Version { by, ..Version::new(digest, State::Approved, definition) };
-        let offers = [((Kind::Tool, "a\" b: #\u{202e}\u{1f600}\\".into()), vec![version])].into();
+        let version =
+            LockedVersion { by, ..LockedVersion::new(digest, ApprovalState::Approved, definition) };
+        let offers =
+            [((ItemKind::Tool, "a\" b: #\u{202e}\u{1f600}\\".into()), vec![version])].into();
         let identity = Some("https://x/mcp".into());
-        let locked = Locked { identity, offers, ..Locked::default() };
-        Lock { servers: [("up".into(), locked)].into() }
+        let locked = LockedServer { identity, offers, ..LockedServer::default() };
+        Lockfile { servers: [("up".into(), locked)].into() }
     }
 
     #[test]
     fn a_long_name_reads_back() {
         let name = format!("file:///{}", "é/".repeat(900));
         let text = format!("{{\"uri\":\"{name}\"}}");
-        let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
+        let document = Document::parse(text.into(), &JsonBounds::MESSAGE).unwrap();
         let definition = Fragment::whole(Arc::new(document));
-        let digest = Digest::of(Subject::Offer(Kind::Resource), definition.value()).unwrap();
-        let version = Version::new(digest, State::Approved, definition);
-        let offers = [((Kind::Resource, name.as_str().into()), vec![version])].into();
-        let locked = Locked { offers, ..Locked::default() };
-        let lock = Lock { servers: [("up".into(), locked)].into() };
+        let digest =
+            Digest::of(DigestSubject::Offer(ItemKind::Resource), definition.value()).unwrap();
+        let version = LockedVersion::new(digest, ApprovalState::Approved, definition);
+        let offers = [((ItemKind::Resource, name.as_str().into()), vec![version])].into();
+        let locked = LockedServer { offers, ..LockedServer::default() };
+        let lock = Lockfile { servers: [("up".into(), locked)].into() };
         super::check(&write(&lock), &lock).unwrap();
     }
 
@@ -534,18 +546,18 @@ mod tests {
         assert!(text.is_ascii());
         let read = parse(&text).unwrap();
         assert_eq!(write(&read), text);
-        let of = |lock: &Lock| lock.servers["up"].set();
+        let of = |lock: &Lockfile| lock.servers["up"].set();
         assert_eq!(of(&read), of(&lock(ODD)));
-        assert_eq!(parse(&write(&Lock::default())).unwrap().servers.len(), 0);
+        assert_eq!(parse(&write(&Lockfile::default())).unwrap().servers.len(), 0);
     }
 
-    fn with_exception() -> Lock {
+    fn with_exception() -> Lockfile {
         let mut lock = lock(ODD);
         let versions = lock.servers.get_mut("up").unwrap().offers.values_mut().flatten();
         for version in versions {
             let (by, at) = ("ana \"a\"".into(), "2026-01-02T03:04:05Z".into());
             let (finding, reason) = (Detector::PlantedInstructions, "it: is a #manual".into());
-            version.exceptions.push(Exception { finding, by, at, reason });
+            version.exceptions.push(AcceptedFinding { finding, by, at, reason });
             version.reason = Some("read it".into());
         }
         lock
@@ -556,7 +568,7 @@ mod tests {
         let text = write(&with_exception());
         let read = parse(&text).unwrap();
         assert_eq!(write(&read), text);
-        let exceptions = |lock: &Lock| -> Vec<_> {
+        let exceptions = |lock: &Lockfile| -> Vec<_> {
             let versions = lock.servers["up"].offers.values().flatten();
             versions.flat_map(|version| version.exceptions.clone()).collect()
         };

@@ -12,7 +12,7 @@ use super::{SecretRef, Settings, variables, yaml};
 
 /// How a command reaches a running gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Operator {
+pub struct OperatorAccess {
     /// The address of the operator's listener.
     pub address: Option<String>,
     /// Where the operator's token is stored.
@@ -21,7 +21,7 @@ pub struct Operator {
     pub revocations: Option<PathBuf>,
 }
 
-impl Operator {
+impl OperatorAccess {
     /// From a valid configuration.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
@@ -38,7 +38,7 @@ impl Operator {
     pub fn read(file: &Path, text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
         let mut root = yaml::parse(text).ok()?;
         // Unset variables elsewhere in the file do not matter here.
-        variables::substitute(&mut root, lookup, &mut variables::Unsubstituted::default());
+        variables::substitute(&mut root, lookup, &mut variables::SubstitutionProblems::default());
         let json = root.json();
         let text = |at: &str| json.pointer(at).and_then(Value::as_str).map(str::to_owned);
         let folder = file.parent().unwrap_or(Path::new(""));
@@ -55,7 +55,7 @@ impl Operator {
 mod tests {
     use std::path::Path;
 
-    use super::Operator;
+    use super::OperatorAccess;
     use crate::config::settings::SecretRef;
 
     #[test]
@@ -63,12 +63,12 @@ mod tests {
         let text = "ops: {address: '127.0.0.1:${PORT}', token: {fromFile: /run/token}}\n\
                     revocations: {file: revoked.yaml}\nnonsense: ['${NOT_SET}']\n";
         let lookup = |name: &str| (name == "PORT").then(|| "9901".to_owned());
-        let known = Operator::read(Path::new("/etc/gateway.yaml"), text, &lookup).unwrap();
+        let known = OperatorAccess::read(Path::new("/etc/gateway.yaml"), text, &lookup).unwrap();
         assert_eq!(known.address.as_deref(), Some("127.0.0.1:9901"));
         assert_eq!(known.token, Some(SecretRef::File("/run/token".into())));
         assert_eq!(known.revocations.as_deref(), Some(Path::new("/etc/revoked.yaml")));
-        let empty = Operator::read(Path::new("x"), "servers: []", &lookup).unwrap();
-        assert_eq!(empty, Operator::default());
-        assert_eq!(Operator::read(Path::new("x"), "ops: {", &lookup), None);
+        let empty = OperatorAccess::read(Path::new("x"), "servers: []", &lookup).unwrap();
+        assert_eq!(empty, OperatorAccess::default());
+        assert_eq!(OperatorAccess::read(Path::new("x"), "ops: {", &lookup), None);
     }
 }

@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use policy::json::{Bounds, Document};
-use policy::offer::{Kind, Offer};
+use policy::json::{Document, JsonBounds};
+use policy::offer::{CatalogItem, ItemKind};
 
-use super::compiler::Compiler;
+use super::compiler::SettingsCompiler;
 use super::raw::{RawArgumentOverride, RawToolOverride};
-use crate::config::overrides::{Overrides, ToolWords, Words};
+use crate::config::overrides::{Overrides, TextOverride, ToolOverride};
 
 /// Maximum size of a text, in bytes.
 const LONGEST: usize = 16 * 1024;
 /// Maximum number of overridden tools of one server, and of arguments of one tool.
 const MOST: usize = 1024;
 
-impl Compiler<'_> {
+impl SettingsCompiler<'_> {
     /// Compiles the overrides of one server.
     pub(super) fn overrides(&mut self, at: &str, raws: Vec<RawToolOverride>) -> Overrides {
         self.few(at, raws.len());
@@ -28,7 +28,7 @@ impl Compiler<'_> {
             self.says_something(&at, is_empty);
             let words = self.words(&at, title, description);
             let arguments = self.arguments_of(&format!("{at}/arguments"), arguments);
-            let words = ToolWords { tool: words, arguments };
+            let words = ToolOverride { tool: words, arguments };
             warnings.extend(findings(&tool, &words));
             tools.insert(tool.into(), words);
         }
@@ -39,7 +39,7 @@ impl Compiler<'_> {
         &mut self,
         at: &str,
         raws: Vec<RawArgumentOverride>,
-    ) -> BTreeMap<Box<str>, Words> {
+    ) -> BTreeMap<Box<str>, TextOverride> {
         self.few(at, raws.len());
         let (mut all, mut seen) = (BTreeMap::new(), BTreeSet::new());
         for (n, raw) in raws.into_iter().enumerate() {
@@ -56,14 +56,19 @@ impl Compiler<'_> {
         all
     }
 
-    fn words(&mut self, at: &str, title: Option<String>, description: Option<String>) -> Words {
+    fn words(
+        &mut self,
+        at: &str,
+        title: Option<String>,
+        description: Option<String>,
+    ) -> TextOverride {
         for (key, text) in [("title", &title), ("description", &description)] {
             if text.as_ref().is_some_and(|text| text.len() > LONGEST) {
                 let message = format!("the text is longer than {LONGEST} bytes");
                 self.report(&format!("{at}/{key}"), message, "shorten it");
             }
         }
-        Words { title: title.map(Into::into), description: description.map(Into::into) }
+        TextOverride { title: title.map(Into::into), description: description.map(Into::into) }
     }
 
     fn says_something(&mut self, at: &str, is_empty: bool) {
@@ -81,8 +86,8 @@ impl Compiler<'_> {
 }
 
 /// What the detectors find in the texts for one tool, which are inspected like the definition of a server.
-fn findings(tool: &str, words: &ToolWords) -> Vec<Box<str>> {
-    let text = |words: &Words| {
+fn findings(tool: &str, words: &ToolOverride) -> Vec<Box<str>> {
+    let text = |words: &TextOverride| {
         let all = [("title", &words.title), ("description", &words.description)];
         let all = all
             .into_iter()
@@ -96,9 +101,13 @@ fn findings(tool: &str, words: &ToolWords) -> Vec<Box<str>> {
     let schema = serde_json::json!({ "type": "object", "properties": properties });
     definition.insert("inputSchema".to_owned(), schema);
     let text = serde_json::Value::Object(definition).to_string();
-    let Ok(document) = Document::parse(text.into(), &Bounds::MESSAGE) else { return Vec::new() };
+    let Ok(document) = Document::parse(text.into(), &JsonBounds::MESSAGE) else {
+        return Vec::new();
+    };
     let document = Arc::new(document);
-    let Ok(offer) = Offer::read(Kind::Tool, document.root(), &document) else { return Vec::new() };
+    let Ok(offer) = CatalogItem::read(ItemKind::Tool, document.root(), &document) else {
+        return Vec::new();
+    };
     let told = |finding: &policy::inspect::Finding| {
         let tool = tool.escape_debug();
         format!("the override of the tool `{tool}`: {finding}").into()

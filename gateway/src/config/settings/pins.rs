@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use policy::alike::Volatile;
+use policy::alike::VolatileMembers;
 use policy::decision::Mode;
 use policy::drift::Risk;
-use policy::lock::Lock;
-use policy::offer::Kind;
+use policy::lock::Lockfile;
+use policy::offer::ItemKind;
 use policy::pins::{Pins, ResourcePins};
 
-use super::Server;
-use super::compiler::Compiler;
-pub use super::raw::Action;
+use super::ServerSettings;
+use super::compiler::SettingsCompiler;
+pub use super::raw::DriftAction;
 use super::raw::{RawDrift, RawPinKey, RawPins, RawVolatile};
 
 /// The default name of the lockfile.
@@ -28,7 +28,7 @@ const RECHECK: Duration = Duration::from_secs(300);
 
 /// How definitions are checked against the approved ones.
 #[derive(Clone, Debug)]
-pub struct Pinning {
+pub struct PinSettings {
     /// Whether definitions that are not approved are withheld, only recorded, or allowed.
     pub mode: Mode,
     /// The path of the lockfile.
@@ -42,15 +42,15 @@ pub struct Pinning {
     /// By server, which resources may be read without an approval of their own.
     pub resources: Arc<BTreeMap<Box<str>, ResourcePins>>,
     /// Values that may differ in every list.
-    pub volatile: Arc<Volatile>,
+    pub volatile: Arc<VolatileMembers>,
     /// Whether commands such as `pin approve` can read this configuration.
-    pub verbs: Verbs,
+    pub verbs: ConfigSource,
     drift: RawDrift,
 }
 
 /// Whether commands can read the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verbs {
+pub enum ConfigSource {
     /// The configuration is a file.
     CanRead,
     /// The configuration is built in, so that commands have nothing to change.
@@ -66,18 +66,18 @@ pub struct Approvers {
     pub needed: usize,
 }
 
-impl Pinning {
+impl PinSettings {
     /// The pins for the policy that `lock` gives under these settings. The caller sets the mode.
     #[must_use]
-    pub fn approving(&self, lock: Arc<Lock>) -> Pins {
+    pub fn approving(&self, lock: Arc<Lockfile>) -> Pins {
         let (resources, volatile) = (Arc::clone(&self.resources), Arc::clone(&self.volatile));
         Pins { lock, resources, volatile, ..Pins::default() }
     }
 
     /// Adds the `resources` setting of each server.
     #[must_use]
-    pub(super) fn of(self, servers: &[Server]) -> Self {
-        let of = |server: &Server| (server.name.as_str().into(), server.resources);
+    pub(super) fn of(self, servers: &[ServerSettings]) -> Self {
+        let of = |server: &ServerSettings| (server.name.as_str().into(), server.resources);
         Self { resources: Arc::new(servers.iter().map(of).collect()), ..self }
     }
 
@@ -89,7 +89,7 @@ impl Pinning {
 
     /// What happens to a change of this class.
     #[must_use]
-    pub const fn action(&self, risk: Risk) -> Action {
+    pub const fn action(&self, risk: Risk) -> DriftAction {
         let drift = &self.drift;
         match risk {
             Risk::Cosmetic => drift.cosmetic,
@@ -107,19 +107,24 @@ impl Pinning {
 
     /// What happens to a definition that was never proposed.
     #[must_use]
-    pub const fn on_new(&self) -> Action {
+    pub const fn on_new(&self) -> DriftAction {
         self.drift.new
     }
 
     /// What happens to a definition that alternates between versions.
     #[must_use]
-    pub const fn on_inconsistent(&self) -> Action {
+    pub const fn on_inconsistent(&self) -> DriftAction {
         self.drift.inconsistent
     }
 }
 
-impl Compiler<'_> {
-    pub(super) fn pins(&mut self, raw: &RawPins, folder: &Path, servers: &[Server]) -> Pinning {
+impl SettingsCompiler<'_> {
+    pub(super) fn pins(
+        &mut self,
+        raw: &RawPins,
+        folder: &Path,
+        servers: &[ServerSettings],
+    ) -> PinSettings {
         let keys: Vec<_> =
             raw.keys.iter().enumerate().map(|(n, key)| self.pin_key(n, key)).collect();
         let keys: Vec<_> = keys.into_iter().flatten().collect();
@@ -133,14 +138,14 @@ impl Compiler<'_> {
             self.report("/pins/trustOnFirstUse", "`keys` ask for signatures", help);
         }
         for (name, action) in [("new", raw.drift.new), ("inconsistent", raw.drift.inconsistent)] {
-            if matches!(action, Action::Accept | Action::Alert) {
+            if matches!(action, DriftAction::Accept | DriftAction::Alert) {
                 let help = "write `hold` or `quarantineServer`; for development there is `trustOnFirstUse`";
                 self.report(&format!("/pins/drift/{name}"), "this would approve anything", help);
             }
         }
         let file = folder.join(raw.file.as_deref().unwrap_or(FILE));
         self.uses.files.push(file.clone());
-        Pinning {
+        PinSettings {
             mode: raw.mode,
             file,
             trust_on_first_use: raw.trust_on_first_use,
@@ -148,13 +153,13 @@ impl Compiler<'_> {
             approvers: Approvers { keys, needed },
             resources: Arc::default(),
             volatile: Arc::new(self.volatile(&raw.volatile, servers)),
-            verbs: Verbs::CanRead,
+            verbs: ConfigSource::CanRead,
             drift: raw.drift,
         }
     }
 
-    fn volatile(&mut self, raw: &[RawVolatile], servers: &[Server]) -> Volatile {
-        let mut volatile = Volatile::new();
+    fn volatile(&mut self, raw: &[RawVolatile], servers: &[ServerSettings]) -> VolatileMembers {
+        let mut volatile = VolatileMembers::new();
         for (n, RawVolatile { server, tool, members }) in raw.iter().enumerate() {
             let at = format!("/pins/volatile/{n}");
             if members.is_empty() || members.len() > VOLATILE {
@@ -172,7 +177,7 @@ impl Compiler<'_> {
                     self.report(&format!("{at}/members/{n}"), message, help);
                 }
             }
-            let place = (server.as_str().into(), Kind::Tool, tool.as_str().into());
+            let place = (server.as_str().into(), ItemKind::Tool, tool.as_str().into());
             let members = members.iter().map(|member| member.as_str().into()).collect();
             if volatile.insert(place, members).is_some() {
                 let help = "write all `members` of a tool in one place";

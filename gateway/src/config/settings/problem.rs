@@ -15,19 +15,19 @@ const SHOWN: usize = 100;
 
 /// A problem of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Problem {
+pub(super) struct ConfigProblem {
     /// The place, in bytes of the file.
     span: Range<usize>,
     pub(super) message: String,
     help: String,
     /// Parts of the file, in bytes, that may contain a secret and are masked.
     hidden: Vec<Range<usize>>,
-    about: About,
+    about: ProblemKind,
 }
 
 /// What a problem is about, as far as other problems can follow from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum About {
+enum ProblemKind {
     /// One or several values.
     Value,
     /// A key that the schema does not have.
@@ -45,15 +45,15 @@ enum About {
 
 /// All problems of one file, ready for output. Secrets in the file are masked.
 #[derive(Clone, Debug)]
-pub struct Problems {
+pub struct ConfigProblems {
     file: String,
     /// The text of the file with `*` in place of each masked byte, so that positions stay the same.
     text: String,
-    found: Vec<Problem>,
+    found: Vec<ConfigProblem>,
 }
 
 #[derive(Serialize)]
-struct Entry<'a> {
+struct ProblemJson<'a> {
     file: &'a str,
     /// The line, from 1.
     line: usize,
@@ -63,45 +63,47 @@ struct Entry<'a> {
     help: &'a str,
 }
 
-impl Problem {
+impl ConfigProblem {
     pub(super) fn new(
         span: Range<usize>,
         message: impl Into<String>,
         help: impl Into<String>,
     ) -> Self {
         let (message, help) = (masking::secrets(&message.into()), masking::secrets(&help.into()));
-        Self { span, message, help, hidden: Vec::new(), about: About::Value }
+        Self { span, message, help, hidden: Vec::new(), about: ProblemKind::Value }
     }
 
     /// Marks the problem as an unknown key in this `mapping`; the key at the JSON Pointer `meant` was probably
     /// meant.
     pub(super) fn of_unknown_key(mut self, mapping: Range<usize>, meant: Option<String>) -> Self {
-        self.about = About::UnknownKey { mapping, meant };
+        self.about = ProblemKind::UnknownKey { mapping, meant };
         self
     }
 
     /// Marks the problem as a missing key, by JSON Pointer.
     pub(super) fn of_missing_key(mut self, pointer: String) -> Self {
-        self.about = About::MissingKey(pointer);
+        self.about = ProblemKind::MissingKey(pointer);
         self
     }
 
     /// Marks the problem as a variable that is not set.
     pub(super) fn of_unset_variable(mut self) -> Self {
-        self.about = About::UnsetVariable;
+        self.about = ProblemKind::UnsetVariable;
         self
     }
 
     /// Whether the problem is an unknown key that was probably meant as this one.
     pub(super) fn is_meant_as(&self, pointer: &str) -> bool {
-        matches!(&self.about, About::UnknownKey { meant: Some(meant), .. } if meant == pointer)
+        matches!(&self.about, ProblemKind::UnknownKey { meant: Some(meant), .. } if meant == pointer)
     }
 
     /// The JSON Pointer of the missing key, if the problem is one.
     pub(super) fn missing_key(&self) -> Option<&str> {
         match &self.about {
-            About::MissingKey(pointer) => Some(pointer),
-            About::Value | About::UnknownKey { .. } | About::UnsetVariable => None,
+            ProblemKind::MissingKey(pointer) => Some(pointer),
+            ProblemKind::Value | ProblemKind::UnknownKey { .. } | ProblemKind::UnsetVariable => {
+                None
+            }
         }
     }
 
@@ -119,16 +121,16 @@ impl Problem {
     /// Whether the problem follows from `cause`: it is about the mapping that `cause` is an unknown key of, and
     /// that key may hold what is missed. A missing key follows only if the unknown key was probably meant for it.
     pub(super) fn follows(&self, cause: &Self) -> bool {
-        let About::UnknownKey { mapping, .. } = &cause.about else { return false };
+        let ProblemKind::UnknownKey { mapping, .. } = &cause.about else { return false };
         match &self.about {
-            About::Value => self.span == *mapping,
-            About::MissingKey(pointer) => cause.is_meant_as(pointer),
-            About::UnknownKey { .. } | About::UnsetVariable => false,
+            ProblemKind::Value => self.span == *mapping,
+            ProblemKind::MissingKey(pointer) => cause.is_meant_as(pointer),
+            ProblemKind::UnknownKey { .. } | ProblemKind::UnsetVariable => false,
         }
     }
 
     const fn is_unknown_key(&self) -> bool {
-        matches!(self.about, About::UnknownKey { .. })
+        matches!(self.about, ProblemKind::UnknownKey { .. })
     }
 
     /// Masks these bytes of the file in the output.
@@ -138,8 +140,8 @@ impl Problem {
     }
 }
 
-impl Problems {
-    pub(super) fn new(file: &str, text: &str, mut found: Vec<Problem>) -> Self {
+impl ConfigProblems {
+    pub(super) fn new(file: &str, text: &str, mut found: Vec<ConfigProblem>) -> Self {
         // The first problem of a place is the cause, later ones follow from it.
         let (mut places, mut missing) = (BTreeSet::new(), BTreeSet::new());
         found.retain(|problem| {
@@ -149,17 +151,17 @@ impl Problems {
             problem.span.is_empty() || new || other
         });
         // Within one mapping an unknown key comes first: it may be the reason why another is missing.
-        let unknown = |problem: &Problem| match &problem.about {
-            About::UnknownKey { mapping, .. } => Some((mapping.start, problem.span.start)),
-            About::Value | About::MissingKey(_) | About::UnsetVariable => None,
+        let unknown = |problem: &ConfigProblem| match &problem.about {
+            ProblemKind::UnknownKey { mapping, .. } => Some((mapping.start, problem.span.start)),
+            ProblemKind::Value | ProblemKind::MissingKey(_) | ProblemKind::UnsetVariable => None,
         };
         let last: BTreeMap<usize, usize> = found.iter().filter_map(unknown).collect();
         found.sort_by_key(|problem| match &problem.about {
-            About::MissingKey(_) => {
+            ProblemKind::MissingKey(_) => {
                 let start = problem.span.start;
                 (last.get(&start).copied().unwrap_or(start), 1)
             }
-            About::Value | About::UnknownKey { .. } | About::UnsetVariable => {
+            ProblemKind::Value | ProblemKind::UnknownKey { .. } | ProblemKind::UnsetVariable => {
                 (problem.span.start, 0)
             }
         });
@@ -179,13 +181,13 @@ impl Problems {
     /// Whether all problems are variables that are not set.
     #[must_use]
     pub fn are_unset_variables(&self) -> bool {
-        self.found.iter().all(|problem| problem.about == About::UnsetVariable)
+        self.found.iter().all(|problem| problem.about == ProblemKind::UnsetVariable)
     }
 
     /// The message, as `FILE:LINE:COLUMN: MESSAGE`, and the help of each problem, up to `SHOWN` of them.
     #[must_use]
     pub fn each(&self) -> Vec<(String, String)> {
-        let told = |problem: &Problem| {
+        let told = |problem: &ConfigProblem| {
             let (line, column) = self.place(problem.span.start);
             let said = format!("{}:{line}:{column}: {}", self.file, problem.message);
             (said, problem.help.clone())
@@ -249,12 +251,12 @@ impl Problems {
         let starts = self.text.match_indices('\n').map(|(end, _)| end + 1);
         let starts: Vec<_> = std::iter::once(0).chain(starts).collect();
         let mut entries = Vec::new();
-        for Problem { span, message, help, .. } in &self.found {
+        for ConfigProblem { span, message, help, .. } in &self.found {
             let at = span.start.min(self.text.len());
             let line = starts.partition_point(|start| *start <= at);
             let start = starts.get(line.saturating_sub(1)).copied().unwrap_or_default();
             let column = self.text.get(start..at).unwrap_or_default().chars().count() + 1;
-            entries.push(Entry { file: &self.file, line, column, message, help });
+            entries.push(ProblemJson { file: &self.file, line, column, message, help });
         }
         serde_json::to_string_pretty(&entries).unwrap_or_default()
     }
@@ -316,7 +318,7 @@ fn masked(text: &str, mut hidden: Vec<Range<usize>>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Problem, Problems, masked};
+    use super::{ConfigProblem, ConfigProblems, masked};
 
     #[test]
     fn what_is_hidden_leaves_everything_in_its_place() {
@@ -330,8 +332,8 @@ mod tests {
         let key = ["ghp_", "0123456789abcdefghijABCDEFGHIJ012345"].concat();
         let text = format!("first: 1\nkeyy: {key} # mine\n");
         let at = text.find("keyy").unwrap();
-        let problem = Problem::new(at..at + 4, format!("unknown `{key}`"), "remove it");
-        let shown = Problems::new("x.yaml", &text, vec![problem]);
+        let problem = ConfigProblem::new(at..at + 4, format!("unknown `{key}`"), "remove it");
+        let shown = ConfigProblems::new("x.yaml", &text, vec![problem]);
         for said in [shown.human(false), shown.json(), shown.first()] {
             assert!(!said.contains("0123456789"), "{said}");
         }

@@ -18,18 +18,18 @@ mod telemetry;
 
 use policy::config::RawPolicy;
 use policy::pins::ResourcePins;
-use policy::principal::Wanted;
+use policy::principal::RequiredProof;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-pub use audit::{Format, Full};
 pub(super) use audit::{
     RawAudit, RawCapture, RawCheckpoints, RawHttpSink, RawRefusals, RawRotation, RawSink, RawSyslog,
 };
+pub use audit::{SinkFormat, SpoolOverflow};
 pub(super) use credential::{
     RawCredential, RawGrant, RawHeaderCredential, RawIdentityAssertion, RawServerTls,
 };
-pub use guardrail::Failing;
+pub use guardrail::GuardrailFailure;
 pub(super) use guardrail::RawGuardrail;
 pub(super) use identity::{
     RawApiKey, RawClaims, RawClient, RawIdentity, RawIntrospection, RawIssuer, RawKeys,
@@ -41,12 +41,12 @@ pub(super) use listener::{
 };
 pub use log::LogFormat;
 pub(super) use log::RawLog;
-pub use pins::Action;
+pub use pins::DriftAction;
 pub(super) use pins::{RawDrift, RawPinKey, RawPins, RawVolatile};
 pub(super) use registry::{RawRegistered, RawRegistry};
 pub(super) use sandbox::{RawFiles, RawReachable, RawSandbox, RawSandboxMode};
 pub use telemetry::OtlpProtocol;
-pub(super) use telemetry::{Clients as Restart, RawOtlp, RawTelemetry};
+pub(super) use telemetry::{RawClientTraces as Restart, RawOtlp, RawTelemetry};
 
 /// The configuration of a Portcullis gateway.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -481,7 +481,7 @@ pub(super) struct RawRouteOauth {
     #[serde(default)]
     pub(super) scopes: Vec<String>,
     /// The proof of possession that every token must come with.
-    pub(super) proof: Option<Wanted>,
+    pub(super) proof: Option<RequiredProof>,
     /// Whether DPoP proofs must contain a nonce of the gateway (RFC 9449, section 9). This keeps clients from
     /// preparing proofs in advance; replicas with the same `sessions.keys` accept each other's nonces.
     #[serde(default)]

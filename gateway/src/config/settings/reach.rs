@@ -10,24 +10,24 @@ use policy::name::Scope;
 use policy::pattern::Pattern;
 
 use super::SecretRef;
-use super::compiler::Compiler;
+use super::compiler::SettingsCompiler;
 use super::raw::{RawClient, RawOwnCertificate, RawReach, RawSecretIn};
-use crate::crypto::jose::{Algorithm, Signer};
+use crate::crypto::jose::{Algorithm, JwsSigner};
 use crate::crypto::pem;
 use crate::net::egress::Egress;
 
 /// An external service at a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ServiceEndpoint {
     /// The URL of the service.
     pub url: Uri,
     /// How the gateway connects to it.
-    pub way: Way,
+    pub way: ConnectionSettings,
 }
 
 /// How the gateway connects to an external service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Way {
+pub struct ConnectionSettings {
     /// The file with the trusted certificate authorities; those of the system if `None`.
     pub authorities: Option<PathBuf>,
     /// The networks that connections may go to; if `None`, those that the host in the URL implies.
@@ -36,7 +36,7 @@ pub struct Way {
 
 /// The gateway as a client of an authorization server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct ClientRegistration {
     /// The client id at the authorization server.
     pub id: Box<str>,
     /// How the client authenticates.
@@ -62,19 +62,19 @@ pub enum ClientProof {
         audience: Option<Box<str>>,
     },
     /// With the certificate of the connection (RFC 8705, section 2).
-    Certificate(OwnCertificate),
+    Certificate(GatewayCertificate),
 }
 
 /// A certificate of the gateway, and its private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnCertificate {
+pub struct GatewayCertificate {
     /// The file with the certificate and its chain.
     pub certificate: PathBuf,
     /// The file with the private key.
     pub key: PathBuf,
 }
 
-impl Compiler<'_> {
+impl SettingsCompiler<'_> {
     /// Parses an `https` URL; plain HTTP could be read and changed in transit.
     pub(super) fn https(&mut self, at: &str, text: &str) -> Option<Uri> {
         let uri = text.parse::<Uri>().ok().filter(|uri| {
@@ -93,13 +93,13 @@ impl Compiler<'_> {
         uri
     }
 
-    pub(super) fn way(&mut self, at: &str, raw: &RawReach) -> Way {
+    pub(super) fn way(&mut self, at: &str, raw: &RawReach) -> ConnectionSettings {
         let authorities = raw.authorities.as_deref().and_then(|file| {
             let at = format!("{at}/authorities");
             self.authorities(&at, file)
         });
         let egress = raw.egress.as_ref().map(|list| self.networks(&format!("{at}/egress"), list));
-        Way { authorities, egress }
+        ConnectionSettings { authorities, egress }
     }
 
     /// Checks a file with certificate authorities.
@@ -120,9 +120,11 @@ impl Compiler<'_> {
     }
 
     /// Checks a certificate of the gateway and its key; an expired one is refused.
-    pub(super) fn own(&mut self, at: &str, raw: &RawOwnCertificate) -> Option<OwnCertificate> {
-        let own =
-            OwnCertificate { certificate: self.path(&raw.certificate), key: self.path(&raw.key) };
+    pub(super) fn own(&mut self, at: &str, raw: &RawOwnCertificate) -> Option<GatewayCertificate> {
+        let own = GatewayCertificate {
+            certificate: self.path(&raw.certificate),
+            key: self.path(&raw.key),
+        };
         self.uses.believed.push(own.certificate.clone());
         self.uses.files.push(own.key.clone());
         match pem::identity(&own.certificate, &own.key) {
@@ -150,7 +152,7 @@ impl Compiler<'_> {
         }
     }
 
-    pub(super) fn client(&mut self, at: &str, raw: RawClient) -> Option<Client> {
+    pub(super) fn client(&mut self, at: &str, raw: RawClient) -> Option<ClientRegistration> {
         if raw.id.is_empty() {
             self.report(&format!("{at}/id"), "the id is empty", "give the id of the gateway there");
         }
@@ -179,13 +181,13 @@ impl Compiler<'_> {
                 return None;
             }
         };
-        Some(Client { id: raw.id.into(), proof })
+        Some(ClientRegistration { id: raw.id.into(), proof })
     }
 
     fn private_key(&mut self, at: &str, file: &Path, algorithm: Option<Algorithm>) -> Option<()> {
         let help = "give a private key in PEM: RSA, P-256, P-384 or Ed25519";
         let key = pem::key(file).map_err(|error| self.report(at, error.to_string(), help)).ok()?;
-        if Signer::new(&key, None, algorithm).is_none() {
+        if JwsSigner::new(&key, None, algorithm).is_none() {
             self.report(at, "the key cannot sign in the way that is asked for", help);
             return None;
         }

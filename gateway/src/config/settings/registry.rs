@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use policy::json::{Bounds, Document};
+use policy::json::{Document, JsonBounds};
 use policy::labels::Labels;
 use policy::name::ServerName;
-use policy::registry::{Rate, Registered, Registry};
+use policy::registry::{RateLimit, Registry, RegistryEntry};
 
-use super::compiler::{Compiler, Defining};
+use super::compiler::{DefiningSection, SettingsCompiler};
 use super::raw::{RawRegistered, RawRegistry};
 use super::yaml;
 use crate::base::sha256::sha256;
@@ -20,7 +20,7 @@ const FILES: usize = 10_000;
 /// Maximum size of a file, in bytes.
 const LONGEST: u64 = 4 * 1024 * 1024;
 
-impl Compiler<'_> {
+impl SettingsCompiler<'_> {
     pub(super) fn registry(
         &mut self,
         raw: RawRegistry,
@@ -148,11 +148,11 @@ impl Compiler<'_> {
             let list: Vec<_> = servers.iter().map(ServerName::as_str).collect();
             let message = format!("there is no server `{}`", raw.server.escape_debug());
             let help = format!("the servers are: {}", list.join(", "));
-            self.report_reference(Defining::Servers, at, message, help);
+            self.report_reference(DefiningSection::Servers, at, message, help);
         }
         let digest = schema.and_then(|schema| {
-            let document = Document::parse(Bytes::from(schema), &Bounds::ANSWER).ok();
-            let digest = document.and_then(|document| Registered::digest(document.root()));
+            let document = Document::parse(Bytes::from(schema), &JsonBounds::ANSWER).ok();
+            let digest = document.and_then(|document| RegistryEntry::digest(document.root()));
             if digest.is_none() {
                 let message =
                     format!("the schema of `{}` cannot be pinned", raw.tool.escape_debug());
@@ -177,7 +177,7 @@ impl Compiler<'_> {
             }
             labels.add(pointer, label);
         }
-        let registered = Registered {
+        let registered = RegistryEntry {
             owner: raw.owner.map(Into::into),
             version: raw.version.map(Into::into),
             effect: raw.effect,
@@ -198,7 +198,7 @@ impl Compiler<'_> {
     }
 }
 
-fn rate(text: &str) -> Option<Rate> {
+fn rate(text: &str) -> Option<RateLimit> {
     let (count, unit) = text.split_once('/')?;
     let seconds = match unit {
         "s" => 1,
@@ -207,5 +207,5 @@ fn rate(text: &str) -> Option<Rate> {
         _ => return None,
     };
     let count = count.parse().ok().filter(|count| *count > 0)?;
-    Some(Rate { count, per: Duration::from_secs(seconds) })
+    Some(RateLimit { count, per: Duration::from_secs(seconds) })
 }

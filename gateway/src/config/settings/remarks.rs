@@ -1,19 +1,19 @@
 //! Notes and warnings about a valid configuration: the names that tools get, and settings that are probably
 //! mistakes. `validate` and the start of the gateway print them.
 
-use super::{Server, Settings};
+use super::{ServerSettings, Settings};
 use crate::mcp::tool_naming::NameForm;
 
 /// A note or warning about a valid configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Remark {
+pub enum ConfigRemark {
     /// Information that needs no action.
     Note(String),
     /// A probable mistake in the configuration.
     Warning(String),
 }
 
-impl Remark {
+impl ConfigRemark {
     /// All remarks about `settings`: warnings first, then the tool names of each route.
     #[must_use]
     pub fn all(settings: &Settings) -> Vec<Self> {
@@ -38,14 +38,14 @@ impl Remark {
 }
 
 /// Settings without effect: servers that no route has, and a policy without rules.
-fn idle(settings: &Settings) -> Vec<Remark> {
+fn idle(settings: &Settings) -> Vec<ConfigRemark> {
     let on_a_route = |index: usize| settings.routes.iter().any(|r| r.servers.contains(&index));
     let servers = settings.servers.iter().enumerate();
     let mut found: Vec<_> = servers
         .filter(|(index, server)| !server.name.is_reserved() && !on_a_route(*index))
         .map(|(_, server)| {
             let name = &server.name;
-            Remark::Warning(format!(
+            ConfigRemark::Warning(format!(
                 "no route leads to the server `{name}`, so that no client can reach it: name it in `routes[].servers`"
             ))
         })
@@ -53,14 +53,14 @@ fn idle(settings: &Settings) -> Vec<Remark> {
     if settings.policy.access().rules().is_empty() {
         let message =
             "the policy has no rule, so that every call is denied: add one under `policy.rules`";
-        found.push(Remark::Warning(message.to_owned()));
+        found.push(ConfigRemark::Warning(message.to_owned()));
     }
     found
 }
 
 /// What the detectors find in the operator's titles and descriptions.
-fn overrides(server: &Server) -> Vec<Remark> {
+fn overrides(server: &ServerSettings) -> Vec<ConfigRemark> {
     let warnings = server.overrides.warnings().iter();
     let name = &server.name;
-    warnings.map(|warning| Remark::Warning(format!("server `{name}`: {warning}"))).collect()
+    warnings.map(|warning| ConfigRemark::Warning(format!("server `{name}`: {warning}"))).collect()
 }

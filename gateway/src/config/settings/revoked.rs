@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use policy::json::write_ascii;
-use policy::revoked::Revoked;
+use policy::revoked::RevocationList;
 use serde::Deserialize;
 
 use super::yaml;
@@ -35,16 +35,16 @@ pub enum RevokedError {
 
 /// The content of a revocation file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum RevocationContent {
     /// The file is empty or has comments only. This also happens while it is being written.
     Nothing,
     /// The revocations in the file.
-    Lists(Revoked),
+    Lists(RevocationList),
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Raw {
+struct RawRevocationFile {
     everything: bool,
     principals: Vec<Box<str>>,
     clients: Vec<Box<str>>,
@@ -57,11 +57,11 @@ struct Raw {
 ///
 /// # Errors
 /// If the file cannot be read or is invalid.
-pub fn read(path: &Path) -> Result<Revoked, RevokedError> {
+pub fn read(path: &Path) -> Result<RevocationList, RevokedError> {
     let text = file::read(path, LONGEST).map_err(|error| unread(path, error))?;
     Ok(match parse(path, &text)? {
-        Said::Nothing => Revoked::default(),
-        Said::Lists(lists) => lists,
+        RevocationContent::Nothing => RevocationList::default(),
+        RevocationContent::Lists(lists) => lists,
     })
 }
 
@@ -79,36 +79,37 @@ pub fn unread(path: &Path, error: io::Error) -> RevokedError {
 ///
 /// # Errors
 /// If the content is invalid.
-pub fn parse(path: &Path, text: &[u8]) -> Result<Said, RevokedError> {
+pub fn parse(path: &Path, text: &[u8]) -> Result<RevocationContent, RevokedError> {
     let shape = |why: String| RevokedError::Shape(path.display().to_string().into(), why.into());
     let text = std::str::from_utf8(text).map_err(|error| shape(error.to_string()))?;
     let says_nothing = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
     if text.lines().all(says_nothing) {
-        return Ok(Said::Nothing);
+        return Ok(RevocationContent::Nothing);
     }
     let node = yaml::parse(text).map_err(|problems| {
         let first = problems.first().map(|problem| problem.message.clone());
         shape(first.unwrap_or_default())
     })?;
-    let raw: Raw = serde_json::from_value(node.json()).map_err(|error| shape(error.to_string()))?;
-    let lists = Revoked {
+    let raw: RawRevocationFile =
+        serde_json::from_value(node.json()).map_err(|error| shape(error.to_string()))?;
+    let lists = RevocationList {
         everything: raw.everything,
         principals: raw.principals.into_iter().collect(),
         clients: raw.clients.into_iter().collect(),
         servers: raw.servers.into_iter().collect(),
         tools: raw.tools.into_iter().collect(),
         tokens: raw.tokens.into_iter().collect(),
-        ..Revoked::default()
+        ..RevocationList::default()
     };
     check(&lists).map_err(shape)?;
-    Ok(Said::Lists(lists))
+    Ok(RevocationContent::Lists(lists))
 }
 
 /// Checks that every tool names its server and that no entry is a pattern.
 ///
 /// # Errors
 /// What is wrong with an entry, and what to write instead.
-pub fn check(lists: &Revoked) -> Result<(), String> {
+pub fn check(lists: &RevocationList) -> Result<(), String> {
     if let Some(tool) = lists.tools.iter().find(|tool| !tool.contains('/')) {
         return Err(format!("write a tool as `SERVER/NAME`, not `{}`", tool.escape_debug()));
     }
@@ -126,7 +127,7 @@ pub fn check(lists: &Revoked) -> Result<(), String> {
 
 /// The text of a revocation file: one entry per line, so that changes are small.
 #[must_use]
-pub fn write(all: &Revoked) -> String {
+pub fn write(all: &RevocationList) -> String {
     let mut out = String::from("# What is no longer to be used, whatever the rules say.\n");
     if all.is_empty() {
         // A file with comments only would be taken for one that is being written.
@@ -156,34 +157,38 @@ pub fn quoted(text: &str) -> String {
 mod tests {
     use std::path::Path;
 
-    use policy::revoked::Revoked;
+    use policy::revoked::RevocationList;
 
-    use super::{Said, parse, write};
+    use super::{RevocationContent, parse, write};
 
-    fn said(text: &str) -> Result<Said, String> {
+    fn said(text: &str) -> Result<RevocationContent, String> {
         parse(Path::new("r"), text.as_bytes()).map_err(|error| error.to_string())
     }
 
     #[test]
     fn what_is_written_is_read_again() {
-        let mut all = Revoked { everything: true, ..Revoked::default() };
+        let mut all = RevocationList { everything: true, ..RevocationList::default() };
         for (name, entry) in
             [("principals", "corp/a\"b"), ("clients", "c"), ("tools", "up/x"), ("tokens", "# no")]
         {
             all.list_mut(name).unwrap().insert(entry.into());
         }
-        for lists in [all, Revoked::default()] {
-            assert_eq!(said(&write(&lists)), Ok(Said::Lists(lists)));
+        for lists in [all, RevocationList::default()] {
+            assert_eq!(said(&write(&lists)), Ok(RevocationContent::Lists(lists)));
         }
     }
 
     #[test]
     fn a_file_that_lists_nothing_does_not_say_that_nothing_is_revoked() {
         for text in ["", "\n", "# principals:\n#  - ana\n"] {
-            assert_eq!(said(text), Ok(Said::Nothing), "{text:?}");
+            assert_eq!(said(text), Ok(RevocationContent::Nothing), "{text:?}");
         }
         for text in ["{}", "principals: []", "# none\nservers: []\n"] {
-            assert_eq!(said(text), Ok(Said::Lists(Revoked::default())), "{text:?}");
+            assert_eq!(
+                said(text),
+                Ok(RevocationContent::Lists(RevocationList::default())),
+                "{text:?}"
+            );
         }
     }
 

@@ -3,19 +3,19 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::compiler::{Compiler, SoughtSecret};
+use super::compiler::{RequiredSecret, SettingsCompiler};
 use super::raw::RawSecret;
 use super::{SecretCommand, SecretRef};
 
 /// Maximum number of arguments of a program that prints a secret.
 const ARGUMENTS: usize = 64;
 
-impl Compiler<'_> {
+impl SettingsCompiler<'_> {
     /// A secret in an environment variable, which is kept from upstream programs.
     pub(super) fn secret_in_variable(&mut self, at: &str, variable: String) -> SecretRef {
         self.uses.variables.insert(variable.clone());
         let secret = SecretRef::Env(variable);
-        self.secrets.push(SoughtSecret::new(format!("{at}/fromEnv"), secret.clone()));
+        self.secrets.push(RequiredSecret::new(format!("{at}/fromEnv"), secret.clone()));
         secret
     }
 
@@ -24,7 +24,7 @@ impl Compiler<'_> {
         let file = self.path(file);
         self.uses.files.push(file.clone());
         let secret = SecretRef::File(file);
-        self.secrets.push(SoughtSecret::new(format!("{at}/fromFile"), secret.clone()));
+        self.secrets.push(RequiredSecret::new(format!("{at}/fromFile"), secret.clone()));
         secret
     }
 
@@ -101,7 +101,7 @@ impl Compiler<'_> {
             }
         }
         let secret = SecretRef::Command(Box::new(secret));
-        self.secrets.push(SoughtSecret::new(command, secret.clone()));
+        self.secrets.push(RequiredSecret::new(command, secret.clone()));
         Some(secret)
     }
 }

@@ -9,10 +9,10 @@ use policy::name::RESERVED;
 use policy::pointer::escaped;
 use serde_json::{Map, Value, json};
 
-use super::compiler::Compiler;
-use super::problem::Problem;
+use super::compiler::SettingsCompiler;
+use super::problem::ConfigProblem;
 use super::raw::RawSelftest;
-use super::yaml::Node;
+use super::yaml::YamlNode;
 use crate::base::hex;
 use crate::base::secret::Secret;
 use crate::base::sha256::sha256;
@@ -28,7 +28,7 @@ const SELF: &str = "/proc/self/exe";
 
 /// When the self-test runs, and which of its failures are accepted.
 #[derive(Debug)]
-pub struct Selftest {
+pub struct SelftestSettings {
     /// Whether the gateway is not ready before the self-test has passed.
     pub gates: bool,
     /// Accepted failures: controls, or single attacks as `control/attack`.
@@ -39,12 +39,12 @@ pub struct Selftest {
     pub key: Secret,
 }
 
-impl Compiler<'_> {
+impl SettingsCompiler<'_> {
     pub(super) fn selftest(
         &mut self,
         raw: Option<RawSelftest>,
         key: Option<String>,
-    ) -> Option<Selftest> {
+    ) -> Option<SelftestSettings> {
         let (raw, key) = (raw?, key);
         let mut except = Vec::new();
         for (n, name) in raw.except.iter().enumerate() {
@@ -64,24 +64,24 @@ impl Compiler<'_> {
         }
         let every = self.time("/selftest/every", raw.every.as_deref());
         // Without a key, the configuration is only inspected and no self-test runs.
-        Some(Selftest { gates: raw.ready, except, every, key: Secret::new(key?.into()) })
+        Some(SelftestSettings { gates: raw.ready, except, every, key: Secret::new(key?.into()) })
     }
 }
 
 /// Reports every use of a name that is reserved for the self-test.
-pub(super) fn trespassers(json: &Value, root: &Node) -> Vec<Problem> {
+pub(super) fn trespassers(json: &Value, root: &YamlNode) -> Vec<ConfigProblem> {
     let mut found = Vec::new();
     trespass(json, "", root, &mut found);
     found
 }
 
-fn trespass(value: &Value, at: &str, root: &Node, found: &mut Vec<Problem>) {
+fn trespass(value: &Value, at: &str, root: &YamlNode, found: &mut Vec<ConfigProblem>) {
     match value {
         Value::String(text) => {
             let name = text.rsplit([':', '/']).next().unwrap_or_default();
             if name.starts_with(RESERVED) || text.starts_with(PATH) {
                 let message = format!("`{RESERVED}` is kept for the self-test");
-                found.push(Problem::new(root.place(at), message, "take another name"));
+                found.push(ConfigProblem::new(root.place(at), message, "take another name"));
             }
         }
         Value::Array(items) => {

@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
-use policy::ask::{Asks, Forms, Over, Sampling, Secrets, StandingGrants, Urls};
+use policy::ask::{
+    FormPolicy, SamplingExcessAction, SamplingPolicy, SecretFormAction, ServerRequestPolicy,
+    StandingGrantAction, UrlPolicy,
+};
 use policy::name::ServerName;
 use policy::pattern::Pattern;
 
-use super::compiler::{Compiler, Defining, SoughtSecret};
+use super::compiler::{DefiningSection, RequiredSecret, SettingsCompiler};
 use super::credentials::repeats_scheme;
 use super::customary::{Exposure, is_well_known};
 use super::raw::{
@@ -21,13 +24,14 @@ use super::raw::{
     RawSharing, RawStandingGrants, RawTransport, RawVariable,
 };
 use super::{
-    Audit, CircuitBreaker, Identity, Listener, Pinning, ProcessSharing, Program, Protocol, Reach,
-    Route, SECRET, SecretRef, Server, SinkTarget, Value,
+    AuditSettings, CircuitBreaker, IdentitySettings, ListenerSettings, PinSettings, ProcessSharing,
+    Program, RouteSettings, SECRET, SecretRef, ServerProtocol, ServerSettings, ServerTransport,
+    SinkTarget, VariableValue,
 };
 use crate::base::file;
-use crate::mcp::tool_naming::{self, Prefix};
+use crate::mcp::tool_naming::{self, PrefixMode};
 use crate::net::egress::{self, Egress};
-use crate::process::sandbox::{self, Files, Network, Plan};
+use crate::process::sandbox::{self, NetworkAccess, SandboxPlan, UnlistedFiles};
 
 /// The default failure threshold of the circuit breaker, and its default pause.
 const FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
@@ -38,17 +42,17 @@ const MAX_TOKENS: u64 = 4096;
 const MESSAGES: usize = 32;
 const SAMPLING: usize = 64 * 1024;
 
-impl Compiler<'_> {
-    pub(super) fn servers(&mut self, raws: Vec<RawServer>) -> Vec<Server> {
+impl SettingsCompiler<'_> {
+    pub(super) fn servers(&mut self, raws: Vec<RawServer>) -> Vec<ServerSettings> {
         self.filled("/servers", &raws, "add one: there is nothing to stand in front of");
         let mut seen = BTreeSet::new();
         let server = |(n, mut raw): (usize, RawServer)| {
             let at = format!("/servers/{n}");
             self.unique(&format!("{at}/name"), &raw.name, &mut seen);
             let protocol = match raw.protocol {
-                RawProtocol::Auto => Protocol::Auto,
-                RawProtocol::Modern => Protocol::Modern,
-                RawProtocol::Legacy => Protocol::Legacy,
+                RawProtocol::Auto => ServerProtocol::Auto,
+                RawProtocol::Modern => ServerProtocol::Modern,
+                RawProtocol::Legacy => ServerProtocol::Legacy,
             };
             let name = match ServerName::parse(&raw.name) {
                 Ok(name) if !raw.name.contains("__") && !raw.name.ends_with('_') => name,
@@ -86,8 +90,9 @@ impl Compiler<'_> {
             let overrides = std::mem::take(&mut raw.overrides);
             let overrides = Arc::new(self.overrides(&format!("{at}/overrides"), overrides));
             // The name stays defined even if the transport is invalid, so that references to it are not reported.
-            let reach = self.reach(&at, raw).unwrap_or_else(|| Reach::Http(Uri::default()));
-            Some(Server {
+            let reach =
+                self.reach(&at, raw).unwrap_or_else(|| ServerTransport::Http(Uri::default()));
+            Some(ServerSettings {
                 name,
                 reach,
                 protocol,
@@ -115,33 +120,33 @@ impl Compiler<'_> {
     }
 
     /// Compiles the `serverRequests` of a server.
-    fn asks(&mut self, at: &str, raw: RawServerRequests) -> Asks {
+    fn asks(&mut self, at: &str, raw: RawServerRequests) -> ServerRequestPolicy {
         let RawServerRequests { forms, urls, sampling, roots } = raw;
-        let forms = forms.map(|raw| Forms {
+        let forms = forms.map(|raw| FormPolicy {
             secrets: match raw.secrets {
-                RawFormSecrets::Refuse => Secrets::Refuse,
-                RawFormSecrets::Allow => Secrets::Allow,
+                RawFormSecrets::Refuse => SecretFormAction::Refuse,
+                RawFormSecrets::Allow => SecretFormAction::Allow,
             },
             standing: standing(raw.standing_grants),
         });
-        let urls = urls.map(|raw| Urls {
+        let urls = urls.map(|raw| UrlPolicy {
             hosts: self.page_hosts(&format!("{at}/urls/hosts"), &raw.hosts),
             standing: standing(raw.standing_grants),
         });
         let sampling = sampling.map(|raw| {
             let size = self.size(&format!("{at}/sampling/size"), raw.size.as_deref());
             // INVARIANT: the schema requires at least 1 of each.
-            Sampling {
+            SamplingPolicy {
                 max_tokens: raw.max_tokens.map_or(MAX_TOKENS, u64::from),
                 messages: raw.messages.unwrap_or(MESSAGES),
                 size: size.unwrap_or(SAMPLING),
                 over: match raw.over {
-                    RawSamplingOver::Refuse => Over::Refuse,
-                    RawSamplingOver::Cut => Over::Cut,
+                    RawSamplingOver::Refuse => SamplingExcessAction::Refuse,
+                    RawSamplingOver::Cut => SamplingExcessAction::Cut,
                 },
             }
         });
-        Asks { forms, urls, sampling, roots: roots.is_some() }
+        ServerRequestPolicy { forms, urls, sampling, roots: roots.is_some() }
     }
 
     /// Compiles the hosts of web pages that users may be sent to.
@@ -201,7 +206,7 @@ impl Compiler<'_> {
         Egress::new(networks.collect())
     }
 
-    fn reach(&mut self, at: &str, raw: RawServer) -> Option<Reach> {
+    fn reach(&mut self, at: &str, raw: RawServer) -> Option<ServerTransport> {
         let stdio_only = !raw.args.is_empty() || !raw.env.is_empty() || raw.sandbox.is_some();
         match (raw.url, raw.command) {
             (Some(url), None) => {
@@ -235,8 +240,8 @@ impl Compiler<'_> {
                 }
                 let transport = raw.transport;
                 uri.map(|uri| match transport {
-                    RawTransport::StreamableHttp => Reach::Http(uri),
-                    RawTransport::HttpSse => Reach::Old(uri),
+                    RawTransport::StreamableHttp => ServerTransport::Http(uri),
+                    RawTransport::HttpSse => ServerTransport::Old(uri),
                 })
             }
             (None, Some(command)) => {
@@ -253,11 +258,17 @@ impl Compiler<'_> {
                 let env = env.collect();
                 let sandbox = match raw.sandbox {
                     Some(raw) => self.sandbox(&format!("{at}/sandbox"), raw),
-                    None => Some(Plan::usual()),
+                    None => Some(SandboxPlan::usual()),
                 };
                 let directory = raw.working_directory.map(|folder| self.path(&folder));
                 let command = self.program(command, directory.is_some());
-                Some(Reach::Stdio(Program { command, args: raw.args, env, directory, sandbox }))
+                Some(ServerTransport::Stdio(Program {
+                    command,
+                    args: raw.args,
+                    env,
+                    directory,
+                    sandbox,
+                }))
             }
             (Some(_), Some(_)) => {
                 self.report(at, "a server has `url` or `command`, not both", "remove one of them");
@@ -285,7 +296,7 @@ impl Compiler<'_> {
     }
 
     /// Compiles the sandbox of a program; `None` if it has none.
-    fn sandbox(&mut self, at: &str, raw: RawSandbox) -> Option<Plan> {
+    fn sandbox(&mut self, at: &str, raw: RawSandbox) -> Option<SandboxPlan> {
         let required = match raw.mode {
             RawSandboxMode::Required => true,
             RawSandboxMode::Preferred => false,
@@ -324,19 +335,19 @@ impl Compiler<'_> {
             (Some(RawReachable::Any), ports) if !ports.is_empty() => {
                 let help = "take `ports` or `network: any` away";
                 self.report(&format!("{at}/ports"), "it may reach every port already", help);
-                Network::Any
+                NetworkAccess::Any
             }
-            (Some(RawReachable::None), ports) if ports.is_empty() => Network::None,
-            (Some(RawReachable::Any) | None, ports) if ports.is_empty() => Network::Any,
-            (_, ports) => Network::Ports(ports),
+            (Some(RawReachable::None), ports) if ports.is_empty() => NetworkAccess::None,
+            (Some(RawReachable::Any) | None, ports) if ports.is_empty() => NetworkAccess::Any,
+            (_, ports) => NetworkAccess::Ports(ports),
         };
         let lists = !(raw.read.is_empty() && raw.write.is_empty());
         let rest = match raw.files {
-            Some(RawFiles::Listed) => Files::Listed,
-            None if lists => Files::Listed,
-            Some(RawFiles::Any) | None => Files::Any,
+            Some(RawFiles::Listed) => UnlistedFiles::Listed,
+            None if lists => UnlistedFiles::Listed,
+            Some(RawFiles::Any) | None => UnlistedFiles::Any,
         };
-        if rest == Files::Any {
+        if rest == UnlistedFiles::Any {
             let help = "take `files: any` away so that it may open what is listed alone, or take this away";
             for n in 0..raw.read.len() {
                 let message = "it may read every file already";
@@ -351,7 +362,7 @@ impl Compiler<'_> {
                 }
             }
         }
-        Some(Plan {
+        Some(SandboxPlan {
             required,
             rest,
             read: raw.read.into_iter().map(PathBuf::from).collect(),
@@ -360,15 +371,17 @@ impl Compiler<'_> {
             memory: raw.memory_mib.map(|mib| mib.saturating_mul(1024 * 1024)),
             processes: raw.processes,
             files: raw.open_files,
-            ..Plan::usual()
+            ..SandboxPlan::usual()
         })
     }
 
     /// Reports paths in sandboxes that a program cannot get: the gateway's own files and, if the configuration is
     /// for this machine, paths that do not exist.
-    pub(super) fn listed(&mut self, servers: &[Server], is_here: bool) {
+    pub(super) fn listed(&mut self, servers: &[ServerSettings], is_here: bool) {
         for (n, server) in servers.iter().enumerate() {
-            let Reach::Stdio(Program { sandbox: Some(plan), .. }) = &server.reach else { continue };
+            let ServerTransport::Stdio(Program { sandbox: Some(plan), .. }) = &server.reach else {
+                continue;
+            };
             for (key, list, changed) in [("read", &plan.read, false), ("write", &plan.write, true)]
             {
                 for (i, path) in list.iter().enumerate() {
@@ -401,7 +414,7 @@ impl Compiler<'_> {
         variables: &dyn Fn(&str) -> Option<String>,
         exposure: Exposure,
     ) {
-        for SoughtSecret { at, secret, prefix } in std::mem::take(&mut self.secrets) {
+        for RequiredSecret { at, secret, prefix } in std::mem::take(&mut self.secrets) {
             if let SecretRef::Env(name) = &secret
                 && !is_variable(name)
                 && variables(name).is_none()
@@ -476,7 +489,7 @@ impl Compiler<'_> {
     }
 
     /// Reports directories that do not exist on this machine although files are to be written there.
-    pub(super) fn folders_are_here(&mut self, audit: &Audit, pins: &Pinning) {
+    pub(super) fn folders_are_here(&mut self, audit: &AuditSettings, pins: &PinSettings) {
         let sinks = audit.sinks.iter().enumerate().filter_map(|(n, sink)| match &sink.to {
             SinkTarget::File(path, _) => Some((format!("/audit/sinks/{n}/file"), path)),
             SinkTarget::Stdout
@@ -504,7 +517,11 @@ impl Compiler<'_> {
         }
     }
 
-    pub(super) fn variable(&mut self, at: &str, raw: RawVariable) -> Option<(String, Value)> {
+    pub(super) fn variable(
+        &mut self,
+        at: &str,
+        raw: RawVariable,
+    ) -> Option<(String, VariableValue)> {
         let RawVariable { name, value, from_env, from_file, from_command, .. } = raw;
         let (cache_time, timeout, max_stale) = (raw.cache_time, raw.timeout, raw.max_stale);
         let is_secret = from_env.is_some() || from_file.is_some() || from_command.is_some();
@@ -512,8 +529,8 @@ impl Compiler<'_> {
         let secret =
             RawSecret { from_env, from_file, from_command, cache_time, timeout, max_stale };
         let value = match value {
-            Some(value) if !is_secret && !has_times => Value::Literal(value),
-            None if is_secret => Value::Secret(self.secret(at, secret)?),
+            Some(value) if !is_secret && !has_times => VariableValue::Literal(value),
+            None if is_secret => VariableValue::Secret(self.secret(at, secret)?),
             Some(_) | None => {
                 let help = "give exactly one of `value`, `fromEnv`, `fromFile` and `fromCommand`";
                 self.report(
@@ -533,10 +550,10 @@ impl Compiler<'_> {
     pub(super) fn routes(
         &mut self,
         raws: Vec<RawRoute>,
-        servers: &[Server],
-        identity: &Identity,
-        listeners: &[Listener],
-    ) -> Vec<Route> {
+        servers: &[ServerSettings],
+        identity: &IdentitySettings,
+        listeners: &[ListenerSettings],
+    ) -> Vec<RouteSettings> {
         self.filled("/routes", &raws, "add one: `path: /mcp` and the servers behind it");
         let named: BTreeMap<_, _> =
             servers.iter().enumerate().map(|(n, server)| (server.name.as_str(), n)).collect();
@@ -568,18 +585,18 @@ impl Compiler<'_> {
                         let list: Vec<_> = named.keys().copied().collect();
                         let message = format!("there is no server `{}`", name.escape_debug());
                         let help = format!("the servers are: {}", list.join(", "));
-                        self.report_reference(Defining::Servers, &at, message, help);
+                        self.report_reference(DefiningSection::Servers, &at, message, help);
                     }
                 }
             }
-            if !self.is_doubtful(Defining::Servers) {
+            if !self.is_doubtful(DefiningSection::Servers) {
                 self.schemes_differ(&at, &found, servers);
             }
             let prefix = match raw.prefix {
-                RawPrefix::Auto => Prefix::Auto,
-                RawPrefix::Always => Prefix::Always,
-                RawPrefix::OnConflict => Prefix::OnConflict,
-                RawPrefix::Never => Prefix::Never,
+                RawPrefix::Auto => PrefixMode::Auto,
+                RawPrefix::Always => PrefixMode::Always,
+                RawPrefix::OnConflict => PrefixMode::OnConflict,
+                RawPrefix::Never => PrefixMode::Never,
             };
             let path = raw.path.as_str().into();
             let oauth = self.route_oauth(&format!("{at}/oauth"), &raw.oauth, identity);
@@ -587,13 +604,13 @@ impl Compiler<'_> {
             self.exchanged(&at, &found, servers, &oauth, listeners);
             let guardrails = self.guardrails(&at, raw.guardrails);
             let old = raw.http_sse;
-            routes.push(Route { path, servers: found, prefix, old, oauth, guardrails });
+            routes.push(RouteSettings { path, servers: found, prefix, old, oauth, guardrails });
         }
         routes
     }
 
     /// Reports servers of a route whose names give the same URI scheme, by which their resources are told apart.
-    fn schemes_differ(&mut self, at: &str, found: &[usize], servers: &[Server]) {
+    fn schemes_differ(&mut self, at: &str, found: &[usize], servers: &[ServerSettings]) {
         let mut seen = BTreeSet::new();
         for server in found.iter().filter_map(|index| servers.get(*index)) {
             if !seen.insert(tool_naming::scheme(&server.name)) {
@@ -606,10 +623,10 @@ impl Compiler<'_> {
 }
 
 /// Compiles what happens to an elicitation request that asks for a standing grant.
-const fn standing(raw: RawStandingGrants) -> StandingGrants {
+const fn standing(raw: RawStandingGrants) -> StandingGrantAction {
     match raw {
-        RawStandingGrants::Refuse => StandingGrants::Refuse,
-        RawStandingGrants::Allow => StandingGrants::Allow,
+        RawStandingGrants::Refuse => StandingGrantAction::Refuse,
+        RawStandingGrants::Allow => StandingGrantAction::Allow,
     }
 }
 

@@ -12,9 +12,9 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use super::bounds::Unit;
-use super::problem::Problem;
+use super::problem::ConfigProblem;
 use super::raw::RawSettings;
-use super::yaml::{Kind, Node};
+use super::yaml::{NodeKind, YamlNode};
 use crate::base::masking;
 
 /// The key that names the variable of a secret. An object with this key is a reference to a secret.
@@ -47,29 +47,33 @@ struct Repairs {
 
 /// The result of a schema check.
 #[derive(Debug)]
-pub(super) struct Checked {
+pub(super) struct SchemaCheck {
     /// The JSON without its invalid parts. Missing keys have a placeholder unless their absence is waived, so that
     /// the rest can be checked; a configuration with placeholders is never served.
     pub(super) json: Value,
     /// The violations of the schema that were not waived.
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<ConfigProblem>,
     /// The violations that were waived.
-    pub(super) waived: Vec<Problem>,
+    pub(super) waived: Vec<ConfigProblem>,
 }
 
 /// Validates `root` against `schema`. Violations at JSON Pointers that `waives` accepts are returned separately.
-pub(super) fn check(root: &mut Node, schema: &Value, waives: &dyn Fn(&str) -> bool) -> Checked {
+pub(super) fn check(
+    root: &mut YamlNode,
+    schema: &Value,
+    waives: &dyn Fn(&str) -> bool,
+) -> SchemaCheck {
     let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
     let Ok(validator) = options.build(schema) else {
         // The test `the_schema_is_a_schema` excludes this; if it happens anyway, no configuration is accepted.
-        let problems = vec![Problem::new(0..0, "the schema is broken", "report a bug")];
-        return Checked { json: Value::Null, problems, waived: Vec::new() };
+        let problems = vec![ConfigProblem::new(0..0, "the schema is broken", "report a bug")];
+        return SchemaCheck { json: Value::Null, problems, waived: Vec::new() };
     };
     let json = root.json();
     for error in validator.iter_errors(&json) {
         let at = error.instance_path().to_string();
         let wants_text = leaves(&error).iter().any(|leaf| wants_string(leaf));
-        if let Some(Node { kind: Kind::Scalar(scalar), .. }) = root.at_mut(&at)
+        if let Some(YamlNode { kind: NodeKind::Scalar(scalar), .. }) = root.at_mut(&at)
             && wants_text
             && scalar.substituted
         {
@@ -92,21 +96,21 @@ pub(super) fn check(root: &mut Node, schema: &Value, waives: &dyn Fn(&str) -> bo
             object.remove(&key);
         }
     }
-    for pointer in problems.iter().filter_map(Problem::missing_key) {
+    for pointer in problems.iter().filter_map(ConfigProblem::missing_key) {
         let Some(value) = repairs.gaps.remove(pointer) else { continue };
         let (parent, key) = pointer.rsplit_once('/').unwrap_or_default();
         if let Some(Value::Object(object)) = json.pointer_mut(parent) {
             object.insert(unescaped(key).into_owned(), value);
         }
     }
-    Checked { json, problems, waived }
+    SchemaCheck { json, problems, waived }
 }
 
 fn explain(
     error: &ValidationError<'_>,
-    root: &Node,
+    root: &YamlNode,
     schema: &Value,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<ConfigProblem>,
     repairs: &mut Repairs,
 ) {
     let at = error.instance_path().to_string();
@@ -131,7 +135,7 @@ fn explain(
                 let message = format!("unknown key `{}`", key.escape_debug());
                 let near = nearest(key, known.iter().map(String::as_str))
                     .map(|near| format!("{at}/{}", escaped(near)));
-                let problem = Problem::new(place, message, suggest(key, &known));
+                let problem = ConfigProblem::new(place, message, suggest(key, &known));
                 let problem = problem.of_unknown_key(root.place(&at), near);
                 let is_secret = known.iter().any(|key| key == FROM_ENV) || masking::is_secret(key);
                 // An unknown key beside a reference to a secret may hold the secret itself, and so may `value`.
@@ -157,7 +161,7 @@ fn explain(
             if let Some(value) = object.and_then(|object| stand_in(schema, object, key)) {
                 repairs.gaps.insert(pointer.clone(), value);
             }
-            let problem = Problem::new(root.place(&at), message, help);
+            let problem = ConfigProblem::new(root.place(&at), message, help);
             problems.push(problem.of_missing_key(pointer));
         }
         _ => {
@@ -203,7 +207,7 @@ fn only_value<'a>(schema: &'a Value, object: &'a Value, key: &str) -> Option<&'a
 }
 
 /// The problem for the value at `at`. It does not show a value that may be a secret.
-fn misfit(error: &ValidationError<'_>, root: &Node, schema: &Value, at: &str) -> Problem {
+fn misfit(error: &ValidationError<'_>, root: &YamlNode, schema: &Value, at: &str) -> ConfigProblem {
     let place = root.place(at);
     let is_secret = masking::is_secret(at.rsplit('/').next().unwrap_or_default());
     let (message, help, hides) = special(error, schema).unwrap_or_else(|| {
@@ -211,15 +215,19 @@ fn misfit(error: &ValidationError<'_>, root: &Node, schema: &Value, at: &str) ->
         if is_secret {
             message = message.replace(&shown(error.instance()), "what is written here");
         }
-        (message, help, Hides::Nothing)
+        (message, help, ValueMasking::Nothing)
     });
-    let problem = Problem::new(place, message, help);
-    if is_secret || hides == Hides::Values { problem.hiding(root.scalars(at)) } else { problem }
+    let problem = ConfigProblem::new(place, message, help);
+    if is_secret || hides == ValueMasking::Values {
+        problem.hiding(root.scalars(at))
+    } else {
+        problem
+    }
 }
 
 /// Whether a problem masks the values that it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hides {
+enum ValueMasking {
     /// The values may be secrets and are masked.
     Values,
     /// The values are shown.
@@ -228,7 +236,7 @@ enum Hides {
 
 /// The message and help for common mistakes: a plaintext secret, a mapping in place of a list of variables, and a
 /// time or size without a unit.
-fn special(error: &ValidationError<'_>, schema: &Value) -> Option<(String, String, Hides)> {
+fn special(error: &ValidationError<'_>, schema: &Value) -> Option<(String, String, ValueMasking)> {
     let leaves = leaves(error);
     leaves.into_iter().find_map(|leaf| {
         let place = leaf.schema_path().to_string();
@@ -241,7 +249,7 @@ fn special(error: &ValidationError<'_>, schema: &Value) -> Option<(String, Strin
             let help = "write `{fromEnv: NAME}` and set the variable, or `{fromFile: PATH}`; use a new \
                         secret, because this one has been in a file";
             let message = "a secret is written out here";
-            return Some((message.to_owned(), help.to_owned(), Hides::Values));
+            return Some((message.to_owned(), help.to_owned(), ValueMasking::Values));
         }
         let items = wanted.get("items").map(|items| resolved(schema, items));
         if let (Some(items), Some(members)) = (items, instance.as_object())
@@ -253,11 +261,11 @@ fn special(error: &ValidationError<'_>, schema: &Value) -> Option<(String, Strin
                 "write an item for each: `- {{name: {name}, value: ..}}`, or for a secret \
                  `- {{name: {name}, fromEnv: VARIABLE}}`"
             );
-            return Some(("a mapping is not a list".to_owned(), help, Hides::Values));
+            return Some(("a mapping is not a list".to_owned(), help, ValueMasking::Values));
         }
         let unit = wanted.get("description").and_then(Value::as_str).and_then(Unit::of_examples)?;
         let (message, help) = unit.missing(&instance.as_u64()?.to_string());
-        Some((message, help, Hides::Nothing))
+        Some((message, help, ValueMasking::Nothing))
     })
 }
 

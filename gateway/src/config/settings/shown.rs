@@ -7,15 +7,15 @@ use policy::content::Direction;
 use policy::pointer::escaped;
 use serde_json::Value;
 
-use super::effective::{self, Effective};
-use super::problem::Problem;
+use super::effective::{self, EffectiveValues};
+use super::problem::ConfigProblem;
 use super::variables::replaced;
-use super::yaml::{Kind, Node};
-use super::{Problems, Settings, shape, yaml};
+use super::yaml::{NodeKind, YamlNode};
+use super::{ConfigProblems, Settings, shape, yaml};
 
 /// What is printed in addition to the file.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct With {
+pub struct PrintOptions {
     /// Print the defaults of keys that are left out.
     pub defaults: bool,
     /// Print the line of each value.
@@ -28,7 +28,7 @@ const HIDDEN: [&str; 1] = ["/policy/canaries"];
 const HIDING: &str = " (not shown)";
 
 /// Decides which values may be printed.
-pub trait Judge {
+pub trait PrintFilter {
     /// Whether the literal value of the variable or header `name` may be printed.
     fn value(&self, name: &str, text: &str) -> bool;
     /// Whether an argument of a program may be printed, given the argument before it.
@@ -44,34 +44,35 @@ pub trait Judge {
 pub fn show(
     (file, text): (&str, &str),
     settings: &Settings,
-    with: With,
-    judge: &dyn Judge,
-) -> Result<String, Problems> {
-    let wrong = |found: Vec<Problem>| Problems::new(file, text, found);
+    with: PrintOptions,
+    judge: &dyn PrintFilter,
+) -> Result<String, ConfigProblems> {
+    let wrong = |found: Vec<ConfigProblem>| ConfigProblems::new(file, text, found);
     let root = yaml::parse(text).map_err(wrong)?;
     let schema = shape::schema();
-    let effective = Effective::of(settings);
-    let mut shown = Shown { text, schema: &schema, with, judge, effective, out: String::new() };
+    let effective = EffectiveValues::of(settings);
+    let mut shown =
+        ConfigPrinter { text, schema: &schema, with, judge, effective, out: String::new() };
     shown.node(&root, &schema, "", 0);
     Ok(shown.out)
 }
 
-struct Shown<'a> {
+struct ConfigPrinter<'a> {
     text: &'a str,
     schema: &'a Value,
-    with: With,
-    judge: &'a dyn Judge,
-    effective: Effective,
+    with: PrintOptions,
+    judge: &'a dyn PrintFilter,
+    effective: EffectiveValues,
     out: String,
 }
 
-impl Shown<'_> {
+impl ConfigPrinter<'_> {
     /// Prints the node at `at`, with `deep` levels of indentation.
-    fn node(&mut self, node: &Node, schema: &Value, at: &str, deep: usize) {
+    fn node(&mut self, node: &YamlNode, schema: &Value, at: &str, deep: usize) {
         let schema = self.followed(schema);
         match &node.kind {
-            Kind::Scalar(_) => {}
-            Kind::Sequence(items) => {
+            NodeKind::Scalar(_) => {}
+            NodeKind::Sequence(items) => {
                 let of_items = schema.get("items").cloned().unwrap_or_default();
                 let arguments = at.ends_with("/args") || at.ends_with("/fromCommand");
                 let mut before = None;
@@ -87,7 +88,7 @@ impl Shown<'_> {
                     before = text;
                 }
             }
-            Kind::Mapping(members) => {
+            NodeKind::Mapping(members) => {
                 let properties = schema.get("properties").cloned().unwrap_or_default();
                 let name = members.iter().find(|(key, _)| key.text == "name");
                 let name = name.and_then(|(_, node)| scalar(node)).unwrap_or_default();
@@ -118,24 +119,24 @@ impl Shown<'_> {
     }
 
     /// Prints the value after a key or a dash.
-    fn value(&mut self, node: &Node, schema: &Value, at: &str, deep: usize) {
+    fn value(&mut self, node: &YamlNode, schema: &Value, at: &str, deep: usize) {
         match &node.kind {
             // Overrides are public to all callers.
-            Kind::Scalar(one)
+            NodeKind::Scalar(one)
                 if one.text.contains("://")
                     && !at.contains("/overrides/")
                     && !self.judge.url(&one.text) =>
             {
                 self.line(HIDING, node);
             }
-            Kind::Scalar(one) => {
+            NodeKind::Scalar(one) => {
                 let text = without_defaults(&one.text);
                 let text = if one.plain { text } else { quoted(&text) };
                 self.line(&format!(" {text}"), node);
             }
-            Kind::Sequence(items) if items.is_empty() => self.line(" []", node),
+            NodeKind::Sequence(items) if items.is_empty() => self.line(" []", node),
             // An empty mapping still has defaults.
-            Kind::Mapping(members) if members.is_empty() => {
+            NodeKind::Mapping(members) if members.is_empty() => {
                 let before = self.out.len();
                 self.line("", node);
                 let head = self.out.len();
@@ -147,14 +148,14 @@ impl Shown<'_> {
                     self.line(" {}", node);
                 }
             }
-            Kind::Sequence(_) | Kind::Mapping(_) => {
+            NodeKind::Sequence(_) | NodeKind::Mapping(_) => {
                 self.line("", node);
                 self.node(node, schema, at, deep + 1);
             }
         }
     }
 
-    fn line(&mut self, text: &str, node: &Node) {
+    fn line(&mut self, text: &str, node: &YamlNode) {
         self.out.push_str(text);
         if self.with.origin {
             let before = self.text.get(..node.span.start).unwrap_or_default();
@@ -279,10 +280,10 @@ fn without_defaults(text: &str) -> String {
     })
 }
 
-fn scalar(node: &Node) -> Option<&str> {
+fn scalar(node: &YamlNode) -> Option<&str> {
     match &node.kind {
-        Kind::Scalar(scalar) => Some(&scalar.text),
-        Kind::Sequence(_) | Kind::Mapping(_) => None,
+        NodeKind::Scalar(scalar) => Some(&scalar.text),
+        NodeKind::Sequence(_) | NodeKind::Mapping(_) => None,
     }
 }
 

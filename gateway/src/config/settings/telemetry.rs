@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use http::Uri;
 
-use super::compiler::Compiler;
+use super::compiler::SettingsCompiler;
 use super::raw::{OtlpProtocol, RawOtlp, RawTelemetry, Restart};
-use super::{Place, SecretRef};
+use super::{SecretRef, ServiceEndpoint};
 
 /// The default interval between exports of metrics.
 const INTERVAL: Duration = Duration::from_secs(15);
 
 /// The export of traces and metrics.
 #[derive(Clone, Debug)]
-pub struct Telemetry {
+pub struct TelemetrySettings {
     /// The collector; `None` if nothing is exported.
-    pub otlp: Option<Otlp>,
+    pub otlp: Option<OtlpSettings>,
     /// The sampling threshold: a trace is recorded if the last 56 bits of its id are below it.
     pub below: u64,
     /// Whether exchanges start traces of their own, with a link to the client's.
@@ -26,9 +26,9 @@ pub struct Telemetry {
 
 /// A collector that accepts OTLP.
 #[derive(Clone, Debug)]
-pub struct Otlp {
+pub struct OtlpSettings {
     /// The URL, and how the gateway connects to it.
-    pub place: Place,
+    pub place: ServiceEndpoint,
     /// The transport of OTLP.
     pub protocol: OtlpProtocol,
     /// The bearer token, if it requires one.
@@ -37,16 +37,16 @@ pub struct Otlp {
     pub interval: Duration,
 }
 
-impl Default for Telemetry {
+impl Default for TelemetrySettings {
     fn default() -> Self {
         let resource = vec![("service.name".into(), "portcullis".into())];
         Self { otlp: None, below: 1 << 56, restarts: false, resource }
     }
 }
 
-impl Compiler<'_> {
-    pub(super) fn telemetry(&mut self, raw: RawTelemetry) -> Telemetry {
-        let usual = Telemetry::default();
+impl SettingsCompiler<'_> {
+    pub(super) fn telemetry(&mut self, raw: RawTelemetry) -> TelemetrySettings {
+        let usual = TelemetrySettings::default();
         let sample = raw.traces.sample.unwrap_or(1.0);
         if !(0.0..=1.0).contains(&sample) {
             let help = "write a number from 0 to 1, such as 0.1";
@@ -67,10 +67,15 @@ impl Compiler<'_> {
             resource.extend(usual.resource);
         }
         let restarts = raw.traces.clients == Restart::Restart;
-        Telemetry { otlp: raw.otlp.and_then(|raw| self.otlp(raw)), below, restarts, resource }
+        TelemetrySettings {
+            otlp: raw.otlp.and_then(|raw| self.otlp(raw)),
+            below,
+            restarts,
+            resource,
+        }
     }
 
-    fn otlp(&mut self, raw: RawOtlp) -> Option<Otlp> {
+    fn otlp(&mut self, raw: RawOtlp) -> Option<OtlpSettings> {
         let token = raw.token.and_then(|token| self.secret("/telemetry/otlp/token", token));
         let url = match token {
             Some(_) => self.guarded_url("/telemetry/otlp/url", &raw.url)?,
@@ -78,8 +83,8 @@ impl Compiler<'_> {
         };
         let way = self.way("/telemetry/otlp/connection", &raw.connection);
         let interval = self.time("/telemetry/otlp/interval", raw.interval.as_deref());
-        let (place, interval) = (Place { url, way }, interval.unwrap_or(INTERVAL));
-        Some(Otlp { place, protocol: raw.protocol, token, interval })
+        let (place, interval) = (ServiceEndpoint { url, way }, interval.unwrap_or(INTERVAL));
+        Some(OtlpSettings { place, protocol: raw.protocol, token, interval })
     }
 
     /// Parses the URL of a collector without a token; plain HTTP is common there.

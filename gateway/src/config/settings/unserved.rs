@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::problem::Problem;
-use super::variables::{self, Lookup, Unsubstituted};
-use super::yaml::{Kind, Node};
+use super::problem::ConfigProblem;
+use super::variables::{self, SubstitutionProblems, VariableLookup};
+use super::yaml::{NodeKind, YamlNode};
 use super::{Settings, chosen};
 
 /// The key of the server list.
@@ -15,19 +15,19 @@ const NAME: &str = "name";
 
 /// The servers that only other routes use, by their index in `/servers`; empty if all are needed.
 #[derive(Debug, Default)]
-pub(super) struct Unserved {
+pub(super) struct UnneededServers {
     /// The indices of these servers.
     all: BTreeSet<usize>,
     /// Those that refer to a variable that is not set; problems that may follow from it are waived.
     incomplete: BTreeSet<usize>,
     /// The problems that were waived so far.
-    pub(super) waived: Vec<Problem>,
+    pub(super) waived: Vec<ConfigProblem>,
 }
 
-impl Unserved {
+impl UnneededServers {
     /// The servers that the route `asked`, or the only one there is, does not use. Empty if the route or its
     /// servers cannot be determined: all servers are needed then.
-    pub(super) fn of(root: &Node, asked: Option<&str>, lookup: Lookup<'_>) -> Self {
+    pub(super) fn of(root: &YamlNode, asked: Option<&str>, lookup: VariableLookup<'_>) -> Self {
         let all = other_servers(root, asked, lookup).unwrap_or_default();
         Self { all, ..Self::default() }
     }
@@ -35,24 +35,24 @@ impl Unserved {
     /// Substitutes variables in every scalar. In a server that is not needed, only the name must be complete.
     pub(super) fn substitute(
         &mut self,
-        root: &mut Node,
-        lookup: Lookup<'_>,
-        problems: &mut Vec<Problem>,
+        root: &mut YamlNode,
+        lookup: VariableLookup<'_>,
+        problems: &mut Vec<ConfigProblem>,
     ) {
-        let mut left = Unsubstituted::default();
-        let Kind::Mapping(sections) = &mut root.kind else {
+        let mut left = SubstitutionProblems::default();
+        let NodeKind::Mapping(sections) = &mut root.kind else {
             variables::substitute(root, lookup, &mut left);
             problems.extend(left.all());
             return;
         };
         for (key, section) in sections {
             match &mut section.kind {
-                Kind::Sequence(servers) if key.text == SECTION => {
+                NodeKind::Sequence(servers) if key.text == SECTION => {
                     for (place, server) in servers.iter_mut().enumerate() {
                         self.substitute_server(place, server, lookup, &mut left);
                     }
                 }
-                Kind::Sequence(_) | Kind::Mapping(_) | Kind::Scalar(_) => {
+                NodeKind::Sequence(_) | NodeKind::Mapping(_) | NodeKind::Scalar(_) => {
                     variables::substitute(section, lookup, &mut left);
                 }
             }
@@ -64,13 +64,13 @@ impl Unserved {
     fn substitute_server(
         &mut self,
         place: usize,
-        server: &mut Node,
-        lookup: Lookup<'_>,
-        left: &mut Unsubstituted,
+        server: &mut YamlNode,
+        lookup: VariableLookup<'_>,
+        left: &mut SubstitutionProblems,
     ) {
         let members = match &mut server.kind {
-            Kind::Mapping(members) if self.all.contains(&place) => members,
-            Kind::Mapping(_) | Kind::Sequence(_) | Kind::Scalar(_) => {
+            NodeKind::Mapping(members) if self.all.contains(&place) => members,
+            NodeKind::Mapping(_) | NodeKind::Sequence(_) | NodeKind::Scalar(_) => {
                 variables::substitute(server, lookup, left);
                 return;
             }
@@ -82,7 +82,7 @@ impl Unserved {
             }
             // The lookup records every variable, so that it is kept from programs even if one before it is not set.
             variables::look_up(member, lookup);
-            let mut of_member = Unsubstituted::default();
+            let mut of_member = SubstitutionProblems::default();
             variables::substitute(member, lookup, &mut of_member);
             if !of_member.unset.is_empty() {
                 self.incomplete.insert(place);
@@ -118,11 +118,15 @@ fn place(at: &str) -> Option<usize> {
 }
 
 /// The indices of the servers that the route does not use; `None` if they cannot be determined.
-fn other_servers(root: &Node, asked: Option<&str>, lookup: Lookup<'_>) -> Option<BTreeSet<usize>> {
+fn other_servers(
+    root: &YamlNode,
+    asked: Option<&str>,
+    lookup: VariableLookup<'_>,
+) -> Option<BTreeSet<usize>> {
     let text = |at: &str| variables::expanded(root.node(at)?, lookup);
     let items = |at: &str| match &root.node(at)?.kind {
-        Kind::Sequence(items) => Some(items.len()),
-        Kind::Mapping(_) | Kind::Scalar(_) => None,
+        NodeKind::Sequence(items) => Some(items.len()),
+        NodeKind::Mapping(_) | NodeKind::Scalar(_) => None,
     };
     let paths = (0..items("/routes")?).map(|n| text(&format!("/routes/{n}/path")));
     let paths: Vec<String> = paths.collect::<Option<_>>()?;

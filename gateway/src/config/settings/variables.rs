@@ -1,31 +1,31 @@
 //! Substitutes `${VAR}` in scalars. It runs after parsing, so that a variable can change a value but never the
 //! structure.
 
-use super::problem::Problem;
-use super::yaml::{Kind, Node, Scalar};
+use super::problem::ConfigProblem;
+use super::yaml::{NodeKind, Scalar, YamlNode};
 
 /// Returns the value of a variable; `None` if it is not set.
-pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(super) type VariableLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The references that could not be substituted.
 #[derive(Debug, Default)]
-pub(super) struct Unsubstituted {
+pub(super) struct SubstitutionProblems {
     /// References to variables that are not set.
-    pub(super) unset: Vec<Problem>,
+    pub(super) unset: Vec<ConfigProblem>,
     /// References with invalid syntax.
-    pub(super) malformed: Vec<Problem>,
+    pub(super) malformed: Vec<ConfigProblem>,
 }
 
-impl Unsubstituted {
+impl SubstitutionProblems {
     /// All of these problems.
-    pub(super) fn all(self) -> impl Iterator<Item = Problem> {
+    pub(super) fn all(self) -> impl Iterator<Item = ConfigProblem> {
         self.unset.into_iter().chain(self.malformed)
     }
 }
 
 /// Why a scalar could not be expanded, with the message and the help.
 #[derive(Debug)]
-enum Unexpanded {
+enum ExpansionError {
     /// A variable is not set.
     Unset(String, String),
     /// A reference has invalid syntax.
@@ -33,34 +33,42 @@ enum Unexpanded {
 }
 
 /// Substitutes the variables in every scalar under `node`. A scalar that cannot be expanded is left unchanged.
-pub(super) fn substitute(node: &mut Node, lookup: Lookup<'_>, left: &mut Unsubstituted) {
+pub(super) fn substitute(
+    node: &mut YamlNode,
+    lookup: VariableLookup<'_>,
+    left: &mut SubstitutionProblems,
+) {
     match &mut node.kind {
-        Kind::Sequence(items) => {
+        NodeKind::Sequence(items) => {
             items.iter_mut().for_each(|item| substitute(item, lookup, left));
         }
-        Kind::Mapping(members) => {
+        NodeKind::Mapping(members) => {
             members.iter_mut().for_each(|(_, member)| substitute(member, lookup, left));
         }
-        Kind::Scalar(scalar) if scalar.text.contains("${") => match expand(&scalar.text, lookup) {
-            Ok(text) => *scalar = Scalar { text, plain: scalar.plain, substituted: true },
-            Err(Unexpanded::Unset(message, help)) => {
-                let problem = Problem::new(node.span.clone(), message, help);
-                left.unset.push(problem.of_unset_variable());
+        NodeKind::Scalar(scalar) if scalar.text.contains("${") => {
+            match expand(&scalar.text, lookup) {
+                Ok(text) => *scalar = Scalar { text, plain: scalar.plain, substituted: true },
+                Err(ExpansionError::Unset(message, help)) => {
+                    let problem = ConfigProblem::new(node.span.clone(), message, help);
+                    left.unset.push(problem.of_unset_variable());
+                }
+                Err(ExpansionError::Malformed(message, help)) => {
+                    left.malformed.push(ConfigProblem::new(node.span.clone(), message, help));
+                }
             }
-            Err(Unexpanded::Malformed(message, help)) => {
-                left.malformed.push(Problem::new(node.span.clone(), message, help));
-            }
-        },
-        Kind::Scalar(_) => {}
+        }
+        NodeKind::Scalar(_) => {}
     }
 }
 
 /// Looks up every variable that a scalar under `node` refers to, even if an earlier one is not set.
-pub(super) fn look_up(node: &Node, lookup: Lookup<'_>) {
+pub(super) fn look_up(node: &YamlNode, lookup: VariableLookup<'_>) {
     match &node.kind {
-        Kind::Sequence(items) => items.iter().for_each(|item| look_up(item, lookup)),
-        Kind::Mapping(members) => members.iter().for_each(|(_, member)| look_up(member, lookup)),
-        Kind::Scalar(scalar) => {
+        NodeKind::Sequence(items) => items.iter().for_each(|item| look_up(item, lookup)),
+        NodeKind::Mapping(members) => {
+            members.iter().for_each(|(_, member)| look_up(member, lookup))
+        }
+        NodeKind::Scalar(scalar) => {
             replaced(&scalar.text, |inner| {
                 lookup(inner.split_once(':').map_or(inner, |(name, _)| name));
                 String::new()
@@ -70,15 +78,15 @@ pub(super) fn look_up(node: &Node, lookup: Lookup<'_>) {
 }
 
 /// The text of a scalar with its variables substituted; `None` if the node is no scalar or cannot be expanded.
-pub(super) fn expanded(node: &Node, lookup: Lookup<'_>) -> Option<String> {
+pub(super) fn expanded(node: &YamlNode, lookup: VariableLookup<'_>) -> Option<String> {
     match &node.kind {
-        Kind::Scalar(scalar) => expand(&scalar.text, lookup).ok(),
-        Kind::Sequence(_) | Kind::Mapping(_) => None,
+        NodeKind::Scalar(scalar) => expand(&scalar.text, lookup).ok(),
+        NodeKind::Sequence(_) | NodeKind::Mapping(_) => None,
     }
 }
 
 /// Expands `${VAR}`, `${VAR:-default}` and `${VAR:?message}`; `$${` is an escaped `${`.
-fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, Unexpanded> {
+fn expand(text: &str, lookup: VariableLookup<'_>) -> Result<String, ExpansionError> {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
@@ -92,7 +100,7 @@ fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, Unexpanded> {
         let Some((inner, after)) = after.split_once('}') else {
             let help = "close it with `}`, or write `$${` for the characters themselves";
             let message = "`${` is not closed".to_owned();
-            return Err(Unexpanded::Malformed(message, help.to_owned()));
+            return Err(ExpansionError::Malformed(message, help.to_owned()));
         };
         out.push_str(&variable(inner, lookup)?);
         rest = after;
@@ -115,14 +123,14 @@ pub fn replaced(text: &str, mut with: impl FnMut(&str) -> String) -> String {
     out
 }
 
-fn variable(inner: &str, lookup: Lookup<'_>) -> Result<String, Unexpanded> {
+fn variable(inner: &str, lookup: VariableLookup<'_>) -> Result<String, ExpansionError> {
     let (name, otherwise) =
         inner.split_once(':').map_or((inner, None), |(name, rest)| (name, Some(rest)));
     let named = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if !named {
         let message = format!("`{}` is not the name of a variable", name.escape_debug());
-        return Err(Unexpanded::Malformed(message, "use letters, digits and `_`".to_owned()));
+        return Err(ExpansionError::Malformed(message, "use letters, digits and `_`".to_owned()));
     }
     // As in a shell, `:-` and `:?` treat an empty variable as not set.
     let value = lookup(name).filter(|value| otherwise.is_none() || !value.is_empty());
@@ -131,24 +139,24 @@ fn variable(inner: &str, lookup: Lookup<'_>) -> Result<String, Unexpanded> {
         (None, Some(rest)) if rest.starts_with('-') => Ok(rest.trim_start_matches('-').to_owned()),
         (None, Some(rest)) if rest.starts_with('?') => {
             let message = format!("`{name}` is not set: {}", rest.trim_start_matches('?'));
-            Err(Unexpanded::Unset(message, format!("set the environment variable `{name}`")))
+            Err(ExpansionError::Unset(message, format!("set the environment variable `{name}`")))
         }
         (None, Some(_)) => {
             let help = "write `${VAR:-default}` or `${VAR:?message}`";
             let message = format!("`${{{inner}}}` is not understood");
-            Err(Unexpanded::Malformed(message, help.to_owned()))
+            Err(ExpansionError::Malformed(message, help.to_owned()))
         }
         (None, None) => {
             let help = format!("set it, or give a default: `${{{name}:-value}}`");
             let message = format!("the environment variable `{name}` is not set");
-            Err(Unexpanded::Unset(message, help))
+            Err(ExpansionError::Unset(message, help))
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Unexpanded, expand};
+    use super::{ExpansionError, expand};
 
     fn expanded(text: &str) -> Result<String, String> {
         let lookup = |name: &str| match name {
@@ -157,7 +165,7 @@ mod tests {
             _ => None,
         };
         expand(text, &lookup).map_err(|why| match why {
-            Unexpanded::Unset(message, _) | Unexpanded::Malformed(message, _) => message,
+            ExpansionError::Unset(message, _) | ExpansionError::Malformed(message, _) => message,
         })
     }
 

@@ -11,7 +11,7 @@ use policy::pointer::unescaped;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 use serde_json::{Map, Number, Value};
 
-use super::problem::Problem;
+use super::problem::ConfigProblem;
 
 /// Maximum size of a file in bytes. Time and memory to parse it are proportional to its size.
 const BYTES: usize = 16 * 1024 * 1024;
@@ -33,21 +33,21 @@ const LEVEL: &str = "give it the same indentation as the keys beside it; a value
 
 /// A value and its place.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) kind: Kind,
+pub(super) struct YamlNode {
+    pub(super) kind: NodeKind,
     /// The place of the value, in bytes of the file.
     pub(super) span: Range<usize>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     Scalar(Scalar),
-    Sequence(Vec<Node>),
-    Mapping(Vec<(Key, Node)>),
+    Sequence(Vec<YamlNode>),
+    Mapping(Vec<(MappingKey, YamlNode)>),
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Key {
+pub(super) struct MappingKey {
     pub(super) text: String,
     pub(super) span: Range<usize>,
 }
@@ -62,23 +62,23 @@ pub(super) struct Scalar {
 }
 
 /// Parses a file that an operator has written.
-pub(super) fn parse(text: &str) -> Result<Node, Vec<Problem>> {
+pub(super) fn parse(text: &str) -> Result<YamlNode, Vec<ConfigProblem>> {
     parse_within(text, BYTES)
 }
 
 /// Parses a generated `text`, which may be larger.
-pub(super) fn parse_large(text: &str) -> Result<Node, Vec<Problem>> {
+pub(super) fn parse_large(text: &str) -> Result<YamlNode, Vec<ConfigProblem>> {
     parse_within(text, MANY)
 }
 
-fn parse_within(text: &str, bytes: usize) -> Result<Node, Vec<Problem>> {
+fn parse_within(text: &str, bytes: usize) -> Result<YamlNode, Vec<ConfigProblem>> {
     if text.len() > bytes {
         let message = format!("the file has {} bytes, and at most {bytes} are read", text.len());
         let help = "say the same in less: a pattern, or a group, takes the place of many names";
-        return Err(vec![Problem::new(0..0, message, help)]);
+        return Err(vec![ConfigProblem::new(0..0, message, help)]);
     }
-    let mut builder = Builder {
-        places: Places::new(text),
+    let mut builder = NodeBuilder {
+        places: LineIndex::new(text),
         stack: Vec::new(),
         anchors: BTreeMap::new(),
         root: None,
@@ -102,19 +102,19 @@ fn parse_within(text: &str, bytes: usize) -> Result<Node, Vec<Problem>> {
         (Some(root), true) => Ok(root),
         (None, true) => {
             let help = "`portcullis init` writes one to begin with, where there is none: remove this one first";
-            Err(vec![Problem::new(0..0, "the file is empty", help)])
+            Err(vec![ConfigProblem::new(0..0, "the file is empty", help)])
         }
         (_, false) => Err(builder.problems),
     }
 }
 
-impl Node {
+impl YamlNode {
     /// The value as JSON.
     pub(super) fn json(&self) -> Value {
         match &self.kind {
-            Kind::Scalar(scalar) => scalar.json(),
-            Kind::Sequence(items) => items.iter().map(Self::json).collect(),
-            Kind::Mapping(members) => {
+            NodeKind::Scalar(scalar) => scalar.json(),
+            NodeKind::Sequence(items) => items.iter().map(Self::json).collect(),
+            NodeKind::Mapping(members) => {
                 let members = members.iter().map(|(key, node)| (key.text.clone(), node.json()));
                 Value::Object(members.collect::<Map<_, _>>())
             }
@@ -124,9 +124,9 @@ impl Node {
     /// The value at a JSON Pointer.
     pub(super) fn at_mut(&mut self, pointer: &str) -> Option<&mut Self> {
         segments(pointer).try_fold(self, |node, segment| match &mut node.kind {
-            Kind::Scalar(_) => None,
-            Kind::Sequence(items) => items.get_mut(segment.parse::<usize>().ok()?),
-            Kind::Mapping(members) => {
+            NodeKind::Scalar(_) => None,
+            NodeKind::Sequence(items) => items.get_mut(segment.parse::<usize>().ok()?),
+            NodeKind::Mapping(members) => {
                 members.iter_mut().find(|(key, _)| key.text == segment).map(|(_, node)| node)
             }
         })
@@ -145,9 +145,9 @@ impl Node {
     /// The item or member that one segment of a JSON Pointer selects.
     fn child(&self, segment: &str) -> Option<&Self> {
         match &self.kind {
-            Kind::Scalar(_) => None,
-            Kind::Sequence(items) => items.get(segment.parse::<usize>().ok()?),
-            Kind::Mapping(members) => {
+            NodeKind::Scalar(_) => None,
+            NodeKind::Sequence(items) => items.get(segment.parse::<usize>().ok()?),
+            NodeKind::Mapping(members) => {
                 members.iter().find(|(key, _)| key.text == segment).map(|(_, node)| node)
             }
         }
@@ -170,9 +170,9 @@ impl Node {
     /// INVARIANT: the parser limits the nesting, so the recursion is limited too.
     fn collect_scalars(&self, found: &mut Vec<Range<usize>>) {
         match &self.kind {
-            Kind::Scalar(_) => found.push(self.span.clone()),
-            Kind::Sequence(items) => items.iter().for_each(|item| item.collect_scalars(found)),
-            Kind::Mapping(members) => {
+            NodeKind::Scalar(_) => found.push(self.span.clone()),
+            NodeKind::Sequence(items) => items.iter().for_each(|item| item.collect_scalars(found)),
+            NodeKind::Mapping(members) => {
                 members.iter().for_each(|(_, member)| member.collect_scalars(found));
             }
         }
@@ -181,8 +181,8 @@ impl Node {
     /// The place of the key of a member.
     pub(super) fn key_place(&self, pointer: &str, key: &str) -> Range<usize> {
         let found = self.node(pointer).and_then(|node| match &node.kind {
-            Kind::Mapping(members) => members.iter().find(|(k, _)| k.text == key),
-            Kind::Scalar(_) | Kind::Sequence(_) => None,
+            NodeKind::Mapping(members) => members.iter().find(|(k, _)| k.text == key),
+            NodeKind::Scalar(_) | NodeKind::Sequence(_) => None,
         });
         found.map_or_else(|| self.place(pointer), |(key, _)| key.span.clone())
     }
@@ -215,41 +215,41 @@ impl Scalar {
     }
 }
 
-enum Open {
-    Sequence(Vec<Node>),
-    Mapping(Members),
+enum OpenCollection {
+    Sequence(Vec<YamlNode>),
+    Mapping(OpenMapping),
 }
 
 /// A mapping whose members are being parsed.
 #[derive(Default)]
-struct Members {
-    all: Vec<(Key, Node)>,
+struct OpenMapping {
+    all: Vec<(MappingKey, YamlNode)>,
     /// A key whose value has not been parsed yet.
-    waiting: Option<Key>,
+    waiting: Option<MappingKey>,
     /// The byte offset of the first occurrence of each key.
     seen: BTreeMap<String, usize>,
 }
 
-struct Builder {
-    places: Places,
-    stack: Vec<(Open, Range<usize>, usize)>,
-    anchors: BTreeMap<usize, (Node, usize)>,
-    root: Option<Node>,
+struct NodeBuilder {
+    places: LineIndex,
+    stack: Vec<(OpenCollection, Range<usize>, usize)>,
+    anchors: BTreeMap<usize, (YamlNode, usize)>,
+    root: Option<YamlNode>,
     /// Bytes that aliases have repeated so far.
     repeated: usize,
     /// Whether parsing stops: the file is nested too deeply, repeats too much, or has a second document.
     stopped: bool,
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
 }
 
-impl Builder {
+impl NodeBuilder {
     fn event(&mut self, event: Event<'_>, span: Span) {
         let span = self.places.range(span);
         match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
             Event::DocumentStart(_) if self.root.is_some() => {
                 let help = "keep one document in a file";
-                self.problems.push(Problem::new(span, "a second document", help));
+                self.problems.push(ConfigProblem::new(span, "a second document", help));
                 self.stopped = true;
             }
             Event::DocumentStart(_) => {}
@@ -259,35 +259,35 @@ impl Builder {
                 if self.repeated > REPEATED {
                     let message = format!("the aliases repeat more than {REPEATED} bytes");
                     let help = "write out what is repeated, or repeat less of it";
-                    self.problems.push(Problem::new(span, message, help));
+                    self.problems.push(ConfigProblem::new(span, message, help));
                     self.stopped = true;
                     return;
                 }
-                let node = Node { kind: node.kind.clone(), span };
+                let node = YamlNode { kind: node.kind.clone(), span };
                 self.place(node, 0);
             }
             Event::Scalar(text, style, anchor, tag) => {
                 self.untagged(tag.is_some(), &span);
                 let plain = style == ScalarStyle::Plain;
                 let scalar = Scalar { text: text.into_owned(), plain, substituted: false };
-                self.place(Node { kind: Kind::Scalar(scalar), span }, anchor);
+                self.place(YamlNode { kind: NodeKind::Scalar(scalar), span }, anchor);
             }
             Event::SequenceStart(anchor, tag) => {
                 self.untagged(tag.is_some(), &span);
-                self.open(Open::Sequence(Vec::new()), span, anchor);
+                self.open(OpenCollection::Sequence(Vec::new()), span, anchor);
             }
             Event::MappingStart(anchor, tag) => {
                 self.untagged(tag.is_some(), &span);
-                self.open(Open::Mapping(Members::default()), span, anchor);
+                self.open(OpenCollection::Mapping(OpenMapping::default()), span, anchor);
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(span.end),
         }
     }
 
-    fn open(&mut self, open: Open, span: Range<usize>, anchor: usize) {
+    fn open(&mut self, open: OpenCollection, span: Range<usize>, anchor: usize) {
         if self.stack.len() >= DEPTH {
             let message = format!("nested deeper than {DEPTH} levels");
-            self.problems.push(Problem::new(span.clone(), message, "flatten it"));
+            self.problems.push(ConfigProblem::new(span.clone(), message, "flatten it"));
             self.stopped = true;
         }
         self.stack.push((open, span, anchor));
@@ -297,36 +297,40 @@ impl Builder {
         let Some((open, mut span, anchor)) = self.stack.pop() else { return };
         span.end = end.max(span.end);
         let kind = match open {
-            Open::Sequence(items) => Kind::Sequence(items),
-            Open::Mapping(members) => Kind::Mapping(members.all),
+            OpenCollection::Sequence(items) => NodeKind::Sequence(items),
+            OpenCollection::Mapping(members) => NodeKind::Mapping(members.all),
         };
-        self.place(Node { kind, span }, anchor);
+        self.place(YamlNode { kind, span }, anchor);
     }
 
-    fn place(&mut self, node: Node, anchor: usize) {
+    fn place(&mut self, node: YamlNode, anchor: usize) {
         if anchor > 0 {
             self.anchors.insert(anchor, (node.clone(), size(&node)));
         }
         match self.stack.last_mut() {
             None => self.root = Some(node),
-            Some((Open::Sequence(items), _, _)) => items.push(node),
-            Some((Open::Mapping(members), _, _)) => match members.waiting.take() {
+            Some((OpenCollection::Sequence(items), _, _)) => items.push(node),
+            Some((OpenCollection::Mapping(members), _, _)) => match members.waiting.take() {
                 Some(key) => members.all.push((key, node)),
                 None => {
-                    let Kind::Scalar(scalar) = node.kind else {
+                    let NodeKind::Scalar(scalar) = node.kind else {
                         let help = "write a plain word before the `:`";
-                        self.problems.push(Problem::new(node.span, "a key that is no text", help));
-                        members.waiting = Some(Key { text: String::new(), span: 0..0 });
+                        self.problems.push(ConfigProblem::new(
+                            node.span,
+                            "a key that is no text",
+                            help,
+                        ));
+                        members.waiting = Some(MappingKey { text: String::new(), span: 0..0 });
                         return;
                     };
-                    let key = Key { text: scalar.text, span: node.span };
+                    let key = MappingKey { text: scalar.text, span: node.span };
                     match members.seen.get(&key.text) {
                         Some(first) => {
                             let line = self.places.line(*first);
                             let message = format!("`{}` is given twice", key.text.escape_debug());
                             let help =
                                 format!("it stands on line {line} already: keep one of them");
-                            self.problems.push(Problem::new(key.span.clone(), message, help));
+                            self.problems.push(ConfigProblem::new(key.span.clone(), message, help));
                         }
                         None => {
                             members.seen.insert(key.text.clone(), key.span.start);
@@ -341,17 +345,17 @@ impl Builder {
     fn untagged(&mut self, tagged: bool, span: &Range<usize>) {
         if tagged {
             let help = "remove the tag; quote a value to make it a string";
-            self.problems.push(Problem::new(span.clone(), "a tag is not allowed here", help));
+            self.problems.push(ConfigProblem::new(span.clone(), "a tag is not allowed here", help));
         }
     }
 }
 
 /// The size of a value, as [`REPEATED`] counts it.
-fn size(node: &Node) -> usize {
+fn size(node: &YamlNode) -> usize {
     1 + match &node.kind {
-        Kind::Scalar(scalar) => scalar.text.len(),
-        Kind::Sequence(items) => items.iter().map(size).sum(),
-        Kind::Mapping(members) => {
+        NodeKind::Scalar(scalar) => scalar.text.len(),
+        NodeKind::Sequence(items) => items.iter().map(size).sum(),
+        NodeKind::Mapping(members) => {
             members.iter().map(|(key, node)| 1 + key.text.len() + size(node)).sum::<usize>()
         }
     }
@@ -359,19 +363,19 @@ fn size(node: &Node) -> usize {
 
 /// Converts the parser's lines and columns into byte offsets, in a time that does not depend on the length of the
 /// line.
-struct Places {
-    lines: Vec<Line>,
+struct LineIndex {
+    lines: Vec<SourceLine>,
     /// The byte offset of each line.
     starts: Vec<usize>,
 }
 
-struct Line {
+struct SourceLine {
     text: String,
     /// The byte offset of every [`STEP`]th character; empty if the line is ASCII.
     steps: Vec<usize>,
 }
 
-impl Line {
+impl SourceLine {
     fn new(text: &str) -> Self {
         let every = text.char_indices().step_by(STEP).map(|(at, _)| at);
         let steps = if text.is_ascii() { Vec::new() } else { every.collect() };
@@ -390,10 +394,10 @@ impl Line {
     }
 }
 
-impl Places {
+impl LineIndex {
     fn new(text: &str) -> Self {
-        let lines: Vec<_> = text.split_inclusive('\n').map(Line::new).collect();
-        let start = |at: &mut usize, line: &Line| {
+        let lines: Vec<_> = text.split_inclusive('\n').map(SourceLine::new).collect();
+        let start = |at: &mut usize, line: &SourceLine| {
             let start = *at;
             *at += line.text.len();
             Some(start)
@@ -418,11 +422,11 @@ impl Places {
     }
 
     /// The problem for a text that is not YAML. Replaces messages and places of the parser that are misleading.
-    fn not_yaml(&self, error: &ScanError) -> Problem {
+    fn not_yaml(&self, error: &ScanError) -> ConfigProblem {
         let (line, column) = (error.marker().line(), error.marker().col());
         let told = |line, column, message: &str, help: &str| {
             let at = self.byte(line, column);
-            Problem::new(at..at, format!("not YAML: {message}"), help)
+            ConfigProblem::new(at..at, format!("not YAML: {message}"), help)
         };
         let info = error.info();
         // The parser stops at the line before the tab, or at the line with it.
@@ -466,17 +470,17 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use super::{BYTES, PROBLEMS, Places, parse};
+    use super::{BYTES, LineIndex, PROBLEMS, parse};
 
     #[test]
     fn a_place_is_found_among_characters_of_every_width() {
         let text = "a: é\nb: [\u{1f600}, x]\n";
-        let places = Places::new(text);
+        let places = LineIndex::new(text);
         assert_eq!(places.byte(2, 5), text.find(", x").unwrap());
         let long = format!("{}x\n", "é".repeat(1000));
-        assert_eq!(Places::new(&long).byte(1, 1000), 2000);
-        assert_eq!(Places::new(&long).byte(1, 5000), long.len());
-        assert_eq!(Places::new("ab\n").byte(1, 9), 3);
+        assert_eq!(LineIndex::new(&long).byte(1, 1000), 2000);
+        assert_eq!(LineIndex::new(&long).byte(1, 5000), long.len());
+        assert_eq!(LineIndex::new("ab\n").byte(1, 9), 3);
     }
 
     #[test]

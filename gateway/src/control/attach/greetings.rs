@@ -29,23 +29,23 @@ const GRACE: Duration = Duration::from_millis(100);
 
 /// The places and their holders.
 #[derive(Debug, Default)]
-pub(super) struct Greetings {
-    table: Mutex<Table>,
+pub(super) struct HandshakeSlots {
+    table: Mutex<SlotTable>,
     /// Notified when a place is freed.
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct SlotTable {
     /// The held places, oldest first.
-    held: Vec<Unproved>,
+    held: Vec<SlotHolder>,
     /// The id of the next place.
     next: u64,
 }
 
 /// A connection that holds a place.
 #[derive(Debug)]
-struct Unproved {
+struct SlotHolder {
     id: u64,
     lineage: Lineage,
     since: Instant,
@@ -54,15 +54,15 @@ struct Unproved {
 
 /// A held place, freed on drop.
 #[derive(Debug)]
-pub(super) struct Greeting {
+pub(super) struct HandshakeSlot {
     id: u64,
-    greetings: Arc<Greetings>,
+    greetings: Arc<HandshakeSlots>,
     evicted: CancellationToken,
 }
 
 /// The place that the next connection can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
+enum SlotChoice {
     /// A place is free.
     Free,
     /// The place of the connection at this index is taken over.
@@ -71,10 +71,10 @@ enum Room {
     Later(Instant),
 }
 
-impl Greetings {
+impl HandshakeSlots {
     /// Takes a place for a connection of a process with this lineage, possibly that of another connection. Waits for
     /// at most [`GRACE`] at a time.
-    pub(super) async fn enter(self: &Arc<Self>, lineage: Lineage) -> Greeting {
+    pub(super) async fn enter(self: &Arc<Self>, lineage: Lineage) -> HandshakeSlot {
         loop {
             let later = match self.try_enter(&lineage) {
                 Ok(greeting) => return greeting,
@@ -88,35 +88,35 @@ impl Greetings {
     }
 
     /// Like [`Self::enter`] without waiting; fails with the moment to try again.
-    fn try_enter(self: &Arc<Self>, lineage: &Lineage) -> Result<Greeting, Instant> {
+    fn try_enter(self: &Arc<Self>, lineage: &Lineage) -> Result<HandshakeSlot, Instant> {
         let now = Instant::now();
         let mut table = self.table();
         match room(&table.held, lineage, now) {
-            Room::Free => {}
-            Room::InsteadOf(index) => table.held.remove(index).evicted.cancel(),
-            Room::Later(later) => return Err(later),
+            SlotChoice::Free => {}
+            SlotChoice::InsteadOf(index) => table.held.remove(index).evicted.cancel(),
+            SlotChoice::Later(later) => return Err(later),
         }
         let (id, evicted) = (table.next, CancellationToken::new());
         table.next = id.wrapping_add(1);
         let (lineage, token) = (lineage.clone(), evicted.clone());
-        table.held.push(Unproved { id, lineage, since: now, evicted: token });
-        Ok(Greeting { id, greetings: Arc::clone(self), evicted })
+        table.held.push(SlotHolder { id, lineage, since: now, evicted: token });
+        Ok(HandshakeSlot { id, greetings: Arc::clone(self), evicted })
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, SlotTable> {
         // No operation leaves the table half changed, so a poisoned lock is usable.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Greeting {
+impl HandshakeSlot {
     /// Resolves when another connection has taken the place.
     pub(super) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
 }
 
-impl Drop for Greeting {
+impl Drop for HandshakeSlot {
     fn drop(&mut self) {
         self.greetings.table().held.retain(|held| held.id != self.id);
         self.greetings.freed.notify_one();
@@ -125,24 +125,24 @@ impl Drop for Greeting {
 
 /// Finds a place for a connection of a process with the lineage `next` at `now`. `held` is ordered from oldest to
 /// newest.
-fn room(held: &[Unproved], next: &Lineage, now: Instant) -> Room {
+fn room(held: &[SlotHolder], next: &Lineage, now: Instant) -> SlotChoice {
     let own = held.iter().enumerate().filter(|(_, one)| one.lineage.is_of_same_process(next));
     let own: Vec<usize> = own.map(|(index, _)| index).collect();
     if let Some(oldest) = own.first().filter(|_| own.len() >= PER_PROCESS) {
-        return Room::InsteadOf(*oldest);
+        return SlotChoice::InsteadOf(*oldest);
     }
     if held.len() < PLACES {
-        return Room::Free;
+        return SlotChoice::Free;
     }
     let index = heaviest(held);
     match held.get(index) {
-        Some(one) if now < one.since + GRACE => Room::Later(one.since + GRACE),
-        Some(_) | None => Room::InsteadOf(index),
+        Some(one) if now < one.since + GRACE => SlotChoice::Later(one.since + GRACE),
+        Some(_) | None => SlotChoice::InsteadOf(index),
     }
 }
 
 /// The index of the oldest connection of the processes that hold the most together.
-fn heaviest(held: &[Unproved]) -> usize {
+fn heaviest(held: &[SlotHolder]) -> usize {
     let mut among: Vec<usize> = (0..held.len()).collect();
     for step in 0.. {
         let mut branches: HashMap<_, Vec<usize>> = HashMap::new();
@@ -171,29 +171,35 @@ mod tests {
     use tokio::time::Instant;
     use tokio_util::sync::CancellationToken;
 
-    use super::{GRACE, Greetings, PER_PROCESS, PLACES, Room, Unproved, room};
-    use crate::process::ancestry::{Kin, Lineage};
+    use super::{GRACE, HandshakeSlots, PER_PROCESS, PLACES, SlotChoice, SlotHolder, room};
+    use crate::process::ancestry::{Lineage, LineageEntry};
 
     /// A process below these, each the leader of its own session.
     fn below(ids: &[i32]) -> Lineage {
         let pids = ids.iter().map(|id| Pid::from_raw(*id).unwrap());
-        Lineage::made(pids.flat_map(|pid| [Kin::Session(pid), Kin::Process(pid)]).collect())
+        Lineage::made(
+            pids.flat_map(|pid| [LineageEntry::Session(pid), LineageEntry::Process(pid)]).collect(),
+        )
     }
 
     /// A process whose parent has ended, in the session of that parent.
     fn orphan(session: i32, id: i32) -> Lineage {
         let [first, session, id] = [1, session, id].map(|id| Pid::from_raw(id).unwrap());
-        Lineage::made(vec![Kin::Process(first), Kin::Session(session), Kin::Process(id)])
+        Lineage::made(vec![
+            LineageEntry::Process(first),
+            LineageEntry::Session(session),
+            LineageEntry::Process(id),
+        ])
     }
 
     /// Connections that arrived one millisecond apart, the last of them at `last`.
-    fn held(lineages: Vec<Lineage>, last: Instant) -> Vec<Unproved> {
+    fn held(lineages: Vec<Lineage>, last: Instant) -> Vec<SlotHolder> {
         let count = u32::try_from(lineages.len()).unwrap();
         let ages = (0..count).rev().map(|age| Duration::from_millis(1) * age);
         let all = lineages.into_iter().zip(ages).zip(0..);
         let made = all.map(|((lineage, age), id)| {
             let evicted = CancellationToken::new();
-            Unproved { id, lineage, since: last - age, evicted }
+            SlotHolder { id, lineage, since: last - age, evicted }
         });
         made.collect()
     }
@@ -204,16 +210,16 @@ mod tests {
         let mut lineages = vec![below(&[1, 5])];
         lineages.extend((0..PER_PROCESS).map(|_| below(&[1, 7])));
         let held = held(lineages, now);
-        assert_eq!(room(&held, &below(&[1, 7]), now), Room::InsteadOf(1));
-        assert_eq!(room(&held, &below(&[1, 5]), now), Room::Free);
-        assert_eq!(room(&held[..PER_PROCESS], &below(&[1, 7]), now), Room::Free);
+        assert_eq!(room(&held, &below(&[1, 7]), now), SlotChoice::InsteadOf(1));
+        assert_eq!(room(&held, &below(&[1, 5]), now), SlotChoice::Free);
+        assert_eq!(room(&held[..PER_PROCESS], &below(&[1, 7]), now), SlotChoice::Free);
     }
 
     #[test]
     fn what_cannot_be_seen_is_not_taken_for_one_process() {
         let now = Instant::now();
         let held = held(vec![Lineage::default(); PLACES - 1], now);
-        assert_eq!(room(&held, &Lineage::default(), now), Room::Free);
+        assert_eq!(room(&held, &Lineage::default(), now), SlotChoice::Free);
     }
 
     #[test]
@@ -229,8 +235,8 @@ mod tests {
             let mut lineages = vec![below(&[1, 5]), below(&[1, 6, 7]), below(&[1, 6, 8])];
             lineages.extend((0..).map(flood).take(PLACES - 3));
             let held = held(lineages, now - GRACE);
-            assert_eq!(room(&held[1..], &below(&[1, 9]), now), Room::Free);
-            let Room::InsteadOf(index) = room(&held, &below(&[1, 9]), now) else { panic!() };
+            assert_eq!(room(&held[1..], &below(&[1, 9]), now), SlotChoice::Free);
+            let SlotChoice::InsteadOf(index) = room(&held, &below(&[1, 9]), now) else { panic!() };
             assert!(index >= 3, "{index}");
         }
     }
@@ -242,8 +248,8 @@ mod tests {
         let held = held(lineages.collect(), last);
         let first = held[0].since;
         let room = |now| room(&held, &below(&[1, 9]), now);
-        assert_eq!(room(first), Room::Later(first + GRACE));
-        assert_eq!(room(first + GRACE), Room::InsteadOf(0));
+        assert_eq!(room(first), SlotChoice::Later(first + GRACE));
+        assert_eq!(room(first + GRACE), SlotChoice::InsteadOf(0));
     }
 
     #[test]
@@ -257,13 +263,13 @@ mod tests {
         }
         // The honest client's grace has passed, but its place is kept.
         let room = |now| room(&held, &below(&[1, 9]), now);
-        assert_eq!(room(now), Room::Later(now + GRACE));
-        assert_eq!(room(now + GRACE), Room::InsteadOf(1));
+        assert_eq!(room(now), SlotChoice::Later(now + GRACE));
+        assert_eq!(room(now + GRACE), SlotChoice::InsteadOf(1));
     }
 
     #[tokio::test]
     async fn a_place_is_given_back_and_who_comes_next_gets_it() {
-        let greetings = Arc::new(Greetings::default());
+        let greetings = Arc::new(HandshakeSlots::default());
         let mut places = Vec::new();
         for id in (0..).take(PLACES) {
             places.push(greetings.enter(below(&[1, 1000 + id])).await);

@@ -30,7 +30,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// The state of recent refusals.
 #[derive(Debug, Default)]
-pub(super) struct Refusals {
+pub(super) struct AttachRefusals {
     /// Descendants of the gateway, and when each was seen.
     below: HashMap<Pid, Instant>,
     /// Number of refusals since the last pause.
@@ -39,7 +39,7 @@ pub(super) struct Refusals {
     since: Option<Instant>,
 }
 
-impl Refusals {
+impl AttachRefusals {
     /// Whether a process is remembered at `now` as a descendant of the gateway.
     pub(super) fn is_below(&self, process: Pid, now: Instant) -> bool {
         self.below.get(&process).is_some_and(|seen| now < *seen + REMEMBERED)
@@ -77,7 +77,7 @@ mod tests {
     use rustix::process::Pid;
     use tokio::time::Instant;
 
-    use super::{BURST, LONGEST_PAUSE, MOST, REMEMBERED, Refusals};
+    use super::{AttachRefusals, BURST, LONGEST_PAUSE, MOST, REMEMBERED};
 
     fn pid(number: i32) -> Pid {
         Pid::from_raw(number).unwrap()
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_process_below_the_gateway_is_known_for_a_moment() {
-        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        let (mut refusals, now) = (AttachRefusals::default(), Instant::now());
         refusals.remember(&[pid(7), pid(8)], now);
         assert!(refusals.is_below(pid(7), now) && refusals.is_below(pid(8), now));
         assert!(!refusals.is_below(pid(9), now));
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        let (mut refusals, now) = (AttachRefusals::default(), Instant::now());
         for id in (1..).take(4 * MOST) {
             refusals.remember(&[pid(id)], now);
             assert!(refusals.is_below(pid(id), now) && refusals.below.len() <= MOST);
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn many_refusals_one_after_the_other_are_followed_by_a_short_pause() {
-        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        let (mut refusals, now) = (AttachRefusals::default(), Instant::now());
         for round in 0..3 {
             let began = now + Duration::from_secs(round);
             let each = Duration::from_micros(10);
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn refusals_now_and_then_delay_nobody() {
-        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        let (mut refusals, now) = (AttachRefusals::default(), Instant::now());
         for n in 0..10 * BURST {
             assert_eq!(refusals.pause(now + Duration::from_millis(50) * n), None);
         }

@@ -8,7 +8,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
-use policy::revoked::Revoked;
+use policy::revoked::RevocationList;
 
 use crate::base::sha256::sha256;
 
@@ -17,13 +17,13 @@ const APART: Duration = Duration::from_millis(900);
 
 /// Identifies one state of the file, including a rewrite with the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct FileVersion {
     digest: [u8; 32],
     place: (u64, u64),
     changed: [i64; 4],
 }
 
-impl Mark {
+impl FileVersion {
     pub(super) fn of(data: &Metadata, text: &[u8]) -> Self {
         let changed = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
         Self { digest: sha256(text), place: (data.dev(), data.ino()), changed }
@@ -32,7 +32,7 @@ impl Mark {
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum FileCheckOutcome {
     /// The file has what is in force.
     Same,
     /// The file has new entries, which are in force now.
@@ -45,19 +45,19 @@ pub(super) enum Step {
 
 /// The revocations of the file that are in force.
 #[derive(Debug, Default)]
-pub(super) struct Settled {
-    force: Revoked,
+pub(super) struct SettledRevocations {
+    force: RevocationList,
     /// A state of the file that would lift entries, and when it was first seen.
-    next: Option<(Mark, Instant)>,
+    next: Option<(FileVersion, Instant)>,
 }
 
-impl Settled {
+impl SettledRevocations {
     /// Starts with these revocations in force.
-    pub(super) const fn new(force: Revoked) -> Self {
+    pub(super) const fn new(force: RevocationList) -> Self {
         Self { force, next: None }
     }
 
-    pub(super) const fn force(&self) -> &Revoked {
+    pub(super) const fn force(&self) -> &RevocationList {
         &self.force
     }
 
@@ -72,24 +72,29 @@ impl Settled {
     }
 
     /// Processes the content `says` of the file at `now`.
-    pub(super) fn look(&mut self, mark: Mark, says: &Revoked, now: Instant) -> Step {
+    pub(super) fn look(
+        &mut self,
+        mark: FileVersion,
+        says: &RevocationList,
+        now: Instant,
+    ) -> FileCheckOutcome {
         if self.force.is_within(says) {
             self.next = None;
             let more = self.force != *says;
             self.force.add(says);
-            return if more { Step::Added } else { Step::Same };
+            return if more { FileCheckOutcome::Added } else { FileCheckOutcome::Same };
         }
         match self.next {
             Some((seen, since)) if seen == mark => {
                 if now.saturating_duration_since(since) >= APART {
                     *self = Self::new(says.clone());
-                    return Step::Lifted;
+                    return FileCheckOutcome::Lifted;
                 }
             }
             Some(_) | None => self.next = Some((mark, now)),
         }
         self.force.add(says);
-        Step::Waits
+        FileCheckOutcome::Waits
     }
 }
 
@@ -97,19 +102,19 @@ impl Settled {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use policy::revoked::Revoked;
+    use policy::revoked::RevocationList;
 
-    use super::{Mark, Settled, Step};
+    use super::{FileCheckOutcome, FileVersion, SettledRevocations};
 
     const TURN: Duration = Duration::from_secs(1);
 
-    fn names(names: &[&str]) -> Revoked {
+    fn names(names: &[&str]) -> RevocationList {
         let principals = names.iter().map(|name| (*name).into()).collect();
-        Revoked { principals, ..Revoked::default() }
+        RevocationList { principals, ..RevocationList::default() }
     }
 
-    fn mark(digest: u8) -> Mark {
-        Mark { digest: [digest; 32], place: (1, 1), changed: [0; 4] }
+    fn mark(digest: u8) -> FileVersion {
+        FileVersion { digest: [digest; 32], place: (1, 1), changed: [0; 4] }
     }
 
     #[expect(clippy::disallowed_methods, reason = "a moment to count from")]
@@ -119,36 +124,39 @@ mod tests {
 
     #[test]
     fn what_is_added_binds_at_once_and_what_is_taken_out_is_seen_twice() {
-        let (mut file, start) = (Settled::new(names(&["a", "b"])), begin());
-        assert_eq!(file.look(mark(1), &names(&["a", "b", "c"]), start), Step::Added);
-        assert_eq!(file.look(mark(2), &names(&["b", "d"]), start), Step::Waits);
+        let (mut file, start) = (SettledRevocations::new(names(&["a", "b"])), begin());
+        assert_eq!(file.look(mark(1), &names(&["a", "b", "c"]), start), FileCheckOutcome::Added);
+        assert_eq!(file.look(mark(2), &names(&["b", "d"]), start), FileCheckOutcome::Waits);
         assert_eq!(*file.force(), names(&["a", "b", "c", "d"]));
         // Checks at the same moment count as one.
-        assert_eq!(file.look(mark(2), &names(&["b", "d"]), start), Step::Waits);
-        assert_eq!(file.look(mark(2), &names(&["b", "d"]), start + TURN), Step::Lifted);
+        assert_eq!(file.look(mark(2), &names(&["b", "d"]), start), FileCheckOutcome::Waits);
+        assert_eq!(file.look(mark(2), &names(&["b", "d"]), start + TURN), FileCheckOutcome::Lifted);
         assert_eq!(*file.force(), names(&["b", "d"]));
-        assert_eq!(file.look(mark(2), &names(&["b", "d"]), start + TURN), Step::Same);
+        assert_eq!(file.look(mark(2), &names(&["b", "d"]), start + TURN), FileCheckOutcome::Same);
     }
 
     #[test]
     fn a_file_that_goes_on_changing_lifts_nothing() {
-        let (mut file, start) = (Settled::new(names(&["a", "b"])), begin());
+        let (mut file, start) = (SettledRevocations::new(names(&["a", "b"])), begin());
         for n in 0..10 {
             let now = start + TURN * u32::from(n);
-            assert_eq!(file.look(mark(n), &names(&["a"]), now), Step::Waits);
+            assert_eq!(file.look(mark(n), &names(&["a"]), now), FileCheckOutcome::Waits);
         }
         assert_eq!(*file.force(), names(&["a", "b"]));
-        assert_eq!(file.look(mark(10), &names(&["a", "b"]), start + TURN * 10), Step::Same);
+        assert_eq!(
+            file.look(mark(10), &names(&["a", "b"]), start + TURN * 10),
+            FileCheckOutcome::Same
+        );
         assert!(!file.waits());
     }
 
     #[test]
     fn a_file_that_was_unusable_in_between_is_seen_twice_anew() {
-        let (mut file, start) = (Settled::new(names(&["a"])), begin());
-        assert_eq!(file.look(mark(1), &names(&[]), start), Step::Waits);
+        let (mut file, start) = (SettledRevocations::new(names(&["a"])), begin());
+        assert_eq!(file.look(mark(1), &names(&[]), start), FileCheckOutcome::Waits);
         file.doubt();
-        assert_eq!(file.look(mark(1), &names(&[]), start + TURN), Step::Waits);
+        assert_eq!(file.look(mark(1), &names(&[]), start + TURN), FileCheckOutcome::Waits);
         assert_eq!(*file.force(), names(&["a"]));
-        assert_eq!(file.look(mark(1), &names(&[]), start + TURN * 2), Step::Lifted);
+        assert_eq!(file.look(mark(1), &names(&[]), start + TURN * 2), FileCheckOutcome::Lifted);
     }
 }

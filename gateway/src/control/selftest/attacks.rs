@@ -9,18 +9,18 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use policy::control::{Control, Ran};
+use policy::control::{Control, ControlSet};
 use policy::inspect::Detector;
 use policy::name::{RESERVED, ServerName};
-use policy::pipeline::Fate;
+use policy::pipeline::ExpectedTreatment;
 use serde_json::{Value, json};
 
-use super::{Row, Seen, Verdict, Witness, broken};
+use super::{AttackResult, AttackVerdict, ObservedExchange, SelftestObserver, broken};
 use crate::config::selftest_fixtures as own;
-use crate::config::settings::Scheme;
-use crate::config::settings::selftest::{GUARDED, PATH, Selftest};
-use crate::edge::admission::{Door, Peer};
-use crate::mcp::protocol::{Version, header, meta, method};
+use crate::config::settings::AuthScheme;
+use crate::config::settings::selftest::{GUARDED, PATH, SelftestSettings};
+use crate::edge::admission::{Admission, Peer};
+use crate::mcp::protocol::{ProtocolVersion, header, meta, method};
 use crate::serve::generation::Generation;
 
 /// Maximum length of a response that is read, in bytes.
@@ -31,27 +31,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Sends attacks to one generation.
 pub(super) struct Attacker<'a> {
     generation: Arc<Generation>,
-    door: Arc<Door>,
-    selftest: &'a Selftest,
-    witness: Witness,
+    door: Arc<Admission>,
+    selftest: &'a SelftestSettings,
+    witness: SelftestObserver,
     server: ServerName,
     sent: AtomicUsize,
 }
 
 /// The response to an attack, and the observed exchange.
-struct Came {
+struct AttackResponse {
     status: StatusCode,
     text: String,
-    seen: Option<Seen>,
+    seen: Option<ObservedExchange>,
 }
 
-impl Came {
+impl AttackResponse {
     fn reason(&self) -> &'static str {
         self.seen.as_ref().and_then(|seen| seen.reason).unwrap_or("none")
     }
 
     fn ran(&self, control: Control) -> bool {
-        self.seen.as_ref().map_or(Ran::default(), |seen| seen.ran).has(control)
+        self.seen.as_ref().map_or(ControlSet::default(), |seen| seen.ran).has(control)
     }
 
     fn found(&self, detector: Detector) -> bool {
@@ -59,11 +59,11 @@ impl Came {
     }
 
     /// The result of an attack that `control` must stop.
-    fn row(&self, control: Control, attack: &str, held: bool) -> Row {
+    fn row(&self, control: Control, attack: &str, held: bool) -> AttackResult {
         let verdict = match (held, self.ran(control)) {
-            (true, _) => Verdict::Held,
-            (false, false) => Verdict::Off,
-            (false, true) => Verdict::Failed,
+            (true, _) => AttackVerdict::Held,
+            (false, false) => AttackVerdict::Off,
+            (false, true) => AttackVerdict::Failed,
         };
         self.judged(control, attack, verdict)
     }
@@ -72,40 +72,44 @@ impl Came {
     /// attack was stopped.
     fn found_row(
         &self,
-        fate: Fate,
+        fate: ExpectedTreatment,
         (control, detector): (Control, Detector),
         attack: &str,
         held: bool,
-    ) -> Row {
+    ) -> AttackResult {
         let verdict = match (fate, held, self.found(detector)) {
-            (Fate::Ignored, _, _) => Verdict::Off,
-            (Fate::Stopped | Fate::Recorded, true, _) => Verdict::Held,
-            (Fate::Recorded, false, true) => Verdict::Recorded,
+            (ExpectedTreatment::Ignored, _, _) => AttackVerdict::Off,
+            (ExpectedTreatment::Stopped | ExpectedTreatment::Recorded, true, _) => {
+                AttackVerdict::Held
+            }
+            (ExpectedTreatment::Recorded, false, true) => AttackVerdict::Recorded,
             // A finding that passes although it should be stopped.
-            (Fate::Stopped, false, true) => Verdict::Failed,
-            (Fate::Stopped | Fate::Recorded, false, false) => match self.ran(control) {
-                true => Verdict::Failed,
-                false => Verdict::Off,
-            },
+            (ExpectedTreatment::Stopped, false, true) => AttackVerdict::Failed,
+            (ExpectedTreatment::Stopped | ExpectedTreatment::Recorded, false, false) => {
+                match self.ran(control) {
+                    true => AttackVerdict::Failed,
+                    false => AttackVerdict::Off,
+                }
+            }
         };
         self.judged(control, attack, verdict)
     }
 
-    fn judged(&self, control: Control, attack: &str, verdict: Verdict) -> Row {
+    fn judged(&self, control: Control, attack: &str, verdict: AttackVerdict) -> AttackResult {
         let note = match verdict {
-            Verdict::Held if self.reason() == "none" => "taken out".to_owned(),
-            Verdict::Held => self.reason().to_owned(),
-            Verdict::Recorded => "let through, and on record".to_owned(),
-            Verdict::Off => "switched off, or not asked".to_owned(),
-            Verdict::Failed => format!("it got through ({}, {})", self.status, self.reason()),
+            AttackVerdict::Held if self.reason() == "none" => "taken out".to_owned(),
+            AttackVerdict::Held => self.reason().to_owned(),
+            AttackVerdict::Recorded => "let through, and on record".to_owned(),
+            AttackVerdict::Off => "switched off, or not asked".to_owned(),
+            AttackVerdict::Failed => format!("it got through ({}, {})", self.status, self.reason()),
         };
         let took = self.seen.as_ref().map(|seen| seen.gateway).unwrap_or_default();
         let attack = attack.to_owned();
-        Row { control: Some(control), attack, verdict, note, took, excepted: false }
+        AttackResult { control: Some(control), attack, verdict, note, took, excepted: false }
     }
 
     /// Like [`Self::row`], where a denial with this reason is expected.
-    fn denied(&self, control: Control, attack: &str, reason: &str) -> Row {
+    fn denied(&self, control: Control, attack: &str, reason: &str) -> AttackResult {
         self.row(control, attack, self.reason() == reason)
     }
 }
@@ -113,10 +117,10 @@ impl Came {
 impl<'a> Attacker<'a> {
     pub(super) fn new(
         generation: Arc<Generation>,
-        selftest: &'a Selftest,
-        witness: Witness,
+        selftest: &'a SelftestSettings,
+        witness: SelftestObserver,
     ) -> Option<Self> {
-        let mut door = Door::plain("selftest".into(), vec![Scheme::ApiKey]);
+        let mut door = Admission::plain("selftest".into(), vec![AuthScheme::ApiKey]);
         // As over HTTP, headers and body must agree.
         door.plain = false;
         let door = Arc::new(door);
@@ -130,7 +134,7 @@ impl<'a> Attacker<'a> {
     }
 
     /// Runs all attacks in order.
-    pub(super) async fn attack(&self) -> Vec<Row> {
+    pub(super) async fn attack(&self) -> Vec<AttackResult> {
         let plain = self.call(own::PLAIN, &json!({})).await;
         if !plain.text.contains("done") {
             let note = format!("its server does not answer: {} {}", plain.status, plain.reason());
@@ -148,7 +152,7 @@ impl<'a> Attacker<'a> {
     }
 
     /// Attacks each listener with a wrong `Host`, a foreign `Origin`, and without credentials.
-    async fn at_the_doors(&self, rows: &mut Vec<Row>) {
+    async fn at_the_doors(&self, rows: &mut Vec<AttackResult>) {
         for door in &self.generation.doors {
             let name = &*door.name;
             let body = message(1, method::TOOLS_LIST, &json!({}));
@@ -166,8 +170,9 @@ impl<'a> Attacker<'a> {
             let came = self.send(door, nobody).await;
             let held = came.status == StatusCode::UNAUTHORIZED;
             let mut row = came.row(Control::Authentication, name, held);
-            if door.schemes.contains(&Scheme::Anonymous) {
-                (row.verdict, row.note) = (Verdict::Off, "anonymous callers are let in".to_owned());
+            if door.schemes.contains(&AuthScheme::Anonymous) {
+                (row.verdict, row.note) =
+                    (AttackVerdict::Off, "anonymous callers are let in".to_owned());
             }
             rows.push(row);
         }
@@ -179,7 +184,7 @@ impl<'a> Attacker<'a> {
     }
 
     /// Attacks with ambiguous and oversized messages, mismatched headers, and a forged session.
-    async fn on_messages(&self, rows: &mut Vec<Row>) {
+    async fn on_messages(&self, rows: &mut Vec<AttackResult>) {
         let call = message(1, method::TOOLS_CALL, &json!({ "name": own::PLAIN, "arguments": {} }));
         let named = |body: &str, name: &'static str| {
             let mut request = self.request(body, "localhost", &[]);
@@ -199,20 +204,23 @@ impl<'a> Attacker<'a> {
         // It is refused before it is parsed, so the control does not run.
         let mut row = came.row(Control::Message, "too-long", held);
         if !held {
-            row.verdict = Verdict::Failed;
+            row.verdict = AttackVerdict::Failed;
         }
         rows.push(row);
         let list = json!({ "jsonrpc": "2.0", "id": 1, "method": method::TOOLS_LIST }).to_string();
         let mut forged = self.request(&list, "localhost", &[]);
         let headers = forged.headers_mut();
-        headers.insert(header::VERSION, HeaderValue::from_static(Version::LAST_LEGACY.as_str()));
+        headers.insert(
+            header::VERSION,
+            HeaderValue::from_static(ProtocolVersion::LAST_LEGACY.as_str()),
+        );
         headers.insert(header::SESSION, HeaderValue::from_static("somebody-elses"));
         let came = self.send(&self.door, forged).await;
         let held = came.status == StatusCode::NOT_FOUND;
         rows.push(came.row(Control::Session, "forged", held));
     }
 
-    async fn on_rules(&self, list: &str, rows: &mut Vec<Row>) {
+    async fn on_rules(&self, list: &str, rows: &mut Vec<AttackResult>) {
         let came = self.call(own::UNGRANTED, &json!({})).await;
         rows.push(came.denied(Control::Rules, "not-granted", "not-granted"));
         let unlisted = !has(list, own::UNGRANTED) && has(list, own::PLAIN);
@@ -232,18 +240,18 @@ impl<'a> Attacker<'a> {
         // The limit allows one call, so one of two is refused, regardless of earlier calls.
         let first = self.call(own::RATED, &json!({})).await;
         let second = self.call(own::RATED, &json!({})).await;
-        let limited = |came: &Came| came.reason() == "rate-limited";
+        let limited = |came: &AttackResponse| came.reason() == "rate-limited";
         let held = limited(&first) || limited(&second);
         rows.push(second.row(Control::Rates, "too-often", held));
     }
 
     /// The action that the policy takes on findings of a detector.
-    fn fate(&self, control: Control, detector: Detector) -> Fate {
+    fn fate(&self, control: Control, detector: Detector) -> ExpectedTreatment {
         let policy = &self.generation.gateway.policy;
         policy.fate(control, detector, &self.server)
     }
 
-    async fn on_definitions(&self, list: &str, rows: &mut Vec<Row>) {
+    async fn on_definitions(&self, list: &str, rows: &mut Vec<AttackResult>) {
         let pins = (Control::Pins, Detector::Pins);
         for (tool, attack, reason) in [
             (own::UNAPPROVED, "not-approved", "not-approved"),
@@ -268,7 +276,7 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    async fn on_arguments(&self, rows: &mut Vec<Row>) {
+    async fn on_arguments(&self, rows: &mut Vec<AttackResult>) {
         let came = self.call(own::STRICT, &json!({ "n": "seven" })).await;
         let of = (Control::InputSchema, Detector::InputSchema);
         let held = came.reason() == "arguments" && came.found(of.1);
@@ -285,7 +293,7 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    async fn on_results(&self, rows: &mut Vec<Row>) {
+    async fn on_results(&self, rows: &mut Vec<AttackResult>) {
         for (detector, _, marker) in own::SAID {
             let came = self.call(own::SPEAK, &json!({ "what": detector.name() })).await;
             let escaped = Value::from(marker).to_string();
@@ -305,11 +313,11 @@ impl<'a> Attacker<'a> {
         self.send(&self.door, self.request(&body, "localhost", &[])).await.text
     }
 
-    async fn call(&self, tool: &str, arguments: &Value) -> Came {
+    async fn call(&self, tool: &str, arguments: &Value) -> AttackResponse {
         self.call_at(PATH, tool, arguments).await
     }
 
-    async fn call_at(&self, path: &'static str, tool: &str, arguments: &Value) -> Came {
+    async fn call_at(&self, path: &'static str, tool: &str, arguments: &Value) -> AttackResponse {
         let params = json!({ "name": tool, "arguments": arguments });
         let mut request = self.request(&message(1, method::TOOLS_CALL, &params), "localhost", &[]);
         *request.uri_mut() = http::Uri::from_static(path);
@@ -328,7 +336,8 @@ impl<'a> Attacker<'a> {
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        headers.insert(header::VERSION, HeaderValue::from_static(Version::V2026July.as_str()));
+        headers
+            .insert(header::VERSION, HeaderValue::from_static(ProtocolVersion::V2026July.as_str()));
         headers.insert(header::METHOD, HeaderValue::from_static(called));
         let key = format!("Bearer {}", self.selftest.key.expose());
         let values = [(HOST, host), (AUTHORIZATION, key.as_str())];
@@ -343,7 +352,7 @@ impl<'a> Attacker<'a> {
     }
 
     /// Sends a request through `door`, and returns the response with the observed exchange.
-    async fn send(&self, door: &Arc<Door>, request: Request<Full<Bytes>>) -> Came {
+    async fn send(&self, door: &Arc<Admission>, request: Request<Full<Bytes>>) -> AttackResponse {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let before = self.witness.seen().len();
         let gateway = Arc::clone(&self.generation.gateway);
@@ -363,7 +372,7 @@ impl<'a> Attacker<'a> {
             .await
             .unwrap_or((StatusCode::GATEWAY_TIMEOUT, String::new()));
         let seen = self.witness.seen().get(before).cloned();
-        Came { status, text, seen }
+        AttackResponse { status, text, seen }
     }
 }
 
@@ -384,7 +393,7 @@ const fn mark(detector: Detector) -> &'static str {
 
 /// Builds a JSON-RPC request of the modern era.
 fn message(id: u64, method: &str, params: &Value) -> String {
-    let version = Version::V2026July.as_str();
+    let version = ProtocolVersion::V2026July.as_str();
     let meta = json!({ meta::VERSION: version, meta::CLIENT_CAPABILITIES: {} });
     let mut params = params.as_object().cloned().unwrap_or_default();
     params.insert("_meta".to_owned(), meta);

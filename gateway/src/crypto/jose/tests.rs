@@ -6,24 +6,24 @@ use policy::json::Document;
 use proptest::prelude::*;
 use rustls::pki_types::PrivateKeyDer;
 
-use super::{Algorithm, BOUNDS, JoseError, Jws, Key, KeyError, Signer};
+use super::{Algorithm, BOUNDS, JoseError, Jwk, JwkError, Jws, JwsSigner};
 
-fn signer() -> Signer {
+fn signer() -> JwsSigner {
     let pkcs8 = aws_lc_rs::signature::EcdsaKeyPair::generate_pkcs8(
         &aws_lc_rs::signature::ECDSA_P256_SHA256_FIXED_SIGNING,
         &aws_lc_rs::rand::SystemRandom::new(),
     )
     .unwrap();
     let der = PrivateKeyDer::Pkcs8(pkcs8.as_ref().to_vec().into());
-    Signer::new(&der, Some("k1".into()), None).unwrap()
+    JwsSigner::new(&der, Some("k1".into()), None).unwrap()
 }
 
-fn key(jwk: &str) -> Result<Key, KeyError> {
+fn key(jwk: &str) -> Result<Jwk, JwkError> {
     let document = Document::parse(Bytes::from(jwk.to_owned()), &BOUNDS).unwrap();
-    Key::read(document.root())
+    Jwk::read(document.root())
 }
 
-fn public(signer: &Signer) -> Key {
+fn public(signer: &JwsSigner) -> Jwk {
     key(&String::from_utf8(signer.public().unwrap()).unwrap()).unwrap()
 }
 
@@ -110,17 +110,17 @@ fn weak_keys_and_secrets_are_no_keys() {
     assert!(key(&rsa(256, "AQAB")).is_ok());
     let zero = URL_SAFE_NO_PAD.encode([0; 32]);
     for (jwk, expected) in [
-        (rsa(64, "AQAB"), KeyError::Weak),
-        (rsa(256, "Aw"), KeyError::Weak),
-        (rsa(4096, "AQAB"), KeyError::Weak),
-        (r#"{"kty":"oct","k":"c2VjcmV0"}"#.to_owned(), KeyError::Secret),
-        (r#"{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}"#.to_owned(), KeyError::Weak),
-        (format!(r#"{{"kty":"EC","crv":"P-256","x":"{zero}","y":"{zero}"}}"#), KeyError::Weak),
-        (r#"{"kty":"EC","crv":"secp256k1","x":"AA","y":"AA"}"#.to_owned(), KeyError::Kind),
-        (r#"{"kty":"RSA","use":"enc"}"#.to_owned(), KeyError::Use),
-        (r#"{"kty":"RSA","key_ops":["encrypt"]}"#.to_owned(), KeyError::Use),
-        (rsa(256, "AQAB").replace("\"kty\"", "\"alg\":\"ES256\",\"kty\""), KeyError::Kind),
-        (rsa(256, "AQAB").replace("\"kty\"", "\"alg\":\"HS256\",\"kty\""), KeyError::Kind),
+        (rsa(64, "AQAB"), JwkError::Weak),
+        (rsa(256, "Aw"), JwkError::Weak),
+        (rsa(4096, "AQAB"), JwkError::Weak),
+        (r#"{"kty":"oct","k":"c2VjcmV0"}"#.to_owned(), JwkError::Secret),
+        (r#"{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}"#.to_owned(), JwkError::Weak),
+        (format!(r#"{{"kty":"EC","crv":"P-256","x":"{zero}","y":"{zero}"}}"#), JwkError::Weak),
+        (r#"{"kty":"EC","crv":"secp256k1","x":"AA","y":"AA"}"#.to_owned(), JwkError::Kind),
+        (r#"{"kty":"RSA","use":"enc"}"#.to_owned(), JwkError::Use),
+        (r#"{"kty":"RSA","key_ops":["encrypt"]}"#.to_owned(), JwkError::Use),
+        (rsa(256, "AQAB").replace("\"kty\"", "\"alg\":\"ES256\",\"kty\""), JwkError::Kind),
+        (rsa(256, "AQAB").replace("\"kty\"", "\"alg\":\"HS256\",\"kty\""), JwkError::Kind),
     ] {
         assert_eq!(key(&jwk).unwrap_err(), expected, "{jwk}");
     }
@@ -130,7 +130,7 @@ fn weak_keys_and_secrets_are_no_keys() {
 fn a_key_is_good_for_its_algorithm_alone() {
     let n = URL_SAFE_NO_PAD.encode(vec![0xff; 256]);
     let rsa = |alg: &str| key(&format!(r#"{{"kty":"RSA","n":"{n}","e":"AQAB"{alg}}}"#)).unwrap();
-    let fits = |key: &Key| Algorithm::ALL.map(|algorithm| key.fits(algorithm));
+    let fits = |key: &Jwk| Algorithm::ALL.map(|algorithm| key.fits(algorithm));
     assert_eq!(fits(&rsa(r#","alg":"RS256""#)), [true, false, false, false, false]);
     assert_eq!(fits(&rsa(r#","alg":"PS256""#)), [false, true, false, false, false]);
     assert_eq!(fits(&rsa("")), [true, true, false, false, false]);

@@ -1,9 +1,9 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use policy::json::Bounds;
+use policy::json::JsonBounds;
 use std::fmt::Write as _;
 
-use super::{Ask, read};
+use super::{ClientOperation, read};
 use crate::mcp::protocol::method::{self, Form};
 use crate::mcp::wire;
 
@@ -16,20 +16,20 @@ fn outcome(headers: &[(&str, &str)], body: &str) -> String {
         map.append(name, HeaderValue::from_str(value).unwrap());
     }
     let body = body.replace("META", META);
-    let message = wire::decode(Bytes::from(body), &Bounds::MESSAGE).unwrap();
+    let message = wire::decode(Bytes::from(body), &JsonBounds::MESSAGE).unwrap();
     let mut spoken = None;
     match read(&map, message, &mut spoken) {
         Ok(inbound) => {
             let ask = match inbound.ask {
-                Ask::Use(asked) => format!("{:?} {}", asked.verb, asked.name),
-                Ask::Answer(id, _) => format!("Answer {id}"),
-                Ask::Tell(told) => format!("Tell {}", told.name),
+                ClientOperation::Use(asked) => format!("{:?} {}", asked.verb, asked.name),
+                ClientOperation::Answer(id, _) => format!("Answer {id}"),
+                ClientOperation::Tell(told) => format!("Tell {}", told.name),
                 other => format!("{other:?}"),
             };
             format!("{} {ask}", inbound.version.as_str())
         }
         Err(failure) => {
-            let public = failure.public(spoken.map(crate::mcp::protocol::Version::era));
+            let public = failure.public(spoken.map(crate::mcp::protocol::ProtocolVersion::era));
             format!("{} {} {}", public.status.as_u16(), public.code, public.message)
         }
     }

@@ -13,7 +13,7 @@ const CLOSE: &str = "?=";
 
 /// Value of a header that must occur at most once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Single<'a> {
+pub enum SingleValue<'a> {
     /// The header is absent.
     Absent,
     /// The header occurs once, as text.
@@ -24,12 +24,12 @@ pub enum Single<'a> {
 
 /// Reads a header that must occur at most once.
 #[must_use]
-pub fn single<'a>(headers: &'a HeaderMap, name: &str) -> Single<'a> {
+pub fn single<'a>(headers: &'a HeaderMap, name: &str) -> SingleValue<'a> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
-        (None, _) => Single::Absent,
-        (Some(value), None) => value.to_str().map_or(Single::Bad, Single::Value),
-        (Some(_), Some(_)) => Single::Bad,
+        (None, _) => SingleValue::Absent,
+        (Some(value), None) => value.to_str().map_or(SingleValue::Bad, SingleValue::Value),
+        (Some(_), Some(_)) => SingleValue::Bad,
     }
 }
 

@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 use memchr::memmem;
-use policy::json::{Document, Kind, Value, write_string};
+use policy::json::{Document, JsonKind, Value, write_string};
 
 use super::spelling;
 use crate::mcp::protocol::code;
@@ -27,7 +27,7 @@ pub(super) fn removed(document: &Document) -> Option<Bytes> {
         return None;
     }
     let mut out = Vec::with_capacity(text.len());
-    Cleaner { denials }.write(&mut out, document.root(), Within::Anything);
+    Cleaner { denials }.write(&mut out, document.root(), EnclosingObject::Anything);
     Some(out.into())
 }
 
@@ -48,14 +48,14 @@ fn is_denial(error: Value<'_>) -> bool {
 
 /// The object that a member belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Within {
+enum EnclosingObject {
     /// A `_meta` object.
     Meta,
     /// Any other object.
     Anything,
 }
 
-impl Within {
+impl EnclosingObject {
     fn of(key: &str) -> Self {
         if key == META { Self::Meta } else { Self::Anything }
     }
@@ -70,7 +70,7 @@ impl Within {
 fn has_marks(value: Value<'_>) -> bool {
     value.items().any(has_marks)
         || value.members().any(|(key, member)| {
-            let within = Within::of(&key);
+            let within = EnclosingObject::of(&key);
             member.members().any(|(key, _)| within.is_mark(&key)) || has_marks(member)
         })
 }
@@ -85,18 +85,18 @@ impl Cleaner {
     /// Writes `value`, which is a member of an object of the kind `within`.
     ///
     /// INVARIANT: the depth of a document is bounded, so the recursion is.
-    fn write(&self, out: &mut Vec<u8>, value: Value<'_>, within: Within) {
+    fn write(&self, out: &mut Vec<u8>, value: Value<'_>, within: EnclosingObject) {
         let mut separator = Separator::default();
         match value.kind() {
-            Kind::Array => {
+            JsonKind::Array => {
                 out.push(b'[');
                 for item in value.items() {
                     separator.write(out);
-                    self.write(out, item, Within::Anything);
+                    self.write(out, item, EnclosingObject::Anything);
                 }
                 out.push(b']');
             }
-            Kind::Object => {
+            JsonKind::Object => {
                 out.push(b'{');
                 let is_denial = self.denials.contains(&value.span().start);
                 if is_denial {
@@ -111,11 +111,15 @@ impl Cleaner {
                     separator.write(out);
                     write_string(out, &key);
                     out.push(b':');
-                    self.write(out, member, Within::of(&key));
+                    self.write(out, member, EnclosingObject::of(&key));
                 }
                 out.push(b'}');
             }
-            Kind::Null | Kind::Boolean | Kind::Number | Kind::Plain | Kind::Escaped => {
+            JsonKind::Null
+            | JsonKind::Boolean
+            | JsonKind::Number
+            | JsonKind::Plain
+            | JsonKind::Escaped => {
                 out.extend_from_slice(value.raw().as_bytes());
             }
         }
@@ -139,13 +143,13 @@ impl Separator {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use policy::json::{Bounds, Document};
+    use policy::json::{Document, JsonBounds};
 
     use super::removed;
 
     fn without(text: &str) -> Option<String> {
         let text = Bytes::copy_from_slice(text.as_bytes());
-        let text = removed(&Document::parse(text, &Bounds::ANSWER).unwrap())?;
+        let text = removed(&Document::parse(text, &JsonBounds::ANSWER).unwrap())?;
         Some(String::from_utf8(text.to_vec()).unwrap())
     }
 

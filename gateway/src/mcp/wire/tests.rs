@@ -1,11 +1,11 @@
 use bytes::Bytes;
-use policy::json::Bounds;
+use policy::json::JsonBounds;
 use proptest::prelude::*;
 
 use super::{DecodeError, Id, Message, decode, error};
 
 fn read(text: &str) -> Result<Message, DecodeError> {
-    decode(Bytes::copy_from_slice(text.as_bytes()), &Bounds::MESSAGE)
+    decode(Bytes::copy_from_slice(text.as_bytes()), &JsonBounds::MESSAGE)
 }
 
 fn refusal(text: &str) -> String {
@@ -84,7 +84,7 @@ proptest! {
     #[test]
     fn an_error_reads_back(text in any::<String>(), id in any::<i32>()) {
         let written = error(Some(&Id::Number(id.into())), -32603, &text, None);
-        let Message::Response(read) = decode(written.into(), &Bounds::MESSAGE).unwrap() else {
+        let Message::Response(read) = decode(written.into(), &JsonBounds::MESSAGE).unwrap() else {
             panic!("not a response")
         };
         prop_assert_eq!(read.id, Some(Id::Number(id.into())));
@@ -92,6 +92,6 @@ proptest! {
 
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..128)) {
-        let _outcome = decode(Bytes::from(bytes), &Bounds::MESSAGE);
+        let _outcome = decode(Bytes::from(bytes), &JsonBounds::MESSAGE);
     }
 }

@@ -18,9 +18,9 @@ use http::{HeaderValue, Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use super::frames::{Watch, Watched};
-use super::upkeep::{Due, Upkeep};
-use super::{FRAME, Flood, Http2Error, Received, Terms, WINDOW};
+use super::frames::{FrameMonitor, MonitoredStream};
+use super::upkeep::{ConnectionTimers, ExpiredTimer};
+use super::{ConnectionBounds, FRAME, Http2Error, IncomingBody, PeerLimit, WINDOW};
 use crate::base::task::Tasks;
 use crate::stream::body::Segments;
 
@@ -32,14 +32,14 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 
 /// A handle to a connection that many requests share.
 #[derive(Clone, Debug)]
-pub struct Shared {
+pub struct SharedHttp2 {
     sender: SendRequest<Bytes>,
-    state: Arc<State>,
+    state: Arc<SharedHttp2State>,
 }
 
 /// The state of a connection.
 #[derive(Debug)]
-struct State {
+struct SharedHttp2State {
     /// Number of open requests, with the flag [`CLOSED`].
     open: AtomicUsize,
     /// Most open requests at a time.
@@ -49,10 +49,10 @@ struct State {
     started: Instant,
     /// The end of the last request, in milliseconds after `started`.
     left: AtomicU64,
-    watch: Arc<Watch>,
+    watch: Arc<FrameMonitor>,
 }
 
-impl State {
+impl SharedHttp2State {
     fn close(&self) {
         self.open.fetch_or(CLOSED, Ordering::AcqRel);
     }
@@ -74,9 +74,9 @@ impl State {
 }
 
 /// Closes the connection when its driver ends, for any reason.
-struct Closing(Arc<State>);
+struct CloseOnDrop(Arc<SharedHttp2State>);
 
-impl Drop for Closing {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -84,11 +84,11 @@ impl Drop for Closing {
 
 /// The place of one request on a connection, which it releases when it is dropped.
 #[derive(Debug)]
-pub struct Seat {
-    shared: Shared,
+pub struct StreamSlot {
+    shared: SharedHttp2,
 }
 
-impl Drop for Seat {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         let state = &self.shared.state;
         let now = u64::try_from(state.started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -97,23 +97,23 @@ impl Drop for Seat {
     }
 }
 
-impl Shared {
+impl SharedHttp2 {
     /// Starts HTTP/2 on `stream`; the connection is used until it was idle for `idle_time`.
     ///
     /// # Errors
     /// When the connection fails.
     pub async fn begin<S>(
         stream: S,
-        terms: Terms,
+        terms: ConnectionBounds,
         idle_time: Duration,
         tasks: &Tasks,
     ) -> Result<Self, h2::Error>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (stream, watch) = Watched::of_server(stream, &terms.bounds);
+        let (stream, watch) = MonitoredStream::of_server(stream, &terms.bounds);
         let (sender, mut connection) = builder(&terms).handshake(stream).await?;
-        let state = Arc::new(State {
+        let state = Arc::new(SharedHttp2State {
             open: AtomicUsize::new(0),
             most: usize::try_from(terms.bounds.streams).unwrap_or(usize::MAX),
             idle_time,
@@ -121,15 +121,15 @@ impl Shared {
             left: AtomicU64::new(0),
             watch: Arc::clone(&watch),
         });
-        let upkeep = Upkeep::new(watch, terms, idle_time, connection.ping_pong());
-        let closing = Closing(Arc::clone(&state));
+        let upkeep = ConnectionTimers::new(watch, terms, idle_time, connection.ping_pong());
+        let closing = CloseOnDrop(Arc::clone(&state));
         let driver = Driver { connection, upkeep, closing };
         let halting = tasks.clone();
         tasks.spawn_service(async move {
             tokio::select! {
                 ended = driver.drive() => {
                     if let Err(error) = ended {
-                        let error = crate::base::error_chain::Chain(&error);
+                        let error = crate::base::error_chain::ErrorChain(&error);
                         tracing::debug!(%error, "a connection to a server ended early");
                     }
                 }
@@ -141,7 +141,7 @@ impl Shared {
 
     /// A place for one more request; `None` if the connection is full, closed, idle for too long or silent.
     #[must_use]
-    pub fn enter(&self) -> Option<Seat> {
+    pub fn enter(&self) -> Option<StreamSlot> {
         let state = &self.state;
         let most = state.most.min(self.sender.current_max_send_streams());
         let before = state.open.load(Ordering::Acquire);
@@ -155,7 +155,7 @@ impl Shared {
         }
         let more = |open: usize| (open < most).then_some(open + 1);
         state.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
-        Some(Seat { shared: self.clone() })
+        Some(StreamSlot { shared: self.clone() })
     }
 
     /// Whether the connection can take requests at all.
@@ -165,10 +165,10 @@ impl Shared {
     }
 }
 
-impl Seat {
+impl StreamSlot {
     /// The connection of this place.
     #[must_use]
-    pub fn shared(&self) -> &Shared {
+    pub fn shared(&self) -> &SharedHttp2 {
         &self.shared
     }
 
@@ -180,7 +180,7 @@ impl Seat {
     pub async fn send(
         &mut self,
         request: Request<Segments>,
-    ) -> Result<Response<Received>, h2::Error> {
+    ) -> Result<Response<IncomingBody>, h2::Error> {
         let answered = self.exchange(request).await;
         // An error of one stream does not affect others; any other error ends the connection.
         if answered.as_ref().is_err_and(|error| !error.is_reset()) {
@@ -189,7 +189,10 @@ impl Seat {
         answered
     }
 
-    async fn exchange(&self, request: Request<Segments>) -> Result<Response<Received>, h2::Error> {
+    async fn exchange(
+        &self,
+        request: Request<Segments>,
+    ) -> Result<Response<IncomingBody>, h2::Error> {
         let (mut head, body) = request.into_parts();
         let ends = body.length() == 0;
         if !ends {
@@ -210,7 +213,7 @@ impl Seat {
             Poll::Pending
         });
         let (head, body) = answered.await?.into_parts();
-        let body = Received::new(body, &head.headers);
+        let body = IncomingBody::new(body, &head.headers);
         Ok(Response::from_parts(head, body))
     }
 }
@@ -245,9 +248,9 @@ pub fn is_unprocessed(error: &h2::Error) -> bool {
 
 /// Drives a connection and its timers.
 struct Driver<S> {
-    connection: Connection<Watched<S>, Bytes>,
-    upkeep: Upkeep,
-    closing: Closing,
+    connection: Connection<MonitoredStream<S>, Bytes>,
+    upkeep: ConnectionTimers,
+    closing: CloseOnDrop,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
@@ -268,17 +271,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             let streams = state.open.load(Ordering::Acquire) & !CLOSED > 0;
             return match self.upkeep.poll(cx, streams) {
                 Poll::Pending => Poll::Pending,
-                Poll::Ready(Due::Head) => Poll::Ready(Err(Http2Error::Flood(Flood::Head))),
-                Poll::Ready(Due::Silent) => Poll::Ready(Err(Http2Error::Silent)),
-                Poll::Ready(Due::Idle) if state.close_if_unused() => Poll::Ready(Ok(())),
+                Poll::Ready(ExpiredTimer::Head) => {
+                    Poll::Ready(Err(Http2Error::Flood(PeerLimit::Head)))
+                }
+                Poll::Ready(ExpiredTimer::Silent) => Poll::Ready(Err(Http2Error::Silent)),
+                Poll::Ready(ExpiredTimer::Idle) if state.close_if_unused() => Poll::Ready(Ok(())),
                 // A request arrived in the meantime.
-                Poll::Ready(Due::Idle) => continue,
+                Poll::Ready(ExpiredTimer::Idle) => continue,
             };
         }
     }
 }
 
-fn builder(terms: &Terms) -> Builder {
+fn builder(terms: &ConnectionBounds) -> Builder {
     let bounds = &terms.bounds;
     let (streams, resets) = (
         usize::try_from(bounds.streams).unwrap_or(usize::MAX),

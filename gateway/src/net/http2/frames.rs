@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::{Bounds, Flood};
+use super::{Http2Bounds, PeerLimit};
 
 /// Length of the client's connection preface (RFC 9113, section 3.4), in bytes.
 const PREFACE: usize = 24;
@@ -46,7 +46,7 @@ mod flag {
 
 /// A frame header (RFC 9113, section 4.1).
 #[derive(Clone, Copy, Debug)]
-struct Head {
+struct FrameHeader {
     length: usize,
     kind: u8,
     flags: u8,
@@ -54,7 +54,7 @@ struct Head {
     stream: u32,
 }
 
-impl Head {
+impl FrameHeader {
     fn read(bytes: &[u8]) -> Option<Self> {
         let [high, middle, low, kind, flags, stream @ ..]: [u8; HEAD] = bytes.try_into().ok()?;
         let length = usize::try_from(u32::from_be_bytes([0, high, middle, low])).ok()?;
@@ -70,17 +70,17 @@ impl Head {
 
 /// A parser of frame headers in one direction, independent of how the bytes are split.
 #[derive(Debug)]
-struct Frames {
+struct FrameParser {
     /// The received part of the next frame header.
     head: Vec<u8>,
     /// Number of bytes before the next frame header.
     skip: usize,
-    list: List,
+    list: HeaderListState,
 }
 
 /// The position of the next byte in a header list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum List {
+enum HeaderListState {
     /// Outside a header list.
     None,
     /// In a frame that is continued by others.
@@ -89,13 +89,13 @@ enum List {
     Last,
 }
 
-impl Frames {
+impl FrameParser {
     fn after(preface: usize) -> Self {
-        Self { head: Vec::with_capacity(HEAD), skip: preface, list: List::None }
+        Self { head: Vec::with_capacity(HEAD), skip: preface, list: HeaderListState::None }
     }
 
     /// Parses `bytes`, and calls `each` for every frame header that is completed in them.
-    fn look(&mut self, mut bytes: &[u8], mut each: impl FnMut(Head)) {
+    fn look(&mut self, mut bytes: &[u8], mut each: impl FnMut(FrameHeader)) {
         while !bytes.is_empty() {
             let room = if self.skip > 0 { self.skip } else { HEAD - self.head.len() };
             let (part, rest) = bytes.split_at_checked(room).unwrap_or((bytes, &[]));
@@ -104,34 +104,38 @@ impl Frames {
                 self.skip -= part.len();
             } else {
                 self.head.extend_from_slice(part);
-                let Some(head) = Head::read(&self.head) else { continue };
+                let Some(head) = FrameHeader::read(&self.head) else { continue };
                 self.head.clear();
                 self.skip = head.length;
                 self.begin(head);
                 each(head);
             }
-            if self.skip == 0 && self.list == List::Last {
-                self.list = List::None;
+            if self.skip == 0 && self.list == HeaderListState::Last {
+                self.list = HeaderListState::None;
             }
         }
     }
 
-    fn begin(&mut self, head: Head) {
+    fn begin(&mut self, head: FrameHeader) {
         if matches!(head.kind, kind::HEADERS | kind::CONTINUATION) {
-            self.list = if head.has(flag::END_HEADERS) { List::Last } else { List::Open };
+            self.list = if head.has(flag::END_HEADERS) {
+                HeaderListState::Last
+            } else {
+                HeaderListState::Open
+            };
         }
     }
 }
 
 /// The allowance of a peer for one kind of frame.
 #[derive(Debug)]
-struct Purse {
+struct FrameAllowance {
     most: u64,
     left: u64,
     since: Instant,
 }
 
-impl Purse {
+impl FrameAllowance {
     fn new(most: u32, now: Instant) -> Self {
         Self { most: most.into(), left: most.into(), since: now }
     }
@@ -156,9 +160,9 @@ impl Purse {
 
 /// The resources of responses that are not completely written, by stream.
 #[derive(Default)]
-struct Unwritten(HashMap<u32, Box<dyn Any + Send>>);
+struct UnwrittenResponses(HashMap<u32, Box<dyn Any + Send>>);
 
-impl fmt::Debug for Unwritten {
+impl fmt::Debug for UnwrittenResponses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Unwritten").field("streams", &self.0.len()).finish()
     }
@@ -166,25 +170,25 @@ impl fmt::Debug for Unwritten {
 
 /// The observed state of a connection, in both directions.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct FrameMonitor {
     started: Instant,
     /// The time of the last received bytes, in milliseconds after `started`.
     heard: AtomicU64,
     /// The time at which the current header list began, in milliseconds plus one; 0 without one.
     list: AtomicU64,
-    flood: OnceLock<Flood>,
+    flood: OnceLock<PeerLimit>,
     /// `None` after the end of the connection. Has at most one entry for each stream.
-    unwritten: Mutex<Option<Unwritten>>,
+    unwritten: Mutex<Option<UnwrittenResponses>>,
 }
 
-impl Watch {
+impl FrameMonitor {
     fn new(now: Instant) -> Arc<Self> {
         let (heard, list) = (AtomicU64::new(0), AtomicU64::new(0));
-        let unwritten = Mutex::new(Some(Unwritten::default()));
+        let unwritten = Mutex::new(Some(UnwrittenResponses::default()));
         Arc::new(Self { started: now, heard, list, flood: OnceLock::new(), unwritten })
     }
 
-    fn unwritten(&self) -> MutexGuard<'_, Option<Unwritten>> {
+    fn unwritten(&self) -> MutexGuard<'_, Option<UnwrittenResponses>> {
         // No operation panics in the middle of a change.
         self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -223,54 +227,60 @@ impl Watch {
     }
 
     /// The limit that the peer has exceeded, if any.
-    pub(super) fn flood(&self) -> Option<Flood> {
+    pub(super) fn flood(&self) -> Option<PeerLimit> {
         self.flood.get().copied()
     }
 
-    fn note(&self, now: Instant, list: List) {
+    fn note(&self, now: Instant, list: HeaderListState) {
         let after = now.saturating_duration_since(self.started).as_millis();
         let after = u64::try_from(after).unwrap_or(u64::MAX - 1);
         self.heard.store(after, Ordering::Relaxed);
         let began = self.list.load(Ordering::Relaxed);
         match list {
-            List::None => self.list.store(0, Ordering::Relaxed),
-            List::Open | List::Last if began == 0 => self.list.store(after + 1, Ordering::Relaxed),
-            List::Open | List::Last => {}
+            HeaderListState::None => self.list.store(0, Ordering::Relaxed),
+            HeaderListState::Open | HeaderListState::Last if began == 0 => {
+                self.list.store(after + 1, Ordering::Relaxed)
+            }
+            HeaderListState::Open | HeaderListState::Last => {}
         }
     }
 }
 
 /// A connection whose frames are counted. It stops reading from a peer that has exceeded a limit.
 #[derive(Debug)]
-pub(super) struct Watched<S> {
+pub(super) struct MonitoredStream<S> {
     stream: S,
-    incoming: Frames,
-    outgoing: Frames,
-    control: Purse,
-    resets: Purse,
-    watch: Arc<Watch>,
+    incoming: FrameParser,
+    outgoing: FrameParser,
+    control: FrameAllowance,
+    resets: FrameAllowance,
+    watch: Arc<FrameMonitor>,
 }
 
-impl<S> Watched<S> {
+impl<S> MonitoredStream<S> {
     /// Wraps a connection to a client.
-    pub(super) fn of_client(stream: S, bounds: &Bounds) -> (Self, Arc<Watch>) {
+    pub(super) fn of_client(stream: S, bounds: &Http2Bounds) -> (Self, Arc<FrameMonitor>) {
         Self::new(stream, bounds, [PREFACE, 0])
     }
 
     /// Wraps a connection to a server.
-    pub(super) fn of_server(stream: S, bounds: &Bounds) -> (Self, Arc<Watch>) {
+    pub(super) fn of_server(stream: S, bounds: &Http2Bounds) -> (Self, Arc<FrameMonitor>) {
         Self::new(stream, bounds, [0, PREFACE])
     }
 
-    fn new(stream: S, bounds: &Bounds, [incoming, outgoing]: [usize; 2]) -> (Self, Arc<Watch>) {
+    fn new(
+        stream: S,
+        bounds: &Http2Bounds,
+        [incoming, outgoing]: [usize; 2],
+    ) -> (Self, Arc<FrameMonitor>) {
         let now = Instant::now();
-        let watch = Watch::new(now);
+        let watch = FrameMonitor::new(now);
         let watched = Self {
             stream,
-            incoming: Frames::after(incoming),
-            outgoing: Frames::after(outgoing),
-            control: Purse::new(bounds.control, now),
-            resets: Purse::new(bounds.resets, now),
+            incoming: FrameParser::after(incoming),
+            outgoing: FrameParser::after(outgoing),
+            control: FrameAllowance::new(bounds.control, now),
+            resets: FrameAllowance::new(bounds.resets, now),
             watch: Arc::clone(&watch),
         };
         (watched, watch)
@@ -284,9 +294,9 @@ impl<S> Watched<S> {
                 kind::DATA if head.length > 0 || head.has(flag::END_STREAM) => return,
                 kind::RST_STREAM => {
                     watch.release(head.stream);
-                    (resets.spend(now), Flood::Resets)
+                    (resets.spend(now), PeerLimit::Resets)
                 }
-                _ => (control.spend(now), Flood::Control),
+                _ => (control.spend(now), PeerLimit::Control),
             };
             if !fits {
                 watch.flood.get_or_init(|| flood);
@@ -311,7 +321,7 @@ impl<S> Watched<S> {
                 kind::RST_STREAM => {
                     // A peer can provoke resets with what it sends on its streams (CVE-2025-8671).
                     if !resets.spend(Instant::now()) {
-                        watch.flood.get_or_init(|| Flood::Resets);
+                        watch.flood.get_or_init(|| PeerLimit::Resets);
                     }
                     true
                 }
@@ -324,7 +334,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -345,7 +355,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for MonitoredStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -392,8 +402,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Frames, List, PREFACE, Watched};
-    use crate::net::http2::{Bounds, Flood};
+    use super::{FrameParser, HeaderListState, MonitoredStream, PREFACE};
+    use crate::net::http2::{Http2Bounds, PeerLimit};
     use proptest::prelude::*;
     use std::sync::Arc;
     use std::time::Duration;
@@ -414,9 +424,9 @@ mod tests {
         frame
     }
 
-    fn bounds() -> Bounds {
+    fn bounds() -> Http2Bounds {
         let second = Duration::from_secs(1);
-        Bounds {
+        Http2Bounds {
             streams: 10,
             resets: 20,
             control: 100,
@@ -432,7 +442,7 @@ mod tests {
 
     /// Number of equal frames that a client may send at once.
     fn taken(one: &[u8]) -> usize {
-        let (mut watched, watch) = Watched::of_client((), &bounds());
+        let (mut watched, watch) = MonitoredStream::of_client((), &bounds());
         let now = Instant::now();
         watched.came(&[0; PREFACE], now);
         for count in 0..1000 {
@@ -466,7 +476,7 @@ mod tests {
 
     #[test]
     fn resets_that_a_peer_provokes_are_paid_for_and_those_behind_an_answer_are_not() {
-        let (mut watched, watch) = Watched::of_client((), &bounds());
+        let (mut watched, watch) = MonitoredStream::of_client((), &bounds());
         let reset = frame(RST_STREAM, 0, 4);
         for _ in 0..100 {
             watched.went(&frame(HEADERS, 4, 1));
@@ -474,12 +484,12 @@ mod tests {
         }
         assert_eq!(watch.flood(), None);
         (0..30).for_each(|_| watched.went(&reset));
-        assert_eq!(watch.flood(), Some(Flood::Resets));
+        assert_eq!(watch.flood(), Some(PeerLimit::Resets));
     }
 
     #[test]
     fn time_and_answers_pay_for_more() {
-        let (mut watched, watch) = Watched::of_client((), &bounds());
+        let (mut watched, watch) = MonitoredStream::of_client((), &bounds());
         let now = Instant::now();
         watched.came(&[0; PREFACE], now);
         for round in 0..50 {
@@ -491,7 +501,7 @@ mod tests {
             assert_eq!(watch.flood(), None, "{round}");
         }
         // A tenth of the allowance is replenished in a tenth of the time.
-        let (mut watched, watch) = Watched::of_client((), &bounds());
+        let (mut watched, watch) = MonitoredStream::of_client((), &bounds());
         watched.came(&[0; PREFACE], now);
         for second in 0..50 {
             for _ in 0..10 {
@@ -500,12 +510,12 @@ mod tests {
         }
         assert_eq!(watch.flood(), None);
         (0..101).for_each(|_| watched.came(&frame(PING, 0, 8), now + Duration::from_secs(50)));
-        assert_eq!(watch.flood(), Some(Flood::Control));
+        assert_eq!(watch.flood(), Some(PeerLimit::Control));
     }
 
     #[test]
     fn a_list_of_headers_is_on_its_way_until_its_last_byte_has_come() {
-        let (mut watched, watch) = Watched::of_client((), &bounds());
+        let (mut watched, watch) = MonitoredStream::of_client((), &bounds());
         let now = Instant::now();
         watched.came(&[0; PREFACE], now);
         assert_eq!(watch.list_began(), None);
@@ -529,7 +539,7 @@ mod tests {
             *last.get_mut(8).unwrap() = stream;
             last
         };
-        let (mut watched, watch) = Watched::of_client((), &bounds());
+        let (mut watched, watch) = MonitoredStream::of_client((), &bounds());
         let held: Vec<_> = (0..6).map(|_| Arc::new(())).collect();
         let is_held = |at: usize| Arc::strong_count(&held[at]) > 1;
         for (stream, held) in (1..).zip(&held) {
@@ -560,14 +570,14 @@ mod tests {
         ) {
             let all: Vec<u8> =
                 order.iter().flat_map(|(kind, flags, length)| frame(*kind, *flags, *length)).collect();
-            let mut frames = Frames::after(0);
+            let mut frames = FrameParser::after(0);
             let mut seen = Vec::new();
             for piece in all.chunks(size) {
                 frames.look(piece, |head| seen.push((head.kind, head.flags, head.length)));
             }
             let sent = order.iter().map(|(kind, flags, length)| (*kind, *flags, usize::from(*length)));
             prop_assert_eq!(seen, sent.collect::<Vec<_>>());
-            prop_assert_ne!(frames.list, List::Last);
+            prop_assert_ne!(frames.list, HeaderListState::Last);
         }
     }
 }

@@ -16,11 +16,11 @@ use http_body::Body as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::frames::{Watch, Watched};
-use super::upkeep::{Due, Upkeep};
+use super::frames::{FrameMonitor, MonitoredStream};
+use super::upkeep::{ConnectionTimers, ExpiredTimer};
 use super::{
-    CONNECTION_WINDOW_OF_STRANGERS, FRAME, Flood, Http2Error, Received, Terms, UntilSent, Vouched,
-    WINDOW_OF_STRANGERS,
+    AuthenticationSignal, CONNECTION_WINDOW_OF_STRANGERS, ConnectionBounds, FRAME, HeldUntilSent,
+    Http2Error, IncomingBody, PeerLimit, WINDOW_OF_STRANGERS,
 };
 use crate::base::clock::Clock;
 use crate::base::intake;
@@ -42,20 +42,20 @@ const TAKEN: usize = 64 * 1024;
 
 /// The context in which a connection is served.
 #[derive(Debug)]
-pub struct Means {
+pub struct ServeContext {
     /// The bounds of the connection.
-    pub terms: Terms,
+    pub terms: ConnectionBounds,
     /// The tasks that process its requests.
     pub tasks: Tasks,
     /// The clock for the `Date` of responses.
     pub clock: Arc<dyn Clock>,
     /// Whether a request of its client was authenticated.
-    pub vouched: Arc<Vouched>,
+    pub vouched: Arc<AuthenticationSignal>,
 }
 
 /// The stage of a connection's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ShutdownStage {
     /// It accepts new requests.
     Serving,
     /// The client was told that it ends, and may complete open requests.
@@ -65,39 +65,44 @@ enum Stage {
 }
 
 /// An event on a connection.
-enum Event {
+enum Http2Event {
     Request(Box<Request<RecvStream>>, SendResponse<Bytes>),
     Ended(Result<(), h2::Error>),
-    Flood(Flood),
+    Flood(PeerLimit),
     Stopping,
-    Due(Due),
+    Due(ExpiredTimer),
 }
 
 /// Serves a connection until it ends, and responds to each request with the result of `answer`.
 ///
 /// # Errors
 /// When the client exceeds a limit, or the connection fails.
-pub async fn serve<S, A, F>(stream: S, means: Arc<Means>, answer: A) -> Result<(), Http2Error>
+pub async fn serve<S, A, F>(
+    stream: S,
+    means: Arc<ServeContext>,
+    answer: A,
+) -> Result<(), Http2Error>
 where
     S: AsyncRead + AsyncWrite + Unpin,
-    A: Fn(Request<Received>) -> F,
+    A: Fn(Request<IncomingBody>) -> F,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    let Means { terms, tasks, .. } = &*means;
-    let (stream, watch) = Watched::of_client(stream, &terms.bounds);
+    let ServeContext { terms, tasks, .. } = &*means;
+    let (stream, watch) = MonitoredStream::of_client(stream, &terms.bounds);
     let shaken = timeout(terms.head_time, builder(terms).handshake(stream)).await;
     let shaken = shaken.map_err(|_elapsed| Http2Error::Late)?;
     let mut connection: Connection<_, Bytes> = shaken.map_err(Http2Error::Broken)?;
     let pings = connection.ping_pong();
-    let mut upkeep = Upkeep::new(Arc::clone(&watch), *terms, terms.bounds.idle_time, pings);
-    let unsent = Arc::new(Unsent {
+    let mut upkeep =
+        ConnectionTimers::new(Arc::clone(&watch), *terms, terms.bounds.idle_time, pings);
+    let unsent = Arc::new(WaitingResponses {
         bytes: AtomicUsize::new(0),
         most: terms.bounds.answers,
         strangers: AtomicUsize::new(0),
     });
-    let _ended = Ended(Arc::clone(&watch));
+    let _ended = ReleaseOnEnd(Arc::clone(&watch));
     let mut stopping = pin!(tasks.stopping());
-    let (mut asked, mut stage, mut why) = (false, Stage::Serving, Ok(()));
+    let (mut asked, mut stage, mut why) = (false, ShutdownStage::Serving, Ok(()));
     let mut is_open = false;
     loop {
         let event = poll_fn(|cx| {
@@ -108,64 +113,78 @@ where
                     accepted = connection.poll_accept(cx);
                 }
             }
-            if let Some(flood) = watch.flood().filter(|_| stage != Stage::Leaving) {
-                return Poll::Ready(Event::Flood(flood));
+            if let Some(flood) = watch.flood().filter(|_| stage != ShutdownStage::Leaving) {
+                return Poll::Ready(Http2Event::Flood(flood));
             }
             match accepted {
                 Poll::Ready(Some(Ok((request, reply)))) => {
-                    return Poll::Ready(Event::Request(Box::new(request), reply));
+                    return Poll::Ready(Http2Event::Request(Box::new(request), reply));
                 }
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Event::Ended(Err(error))),
-                Poll::Ready(None) => return Poll::Ready(Event::Ended(Ok(()))),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Http2Event::Ended(Err(error))),
+                Poll::Ready(None) => return Poll::Ready(Http2Event::Ended(Ok(()))),
                 Poll::Pending => {}
             }
-            if stage == Stage::Serving {
+            if stage == ShutdownStage::Serving {
                 // Polled once, so that a stop wakes this task; later iterations only read a flag.
                 let first = !std::mem::replace(&mut asked, true);
                 if first && stopping.as_mut().poll(cx).is_ready() || tasks.is_stopping() {
-                    return Poll::Ready(Event::Stopping);
+                    return Poll::Ready(Http2Event::Stopping);
                 }
             }
-            upkeep.poll(cx, connection.has_streams()).map(Event::Due)
+            upkeep.poll(cx, connection.has_streams()).map(Http2Event::Due)
         })
         .await;
         match (event, stage) {
             // The connection has ended, or the client does not even read the GOAWAY frame.
-            (Event::Ended(_) | Event::Due(_), Stage::Leaving) => return why,
-            (Event::Request(..) | Event::Flood(_) | Event::Stopping, Stage::Leaving) => {}
-            (Event::Ended(ended), Stage::Serving | Stage::Closing) => {
+            (Http2Event::Ended(_) | Http2Event::Due(_), ShutdownStage::Leaving) => return why,
+            (
+                Http2Event::Request(..) | Http2Event::Flood(_) | Http2Event::Stopping,
+                ShutdownStage::Leaving,
+            ) => {}
+            (Http2Event::Ended(ended), ShutdownStage::Serving | ShutdownStage::Closing) => {
                 return ended.map_err(Http2Error::Broken);
             }
-            (Event::Request(request, reply), Stage::Serving | Stage::Closing) => {
+            (
+                Http2Event::Request(request, reply),
+                ShutdownStage::Serving | ShutdownStage::Closing,
+            ) => {
                 let (head, body) = request.into_parts();
                 let bodiless = head.method == Method::HEAD;
-                let body = Received::new(body, &head.headers);
+                let body = IncomingBody::new(body, &head.headers);
                 let answer = Box::pin(answer(Request::from_parts(head, body)));
                 let (unsent, means) = (Arc::clone(&unsent), Arc::clone(&means));
                 let watch = Arc::clone(&watch);
-                tasks.spawn(Stream { reply, bodiless, unsent, means, watch }.answered(answer));
+                tasks.spawn(
+                    Http2Exchange { reply, bodiless, unsent, means, watch }.answered(answer),
+                );
             }
-            (Event::Stopping, Stage::Serving | Stage::Closing)
-            | (Event::Due(Due::Idle), Stage::Serving) => {
+            (Http2Event::Stopping, ShutdownStage::Serving | ShutdownStage::Closing)
+            | (Http2Event::Due(ExpiredTimer::Idle), ShutdownStage::Serving) => {
                 connection.graceful_shutdown();
                 upkeep.hurry(CLOSING);
-                stage = Stage::Closing;
+                stage = ShutdownStage::Closing;
             }
-            (Event::Due(Due::Idle), Stage::Closing) => {
+            (Http2Event::Due(ExpiredTimer::Idle), ShutdownStage::Closing) => {
                 connection.abrupt_shutdown(Reason::NO_ERROR);
                 upkeep.hurry(CLOSING);
-                stage = Stage::Leaving;
+                stage = ShutdownStage::Leaving;
             }
-            (Event::Due(Due::Silent), Stage::Serving | Stage::Closing) => {
+            (
+                Http2Event::Due(ExpiredTimer::Silent),
+                ShutdownStage::Serving | ShutdownStage::Closing,
+            ) => {
                 return Err(Http2Error::Silent);
             }
-            (Event::Flood(flood), Stage::Serving | Stage::Closing) => {
+            (Http2Event::Flood(flood), ShutdownStage::Serving | ShutdownStage::Closing) => {
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-                (stage, why) = (Stage::Leaving, Err(Http2Error::Flood(flood)));
+                (stage, why) = (ShutdownStage::Leaving, Err(Http2Error::Flood(flood)));
             }
-            (Event::Due(Due::Head), Stage::Serving | Stage::Closing) => {
+            (
+                Http2Event::Due(ExpiredTimer::Head),
+                ShutdownStage::Serving | ShutdownStage::Closing,
+            ) => {
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-                (stage, why) = (Stage::Leaving, Err(Http2Error::Flood(Flood::Head)));
+                (stage, why) = (ShutdownStage::Leaving, Err(Http2Error::Flood(PeerLimit::Head)));
             }
         }
     }
@@ -173,7 +192,7 @@ where
 
 /// Opens the configured windows for an authenticated client; `false` while it has not acknowledged
 /// the previous settings: the caller tries again when it has sent more.
-fn open_windows<S>(connection: &mut Connection<S, Bytes>, terms: &Terms) -> bool
+fn open_windows<S>(connection: &mut Connection<S, Bytes>, terms: &ConnectionBounds) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -181,7 +200,7 @@ where
     connection.set_initial_window_size(terms.bounds.window).is_ok()
 }
 
-fn builder(terms: &Terms) -> Builder {
+fn builder(terms: &ConnectionBounds) -> Builder {
     let bounds = &terms.bounds;
     let resets = usize::try_from(bounds.resets).unwrap_or(usize::MAX);
     let mut builder = Builder::new();
@@ -200,9 +219,9 @@ fn builder(terms: &Terms) -> Builder {
 }
 
 /// Releases the resources of all responses when their connection ends, for any reason.
-struct Ended(Arc<Watch>);
+struct ReleaseOnEnd(Arc<FrameMonitor>);
 
-impl Drop for Ended {
+impl Drop for ReleaseOnEnd {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -210,7 +229,7 @@ impl Drop for Ended {
 
 /// The responses that wait on one connection. HTTP/1.1 needs no such limit, with one response at a time.
 #[derive(Debug)]
-struct Unsent {
+struct WaitingResponses {
     bytes: AtomicUsize,
     most: usize,
     /// Number of unauthenticated responses that wait for a window.
@@ -218,30 +237,30 @@ struct Unsent {
 }
 
 /// The bytes of one response, which are released when it is dropped.
-struct Part {
-    unsent: Arc<Unsent>,
+struct ResponseBytes {
+    unsent: Arc<WaitingResponses>,
     bytes: usize,
 }
 
 /// The place of one waiting unauthenticated response, which is released when it is dropped.
-struct Waiting(Arc<Unsent>);
+struct WaitingSlot(Arc<WaitingResponses>);
 
-impl Unsent {
+impl WaitingResponses {
     /// Accounts for a response of `bytes` bytes; `None` beyond the limit. A single response always fits.
-    fn take(self: &Arc<Self>, bytes: usize) -> Option<Part> {
+    fn take(self: &Arc<Self>, bytes: usize) -> Option<ResponseBytes> {
         let fits = |before: usize| {
             let after = before.saturating_add(bytes);
             (before == 0 || after <= self.most).then_some(after)
         };
         self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
-        Some(Part { unsent: Arc::clone(self), bytes })
+        Some(ResponseBytes { unsent: Arc::clone(self), bytes })
     }
 
     /// Accounts for a waiting unauthenticated response; `None` beyond the limit.
-    fn wait(self: &Arc<Self>) -> Option<Waiting> {
+    fn wait(self: &Arc<Self>) -> Option<WaitingSlot> {
         let fits = |before: usize| (before < STRANGERS).then_some(before + 1);
         self.strangers.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
-        Some(Waiting(Arc::clone(self)))
+        Some(WaitingSlot(Arc::clone(self)))
     }
 
     /// Whether the limit of waiting unauthenticated responses is reached.
@@ -250,27 +269,27 @@ impl Unsent {
     }
 }
 
-impl Drop for Part {
+impl Drop for ResponseBytes {
     fn drop(&mut self) {
         self.unsent.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingSlot {
     fn drop(&mut self) {
         self.0.strangers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// The resources of a response, until its last frame was written.
-struct Holding {
-    _place: Option<UntilSent>,
-    _share: Option<intake::Received>,
+struct ResponseResources {
+    _place: Option<HeldUntilSent>,
+    _share: Option<intake::ResponseAccount>,
 }
 
 /// The recipient of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Audience {
+enum ResponseRecipient {
     /// An authenticated caller, whose share the response is charged to.
     Caller,
     /// A client whose request was not authenticated; the response is charged to no share.
@@ -278,16 +297,16 @@ enum Audience {
 }
 
 /// A stream with one request and its response.
-struct Stream {
+struct Http2Exchange {
     reply: SendResponse<Bytes>,
     /// Whether the response has no body, regardless of its headers.
     bodiless: bool,
-    unsent: Arc<Unsent>,
-    means: Arc<Means>,
-    watch: Arc<Watch>,
+    unsent: Arc<WaitingResponses>,
+    means: Arc<ServeContext>,
+    watch: Arc<FrameMonitor>,
 }
 
-impl Stream {
+impl Http2Exchange {
     /// Sends the response that `answer` resolves to. The future is dropped when the client resets the stream or
     /// disconnects, as with HTTP/1.1.
     async fn answered(mut self, mut answer: impl Future<Output = Response<Body>> + Unpin) {
@@ -296,44 +315,47 @@ impl Stream {
         let (mut head, mut body) = response.into_parts();
         self.complete(&mut head.headers, &body);
         let ends = self.bodiless || body.is_end_stream();
-        let place = head.extensions.remove::<UntilSent>();
+        let place = head.extensions.remove::<HeldUntilSent>();
         // An event stream is always charged to a share.
         let audience = match &place {
-            None if !body.is_stream() => Audience::Stranger,
-            None | Some(_) => Audience::Caller,
+            None if !body.is_stream() => ResponseRecipient::Stranger,
+            None | Some(_) => ResponseRecipient::Caller,
         };
         let part = self.unsent.take(body.length());
-        let crowded = audience == Audience::Stranger && !ends && self.unsent.is_full_of_strangers();
+        let crowded =
+            audience == ResponseRecipient::Stranger && !ends && self.unsent.is_full_of_strangers();
         let Some(_part) = part.filter(|_| !crowded) else {
             self.reply.send_reset(Reason::ENHANCE_YOUR_CALM);
             return;
         };
         let stream = self.reply.stream_id().as_u32();
-        let holding = Holding { _place: place, _share: body.uncounted() };
+        let holding = ResponseResources { _place: place, _share: body.uncounted() };
         self.watch.hold(stream, Box::new(holding));
         let sent = match self.reply.send_response(Response::from_parts(head, ()), ends) {
             Ok(_) if ends => Ok(()),
             Ok(stream) => self.sending(stream, audience).send(body).await,
             Err(error) => {
                 self.reply.send_reset(Reason::INTERNAL_ERROR);
-                Err(Stopped::Broken(error))
+                Err(BodySendError::Broken(error))
             }
         };
         if let Err(stopped) = sent {
             // The connection drops its part of the body with the stream.
             self.watch.release(stream);
-            tracing::debug!(error = %crate::base::error_chain::Chain(&stopped), "an answer was not sent");
+            tracing::debug!(error = %crate::base::error_chain::ErrorChain(&stopped), "an answer was not sent");
         }
     }
 
     /// The sender for the body of a response to `audience` on `stream`.
-    fn sending(&self, stream: SendStream<Bytes>, audience: Audience) -> Sending {
+    fn sending(&self, stream: SendStream<Bytes>, audience: ResponseRecipient) -> BodySender {
         let patience = self.means.terms.write_time;
         let (patience, queue) = match audience {
-            Audience::Caller => (patience, None),
-            Audience::Stranger => (patience.min(STRANGER_TIME), Some(Arc::clone(&self.unsent))),
+            ResponseRecipient::Caller => (patience, None),
+            ResponseRecipient::Stranger => {
+                (patience.min(STRANGER_TIME), Some(Arc::clone(&self.unsent)))
+            }
         };
-        Sending { stream, patience, until: None, taken: 0, queue, waiting: None }
+        BodySender { stream, patience, until: None, taken: 0, queue, waiting: None }
     }
 
     async fn until_reset<T>(
@@ -367,7 +389,7 @@ impl Stream {
 
 /// Why a body was not sent completely; its stream has ended then.
 #[derive(Debug, thiserror::Error)]
-enum Stopped {
+enum BodySendError {
     /// The client has reset the stream or disconnected.
     #[error("its client gave it up")]
     Reset,
@@ -385,7 +407,7 @@ enum Stopped {
     Broken(#[source] h2::Error),
 }
 
-impl Stopped {
+impl BodySendError {
     /// The error code for the client, unless it has ended the stream itself.
     const fn reason(&self) -> Option<Reason> {
         match self {
@@ -397,7 +419,7 @@ impl Stopped {
 }
 
 /// The state of sending one response body.
-struct Sending {
+struct BodySender {
     stream: SendStream<Bytes>,
     /// The time in which the client must take [`TAKEN`] bytes, or all that are left.
     patience: Duration,
@@ -406,33 +428,33 @@ struct Sending {
     /// Bytes taken since that time began.
     taken: usize,
     /// For an unauthenticated response, the queue in which it needs a place before it waits.
-    queue: Option<Arc<Unsent>>,
-    waiting: Option<Waiting>,
+    queue: Option<Arc<WaitingResponses>>,
+    waiting: Option<WaitingSlot>,
 }
 
-impl Sending {
+impl BodySender {
     /// Sends a body as fast as the client takes it, and resets the stream if the client is too slow. The write timeout
     /// of the connection does not cover this, because other streams may make progress.
-    async fn send(mut self, body: Body) -> Result<(), Stopped> {
+    async fn send(mut self, body: Body) -> Result<(), BodySendError> {
         let sent = self.pieces(body).await;
-        if let Some(reason) = sent.as_ref().err().and_then(Stopped::reason) {
+        if let Some(reason) = sent.as_ref().err().and_then(BodySendError::reason) {
             self.stream.send_reset(reason);
         }
         sent
     }
 
-    async fn pieces(&mut self, mut body: Body) -> Result<(), Stopped> {
+    async fn pieces(&mut self, mut body: Body) -> Result<(), BodySendError> {
         loop {
             let next = poll_fn(|cx| {
                 if self.stream.poll_reset(cx).is_ready() {
-                    return Poll::Ready(Err(Stopped::Reset));
+                    return Poll::Ready(Err(BodySendError::Reset));
                 }
                 let next = Pin::new(&mut body).poll_frame(cx);
                 if next.is_pending() {
                     // No bytes wait for the client.
                     (self.until, self.taken) = (None, 0);
                 }
-                next.map(|next| next.transpose().map_err(Stopped::CutOff))
+                next.map(|next| next.transpose().map_err(BodySendError::CutOff))
             });
             let data = next.await?.and_then(|frame| frame.into_data().ok());
             let last = data.is_none() || body.is_end_stream();
@@ -444,7 +466,7 @@ impl Sending {
     }
 
     /// Sends a part of a body; `last` ends the stream.
-    async fn piece(&mut self, mut data: Bytes, last: bool) -> Result<(), Stopped> {
+    async fn piece(&mut self, mut data: Bytes, last: bool) -> Result<(), BodySendError> {
         while !data.is_empty() {
             self.stream.reserve_capacity(data.len());
             if self.stream.capacity() == 0 {
@@ -459,29 +481,29 @@ impl Sending {
                 (self.until, self.taken) = (None, 0);
             }
             let done = last && data.is_empty();
-            self.stream.send_data(part, done).map_err(Stopped::Broken)?;
+            self.stream.send_data(part, done).map_err(BodySendError::Broken)?;
             if done {
                 return Ok(());
             }
         }
         if last {
-            self.stream.send_data(Bytes::new(), true).map_err(Stopped::Broken)?;
+            self.stream.send_data(Bytes::new(), true).map_err(BodySendError::Broken)?;
         }
         Ok(())
     }
 
     /// Waits until the client opens the window of the stream.
-    async fn room(&mut self) -> Result<(), Stopped> {
+    async fn room(&mut self) -> Result<(), BodySendError> {
         if let (Some(queue), None) = (&self.queue, &self.waiting) {
-            self.waiting = Some(queue.wait().ok_or(Stopped::Crowded)?);
+            self.waiting = Some(queue.wait().ok_or(BodySendError::Crowded)?);
         }
         let until = *self.until.get_or_insert_with(|| Instant::now() + self.patience);
         let room = timeout_at(until, poll_fn(|cx| self.stream.poll_capacity(cx)));
         match room.await {
             Ok(Some(Ok(_))) => Ok(()),
-            Ok(Some(Err(error))) => Err(Stopped::Broken(error)),
-            Ok(None) => Err(Stopped::Reset),
-            Err(_elapsed) => Err(Stopped::Slow),
+            Ok(Some(Err(error))) => Err(BodySendError::Broken(error)),
+            Ok(None) => Err(BodySendError::Reset),
+            Err(_elapsed) => Err(BodySendError::Slow),
         }
     }
 }

@@ -10,12 +10,12 @@ use std::time::Duration;
 use h2::{Ping, PingPong};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::Terms;
-use super::frames::Watch;
+use super::ConnectionBounds;
+use super::frames::FrameMonitor;
 
 /// The timer that has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum ExpiredTimer {
     /// A header list was not completed in time.
     Head,
     /// A ping was not answered in time.
@@ -25,9 +25,9 @@ pub(super) enum Due {
 }
 
 /// The timers of a connection.
-pub(super) struct Upkeep {
-    watch: Arc<Watch>,
-    terms: Terms,
+pub(super) struct ConnectionTimers {
+    watch: Arc<FrameMonitor>,
+    terms: ConnectionBounds,
     /// How long the connection is kept without a stream.
     idle_time: Duration,
     /// The last time at which a stream was seen.
@@ -38,10 +38,10 @@ pub(super) struct Upkeep {
     timer: Pin<Box<Sleep>>,
 }
 
-impl Upkeep {
+impl ConnectionTimers {
     pub(super) fn new(
-        watch: Arc<Watch>,
-        terms: Terms,
+        watch: Arc<FrameMonitor>,
+        terms: ConnectionBounds,
         idle_time: Duration,
         pings: Option<PingPong>,
     ) -> Self {
@@ -58,7 +58,7 @@ impl Upkeep {
 
     /// Ready when a timer has expired; sends pings itself. To be polled after the connection; `streams` is whether the
     /// connection has any.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, streams: bool) -> Poll<Due> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, streams: bool) -> Poll<ExpiredTimer> {
         if let Some(pings) = self.pings.as_mut().filter(|_| self.pinged.is_some())
             && pings.poll_pong(cx).is_ready()
         {
@@ -86,16 +86,16 @@ impl Upkeep {
     }
 
     /// The next deadline and its timer; `None` stands for sending a ping.
-    fn next(&self, streams: bool) -> (Instant, Option<Due>) {
+    fn next(&self, streams: bool) -> (Instant, Option<ExpiredTimer>) {
         let bounds = &self.terms.bounds;
         let next = match self.pinged.filter(|_| streams) {
-            Some(pinged) => (pinged + bounds.ping_timeout, Some(Due::Silent)),
+            Some(pinged) => (pinged + bounds.ping_timeout, Some(ExpiredTimer::Silent)),
             None if streams => (self.watch.heard() + bounds.ping_time, None),
-            None => (self.used + self.idle_time, Some(Due::Idle)),
+            None => (self.used + self.idle_time, Some(ExpiredTimer::Idle)),
         };
         let list = self.watch.list_began().map(|began| began + self.terms.head_time);
         match list {
-            Some(late) if late < next.0 => (late, Some(Due::Head)),
+            Some(late) if late < next.0 => (late, Some(ExpiredTimer::Head)),
             Some(_) | None => next,
         }
     }

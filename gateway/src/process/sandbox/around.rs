@@ -30,7 +30,7 @@ const NUMBERED: [&str; 3] = ["nvidia", "video", "kfd"];
 
 /// The access to one path and everything below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Access {
+pub(super) enum PathAccess {
     /// Folders can be listed.
     List,
     /// Folders can be listed, and files be read and executed.
@@ -41,36 +41,39 @@ pub(super) enum Access {
 
 /// A path that is protected from the program.
 #[derive(Debug)]
-struct Kept {
+struct ProtectedPath {
     path: PathBuf,
     /// The access that is left; `None`: no access.
-    access: Option<Access>,
+    access: Option<PathAccess>,
     /// Whether it is a link on the way to a protected path: it remains accessible, but cannot be replaced.
     is_link: bool,
 }
 
 /// The Landlock rules for a program, and the protected paths that they respect.
 #[derive(Debug, Default)]
-pub(super) struct Around {
+pub(super) struct AccessRules {
     /// The accessible paths, with the access to each.
-    pub(super) rules: Vec<(PathBuf, Access)>,
+    pub(super) rules: Vec<(PathBuf, PathAccess)>,
     /// Folders with more entries than get rules.
     pub(super) crowded: Vec<PathBuf>,
-    kept: Vec<Kept>,
+    kept: Vec<ProtectedPath>,
     /// Whether the user may change what ordinary users may not.
     privileged: bool,
 }
 
-impl Around {
+impl AccessRules {
     /// Creates an empty set of rules that denies all access to `hidden` and changes to `fixed`.
     pub(super) fn new(hidden: &[PathBuf], fixed: &[PathBuf], privileged: bool) -> Self {
         let mut around = Self { privileged, ..Self::default() };
         // The first match counts, so a path that is in both lists is hidden.
-        for (paths, access) in [(hidden, None), (fixed, Some(Access::Read))] {
+        for (paths, access) in [(hidden, None), (fixed, Some(PathAccess::Read))] {
             let all = paths.iter().flat_map(|path| {
-                let links =
-                    links(path).into_iter().map(move |path| Kept { path, access, is_link: true });
-                links.chain([Kept { path: real(path), access, is_link: false }])
+                let links = links(path).into_iter().map(move |path| ProtectedPath {
+                    path,
+                    access,
+                    is_link: true,
+                });
+                links.chain([ProtectedPath { path: real(path), access, is_link: false }])
             });
             let files = all.filter(|kept| !NO_FILES.iter().any(|made| kept.path.starts_with(made)));
             around.kept.extend(files);
@@ -80,11 +83,11 @@ impl Around {
 
     /// Grants access to everything that exists now.
     pub(super) fn look(&mut self) {
-        self.folder(Path::new("/"), Access::Full);
+        self.folder(Path::new("/"), PathAccess::Full);
     }
 
     /// Grants access to the target of `path`, with everything below it.
-    pub(super) fn open(&mut self, path: &Path, access: Access) {
+    pub(super) fn open(&mut self, path: &Path, access: PathAccess) {
         let path = real(path);
         let Some(left) = self.left(&path, access) else { return };
         if path.is_dir() && self.splits(&path, left) {
@@ -96,7 +99,7 @@ impl Around {
 
     /// The part of `access` that is left for a path after the protection of it and its folders; `None` if there is
     /// none.
-    pub(super) fn left(&self, path: &Path, access: Access) -> Option<Access> {
+    pub(super) fn left(&self, path: &Path, access: PathAccess) -> Option<PathAccess> {
         let path = real(path);
         let entries = path.ancestors().filter_map(|one| Some((one.parent()?, one.file_name()?)));
         let mut kept = entries
@@ -117,13 +120,13 @@ impl Around {
     }
 
     /// Whether something in `folder` has another access than the rest of it.
-    fn splits(&self, folder: &Path, access: Access) -> bool {
-        let differs = |kept: &Kept| kept.access != Some(access);
+    fn splits(&self, folder: &Path, access: PathAccess) -> bool {
+        let differs = |kept: &ProtectedPath| kept.access != Some(access);
         self.kept.iter().any(|kept| differs(kept) && kept.path.starts_with(folder))
     }
 
-    fn folder(&mut self, folder: &Path, access: Access) {
-        self.rules.push((folder.to_owned(), Access::List));
+    fn folder(&mut self, folder: &Path, access: PathAccess) {
+        self.rules.push((folder.to_owned(), PathAccess::List));
         // A folder that the gateway cannot list cannot be listed by the program either.
         let Ok(entries) = fs::read_dir(folder) else { return };
         for (n, entry) in entries.flatten().enumerate() {
@@ -149,15 +152,15 @@ impl Around {
     }
 
     /// The access to an entry of a folder with `access`.
-    fn of(&self, path: &Path, access: Access) -> Access {
+    fn of(&self, path: &Path, access: PathAccess) -> PathAccess {
         let system = SYSTEM.iter().any(|system| path == Path::new(system));
         // In `/proc`, a user may change only its own processes, but a privileged user the whole machine.
         let kernel = self.privileged && path == Path::new("/proc");
-        if system || kernel { Access::Read } else { access }
+        if system || kernel { PathAccess::Read } else { access }
     }
 
-    fn devices(&mut self, folder: &Path, access: Access) {
-        self.rules.push((folder.to_owned(), Access::List));
+    fn devices(&mut self, folder: &Path, access: PathAccess) {
+        self.rules.push((folder.to_owned(), PathAccess::List));
         let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(ENTRIES);
         let known = |name: &str| {
             DEVICES.contains(&name) || NUMBERED.iter().any(|begins| name.starts_with(begins))
@@ -167,7 +170,7 @@ impl Around {
     }
 }
 
-impl Kept {
+impl ProtectedPath {
     /// Whether this is the entry `name` of `folder`: the file itself, a copy that an editor, a signer or a lock
     /// creates beside it, or a rotated one with a number in its name.
     fn is(&self, folder: &Path, name: &OsStr) -> bool {
@@ -234,11 +237,12 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use super::{Access, Around, Kept};
+    use super::{AccessRules, PathAccess, ProtectedPath};
 
     #[test]
     fn what_stands_beside_a_hidden_file_and_is_of_it_is_hidden_too() {
-        let kept = Kept { path: PathBuf::from("/srv/audit.jsonl"), access: None, is_link: false };
+        let kept =
+            ProtectedPath { path: PathBuf::from("/srv/audit.jsonl"), access: None, is_link: false };
         let is = |name: &str| kept.is(Path::new("/srv"), OsStr::new(name));
         for name in [
             "audit.jsonl",
@@ -265,17 +269,20 @@ mod tests {
         std::os::unix::fs::symlink(folder.join("keys"), folder.join("link")).unwrap();
         let folder = fs::canonicalize(folder).unwrap();
         let at = |name: &str| folder.join(name);
-        let mut around = Around::new(&[at("keys")], &[at("run")], true);
+        let mut around = AccessRules::new(&[at("keys")], &[at("run")], true);
         around.look();
         let of = |path: &Path| {
             around.rules.iter().find(|(known, _)| known == path).map(|(_, access)| *access)
         };
-        assert_eq!(of(&at("data")), Some(Access::Full));
-        assert_eq!(of(&at("code.py")), Some(Access::Full));
-        assert_eq!(of(&at("run")), Some(Access::Read));
+        assert_eq!(of(&at("data")), Some(PathAccess::Full));
+        assert_eq!(of(&at("code.py")), Some(PathAccess::Full));
+        assert_eq!(of(&at("run")), Some(PathAccess::Read));
         assert_eq!((of(&at("keys")), of(&at("link"))), (None, None));
-        assert_eq!((of(&folder), of(Path::new("/"))), (Some(Access::List), Some(Access::List)));
-        assert_eq!(of(Path::new("/usr")), Some(Access::Read));
+        assert_eq!(
+            (of(&folder), of(Path::new("/"))),
+            (Some(PathAccess::List), Some(PathAccess::List))
+        );
+        assert_eq!(of(Path::new("/usr")), Some(PathAccess::Read));
         assert!(around.is_on_the_way(&folder) && !around.is_on_the_way(&at("data")));
         assert!(
             around.on_the_way().contains(&folder) && !around.on_the_way().contains(&at("data"))
@@ -295,16 +302,19 @@ mod tests {
         fs::write(at("real/v1/run"), "").unwrap();
         std::os::unix::fs::symlink("v1", at("real/now")).unwrap();
         std::os::unix::fs::symlink("../real/now/run", at("named/run")).unwrap();
-        let mut around = Around::new(&[], &[at("named/run")], false);
+        let mut around = AccessRules::new(&[], &[at("named/run")], false);
         around.look();
         let of = |name: &str| {
             let path = at(name);
             around.rules.iter().find(|(known, _)| *known == path).map(|(_, access)| *access)
         };
         for sealed in ["named", "real", "real/v1"] {
-            assert_eq!(of(sealed), Some(Access::List), "{sealed}");
+            assert_eq!(of(sealed), Some(PathAccess::List), "{sealed}");
         }
-        assert_eq!((of("real/v1/run"), of("data")), (Some(Access::Read), Some(Access::Full)));
+        assert_eq!(
+            (of("real/v1/run"), of("data")),
+            (Some(PathAccess::Read), Some(PathAccess::Full))
+        );
         fs::remove_dir_all(folder).unwrap();
     }
 
@@ -317,22 +327,22 @@ mod tests {
         }
         let folder = fs::canonicalize(folder).unwrap();
         let at = |name: &str| folder.join(name);
-        let opened = |path: &Path, access: Access| {
-            let mut around = Around::new(&[at("keys"), at("registry")], &[at("run")], false);
+        let opened = |path: &Path, access: PathAccess| {
+            let mut around = AccessRules::new(&[at("keys"), at("registry")], &[at("run")], false);
             around.open(path, access);
             around.rules
         };
-        let all = opened(&folder, Access::Full);
+        let all = opened(&folder, PathAccess::Full);
         let of = |name: &str| all.iter().find(|(path, _)| *path == at(name)).map(|(_, open)| *open);
-        assert_eq!(all.first(), Some(&(folder.clone(), Access::List)));
-        assert_eq!((of("code.py"), of("run")), (Some(Access::Full), Some(Access::Read)));
+        assert_eq!(all.first(), Some(&(folder.clone(), PathAccess::List)));
+        assert_eq!((of("code.py"), of("run")), (Some(PathAccess::Full), Some(PathAccess::Read)));
         assert_eq!((of("keys"), of("registry")), (None, None));
         // Opened individually: also a copy beside a hidden file, and a file in a hidden folder.
         for closed in ["keys", "keys.lock", "registry", "registry/mirror"] {
-            assert!(opened(&at(closed), Access::Read).is_empty(), "{closed}");
+            assert!(opened(&at(closed), PathAccess::Read).is_empty(), "{closed}");
         }
-        assert_eq!(opened(&at("run"), Access::Full), [(at("run"), Access::Read)]);
-        assert_eq!(opened(&at("code.py"), Access::Full), [(at("code.py"), Access::Full)]);
+        assert_eq!(opened(&at("run"), PathAccess::Full), [(at("run"), PathAccess::Read)]);
+        assert_eq!(opened(&at("code.py"), PathAccess::Full), [(at("code.py"), PathAccess::Full)]);
         fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -8,8 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::access;
 
-use super::around::{Access, is_of_the_system, real};
-use super::{Files, Plan, SandboxError};
+use super::around::{PathAccess, is_of_the_system, real};
+use super::{SandboxError, SandboxPlan, UnlistedFiles};
 
 /// Phrases for denied access, in lower case: `errno(3)` in the words of C, Go and Node.
 const REFUSALS: [&str; 7] = [
@@ -28,14 +28,14 @@ const LONGEST: usize = 4096;
 
 /// Finds the path to which a program was denied access, in the lines of its error output.
 #[derive(Debug, Default)]
-pub struct Refused {
+pub struct DeniedPathFinder {
     /// Whether any line has reported denied access.
     any: bool,
     /// The last path in such a report.
     path: Option<PathBuf>,
 }
 
-impl Refused {
+impl DeniedPathFinder {
     /// Whether a line is relevant: it reports denied access, or continues such a report.
     #[must_use]
     pub fn concerns(&self, line: &str) -> bool {
@@ -99,7 +99,7 @@ fn path_length(text: &str, before: char) -> usize {
 
 /// The reason for which a path is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum ClosedBecause {
+enum SandboxDenial {
     /// It is one of the gateway's own files, or is protected from changes.
     Own,
     /// Nothing can be created in this folder, because it contains files of the gateway.
@@ -112,67 +112,67 @@ enum ClosedBecause {
 
 /// A path that a sandbox denies, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Closed {
+pub struct DeniedPath {
     path: PathBuf,
-    why: ClosedBecause,
+    why: SandboxDenial,
 }
 
-impl Plan {
+impl SandboxPlan {
     /// Why the sandbox denies `path` to a program; `None` where it does not, or where the user of the gateway
     /// cannot access the path either.
     #[must_use]
-    pub fn closes(&self, path: &Path) -> Option<Closed> {
+    pub fn closes(&self, path: &Path) -> Option<DeniedPath> {
         if matches!(self.check(), Err(SandboxError::Landlock(_))) {
             return None;
         }
         let around = self.around();
         let place = real(path);
-        let why = match around.left(&place, Access::Full) {
-            Some(Access::Full) => self.why_closed(&place)?,
-            Some(Access::List | Access::Read) | None => ClosedBecause::Own,
+        let why = match around.left(&place, PathAccess::Full) {
+            Some(PathAccess::Full) => self.why_closed(&place)?,
+            Some(PathAccess::List | PathAccess::Read) | None => SandboxDenial::Own,
         };
-        Some(Closed { path: path.to_owned(), why })
+        Some(DeniedPath { path: path.to_owned(), why })
     }
 
     /// The reason for a path that is not protected.
-    fn why_closed(&self, path: &Path) -> Option<ClosedBecause> {
+    fn why_closed(&self, path: &Path) -> Option<SandboxDenial> {
         let folder = path.ancestors().find(|folder| fs::symlink_metadata(folder).is_ok())?;
         let may = |wanted| access(folder, wanted).is_ok();
         let is_listed = self.write.iter().any(|listed| path.starts_with(real(listed)));
         match self.rest {
-            Files::Any if is_of_the_system(path) && !is_listed => {
-                return may(rustix::fs::Access::WRITE_OK).then_some(ClosedBecause::System);
+            UnlistedFiles::Any if is_of_the_system(path) && !is_listed => {
+                return may(rustix::fs::Access::WRITE_OK).then_some(SandboxDenial::System);
             }
-            Files::Listed if !is_listed => {
-                return may(rustix::fs::Access::READ_OK).then_some(ClosedBecause::Unlisted);
+            UnlistedFiles::Listed if !is_listed => {
+                return may(rustix::fs::Access::READ_OK).then_some(SandboxDenial::Unlisted);
             }
-            Files::Any | Files::Listed => {}
+            UnlistedFiles::Any | UnlistedFiles::Listed => {}
         }
         let sealed = folder.is_dir()
             && self.around().is_on_the_way(folder)
             && may(rustix::fs::Access::WRITE_OK);
-        sealed.then(|| ClosedBecause::Sealed(folder.to_owned()))
+        sealed.then(|| SandboxDenial::Sealed(folder.to_owned()))
     }
 }
 
-impl Closed {
+impl DeniedPath {
     /// The denial and its reason, as the end of a sentence about a program.
     #[must_use]
     pub fn said(&self) -> String {
         let path = self.path.display();
         match &self.why {
-            ClosedBecause::Own => format!(
+            SandboxDenial::Own => format!(
                 "its sandbox closes `{path}`, which is one of the gateway's own files or is kept from changes as they are"
             ),
-            ClosedBecause::Sealed(folder) => format!(
+            SandboxDenial::Sealed(folder) => format!(
                 "its sandbox closes `{path}`: nothing new can be made in `{}`, because files of the gateway are in it or \
                  below it",
                 folder.display()
             ),
-            ClosedBecause::System => {
+            SandboxDenial::System => {
                 format!("its sandbox closes `{path}` to changes: it is in a folder of the system")
             }
-            ClosedBecause::Unlisted => {
+            SandboxDenial::Unlisted => {
                 format!("its sandbox closes `{path}`: it opens what is listed, and this is not")
             }
         }
@@ -182,23 +182,23 @@ impl Closed {
     #[must_use]
     pub fn mend(&self) -> String {
         match &self.why {
-            ClosedBecause::Own => "have the program use another file".to_owned(),
-            ClosedBecause::Sealed(folder) if *folder == self.path => format!(
+            SandboxDenial::Own => "have the program use another file".to_owned(),
+            SandboxDenial::Sealed(folder) if *folder == self.path => format!(
                 "make a folder in `{}` beforehand and have the program write there, or keep the gateway's files elsewhere, \
                  such as in `/etc/portcullis` (docs/sandbox.md, \"A folder to write in\")",
                 folder.display()
             ),
-            ClosedBecause::Sealed(folder) => format!(
+            SandboxDenial::Sealed(folder) => format!(
                 "{} before the program is started (a file: `touch`), or keep the gateway's files outside of `{}`, such as in \
                  `/etc/portcullis`; to list it under `sandbox.write` does not help (docs/sandbox.md, \"A folder to write in\")",
                 self.made(),
                 folder.display()
             ),
-            ClosedBecause::System => format!(
+            SandboxDenial::System => format!(
                 "have the program write elsewhere, or list `{}` under `sandbox.write`",
                 self.path.display()
             ),
-            ClosedBecause::Unlisted => format!(
+            SandboxDenial::Unlisted => format!(
                 "{}list it under `sandbox.write`, or under `sandbox.read` if the program only reads it (docs/sandbox.md, \
                  \"Stricter, or none\")",
                 match fs::symlink_metadata(&self.path) {
@@ -224,7 +224,7 @@ impl Closed {
 mod tests {
     use std::path::Path;
 
-    use super::Refused;
+    use super::DeniedPathFinder;
 
     #[test]
     fn the_path_that_a_program_was_refused_is_found_in_what_it_says() {
@@ -256,7 +256,7 @@ mod tests {
             (&["mkdir '/srv/../etc': permission denied"], None),
             (&["GET https://example.com/a: permission denied"], None),
         ] {
-            let mut refused = Refused::default();
+            let mut refused = DeniedPathFinder::default();
             lines.iter().for_each(|line| refused.read(line));
             assert_eq!(refused.path().as_deref(), path.map(Path::new), "{lines:?}");
         }

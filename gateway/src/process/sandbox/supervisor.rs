@@ -50,7 +50,7 @@ pub(super) fn supervise(gateway: Pid, program: Command) -> io::Result<u8> {
 }
 
 /// The events that a supervisor reacts to.
-struct Wakes {
+struct SupervisorEvents {
     terminate: Signals,
     quit: Signals,
     interrupt: Signals,
@@ -60,7 +60,7 @@ struct Wakes {
     gone: oneshot::Receiver<()>,
 }
 
-impl Wakes {
+impl SupervisorEvents {
     fn new(gateway: Pid) -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -74,7 +74,7 @@ impl Wakes {
 }
 
 async fn stay(gateway: Pid, mut program: Command) -> io::Result<u8> {
-    let mut wakes = Wakes::new(gateway)?;
+    let mut wakes = SupervisorEvents::new(gateway)?;
     let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let main = Pid::from_child(&program.spawn()?);
     let status = async {
@@ -89,9 +89,9 @@ async fn stay(gateway: Pid, mut program: Command) -> io::Result<u8> {
 }
 
 /// Waits for the end of the program, and returns its status; `None` when everything is to be ended.
-async fn ended(main: Pid, wakes: &mut Wakes) -> Option<WaitStatus> {
+async fn ended(main: Pid, wakes: &mut SupervisorEvents) -> Option<WaitStatus> {
     loop {
-        if let Reaped { main: Some(status), .. } = reap(main) {
+        if let ReapResult { main: Some(status), .. } = reap(main) {
             return Some(status);
         }
         tokio::select! {
@@ -145,7 +145,7 @@ fn await_end(gateway: Pid) {
 }
 
 /// The result of reaping children.
-struct Reaped {
+struct ReapResult {
     /// The exit status of the program, if it was among them.
     main: Option<WaitStatus>,
     /// Whether there are children that have not ended.
@@ -153,15 +153,15 @@ struct Reaped {
 }
 
 /// Reaps all children that have ended, including adopted ones.
-fn reap(program: Pid) -> Reaped {
+fn reap(program: Pid) -> ReapResult {
     let mut main = None;
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some((child, status))) if child == program => main = Some(status),
             Ok(Some(_)) | Err(Errno::INTR) => {}
-            Ok(None) => return Reaped { main, more: true },
+            Ok(None) => return ReapResult { main, more: true },
             // ECHILD: there are no children.
-            Err(_) => return Reaped { main, more: false },
+            Err(_) => return ReapResult { main, more: false },
         }
     }
 }
@@ -174,7 +174,7 @@ async fn end_all(program: Pid, child: &mut Signals) -> Option<WaitStatus> {
         let swept = end_each();
         let reaped = reap(program);
         main = main.or(reaped.main);
-        if !reaped.more || swept == Swept::Refused {
+        if !reaped.more || swept == KillResult::Refused {
             return main;
         }
         tokio::select! {
@@ -186,7 +186,7 @@ async fn end_all(program: Pid, child: &mut Signals) -> Option<WaitStatus> {
 
 /// The result of killing the processes that were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Swept {
+enum KillResult {
     /// The rest is ending, or can be killed.
     Going,
     /// This user cannot kill any of them.
@@ -194,7 +194,7 @@ enum Swept {
 }
 
 /// Kills all descendants of this process that exist now.
-fn end_each() -> Swept {
+fn end_each() -> KillResult {
     let parents = parents();
     let own = getpid();
     let (mut found, mut refused) = (0_usize, 0_usize);
@@ -207,9 +207,9 @@ fn end_each() -> Swept {
     }
     // Without `/proc`, descendants cannot be found.
     if parents.is_empty() || (found > 0 && refused == found) {
-        Swept::Refused
+        KillResult::Refused
     } else {
-        Swept::Going
+        KillResult::Going
     }
 }
 

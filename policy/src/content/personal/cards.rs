@@ -6,7 +6,7 @@
 //! table of four-digit numbers every tenth row of four would have a valid check digit.
 
 use super::numbers::is_card;
-use crate::content::found::{Class, Found};
+use crate::content::found::{FoundValue, ValueClass};
 
 /// Fewest digits of a card number.
 pub(super) const FEWEST: usize = 13;
@@ -21,7 +21,7 @@ const AGAIN: usize = 8;
 
 /// Consecutive digits without a separator.
 #[derive(Clone, Copy)]
-struct Group {
+struct DigitGroup {
     from: usize,
     end: usize,
     /// Number of its digits.
@@ -35,8 +35,8 @@ struct Group {
 }
 
 /// Appends the card numbers in `text`.
-pub(super) fn find(text: &str, out: &mut Vec<Found>) {
-    let mut groups: Vec<Group> = Vec::new();
+pub(super) fn find(text: &str, out: &mut Vec<FoundValue>) {
+    let mut groups: Vec<DigitGroup> = Vec::new();
     let mut chars = text.char_indices().peekable();
     // The last character, and the one before it.
     let (mut last, mut before) = (' ', ' ');
@@ -62,7 +62,7 @@ pub(super) fn find(text: &str, out: &mut Vec<Found>) {
             let kept = if joined.is_some() { AGAIN } else { 0 };
             groups.drain(..groups.len().saturating_sub(kept));
         }
-        groups.push(Group { from, end, length, joined, begins, ends });
+        groups.push(DigitGroup { from, end, length, joined, begins, ends });
         // Stands for a digit of either width.
         (before, last) = ('0', '0');
     }
@@ -85,7 +85,7 @@ const fn is_sign(c: char) -> bool {
 }
 
 /// Searches consecutive groups for card numbers.
-fn look(text: &str, groups: &[Group], out: &mut Vec<Found>) {
+fn look(text: &str, groups: &[DigitGroup], out: &mut Vec<FoundValue>) {
     let mut at = 0;
     while let Some(group) = groups.get(at) {
         let next = groups.get(at + 1);
@@ -106,35 +106,40 @@ fn look(text: &str, groups: &[Group], out: &mut Vec<Found>) {
 }
 
 /// Tests a number in one piece, which may have leading zeros.
-fn single(text: &str, group: &Group, out: &mut Vec<Found>) {
+fn single(text: &str, group: &DigitGroup, out: &mut Vec<FoundValue>) {
     let all = text.get(group.from..group.end).unwrap_or_default().chars().filter_map(digit);
     let digits: Vec<u8> = all.skip_while(|digit| *digit == 0).take(MOST + 1).collect();
     if digits.len() >= FEWEST && is_card(&digits) {
-        out.push(Found::new(Class::Identifier, "card-number", group.from, group.end));
+        out.push(FoundValue::new(ValueClass::Identifier, "card-number", group.from, group.end));
     }
 }
 
 /// Appends card numbers in groups that begin with the first group; returns the number of groups to skip.
-fn printed(text: &str, groups: &[Group], before: Option<&Group>, out: &mut Vec<Found>) -> usize {
+fn printed(
+    text: &str,
+    groups: &[DigitGroup],
+    before: Option<&DigitGroup>,
+    out: &mut Vec<FoundValue>,
+) -> usize {
     let Some(first) = groups.first().filter(|first| first.length == 4) else { return 0 };
     let sign = groups.get(1).and_then(|second| second.joined);
     // Digits that continue in groups of the same length are a table.
     let alone = before.map_or(first.begins, |before| before.length != 4);
-    let parts = |window: &[Group], lengths: &[usize]| {
+    let parts = |window: &[DigitGroup], lengths: &[usize]| {
         window.len() == lengths.len()
             && window.iter().zip(lengths).all(|(group, length)| group.length == *length)
             && window.iter().skip(1).all(|group| group.joined == sign)
             && window.last().is_some_and(|last| last.ends)
     };
-    let is_number = |window: &[Group]| {
+    let is_number = |window: &[DigitGroup]| {
         let (from, end) = (window.first().map(|one| one.from), window.last().map(|one| one.end));
         let all = text.get(from.unwrap_or_default()..end.unwrap_or_default()).unwrap_or_default();
         let digits: Vec<u8> = all.chars().filter_map(digit).collect();
         is_card(&digits)
     };
-    let mut add = |window: &[Group]| {
+    let mut add = |window: &[DigitGroup]| {
         if let (Some(first), Some(last)) = (window.first(), window.last()) {
-            out.push(Found::new(Class::Identifier, "card-number", first.from, last.end));
+            out.push(FoundValue::new(ValueClass::Identifier, "card-number", first.from, last.end));
         }
     };
     if !alone {

@@ -1,7 +1,7 @@
 //! Identifies numbers of persons and accounts by their check digits, or by the words before them.
 
 use super::LONGEST;
-use crate::content::found::Class;
+use crate::content::found::ValueClass;
 
 /// Fewest digits of a number that can be identified.
 pub(super) const FEWEST: usize = 7;
@@ -118,9 +118,9 @@ pub(super) fn is_card(digits: &[u8]) -> bool {
     issued && luhn(digits)
 }
 
-pub(super) fn identify(number: &Number<'_>, before: &str) -> Option<(Class, &'static str)> {
+pub(super) fn identify(number: &Number<'_>, before: &str) -> Option<(ValueClass, &'static str)> {
     let says = |words: &[&str]| words.iter().any(|word| before.contains(word));
-    let id = |rule| Some((Class::Identifier, rule));
+    let id = |rule| Some((ValueClass::Identifier, rule));
     let length = number.digits.len();
     if number.is_card() {
         return id("card-number");
@@ -248,7 +248,7 @@ pub(super) fn identify(number: &Number<'_>, before: &str) -> Option<(Class, &'st
     {
         return id("bank-account");
     }
-    phone(number, before).then_some((Class::Contact, "phone-number"))
+    phone(number, before).then_some((ValueClass::Contact, "phone-number"))
 }
 
 fn phone(number: &Number<'_>, before: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use super::{LONGEST, distinct, ends_with, is_placeholder, is_reference};
 use crate::coding;
-use crate::content::found::{Class, Found};
+use crate::content::found::{FoundValue, ValueClass};
 
 /// How many bytes before a value are searched for the beginning of a command line.
 const COMMAND: usize = 120;
@@ -10,12 +10,12 @@ const COMMAND: usize = 120;
 const BOT: usize = 35;
 
 /// Finds a value on a command line, or a name and a password in base64 (RFC 7617).
-pub(super) fn flagged(text: &str, from: usize, end: usize) -> Option<Found> {
+pub(super) fn flagged(text: &str, from: usize, end: usize) -> Option<FoundValue> {
     let bytes = text.as_bytes();
     // A bot token may be a segment of a path.
     let token = bytes.get(from..end)?.iter().take(BOT + 1).take_while(|b| **b != b'/').count();
     if token == BOT && of_bot(text.get(..from)?) {
-        return Some(Found::new(Class::Secret, "telegram-token", from, from + BOT));
+        return Some(FoundValue::new(ValueClass::Secret, "telegram-token", from, from + BOT));
     }
     // A shortcut for words that follow another word directly.
     if from < 3 || !bytes.get(from - 1).is_some_and(|b| matches!(b, b' ' | b'=' | b'"' | b'\'')) {
@@ -27,7 +27,7 @@ pub(super) fn flagged(text: &str, from: usize, end: usize) -> Option<Found> {
         let plain = coding::base64(value.trim_end_matches('=')).filter(|_| value.len() >= 8)?;
         let named = std::str::from_utf8(&plain).ok()?.split_once(':')?;
         let secret = named.1.len() >= 3 && !plain.iter().any(u8::is_ascii_control);
-        return secret.then(|| Found::new(Class::Secret, "basic-auth", from, end));
+        return secret.then(|| FoundValue::new(ValueClass::Secret, "basic-auth", from, end));
     }
     let flag = before.trim_end_matches(['"', '\'']).trim_end_matches([' ', '=']);
     let (head, flag) = flag.rsplit_once(char::is_whitespace)?;
@@ -38,12 +38,12 @@ pub(super) fn flagged(text: &str, from: usize, end: usize) -> Option<Found> {
     let whole = value.len() >= 4 && !is_placeholder(value) && !value.starts_with('-');
     match flag {
         "-p" | "/p" if whole && has(&["psexec", "sshpass", "plink", "mysql", "ldapsearch"]) => {
-            Some(Found::new(Class::Secret, "password", from, end))
+            Some(FoundValue::new(ValueClass::Secret, "password", from, end))
         }
         "--password" | "--pass" | "--passwd"
             if whole && !is_reference(value) && distinct(value) >= 5 =>
         {
-            Some(Found::new(Class::Secret, "password", from, end))
+            Some(FoundValue::new(ValueClass::Secret, "password", from, end))
         }
         "-u" | "--user" if has(&["curl", "wget", "http"]) && bytes.get(end) == Some(&b':') => {
             let rest = text.get(end + 1..)?;
@@ -55,7 +55,8 @@ pub(super) fn flagged(text: &str, from: usize, end: usize) -> Option<Found> {
             let password = rest.get(..length)?;
             let whole =
                 length >= 4 && !is_placeholder(password) && !password.starts_with(['$', '{', '<']);
-            whole.then(|| Found::new(Class::Secret, "password", end + 1, end + 1 + length))
+            whole
+                .then(|| FoundValue::new(ValueClass::Secret, "password", end + 1, end + 1 + length))
         }
         _ => None,
     }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{distinct, is_placeholder, is_uuid};
 use crate::coding;
-use crate::content::found::{Class, Found};
+use crate::content::found::{FoundValue, ValueClass};
 
 /// The beginning of a JSON Web Token: `{"` in base64.
 const TOKEN: &str = "eyJ";
@@ -98,7 +98,7 @@ static STARTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 
 /// Appends the keys with a vendor's prefix and the tokens that stand within other words: in a path, behind a name
 /// and a dot or a dash, behind an escape. One pass, with a bounded test at each start.
-pub(super) fn embedded(text: &str, out: &mut Vec<Found>) {
+pub(super) fn embedded(text: &str, out: &mut Vec<FoundValue>) {
     let Some(starts) = STARTS.as_ref() else { return };
     let bytes = text.as_bytes();
     // The end of the last key; the end of the current word, and the start of the punctuation at its end.
@@ -125,7 +125,7 @@ pub(super) fn embedded(text: &str, out: &mut Vec<Found>) {
             None => is_alone(bytes, from).then(|| token(word)).flatten(),
         };
         if let Some(rule) = rule {
-            out.push(Found::new(Class::Secret, rule, from, from + word.len()));
+            out.push(FoundValue::new(ValueClass::Secret, rule, from, from + word.len()));
             done = from + word.len();
         }
     }

@@ -48,7 +48,7 @@ const AROUND: usize = 256;
 const DIGITS: usize = 4;
 
 /// Evidence that a `key` is that of a Figma component or style.
-struct Figma {
+struct FigmaPatterns {
     /// The id of a node before it, as the name of a member or as its `id`.
     node: Regex,
     /// The id of a node after it.
@@ -61,10 +61,10 @@ struct Figma {
 
 /// The compiled patterns. If one does not compile, no key counts as public; the test `the_patterns_compile`
 /// prevents that.
-static FIGMA: LazyLock<Option<Figma>> = LazyLock::new(|| figma().ok());
+static FIGMA: LazyLock<Option<FigmaPatterns>> = LazyLock::new(|| figma().ok());
 
-fn figma() -> Result<Figma, regex::Error> {
-    Ok(Figma {
+fn figma() -> Result<FigmaPatterns, regex::Error> {
+    Ok(FigmaPatterns {
         node: Regex::new(
             r#"(?:^|[\s{,"'])(?:(?:id|node_id|nodeId)["'\\]*:\s*["'\\]*I?\d+:\d+|\d+:\d+["'\\]*:(?:[\s{]|$))"#,
         )?,
@@ -78,13 +78,13 @@ fn figma() -> Result<Figma, regex::Error> {
 
 /// A URL path, with its host or from the root on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct UrlPath<'a> {
     /// `None` where the path stands alone (`/files/…`).
     host: Option<&'a str>,
     path: &'a str,
 }
 
-impl<'a> Place<'a> {
+impl<'a> UrlPath<'a> {
     /// The path that a word is, if it is one: `before` is the text before the word.
     pub(super) fn of(before: &str, word: &'a str) -> Option<Self> {
         let (first, path) = word.split_once('/')?;
@@ -101,10 +101,10 @@ impl<'a> Place<'a> {
 
     /// The offset in the word of a key in the path of a service that issues keys; `Err` for a path with a dash or a
     /// dot, which is judged like any other word.
-    pub(super) fn key(self) -> Result<Option<usize>, NotPlain> {
-        let Some(host) = self.host else { return Err(NotPlain) };
+    pub(super) fn key(self) -> Result<Option<usize>, AmbiguousPath> {
+        let Some(host) = self.host else { return Err(AmbiguousPath) };
         if self.path.contains(['-', '.']) {
-            return Err(NotPlain);
+            return Err(AmbiguousPath);
         }
         let name: String = host
             .rsplit_once('.')
@@ -128,11 +128,11 @@ impl<'a> Place<'a> {
         self.host.is_none() && random.peek().is_some() && random.all(|part| part.is_of_kind())
     }
 
-    fn parts(self) -> impl Iterator<Item = Part<'a>> {
+    fn parts(self) -> impl Iterator<Item = PathSegment<'a>> {
         let mut at = 0;
         let mut before = "";
         self.path.split('/').map(move |text| {
-            let part = Part { at, text, before };
+            let part = PathSegment { at, text, before };
             at += text.len() + 1;
             before = text;
             part
@@ -140,7 +140,7 @@ impl<'a> Place<'a> {
     }
 
     /// Whether a segment is an id that the service shows in the URLs of its pages.
-    fn shows(self, part: Part<'_>) -> bool {
+    fn shows(self, part: PathSegment<'_>) -> bool {
         let host = self.host.unwrap_or_default().to_ascii_lowercase();
         part.is_of_kind()
             || PAGES.contains(&host.as_str())
@@ -151,11 +151,11 @@ impl<'a> Place<'a> {
 
 /// The path alone does not tell what its segments are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NotPlain;
+pub(super) struct AmbiguousPath;
 
 /// A segment of a path.
 #[derive(Clone, Copy, Debug)]
-struct Part<'a> {
+struct PathSegment<'a> {
     /// Its offset in the path, in bytes.
     at: usize,
     text: &'a str,
@@ -163,7 +163,7 @@ struct Part<'a> {
     before: &'a str,
 }
 
-impl Part<'_> {
+impl PathSegment<'_> {
     /// Whether it could be a key: long, with letters and digits, and not made of words.
     fn is_random(self) -> bool {
         let digits = self.text.bytes().filter(u8::is_ascii_digit).count();

@@ -4,14 +4,14 @@ use std::io::{self, BufRead as _, Write as _};
 
 use gateway::config::settings::lockfile::{self, LONGEST_REASON};
 use policy::drift;
-use policy::inspect::{Detector, Excused};
-use policy::lock::State;
-use policy::pin::Subject;
+use policy::inspect::{AcceptedDetectors, Detector};
+use policy::lock::ApprovalState;
+use policy::pin::DigestSubject;
 use policy::pipeline::Policy;
 
 use super::super::super::printable::printable;
 use super::super::super::say;
-use super::{Candidate, Consent, excused, stays};
+use super::{ApprovalCandidate, Consent, excused, stays};
 use crate::cli::pin::changes_in_words;
 
 /// How often an unrecognized answer is asked for again.
@@ -26,7 +26,7 @@ const LINES: usize = 200;
 
 /// The user's answer to a question about one definition.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum ApprovalAnswer {
     Yes,
     No,
     /// Approve this definition, and all after it without findings.
@@ -39,12 +39,13 @@ enum Answer {
 /// all.
 pub(super) fn consents(
     policy: &Policy,
-    candidates: &[Candidate<'_>],
+    candidates: &[ApprovalCandidate<'_>],
     reason: Option<&str>,
 ) -> Vec<Consent> {
     let mut consents = Vec::new();
     let mut all = false;
-    let is_pending = |candidate: &Candidate<'_>| candidate.version.state != State::Approved;
+    let is_pending =
+        |candidate: &ApprovalCandidate<'_>| candidate.version.state != ApprovalState::Approved;
     let count = candidates.iter().filter(|candidate| is_pending(candidate)).count();
     let mut place = 0;
     for candidate in candidates {
@@ -62,13 +63,13 @@ pub(super) fn consents(
         show(policy, candidate, known);
         let answer = match pending {
             true => asked(&format!("{place} of {count}: approve it?")),
-            false => Answer::Yes,
+            false => ApprovalAnswer::Yes,
         };
         match answer {
-            Answer::Quit => break,
-            Answer::No => continue,
-            Answer::All => all = true,
-            Answer::Yes => {}
+            ApprovalAnswer::Quit => break,
+            ApprovalAnswer::No => continue,
+            ApprovalAnswer::All => all = true,
+            ApprovalAnswer::Yes => {}
         }
         let mut accept: Vec<Detector> = Vec::new();
         for finding in withheld.iter().filter(|finding| finding.unacceptable().is_none()) {
@@ -92,10 +93,10 @@ pub(super) fn consents(
 }
 
 /// Shows one definition: its changes since the last approval, or all of it, and its findings.
-fn show(policy: &Policy, candidate: &Candidate<'_>, excused: Excused) {
+fn show(policy: &Policy, candidate: &ApprovalCandidate<'_>, excused: AcceptedDetectors) {
     let subject = match candidate.offer {
-        Some((kind, _)) => Subject::Offer(kind),
-        None => Subject::Server,
+        Some((kind, _)) => DigestSubject::Offer(kind),
+        None => DigestSubject::Server,
     };
     let definition = candidate.version.definition.value();
     let others: Vec<_> = candidate
@@ -104,15 +105,15 @@ fn show(policy: &Policy, candidate: &Candidate<'_>, excused: Excused) {
         .filter(|version| version.digest != candidate.version.digest)
         .cloned()
         .collect();
-    let former = others.iter().rfind(|version| version.state == State::Approved);
+    let former = others.iter().rfind(|version| version.state == ApprovalState::Approved);
     let shown = candidate.shown();
-    if candidate.version.state == State::Revoked {
+    if candidate.version.state == ApprovalState::Revoked {
         let by = candidate.version.by.as_deref().unwrap_or("somebody who is not named");
         let why = candidate.version.reason.as_deref().unwrap_or("no reason is given");
         say(&format!("\n{shown}: revoked by {by}: {why}"));
     }
     match (candidate.version.state, former) {
-        (State::Approved, _) => say(&format!("\n{shown}: approved, and not shown")),
+        (ApprovalState::Approved, _) => say(&format!("\n{shown}: approved, and not shown")),
         (_, Some(former)) => {
             let by = former.by.as_deref().unwrap_or("nobody who is named");
             let at = former.at.as_deref().unwrap_or("an unknown time");
@@ -140,20 +141,20 @@ fn show(policy: &Policy, candidate: &Candidate<'_>, excused: Excused) {
     }
 }
 
-/// Asks about one definition. The end of input counts as [`Answer::Quit`].
-fn asked(question: &str) -> Answer {
+/// Asks about one definition. The end of input counts as [`ApprovalAnswer::Quit`].
+fn asked(question: &str) -> ApprovalAnswer {
     for _ in 0..TRIES {
         let prompt =
             format!("{question} [y]es, [n]o, [a]ll the rest in which nothing was found, [q]uit: ");
         match line(&prompt).as_deref() {
-            Some("y" | "yes") => return Answer::Yes,
-            Some("n" | "no") => return Answer::No,
-            Some("a" | "all") => return Answer::All,
-            Some("q" | "quit") | None => return Answer::Quit,
+            Some("y" | "yes") => return ApprovalAnswer::Yes,
+            Some("n" | "no") => return ApprovalAnswer::No,
+            Some("a" | "all") => return ApprovalAnswer::All,
+            Some("q" | "quit") | None => return ApprovalAnswer::Quit,
             Some(_) => say(ANSWERS),
         }
     }
-    Answer::Quit
+    ApprovalAnswer::Quit
 }
 
 /// Asks a yes-or-no question; any answer but yes is no.

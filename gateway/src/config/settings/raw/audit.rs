@@ -100,18 +100,18 @@ pub(in crate::config::settings) struct RawSink {
     pub(in crate::config::settings) syslog: Option<RawSyslog>,
     /// The format of records for `http` and `syslog`. Default `portcullis`, the only one that can be verified.
     #[serde(default)]
-    pub(in crate::config::settings) format: Format,
+    pub(in crate::config::settings) format: SinkFormat,
     /// Maximum bytes that wait for `stdout`, `http`, `otlp` or `syslog`. Default `16MiB`, and `64KiB` for `stdout`.
     pub(in crate::config::settings) spool: Option<String>,
     /// What happens to a call if the sink has no room for its record. Default `deny`.
     #[serde(default)]
-    pub(in crate::config::settings) on_full: Full,
+    pub(in crate::config::settings) on_full: SpoolOverflow,
 }
 
 /// The format of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Format {
+pub enum SinkFormat {
     /// The same JSON as in the file.
     #[default]
     Portcullis,
@@ -123,7 +123,7 @@ pub enum Format {
 /// What happens to a call if the sink has no room for its record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Full {
+pub enum SpoolOverflow {
     /// The call is denied.
     #[default]
     Deny,

@@ -16,7 +16,7 @@ pub(in crate::config::settings) struct RawGuardrail {
     pub(in crate::config::settings) url: String,
     /// What happens to a message if the guardrail does not answer in time, or its answer is invalid: `deny` or
     /// `allow`. Must be given.
-    pub(in crate::config::settings) on_failure: Failing,
+    pub(in crate::config::settings) on_failure: GuardrailFailure,
     /// How long the guardrail may take, at most `60s`. Default `2s`.
     pub(in crate::config::settings) deadline: Option<String>,
     /// The token in `Authorization: Bearer`.
@@ -42,7 +42,7 @@ const fn yes() -> bool {
 /// What happens to a message that a guardrail did not judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Failing {
+pub enum GuardrailFailure {
     /// The message is denied.
     Deny,
     /// The message passes, and the record says so.

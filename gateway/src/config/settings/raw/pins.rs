@@ -54,7 +54,7 @@ pub(in crate::config::settings) struct RawPinKey {
 /// What happens to an approved definition that has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Action {
+pub enum DriftAction {
     /// The change passes and is logged.
     Accept,
     /// The change passes and is logged as a warning.
@@ -72,28 +72,28 @@ pub enum Action {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(in crate::config::settings) struct RawDrift {
     /// Whitespace, case, punctuation, order, or the version of a server.
-    pub(in crate::config::settings) cosmetic: Action,
+    pub(in crate::config::settings) cosmetic: DriftAction,
     /// The input schema admits less than before.
-    pub(in crate::config::settings) narrowing: Action,
+    pub(in crate::config::settings) narrowing: DriftAction,
     /// A text changed without asking for more.
-    pub(in crate::config::settings) wording: Action,
+    pub(in crate::config::settings) wording: DriftAction,
     /// Any change that has no class of its own.
-    pub(in crate::config::settings) other: Action,
+    pub(in crate::config::settings) other: DriftAction,
     /// The input schema admits more than before: a type, a value, an argument that became optional.
-    pub(in crate::config::settings) widening: Action,
+    pub(in crate::config::settings) widening: DriftAction,
     /// A new argument of a tool or prompt.
-    pub(in crate::config::settings) parameter: Action,
+    pub(in crate::config::settings) parameter: DriftAction,
     /// A server announces a new capability.
-    pub(in crate::config::settings) capability: Action,
+    pub(in crate::config::settings) capability: DriftAction,
     /// An annotation about how dangerous a tool is.
-    pub(in crate::config::settings) annotation: Action,
+    pub(in crate::config::settings) annotation: DriftAction,
     /// A new argument through which data can leave or code can run.
-    pub(in crate::config::settings) sink: Action,
+    pub(in crate::config::settings) sink: DriftAction,
     /// A text that now contains instructions, a URL, the name of another tool, or hidden content.
-    pub(in crate::config::settings) instruction: Action,
+    pub(in crate::config::settings) instruction: DriftAction,
     /// A definition that was never proposed; `hold` or `quarantineServer`.
-    pub(in crate::config::settings) new: Action,
+    pub(in crate::config::settings) new: DriftAction,
     /// A definition that alternates between versions, because it differs between callers, replicas or times; `hold`
     /// or `quarantineServer`.
-    pub(in crate::config::settings) inconsistent: Action,
+    pub(in crate::config::settings) inconsistent: DriftAction,
 }

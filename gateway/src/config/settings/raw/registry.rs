@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use policy::registry::{DataClass, Effect};
+use policy::registry::{DataClass, ToolEffect};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -31,7 +31,7 @@ pub(in crate::config::settings) struct RawRegistered {
     /// The version of the tool that these facts are about.
     pub(in crate::config::settings) version: Option<String>,
     /// The effect of a call: `read`, `write`, or `destructive` if it cannot be undone.
-    pub(in crate::config::settings) effect: Option<Effect>,
+    pub(in crate::config::settings) effect: Option<ToolEffect>,
     /// How sensitive the results are.
     pub(in crate::config::settings) data_class: Option<DataClass>,
     /// Whether each call needs the approval of a person. There is no way to approve calls yet, so every call is

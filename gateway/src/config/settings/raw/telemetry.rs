@@ -61,14 +61,14 @@ pub(in crate::config::settings) struct RawTraces {
     pub(in crate::config::settings) sample: Option<f64>,
     /// What happens to the trace context that a client sends. Default `continue`.
     #[serde(default)]
-    pub(in crate::config::settings) clients: Clients,
+    pub(in crate::config::settings) clients: RawClientTraces,
 }
 
 /// What happens to the trace context that a client sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ClientTraces")]
-pub(in crate::config::settings) enum Clients {
+pub(in crate::config::settings) enum RawClientTraces {
     /// The exchange becomes part of the client's trace.
     #[default]
     Continue,
