@@ -521,7 +521,7 @@ impl Journal {
 
     fn count(&self, record: &Record, ending: ExchangeEnd, now: Instant) {
         let total = now.saturating_duration_since(record.started);
-        let gateway = total.saturating_sub(record.upstream);
+        let gateway = total.saturating_sub(record.in_servers());
         self.metrics.exchange(ending.outcome, record.reason(), gateway);
         if let Some(detail) = ending.detail {
             self.metrics.credential_refused(detail);

@@ -37,7 +37,7 @@ mod batch;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
@@ -544,6 +544,11 @@ impl Gateway {
         };
         let collected = tokio::time::timeout(self.limits.request_time, collect).await;
         collected.unwrap_or(Err(Failure::BodyTime))
+    }
+
+    /// How long ago something was started.
+    fn since(&self, started: Instant) -> Duration {
+        self.clock.instant().saturating_duration_since(started)
     }
 
     /// Whether a server failed because its identity is not the pinned one, as found by this request or a concurrent

@@ -1,5 +1,6 @@
 //! Network connections of the gateway, in both directions: egress rules, server verification, HTTP/1.1 framing, HTTP/2.
 
+pub mod handshake_bound;
 pub mod egress;
 pub mod server_verifier;
 pub mod http2;

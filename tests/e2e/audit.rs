@@ -1,15 +1,37 @@
 //! The record: one line for every exchange, before and after, and no call without it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::{Command, Stdio};
 
 use e2e::client::{get, post, raw};
 use e2e::gateway::{ANA, Config, Folder, binary, printed};
-use e2e::server::Server;
+use e2e::server::{Server, greeting};
 use e2e::{ERAS, Era, eventually};
 use serde_json::json;
+
+/// A server that takes time and then fails has taken that time, and not the gateway.
+#[test]
+fn the_time_of_a_server_that_does_not_answer_is_not_the_gateways() {
+    for era in ERAS {
+        let server = Server::start(move |call, stream| {
+            call.method() == "tools/list" || stream.write_all(&greeting(call, era)).is_ok()
+        });
+        let gateway = Config::of(&server.url()).limits("answerTime: 1s").start();
+        let ana = gateway.client(era, ANA);
+        for (method, params) in
+            [("tools/list", json!({})), ("tools/call", json!({ "name": "work", "arguments": {} }))]
+        {
+            drop(ana.ask(method, params));
+            let record = gateway.last();
+            let time = |of: &str| record["durationMicros"][of].as_u64().unwrap();
+            assert_eq!(record["method"], method, "{record}");
+            assert!(time("upstream") > 900_000, "{era:?}: {record}");
+            assert!(time("gateway") < time("total") / 2, "{era:?}: {record}");
+        }
+    }
+}
 
 #[test]
 fn a_call_is_on_record_before_it_is_made_and_after() {

@@ -65,6 +65,34 @@ fn tls_is_spoken_and_nothing_else() {
     }
 }
 
+/// A handshake message may be 64 KiB long, and what has come of it is kept until it is whole.
+#[test]
+fn a_client_hello_that_is_longer_than_any_client_sends_is_not_waited_for() {
+    for era in ERAS {
+        let (server, pki) = (Server::echo(era, &["echo"]), Pki::new("gateway"));
+        let own = pki.issue(&Leaf::local());
+        let gateway = secure(&server, &own, "").limits("requestTime: 10m").start();
+        let mut stream = std::net::TcpStream::connect(gateway.address).unwrap();
+        stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+        // A record of 9 KiB: the beginning of a `ClientHello` of 60 KiB.
+        let mut hello = vec![22, 3, 1, 0x24, 0, 1, 0, 0xf0, 0];
+        hello.resize(5 + 0x2400, 0);
+        std::io::Write::write_all(&mut stream, &hello).unwrap();
+        let ended = std::io::Read::read(&mut stream, &mut [0; 64]);
+        assert!(
+            !matches!(&ended, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock),
+            "{ended:?}"
+        );
+        eventually("the failure", || {
+            let metrics = gateway.metrics_now();
+            metrics.contains("portcullis_tls_handshake_failures_total 1").then_some(())
+        });
+        let through = tunnel(gateway.address, client(pki.roots(), None));
+        let ana = Client::connect(through, "/mcp", era, Some(ANA));
+        assert_eq!(ana.call("echo", &json!({ "text": "hi" })).status, 200);
+    }
+}
+
 #[test]
 fn a_client_certificate_is_good_or_there_is_no_connection() {
     let (server, pki, other) =

@@ -916,6 +916,76 @@ fn what_comes_of_a_task_is_held_to_the_schema_too() {
     }
 }
 
+/// The MCP SDK for Python reads `input_requests` as `inputRequests`, and others read names without regard to case.
+#[test]
+fn a_server_asks_in_no_other_spelling_either() {
+    let form = json!({ "q": { "method": "elicitation/create", "params": { "mode": "form", "message": "m",
+        "requestedSchema": { "type": "object", "properties": { "password": { "type": "string" } } } } } });
+    let done = json!({ "content": [{ "type": "text", "text": "done" }] });
+    let state = |more: Value| {
+        let mut state =
+            json!({ "resultType": "complete", "taskId": "t-7", "ttlMs": 1000, "createdAt": "x" });
+        more.as_object().unwrap().iter().for_each(|(key, value)| state[key] = value.clone());
+        state
+    };
+    let mut within = done.clone();
+    within["InputRequests"] = form.clone();
+    for (hostile, passes) in [
+        (json!({ "status": "working" }), true),
+        (json!({ "status": "completed", "result": done, "retry_after": 5 }), true),
+        (json!({ "status": "input_required", "inputRequests": form }), false),
+        (json!({ "status": "input_required", "InputRequests": form }), false),
+        (json!({ "status": "input_required", "input_requests": form }), false),
+        (json!({ "status": "input_required", "inputRequests": {}, "input-requests": form }), false),
+        (json!({ "status": "working", "Status": "input_required" }), false),
+        (json!({ "status": "completed", "result": within }), false),
+        (
+            json!({ "status": "completed", "result": { "content": [], "structured_content": {} } }),
+            false,
+        ),
+    ] {
+        let told = state(hostile.clone());
+        let server = Server::offering(
+            Era::Modern,
+            json!({ "tools": [tool("slow")] }),
+            move |call| match call.method() {
+                "tools/call" => {
+                    json!({ "resultType": "task", "taskId": "t-7", "status": "working", "ttlMs": 1000, "createdAt": "x" })
+                }
+                _ => told.clone(),
+            },
+        );
+        let able = json!({ "elicitation": { "form": {} }, "extensions": { "io.modelcontextprotocol/tasks": {} } });
+        let gateway = start(&server, "");
+        let client = Client::able(gateway.address, "/mcp", Era::Modern, Some(ANA), &able);
+        let answer = client.ask("tools/call", json!({ "name": "slow", "task": {} })).json();
+        let id = answer["result"]["taskId"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        let answer = client.ask("tasks/get", json!({ "taskId": id }));
+        assert_eq!(answer.json()["result"].is_object(), passes, "{hostile}: {answer:?}");
+        assert!(!answer.body.contains("password"), "{hostile}: {answer:?}");
+    }
+    // The same of the results of calls, in both eras.
+    for era in ERAS {
+        for hostile in [
+            "input_requests",
+            "InputRequests",
+            "structured_content",
+            "is_error",
+            "IsError",
+            "result_type",
+        ] {
+            let mut said = done.clone();
+            said[hostile] = form.clone();
+            let server =
+                Server::offering(era, json!({ "tools": [tool("work")] }), move |_| said.clone());
+            let gateway = start(&server, "");
+            let answer = gateway.client(era, ANA).call("work", &json!({}));
+            assert!(!answer.body.contains("password"), "{era:?} {hostile}: {answer:?}");
+            assert_eq!(gateway.last()["reason"], "upstream-protocol", "{era:?} {hostile}");
+        }
+    }
+}
+
 #[test]
 fn what_was_meant_to_get_around_it_does_not() {
     for era in ERAS {

@@ -165,8 +165,10 @@ pub struct Record {
     pub bytes_in: usize,
     /// Length of the response body, in bytes.
     pub bytes_out: usize,
-    /// Total time spent waiting for upstream servers.
+    /// Time from the first message of the request to an upstream server until its answer was complete.
     pub upstream: Duration,
+    /// Time spent waiting for upstream servers before that: for their lists, handshakes and subscriptions.
+    pub waited: Duration,
     /// Time of the first message to an upstream server.
     pub sent: Option<Instant>,
     /// The trace context of the exchange.
@@ -257,6 +259,7 @@ impl Record {
             bytes_in: 0,
             bytes_out: 0,
             upstream: Duration::ZERO,
+            waited: Duration::ZERO,
             sent: None,
             trace,
             ran: ControlSet::default(),
@@ -277,6 +280,12 @@ impl Record {
                 trace: self.trace.to_string(),
             })
         })
+    }
+
+    /// Total time spent waiting for upstream servers. The rest is the gateway's own.
+    #[must_use]
+    pub fn in_servers(&self) -> Duration {
+        self.upstream.saturating_add(self.waited)
     }
 
     /// Adds findings in what the upstream server sent, up to the limit.
@@ -345,9 +354,9 @@ impl Record {
         if let Some((_, now)) = end {
             let total = now.saturating_duration_since(self.started);
             let mut durations = Object::open(line.ours("durationMicros"));
-            number(&mut durations, "gateway", micros(total.saturating_sub(self.upstream)));
+            number(&mut durations, "gateway", micros(total.saturating_sub(self.in_servers())));
             number(&mut durations, "total", micros(total));
-            number(&mut durations, "upstream", micros(self.upstream));
+            number(&mut durations, "upstream", micros(self.in_servers()));
             durations.close();
         }
         foreign(line, "era", self.version.map(|version| version.era().as_str()));

@@ -154,7 +154,7 @@ impl Observer for SelftestObserver {
         let decided = record.decision().into_iter().flat_map(|decision| &decision.findings);
         let found = decided.chain(&record.found).map(|finding| finding.detector).collect();
         let total = now.saturating_duration_since(record.started);
-        let gateway = total.saturating_sub(record.upstream);
+        let gateway = total.saturating_sub(record.in_servers());
         let reason = ending.reason.or_else(|| record.reason());
         self.seen().push(ObservedExchange { ran: record.asked(), reason, found, gateway });
     }

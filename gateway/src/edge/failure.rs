@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{HeaderValue, StatusCode};
 use policy::ask::Refusal;
 use policy::decision::{Denial, Disclosure, Reason};
-use policy::inspect::Finding;
+use policy::inspect::{Detector, Finding};
 use policy::json::write_string;
 use policy::offer::ItemKind;
 
@@ -554,7 +554,13 @@ impl Failure {
                 }
             }
             Self::Unsent(finding) => {
-                let message = format!("what was given was not sent: {finding}");
+                // The note of a guardrail is free text of somebody else.
+                let message = match finding.detector {
+                    Detector::Guardrail => {
+                        "what was given was not sent: a guardrail does not let this pass".to_owned()
+                    }
+                    _ => format!("what was given was not sent: {finding}"),
+                };
                 PublicError {
                     data: Some(self.reasoned()),
                     ..plain(StatusCode::OK, code::DENIED, &message)

@@ -29,6 +29,7 @@ use crate::config::settings::{ClientCertSettings, ListenerTls};
 use crate::crypto::pem::{self, PemError};
 use crate::crypto::x509::{CertificateAnchor, LeafCertificate, VerifiedCertificate};
 use crate::identity::is_named;
+use crate::net::handshake_bound::{HANDSHAKE, HANDSHAKE_WITH_CERTIFICATE, HandshakeBound};
 use crate::net::http2;
 use crate::net::server_verifier::refused;
 
@@ -91,13 +92,19 @@ impl Acceptor {
     pub async fn accept<S>(
         &self,
         stream: S,
-    ) -> io::Result<(TlsStream<S>, Option<Arc<VerifiedCertificate>>)>
+    ) -> io::Result<(TlsStream<HandshakeBound<S>>, Option<Arc<VerifiedCertificate>>)>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         // The handshake and the check after it use the same trust anchors, even if the files change in between.
         let current = self.current.load_full();
-        let stream = TlsAcceptor::from(Arc::clone(&current.config)).accept(stream).await?;
+        let most = match &current.clients {
+            None => HANDSHAKE,
+            Some(_) => HANDSHAKE_WITH_CERTIFICATE,
+        };
+        let stream = HandshakeBound::new(stream, most);
+        let mut stream = TlsAcceptor::from(Arc::clone(&current.config)).accept(stream).await?;
+        stream.get_mut().0.complete();
         let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let vouched = shown.zip(current.clients.as_ref());
         let vouched = vouched.map(|(leaf, clients)| clients.vouched(leaf).map(Arc::new));

@@ -458,7 +458,9 @@ impl Gateway {
         let listing = match kind {
             ItemKind::Method => None,
             ItemKind::Tool | ItemKind::Prompt | ItemKind::Resource | ItemKind::Template => {
+                let asked = self.clock.instant();
                 let listing = server.catalog(record, &arrived.party(at), kind).await;
+                record.waited += self.since(asked);
                 if listing.as_ref().is_err_and(|error| self.is_stranger(server, error)) {
                     let (decision, denial) = Policy::of_stranger();
                     record.verdict = RecordedDecision::Decided(Box::new(decision));

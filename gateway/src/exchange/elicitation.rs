@@ -30,6 +30,19 @@ use crate::upstream::{AnswerStep, InputRequest, InputRequired, UpstreamError};
 
 /// Largest number of rounds of server requests in one call.
 const ROUNDS: usize = 32;
+/// Members of a result by which a server asks its client, or that hold a result or a task that does.
+const HOLDER: [&str; 10] = [
+    "inputRequests",
+    "requestState",
+    "resultType",
+    "status",
+    "task",
+    "taskId",
+    "result",
+    "structuredContent",
+    "isError",
+    "_meta",
+];
 
 /// A call that is parked until its client responds.
 #[derive(Debug)]
@@ -97,6 +110,11 @@ impl InFlightCall {
     pub(super) async fn asks_in(&mut self, result: &Fragment) -> Result<(), Failure> {
         let (value, document) = (result.value(), result.document());
         let holders = [Some(value), value.get("task"), value.get("result")];
+        // A client that reads names loosely would be asked what was not judged here.
+        if holders.into_iter().flatten().any(|holder| wire::is_misspelled(holder, &HOLDER)) {
+            let what = "the result has a member in another spelling";
+            return Err(Failure::Upstream(UpstreamError::Protocol(what)));
+        }
         let asked = holders.into_iter().flatten().filter_map(|holder| holder.get("inputRequests"));
         let put = asked.flat_map(Value::members).map(|(_, question)| {
             let method = question.get("method").and_then(Value::as_str).unwrap_or_default();

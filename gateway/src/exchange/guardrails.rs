@@ -1,5 +1,6 @@
 //! Asks the external guardrails of a route about messages that the policy permits.
 
+use policy::content::without_values;
 use policy::inspect::Finding;
 use policy::json::Value;
 use policy::principal::Principal;
@@ -44,6 +45,18 @@ impl Gateway {
             beside: about.beside,
         };
         let judged = guardrail::ask_all(&route.guardrails, question).await;
+        // A guardrail may quote what it was asked about, and no record has any content.
+        let contents = self.policy.contents();
+        let recorded = |finding: Finding| {
+            let note = without_values(&finding.note, Some(contents)).into_owned().into();
+            Finding { note, ..finding }
+        };
+        let judged = match judged {
+            Ok((agreed, found)) => Ok((agreed, found.into_iter().map(recorded).collect())),
+            Err((finding, found)) => {
+                Err((recorded(finding), found.into_iter().map(recorded).collect::<Vec<_>>()))
+            }
+        };
         let (Ok((_, found)) | Err((_, found))) = &judged;
         self.metrics.content(found);
         judged

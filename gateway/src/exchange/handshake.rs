@@ -54,7 +54,9 @@ impl Gateway {
             let party = arrived.party(at);
             async move { (server, server.hello(on_record, &party).await) }
         });
+        let started = self.clock.instant();
         let asked = join_all(asked).await.into_iter();
+        entry.waited += self.since(started);
         let asked = asked.map(|(server, hello)| {
             let shared = |hello: Arc<ServerInfo>| {
                 let shared = server.is_shared(hello.era);
@@ -95,7 +97,9 @@ impl Gateway {
             let party = OnBehalfOf { client: Arc::clone(client), ..arrived.party(place) };
             async move { (place, server, server.open(on_record, version, &party).await) }
         });
+        let started = self.clock.instant();
         let opened = join_all(opening).await;
+        entry.waited += self.since(started);
         let mut legs: Vec<(u8, UpstreamSession)> = Vec::new();
         let hellos = opened.into_iter().map(|(place, server, opened)| {
             let hello = opened.map(|(hello, leg)| {

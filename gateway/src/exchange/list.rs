@@ -76,7 +76,7 @@ impl Gateway {
             .into_iter()
             .map(|(at, server, permit)| self.read(&arrived, &entry, at, server, permit));
         let read = join_all(reads).await;
-        let took = self.clock.instant().saturating_duration_since(started);
+        (entry.upstream, entry.sent) = (self.since(started), Some(started));
         let (mut parts, mut missing, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         let mut stranger = false;
         for (server, result) in read {
@@ -108,8 +108,6 @@ impl Gateway {
         if stranger && parts_are_empty {
             entry.verdict = RecordedDecision::Decided(Box::new(Policy::of_stranger().0));
         }
-        entry.upstream = took;
-        entry.sent = Some(started);
         let count = |(seen, hidden): (usize, usize), part: &EncodedListing| {
             let (more, withheld) = part.1.view.counts();
             (seen + more, hidden + withheld)
@@ -334,7 +332,9 @@ impl Gateway {
             let read = timeout(patience + GRACE, read).await;
             read.unwrap_or(Err(UpstreamError::Timeout(patience)))
         });
+        let asked = self.clock.instant();
         let read = join_all(reads).await;
+        record.waited += self.since(asked);
         let (mut found, mut failed) = (Vec::new(), Vec::new());
         let mut seen: Vec<(usize, &Arc<Upstream>, Arc<Listing>)> = Vec::new();
         for ((at, server), listing) in candidates.into_iter().zip(read) {

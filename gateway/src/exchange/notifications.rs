@@ -98,10 +98,12 @@ impl Gateway {
             if leg.version.era() == Era::Modern {
                 continue;
             }
-            match server
+            let started = self.clock.instant();
+            let answered = server
                 .arrange(&entry, &arrived.party(at), leg, method::SET_LEVEL, &params, true)
-                .await
-            {
+                .await;
+            entry.waited += self.since(started);
+            match answered {
                 Ok(Some(ResponseOutcome::Error(error))) => {
                     let caller = &arrived.caller.principal;
                     let mut found = Vec::new();

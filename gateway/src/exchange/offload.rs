@@ -135,7 +135,9 @@ impl Gateway {
                 (Policy::unknown(ItemKind::Resource).0, false)
             }
             Some((at, server)) => {
+                let asked = self.clock.instant();
                 let listing = server.catalog(record, &arrived.party(at), ItemKind::Tool).await;
+                record.waited += self.since(asked);
                 if listing.as_ref().is_err_and(|error| self.is_stranger(server, error)) {
                     (Policy::of_stranger().0, false)
                 } else {

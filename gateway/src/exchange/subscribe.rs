@@ -172,8 +172,11 @@ impl Gateway {
                 opening.push(server.listen(wants, &entry, arrived.party(at)));
             }
         }
+        let started = self.clock.instant();
+        let opened = join_all(opening).await;
+        entry.waited += self.since(started);
         let mut feeds = Vec::new();
-        for feed in join_all(opening).await {
+        for feed in opened {
             match feed {
                 Ok(feed) => feeds.push(feed),
                 Err(error) => {

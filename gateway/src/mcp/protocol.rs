@@ -258,6 +258,30 @@ pub mod method {
     /// Reports which part of a subscription filter the server honours (modern).
     pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
+    /// The namespaces of the protocol's methods.
+    const NAMESPACES: [&str; 12] = [
+        "tools",
+        "prompts",
+        "resources",
+        "completion",
+        "tasks",
+        "logging",
+        "subscriptions",
+        "elicitation",
+        "sampling",
+        "roots",
+        "server",
+        "initialize",
+    ];
+
+    /// Whether a method is in one of the protocol's namespaces, as a request or a notification.
+    #[must_use]
+    pub fn is_of_protocol(method: &str) -> bool {
+        let name = method.strip_prefix("notifications/").unwrap_or(method);
+        let namespace = name.split('/').next().unwrap_or_default();
+        NAMESPACES.contains(&namespace) || matches!(method, CANCELLED | PROGRESS | LOG)
+    }
+
     /// Every method of every revision.
     const ALL: [&str; 36] = [
         INITIALIZE,

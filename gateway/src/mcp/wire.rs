@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 
 use crate::base::intake::ResponseAccount;
 use crate::base::share::ShareError;
+use crate::mcp::protocol;
 
 /// Most bytes of an id that is echoed.
 const ID: usize = 256;
@@ -234,7 +235,14 @@ fn message(root: Value<'_>, document: &Arc<Document>) -> Result<Message, DecodeE
     if !object(params) {
         return wrong(known, "`params` is not an object");
     }
-    if params.is_some_and(|params| spelling::has_variant(params, &PARAMS)) {
+    // The protocol says which members its own methods have; what other methods have is between the two ends.
+    let of_protocol =
+        method.and_then(Value::as_str).is_some_and(|name| protocol::method::is_of_protocol(&name));
+    let misspelled = |params: Value<'_>| match of_protocol {
+        true => spelling::has_variant(params, &PARAMS),
+        false => spelling::has_case_variant(params, &PARAMS),
+    };
+    if params.is_some_and(misspelled) {
         return wrong(known, "`params` has a member in another spelling");
     }
     let owned = |value: Value<'_>| value.fragment(document);
@@ -386,13 +394,13 @@ fn parse_counted(text: Bytes, index: &mut ResponseAccount) -> Result<Document, F
 /// Whether `_meta` has a reserved key in a variant spelling.
 #[must_use]
 pub fn meta_is_misspelled(meta: Value<'_>) -> bool {
-    spelling::has_variant(meta, &crate::mcp::protocol::meta::RESERVED)
+    spelling::has_variant(meta, &protocol::meta::RESERVED)
 }
 
 /// Whether a key of `_meta` is one that only the gateway sets, or a variant spelling of one.
 #[must_use]
 pub fn is_mark(key: &str) -> bool {
-    spelling::begins_with(key, crate::mcp::protocol::meta::OURS)
+    spelling::begins_with(key, protocol::meta::OURS)
 }
 
 /// Begins a message with `{"jsonrpc":"2.0","id":..,`, and reserves `more` bytes for the rest.

@@ -6,19 +6,19 @@
 //! frames to the peer that such frames are a response to.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::{Http2Bounds, PeerLimit};
+use super::{AuthenticationSignal, Http2Bounds, PeerLimit};
 
 /// Length of the client's connection preface (RFC 9113, section 3.4), in bytes.
 const PREFACE: usize = 24;
@@ -29,6 +29,11 @@ const REFILL: u128 = 10_000;
 /// Frames that a peer may respond with to one HEADERS or DATA frame: two window updates, one for the
 /// stream and one for the connection, and more for a peer that consumes a frame in parts.
 const EARNED: u64 = 10;
+
+/// Most streams that a client may have open at once before one of its requests was authenticated.
+const STREAMS_OF_STRANGERS: usize = 8;
+/// Most bytes of such a client that are read at once.
+const PART: usize = 1024;
 
 /// Frame types (RFC 9113, section 6).
 mod kind {
@@ -246,10 +251,48 @@ impl FrameMonitor {
     }
 }
 
+/// The open streams of a client none of whose requests was authenticated yet.
+///
+/// `h2` keeps the memory of as many streams as were ever open at once for as long as the connection lasts, and the limit
+/// that it advertises cannot be raised later. So the frames of such a client are read one at a time, and the HEADERS
+/// frame that would open one stream too many is left unread until another stream has ended.
+#[derive(Debug)]
+struct StrangerStreams {
+    signal: Arc<AuthenticationSignal>,
+    open: HashSet<u32>,
+    /// The highest stream id so far: HEADERS frames of others are trailers.
+    newest: u32,
+    /// The task that drives the connection, while a frame is left unread.
+    waker: Option<Waker>,
+}
+
+impl StrangerStreams {
+    fn new(signal: Arc<AuthenticationSignal>) -> Self {
+        Self { signal, open: HashSet::new(), newest: 0, waker: None }
+    }
+
+    fn opened(&mut self, stream: u32) {
+        if stream > self.newest {
+            self.newest = stream;
+            self.open.insert(stream);
+        }
+    }
+
+    fn ended(&mut self, stream: u32) {
+        if self.open.remove(&stream)
+            && let Some(waker) = self.waker.take()
+        {
+            waker.wake();
+        }
+    }
+}
+
 /// A connection whose frames are counted. It stops reading from a peer that has exceeded a limit.
 #[derive(Debug)]
 pub(super) struct MonitoredStream<S> {
     stream: S,
+    /// `None` for a server, and for a client once a request was authenticated.
+    strangers: Option<StrangerStreams>,
     incoming: FrameParser,
     outgoing: FrameParser,
     control: FrameAllowance,
@@ -259,8 +302,14 @@ pub(super) struct MonitoredStream<S> {
 
 impl<S> MonitoredStream<S> {
     /// Wraps a connection to a client.
-    pub(super) fn of_client(stream: S, bounds: &Http2Bounds) -> (Self, Arc<FrameMonitor>) {
-        Self::new(stream, bounds, [PREFACE, 0])
+    pub(super) fn of_client(
+        stream: S,
+        bounds: &Http2Bounds,
+        signal: Arc<AuthenticationSignal>,
+    ) -> (Self, Arc<FrameMonitor>) {
+        let (mut watched, watch) = Self::new(stream, bounds, [PREFACE, 0]);
+        watched.strangers = Some(StrangerStreams::new(signal));
+        (watched, watch)
     }
 
     /// Wraps a connection to a server.
@@ -277,6 +326,7 @@ impl<S> MonitoredStream<S> {
         let watch = FrameMonitor::new(now);
         let watched = Self {
             stream,
+            strangers: None,
             incoming: FrameParser::after(incoming),
             outgoing: FrameParser::after(outgoing),
             control: FrameAllowance::new(bounds.control, now),
@@ -287,13 +337,21 @@ impl<S> MonitoredStream<S> {
     }
 
     fn came(&mut self, bytes: &[u8], now: Instant) {
-        let Self { incoming, control, resets, watch, .. } = self;
+        let Self { incoming, control, resets, watch, strangers, .. } = self;
         incoming.look(bytes, |head| {
             let (fits, flood) = match head.kind {
-                kind::HEADERS => return,
+                kind::HEADERS => {
+                    if let Some(strangers) = strangers {
+                        strangers.opened(head.stream);
+                    }
+                    return;
+                }
                 kind::DATA if head.length > 0 || head.has(flag::END_STREAM) => return,
                 kind::RST_STREAM => {
                     watch.release(head.stream);
+                    if let Some(strangers) = strangers {
+                        strangers.ended(head.stream);
+                    }
                     (resets.spend(now), PeerLimit::Resets)
                 }
                 _ => (control.spend(now), PeerLimit::Control),
@@ -306,7 +364,7 @@ impl<S> MonitoredStream<S> {
     }
 
     fn went(&mut self, bytes: &[u8]) {
-        let Self { outgoing, control, resets, watch, .. } = self;
+        let Self { outgoing, control, resets, watch, strangers, .. } = self;
         outgoing.look(bytes, |head| {
             let ends = match head.kind {
                 kind::HEADERS => {
@@ -329,9 +387,44 @@ impl<S> MonitoredStream<S> {
             };
             if ends {
                 watch.release(head.stream);
+                if let Some(strangers) = strangers {
+                    strangers.ended(head.stream);
+                }
             }
         });
     }
+}
+
+impl<S> MonitoredStream<S> {
+    /// How many bytes of a client are read that no request has authenticated: the rest of a frame header, or of a frame
+    /// whose header was read; none while its streams are too many. `None` for other peers, which are read freely.
+    fn next_part(&mut self, cx: &Context<'_>) -> Option<usize> {
+        let strangers = self.strangers.as_mut()?;
+        if self.incoming.skip == 0 {
+            return Some(HEAD - self.incoming.head.len());
+        }
+        if strangers.open.len() <= STREAMS_OF_STRANGERS {
+            return Some(self.incoming.skip);
+        }
+        // Woken when a stream has ended, or a request was authenticated.
+        strangers.waker = Some(cx.waker().clone());
+        (!strangers.signal.is_for(cx)).then_some(0)
+    }
+}
+
+/// Reads at most `most` bytes, and at most those of a small buffer.
+fn read_part<S: AsyncRead>(
+    stream: Pin<&mut S>,
+    cx: &mut Context<'_>,
+    buffer: &mut ReadBuf<'_>,
+    most: usize,
+) -> Poll<io::Result<()>> {
+    let mut bytes = [0; PART];
+    let most = most.min(buffer.remaining()).min(PART);
+    let mut part = ReadBuf::new(bytes.get_mut(..most).unwrap_or_default());
+    let read = stream.poll_read(cx, &mut part);
+    buffer.put_slice(part.filled());
+    read
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
@@ -345,8 +438,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
             // The task that drives the connection checks for a flood after each poll, so it needs no waker.
             return Poll::Pending;
         }
+        if watched.strangers.as_ref().is_some_and(|strangers| strangers.signal.is()) {
+            watched.strangers = None;
+        }
         let before = buffer.filled().len();
-        let read = Pin::new(&mut watched.stream).poll_read(cx, buffer);
+        let read = match watched.next_part(cx) {
+            None => Pin::new(&mut watched.stream).poll_read(cx, buffer),
+            Some(0) => Poll::Pending,
+            Some(most) => read_part(Pin::new(&mut watched.stream), cx, buffer, most),
+        };
         let new = buffer.filled().get(before..).unwrap_or_default();
         if !new.is_empty() {
             watched.came(new, Instant::now());
@@ -442,7 +542,7 @@ mod tests {
 
     /// Number of equal frames that a client may send at once.
     fn taken(one: &[u8]) -> usize {
-        let (mut watched, watch) = MonitoredStream::of_client((), &bounds());
+        let (mut watched, watch) = MonitoredStream::of_client((), &bounds(), Arc::default());
         let now = Instant::now();
         watched.came(&[0; PREFACE], now);
         for count in 0..1000 {
@@ -476,7 +576,7 @@ mod tests {
 
     #[test]
     fn resets_that_a_peer_provokes_are_paid_for_and_those_behind_an_answer_are_not() {
-        let (mut watched, watch) = MonitoredStream::of_client((), &bounds());
+        let (mut watched, watch) = MonitoredStream::of_client((), &bounds(), Arc::default());
         let reset = frame(RST_STREAM, 0, 4);
         for _ in 0..100 {
             watched.went(&frame(HEADERS, 4, 1));
@@ -489,7 +589,7 @@ mod tests {
 
     #[test]
     fn time_and_answers_pay_for_more() {
-        let (mut watched, watch) = MonitoredStream::of_client((), &bounds());
+        let (mut watched, watch) = MonitoredStream::of_client((), &bounds(), Arc::default());
         let now = Instant::now();
         watched.came(&[0; PREFACE], now);
         for round in 0..50 {
@@ -501,7 +601,7 @@ mod tests {
             assert_eq!(watch.flood(), None, "{round}");
         }
         // A tenth of the allowance is replenished in a tenth of the time.
-        let (mut watched, watch) = MonitoredStream::of_client((), &bounds());
+        let (mut watched, watch) = MonitoredStream::of_client((), &bounds(), Arc::default());
         watched.came(&[0; PREFACE], now);
         for second in 0..50 {
             for _ in 0..10 {
@@ -515,7 +615,7 @@ mod tests {
 
     #[test]
     fn a_list_of_headers_is_on_its_way_until_its_last_byte_has_come() {
-        let (mut watched, watch) = MonitoredStream::of_client((), &bounds());
+        let (mut watched, watch) = MonitoredStream::of_client((), &bounds(), Arc::default());
         let now = Instant::now();
         watched.came(&[0; PREFACE], now);
         assert_eq!(watch.list_began(), None);
@@ -539,7 +639,7 @@ mod tests {
             *last.get_mut(8).unwrap() = stream;
             last
         };
-        let (mut watched, watch) = MonitoredStream::of_client((), &bounds());
+        let (mut watched, watch) = MonitoredStream::of_client((), &bounds(), Arc::default());
         let held: Vec<_> = (0..6).map(|_| Arc::new(())).collect();
         let is_held = |at: usize| Arc::strong_count(&held[at]) > 1;
         for (stream, held) in (1..).zip(&held) {

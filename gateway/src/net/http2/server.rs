@@ -88,7 +88,8 @@ where
     F: Future<Output = Response<Body>> + Send + 'static,
 {
     let ServeContext { terms, tasks, .. } = &*means;
-    let (stream, watch) = MonitoredStream::of_client(stream, &terms.bounds);
+    let (stream, watch) =
+        MonitoredStream::of_client(stream, &terms.bounds, Arc::clone(&means.vouched));
     let shaken = timeout(terms.head_time, builder(terms).handshake(stream)).await;
     let shaken = shaken.map_err(|_elapsed| Http2Error::Late)?;
     let mut connection: Connection<_, Bytes> = shaken.map_err(Http2Error::Broken)?;
