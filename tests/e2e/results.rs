@@ -956,7 +956,7 @@ fn a_server_asks_in_no_other_spelling_either() {
             },
         );
         let able = json!({ "elicitation": { "form": {} }, "extensions": { "io.modelcontextprotocol/tasks": {} } });
-        let gateway = start(&server, "");
+        let gateway = Config::of(&server.url()).policy(OPEN).start();
         let client = Client::able(gateway.address, "/mcp", Era::Modern, Some(ANA), &able);
         let answer = client.ask("tools/call", json!({ "name": "slow", "task": {} })).json();
         let id = answer["result"]["taskId"].as_str().unwrap_or_else(|| panic!("{answer}"));
@@ -978,7 +978,7 @@ fn a_server_asks_in_no_other_spelling_either() {
             said[hostile] = form.clone();
             let server =
                 Server::offering(era, json!({ "tools": [tool("work")] }), move |_| said.clone());
-            let gateway = start(&server, "");
+            let gateway = Config::of(&server.url()).policy(OPEN).start();
             let answer = gateway.client(era, ANA).call("work", &json!({}));
             assert!(!answer.body.contains("password"), "{era:?} {hostile}: {answer:?}");
             assert_eq!(gateway.last()["reason"], "upstream-protocol", "{era:?} {hostile}");
