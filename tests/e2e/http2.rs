@@ -774,6 +774,25 @@ fn answers_to_strangers_that_are_not_read_are_few_on_a_connection_and_wait_for_a
         }
     }
     assert!(resets.iter().all(|(_, code)| *code == CANCEL), "{resets:?}");
+    // On a connection with a caller that is known, more are read, and no more than eight answers wait.
+    let mut wire = Wire::client(secure.address(), &secure.config, NO_WINDOW);
+    assert!(wire.send(&call(1)));
+    assert_eq!(wire.next(kind::HEADERS).unwrap().stream, 1);
+    assert!(wire.send(&(3..21).step_by(2).flat_map(stranger).collect::<Vec<u8>>()));
+    let (mut begun, mut resets) = (Vec::new(), Vec::new());
+    while resets.len() < 9 {
+        let frame = wire.frame().unwrap();
+        match frame.kind {
+            kind::HEADERS => begun.push(frame.stream),
+            kind::RST_STREAM => resets.push((frame.stream, frame.code())),
+            _ => {}
+        }
+    }
+    assert_eq!(begun.len(), 8, "{begun:?}");
+    for (stream, code) in resets {
+        let wanted = if begun.contains(&stream) { CANCEL } else { ENHANCE_YOUR_CALM };
+        assert_eq!(code, wanted, "{stream}");
+    }
     // A client that gives window is told what it is told over HTTP/1.1, and then it is served.
     let mut wire = secure.wire();
     for id in (1..100).step_by(2) {
@@ -783,7 +802,7 @@ fn answers_to_strangers_that_are_not_read_are_few_on_a_connection_and_wait_for_a
     }
     assert!(wire.send(&call(101)));
     assert_eq!(wire.next(kind::HEADERS).unwrap().payload[0], 0x88, "`:status: 200`");
-    assert_eq!(server.tool_calls().len(), 2);
+    assert_eq!(server.tool_calls().len(), 3);
 }
 
 #[test]
