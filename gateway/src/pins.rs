@@ -105,7 +105,8 @@ enum ListOrigin<'a> {
 impl ListOrigin<'_> {
     /// Whether the list was read before a change of the lockfile, and this definition was approved then: the server
     /// may no longer list it, so it is judged after the next reading.
-    fn was_approved(self, (server, kind, name): &ItemKey, digest: Option<Digest>) -> bool {
+    fn was_approved(self, place: &ItemKey, digest: Option<Digest>) -> bool {
+        let (server, kind, name) = place;
         let Self::Kept(former) = self else { return false };
         let versions = former.servers.get(server).map_or(&[][..], |l| l.versions(*kind, name));
         let mut of_digest = versions.iter().filter(|version| Some(version.digest) == digest);
@@ -1120,10 +1121,11 @@ impl PinMonitor {
     /// The advice to name these `members` of a tool in `pins.volatile`; `None` where there are none.
     fn volatile_step(
         &self,
-        (server, _, name): &ItemKey,
+        place: &ItemKey,
         members: &[Box<str>],
         remade: Regeneration,
     ) -> Option<String> {
+        let (server, _, name) = place;
         if members.is_empty() || !self.has_lockfile() {
             return None;
         }

@@ -93,7 +93,7 @@ pub use server_log::LastOutput;
 use server_log::ServerLog;
 use single_flight::SingleFlight;
 use stdio::ProcessStarter;
-use streamable_http::StreamableHttpClient;
+use streamable_http::{AnswerBudget, StreamableHttpClient};
 pub use subscription::{NotificationFilter, RESOURCES, changed, flag, listening_bytes};
 
 /// The first JSON-RPC id used towards a server. All ids have ten digits for a long time to come, so two answers with
@@ -210,7 +210,10 @@ impl Upstream {
                 let (target, terms) = (target(uri)?, limits.http2_of_servers());
                 let alone = server.tls.http1_alone;
                 let target = if alone { target } else { target.multiplexed(terms, tasks.clone()) };
-                let answers = (name.as_str().into(), Arc::clone(&world.quotas.answers));
+                let answers = AnswerBudget {
+                    server: name.as_str().into(),
+                    accounts: Arc::clone(&world.quotas.answers),
+                };
                 let http =
                     StreamableHttpClient::new(uri, target, credentials, extra, limits, answers)?;
                 Transport::Http(Box::new(http))

@@ -347,17 +347,14 @@ impl AdminApi {
         let revoke = act == RevocationAction::Revoke;
         let unlisted = if revoke { self.unlisted(&change) } else { String::from("[]") };
         // A revocation takes effect even if it cannot be recorded; its removal does not.
-        if !revoke
-            && let Err(error) = self.journal.changed(revoke, (&what, RevocationSource::Operator))
-        {
+        if !revoke && let Err(error) = self.journal.reinstated(&what, RevocationSource::Operator) {
             tracing::error!(error = %crate::base::error_chain::ErrorChain(&error), "not recorded, not taken back");
             return text(StatusCode::SERVICE_UNAVAILABLE, "it cannot be recorded\n");
         }
         match self.switch.change(change, act).await {
             Ok(kept) => {
                 if revoke
-                    && let Err(error) =
-                        self.journal.changed(revoke, (&what, RevocationSource::Operator))
+                    && let Err(error) = self.journal.revoked(&what, RevocationSource::Operator)
                 {
                     tracing::error!(error = %crate::base::error_chain::ErrorChain(&error), "not recorded");
                 }

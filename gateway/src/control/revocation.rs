@@ -242,7 +242,11 @@ impl RevocationManager {
             }
             let (revoke, what) = (act == RevocationAction::Revoke, written(&change));
             tracing::warn!(revoke, %what, "the file of revocations has changed what is revoked");
-            if let Err(error) = journal.changed(revoke, (&what, RevocationSource::File)) {
+            let recorded = match act {
+                RevocationAction::Revoke => journal.revoked(&what, RevocationSource::File),
+                RevocationAction::Lift => journal.reinstated(&what, RevocationSource::File),
+            };
+            if let Err(error) = recorded {
                 tracing::error!(error = %ErrorChain(&error), "not recorded");
             }
         }

@@ -17,7 +17,7 @@ use super::stream_expiry::AnsweredCalls;
 use super::{AuthenticatedRequest, DecodedRequest, Gateway, InFlightPermit, identified};
 use crate::audit::Record;
 use crate::base::intake::ResponseAccount;
-use crate::edge::admission::{Admission, Peer};
+use crate::edge::admission::Peer;
 use crate::edge::decode::{self, ClientOperation};
 use crate::edge::encode;
 use crate::edge::failure::Failure;
@@ -37,12 +37,12 @@ impl Gateway {
     /// Answers every message of a batch.
     pub(super) async fn batch(
         self: Arc<Self>,
-        door: &Arc<Admission>,
         peer: &Peer,
         knocked: AuthenticatedRequest,
-        (mut record, mut place): (Box<Record>, InFlightPermit),
+        mut record: Box<Record>,
+        mut place: InFlightPermit,
     ) -> Response<Body> {
-        let AuthenticatedRequest { caller, holder, route, head, body, .. } = knocked;
+        let AuthenticatedRequest { caller, holder, route, head, body, door } = knocked;
         let session = match self.bind(&caller, &route, &head) {
             Ok(session) if session.version == ProtocolVersion::V2025March => session,
             Ok(session) => {
@@ -64,7 +64,7 @@ impl Gateway {
         }
         let one = |message: Result<Message, DecodeError>| {
             let gateway = Arc::clone(&self);
-            let (mut record, share) = (gateway.record(door, peer), place.body());
+            let (mut record, share) = (gateway.record(&door, peer), place.body());
             record.principal = Some(Arc::clone(&caller.principal));
             record.scheme = Some(caller.scheme);
             record.route = Some(Arc::clone(&route.path));
@@ -83,7 +83,7 @@ impl Gateway {
                 }
                 let (caller, route) = (caller.clone(), Arc::clone(&route));
                 let (holder, session) = (holder.clone(), Some(session.clone()));
-                let door = Arc::clone(door);
+                let door = Arc::clone(&door);
                 Ok(DecodedRequest {
                     caller,
                     holder,
@@ -129,7 +129,7 @@ impl Gateway {
         let answers = answers.into_iter().map(|(asked, mut answer)| {
             let own = answer.extensions_mut().remove::<AnsweredCalls>().map(|calls| calls.0);
             let own = own.unwrap_or_default();
-            let replaced = self.told_instead(caller, (asked.as_ref(), &own), &answer);
+            let replaced = self.told_instead(caller, asked.as_ref(), &own, &answer);
             replaced.unwrap_or_else(|| {
                 calls.extend(own);
                 answer.into_body()
@@ -171,7 +171,8 @@ impl Gateway {
     fn told_instead(
         &self,
         caller: &Principal,
-        (asked, calls): (Option<&Id>, &[AnsweredCall]),
+        asked: Option<&Id>,
+        calls: &[AnsweredCall],
         answer: &Response<Body>,
     ) -> Option<Body> {
         if answer.body().length() == 0 {

@@ -53,12 +53,13 @@ static CLOSED: LogLimit = LogLimit::new(1, 5);
 static UNSHAKEN: LogLimit = LogLimit::new(1, 20);
 static FLOODED: LogLimit = LogLimit::new(1, 5);
 
-/// Serves a worker's share of a listener until the process stops.
+/// Serves a worker's share of the listener with the index `at` until the process stops.
 pub fn begin(
     live: &Arc<CurrentGeneration>,
     old: &Arc<HttpSseServer>,
     tasks: &Tasks,
-    (at, listener): (usize, &std::net::TcpListener),
+    at: usize,
+    listener: &std::net::TcpListener,
 ) {
     match listener.try_clone().and_then(TcpListener::from_std) {
         Ok(listener) => {
@@ -345,9 +346,7 @@ where
     let mut response = match HttpSseServer::serves(&now.old, request.method(), path) {
         _ if described => gateway.describe(&door, &peer, &request.into_parts().0),
         // Boxed, because this future is rare and larger than the others.
-        Some(served) => {
-            Box::pin(old.answer(&gateway, &door, &peer, request, (served, place))).await
-        }
+        Some(target) => Box::pin(old.answer(&gateway, &door, &peer, request, target, place)).await,
         // Boxed as well: a connection reserves the memory of its futures for as long as it lasts, and many last for
         // hours as a stream whose head was sent long ago.
         None => Box::pin(gateway.exchange(door, peer, request, place)).await,
