@@ -215,7 +215,8 @@ impl Gateway {
                 let unsent = place.until_sent();
                 drop(place);
                 let whole = failure.comes_before_the_body() && drained(body).await;
-                let refused = encode::last_unless(whole, self.refuse(&record, &failure));
+                let refused = self.refuse(&record, &failure);
+                let refused = if whole { refused } else { encode::last(refused) };
                 return kept_until_sent(refused, unsent);
             }
         };

@@ -518,7 +518,7 @@ impl PinMonitor {
         let (mut watch, aside) = (FileWatch::new(tasks), FileTasks::default());
         while let Some(turn) = watch.next().await {
             let keeper = Arc::clone(&self);
-            let looked = aside.run(LOOK, move || keeper.look(turn == WatchEvent::Asked)).await;
+            let looked = aside.run(LOOK, move || keeper.look(turn)).await;
             let (why, held) = match looked {
                 Ok(()) => continue,
                 Err(FileTaskError::Broken) => {
@@ -540,10 +540,10 @@ impl PinMonitor {
     }
 
     /// Reads the lockfile again, if it has changed or if that is requested.
-    fn look(&self, asked: bool) {
+    fn look(&self, turn: WatchEvent) {
         let file = &self.settings.file;
         let stamp = Some(LockfileStamp::of(file));
-        if !asked && self.held().stamp == stamp {
+        if turn != WatchEvent::Asked && self.held().stamp == stamp {
             return;
         }
         let read = lockfile::read(file, &self.settings.approvers);

@@ -427,6 +427,7 @@ fn end_of(
             text.push(b'\n');
         }
         let start = start.clone().filter(|_| whole);
+        let part = if whole { FileWindow::Whole } else { FileWindow::End };
         let refused = |what: &str| {
             let last = text.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty());
             match last.and_then(other_format) {
@@ -437,7 +438,7 @@ fn end_of(
                 None => foreign(path, what),
             }
         };
-        if let Some(end) = resume_in(&text, whole, start, trusted).map_err(refused)? {
+        if let Some(end) = resume_in(&text, part, start, trusted).map_err(refused)? {
             return Ok(Some(end));
         }
         if whole {
@@ -455,15 +456,25 @@ fn foreign(path: &Path, what: &str) -> io::Error {
     ))
 }
 
+/// The part of a file that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileWindow {
+    /// All of it.
+    Whole,
+    /// Its end, which may begin within a line.
+    End,
+}
+
 /// Finds the end of the chain in the last part of a file; `None` if more of it must be read.
 fn resume_in(
     text: &[u8],
-    whole: bool,
+    window: FileWindow,
     start: Option<HashChain>,
     trusted: &ResumePolicy,
 ) -> Result<Option<ResumedChain>, &'static str> {
     let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
     lines.pop();
+    let whole = window == FileWindow::Whole;
     if !whole && !lines.is_empty() {
         lines.remove(0);
     }

@@ -266,8 +266,9 @@ impl RevocationManager {
         while let Some(turn) = watch.next().await {
             let Some(file) = self.file.clone() else { continue };
             // After a check that did not end, the file is read as if it were new.
-            let (switch, asked) = (Arc::clone(&self), turn == WatchEvent::Asked || stalled);
-            let looked = aside.run(file::LOOK, move || switch.look(&file, asked)).await;
+            let turn = if stalled { WatchEvent::Asked } else { turn };
+            let switch = Arc::clone(&self);
+            let looked = aside.run(file::LOOK, move || switch.look(&file, turn)).await;
             let Err(error) = looked else {
                 stalled = false;
                 continue;
@@ -284,7 +285,8 @@ impl RevocationManager {
 
     /// Applies the current content of the file. A file that cannot be read changes nothing: revocations stay in
     /// force.
-    fn look(&self, path: &Path, asked: bool) {
+    fn look(&self, path: &Path, turn: WatchEvent) {
+        let asked = turn == WatchEvent::Asked;
         let _turn = self.turn();
         let found = file::look(path, revoked::LONGEST);
         let seen = found.as_ref().ok().map(|(data, text)| FileVersion::of(data, text));

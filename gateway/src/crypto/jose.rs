@@ -117,13 +117,22 @@ pub struct Jws<'a> {
     signature: Vec<u8>,
 }
 
+/// Where the key of a token comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeySource {
+    /// It is known from elsewhere; a key in the header is refused.
+    Elsewhere,
+    /// The header of the token has it.
+    Header,
+}
+
 impl<'a> Jws<'a> {
     /// Parses a token whose key is known from elsewhere, such as an access token.
     ///
     /// # Errors
     /// If it is malformed.
     pub fn read(text: &'a str) -> Result<Self, JoseError> {
-        Self::parse(text, false)
+        Self::parse(text, KeySource::Elsewhere)
     }
 
     /// Parses a token that carries its own public key: a DPoP proof (RFC 9449, section 4.2).
@@ -131,10 +140,10 @@ impl<'a> Jws<'a> {
     /// # Errors
     /// If it is malformed.
     pub fn read_with_key(text: &'a str) -> Result<Self, JoseError> {
-        Self::parse(text, true)
+        Self::parse(text, KeySource::Header)
     }
 
-    fn parse(text: &'a str, with_key: bool) -> Result<Self, JoseError> {
+    fn parse(text: &'a str, source: KeySource) -> Result<Self, JoseError> {
         if text.len() > LONGEST {
             return Err(JoseError::Long);
         }
@@ -156,7 +165,7 @@ impl<'a> Jws<'a> {
                     let lower = text()?.to_ascii_lowercase();
                     typ = Some(lower.strip_prefix("application/").unwrap_or(&lower).into());
                 }
-                "jwk" if with_key => {
+                "jwk" if source == KeySource::Header => {
                     let public = value.is_object() && value.get("d").is_none();
                     let key = public.then(|| Jwk::read(value).ok()).flatten();
                     jwk = Some(key.ok_or(JoseError::Header)?);

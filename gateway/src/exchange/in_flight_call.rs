@@ -406,10 +406,12 @@ impl InFlightCall {
             Some(seat) => gateway.conversations.enter(seat),
             None => gateway.conversations.find(self.frame.session?)?,
         };
-        let prime = self.frame.version == ProtocolVersion::V2025November;
         let about = Arc::new(self.about());
-        let (outlet, response) =
-            EventSink::kept(kept.stream(Some(about), gateway.clock.instant())?, prime)?;
+        let stream = kept.stream(Some(about), gateway.clock.instant())?;
+        let (outlet, response) = match self.frame.version {
+            ProtocolVersion::V2025November => EventSink::primed(stream)?,
+            _ => EventSink::kept(stream)?,
+        };
         Some(OpenedStream { outlet, response, ready: None })
     }
 
@@ -734,7 +736,11 @@ impl InFlightCall {
                         value,
                     ));
                 }
-                encode::result(id, era, &result, verb == RequestOperation::Read, &renamed)
+                let caching = match verb {
+                    RequestOperation::Read => encode::ResultCaching::Cacheable,
+                    _ => encode::ResultCaching::Never,
+                };
+                encode::result(id, era, &result, caching, &renamed)
             }
             VisibleReply::Answer(Reply::Error(error)) => encode::server_error(id, era, &error),
             // A model that reads why its result was withheld continues without it.

@@ -472,7 +472,10 @@ impl SessionForwarder {
 
     /// What the session may receive from the server.
     fn wants(&self) -> NotificationFilter {
-        let mut wants = NotificationFilter::new(self.party.leg.is_some());
+        let mut wants = match self.party.leg {
+            Some(_) => NotificationFilter::of_session(),
+            None => NotificationFilter::default(),
+        };
         let Some(server) = self.server() else { return wants };
         let policy = &self.gateway.policy;
         for kind in LISTS {

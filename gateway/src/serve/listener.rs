@@ -219,7 +219,8 @@ where
     let framing = Arc::new(FramingCounts::default());
     let stream = FramedStream::new(stream, Arc::clone(&framing));
     let answer = service_fn(move |request: Request<Incoming>| {
-        let (served, peer, framed) = (served.clone(), peer.clone(), framing.next_is_good());
+        let (served, peer, framed) =
+            (served.clone(), peer.clone(), RequestFraming::of(framing.next_is_good()));
         // Boxed, because the connection reserves the memory of this future for as long as it lasts and is idle most of
         // the time.
         Box::pin(async move {
@@ -272,7 +273,7 @@ where
                 // As hyper does for HTTP/1.1, and `h2` for a header list that is too long.
                 return encode::empty(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
             }
-            let framed = has_one_length(request.headers());
+            let framed = RequestFraming::of(has_one_length(request.headers()));
             respond(served, peer, named(request), framed).await
         }
     };
@@ -310,11 +311,25 @@ fn named<B>(mut request: Request<B>) -> Request<B> {
     request
 }
 
+/// Whether the end of a request's body is where every reader looks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RequestFraming {
+    Sound,
+    /// It could be used to smuggle a second request.
+    Ambiguous,
+}
+
+impl RequestFraming {
+    const fn of(is_sound: bool) -> Self {
+        if is_sound { Self::Sound } else { Self::Ambiguous }
+    }
+}
+
 async fn respond<B>(
     served: ConnectionContext,
     peer: Peer,
     request: Request<B>,
-    framed: bool,
+    framing: RequestFraming,
 ) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
@@ -324,8 +339,8 @@ where
         return encode::unavailable();
     };
     let (gateway, old) = (Arc::clone(&now.gateway), served.old);
-    if !framed {
-        return encode::last_unless(false, gateway.turned_away(&door, &peer, &Failure::Framing));
+    if framing == RequestFraming::Ambiguous {
+        return encode::last(gateway.turned_away(&door, &peer, &Failure::Framing));
     }
     let origin = door.origin(request.headers());
     if request.method() == Method::OPTIONS && origin.is_some() {
@@ -338,7 +353,7 @@ where
     let place = match gateway.enter(&peer) {
         Ok(place) => place,
         Err(failure) => {
-            return encode::last_unless(false, gateway.turned_away(&door, &peer, &failure));
+            return encode::last(gateway.turned_away(&door, &peer, &failure));
         }
     };
     let path = request.uri().path();
