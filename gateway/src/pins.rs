@@ -222,6 +222,13 @@ struct DefinitionHistory {
     remade: Vec<Box<str>>,
 }
 
+impl DefinitionHistory {
+    /// The history of a definition that is seen for the first time.
+    fn begun(now: Digest) -> Self {
+        Self { now, seen: Instant::now(), former: BTreeSet::new(), remade: Vec::new() }
+    }
+}
+
 /// Modification time, size and inode of the lockfile and of its signatures, to detect changes.
 #[derive(Debug, PartialEq, Eq)]
 struct LockfileStamp([Option<(SystemTime, u64, u64)>; 2]);
@@ -727,7 +734,7 @@ impl PinMonitor {
             if let ListOrigin::Now(begun) = reading {
                 decisive |= self.follow(held, &place, offer, begun);
             }
-            decisive |= self.judge(held, &place, (catalog, offer), reading);
+            decisive |= self.judge(held, &place, catalog, offer, reading);
         }
         if audience == ListAudience::All {
             self.missing(held, catalog);
@@ -757,14 +764,7 @@ impl PinMonitor {
             of_digest.any(|version| version.state == ApprovalState::Approved)
         };
         let Some(followed) = held.followed.get_mut(place) else {
-            let seen = Instant::now();
-            let followed = DefinitionHistory {
-                now: digest,
-                seen,
-                former: BTreeSet::new(),
-                remade: Vec::new(),
-            };
-            held.followed.insert(place.clone(), followed);
+            held.followed.insert(place.clone(), DefinitionHistory::begun(digest));
             return false;
         };
         // The order of two concurrent readings is unknown: the next reading decides, and is
@@ -819,13 +819,13 @@ impl PinMonitor {
         &self,
         held: &mut PinState,
         place: &ItemKey,
-        (catalog, offer): (&Catalog, &CatalogItem),
+        catalog: &Catalog,
+        offer: &CatalogItem,
         reading: ListOrigin<'_>,
     ) -> bool {
         let (server, kind, name) = (&*place.0, place.1, &*place.2);
         let unfit = held.pins.unfit(server, kind, name, Some(offer));
         let digest = offer.digest();
-        let subject = DigestSubject::Offer(kind);
         if unfit == Some(PinViolation::NotApproved)
             && self.trust(held, server, Some((kind, name)), digest, &offer.fragment())
         {
@@ -871,19 +871,22 @@ impl PinMonitor {
                 self.tell(place, PinViolation::NotApproved.code(), action, digest, &what);
                 self.act(held, place, action)
             }
-            Some(PinViolation::Changed) => {
-                let lock = Arc::clone(&held.pins.lock);
-                let versions = lock.servers.get(server);
-                let versions = versions.map_or(&[][..], |locked| locked.versions(kind, name));
-                let drift = drift::nearest(versions, subject, offer.definition());
-                let known = held.pins.volatile.get(place).map_or(&[][..], Vec::as_slice);
-                let members = || {
-                    volatile_members(versions, offer.definition(), known, Regeneration::Reordered)
-                };
-                let members = if kind == ItemKind::Tool { members() } else { Vec::new() };
-                self.drifted(held, place, digest, &DefinitionDrift { drift, members })
-            }
+            Some(PinViolation::Changed) => self.changed(held, place, offer),
         }
+    }
+
+    /// Compares a definition that has changed with the approved ones; whether any decision changes.
+    fn changed(&self, held: &mut PinState, place: &ItemKey, offer: &CatalogItem) -> bool {
+        let (server, kind, name) = place;
+        let lock = Arc::clone(&held.pins.lock);
+        let versions = lock.servers.get(server);
+        let versions = versions.map_or(&[][..], |locked| locked.versions(*kind, name));
+        let drift = drift::nearest(versions, DigestSubject::Offer(*kind), offer.definition());
+        let known = held.pins.volatile.get(place).map_or(&[][..], Vec::as_slice);
+        let members =
+            || volatile_members(versions, offer.definition(), known, Regeneration::Reordered);
+        let members = if *kind == ItemKind::Tool { members() } else { Vec::new() };
+        self.drifted(held, place, offer.digest(), &DefinitionDrift { drift, members })
     }
 
     /// Acts on a definition that differs from the approved ones; whether any decision changes.

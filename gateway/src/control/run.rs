@@ -131,14 +131,7 @@ fn assemble(
     let beats = Heartbeats::new(workers, Arc::clone(&lasting.clock));
     tasks.spawn_service(systemd::tend(tasks.clone(), Arc::clone(&beats)));
     tasks.spawn_service(sweep(Arc::clone(&live), tasks.clone()));
-    let mut shown = Vec::new();
-    for (door, bound) in live.now().doors.iter().zip(&lasting.bound) {
-        shown.push((Arc::clone(&door.name), bound.address, bound.acceptor.is_some()));
-        if let Some(acceptor) = &bound.acceptor {
-            let (acceptor, name) = (Arc::clone(acceptor), Arc::clone(&door.name));
-            tasks.spawn_service(renew(acceptor, name, Arc::clone(lasting)));
-        }
-    }
+    let shown = shown_listeners(&live, lasting);
     let reloader = source.map(|source| {
         let reloaded = ReloadTargets {
             lasting: Arc::clone(lasting),
@@ -186,6 +179,22 @@ fn assemble(
     let threads = threads.map_err(StartError::Threads)?;
     tasks.spawn_service(watch(beats, Arc::clone(lasting)));
     Ok(RunningGateway { listeners: shown, ops, live, lasting: Arc::clone(lasting), threads })
+}
+
+/// The name of each listener, its address, and whether it uses TLS. Certificates are kept up to date from now on.
+fn shown_listeners(
+    live: &CurrentGeneration,
+    lasting: &Arc<ProcessState>,
+) -> Vec<(Arc<str>, SocketAddr, bool)> {
+    let mut shown = Vec::new();
+    for (door, bound) in live.now().doors.iter().zip(&lasting.bound) {
+        shown.push((Arc::clone(&door.name), bound.address, bound.acceptor.is_some()));
+        if let Some(acceptor) = &bound.acceptor {
+            let (acceptor, name) = (Arc::clone(acceptor), Arc::clone(&door.name));
+            lasting.tasks.spawn_service(renew(acceptor, name, Arc::clone(lasting)));
+        }
+    }
+    shown
 }
 
 /// Logs when a worker stalls or recovers, and when files or threads are exhausted or available again.
