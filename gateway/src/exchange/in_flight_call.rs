@@ -717,7 +717,7 @@ impl InFlightCall {
     async fn released(&mut self, outcome: ResponseOutcome) -> Result<(Body, ExchangeEnd), Failure> {
         let (reply, ending) = match outcome {
             ResponseOutcome::Result(result) => {
-                let ending = judged(&result, self.call.client.takes_tasks())?;
+                let ending = judged(&result, &self.call.client)?;
                 self.asks_in(&result).await?;
                 (Reply::Result(result), ending)
             }
@@ -725,10 +725,7 @@ impl InFlightCall {
                 if let Some(asked) = self.asked_elsewhere(&error).await {
                     return asked;
                 }
-                let code = error.value().get("code").and_then(Value::as_i64);
-                let code = code.and_then(|code| i32::try_from(code).ok());
-                let ending =
-                    ExchangeEnd { outcome: Ended::ServerError, code, ..ExchangeEnd::answered() };
+                let ending = server_error(&error);
                 (Reply::Error(error), ending)
             }
         };
@@ -865,15 +862,22 @@ async fn waited(late: Option<Duration>) {
     }
 }
 
+/// The ending of an exchange that the server answered with an error.
+fn server_error(error: &Fragment) -> ExchangeEnd {
+    let code = error.value().get("code").and_then(Value::as_i64);
+    let code = code.and_then(|code| i32::try_from(code).ok());
+    ExchangeEnd { outcome: Ended::ServerError, code, ..ExchangeEnd::answered() }
+}
+
 /// Checks that a result is well-formed and of a type that the client knows, and returns its ending for the record.
-fn judged(result: &Fragment, takes_tasks: bool) -> Result<ExchangeEnd, Failure> {
+fn judged(result: &Fragment, client: &Client) -> Result<ExchangeEnd, Failure> {
     let broken = |what| Err(Failure::Upstream(UpstreamError::Protocol(what)));
     let value = result.value();
     if wire::is_misspelled(value, &RESULT) {
         return broken("the result has a member in another spelling");
     }
     let kind = value.get("resultType").and_then(Value::as_str);
-    let known = |kind: &str| kind == "complete" || kind == "task" && takes_tasks;
+    let known = |kind: &str| kind == "complete" || kind == "task" && client.takes_tasks();
     if kind.is_some_and(|kind| !known(&kind)) {
         return broken("the result is of a type the client does not know");
     }
