@@ -48,7 +48,7 @@ use crate::metrics::outcome::ExchangeEnd;
 
 use chain::{HashChain, content_of};
 use record::{AuditEvent, RefusalCount};
-use refusals::{RefusalCounters, RefusalKind, RefusalOrigin, RefusalSummary};
+use refusals::{RefusalCounters, RefusalKind, RefusalOrigin, RefusalSummary, RefusalTime};
 use spool::Spool;
 
 pub use agreement::{disagreement, last_kept, left_behind};
@@ -104,6 +104,33 @@ impl RevocationSource {
             Self::File => "file",
         }
     }
+}
+
+/// The summaries of refused requests that are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DueSummaries {
+    /// Those whose interval has passed, if there is room beside calls.
+    Expired,
+    /// All of them, because the gateway stops.
+    All,
+}
+
+/// Whether a turn of the periodic work removes expired files, which it does less often than the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RetentionCheck {
+    /// In this turn.
+    Now,
+    /// In a later one.
+    Later,
+}
+
+/// How the last run of the gateway has left the log.
+#[derive(Clone, Copy, Debug)]
+struct PreviousRun {
+    /// It ended without the record of a stop.
+    crashed: bool,
+    /// The length and the digest of the incomplete last record that was cut off.
+    torn: Option<(usize, tree::Hash)>,
 }
 
 /// Receives every exchange that has ended, beside the sinks.
@@ -280,7 +307,7 @@ impl Journal {
             observers,
             witness: ArcSwapOption::empty(),
         };
-        journal.start(crashed, torn)?;
+        journal.start(PreviousRun { crashed, torn })?;
         if let Some(file) = checkpoint_file {
             // The first record is written, so the failed start is recorded as well.
             let begun = journal.begin(file).inspect_err(|_| journal.abandon())?;
@@ -289,7 +316,8 @@ impl Journal {
         Ok(journal)
     }
 
-    fn start(&self, crashed: bool, torn: Option<(usize, tree::Hash)>) -> Result<(), AuditError> {
+    fn start(&self, before: PreviousRun) -> Result<(), AuditError> {
+        let PreviousRun { crashed, torn } = before;
         let mut ledger = self.ledger();
         let mut write = |event: &AuditEvent<'_>| self.line(event);
         // Gaps of the sinks are recorded first.
@@ -413,7 +441,7 @@ impl Journal {
     /// # Errors
     /// If a sink does not accept the record.
     pub fn turned_away(&self, record: &Record, ending: ExchangeEnd) -> Result<(), AuditError> {
-        self.among(&self.refusals, &RefusalKind::of(record, ending), (record, ending))
+        self.among(&self.refusals, &RefusalKind::of(record, ending), record, ending)
     }
 
     /// Records a refused request that `server` sent outside of a call, summarised with others like it.
@@ -426,7 +454,7 @@ impl Journal {
         record: &Record,
         ending: ExchangeEnd,
     ) -> Result<(), AuditError> {
-        self.among(&self.unasked, &RefusalKind::of_server(server, ending), (record, ending))
+        self.among(&self.unasked, &RefusalKind::of_server(server, ending), record, ending)
     }
 
     /// Records the first of a kind, and counts those after it.
@@ -434,11 +462,14 @@ impl Journal {
         &self,
         refusals: &RefusalCounters,
         kind: &RefusalKind,
-        (record, ending): (&Record, ExchangeEnd),
+        record: &Record,
+        ending: ExchangeEnd,
     ) -> Result<(), AuditError> {
         let now = self.clock.instant();
-        let at = (now, record.time);
-        if refusals.is_alone(kind, at, self.has_room_beside_calls()) {
+        let at = RefusalTime { now, time: record.time };
+        if !self.has_room_beside_calls() {
+            refusals.count(kind, at);
+        } else if refusals.is_alone(kind, at) {
             // A record that fails is counted for the summary as well, although another sink may have it.
             return self.ended(record, ending).inspect_err(|_| refusals.count(kind, at));
         }
@@ -481,14 +512,18 @@ impl Journal {
                 || self.ledger().room(CALL).is_err())
     }
 
-    /// Writes the summaries of refused requests: those that are due, or all of them.
-    fn summarise(&self, all: bool) {
-        if !all && !self.has_room_beside_calls() {
+    /// Writes the summaries of refused requests.
+    fn summarise(&self, which: DueSummaries) {
+        if which == DueSummaries::Expired && !self.has_room_beside_calls() {
             return;
         }
         let now = self.clock.instant();
         for refusals in [&self.refusals, &self.unasked] {
-            let mut left = refusals.due(now, all).into_iter();
+            let due = match which {
+                DueSummaries::Expired => refusals.due(now),
+                DueSummaries::All => refusals.all(now),
+            };
+            let mut left = due.into_iter();
             for summary in left.by_ref() {
                 let Err(error) = self.summary(&summary) else { continue };
                 refusals.give_back(&summary, now);
@@ -552,7 +587,7 @@ impl Journal {
     }
 
     fn end(&self) {
-        self.summarise(true);
+        self.summarise(DueSummaries::All);
         if let Err(error) = self.event(&AuditEvent { event: "stop", ..AuditEvent::default() }) {
             tracing::error!(error = %crate::base::error_chain::ErrorChain(&error), "the last record was not taken");
         }
@@ -584,18 +619,34 @@ impl Journal {
         }
     }
 
-    /// Records a revocation or its reversal, with its source.
+    /// Records the revocation of `what`, with its source.
     ///
     /// # Errors
     /// If a sink does not accept the record.
-    pub fn changed(
+    pub fn revoked(&self, what: &str, by: RevocationSource) -> Result<(), AuditError> {
+        self.revocation("revoked", what, by)
+    }
+
+    /// Records the reversal of a revocation, with its source.
+    ///
+    /// # Errors
+    /// If a sink does not accept the record.
+    pub fn reinstated(&self, what: &str, by: RevocationSource) -> Result<(), AuditError> {
+        self.revocation("reinstated", what, by)
+    }
+
+    fn revocation(
         &self,
-        revoke: bool,
-        (what, by): (&str, RevocationSource),
+        event: &'static str,
+        what: &str,
+        by: RevocationSource,
     ) -> Result<(), AuditError> {
-        let event = if revoke { "revoked" } else { "reinstated" };
-        let (what, source) = (Some(what), Some(by.as_str()));
-        self.event(&AuditEvent { event, what, source, ..AuditEvent::default() })
+        self.event(&AuditEvent {
+            event,
+            what: Some(what),
+            source: Some(by.as_str()),
+            ..AuditEvent::default()
+        })
     }
 
     /// Records an event that belongs to no exchange.
@@ -717,9 +768,12 @@ impl Journal {
                 () = tasks.halting() => return,
             };
             let journal = Arc::clone(&self);
-            let rare = count.is_multiple_of(RARELY);
+            let retention = match count.is_multiple_of(RARELY) {
+                true => RetentionCheck::Now,
+                false => RetentionCheck::Later,
+            };
             let tended = tokio::task::spawn_blocking(move || match due {
-                true => journal.turn(rare),
+                true => journal.turn(retention),
                 false => journal.retire(),
             });
             if tended.await.is_err() {
@@ -731,11 +785,11 @@ impl Journal {
     }
 
     /// Does the work of one interval.
-    fn turn(&self, rare: bool) {
+    fn turn(&self, retention: RetentionCheck) {
         self.watch();
         self.watch_checkpoints();
-        self.summarise(false);
-        if rare {
+        self.summarise(DueSummaries::Expired);
+        if retention == RetentionCheck::Now {
             self.retire();
         }
         let now = self.clock.instant();

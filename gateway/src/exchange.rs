@@ -172,6 +172,13 @@ impl DecodedRequest {
     }
 }
 
+/// A request whose caller is not authenticated yet, and whose body is not read.
+struct ArrivingRequest<'a, B> {
+    head: Parts,
+    body: &'a mut B,
+    place: &'a mut InFlightPermit,
+}
+
 /// An authenticated request whose body is not decoded yet.
 struct AuthenticatedRequest {
     caller: AuthenticatedCaller,
@@ -200,7 +207,7 @@ impl Gateway {
         }
         let mut record = self.record(&door, &peer);
         let (head, mut body) = request.into_parts();
-        let arriving = (head, &mut body, &mut place);
+        let arriving = ArrivingRequest { head, body: &mut body, place: &mut place };
         let knocked = match self.knock(&door, &peer, arriving, &mut record).await {
             Ok(knocked) => knocked,
             Err(failure) => {
@@ -208,13 +215,14 @@ impl Gateway {
                 let unsent = place.until_sent();
                 drop(place);
                 let whole = failure.comes_before_the_body() && drained(body).await;
-                let refused = encode::last_unless(whole, self.refuse(&record, &failure));
+                let refused = self.refuse(&record, &failure);
+                let refused = if whole { refused } else { encode::last(refused) };
                 return kept_until_sent(refused, unsent);
             }
         };
         let unsent = place.until_sent();
         if self.is_batch(&knocked) {
-            let answered = self.batch(&door, &peer, knocked, (record, place)).await;
+            let answered = self.batch(&peer, knocked, record, place).await;
             return kept_until_sent(answered, unsent);
         }
         let arrived = match self.arrive(knocked, &mut place, &mut record).await {
@@ -263,13 +271,14 @@ impl Gateway {
         &self,
         door: &Arc<Admission>,
         peer: &Peer,
-        (head, body, place): (Parts, &mut B, &mut InFlightPermit),
+        arriving: ArrivingRequest<'_, B>,
         record: &mut Record,
     ) -> Result<AuthenticatedRequest, Failure>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        let ArrivingRequest { head, body, place } = arriving;
         let route = self.routes.get(head.uri.path()).cloned();
         // Set before authentication, so that records of rejected callers name the route.
         record.route = route.as_ref().map(|route| Arc::clone(&route.path));

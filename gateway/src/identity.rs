@@ -26,7 +26,7 @@ use crate::base::secret::Secret;
 use crate::config::settings::{self, AuthScheme, KnownCertificate, Limits};
 use crate::crypto::sealer::Sealer;
 use crate::crypto::x509::VerifiedCertificate;
-use crate::identity::resource::{ChallengeError, ProtectedResource};
+use crate::identity::resource::{ChallengeError, ProtectedResource, TokenScheme};
 use crate::mcp::wire::headers::{SingleValue, single};
 use crate::metrics::credential_check::CredentialCheck;
 use crate::outbound::environment::{Environment, EnvironmentError};
@@ -385,9 +385,9 @@ impl Authenticator {
         asked: &AuthnRequest<'_>,
         shown: &RequestCredentials<'_>,
     ) -> SchemeResult {
-        let (token, dpop) = match (shown.bearer, shown.dpop) {
-            (Some(token), None) => (token, false),
-            (None, Some(token)) => (token, true),
+        let (token, scheme) = match (shown.bearer, shown.dpop) {
+            (Some(token), None) => (token, TokenScheme::Bearer),
+            (None, Some(token)) => (token, TokenScheme::Dpop),
             (Some(_), Some(_)) | (None, None) => return SchemeResult::Absent,
         };
         let (Some(bearer), Some(resource)) = (&self.bearer, asked.resource) else {
@@ -399,7 +399,7 @@ impl Authenticator {
         if !bearer.is_for(resource, token) || is_key() {
             return SchemeResult::Foreign;
         }
-        match bearer.accept(resource, token, dpop, asked).await {
+        match bearer.accept(resource, token, scheme, asked).await {
             Ok(accepted) => {
                 let mut caller = AuthenticatedCaller::by(accepted.principal, OAUTH);
                 caller.token = Some(accepted.token);

@@ -105,7 +105,8 @@ enum ListOrigin<'a> {
 impl ListOrigin<'_> {
     /// Whether the list was read before a change of the lockfile, and this definition was approved then: the server
     /// may no longer list it, so it is judged after the next reading.
-    fn was_approved(self, (server, kind, name): &ItemKey, digest: Option<Digest>) -> bool {
+    fn was_approved(self, place: &ItemKey, digest: Option<Digest>) -> bool {
+        let (server, kind, name) = place;
         let Self::Kept(former) = self else { return false };
         let versions = former.servers.get(server).map_or(&[][..], |l| l.versions(*kind, name));
         let mut of_digest = versions.iter().filter(|version| Some(version.digest) == digest);
@@ -219,6 +220,13 @@ struct DefinitionHistory {
     /// The members that `pins.volatile` would have to name so that the last definition that was not approved equals an
     /// approved one; empty where more than defaults differed.
     remade: Vec<Box<str>>,
+}
+
+impl DefinitionHistory {
+    /// The history of a definition that is seen for the first time.
+    fn begun(now: Digest) -> Self {
+        Self { now, seen: Instant::now(), former: BTreeSet::new(), remade: Vec::new() }
+    }
 }
 
 /// Modification time, size and inode of the lockfile and of its signatures, to detect changes.
@@ -517,7 +525,7 @@ impl PinMonitor {
         let (mut watch, aside) = (FileWatch::new(tasks), FileTasks::default());
         while let Some(turn) = watch.next().await {
             let keeper = Arc::clone(&self);
-            let looked = aside.run(LOOK, move || keeper.look(turn == WatchEvent::Asked)).await;
+            let looked = aside.run(LOOK, move || keeper.look(turn)).await;
             let (why, held) = match looked {
                 Ok(()) => continue,
                 Err(FileTaskError::Broken) => {
@@ -539,10 +547,10 @@ impl PinMonitor {
     }
 
     /// Reads the lockfile again, if it has changed or if that is requested.
-    fn look(&self, asked: bool) {
+    fn look(&self, turn: WatchEvent) {
         let file = &self.settings.file;
         let stamp = Some(LockfileStamp::of(file));
-        if !asked && self.held().stamp == stamp {
+        if turn != WatchEvent::Asked && self.held().stamp == stamp {
             return;
         }
         let read = lockfile::read(file, &self.settings.approvers);
@@ -726,7 +734,7 @@ impl PinMonitor {
             if let ListOrigin::Now(begun) = reading {
                 decisive |= self.follow(held, &place, offer, begun);
             }
-            decisive |= self.judge(held, &place, (catalog, offer), reading);
+            decisive |= self.judge(held, &place, catalog, offer, reading);
         }
         if audience == ListAudience::All {
             self.missing(held, catalog);
@@ -756,14 +764,7 @@ impl PinMonitor {
             of_digest.any(|version| version.state == ApprovalState::Approved)
         };
         let Some(followed) = held.followed.get_mut(place) else {
-            let seen = Instant::now();
-            let followed = DefinitionHistory {
-                now: digest,
-                seen,
-                former: BTreeSet::new(),
-                remade: Vec::new(),
-            };
-            held.followed.insert(place.clone(), followed);
+            held.followed.insert(place.clone(), DefinitionHistory::begun(digest));
             return false;
         };
         // The order of two concurrent readings is unknown: the next reading decides, and is
@@ -818,13 +819,13 @@ impl PinMonitor {
         &self,
         held: &mut PinState,
         place: &ItemKey,
-        (catalog, offer): (&Catalog, &CatalogItem),
+        catalog: &Catalog,
+        offer: &CatalogItem,
         reading: ListOrigin<'_>,
     ) -> bool {
         let (server, kind, name) = (&*place.0, place.1, &*place.2);
         let unfit = held.pins.unfit(server, kind, name, Some(offer));
         let digest = offer.digest();
-        let subject = DigestSubject::Offer(kind);
         if unfit == Some(PinViolation::NotApproved)
             && self.trust(held, server, Some((kind, name)), digest, &offer.fragment())
         {
@@ -870,19 +871,22 @@ impl PinMonitor {
                 self.tell(place, PinViolation::NotApproved.code(), action, digest, &what);
                 self.act(held, place, action)
             }
-            Some(PinViolation::Changed) => {
-                let lock = Arc::clone(&held.pins.lock);
-                let versions = lock.servers.get(server);
-                let versions = versions.map_or(&[][..], |locked| locked.versions(kind, name));
-                let drift = drift::nearest(versions, subject, offer.definition());
-                let known = held.pins.volatile.get(place).map_or(&[][..], Vec::as_slice);
-                let members = || {
-                    volatile_members(versions, offer.definition(), known, Regeneration::Reordered)
-                };
-                let members = if kind == ItemKind::Tool { members() } else { Vec::new() };
-                self.drifted(held, place, digest, &DefinitionDrift { drift, members })
-            }
+            Some(PinViolation::Changed) => self.changed(held, place, offer),
         }
+    }
+
+    /// Compares a definition that has changed with the approved ones; whether any decision changes.
+    fn changed(&self, held: &mut PinState, place: &ItemKey, offer: &CatalogItem) -> bool {
+        let (server, kind, name) = place;
+        let lock = Arc::clone(&held.pins.lock);
+        let versions = lock.servers.get(server);
+        let versions = versions.map_or(&[][..], |locked| locked.versions(*kind, name));
+        let drift = drift::nearest(versions, DigestSubject::Offer(*kind), offer.definition());
+        let known = held.pins.volatile.get(place).map_or(&[][..], Vec::as_slice);
+        let members =
+            || volatile_members(versions, offer.definition(), known, Regeneration::Reordered);
+        let members = if *kind == ItemKind::Tool { members() } else { Vec::new() };
+        self.drifted(held, place, offer.digest(), &DefinitionDrift { drift, members })
     }
 
     /// Acts on a definition that differs from the approved ones; whether any decision changes.
@@ -1120,10 +1124,11 @@ impl PinMonitor {
     /// The advice to name these `members` of a tool in `pins.volatile`; `None` where there are none.
     fn volatile_step(
         &self,
-        (server, _, name): &ItemKey,
+        place: &ItemKey,
         members: &[Box<str>],
         remade: Regeneration,
     ) -> Option<String> {
+        let (server, _, name) = place;
         if members.is_empty() || !self.has_lockfile() {
             return None;
         }

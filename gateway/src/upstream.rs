@@ -93,7 +93,7 @@ pub use server_log::LastOutput;
 use server_log::ServerLog;
 use single_flight::SingleFlight;
 use stdio::ProcessStarter;
-use streamable_http::StreamableHttpClient;
+use streamable_http::{AnswerBudget, StreamableHttpClient};
 pub use subscription::{NotificationFilter, RESOURCES, changed, flag, listening_bytes};
 
 /// The first JSON-RPC id used towards a server. All ids have ten digits for a long time to come, so two answers with
@@ -210,7 +210,10 @@ impl Upstream {
                 let (target, terms) = (target(uri)?, limits.http2_of_servers());
                 let alone = server.tls.http1_alone;
                 let target = if alone { target } else { target.multiplexed(terms, tasks.clone()) };
-                let answers = (name.as_str().into(), Arc::clone(&world.quotas.answers));
+                let answers = AnswerBudget {
+                    server: name.as_str().into(),
+                    accounts: Arc::clone(&world.quotas.answers),
+                };
                 let http =
                     StreamableHttpClient::new(uri, target, credentials, extra, limits, answers)?;
                 Transport::Http(Box::new(http))
@@ -476,8 +479,10 @@ impl Upstream {
     /// Records the age of a session that the gateway `ended` or the server has forgotten. The modern era has no
     /// sessions.
     fn over(&self, leg: &UpstreamSession, age: Duration, ended: bool) {
-        if leg.version.era() == Era::Legacy {
-            self.counts.session(age, ended);
+        match (leg.version.era(), ended) {
+            (Era::Legacy, true) => self.counts.session_ended(age),
+            (Era::Legacy, false) => self.counts.session_lost(age),
+            (Era::Modern, _) => {}
         }
     }
 
@@ -597,8 +602,8 @@ impl Upstream {
         }
     }
 
-    /// Sends a legacy server a message about its session that the protocol defines and that concerns no definition,
-    /// such as a log level. Sent as a request, with an outcome, if `asks`; otherwise as a notification.
+    /// Sends a legacy server a request about its session that the protocol defines and that concerns no definition,
+    /// such as a log level, and returns the outcome.
     ///
     /// # Errors
     /// If the server does not take it or does not answer.
@@ -609,15 +614,27 @@ impl Upstream {
         leg: &UpstreamSession,
         method: &'static str,
         params: &[(Box<str>, Fragment)],
-        asks: bool,
-    ) -> Result<Option<ResponseOutcome>, UpstreamError> {
+    ) -> Result<ResponseOutcome, UpstreamError> {
+        let speaker = RequestContext { client: Client::gateway(), ..party.speaker(Some(leg)) };
+        self.short(method, params, speaker).await
+    }
+
+    /// Sends a legacy server a notification about its session that the protocol defines and that concerns no
+    /// definition, such as a change of the client's roots.
+    ///
+    /// # Errors
+    /// If the server does not take it.
+    pub async fn notify_session(
+        &self,
+        _on_record: &ReadEntry,
+        party: &OnBehalfOf,
+        leg: &UpstreamSession,
+        method: &'static str,
+    ) -> Result<(), UpstreamError> {
         let speaker = RequestContext { client: Client::gateway(), ..party.speaker(Some(leg)) };
         let deadline = Instant::now() + self.limits.answer_time;
-        if !asks {
-            let outgoing = request::other(None, method, params, &[], speaker);
-            return self.notify(&outgoing, deadline).await.map(|()| None);
-        }
-        self.short(method, params, speaker).await.map(Some)
+        let outgoing = request::other(None, method, &[], &[], speaker);
+        self.notify(&outgoing, deadline).await
     }
 
     /// Sends a request with a short answer and waits for its outcome.

@@ -363,9 +363,11 @@ def families(text):
 
 def of_source():
     """Families that show only when there is something to count, from the source: operations and certificates."""
-    text = (ROOT / "gateway" / "src" / "metrics.rs").read_text()
+    text = (ROOT / "gateway" / "src" / "metrics" / "table.rs").read_text()
     found = set()
-    for family, unit in re.findall(r'family\(\s*"([a-z_.]+)",\s*"([a-zA-Z]*)"', text):
+    # A plain counter always shows.
+    row = r'name: "([a-z0-9_.]+)",\s*unit: "([a-zA-Z]*)",\s*help: "(?:[^"\\]|\\.|\\\n)*",\s*source: MetricSource::(?!Count\()'
+    for family, unit in re.findall(row, text):
         base = family.replace(".", "_") + {"s": "_seconds", "By": "_bytes"}.get(unit, "")
         found |= {base, base + "_total", base + "_bucket", base + "_sum", base + "_count"}
     return found

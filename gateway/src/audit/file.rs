@@ -106,7 +106,8 @@ impl FileSink {
         name: &str,
         path: &Path,
         rotation: Rotation,
-        (trusted, now): (&ResumePolicy, SystemTime),
+        trusted: &ResumePolicy,
+        now: SystemTime,
     ) -> io::Result<(Self, Option<ResumedChain>)> {
         let (mut options, regular) = appending(path);
         // Nothing is read from a pipe or a device.
@@ -374,15 +375,15 @@ fn continuation(
         let Some((_, before)) = &full else { return Ok(None) };
         let mut file = File::open(before)?;
         let extent = RecordExtent { bytes: file.metadata()?.len(), last: LastLine::Ended };
-        end_of(&mut file, extent, (before, None), trusted)
+        end_of(&mut file, extent, before, None, trusted)
     };
     let Some(mut file) = file.filter(|_| extent.bytes > 0) else { return before() };
-    let error = match end_of(&mut file, extent, (path, None), trusted) {
+    let error = match end_of(&mut file, extent, path, None, trusted) {
         Ok(resumed) => return Ok(resumed),
         Err(error) => error,
     };
     let Some(ResumedChain { chain, signed, .. }) = before()? else { return Err(error) };
-    let mut end = end_of(&mut file, extent, (path, Some(chain)), trusted)?;
+    let mut end = end_of(&mut file, extent, path, Some(chain), trusted)?;
     if let Some(end) = &mut end {
         end.signed = end.signed.or(signed);
     }
@@ -407,10 +408,12 @@ fn lock(file: &File, path: &Path) -> io::Result<()> {
 /// `start` if the file begins there.
 fn end_of(
     file: &mut (impl io::Read + io::Seek),
-    RecordExtent { bytes: length, last }: RecordExtent,
-    (path, start): (&Path, Option<HashChain>),
+    extent: RecordExtent,
+    path: &Path,
+    start: Option<HashChain>,
     trusted: &ResumePolicy,
 ) -> io::Result<Option<ResumedChain>> {
+    let RecordExtent { bytes: length, last } = extent;
     if length == 0 {
         return Ok(None);
     }
@@ -424,6 +427,7 @@ fn end_of(
             text.push(b'\n');
         }
         let start = start.clone().filter(|_| whole);
+        let part = if whole { FileWindow::Whole } else { FileWindow::End };
         let refused = |what: &str| {
             let last = text.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty());
             match last.and_then(other_format) {
@@ -434,7 +438,7 @@ fn end_of(
                 None => foreign(path, what),
             }
         };
-        if let Some(end) = resume_in(&text, whole, start, trusted).map_err(refused)? {
+        if let Some(end) = resume_in(&text, part, start, trusted).map_err(refused)? {
             return Ok(Some(end));
         }
         if whole {
@@ -452,15 +456,25 @@ fn foreign(path: &Path, what: &str) -> io::Error {
     ))
 }
 
+/// The part of a file that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileWindow {
+    /// All of it.
+    Whole,
+    /// Its end, which may begin within a line.
+    End,
+}
+
 /// Finds the end of the chain in the last part of a file; `None` if more of it must be read.
 fn resume_in(
     text: &[u8],
-    whole: bool,
+    window: FileWindow,
     start: Option<HashChain>,
     trusted: &ResumePolicy,
 ) -> Result<Option<ResumedChain>, &'static str> {
     let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
     lines.pop();
+    let whole = window == FileWindow::Whole;
     if !whole && !lines.is_empty() {
         lines.remove(0);
     }

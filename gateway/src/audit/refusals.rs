@@ -85,6 +85,15 @@ impl RefusalKind {
     }
 }
 
+/// The time of a request, on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RefusalTime {
+    /// When it is counted, for the interval.
+    pub(super) now: Instant,
+    /// The time of its record.
+    pub(super) time: SystemTime,
+}
+
 /// The count of one kind, to be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RefusalSummary {
@@ -123,35 +132,39 @@ impl RefusalCounters {
         Self { limits, tallies: Mutex::default(), counted: AtomicU64::new(0) }
     }
 
-    /// Whether a request gets a record of its own, which needs `room`; otherwise it is counted.
-    pub(super) fn is_alone(
-        &self,
-        kind: &RefusalKind,
-        (now, time): (Instant, SystemTime),
-        room: bool,
-    ) -> bool {
+    /// Whether a request gets a record of its own; otherwise it is counted.
+    pub(super) fn is_alone(&self, kind: &RefusalKind, at: RefusalTime) -> bool {
         let mut tallies = self.tallies();
-        let tally = self.tally(&mut tallies, kind, (now, time));
-        if room && tally.alone < self.limits.each {
+        let tally = self.tally(&mut tallies, kind, at);
+        if tally.alone < self.limits.each {
             tally.alone += 1;
             return true;
         }
-        tally.add(1, time);
+        tally.add(1, at.time);
         self.counted.fetch_add(1, Ordering::Relaxed);
         false
     }
 
-    /// Counts a request whose own record could not be written.
-    pub(super) fn count(&self, kind: &RefusalKind, (now, time): (Instant, SystemTime)) {
-        self.tally(&mut self.tallies(), kind, (now, time)).add(1, time);
+    /// Counts a request that has no record of its own: there is no room for one, or it could not be written.
+    pub(super) fn count(&self, kind: &RefusalKind, at: RefusalTime) {
+        self.tally(&mut self.tallies(), kind, at).add(1, at.time);
         self.counted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes the summaries to record at `now`: those whose interval has passed, or all.
-    pub(super) fn due(&self, now: Instant, all: bool) -> Vec<RefusalSummary> {
+    /// Takes the summaries whose interval has passed at `now`.
+    pub(super) fn due(&self, now: Instant) -> Vec<RefusalSummary> {
+        self.take(now, |tally| now.saturating_duration_since(tally.begun) >= self.limits.interval)
+    }
+
+    /// Takes all summaries at `now`, regardless of their interval.
+    pub(super) fn all(&self, now: Instant) -> Vec<RefusalSummary> {
+        self.take(now, |_| true)
+    }
+
+    fn take(&self, now: Instant, is_due: impl Fn(&RefusalTally) -> bool) -> Vec<RefusalSummary> {
         let mut due = Vec::new();
         self.tallies().retain(|kind, tally| {
-            if !all && now.saturating_duration_since(tally.begun) < self.limits.interval {
+            if !is_due(tally) {
                 return true;
             }
             if tally.count == 0 {
@@ -169,8 +182,8 @@ impl RefusalCounters {
     /// Adds back a summary that could not be recorded.
     pub(super) fn give_back(&self, summary: &RefusalSummary, now: Instant) {
         let RefusalSummary { kind, count, since } = summary;
-        let (count, since) = (*count, *since);
-        self.tally(&mut self.tallies(), kind, (now, since)).add(count, since);
+        let at = RefusalTime { now, time: *since };
+        self.tally(&mut self.tallies(), kind, at).add(*count, *since);
     }
 
     /// Total number of requests that were counted.
@@ -182,13 +195,14 @@ impl RefusalCounters {
         &self,
         tallies: &'a mut BTreeMap<RefusalKind, RefusalTally>,
         kind: &RefusalKind,
-        (begun, since): (Instant, SystemTime),
+        at: RefusalTime,
     ) -> &'a mut RefusalTally {
         let is_tracked = tallies.contains_key(kind) || tallies.len() < self.limits.tracked;
         let mut kind = kind.clone();
         if !is_tracked {
             kind.address = RefusalOrigin::Other;
         }
+        let RefusalTime { now: begun, time: since } = at;
         tallies.entry(kind).or_insert(RefusalTally { begun, alone: 0, count: 0, since })
     }
 
@@ -207,7 +221,7 @@ impl RefusalTally {
 
 #[cfg(test)]
 mod tests {
-    use super::{RefusalCounters, RefusalKind, RefusalOrigin};
+    use super::{RefusalCounters, RefusalKind, RefusalOrigin, RefusalTime};
     use crate::base::clock::{Clock as _, SystemClock};
     use crate::config::settings;
     use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
@@ -218,6 +232,10 @@ mod tests {
         let address = RefusalOrigin::of(address.parse::<IpAddr>().unwrap());
         let (outcome, reason) = (ExchangeOutcome::Refused, Some("credential-missing"));
         RefusalKind { address, outcome, reason, detail: None, status: 401 }
+    }
+
+    fn when(now: Instant) -> RefusalTime {
+        RefusalTime { now, time: UNIX_EPOCH }
     }
 
     fn refusals() -> (RefusalCounters, Instant) {
@@ -235,35 +253,31 @@ mod tests {
         let (mut alone, mut counted) = (0, 0);
         for second in 0..60 {
             for _ in 0..1000 {
-                alone += u64::from(refusals.is_alone(
-                    &kind("192.0.2.1"),
-                    (at(second), UNIX_EPOCH),
-                    true,
-                ));
+                alone += u64::from(refusals.is_alone(&kind("192.0.2.1"), when(at(second))));
             }
-            let due = refusals.due(at(second), false);
+            let due = refusals.due(at(second));
             assert!(due.len() <= 1);
             counted += due.iter().map(|summary| summary.count).sum::<u64>();
         }
-        counted += refusals.due(at(60), true).iter().map(|summary| summary.count).sum::<u64>();
+        counted += refusals.all(at(60)).iter().map(|summary| summary.count).sum::<u64>();
         assert_eq!((alone, counted), (2, 60 * 1000 - 2));
         assert_eq!(refusals.counted(), counted);
         // After a quiet interval it starts again.
-        assert!(refusals.due(at(80), false).is_empty());
-        assert!(refusals.is_alone(&kind("192.0.2.1"), (at(80), UNIX_EPOCH), true));
+        assert!(refusals.due(at(80)).is_empty());
+        assert!(refusals.is_alone(&kind("192.0.2.1"), when(at(80))));
     }
 
     #[test]
     fn more_addresses_than_are_tracked_are_counted_together() {
         let (refusals, now) = refusals();
-        let at = (now, UNIX_EPOCH);
+        let at = when(now);
         let mut alone = 0;
         for n in 0..=255 {
             for _ in 0..10 {
-                alone += u64::from(refusals.is_alone(&kind(&format!("192.0.2.{n}")), at, true));
+                alone += u64::from(refusals.is_alone(&kind(&format!("192.0.2.{n}")), at));
             }
         }
-        let due = refusals.due(now, true);
+        let due = refusals.all(now);
         assert_eq!(alone, 2 * 4, "three addresses, and all others");
         assert_eq!(due.len(), 4);
         assert_eq!(alone + due.iter().map(|summary| summary.count).sum::<u64>(), 2560);
@@ -275,11 +289,11 @@ mod tests {
     #[test]
     fn a_network_of_ipv6_is_one_address() {
         let (refusals, now) = refusals();
-        let at = (now, UNIX_EPOCH);
+        let at = when(now);
         let alone = (0..100)
-            .filter(|n| refusals.is_alone(&kind(&format!("2001:db8:0:1:{n:x}::{n:x}")), at, true));
+            .filter(|n| refusals.is_alone(&kind(&format!("2001:db8:0:1:{n:x}::{n:x}")), at));
         assert_eq!(alone.count(), 2);
-        let due = refusals.due(now, true);
+        let due = refusals.all(now);
         assert_eq!(due[0].kind.address.to_string(), "2001:db8:0:1::/64");
         assert_eq!(kind("::ffff:192.0.2.1"), kind("192.0.2.1"));
     }
@@ -287,31 +301,34 @@ mod tests {
     #[test]
     fn what_has_no_room_or_is_not_taken_is_counted_until_it_is() {
         let (refusals, now) = refusals();
-        let at = |seconds| (now, UNIX_EPOCH + Duration::from_secs(seconds));
-        assert!(!refusals.is_alone(&kind("192.0.2.1"), at(1), false));
+        let at = |seconds| {
+            let time = UNIX_EPOCH + Duration::from_secs(seconds);
+            RefusalTime { now, time }
+        };
+        refusals.count(&kind("192.0.2.1"), at(1));
         refusals.count(&kind("192.0.2.1"), at(2));
-        let due = refusals.due(now, true);
+        let due = refusals.all(now);
         let [summary] = &due[..] else { panic!("{due:?}") };
-        assert_eq!((summary.count, summary.since), (2, at(1).1));
+        assert_eq!((summary.count, summary.since), (2, at(1).time));
         refusals.give_back(summary, now);
-        assert!(!refusals.is_alone(&kind("192.0.2.1"), at(3), false));
-        let due = refusals.due(now, true);
-        assert_eq!((due[0].count, due[0].since), (3, at(1).1));
+        refusals.count(&kind("192.0.2.1"), at(3));
+        let due = refusals.all(now);
+        assert_eq!((due[0].count, due[0].since), (3, at(1).time));
     }
 
     #[test]
     fn what_a_server_asks_is_counted_by_server_and_reason() {
         let (refusals, now) = refusals();
-        let at = (now, UNIX_EPOCH);
+        let at = when(now);
         let of = |server: &str, reason| {
             let ending = ExchangeEnd { reason: Some(reason), ..ExchangeEnd::answered() };
             RefusalKind::of_server(server, ending)
         };
-        let alone = (0..100).filter(|_| refusals.is_alone(&of("crm", "ask-url"), at, true));
+        let alone = (0..100).filter(|_| refusals.is_alone(&of("crm", "ask-url"), at));
         assert_eq!(alone.count(), 2);
-        assert!(refusals.is_alone(&of("crm", "ask-secret"), at, true));
-        assert!(refusals.is_alone(&of("web", "ask-url"), at, true));
-        let due = refusals.due(now, true);
+        assert!(refusals.is_alone(&of("crm", "ask-secret"), at));
+        assert!(refusals.is_alone(&of("web", "ask-url"), at));
+        let due = refusals.all(now);
         let [summary] = &due[..] else { panic!("{due:?}") };
         assert_eq!((summary.count, summary.kind.address.to_string()), (98, "crm".to_owned()));
     }

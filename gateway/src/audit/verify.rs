@@ -272,8 +272,11 @@ impl LogVerifier {
             let whole = line.pop_if(|byte| *byte == b'\n').is_some();
             let at = LinePosition { file, line: number, seq: None };
             let taken = match ChainLink::of(&line) {
-                Some((place, fits)) => {
-                    self.record(&line, &place, fits, &LinePosition { seq: Some(place.seq), ..at })
+                Some((place, true)) => {
+                    self.record(&line, &place, &LinePosition { seq: Some(place.seq), ..at })
+                }
+                Some((place, false)) => {
+                    Err(altered(&line, &LinePosition { seq: Some(place.seq), ..at }))
                 }
                 None if whole => Err(at.wrong("this is no record")),
                 None => Err(at.wrong("the last line is cut")),
@@ -291,18 +294,8 @@ impl LogVerifier {
         &mut self,
         line: &[u8],
         place: &ChainLink,
-        fits: bool,
         at: &LinePosition<'_>,
     ) -> Result<(), LogProblem> {
-        if !fits {
-            return Err(match other_format(line) {
-                Some(version) => at.wrong(format!(
-                    "it says that it is in version {version} of the format; if it was written so, a \
-                     gateway that writes it can verify it"
-                )),
-                None => at.wrong("it is not what it was when it was written"),
-            });
-        }
         let anew = spelled(line);
         let line = anew.as_deref().unwrap_or(line);
         let event = event_of(line);
@@ -310,48 +303,13 @@ impl LogVerifier {
             return Ok(());
         }
         self.place(line, event, place, at)?;
-        let Some(strand) = &mut self.strand else { return Ok(()) };
         if matches!(event, Some("start" | "opened")) {
-            if text(line, "chain").as_deref() != Some(&*strand.chain) {
-                return Err(at.wrong("it is of another chain"));
-            }
-            let key = text(line, "key").map(|key| NoteVerifier::parse(&key)).transpose();
-            strand.named = match key {
-                Ok(key) => key,
-                Err(error) if self.vouched => return Err(at.wrong(error.to_string())),
-                Err(_) => None,
-            };
-            if let Some(key) = strand.named.as_ref().filter(|_| self.vouched)
-                && !self.keys.contains(key)
-            {
-                self.keys.push(key.clone());
-            }
+            self.signer(line, at)?;
         }
         if event == Some("checkpoint") {
-            let note = text(line, "note").ok_or_else(|| at.wrong("it has no checkpoint"))?;
-            let wrong = |error: NoteError| at.wrong(format!("the checkpoint: {error}"));
-            let head = match (Checkpoint::open(&note, &self.keys), &strand.named) {
-                (Ok((head, _)), _) => head,
-                (Err(NoteError::Stranger), Some(named)) => {
-                    let (head, by) = Checkpoint::open(&note, [named]).map_err(wrong)?;
-                    // The rest of the file can still be verified.
-                    if !self.unknown.contains(by) {
-                        self.unknown.push(by.clone());
-                        self.report
-                            .problems
-                            .push(at.problem(signed_by(by), ProblemSeverity::Unproved));
-                    }
-                    head
-                }
-                (Err(error), _) => return Err(wrong(error)),
-            };
-            let same = head.size == strand.tree.size() && head.root == strand.tree.root();
-            if !same || !head.origin.ends_with(&format!("/{}", strand.chain)) {
-                return Err(at.wrong("the checkpoint is not of this log"));
-            }
-            strand.covered = head.size;
-            self.report.checkpoints += 1;
+            self.checkpoint(line, at)?;
         }
+        let Some(strand) = &mut self.strand else { return Ok(()) };
         strand.stopped = match event {
             Some("stop") => true,
             Some("checkpoint") => strand.stopped,
@@ -375,6 +333,53 @@ impl LogVerifier {
             return Err(at.wrong("another record has this number too: the log was forked"));
         }
         self.compare(at)
+    }
+
+    /// Takes the key that the first record of a file names for its chain.
+    fn signer(&mut self, line: &[u8], at: &LinePosition<'_>) -> Result<(), LogProblem> {
+        let Some(strand) = &mut self.strand else { return Ok(()) };
+        if text(line, "chain").as_deref() != Some(&*strand.chain) {
+            return Err(at.wrong("it is of another chain"));
+        }
+        let key = text(line, "key").map(|key| NoteVerifier::parse(&key)).transpose();
+        strand.named = match key {
+            Ok(key) => key,
+            Err(error) if self.vouched => return Err(at.wrong(error.to_string())),
+            Err(_) => None,
+        };
+        if let Some(key) = strand.named.as_ref().filter(|_| self.vouched)
+            && !self.keys.contains(key)
+        {
+            self.keys.push(key.clone());
+        }
+        Ok(())
+    }
+
+    /// Verifies a checkpoint against the records before it.
+    fn checkpoint(&mut self, line: &[u8], at: &LinePosition<'_>) -> Result<(), LogProblem> {
+        let Some(strand) = &mut self.strand else { return Ok(()) };
+        let note = text(line, "note").ok_or_else(|| at.wrong("it has no checkpoint"))?;
+        let wrong = |error: NoteError| at.wrong(format!("the checkpoint: {error}"));
+        let head = match (Checkpoint::open(&note, &self.keys), &strand.named) {
+            (Ok((head, _)), _) => head,
+            (Err(NoteError::Stranger), Some(named)) => {
+                let (head, by) = Checkpoint::open(&note, [named]).map_err(wrong)?;
+                // The rest of the file can still be verified.
+                if !self.unknown.contains(by) {
+                    self.unknown.push(by.clone());
+                    self.report.problems.push(at.problem(signed_by(by), ProblemSeverity::Unproved));
+                }
+                head
+            }
+            (Err(error), _) => return Err(wrong(error)),
+        };
+        let same = head.size == strand.tree.size() && head.root == strand.tree.root();
+        if !same || !head.origin.ends_with(&format!("/{}", strand.chain)) {
+            return Err(at.wrong("the checkpoint is not of this log"));
+        }
+        strand.covered = head.size;
+        self.report.checkpoints += 1;
+        Ok(())
     }
 
     /// Whether a record was read before.
@@ -630,4 +635,15 @@ fn text(line: &[u8], name: &str) -> Option<String> {
 
 fn number(line: &[u8], name: &str) -> Option<u64> {
     read(line)?.root().get(name)?.raw().parse().ok()
+}
+
+/// The problem of a record whose digest does not match its content.
+fn altered(line: &[u8], at: &LinePosition<'_>) -> LogProblem {
+    match other_format(line) {
+        Some(version) => at.wrong(format!(
+            "it says that it is in version {version} of the format; if it was written so, a gateway that writes it \
+             can verify it"
+        )),
+        None => at.wrong("it is not what it was when it was written"),
+    }
 }

@@ -245,6 +245,21 @@ pub async fn serve(ops: AdminApi, listener: std::net::TcpListener) {
     }
 }
 
+/// How much the answer to a readiness probe says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadinessDetail {
+    /// Whether the gateway is ready.
+    Brief,
+    /// The state of each part as well.
+    Verbose,
+}
+
+impl ReadinessDetail {
+    fn of(query: Option<&str>) -> Self {
+        if query == Some("verbose") { Self::Verbose } else { Self::Brief }
+    }
+}
+
 impl AdminApi {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let (head, body) = request.into_parts();
@@ -280,7 +295,7 @@ impl AdminApi {
         }
         match request.uri().path() {
             "/livez" => self.alive(),
-            "/readyz" => self.ready(request.uri().query() == Some("verbose")),
+            "/readyz" => self.ready(ReadinessDetail::of(request.uri().query())),
             "/metrics" => {
                 let mut response = text(StatusCode::OK, self.metrics.text());
                 let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -347,17 +362,14 @@ impl AdminApi {
         let revoke = act == RevocationAction::Revoke;
         let unlisted = if revoke { self.unlisted(&change) } else { String::from("[]") };
         // A revocation takes effect even if it cannot be recorded; its removal does not.
-        if !revoke
-            && let Err(error) = self.journal.changed(revoke, (&what, RevocationSource::Operator))
-        {
+        if !revoke && let Err(error) = self.journal.reinstated(&what, RevocationSource::Operator) {
             tracing::error!(error = %crate::base::error_chain::ErrorChain(&error), "not recorded, not taken back");
             return text(StatusCode::SERVICE_UNAVAILABLE, "it cannot be recorded\n");
         }
         match self.switch.change(change, act).await {
             Ok(kept) => {
                 if revoke
-                    && let Err(error) =
-                        self.journal.changed(revoke, (&what, RevocationSource::Operator))
+                    && let Err(error) = self.journal.revoked(&what, RevocationSource::Operator)
                 {
                     tracing::error!(error = %crate::base::error_chain::ErrorChain(&error), "not recorded");
                 }
@@ -425,7 +437,7 @@ impl AdminApi {
 
     /// Readiness: the gateway can decide and record. An unreachable upstream server does not count, because it must
     /// not take the others out of service.
-    fn ready(&self, verbose: bool) -> Response<Body> {
+    fn ready(&self, detail: ReadinessDetail) -> Response<Body> {
         let stopping = self.tasks.is_waning();
         let recording = self.journal.is_working();
         let hindrance = self.tester.hindrance();
@@ -433,7 +445,7 @@ impl AdminApi {
         let provided = self.beats.lacking().is_none();
         let good = !stopping && recording && provided && hindrance.is_none();
         let mut body = String::from(if good { "ok\n" } else { "not ready\n" });
-        if verbose {
+        if detail == ReadinessDetail::Verbose {
             let word = |good| if good { "ok" } else { "failing" };
             writeln!(body, "audit: {}", word(recording)).unwrap_or_default();
             writeln!(body, "files and threads: {}", word(provided)).unwrap_or_default();

@@ -228,9 +228,23 @@ pub struct ProcessState {
     /// The key of marks in content.
     key: [u8; 32],
     /// The bound address and TLS of each listener, in the order of the configuration.
-    pub bound: Vec<(SocketAddr, Option<Arc<Acceptor>>)>,
+    pub bound: Vec<BoundListener>,
     /// The limits of the configuration.
     pub limits: Limits,
+}
+
+/// A listener whose socket is bound.
+pub struct BoundListener {
+    /// The address of the socket.
+    pub address: SocketAddr,
+    /// Its TLS, if the configuration has any.
+    pub acceptor: Option<Arc<Acceptor>>,
+}
+
+impl fmt::Debug for BoundListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundListener").field("address", &self.address).finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for ProcessState {
@@ -305,7 +319,8 @@ pub fn lasting(settings: &Settings) -> Result<(ProcessState, Vec<TcpListener>), 
         let socket = bind(listener.address, &key)?;
         let failed = |cause| StartError::Tls { name: listener.name.clone(), cause };
         let tls = listener.tls.as_ref().map(|tls| Acceptor::new(tls, clock.now()));
-        bound.push((local(&socket), tls.transpose().map_err(failed)?.map(Arc::new)));
+        let acceptor = tls.transpose().map_err(failed)?.map(Arc::new);
+        bound.push(BoundListener { address: local(&socket), acceptor });
         listeners.push(socket);
     }
     let key = crate::base::random::bytes().map_err(|_opaque| StartError::SessionKey(SealError))?;
@@ -522,18 +537,15 @@ async fn greet(upstream: Arc<Upstream>, tasks: Tasks) {
 }
 
 /// Builds the admission of a listener: its OAuth resources and its TLS.
-fn door(
-    settings: &Settings,
-    listener: &ListenerSettings,
-    (bound, acceptor): &(SocketAddr, Option<Arc<Acceptor>>),
-) -> Admission {
+fn door(settings: &Settings, listener: &ListenerSettings, bound: &BoundListener) -> Admission {
     let mut resources = HashMap::new();
     if listener.schemes.contains(&AuthScheme::Oauth) {
         for route in &settings.routes {
-            resources.insert(route.path.clone(), resource(settings, listener, *bound, route));
+            resources
+                .insert(route.path.clone(), resource(settings, listener, bound.address, route));
         }
     }
-    Admission::new(listener, resources, acceptor.clone())
+    Admission::new(listener, resources, bound.acceptor.clone())
 }
 
 /// The OAuth protected resource of a route behind a listener that is bound at `bound`.
@@ -632,7 +644,7 @@ pub(crate) fn journal(
         let opened: Box<dyn AuditSink> = match &sink.to {
             SinkTarget::File(path, rotation) => {
                 let opened =
-                    FileSink::open(&sink.name, path, *rotation, (&trusted, world.clock.now()));
+                    FileSink::open(&sink.name, path, *rotation, &trusted, world.clock.now());
                 let (file, end) = opened.map_err(failed)?;
                 logs.is_file |= file.can_be_continued();
                 logs.add(end).map_err(failed)?;

@@ -133,18 +133,18 @@ fn call(params: &Value, now: &impl Fn() -> SystemTime) -> Result<Value, (i32, &'
         Some("echo") => argument("text").and_then(Value::as_str).unwrap_or_default().to_owned(),
         Some("add") => match (number("a"), number("b")) {
             (Some(a), Some(b)) => (a + b).to_string(),
-            _ => return Ok(content("`a` and `b` must be numbers", true)),
+            _ => return Ok(tool_error("`a` and `b` must be numbers")),
         },
         Some("time") => humantime::format_rfc3339_seconds(now()).to_string(),
         Some("delete_account") => "the account is gone".to_owned(),
         Some("convert") => "1.00".to_owned(),
         _ => return Err((-32602, "unknown tool")),
     };
-    Ok(content(&text, false))
+    Ok(json!({ "content": [{ "type": "text", "text": text }], "isError": false }))
 }
 
-fn content(text: &str, failed: bool) -> Value {
-    json!({ "content": [{ "type": "text", "text": text }], "isError": failed })
+fn tool_error(text: &str) -> Value {
+    json!({ "content": [{ "type": "text", "text": text }], "isError": true })
 }
 
 /// Sends a progress notification if the request asks for it.

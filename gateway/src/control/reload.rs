@@ -114,18 +114,38 @@ struct RejectedConfig {
     restart: Vec<String>,
 }
 
+/// The parts of the process that a reload acts on.
+#[derive(Debug)]
+pub struct ReloadTargets {
+    /// The state that outlives a reload.
+    pub lasting: Arc<ProcessState>,
+    /// The holder of the generation in force, which a reload replaces.
+    pub live: Arc<CurrentGeneration>,
+    /// The revocations, which hold in the new generation from its first request.
+    pub switch: Arc<RevocationManager>,
+}
+
+/// The configuration that is in force when the reloader is made.
+#[derive(Debug)]
+pub struct ConfigInForce {
+    /// Its comparison of definitions.
+    pub keeper: Arc<PinMonitor>,
+    /// Its digest.
+    pub digest: String,
+    /// The digests of its sections.
+    pub sections: SectionDigests,
+}
+
 impl Reloader {
     /// Makes a reloader for the configuration that was read from `source` and is in force.
     #[must_use]
     pub fn new(
         source: Arc<dyn SettingsSource>,
-        (lasting, live, switch): (
-            Arc<ProcessState>,
-            Arc<CurrentGeneration>,
-            Arc<RevocationManager>,
-        ),
-        (keeper, digest, sections): (Arc<PinMonitor>, String, SectionDigests),
+        targets: ReloadTargets,
+        in_force: ConfigInForce,
     ) -> Self {
+        let ReloadTargets { lasting, live, switch } = targets;
+        let ConfigInForce { keeper, digest, sections } = in_force;
         let at = lasting.clock.now();
         // The file may have changed since it was read, so it is checked once more.
         let (tried, seen, again, error) = (None, None, None, None);

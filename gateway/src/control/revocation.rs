@@ -242,7 +242,11 @@ impl RevocationManager {
             }
             let (revoke, what) = (act == RevocationAction::Revoke, written(&change));
             tracing::warn!(revoke, %what, "the file of revocations has changed what is revoked");
-            if let Err(error) = journal.changed(revoke, (&what, RevocationSource::File)) {
+            let recorded = match act {
+                RevocationAction::Revoke => journal.revoked(&what, RevocationSource::File),
+                RevocationAction::Lift => journal.reinstated(&what, RevocationSource::File),
+            };
+            if let Err(error) = recorded {
                 tracing::error!(error = %ErrorChain(&error), "not recorded");
             }
         }
@@ -262,8 +266,9 @@ impl RevocationManager {
         while let Some(turn) = watch.next().await {
             let Some(file) = self.file.clone() else { continue };
             // After a check that did not end, the file is read as if it were new.
-            let (switch, asked) = (Arc::clone(&self), turn == WatchEvent::Asked || stalled);
-            let looked = aside.run(file::LOOK, move || switch.look(&file, asked)).await;
+            let turn = if stalled { WatchEvent::Asked } else { turn };
+            let switch = Arc::clone(&self);
+            let looked = aside.run(file::LOOK, move || switch.look(&file, turn)).await;
             let Err(error) = looked else {
                 stalled = false;
                 continue;
@@ -280,7 +285,8 @@ impl RevocationManager {
 
     /// Applies the current content of the file. A file that cannot be read changes nothing: revocations stay in
     /// force.
-    fn look(&self, path: &Path, asked: bool) {
+    fn look(&self, path: &Path, turn: WatchEvent) {
+        let asked = turn == WatchEvent::Asked;
         let _turn = self.turn();
         let found = file::look(path, revoked::LONGEST);
         let seen = found.as_ref().ok().map(|(data, text)| FileVersion::of(data, text));

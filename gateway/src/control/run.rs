@@ -19,7 +19,7 @@ use crate::config::settings::Settings;
 use crate::control::admin_api::{self, AdminApi};
 use crate::control::attach::AttachListener;
 use crate::control::build::{ProcessState, bind, lasting, local};
-use crate::control::reload::Reloader;
+use crate::control::reload::{ConfigInForce, ReloadTargets, Reloader};
 use crate::control::revocation::RevocationManager;
 use crate::control::selftest::SelftestRunner;
 use crate::control::stdio::{StdioServer, StdioServerError, Tenancy};
@@ -61,26 +61,23 @@ pub async fn start(
     settings: Settings,
     source: Option<Arc<dyn SettingsSource>>,
 ) -> Result<RunningGateway, StartError> {
-    launch(settings, source, true).await
+    launch(settings, source).await
 }
 
 /// Starts a gateway without listeners, for the client that started this process.
 ///
 /// # Errors
 /// If any resource cannot be acquired; nothing is left running.
-pub async fn start_inside(settings: Settings) -> Result<RunningGateway, StartError> {
-    launch(settings, None, false).await
+pub async fn start_inside(mut settings: Settings) -> Result<RunningGateway, StartError> {
+    settings.listeners.clear();
+    settings.ops = None;
+    launch(settings, None).await
 }
 
 async fn launch(
-    mut settings: Settings,
+    settings: Settings,
     source: Option<Arc<dyn SettingsSource>>,
-    listens: bool,
 ) -> Result<RunningGateway, StartError> {
-    if !listens {
-        settings.listeners.clear();
-        settings.ops = None;
-    }
     if let Some(warning) = sandbox::privileged() {
         tracing::warn!("{warning}");
     }
@@ -88,7 +85,8 @@ async fn launch(
         settings.ops.as_ref().map(|ops| bind(ops.address, "`ops.address`")).transpose()?;
     let (lasting, listeners) = lasting(&settings)?;
     let lasting = Arc::new(lasting);
-    match assemble(settings, source, &lasting, (listeners, ops_listener)) {
+    let sockets = BoundSockets { listeners, ops: ops_listener };
+    match assemble(settings, source, &lasting, sockets) {
         Ok(running) => Ok(running),
         Err(error) => {
             // The first record is written, so the stop must be recorded too, or it would look like a crash.
@@ -98,13 +96,22 @@ async fn launch(
     }
 }
 
+/// The sockets of a gateway, bound before anything is built.
+struct BoundSockets {
+    /// One for each listener of the configuration.
+    listeners: Vec<TcpListener>,
+    /// The socket of the admin API, if it is configured.
+    ops: Option<TcpListener>,
+}
+
 /// Builds and starts everything that serves the configuration.
 fn assemble(
     settings: Settings,
     source: Option<Arc<dyn SettingsSource>>,
     lasting: &Arc<ProcessState>,
-    (listeners, ops_listener): (Vec<TcpListener>, Option<TcpListener>),
+    sockets: BoundSockets,
 ) -> Result<RunningGateway, StartError> {
+    let BoundSockets { listeners, ops: ops_listener } = sockets;
     let world = lasting.world(&lasting.tasks);
     let ops_door = settings.ops.as_ref().map(Admission::of_operator);
     let token = settings.ops.as_ref().and_then(|ops| ops.token.as_ref());
@@ -124,17 +131,15 @@ fn assemble(
     let beats = Heartbeats::new(workers, Arc::clone(&lasting.clock));
     tasks.spawn_service(systemd::tend(tasks.clone(), Arc::clone(&beats)));
     tasks.spawn_service(sweep(Arc::clone(&live), tasks.clone()));
-    let mut shown = Vec::new();
-    for (door, (address, acceptor)) in live.now().doors.iter().zip(&lasting.bound) {
-        shown.push((Arc::clone(&door.name), *address, acceptor.is_some()));
-        if let Some(acceptor) = acceptor {
-            let (acceptor, name) = (Arc::clone(acceptor), Arc::clone(&door.name));
-            tasks.spawn_service(renew(acceptor, name, Arc::clone(lasting)));
-        }
-    }
-    let parts = (Arc::clone(lasting), Arc::clone(&live), Arc::clone(&switch));
-    let reloader = source.map(|source| Reloader::new(source, parts, (keeper, digest, sections)));
-    let reloader = reloader.map(Arc::new);
+    let shown = shown_listeners(&live, lasting);
+    let reloader = source.map(|source| {
+        let reloaded = ReloadTargets {
+            lasting: Arc::clone(lasting),
+            live: Arc::clone(&live),
+            switch: Arc::clone(&switch),
+        };
+        Arc::new(Reloader::new(source, reloaded, ConfigInForce { keeper, digest, sections }))
+    });
     if let Some(reloader) = &reloader {
         tasks.spawn_service(Arc::clone(reloader).tend());
     }
@@ -168,12 +173,28 @@ fn assemble(
     let (serving, tasks_of) = (Arc::clone(&live), tasks.clone());
     let threads = tasks.workers(workers, &beats, move |worker| {
         for (at, listener) in shares.get(worker).into_iter().flatten().enumerate() {
-            listener::begin(&serving, &old, &tasks_of, (at, listener));
+            listener::begin(&serving, &old, &tasks_of, at, listener);
         }
     });
     let threads = threads.map_err(StartError::Threads)?;
     tasks.spawn_service(watch(beats, Arc::clone(lasting)));
     Ok(RunningGateway { listeners: shown, ops, live, lasting: Arc::clone(lasting), threads })
+}
+
+/// The name of each listener, its address, and whether it uses TLS. Certificates are kept up to date from now on.
+fn shown_listeners(
+    live: &CurrentGeneration,
+    lasting: &Arc<ProcessState>,
+) -> Vec<(Arc<str>, SocketAddr, bool)> {
+    let mut shown = Vec::new();
+    for (door, bound) in live.now().doors.iter().zip(&lasting.bound) {
+        shown.push((Arc::clone(&door.name), bound.address, bound.acceptor.is_some()));
+        if let Some(acceptor) = &bound.acceptor {
+            let (acceptor, name) = (Arc::clone(acceptor), Arc::clone(&door.name));
+            lasting.tasks.spawn_service(renew(acceptor, name, Arc::clone(lasting)));
+        }
+    }
+    shown
 }
 
 /// Logs when a worker stalls or recovers, and when files or threads are exhausted or available again.

@@ -363,7 +363,7 @@ pub async fn examine(
         TokenVerdict::Refused(_) => Vec::new(),
     };
     let hint = match &verdict {
-        TokenVerdict::Refused(error) => hint(error, issuers, (place, &resource.issuers), token),
+        TokenVerdict::Refused(error) => hint(error, issuers, place, &resource.issuers, token),
         TokenVerdict::Accepted(..) | TokenVerdict::Revoked(_) => None,
     };
     let resource = resource.uri;
@@ -382,7 +382,8 @@ fn holds(who: &Principal, wanted: &Scope) -> bool {
 fn hint(
     error: &TokenError,
     issuers: &[IssuerSettings],
-    (place, on_route): (Option<usize>, &[usize]),
+    place: Option<usize>,
+    on_route: &[usize],
     token: &str,
 ) -> Option<String> {
     match error {

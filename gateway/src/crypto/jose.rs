@@ -117,13 +117,22 @@ pub struct Jws<'a> {
     signature: Vec<u8>,
 }
 
+/// Where the key of a token comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeySource {
+    /// It is known from elsewhere; a key in the header is refused.
+    Elsewhere,
+    /// The header of the token has it.
+    Header,
+}
+
 impl<'a> Jws<'a> {
     /// Parses a token whose key is known from elsewhere, such as an access token.
     ///
     /// # Errors
     /// If it is malformed.
     pub fn read(text: &'a str) -> Result<Self, JoseError> {
-        Self::parse(text, false)
+        Self::parse(text, KeySource::Elsewhere)
     }
 
     /// Parses a token that carries its own public key: a DPoP proof (RFC 9449, section 4.2).
@@ -131,10 +140,10 @@ impl<'a> Jws<'a> {
     /// # Errors
     /// If it is malformed.
     pub fn read_with_key(text: &'a str) -> Result<Self, JoseError> {
-        Self::parse(text, true)
+        Self::parse(text, KeySource::Header)
     }
 
-    fn parse(text: &'a str, with_key: bool) -> Result<Self, JoseError> {
+    fn parse(text: &'a str, source: KeySource) -> Result<Self, JoseError> {
         if text.len() > LONGEST {
             return Err(JoseError::Long);
         }
@@ -156,7 +165,7 @@ impl<'a> Jws<'a> {
                     let lower = text()?.to_ascii_lowercase();
                     typ = Some(lower.strip_prefix("application/").unwrap_or(&lower).into());
                 }
-                "jwk" if with_key => {
+                "jwk" if source == KeySource::Header => {
                     let public = value.is_object() && value.get("d").is_none();
                     let key = public.then(|| Jwk::read(value).ok()).flatten();
                     jwk = Some(key.ok_or(JoseError::Header)?);
@@ -268,7 +277,6 @@ impl Jwk {
     /// If it is not a key, or not one that is accepted.
     pub fn read(jwk: Value<'_>) -> Result<Self, JwkError> {
         let text = |key: &str| jwk.get(key).and_then(Value::as_str);
-        let bytes = |key: &str| text(key).and_then(|text| decode(&text).ok()).ok_or(JwkError::Weak);
         let kind = text("kty").ok_or(JwkError::Kind)?;
         if kind == "oct" || jwk.get("d").is_some() || jwk.get("k").is_some() {
             return Err(JwkError::Secret);
@@ -285,58 +293,11 @@ impl Jwk {
             Some(name) => Some(Algorithm::parse(&name).ok_or(JwkError::Kind)?),
             None => None,
         };
-        let curve = text("crv");
-        let (algorithm, public, canonical) = match (&*kind, curve.as_deref()) {
-            ("EC", Some(curve @ ("P-256" | "P-384"))) => {
-                let (algorithm, size, verifier): (_, _, &'static dyn VerificationAlgorithm) =
-                    match curve {
-                        "P-256" => (Algorithm::Es256, 32, &ECDSA_P256_SHA256_FIXED),
-                        _ => (Algorithm::Es384, 48, &ECDSA_P384_SHA384_FIXED),
-                    };
-                let (x, y) = (bytes("x")?, bytes("y")?);
-                if x.len() != size || y.len() != size {
-                    return Err(JwkError::Weak);
-                }
-                let point = [&[4][..], &x, &y].concat();
-                (
-                    algorithm,
-                    parsed(verifier, &point)?,
-                    members(&[
-                        ("crv", curve),
-                        ("kty", "EC"),
-                        ("x", &URL_SAFE_NO_PAD.encode(&x)),
-                        ("y", &URL_SAFE_NO_PAD.encode(&y)),
-                    ]),
-                )
-            }
-            ("OKP", Some("Ed25519")) => {
-                let x = bytes("x")?;
-                let canonical = members(&[
-                    ("crv", "Ed25519"),
-                    ("kty", "OKP"),
-                    ("x", &URL_SAFE_NO_PAD.encode(&x)),
-                ]);
-                (Algorithm::EdDsa, parsed(&ED25519, &x)?, canonical)
-            }
-            ("RSA", _) => {
-                let (n, e) = (bytes("n")?, bytes("e")?);
-                let strong =
-                    (256..=1024).contains(&n.len()) && n.first().is_some_and(|b| *b >= 128);
-                let odd = n.last().is_some_and(|byte| byte & 1 == 1);
-                if !strong || !odd || e != EXPONENT {
-                    return Err(JwkError::Weak);
-                }
-                let canonical = members(&[
-                    ("e", &URL_SAFE_NO_PAD.encode(&e)),
-                    ("kty", "RSA"),
-                    ("n", &URL_SAFE_NO_PAD.encode(&n)),
-                ]);
-                let algorithm = match said {
-                    Some(Algorithm::Ps256) => Algorithm::Ps256,
-                    _ => Algorithm::Rs256,
-                };
-                (algorithm, KeyMaterial::Rsa { n, e }, canonical)
-            }
+        let KeyParts { algorithm, public, canonical } = match (&*kind, text("crv").as_deref()) {
+            ("EC", Some("P-256")) => elliptic(jwk, &P256)?,
+            ("EC", Some("P-384")) => elliptic(jwk, &P384)?,
+            ("OKP", Some("Ed25519")) => edwards(jwk)?,
+            ("RSA", _) => rsa(jwk, said)?,
             _ => return Err(JwkError::Kind),
         };
         if said.is_some_and(|said| said != algorithm) {
@@ -374,6 +335,88 @@ impl Jwk {
             }
         }
     }
+}
+
+/// What a key says of itself, by its type.
+struct KeyParts {
+    algorithm: Algorithm,
+    public: KeyMaterial,
+    /// The members that its thumbprint covers.
+    canonical: Vec<u8>,
+}
+
+/// A curve of ECDSA keys.
+struct EcCurve {
+    name: &'static str,
+    algorithm: Algorithm,
+    /// The length of a coordinate in bytes.
+    size: usize,
+    verifier: &'static dyn VerificationAlgorithm,
+}
+
+static P256: EcCurve = EcCurve {
+    name: "P-256",
+    algorithm: Algorithm::Es256,
+    size: 32,
+    verifier: &ECDSA_P256_SHA256_FIXED,
+};
+
+static P384: EcCurve = EcCurve {
+    name: "P-384",
+    algorithm: Algorithm::Es384,
+    size: 48,
+    verifier: &ECDSA_P384_SHA384_FIXED,
+};
+
+/// A member of a key that holds bytes in base64url.
+fn bytes(jwk: Value<'_>, key: &str) -> Result<Vec<u8>, JwkError> {
+    let text = jwk.get(key).and_then(Value::as_str);
+    text.and_then(|text| decode(&text).ok()).ok_or(JwkError::Weak)
+}
+
+fn elliptic(jwk: Value<'_>, curve: &EcCurve) -> Result<KeyParts, JwkError> {
+    let x = bytes(jwk, "x")?;
+    let y = bytes(jwk, "y")?;
+    if x.len() != curve.size || y.len() != curve.size {
+        return Err(JwkError::Weak);
+    }
+    let point = [&[4][..], &x, &y].concat();
+    let public = parsed(curve.verifier, &point)?;
+    let canonical = members(&[
+        ("crv", curve.name),
+        ("kty", "EC"),
+        ("x", &URL_SAFE_NO_PAD.encode(&x)),
+        ("y", &URL_SAFE_NO_PAD.encode(&y)),
+    ]);
+    Ok(KeyParts { algorithm: curve.algorithm, public, canonical })
+}
+
+fn edwards(jwk: Value<'_>) -> Result<KeyParts, JwkError> {
+    let x = bytes(jwk, "x")?;
+    let canonical =
+        members(&[("crv", "Ed25519"), ("kty", "OKP"), ("x", &URL_SAFE_NO_PAD.encode(&x))]);
+    Ok(KeyParts { algorithm: Algorithm::EdDsa, public: parsed(&ED25519, &x)?, canonical })
+}
+
+/// An RSA key; `said` is the algorithm that it names, since it may be used with two.
+fn rsa(jwk: Value<'_>, said: Option<Algorithm>) -> Result<KeyParts, JwkError> {
+    let n = bytes(jwk, "n")?;
+    let e = bytes(jwk, "e")?;
+    let strong = (256..=1024).contains(&n.len()) && n.first().is_some_and(|b| *b >= 128);
+    let odd = n.last().is_some_and(|byte| byte & 1 == 1);
+    if !strong || !odd || e != EXPONENT {
+        return Err(JwkError::Weak);
+    }
+    let canonical = members(&[
+        ("e", &URL_SAFE_NO_PAD.encode(&e)),
+        ("kty", "RSA"),
+        ("n", &URL_SAFE_NO_PAD.encode(&n)),
+    ]);
+    let algorithm = match said {
+        Some(Algorithm::Ps256) => Algorithm::Ps256,
+        _ => Algorithm::Rs256,
+    };
+    Ok(KeyParts { algorithm, public: KeyMaterial::Rsa { n, e }, canonical })
 }
 
 /// Maximum number of keys in a set.

@@ -102,9 +102,11 @@ pub fn read(
     message: Message,
     spoken: &mut Option<ProtocolVersion>,
 ) -> Result<Inbound, Failure> {
-    let (method, params, wants_answer) = match message {
-        Message::Request(request) => (request.method, request.params, true),
-        Message::Notification(notification) => (notification.method, notification.params, false),
+    let (method, params, kind) = match message {
+        Message::Request(request) => (request.method, request.params, MessageKind::Request),
+        Message::Notification(notification) => {
+            (notification.method, notification.params, MessageKind::Notification)
+        }
         Message::Response(response) => {
             let version = match header_version(headers)? {
                 Some(version) if version.era() == Era::Modern => {
@@ -135,7 +137,7 @@ pub fn read(
                 "`_meta` has no `io.modelcontextprotocol/clientCapabilities`",
             ));
         };
-        if !wants_answer {
+        if kind == MessageKind::Notification {
             return Err(Failure::Shape("a client sends no notifications in this revision"));
         }
         let info = meta.and_then(|meta| meta.get(meta::CLIENT_INFO));
@@ -144,7 +146,7 @@ pub fn read(
         client = Some(Arc::new(introduced(params.as_ref())));
     }
     let parents = Box::new(parents(headers, meta));
-    let mut ask = ask(version.era(), &method, params.as_ref(), wants_answer)?;
+    let mut ask = ask(version.era(), &method, params.as_ref(), kind)?;
     if let ClientOperation::Use(asked) = &mut ask {
         match version.era() {
             Era::Modern if asked.verb == RequestOperation::Call => {
@@ -187,11 +189,18 @@ fn repeated(headers: &HeaderMap) -> Result<Vec<ParamHeader>, Failure> {
     Ok(found)
 }
 
+/// Whether the client waits for an answer to its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MessageKind {
+    Request,
+    Notification,
+}
+
 fn ask(
     era: Era,
     method: &str,
     params: Option<&Fragment>,
-    wants_answer: bool,
+    kind: MessageKind,
 ) -> Result<ClientOperation, Failure> {
     let use_of = |verb| used(verb, method, params).map(|ask| ClientOperation::Use(Box::new(ask)));
     let list = |kind| {
@@ -205,41 +214,41 @@ fn ask(
         let params = params.ok_or(Failure::Params("`params` is missing"))?;
         Ok(params.value().get(key).map(|value| value.fragment(&params.document())))
     };
-    match (era, method, wants_answer) {
-        (Era::Modern, method::DISCOVER, true) => Ok(ClientOperation::Discover),
-        (Era::Legacy, method::INITIALIZE, true) => Ok(ClientOperation::Initialize),
-        (Era::Legacy, method::PING, true) => Ok(ClientOperation::Ping),
-        (_, method::TOOLS_LIST, true) => list(ItemKind::Tool),
-        (_, method::PROMPTS_LIST, true) => list(ItemKind::Prompt),
-        (_, method::RESOURCES_LIST, true) => list(ItemKind::Resource),
-        (_, method::TEMPLATES_LIST, true) => list(ItemKind::Template),
-        (_, method::TOOLS_CALL, true) => use_of(RequestOperation::Call),
-        (_, method::PROMPTS_GET, true) => use_of(RequestOperation::Get),
-        (_, method::RESOURCES_READ, true) => use_of(RequestOperation::Read),
-        (_, method::COMPLETE, true) => use_of(completed(params)?),
-        (Era::Legacy, method::SUBSCRIBE, true) => use_of(RequestOperation::Subscribe),
-        (Era::Legacy, method::UNSUBSCRIBE, true) => use_of(RequestOperation::Unsubscribe),
-        (_, method::TASKS_GET, true) => use_of(RequestOperation::Task(TaskOperation::Get)),
-        (_, method::TASKS_CANCEL, true) => use_of(RequestOperation::Task(TaskOperation::Cancel)),
-        (Era::Modern, method::TASKS_UPDATE, true) => use_of(RequestOperation::Task(TaskOperation::Update)),
-        (Era::Legacy, method::TASKS_RESULT, true) => use_of(RequestOperation::Task(TaskOperation::Result)),
-        (Era::Legacy, method::SET_LEVEL, true) => {
+    match (era, method, kind) {
+        (Era::Modern, method::DISCOVER, MessageKind::Request) => Ok(ClientOperation::Discover),
+        (Era::Legacy, method::INITIALIZE, MessageKind::Request) => Ok(ClientOperation::Initialize),
+        (Era::Legacy, method::PING, MessageKind::Request) => Ok(ClientOperation::Ping),
+        (_, method::TOOLS_LIST, MessageKind::Request) => list(ItemKind::Tool),
+        (_, method::PROMPTS_LIST, MessageKind::Request) => list(ItemKind::Prompt),
+        (_, method::RESOURCES_LIST, MessageKind::Request) => list(ItemKind::Resource),
+        (_, method::TEMPLATES_LIST, MessageKind::Request) => list(ItemKind::Template),
+        (_, method::TOOLS_CALL, MessageKind::Request) => use_of(RequestOperation::Call),
+        (_, method::PROMPTS_GET, MessageKind::Request) => use_of(RequestOperation::Get),
+        (_, method::RESOURCES_READ, MessageKind::Request) => use_of(RequestOperation::Read),
+        (_, method::COMPLETE, MessageKind::Request) => use_of(completed(params)?),
+        (Era::Legacy, method::SUBSCRIBE, MessageKind::Request) => use_of(RequestOperation::Subscribe),
+        (Era::Legacy, method::UNSUBSCRIBE, MessageKind::Request) => use_of(RequestOperation::Unsubscribe),
+        (_, method::TASKS_GET, MessageKind::Request) => use_of(RequestOperation::Task(TaskOperation::Get)),
+        (_, method::TASKS_CANCEL, MessageKind::Request) => use_of(RequestOperation::Task(TaskOperation::Cancel)),
+        (Era::Modern, method::TASKS_UPDATE, MessageKind::Request) => use_of(RequestOperation::Task(TaskOperation::Update)),
+        (Era::Legacy, method::TASKS_RESULT, MessageKind::Request) => use_of(RequestOperation::Task(TaskOperation::Result)),
+        (Era::Legacy, method::SET_LEVEL, MessageKind::Request) => {
             let level: Option<Fragment> = member("level")?;
             let known = |level: &Fragment| is_level(level.value());
             let level = level.filter(known).ok_or(Failure::Params("`level` is not a log level"))?;
             Ok(ClientOperation::Level(level))
         }
-        (Era::Modern, method::LISTEN, true) => {
+        (Era::Modern, method::LISTEN, MessageKind::Request) => {
             let filter: Option<Fragment> = member("notifications")?;
             let filter = filter.filter(|filter| filter.value().is_object());
             filter.map(ClientOperation::Listen).ok_or(Failure::Params("`notifications` is not an object"))
         }
-        (Era::Legacy, method::CANCELLED, false) => {
+        (Era::Legacy, method::CANCELLED, MessageKind::Notification) => {
             let id = params.and_then(|params| params.value().get("requestId")).and_then(Id::read);
             Ok(id.map_or(ClientOperation::Notice, ClientOperation::Cancel))
         }
-        (Era::Legacy, method::ROOTS_CHANGED, false) => Ok(ClientOperation::RootsChanged),
-        (Era::Legacy, method::INITIALIZED | method::PROGRESS, false) => Ok(ClientOperation::Notice),
+        (Era::Legacy, method::ROOTS_CHANGED, MessageKind::Notification) => Ok(ClientOperation::RootsChanged),
+        (Era::Legacy, method::INITIALIZED | method::PROGRESS, MessageKind::Notification) => Ok(ClientOperation::Notice),
         // Methods of the other era do not exist in this one, regardless of the policy for unknown methods.
         (
             Era::Modern,
@@ -254,7 +263,7 @@ fn ask(
         | (Era::Legacy, method::DISCOVER | method::LISTEN | method::TASKS_UPDATE, _)
         // The gateway cannot tell which caller a listed task belongs to.
         | (_, method::TASKS_LIST, _) => Err(Failure::Method),
-        (_, method, wants_answer) => other(method, params, wants_answer),
+        (_, method, kind) => other(method, params, kind),
     }
 }
 
@@ -263,28 +272,30 @@ fn ask(
 fn other(
     method: &str,
     params: Option<&Fragment>,
-    wants_answer: bool,
+    kind: MessageKind,
 ) -> Result<ClientOperation, Failure> {
     let used = || used(RequestOperation::Other, method, params).map(Box::new);
-    match (method::form(method), wants_answer) {
+    match (method::form(method), kind) {
         (Form::Malformed, _) => {
             Err(Failure::Shape("the method is not written as the specification writes methods"))
         }
-        (Form::Request, false) => Err(Failure::Shape("a request of the protocol has an `id`")),
-        (Form::Notification, true) => {
+        (Form::Request, MessageKind::Notification) => {
+            Err(Failure::Shape("a request of the protocol has an `id`"))
+        }
+        (Form::Notification, MessageKind::Request) => {
             Err(Failure::Shape("a notification of the protocol has no `id`"))
         }
         // Only servers send these requests.
-        (Form::Request, true) => Err(Failure::Method),
+        (Form::Request, MessageKind::Request) => Err(Failure::Method),
         // A client that runs tasks for its server reports their status (2025-11-25).
-        (Form::Notification, false) if method == method::TASK_STATUS => {
+        (Form::Notification, MessageKind::Notification) if method == method::TASK_STATUS => {
             used().map(ClientOperation::Tell)
         }
-        (Form::Notification, false) => {
+        (Form::Notification, MessageKind::Notification) => {
             Err(Failure::Shape("a client does not send this notification"))
         }
-        (Form::Extension, true) => used().map(ClientOperation::Use),
-        (Form::Extension, false) => used().map(ClientOperation::Tell),
+        (Form::Extension, MessageKind::Request) => used().map(ClientOperation::Use),
+        (Form::Extension, MessageKind::Notification) => used().map(ClientOperation::Tell),
     }
 }
 

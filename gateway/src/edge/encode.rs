@@ -157,11 +157,20 @@ pub fn list(
     json(Body::Parts(parts))
 }
 
+/// Whether a result has the members that tell clients how long to keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultCaching {
+    /// The result of a read or a list.
+    Cacheable,
+    /// Any other result.
+    Never,
+}
+
 /// Maps an identifier of a server to its name on the route; `None` if it stays as it is.
 pub type Rename<'a> = &'a dyn Fn(ItemKind, &str) -> Option<String>;
 
 /// The response with a server's result in the gateway's envelope: members that the client's era requires are added,
-/// those it does not know are dropped, and the strings at `renamed` are replaced. `cacheable` results get cache members
+/// those it does not know are dropped, and the strings at `renamed` are replaced. Cacheable results get cache members
 /// (modern).
 ///
 /// SPEC 2026-07-28 basic#resulttype, server/utilities/caching#cacheable-results
@@ -169,12 +178,13 @@ pub fn result(
     id: &Id,
     era: Era,
     result: &Fragment,
-    cacheable: bool,
+    caching: ResultCaching,
     renamed: &[(Range<usize>, String)],
 ) -> Body {
     let value = result.value();
     let has = |key: &str| value.get(key).is_some();
     let modern = era == Era::Modern;
+    let cacheable = caching == ResultCaching::Cacheable;
     let mut added = Vec::new();
     if modern && !has("resultType") {
         added.push(("resultType", r#""complete""#));
@@ -254,13 +264,11 @@ pub fn tool_error(id: &Id, era: Era, denial: &ToolDenial) -> Body {
     out.into()
 }
 
-/// Adds `Connection: close` unless the connection can be reused (RFC 9112 section 9.6). Over HTTP/2 a stream carries a
+/// Adds `Connection: close`, since the connection cannot be reused (RFC 9112 section 9.6). Over HTTP/2 a stream carries a
 /// single request, and [`crate::net::http2::server`] removes the header.
 #[must_use]
-pub fn last_unless(goes_on: bool, mut response: Response<Body>) -> Response<Body> {
-    if !goes_on {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
+pub fn last(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 

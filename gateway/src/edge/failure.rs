@@ -421,35 +421,8 @@ impl Failure {
                 "this origin may not call this listener",
             ),
             Self::Upgrade => shape("connections are not upgraded"),
-            Self::Authn(stranger) if stranger.error.is_ours() => plain(
-                StatusCode::SERVICE_UNAVAILABLE,
-                code::INTERNAL,
-                "the credential cannot be checked now; try again",
-            ),
-            Self::Authn(stranger) => {
-                let AuthnFailure { error, challenge, nonce } = &**stranger;
-                let (status, message) = match (error, error.wrong()) {
-                    (_, ChallengeError::Request) => {
-                        (StatusCode::BAD_REQUEST, "send one credential, in one header")
-                    }
-                    (AuthnError::Unwanted, _) => {
-                        (StatusCode::UNAUTHORIZED, "this listener takes no credential; send none")
-                    }
-                    (_, _) => (StatusCode::UNAUTHORIZED, "authenticate and try again"),
-                };
-                let public = plain(status, code::REQUEST, message);
-                PublicError { challenge: challenge.clone(), nonce: nonce.clone(), ..public }
-            }
-            Self::StepUp(denial, challenge) => {
-                let (status, message) = match denial.reason {
-                    Reason::Proof(..) => {
-                        (StatusCode::UNAUTHORIZED, "this needs a token with proof of possession")
-                    }
-                    _ => (StatusCode::FORBIDDEN, "this needs a token with more scopes"),
-                };
-                let challenge = challenge.as_deref().cloned();
-                PublicError { challenge, ..plain(status, code::REQUEST, message) }
-            }
+            Self::Authn(stranger) => stranger.told(),
+            Self::StepUp(denial, challenge) => step_up(denial, challenge.as_deref().cloned()),
             Self::Everything => plain(
                 StatusCode::FORBIDDEN,
                 code::REQUEST,
@@ -459,25 +432,12 @@ impl Failure {
             Self::Verb => {
                 plain(StatusCode::METHOD_NOT_ALLOWED, code::REQUEST, "send messages with POST")
             }
-            Self::Overload => {
-                let message = "too many requests at once; try again";
-                let public = plain(StatusCode::SERVICE_UNAVAILABLE, code::INTERNAL, message);
-                PublicError { data: Some(self.reasoned()), ..public }
-            }
-            Self::Share(quota) => {
-                let message = match quota {
-                    Quota::Unauthenticated => "too many requests from this address at once",
-                    Quota::InFlight => "too many requests of this caller at once",
-                    Quota::Bodies => "too many bytes of this caller at once",
-                    Quota::Parked => "too many calls of this caller wait for its answer",
-                    Quota::Sessions => "too many sessions of this caller",
-                    Quota::Streams => "too many event streams of this caller",
-                    Quota::Subscriptions => "too many bytes of resources this caller listens for",
-                };
-                let status = StatusCode::TOO_MANY_REQUESTS;
-                let public = plain(status, code::INTERNAL, &format!("{message}; try again"));
-                PublicError { data: Some(self.reasoned()), ..public }
-            }
+            Self::Overload => self.with_reason(plain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                code::INTERNAL,
+                "too many requests at once; try again",
+            )),
+            Self::Share(quota) => self.with_reason(over_share(*quota)),
             Self::Framing => {
                 shape("send one `Content-Length`, or one `Transfer-Encoding: chunked`")
             }
@@ -485,8 +445,7 @@ impl Failure {
                 let wait = seconds(*wait);
                 let message = format!("too many calls of this tool; try again in {wait} s");
                 let status = of_request(StatusCode::TOO_MANY_REQUESTS);
-                let public = plain(status, code::INTERNAL, &message);
-                PublicError { data: Some(self.reasoned()), ..public }
+                self.with_reason(plain(status, code::INTERNAL, &message))
             }
             Self::MediaType => plain(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -548,10 +507,7 @@ impl Failure {
                 // The place of the finding contains names that the server chose; it is for the audit record only.
                 let message =
                     format!("what the server said was withheld: {}", finding.detector.name());
-                PublicError {
-                    data: Some(self.reasoned()),
-                    ..plain(StatusCode::OK, code::DENIED, &message)
-                }
+                self.with_reason(plain(StatusCode::OK, code::DENIED, &message))
             }
             Self::Unsent(finding) => {
                 // The note of a guardrail is free text of somebody else.
@@ -561,17 +517,11 @@ impl Failure {
                     }
                     _ => format!("what was given was not sent: {finding}"),
                 };
-                PublicError {
-                    data: Some(self.reasoned()),
-                    ..plain(StatusCode::OK, code::DENIED, &message)
-                }
+                self.with_reason(plain(StatusCode::OK, code::DENIED, &message))
             }
             Self::Refused(refusal) => {
                 let message = format!("the server may not ask this: {}", refusal.reason.note());
-                PublicError {
-                    data: Some(self.reasoned()),
-                    ..plain(StatusCode::OK, code::DENIED, &message)
-                }
+                self.with_reason(plain(StatusCode::OK, code::DENIED, &message))
             }
             Self::Unasked(capability) => {
                 let missing = plain(
@@ -593,40 +543,54 @@ impl Failure {
                 code::INTERNAL,
                 "the gateway cannot record this, so it does not do it",
             ),
-            Self::Upstream(UpstreamError::SessionGone) if era == Some(Era::Legacy) => {
+            Self::Upstream(error) => self.told_of_server(error, era),
+        }
+    }
+
+    /// The error for a server that failed.
+    fn told_of_server(&self, error: &UpstreamError, era: Option<Era>) -> PublicError {
+        let plain = PublicError::new;
+        let of_request = |status| if era == Some(Era::Legacy) { StatusCode::OK } else { status };
+        match error {
+            UpstreamError::SessionGone if era == Some(Era::Legacy) => {
                 plain(StatusCode::NOT_FOUND, code::REQUEST, "no such session; initialize again")
             }
-            Self::Upstream(UpstreamError::Timeout(_)) => plain(
+            UpstreamError::Timeout(_) => plain(
                 of_request(StatusCode::GATEWAY_TIMEOUT),
                 code::INTERNAL,
                 "the server did not answer in time",
             ),
-            Self::Upstream(UpstreamError::Memory(_)) => plain(
+            UpstreamError::Memory(_) => plain(
                 of_request(StatusCode::SERVICE_UNAVAILABLE),
                 code::INTERNAL,
                 "too many bytes of answers are being read; the call was made, and its answer is withheld",
             ),
-            Self::Upstream(UpstreamError::Full(_)) => {
+            UpstreamError::Full(_) => {
                 let public = plain(
                     of_request(StatusCode::SERVICE_UNAVAILABLE),
                     code::INTERNAL,
                     "too many bytes wait to be sent to the server; nothing was sent, try again",
                 );
-                PublicError { data: Some(self.reasoned()), ..public }
+                self.with_reason(public)
             }
-            Self::Upstream(UpstreamError::Open(wait)) => {
+            UpstreamError::Open(wait) => {
                 let message =
                     format!("the server keeps failing; try again in {} s", seconds(*wait));
                 let status = of_request(StatusCode::SERVICE_UNAVAILABLE);
                 let public = plain(status, code::INTERNAL, &message);
-                PublicError { data: Some(self.reasoned()), ..public }
+                self.with_reason(public)
             }
-            Self::Upstream(_) => plain(
+            _ => plain(
                 of_request(StatusCode::BAD_GATEWAY),
                 code::INTERNAL,
                 "the server behind the gateway failed",
             ),
         }
+    }
+
+    /// Adds the reason to an error that the client can act on.
+    fn with_reason(&self, public: PublicError) -> PublicError {
+        PublicError { data: Some(self.reasoned()), ..public }
     }
 
     /// The JSON of `error.data` with the reason code and, if waiting helps, the delay in seconds.
@@ -637,6 +601,57 @@ impl Failure {
             None => format!(r#"{{"reason":"{reason}"}}"#),
         }
     }
+}
+
+impl AuthnFailure {
+    /// The error as the client sees it, with the challenge.
+    fn told(&self) -> PublicError {
+        let Self { error, challenge, nonce } = self;
+        if error.is_ours() {
+            return PublicError::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                code::INTERNAL,
+                "the credential cannot be checked now; try again",
+            );
+        }
+        let (status, message) = match (error, error.wrong()) {
+            (_, ChallengeError::Request) => {
+                (StatusCode::BAD_REQUEST, "send one credential, in one header")
+            }
+            (AuthnError::Unwanted, _) => {
+                (StatusCode::UNAUTHORIZED, "this listener takes no credential; send none")
+            }
+            (_, _) => (StatusCode::UNAUTHORIZED, "authenticate and try again"),
+        };
+        let public = PublicError::new(status, code::REQUEST, message);
+        PublicError { challenge: challenge.clone(), nonce: nonce.clone(), ..public }
+    }
+}
+
+/// The error for a caller that needs another token, with the challenge for it.
+fn step_up(denial: &Denial, challenge: Option<HeaderValue>) -> PublicError {
+    let (status, message) = match denial.reason {
+        Reason::Proof(..) => {
+            (StatusCode::UNAUTHORIZED, "this needs a token with proof of possession")
+        }
+        _ => (StatusCode::FORBIDDEN, "this needs a token with more scopes"),
+    };
+    PublicError { challenge, ..PublicError::new(status, code::REQUEST, message) }
+}
+
+/// The error for a share that is used up.
+fn over_share(quota: Quota) -> PublicError {
+    let message = match quota {
+        Quota::Unauthenticated => "too many requests from this address at once",
+        Quota::InFlight => "too many requests of this caller at once",
+        Quota::Bodies => "too many bytes of this caller at once",
+        Quota::Parked => "too many calls of this caller wait for its answer",
+        Quota::Sessions => "too many sessions of this caller",
+        Quota::Streams => "too many event streams of this caller",
+        Quota::Subscriptions => "too many bytes of resources this caller listens for",
+    };
+    let message = format!("{message}; try again");
+    PublicError::new(StatusCode::TOO_MANY_REQUESTS, code::INTERNAL, &message)
 }
 
 /// The data of an unsupported-version error, SPEC 2026-07-28 basic/versioning#protocol-version-negotiation

@@ -9,7 +9,7 @@ use policy::principal::Principal;
 use policy::work::WorkBudget;
 
 use super::guardrails::GuardrailSubject;
-use super::unsolicited::denied;
+use super::unsolicited::{ServerQuestion, denied};
 use super::{Gateway, Route};
 use crate::mcp::wire::ResponseOutcome;
 use crate::metrics::outcome::ExchangeEnd;
@@ -23,14 +23,15 @@ impl Gateway {
         &self,
         caller: &Arc<Principal>,
         route: &Route,
-        (server, asked): (&Upstream, &str),
+        question: ServerQuestion<'_>,
         outcome: ResponseOutcome,
     ) -> (Option<ResponseOutcome>, Vec<Finding>) {
         let (answer, wrap): (_, fn(Fragment) -> ResponseOutcome) = match outcome {
             ResponseOutcome::Result(result) => (result, ResponseOutcome::Result),
             ResponseOutcome::Error(error) => (error, ResponseOutcome::Error),
         };
-        let (sent, found) = self.answerable(caller, route, (server, asked), answer).await;
+        let ServerQuestion { server, method } = question;
+        let (sent, found) = self.answerable(caller, route, (server, method), answer).await;
         for finding in &found {
             tracing::info!(server = %server.name(), %finding, "found in what a client answered");
         }
@@ -43,11 +44,15 @@ impl Gateway {
         &self,
         caller: &Arc<Principal>,
         route: &Arc<Route>,
-        about: (&Upstream, &str),
+        question: ServerQuestion<'_>,
         outcome: ResponseOutcome,
     ) -> Option<ResponseOutcome> {
-        let (sent, found) = self.sent(caller, route, about, outcome).await;
-        let recorded = self.noted(caller, route, about, (sent.is_some(), found));
+        let (sent, found) = self.sent(caller, route, question, outcome).await;
+        if found.is_empty() {
+            return sent;
+        }
+        let ending = if sent.is_some() { ExchangeEnd::answered() } else { denied("content") };
+        let recorded = self.on_record(caller, route, question, found, ending);
         sent.filter(|_| recorded)
     }
 
@@ -92,21 +97,5 @@ impl Gateway {
                 (Err(finding), found)
             }
         }
-    }
-
-    /// Records findings in a response that belongs to no current exchange, and returns whether it may be sent as far as
-    /// the record is concerned.
-    pub(super) fn noted(
-        &self,
-        caller: &Arc<Principal>,
-        route: &Arc<Route>,
-        (server, asked): (&Upstream, &str),
-        (sends, found): (bool, Vec<Finding>),
-    ) -> bool {
-        if found.is_empty() {
-            return true;
-        }
-        let ending = if sends { ExchangeEnd::answered() } else { denied("content") };
-        self.on_record(caller, route, (server, asked), found, ending)
     }
 }

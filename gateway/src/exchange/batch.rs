@@ -9,23 +9,77 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
+use http::request::Parts;
 use http::{Response, StatusCode};
 use policy::json::JsonBounds;
 use policy::principal::Principal;
 
 use super::stream_expiry::AnsweredCalls;
-use super::{AuthenticatedRequest, DecodedRequest, Gateway, InFlightPermit, identified};
+use super::{AuthenticatedRequest, DecodedRequest, Gateway, InFlightPermit, Route, identified};
 use crate::audit::Record;
 use crate::base::intake::ResponseAccount;
+use crate::base::share::Holder;
 use crate::edge::admission::{Admission, Peer};
 use crate::edge::decode::{self, ClientOperation};
 use crate::edge::encode;
 use crate::edge::failure::Failure;
+use crate::identity::AuthenticatedCaller;
 use crate::mcp::protocol::{Era, ProtocolVersion};
 use crate::mcp::wire::{self, DecodeError, Id, Message};
+use crate::session::Session;
 use crate::session::state::AnsweredCall;
 use crate::stream::body::Body;
 use crate::upstream::UpstreamError;
+
+/// What the messages of a batch share.
+struct BatchSender {
+    caller: AuthenticatedCaller,
+    holder: Holder,
+    route: Arc<Route>,
+    head: Parts,
+    session: Session,
+    door: Arc<Admission>,
+}
+
+impl BatchSender {
+    /// The record of one message.
+    fn record(&self, gateway: &Gateway, peer: &Peer) -> Box<Record> {
+        let mut record = gateway.record(&self.door, peer);
+        record.principal = Some(Arc::clone(&self.caller.principal));
+        record.scheme = Some(self.caller.scheme);
+        record.route = Some(Arc::clone(&self.route.path));
+        record.version = Some(self.session.version);
+        record
+    }
+
+    /// Decodes one message, in the revision of the session.
+    fn request(
+        &self,
+        id: Option<Id>,
+        message: Message,
+        record: &mut Record,
+    ) -> Result<DecodedRequest, Failure> {
+        let mut inbound = decode::read(&self.head.headers, message, &mut record.version)?;
+        if inbound.version.era() == Era::Modern {
+            return Err(Failure::Shape("a batch is of the revision of its session"));
+        }
+        inbound.version = self.session.version;
+        record.version = Some(self.session.version);
+        if matches!(inbound.ask, ClientOperation::Initialize) {
+            return Err(Failure::Shape("`initialize` is not part of a batch"));
+        }
+        Ok(DecodedRequest {
+            caller: self.caller.clone(),
+            holder: self.holder.clone(),
+            route: Arc::clone(&self.route),
+            session: Some(self.session.clone()),
+            inbound,
+            id,
+            batched: true,
+            door: Arc::clone(&self.door),
+        })
+    }
+}
 
 impl Gateway {
     /// Whether the body is a JSON array.
@@ -37,12 +91,12 @@ impl Gateway {
     /// Answers every message of a batch.
     pub(super) async fn batch(
         self: Arc<Self>,
-        door: &Arc<Admission>,
         peer: &Peer,
         knocked: AuthenticatedRequest,
-        (mut record, mut place): (Box<Record>, InFlightPermit),
+        mut record: Box<Record>,
+        mut place: InFlightPermit,
     ) -> Response<Body> {
-        let AuthenticatedRequest { caller, holder, route, head, body, .. } = knocked;
+        let AuthenticatedRequest { caller, holder, route, head, body, door } = knocked;
         let session = match self.bind(&caller, &route, &head) {
             Ok(session) if session.version == ProtocolVersion::V2025March => session,
             Ok(session) => {
@@ -62,39 +116,13 @@ impl Gateway {
         if let Err(failure) = place.indexed(index.unwrap_or_default()) {
             return self.refuse(&record, &failure);
         }
+        let sender = BatchSender { caller, holder, route, head, session, door };
         let one = |message: Result<Message, DecodeError>| {
-            let gateway = Arc::clone(&self);
-            let (mut record, share) = (gateway.record(door, peer), place.body());
-            record.principal = Some(Arc::clone(&caller.principal));
-            record.scheme = Some(caller.scheme);
-            record.route = Some(Arc::clone(&route.path));
-            record.version = Some(session.version);
+            let (gateway, share) = (Arc::clone(&self), place.body());
+            let mut record = sender.record(&gateway, peer);
             let read = identified(message, &mut record);
             let asked = read.as_ref().ok().and_then(|(id, _)| id.clone());
-            let read = read.and_then(|(id, message)| {
-                let mut inbound = decode::read(&head.headers, message, &mut record.version)?;
-                if inbound.version.era() == Era::Modern {
-                    return Err(Failure::Shape("a batch is of the revision of its session"));
-                }
-                inbound.version = session.version;
-                record.version = Some(session.version);
-                if matches!(inbound.ask, ClientOperation::Initialize) {
-                    return Err(Failure::Shape("`initialize` is not part of a batch"));
-                }
-                let (caller, route) = (caller.clone(), Arc::clone(&route));
-                let (holder, session) = (holder.clone(), Some(session.clone()));
-                let door = Arc::clone(door);
-                Ok(DecodedRequest {
-                    caller,
-                    holder,
-                    route,
-                    session,
-                    inbound,
-                    id,
-                    batched: true,
-                    door,
-                })
-            });
+            let read = read.and_then(|(id, message)| sender.request(id, message, &mut record));
             async move {
                 let arrived = match read {
                     Ok(arrived) => arrived,
@@ -111,6 +139,7 @@ impl Gateway {
             }
         };
         let answers = join_all(messages.into_iter().map(one)).await;
+        let BatchSender { caller, route, .. } = sender;
         let response = self.in_one_array(&caller.principal, &record, answers);
         self.leased(caller, route, response)
     }
@@ -129,7 +158,7 @@ impl Gateway {
         let answers = answers.into_iter().map(|(asked, mut answer)| {
             let own = answer.extensions_mut().remove::<AnsweredCalls>().map(|calls| calls.0);
             let own = own.unwrap_or_default();
-            let replaced = self.told_instead(caller, (asked.as_ref(), &own), &answer);
+            let replaced = self.told_instead(caller, asked.as_ref(), &own, &answer);
             replaced.unwrap_or_else(|| {
                 calls.extend(own);
                 answer.into_body()
@@ -171,7 +200,8 @@ impl Gateway {
     fn told_instead(
         &self,
         caller: &Principal,
-        (asked, calls): (Option<&Id>, &[AnsweredCall]),
+        asked: Option<&Id>,
+        calls: &[AnsweredCall],
         answer: &Response<Body>,
     ) -> Option<Body> {
         if answer.body().length() == 0 {

@@ -25,7 +25,7 @@ impl Gateway {
         let arguments = match arguments.filter(|_| capture.arguments) {
             Some(arguments) => {
                 let all = ConcealedMembers::default();
-                Some(self.excerpt(caller.as_ref(), server, (arguments, &all), capture.size).await)
+                Some(self.excerpt(caller.as_ref(), server, arguments, &all, capture.size).await)
             }
             None => None,
         };
@@ -42,7 +42,7 @@ impl Gateway {
         labelled: &ConcealedMembers,
     ) -> Option<Excerpt> {
         let capture = self.capture.filter(|capture| capture.results)?;
-        Some(self.excerpt(Some(caller), server, (result, labelled), capture.size).await)
+        Some(self.excerpt(Some(caller), server, result, labelled, capture.size).await)
     }
 
     /// An excerpt with secrets removed; long texts are processed in the offload pool.
@@ -50,7 +50,8 @@ impl Gateway {
         &self,
         caller: Option<&Arc<Principal>>,
         server: &ServerName,
-        (said, labelled): (&Fragment, &ConcealedMembers),
+        said: &Fragment,
+        labelled: &ConcealedMembers,
         most: usize,
     ) -> Excerpt {
         // Arguments of unauthenticated callers are not captured.

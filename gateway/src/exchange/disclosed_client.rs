@@ -77,7 +77,7 @@ impl Gateway {
         if agreed.is_none() {
             let mut answered = true;
             for server in servers {
-                answered &= self.vouched(route, (&**caller, &**server), &told, record).await?;
+                answered &= self.vouched(route, caller, server, &told, record).await?;
             }
             agreed = answered.then_some(now);
         }
@@ -147,7 +147,8 @@ impl Gateway {
     async fn vouched(
         &self,
         route: &Route,
-        (caller, server): (&Principal, &Upstream),
+        caller: &Principal,
+        server: &Upstream,
         client: &Client,
         record: &mut Record,
     ) -> Result<bool, Failure> {

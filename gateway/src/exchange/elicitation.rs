@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::event_sink::EventSink;
 use super::in_flight_call::{CallEvent, InFlightCall, UpstreamCall};
 use super::state::RequestState;
+use super::unsolicited::ServerQuestion;
 use crate::base::random;
 use crate::base::share::{Holder, Share};
 use crate::config::quota::Quota;
@@ -220,7 +221,8 @@ impl InFlightCall {
             let answer = timeout(patience, answer).await.ok().and_then(Result::ok);
             let answer = match answer {
                 Some(answer) => {
-                    gateway.answered_to(&caller, &route, (&*server, &*asked), answer).await
+                    let question = ServerQuestion { server: &server, method: &asked };
+                    gateway.answered_to(&caller, &route, question, answer).await
                 }
                 None => None,
             };
@@ -249,7 +251,7 @@ impl InFlightCall {
             };
             let Ok(Ok(outcome)) = outcome else { return Err(Failure::Unanswered) };
             let UpstreamCall { gateway, caller, route, server, .. } = &self.call;
-            let about = (&**server, &*question.method);
+            let about = ServerQuestion { server, method: &question.method };
             let (sent, found) = gateway.sent(caller, route, about, outcome).await;
             self.frame.entry.found(found);
             match sent {

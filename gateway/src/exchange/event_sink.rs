@@ -33,13 +33,16 @@ impl EventSink {
         (Self::Direct(events), encode::events(Body::stream(body)))
     }
 
-    /// A sink for a new stream of a legacy session. With `prime`, the client can resume before the first message.
+    /// Like [`Self::kept`]; the client can resume the stream before its first message.
     ///
     /// SPEC 2025-11-25 basic/transports#sending-messages-to-the-server
-    pub(super) fn kept(stream: Arc<ReplayBuffer>, prime: bool) -> Option<(Self, Response<Body>)> {
-        if prime {
-            stream.prime(RETRY);
-        }
+    pub(super) fn primed(stream: Arc<ReplayBuffer>) -> Option<(Self, Response<Body>)> {
+        stream.prime(RETRY);
+        Self::kept(stream)
+    }
+
+    /// A sink for a new stream of a legacy session.
+    pub(super) fn kept(stream: Arc<ReplayBuffer>) -> Option<(Self, Response<Body>)> {
         let reader = stream.attach(None)?;
         Some((Self::Kept(stream), encode::events(Body::replay(reader))))
     }

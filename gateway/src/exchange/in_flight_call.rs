@@ -2,6 +2,7 @@
 //! releases, as a single response or as a stream.
 
 use std::future::Future;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -127,6 +128,54 @@ pub(super) enum CallEvent {
 }
 
 impl UpstreamCall {
+    /// What of a released reply the guardrails of the route let pass. Their findings are added to `found`.
+    async fn passed_guardrails(
+        &self,
+        shown: VisibleReply,
+        found: &mut Vec<Finding>,
+    ) -> VisibleReply {
+        let (VisibleReply::Answer(Reply::Result(said) | Reply::Error(said))
+        | VisibleReply::Apart(said)) = &shown
+        else {
+            return shown;
+        };
+        let about = GuardrailSubject {
+            server: &self.server,
+            name: &self.tool,
+            part: guardrail::GuardedPart::Result,
+            value: said.value(),
+            beside: "",
+        };
+        match self.gateway.guarded(&self.route, &self.caller, about).await {
+            Ok((_, noted)) => {
+                found.extend(noted);
+                shown
+            }
+            Err((finding, noted)) => {
+                found.extend(noted);
+                VisibleReply::Withheld(finding)
+            }
+        }
+    }
+
+    /// The spans of a result with names of the server, and the names on the route in their place. Resource links in
+    /// the result become readable for the caller.
+    fn renamed(&self, result: &Fragment) -> Vec<(Range<usize>, String)> {
+        let value = result.value();
+        self.gateway.linked(&self.caller, self.server.name(), value);
+        let rename = |kind: ItemKind, name: &str| self.route.shown(&self.server, kind, name);
+        let mut renamed = Vec::new();
+        if self.route.renames() {
+            renamed = encode::links(value, &rename);
+        }
+        if matches!(self.answer.verb(), RequestOperation::Call | RequestOperation::Task(_)) {
+            let ids =
+                self.gateway.task_ids(&self.caller, &self.route, &self.server, &self.tool, value);
+            renamed.extend(ids);
+        }
+        renamed
+    }
+
     pub(super) fn under(self, frame: WaitingExchange) -> InFlightCall {
         InFlightCall { call: self, frame, progress: None, parked: None, refused: 0, receipt: None }
     }
@@ -406,10 +455,12 @@ impl InFlightCall {
             Some(seat) => gateway.conversations.enter(seat),
             None => gateway.conversations.find(self.frame.session?)?,
         };
-        let prime = self.frame.version == ProtocolVersion::V2025November;
         let about = Arc::new(self.about());
-        let (outlet, response) =
-            EventSink::kept(kept.stream(Some(about), gateway.clock.instant())?, prime)?;
+        let stream = kept.stream(Some(about), gateway.clock.instant())?;
+        let (outlet, response) = match self.frame.version {
+            ProtocolVersion::V2025November => EventSink::primed(stream)?,
+            _ => EventSink::kept(stream)?,
+        };
         Some(OpenedStream { outlet, response, ready: None })
     }
 
@@ -650,11 +701,23 @@ impl InFlightCall {
         upstream::is_progress(told, self.call.answer.token())
     }
 
+    /// Keeps an excerpt of what the server sent for the record, where the operator wants that.
+    async fn capture(&mut self, reply: &Reply, due: &Expectation) {
+        let (Reply::Result(said) | Reply::Error(said)) = reply else { return };
+        let call = &self.call;
+        let captured =
+            call.gateway.captured_result(&call.caller, call.server.name(), said, due.labelled());
+        let captured = captured.await;
+        if let Some(known) = self.frame.entry.captured.as_mut() {
+            known.result = captured;
+        }
+    }
+
     /// Inspects the outcome and encodes what is released, with the ending for the record.
     async fn released(&mut self, outcome: ResponseOutcome) -> Result<(Body, ExchangeEnd), Failure> {
         let (reply, ending) = match outcome {
             ResponseOutcome::Result(result) => {
-                let ending = judged(&result, self.call.client.takes_tasks())?;
+                let ending = judged(&result, &self.call.client)?;
                 self.asks_in(&result).await?;
                 (Reply::Result(result), ending)
             }
@@ -662,47 +725,19 @@ impl InFlightCall {
                 if let Some(asked) = self.asked_elsewhere(&error).await {
                     return asked;
                 }
-                let code = error.value().get("code").and_then(Value::as_i64);
-                let code = code.and_then(|code| i32::try_from(code).ok());
-                let ending =
-                    ExchangeEnd { outcome: Ended::ServerError, code, ..ExchangeEnd::answered() };
+                let ending = server_error(&error);
                 (Reply::Error(error), ending)
             }
         };
         let twice = Failure::Upstream(UpstreamError::Protocol("the server answered twice"));
         let due = self.call.due.take().ok_or(twice)?;
         let era = self.era();
-        if let Reply::Result(said) | Reply::Error(said) = &reply {
-            let (gateway, server) = (&self.call.gateway, self.call.server.name());
-            let captured =
-                gateway.captured_result(&self.call.caller, server, said, due.labelled()).await;
-            if let Some(known) = self.frame.entry.captured.as_mut() {
-                known.result = captured;
-            }
-        }
+        self.capture(&reply, &due).await;
         let call = &self.call;
         let released = call.gateway.inspected(&call.caller, due, reply).await?;
         let mut found = Vec::new();
-        let mut shown = call.gateway.counted_parts(released, &mut found);
-        if let VisibleReply::Answer(Reply::Result(said) | Reply::Error(said))
-        | VisibleReply::Apart(said) = &shown
-        {
-            let (server, name, value) = (&*call.server, &*call.tool, said.value());
-            let about = GuardrailSubject {
-                server,
-                name,
-                part: guardrail::GuardedPart::Result,
-                value,
-                beside: "",
-            };
-            match call.gateway.guarded(&call.route, &call.caller, about).await {
-                Ok((_, noted)) => found.extend(noted),
-                Err((finding, noted)) => {
-                    found.extend(noted);
-                    shown = VisibleReply::Withheld(finding);
-                }
-            }
-        }
+        let shown = call.gateway.counted_parts(released, &mut found);
+        let mut shown = call.passed_guardrails(shown, &mut found).await;
         self.frame.entry.found(found);
         let id = &self.frame.id;
         if let VisibleReply::Apart(result) = shown {
@@ -715,26 +750,12 @@ impl InFlightCall {
         }
         let body = match shown {
             VisibleReply::Answer(Reply::Result(result)) => {
-                let (verb, gateway) = (call.answer.verb(), &call.gateway);
-                gateway.linked(&call.caller, call.server.name(), result.value());
-                let rename =
-                    |kind: ItemKind, name: &str| call.route.shown(&call.server, kind, name);
-                let mut renamed = Vec::new();
-                if call.route.renames() {
-                    renamed = encode::links(result.value(), &rename);
-                }
-                if matches!(verb, RequestOperation::Call | RequestOperation::Task(_)) {
-                    let (route, server) = (&call.route, &call.server);
-                    let value = result.value();
-                    renamed.extend(gateway.task_ids(
-                        &call.caller,
-                        route,
-                        server,
-                        &call.tool,
-                        value,
-                    ));
-                }
-                encode::result(id, era, &result, verb == RequestOperation::Read, &renamed)
+                let renamed = call.renamed(&result);
+                let caching = match call.answer.verb() {
+                    RequestOperation::Read => encode::ResultCaching::Cacheable,
+                    _ => encode::ResultCaching::Never,
+                };
+                encode::result(id, era, &result, caching, &renamed)
             }
             VisibleReply::Answer(Reply::Error(error)) => encode::server_error(id, era, &error),
             // A model that reads why its result was withheld continues without it.
@@ -841,15 +862,22 @@ async fn waited(late: Option<Duration>) {
     }
 }
 
+/// The ending of an exchange that the server answered with an error.
+fn server_error(error: &Fragment) -> ExchangeEnd {
+    let code = error.value().get("code").and_then(Value::as_i64);
+    let code = code.and_then(|code| i32::try_from(code).ok());
+    ExchangeEnd { outcome: Ended::ServerError, code, ..ExchangeEnd::answered() }
+}
+
 /// Checks that a result is well-formed and of a type that the client knows, and returns its ending for the record.
-fn judged(result: &Fragment, takes_tasks: bool) -> Result<ExchangeEnd, Failure> {
+fn judged(result: &Fragment, client: &Client) -> Result<ExchangeEnd, Failure> {
     let broken = |what| Err(Failure::Upstream(UpstreamError::Protocol(what)));
     let value = result.value();
     if wire::is_misspelled(value, &RESULT) {
         return broken("the result has a member in another spelling");
     }
     let kind = value.get("resultType").and_then(Value::as_str);
-    let known = |kind: &str| kind == "complete" || kind == "task" && takes_tasks;
+    let known = |kind: &str| kind == "complete" || kind == "task" && client.takes_tasks();
     if kind.is_some_and(|kind| !known(&kind)) {
         return broken("the result is of a type the client does not know");
     }

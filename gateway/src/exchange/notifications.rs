@@ -99,12 +99,11 @@ impl Gateway {
                 continue;
             }
             let started = self.clock.instant();
-            let answered = server
-                .arrange(&entry, &arrived.party(at), leg, method::SET_LEVEL, &params, true)
-                .await;
+            let answered =
+                server.arrange(&entry, &arrived.party(at), leg, method::SET_LEVEL, &params).await;
             entry.waited += self.since(started);
             match answered {
-                Ok(Some(ResponseOutcome::Error(error))) => {
+                Ok(ResponseOutcome::Error(error)) => {
                     let caller = &arrived.caller.principal;
                     let mut found = Vec::new();
                     let said = (LabelledPart::Error, Some(error));
@@ -113,7 +112,7 @@ impl Gateway {
                     entry.found(found);
                     entry.server = alone.then(|| server.name().as_str().into());
                 }
-                Ok(Some(ResponseOutcome::Result(_)) | None) => {}
+                Ok(ResponseOutcome::Result(_)) => {}
                 Err(error) => {
                     let error = crate::base::error_chain::ErrorChain(&error);
                     tracing::warn!(server = %server.name(), %error, "the log level was not set");
@@ -141,9 +140,8 @@ impl Gateway {
         for (at, server) in arrived.route.servers.iter().enumerate() {
             let granted = self.policy.grants_any(&arrived.caller.principal, server.name());
             let Some(leg) = arrived.leg(at).filter(|_| granted) else { continue };
-            if let Err(error) = server
-                .arrange(&entry, &arrived.party(at), leg, method::ROOTS_CHANGED, &[], false)
-                .await
+            if let Err(error) =
+                server.notify_session(&entry, &arrived.party(at), leg, method::ROOTS_CHANGED).await
             {
                 let error = crate::base::error_chain::ErrorChain(&error);
                 tracing::warn!(server = %server.name(), %error, "a notification was not taken");

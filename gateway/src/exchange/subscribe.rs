@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::event_sink::EventSink;
 use super::guardrails::GuardrailSubject;
 use super::stream_expiry::AnsweredCalls;
+use super::unsolicited::ServerQuestion;
 use super::{DecodedRequest, Gateway, InFlightPermit, Route};
 use crate::audit::{ReadEntry, Record};
 use crate::config::quota::Quota;
@@ -250,10 +251,9 @@ impl Gateway {
         let bytes = filter.value().raw().len();
         let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
             let mut found = Vec::new();
+            let check = SubscriptionCheck { policy, caller, budget };
             let wanted: Vec<_> = (0..route.servers.len())
-                .map(|at| {
-                    permitted(policy, caller, (&*route, at), filter.value(), &mut found, budget)
-                })
+                .map(|at| check.permitted(&route, at, filter.value(), &mut found))
                 .collect();
             (wanted, found, budget.is_exhausted())
         };
@@ -275,7 +275,8 @@ impl Gateway {
         uri: &str,
     ) -> Option<Permit> {
         let budget = WorkBudget::for_bytes(uri.len(), USUAL_MOST);
-        watching(&self.policy, principal, (server, uri), &budget).outcome.ok()
+        let check = SubscriptionCheck { policy: &self.policy, caller: principal, budget: &budget };
+        check.of_resource(server, uri).outcome.ok()
     }
 
     /// Carries notifications of servers to a modern client until it disconnects or the gateway stops.
@@ -389,65 +390,71 @@ fn watched(filter: Value<'_>) -> impl Iterator<Item = Value<'_>> {
     filter.get("resourceSubscriptions").into_iter().flat_map(Value::items)
 }
 
-/// The part of a filter that the caller may subscribe to at one server of a route.
-fn permitted(
-    policy: &Policy,
-    caller: &Principal,
-    (route, at): (&Route, usize),
-    filter: Value<'_>,
-    found: &mut Vec<Finding>,
-    budget: &WorkBudget,
-) -> NotificationFilter {
-    let mut wants = NotificationFilter::default();
-    let Some(server) = route.servers.get(at) else { return wants };
-    for kind in LISTS {
-        let flag = crate::upstream::flag(kind).and_then(|flag| filter.get(flag));
-        if flag.and_then(Value::as_bool) == Some(true) {
-            let permit = policy.admit_list(caller, server.name(), kind).outcome;
-            if let Ok(permit) = permit {
+/// Decides what a caller may subscribe to.
+#[derive(Clone, Copy)]
+struct SubscriptionCheck<'a> {
+    policy: &'a Policy,
+    caller: &'a Principal,
+    budget: &'a WorkBudget,
+}
+
+impl SubscriptionCheck<'_> {
+    /// The part of a filter that the caller may subscribe to at the server `at` of a route.
+    fn permitted(
+        self,
+        route: &Route,
+        at: usize,
+        filter: Value<'_>,
+        found: &mut Vec<Finding>,
+    ) -> NotificationFilter {
+        let Self { policy, caller, budget } = self;
+        let mut wants = NotificationFilter::default();
+        let Some(server) = route.servers.get(at) else { return wants };
+        for kind in LISTS {
+            let flag = crate::upstream::flag(kind).and_then(|flag| filter.get(flag));
+            if flag.and_then(Value::as_bool) == Some(true) {
+                let permit = policy.admit_list(caller, server.name(), kind).outcome;
+                if let Ok(permit) = permit {
+                    wants.add(permit);
+                }
+            }
+        }
+        // A value of another server may be split across several URIs.
+        let uris: Vec<_> = watched(filter).filter_map(Value::as_str).collect();
+        let parts: Vec<_> = uris.iter().map(|uri| ChosenPart::Text(uri)).collect();
+        let (joinable, pieces) = policy.joinable(caller, server.name(), &parts, budget);
+        found.extend(pieces);
+        if joinable.is_err() {
+            return NotificationFilter::default();
+        }
+        for uri in uris {
+            let Some(own) = route.own_uri(server.name(), &uri) else { continue };
+            let ruling = self.of_resource(server.name(), own);
+            if budget.is_exhausted() {
+                // The caller of this function discards everything, since the filter was not inspected completely.
+                return NotificationFilter::default();
+            }
+            found.extend(ruling.decision.findings);
+            if let Ok(permit) = ruling.outcome {
+                // INVARIANT: filters with too many resources are refused before.
                 wants.add(permit);
             }
         }
+        wants
     }
-    // A value of another server may be split across several URIs.
-    let uris: Vec<_> = watched(filter).filter_map(Value::as_str).collect();
-    let parts: Vec<_> = uris.iter().map(|uri| ChosenPart::Text(uri)).collect();
-    let (joinable, pieces) = policy.joinable(caller, server.name(), &parts, budget);
-    found.extend(pieces);
-    if joinable.is_err() {
-        return NotificationFilter::default();
-    }
-    for uri in uris {
-        let Some(own) = route.own_uri(server.name(), &uri) else { continue };
-        let ruling = watching(policy, caller, (server.name(), own), budget);
-        if budget.is_exhausted() {
-            // The caller of this function discards everything, since the filter was not inspected completely.
-            return NotificationFilter::default();
-        }
-        found.extend(ruling.decision.findings);
-        if let Ok(permit) = ruling.outcome {
-            // INVARIANT: filters with too many resources are refused before.
-            wants.add(permit);
-        }
-    }
-    wants
-}
 
-fn watching(
-    policy: &Policy,
-    principal: &Principal,
-    (server, uri): (&ServerName, &str),
-    budget: &WorkBudget,
-) -> Ruling<Permit> {
-    let call = ItemRequest {
-        server: server.clone(),
-        verb: RequestOperation::Subscribe,
-        name: uri.into(),
-        arguments: None,
-        extra: Vec::new(),
-        meta: Vec::new(),
-    };
-    policy.admit(principal, None, call, budget)
+    /// The decision about a subscription to a resource of a server.
+    fn of_resource(self, server: &ServerName, uri: &str) -> Ruling<Permit> {
+        let call = ItemRequest {
+            server: server.clone(),
+            verb: RequestOperation::Subscribe,
+            name: uri.into(),
+            arguments: None,
+            extra: Vec::new(),
+            meta: Vec::new(),
+        };
+        self.policy.admit(self.caller, None, call, self.budget)
+    }
 }
 
 /// Forwards the messages of one server to the stream of a legacy session.
@@ -468,7 +475,10 @@ impl SessionForwarder {
 
     /// What the session may receive from the server.
     fn wants(&self) -> NotificationFilter {
-        let mut wants = NotificationFilter::new(self.party.leg.is_some());
+        let mut wants = match self.party.leg {
+            Some(_) => NotificationFilter::of_session(),
+            None => NotificationFilter::default(),
+        };
         let Some(server) = self.server() else { return wants };
         let policy = &self.gateway.policy;
         for kind in LISTS {
@@ -641,7 +651,8 @@ impl SessionForwarder {
                     asked.questions.into_iter().next().and_then(|question| question.params)
                 }
                 Err(refusal) => {
-                    self.gateway.refused_to(&self.caller, &self.route, (&**server, asked), refusal);
+                    let question = ServerQuestion { server, method: asked };
+                    self.gateway.refused_to(&self.caller, &self.route, question, refusal);
                     let note = refusal.reason.note();
                     replier.reply(wire::error(Some(&id), code::DENIED, note, None)).await;
                     return;
@@ -673,7 +684,8 @@ impl SessionForwarder {
             let answer = timeout(patience, answer).await.ok().and_then(Result::ok);
             let answer = match answer {
                 Some(answer) => {
-                    gateway.answered_to(&caller, &route, (&*server, &*asked), answer).await
+                    let question = ServerQuestion { server: &server, method: &asked };
+                    gateway.answered_to(&caller, &route, question, answer).await
                 }
                 None => None,
             };

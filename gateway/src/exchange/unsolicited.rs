@@ -11,6 +11,15 @@ use crate::mcp::protocol::code;
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome as Ended};
 use crate::upstream::Upstream;
 
+/// The server request, or the response to it, that a record is about.
+#[derive(Clone, Copy)]
+pub(super) struct ServerQuestion<'a> {
+    /// The server that asks.
+    pub(super) server: &'a Upstream,
+    /// The method of its request.
+    pub(super) method: &'a str,
+}
+
 impl Gateway {
     /// The finding for a refused server request; counts it, and logs it within the server's rate limit.
     pub(super) fn not_asked(&self, server: &Upstream, refusal: Refusal) -> Finding {
@@ -29,11 +38,12 @@ impl Gateway {
         &self,
         caller: &Arc<Principal>,
         route: &Arc<Route>,
-        (server, asked): (&Upstream, &str),
+        question: ServerQuestion<'_>,
         refusal: Refusal,
     ) {
+        let ServerQuestion { server, method } = question;
         let mut record = self.listening(caller, route, server.name());
-        record.method = Some(asked.into());
+        record.method = Some(method.into());
         record.found(vec![self.not_asked(server, refusal)]);
         let ending = denied(refusal.reason.code());
         if let Err(error) = self.journal.unasked(server.name().as_str(), &record, ending) {
@@ -46,12 +56,12 @@ impl Gateway {
         &self,
         caller: &Arc<Principal>,
         route: &Arc<Route>,
-        (server, asked): (&Upstream, &str),
+        question: ServerQuestion<'_>,
         found: Vec<Finding>,
         ending: ExchangeEnd,
     ) -> bool {
-        let mut record = self.listening(caller, route, server.name());
-        record.method = Some(asked.into());
+        let mut record = self.listening(caller, route, question.server.name());
+        record.method = Some(question.method.into());
         record.found(found);
         let recorded = self.journal.refused(&record, ending);
         if let Err(error) = &recorded {

@@ -33,7 +33,7 @@ use crate::config::settings::{
 };
 use crate::crypto::jose::{Jws, LONGEST, text};
 use crate::crypto::sealer::Sealer;
-use crate::identity::resource::ProtectedResource;
+use crate::identity::resource::{ProtectedResource, TokenScheme};
 use crate::outbound::authorization_server::OauthClient;
 use crate::outbound::environment::{Environment, EnvironmentError};
 
@@ -291,7 +291,7 @@ impl TokenValidator {
         &self,
         resource: &ProtectedResource,
         token: &str,
-        dpop: bool,
+        scheme: TokenScheme,
         asked: &AuthnRequest<'_>,
     ) -> Result<AcceptedToken, TokenError> {
         let mut now = self.clock.now();
@@ -314,7 +314,7 @@ impl TokenValidator {
             return Err(TokenError::Expired);
         }
         let good = self.for_resource(resource, &verified)?;
-        let body = self.proved(resource, good, token, dpop, asked, now)?;
+        let body = self.proved(resource, good, token, scheme, asked, now)?;
         if let Some(wanted) = resource.proof
             && !wanted.is_met_by(good.principal.claims.proof)
         {
@@ -382,7 +382,7 @@ impl TokenValidator {
         resource: &ProtectedResource,
         good: &ValidToken,
         token: &str,
-        dpop: bool,
+        scheme: TokenScheme,
         asked: &AuthnRequest<'_>,
         now: SystemTime,
     ) -> Result<Option<[u8; 32]>, TokenError> {
@@ -398,9 +398,12 @@ impl TokenValidator {
         }
         let Some(key) = key else {
             // RFC 9449, section 7.1: an unbound token must not be presented with the DPoP scheme.
-            return if dpop { Err(TokenError::Proof) } else { Ok(None) };
+            return match scheme {
+                TokenScheme::Dpop => Err(TokenError::Proof),
+                TokenScheme::Bearer => Ok(None),
+            };
         };
-        if !dpop {
+        if scheme != TokenScheme::Dpop {
             return Err(TokenError::Proof);
         }
         let proof = asked.proof.ok_or(TokenError::Proof)?;

@@ -99,6 +99,15 @@ struct CachedKeys {
     generation: u64,
 }
 
+/// Why the keys of an issuer are fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FetchReason {
+    /// None are held, or those that are held are old.
+    Age,
+    /// A token names a key that is not among them.
+    UnknownKey,
+}
+
 impl std::fmt::Debug for KeyRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KeyRing").field("issuer", &self.issuer).finish_non_exhaustive()
@@ -192,7 +201,7 @@ impl KeyRing {
         let (done, read) = oneshot::channel::<()>();
         let ring = Arc::clone(self);
         self.tasks.spawn_service(async move {
-            ring.read(before, true).await;
+            ring.read(before, FetchReason::UnknownKey).await;
             ring.waiting.fetch_sub(1, Ordering::AcqRel);
             drop(done);
         });
@@ -202,7 +211,7 @@ impl KeyRing {
 
     /// Fetches the keys, unless they were fetched after `before` or attempted recently. Fetches because of an unknown
     /// key id have a cooldown, because anyone can make up a key id.
-    async fn read(&self, before: Option<Instant>, for_unknown: bool) {
+    async fn read(&self, before: Option<Instant>, reason: FetchReason) {
         let came = self.clock.instant();
         let mut last = self.reading.lock().await;
         if self.held.load().as_ref().map(|held| held.read) != before {
@@ -218,7 +227,7 @@ impl KeyRing {
             if failed_meanwhile || within(last.tried, AGAIN.min(self.cooldown)) {
                 return;
             }
-        } else if for_unknown {
+        } else if reason == FetchReason::UnknownKey {
             if within(last.for_unknown, self.cooldown) {
                 return;
             }
@@ -338,7 +347,7 @@ impl KeyRing {
         match age {
             Some(left) if !left.is_zero() && !due => left,
             _ => {
-                self.read(held.map(|held| held.read), false).await;
+                self.read(held.map(|held| held.read), FetchReason::Age).await;
                 // After a failure, the next attempt comes soon.
                 self.held.load().as_ref().map_or(AGAIN * 5, |held| {
                     let age = self.clock.instant().saturating_duration_since(held.read);

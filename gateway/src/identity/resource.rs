@@ -58,6 +58,24 @@ pub enum ChallengeError {
     Nonce,
 }
 
+/// The scheme of the `Authorization` header in which an access token is presented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TokenScheme {
+    /// RFC 6750: the token alone.
+    Bearer,
+    /// RFC 9449: with a proof of possession.
+    Dpop,
+}
+
+impl TokenScheme {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bearer => "Bearer",
+            Self::Dpop => "DPoP",
+        }
+    }
+}
+
 impl ProtectedResource {
     /// Makes the resource for the route at `path` below `public`. `mutual` says whether the listener sees client
     /// certificates.
@@ -130,12 +148,14 @@ impl ProtectedResource {
     /// Builds the `WWW-Authenticate` challenge for a missing or insufficient token.
     #[must_use]
     pub fn challenge(&self, wrong: ChallengeError) -> Option<HeaderValue> {
-        let dpop = self.proof == Some(RequiredProof::Dpop)
-            || matches!(
-                wrong,
-                ChallengeError::Bound(_) | ChallengeError::Proof(_) | ChallengeError::Nonce
-            );
-        let mut text = String::from(if dpop { "DPoP " } else { "Bearer " });
+        let scheme = match wrong {
+            ChallengeError::Bound(_) | ChallengeError::Proof(_) | ChallengeError::Nonce => {
+                TokenScheme::Dpop
+            }
+            _ if self.proof == Some(RequiredProof::Dpop) => TokenScheme::Dpop,
+            _ => TokenScheme::Bearer,
+        };
+        let mut text = format!("{} ", scheme.as_str());
         let error = match wrong {
             ChallengeError::Nothing => None,
             ChallengeError::Request => {
@@ -148,25 +168,28 @@ impl ProtectedResource {
         if let Some((error, why)) = error {
             write!(text, r#"error="{error}", error_description="{why}", "#).unwrap_or_default();
         }
-        self.finish(text, &self.scopes, dpop)
+        self.finish(text, &self.scopes, scheme)
     }
 
     /// Builds the challenge for a token with more scopes: all those that the operation needs.
     #[must_use]
     pub fn step_up(&self, scopes: &[Scope], proof: ProofOfPossession) -> Option<HeaderValue> {
         let scopes: Vec<_> = scopes.iter().map(Scope::as_str).collect();
-        let dpop = proof == ProofOfPossession::Dpop;
-        let scheme = if dpop { "DPoP" } else { "Bearer" };
-        self.finish(format!(r#"{scheme} error="insufficient_scope", "#), &scopes.join(" "), dpop)
+        let scheme = match proof == ProofOfPossession::Dpop {
+            true => TokenScheme::Dpop,
+            false => TokenScheme::Bearer,
+        };
+        let text = format!(r#"{} error="insufficient_scope", "#, scheme.as_str());
+        self.finish(text, &scopes.join(" "), scheme)
     }
 
     /// Completes a challenge. Scopes and URLs contain no quotes or backslashes, so nothing is escaped.
-    fn finish(&self, mut text: String, scopes: &str, dpop: bool) -> Option<HeaderValue> {
+    fn finish(&self, mut text: String, scopes: &str, scheme: TokenScheme) -> Option<HeaderValue> {
         write!(text, r#"resource_metadata="{}""#, self.location).unwrap_or_default();
         if !scopes.is_empty() {
             write!(text, r#", scope="{scopes}""#).unwrap_or_default();
         }
-        if dpop {
+        if scheme == TokenScheme::Dpop {
             let algorithms = Algorithm::ALL.map(Algorithm::as_str).join(" ");
             write!(text, r#", algs="{algorithms}""#).unwrap_or_default();
         }

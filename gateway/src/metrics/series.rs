@@ -210,19 +210,25 @@ impl OperationSeries {
         self.0.load().get(&operation).cloned().unwrap_or(made)
     }
 
-    /// The data points as clients see the operations, and as upstream servers answer them.
-    pub(super) fn read(&self) -> [Vec<(Labels, MetricValue)>; 2] {
+    /// The data points as clients see the operations.
+    pub(super) fn of_clients(&self) -> Vec<(Labels, MetricValue)> {
+        self.read(|sides| &sides.server)
+    }
+
+    /// The data points as upstream servers answer the operations.
+    pub(super) fn of_servers(&self) -> Vec<(Labels, MetricValue)> {
+        self.read(|sides| &sides.client)
+    }
+
+    fn read(&self, side: fn(&OperationHistograms) -> &Histogram) -> Vec<(Labels, MetricValue)> {
         let known = self.0.load();
-        let read = |side: &dyn Fn(&OperationHistograms) -> &Histogram| {
-            let point = |(operation, sides): (&SeriesKey, &Arc<OperationHistograms>)| {
-                let histogram = side(sides);
-                histogram.has_any().then(|| (operation.labels(), histogram.read()))
-            };
-            let mut points: Vec<_> = known.iter().filter_map(point).collect();
-            points.sort_by(|(one, _), (other, _)| one.cmp(other));
-            points
+        let point = |(operation, sides): (&SeriesKey, &Arc<OperationHistograms>)| {
+            let histogram = side(sides);
+            histogram.has_any().then(|| (operation.labels(), histogram.read()))
         };
-        [read(&|sides| &sides.server), read(&|sides| &sides.client)]
+        let mut points: Vec<_> = known.iter().filter_map(point).collect();
+        points.sort_by(|(one, _), (other, _)| one.cmp(other));
+        points
     }
 }
 
@@ -248,8 +254,8 @@ mod tests {
             let took = Duration::from_millis(1);
             series.observe(&what, &AllowedNames::default(), took, None);
         }
-        let [points, none] = series.read();
-        assert!(none.is_empty());
+        let points = series.of_clients();
+        assert!(series.of_servers().is_empty());
         assert_eq!(points.len(), MOST + 1);
         assert!(points.iter().any(|(labels, _)| labels[0].0 == "otel.metric.overflow"));
         let first = &points[0].0;

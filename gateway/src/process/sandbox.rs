@@ -481,7 +481,7 @@ impl SandboxPlan {
     /// When it cannot, or only a part of it.
     pub fn check(&self) -> Result<(), SandboxError> {
         // The open paths make no difference to the capabilities of the kernel.
-        self.ruleset(true, &self.around())?;
+        self.ruleset(CompatLevel::HardRequirement, &self.around())?;
         filter(self)?;
         self.present()
     }
@@ -598,7 +598,11 @@ impl SandboxPlan {
     }
 
     fn restrict(&self, around: &AccessRules) -> Result<(), SandboxError> {
-        let status = self.ruleset(self.required, around)?.restrict_self()?;
+        let level = match self.required {
+            true => CompatLevel::HardRequirement,
+            false => CompatLevel::BestEffort,
+        };
+        let status = self.ruleset(level, around)?.restrict_self()?;
         match status.ruleset {
             RulesetStatus::FullyEnforced => Ok(()),
             // Only features beyond the required ones may be missing.
@@ -611,10 +615,9 @@ impl SandboxPlan {
 
     fn ruleset(
         &self,
-        required: bool,
+        level: CompatLevel,
         around: &AccessRules,
     ) -> Result<RulesetCreated, SandboxError> {
-        let level = if required { CompatLevel::HardRequirement } else { CompatLevel::BestEffort };
         // Linux 6.7: files and TCP are required. Later features are used where they are available.
         let mut ruleset = Ruleset::default()
             .set_compatibility(level)

@@ -73,14 +73,22 @@ enum FirstArgument {
     Command,
 }
 
+/// How options of a single letter are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OptionLetters {
+    /// Several can be combined in one argument.
+    Clustered,
+    /// Each has an argument of its own.
+    Single,
+}
+
 /// A program that runs code that its arguments name.
 struct ScriptRunner {
     /// Its names, each optionally followed by a version.
     names: &'static [&'static str],
     /// Its options that are not mere switches.
     options: &'static [(&'static str, OptionRole)],
-    /// Whether single-letter options can be combined in one argument.
-    clusters: bool,
+    letters: OptionLetters,
     first: FirstArgument,
     /// First arguments that are subcommands.
     verbs: &'static [&'static str],
@@ -96,7 +104,7 @@ static RUNNERS: [ScriptRunner; 15] = [
             ("-W", Value),
             ("--check-hash-based-pycs", Value),
         ],
-        clusters: true,
+        letters: OptionLetters::Clustered,
         first: FirstArgument::File,
         verbs: &[],
     },
@@ -120,7 +128,7 @@ static RUNNERS: [ScriptRunner; 15] = [
             ("--tsconfig", Value),
             ("--title", Value),
         ],
-        clusters: false,
+        letters: OptionLetters::Single,
         first: FirstArgument::File,
         verbs: &["watch"],
     },
@@ -133,7 +141,7 @@ static RUNNERS: [ScriptRunner; 15] = [
             ("--rcfile", Run),
             ("--init-file", Run),
         ],
-        clusters: true,
+        letters: OptionLetters::Clustered,
         first: FirstArgument::File,
         verbs: &[],
     },
@@ -153,7 +161,7 @@ static RUNNERS: [ScriptRunner; 15] = [
             ("-x", Attached),
             ("-0", Attached),
         ],
-        clusters: true,
+        letters: OptionLetters::Clustered,
         first: FirstArgument::File,
         verbs: &[],
     },
@@ -174,7 +182,7 @@ static RUNNERS: [ScriptRunner; 15] = [
             ("-x", Attached),
             ("-0", Attached),
         ],
-        clusters: true,
+        letters: OptionLetters::Clustered,
         first: FirstArgument::File,
         verbs: &[],
     },
@@ -193,7 +201,7 @@ static RUNNERS: [ScriptRunner; 15] = [
             ("-S", Value),
             ("-z", Run),
         ],
-        clusters: true,
+        letters: OptionLetters::Clustered,
         first: FirstArgument::File,
         verbs: &[],
     },
@@ -201,7 +209,7 @@ static RUNNERS: [ScriptRunner; 15] = [
         names: &["lua"],
         // A script may follow the code in these arguments.
         options: &[("-e", Value), ("-l", Value)],
-        clusters: false,
+        letters: OptionLetters::Single,
         first: FirstArgument::File,
         verbs: &[],
     },
@@ -220,7 +228,7 @@ static RUNNERS: [ScriptRunner; 15] = [
             ("--add-opens", Value),
             ("--add-exports", Value),
         ],
-        clusters: false,
+        letters: OptionLetters::Single,
         first: FirstArgument::Thing,
         verbs: &[],
     },
@@ -235,7 +243,7 @@ static RUNNERS: [ScriptRunner; 15] = [
             ("--launch-profile", Value),
             ("--additionalprobingpath", Value),
         ],
-        clusters: false,
+        letters: OptionLetters::Single,
         first: FirstArgument::Thing,
         verbs: &["run", "exec", "watch"],
     },
@@ -253,7 +261,7 @@ static RUNNERS: [ScriptRunner; 15] = [
             ("-ExecutionPolicy", Value),
             ("-WorkingDirectory", Folder),
         ],
-        clusters: false,
+        letters: OptionLetters::Single,
         first: FirstArgument::File,
         verbs: &[],
     },
@@ -266,7 +274,7 @@ static RUNNERS: [ScriptRunner; 15] = [
             ("--preload", Run),
             ("--cwd", Folder),
         ],
-        clusters: false,
+        letters: OptionLetters::Single,
         first: FirstArgument::Thing,
         verbs: &["run", "task", "serve", "x"],
     },
@@ -284,7 +292,7 @@ static RUNNERS: [ScriptRunner; 15] = [
             ("--cwd", Folder),
             ("--package", Value),
         ],
-        clusters: false,
+        letters: OptionLetters::Single,
         first: FirstArgument::Command,
         verbs: &["run", "x", "exec", "start"],
     },
@@ -305,7 +313,7 @@ static RUNNERS: [ScriptRunner; 15] = [
             ("--cache", Value),
             ("--userconfig", Value),
         ],
-        clusters: false,
+        letters: OptionLetters::Single,
         first: FirstArgument::Command,
         verbs: &["run", "run-script", "exec", "x", "dlx", "start"],
     },
@@ -334,7 +342,7 @@ static RUNNERS: [ScriptRunner; 15] = [
             ("--config-file", Value),
             ("--cache-dir", Value),
         ],
-        clusters: true,
+        letters: OptionLetters::Clustered,
         first: FirstArgument::Command,
         verbs: &["run", "tool", "x"],
     },
@@ -347,7 +355,7 @@ static RUNNERS: [ScriptRunner; 15] = [
             ("-i", Value),
             ("--pip-args", Value),
         ],
-        clusters: false,
+        letters: OptionLetters::Single,
         first: FirstArgument::Command,
         verbs: &["run"],
     },
@@ -560,7 +568,11 @@ enum ParsedOption<'a> {
 }
 
 /// Parses an argument that begins with `-`.
-fn option<'a>(word: &'a str, options: &[(&str, OptionRole)], clusters: bool) -> ParsedOption<'a> {
+fn option<'a>(
+    word: &'a str,
+    options: &[(&str, OptionRole)],
+    letters: OptionLetters,
+) -> ParsedOption<'a> {
     let means = |name: &str| options.iter().find(|(known, _)| *known == name).map(|(_, m)| *m);
     if let Some(means) = means(word) {
         return if matches!(means, Attached) {
@@ -574,7 +586,9 @@ fn option<'a>(word: &'a str, options: &[(&str, OptionRole)], clusters: bool) -> 
     {
         return ParsedOption::With(means(name).unwrap_or(Value), value);
     }
-    let letters = word.strip_prefix('-').filter(|rest| clusters && !rest.starts_with('-'));
+    let letters = word
+        .strip_prefix('-')
+        .filter(|rest| letters == OptionLetters::Clustered && !rest.starts_with('-'));
     let Some(letters) = letters else { return ParsedOption::Switch };
     let mut rest = letters.chars();
     while let Some(letter) = rest.next() {
@@ -617,7 +631,8 @@ impl CommandAnalysis {
             if options && word == "--" {
                 options = false;
             } else if options && word.starts_with('-') {
-                let (means, value) = match option(&word, wrapper.options, true) {
+                let (means, value) = match option(&word, wrapper.options, OptionLetters::Clustered)
+                {
                     ParsedOption::Switch => continue,
                     ParsedOption::With(means, value) => (means, value.to_owned()),
                     ParsedOption::Next(means) => {
@@ -664,7 +679,7 @@ impl CommandAnalysis {
             }
             if word.starts_with('-') && word != "-" {
                 let read = if own {
-                    option(&word, runner.options, runner.clusters)
+                    option(&word, runner.options, runner.letters)
                 } else {
                     ParsedOption::Switch
                 };

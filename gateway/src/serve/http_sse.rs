@@ -86,6 +86,15 @@ pub enum SseEndpoint {
     Message,
 }
 
+/// The route and the endpoint that a request addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SseTarget<'a> {
+    /// The path of the route.
+    pub route: &'a str,
+    /// The endpoint below it.
+    pub endpoint: SseEndpoint,
+}
+
 impl HttpSseServer {
     /// A server for at most `limit` connected clients.
     #[must_use]
@@ -95,31 +104,28 @@ impl HttpSseServer {
 
     /// The route among `paths` and the endpoint that a request addresses; `None` if it belongs to another transport.
     #[must_use]
-    pub fn serves<'a>(
-        paths: &'a [Box<str>],
-        method: &Method,
-        path: &str,
-    ) -> Option<(&'a str, SseEndpoint)> {
+    pub fn serves<'a>(paths: &'a [Box<str>], method: &Method, path: &str) -> Option<SseTarget<'a>> {
         if paths.is_empty() {
             return None;
         }
-        let (route, end) = match (method, path.rsplit_once('/')?) {
+        let (route, endpoint) = match (method, path.rsplit_once('/')?) {
             (&Method::GET, (route, "sse")) => (route, SseEndpoint::Stream),
             (&Method::POST, (route, "message")) => (route, SseEndpoint::Message),
             _ => return None,
         };
         let known = paths.iter().find(|known| known.trim_end_matches('/') == route)?;
-        Some((known, end))
+        Some(SseTarget { route: known, endpoint })
     }
 
-    /// Answers a request for endpoint `end` of `route`.
+    /// Answers a request for the endpoint `target`.
     pub async fn answer<B>(
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
         door: &Arc<Admission>,
         peer: &Peer,
         request: Request<B>,
-        ((route, end), mut place): ((&str, SseEndpoint), InFlightPermit),
+        target: SseTarget<'_>,
+        mut place: InFlightPermit,
     ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
@@ -130,15 +136,16 @@ impl HttpSseServer {
             Ok(unread) => unread,
             Err(failure) => return gateway.turned_away(door, peer, &failure),
         };
-        let (caller, peer, mut record) = match gateway.greet(door, peer, route, &head).await {
+        let (caller, peer, mut record) = match gateway.greet(door, peer, target.route, &head).await
+        {
             Ok(greeted) => greeted,
             Err(refused) => return *refused,
         };
         drop(unread);
-        let known = gateway.routes.get(route).cloned();
+        let known = gateway.routes.get(target.route).cloned();
         record.route = known.as_ref().map(|route| Arc::clone(&route.path));
         let holder = Gateway::holder(&caller, &peer);
-        let answered = match (gateway.belongs(&mut place, &holder), end, &known) {
+        let answered = match (gateway.belongs(&mut place, &holder), target.endpoint, &known) {
             (Err(failure), ..) => Err(failure),
             (Ok(()), SseEndpoint::Stream, Some(known)) => {
                 let client = StreamOpener { door, peer: &peer, caller: &caller, holder: &holder };

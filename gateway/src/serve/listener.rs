@@ -53,12 +53,13 @@ static CLOSED: LogLimit = LogLimit::new(1, 5);
 static UNSHAKEN: LogLimit = LogLimit::new(1, 20);
 static FLOODED: LogLimit = LogLimit::new(1, 5);
 
-/// Serves a worker's share of a listener until the process stops.
+/// Serves a worker's share of the listener with the index `at` until the process stops.
 pub fn begin(
     live: &Arc<CurrentGeneration>,
     old: &Arc<HttpSseServer>,
     tasks: &Tasks,
-    (at, listener): (usize, &std::net::TcpListener),
+    at: usize,
+    listener: &std::net::TcpListener,
 ) {
     match listener.try_clone().and_then(TcpListener::from_std) {
         Ok(listener) => {
@@ -218,7 +219,8 @@ where
     let framing = Arc::new(FramingCounts::default());
     let stream = FramedStream::new(stream, Arc::clone(&framing));
     let answer = service_fn(move |request: Request<Incoming>| {
-        let (served, peer, framed) = (served.clone(), peer.clone(), framing.next_is_good());
+        let (served, peer, framed) =
+            (served.clone(), peer.clone(), RequestFraming::of(framing.next_is_good()));
         // Boxed, because the connection reserves the memory of this future for as long as it lasts and is idle most of
         // the time.
         Box::pin(async move {
@@ -271,7 +273,7 @@ where
                 // As hyper does for HTTP/1.1, and `h2` for a header list that is too long.
                 return encode::empty(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
             }
-            let framed = has_one_length(request.headers());
+            let framed = RequestFraming::of(has_one_length(request.headers()));
             respond(served, peer, named(request), framed).await
         }
     };
@@ -309,11 +311,25 @@ fn named<B>(mut request: Request<B>) -> Request<B> {
     request
 }
 
+/// Whether the end of a request's body is where every reader looks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RequestFraming {
+    Sound,
+    /// It could be used to smuggle a second request.
+    Ambiguous,
+}
+
+impl RequestFraming {
+    const fn of(is_sound: bool) -> Self {
+        if is_sound { Self::Sound } else { Self::Ambiguous }
+    }
+}
+
 async fn respond<B>(
     served: ConnectionContext,
     peer: Peer,
     request: Request<B>,
-    framed: bool,
+    framing: RequestFraming,
 ) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
@@ -323,8 +339,8 @@ where
         return encode::unavailable();
     };
     let (gateway, old) = (Arc::clone(&now.gateway), served.old);
-    if !framed {
-        return encode::last_unless(false, gateway.turned_away(&door, &peer, &Failure::Framing));
+    if framing == RequestFraming::Ambiguous {
+        return encode::last(gateway.turned_away(&door, &peer, &Failure::Framing));
     }
     let origin = door.origin(request.headers());
     if request.method() == Method::OPTIONS && origin.is_some() {
@@ -337,7 +353,7 @@ where
     let place = match gateway.enter(&peer) {
         Ok(place) => place,
         Err(failure) => {
-            return encode::last_unless(false, gateway.turned_away(&door, &peer, &failure));
+            return encode::last(gateway.turned_away(&door, &peer, &failure));
         }
     };
     let path = request.uri().path();
@@ -345,9 +361,7 @@ where
     let mut response = match HttpSseServer::serves(&now.old, request.method(), path) {
         _ if described => gateway.describe(&door, &peer, &request.into_parts().0),
         // Boxed, because this future is rare and larger than the others.
-        Some(served) => {
-            Box::pin(old.answer(&gateway, &door, &peer, request, (served, place))).await
-        }
+        Some(target) => Box::pin(old.answer(&gateway, &door, &peer, request, target, place)).await,
         // Boxed as well: a connection reserves the memory of its futures for as long as it lasts, and many last for
         // hours as a stream whose head was sent long ago.
         None => Box::pin(gateway.exchange(door, peer, request, place)).await,

@@ -210,7 +210,7 @@ impl SessionStates {
             SlotState::Kept(kept) => kept,
             SlotState::Free(share, holder) => {
                 let budget = Arc::clone(&self.budget);
-                let new = Arc::new(SessionState::new(self.limits, budget, (share, holder)));
+                let new = Arc::new(SessionState::new(self.limits, budget, share, holder));
                 match self.table.insert(seat.key, Arc::clone(&new)) {
                     // A concurrent request of the session was faster.
                     Ok(Some(_)) => self.table.get(&seat.key).unwrap_or(new),
@@ -291,7 +291,8 @@ impl SessionState {
     fn new(
         limits: Limits,
         budget: Arc<StreamBudget>,
-        (share, holder): (Share<Holder>, Holder),
+        share: Share<Holder>,
+        holder: Holder,
     ) -> Self {
         Self {
             budget,

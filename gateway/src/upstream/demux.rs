@@ -486,16 +486,20 @@ impl Demux {
                 let Some(request) = request else { return };
                 Some(request)
             }
-            (None, method::LOG | method::ELICITED) => match (self.serves, self.call(false)) {
-                (ConnectionScope::Session | ConnectionScope::Caller, CallMatch::One(call)) => {
-                    Some(call)
+            (None, method::LOG | method::ELICITED) => {
+                match (self.serves, self.call(UnnamedMessage::Notification)) {
+                    (ConnectionScope::Session | ConnectionScope::Caller, CallMatch::One(call)) => {
+                        Some(call)
+                    }
+                    (ConnectionScope::Session | ConnectionScope::Caller, CallMatch::None) => None,
+                    (ConnectionScope::Everybody, _)
+                        if &*notification.method == method::ELICITED =>
+                    {
+                        None
+                    }
+                    (_, CallMatch::One(_) | CallMatch::None | CallMatch::Several) => return,
                 }
-                (ConnectionScope::Session | ConnectionScope::Caller, CallMatch::None) => None,
-                (ConnectionScope::Everybody, _) if &*notification.method == method::ELICITED => {
-                    None
-                }
-                (_, CallMatch::One(_) | CallMatch::None | CallMatch::Several) => return,
-            },
+            }
             (None, _) => None,
         };
         let bytes = size(notification.params.as_ref());
@@ -530,7 +534,7 @@ impl Demux {
         });
         let asked = match named {
             Some(named) => CallMatch::One(named),
-            None => self.call(true),
+            None => self.call(UnnamedMessage::Request),
         };
         let asked = match asked {
             CallMatch::One(asked) => {
@@ -543,9 +547,9 @@ impl Demux {
         None
     }
 
-    /// The call to which a message without a name belongs; with `asks`, only among calls whose client accepts
+    /// The call to which a message without a name belongs: a request of the server only to one whose client accepts
     /// requests. The gateway's own requests, such as for a list, are no calls.
-    fn call(&self, asks: bool) -> CallMatch {
+    fn call(&self, of: UnnamedMessage) -> CallMatch {
         let waiting = self.waiting();
         let mut calls = waiting.values().rev().filter(|request| request.takes.questions);
         match (self.serves, calls.next(), calls.next()) {
@@ -554,13 +558,22 @@ impl Demux {
             }
             (_, Some(call), _) => CallMatch::One(call.clone()),
             // A log message belongs to a request even if its client accepts no requests.
-            (ConnectionScope::Session, None, _) if !asks => match waiting.values().next_back() {
-                Some(request) => CallMatch::One(request.clone()),
-                None => CallMatch::None,
-            },
+            (ConnectionScope::Session, None, _) if of == UnnamedMessage::Notification => {
+                match waiting.values().next_back() {
+                    Some(request) => CallMatch::One(request.clone()),
+                    None => CallMatch::None,
+                }
+            }
             (_, None, _) => CallMatch::None,
         }
     }
+}
+
+/// A message of the server that names no request it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UnnamedMessage {
+    Request,
+    Notification,
 }
 
 /// What is left to do after a message was delivered.

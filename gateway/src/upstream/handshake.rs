@@ -200,21 +200,23 @@ impl Upstream {
     ) -> Result<Option<ServerState>, UpstreamError> {
         let stdio = matches!(self.transport, Transport::Channel(_));
         // A legacy program may never answer. A program whose era is known, and a server at a URL, must.
-        let may_be_silent = stdio && self.protocol == ServerProtocol::Auto && leg.is_none();
-        let patience = if may_be_silent { PROBE } else { self.limits.answer_time };
+        let probes = stdio && self.protocol == ServerProtocol::Auto && leg.is_none();
+        let (silence, patience) = match probes {
+            true => (ServerSilence::Expected, PROBE),
+            false => (ServerSilence::Failure, self.limits.answer_time),
+        };
         let id = self.id();
         let deadline = Instant::now() + patience;
         let speaker =
             RequestContext { leg, subject: party.subject.as_ref(), ..RequestContext::stranger() };
-        let mut asked =
-            self.ask(&request::discover(id, speaker), id, deadline, may_be_silent).await;
+        let mut asked = self.ask(&request::discover(id, speaker), id, deadline, silence).await;
         if let Ok((ResponseOutcome::Error(error), _)) = &asked
             && supports_ours(error)
         {
             // SPEC 2026-07-28 basic/versioning#protocol-version-negotiation: the error lists our revision as
             // supported, so the request is repeated once.
             let id = self.id();
-            asked = self.ask(&request::discover(id, speaker), id, deadline, may_be_silent).await;
+            asked = self.ask(&request::discover(id, speaker), id, deadline, silence).await;
         }
         match asked {
             Ok((ResponseOutcome::Result(result), _)) => {
@@ -239,7 +241,7 @@ impl Upstream {
                 }
                 Ok(None)
             }
-            Err(UpstreamError::Timeout(_)) if may_be_silent => Ok(None),
+            Err(UpstreamError::Timeout(_)) if probes => Ok(None),
             Err(error) if speaks_otherwise(&error) => Ok(None),
             Err(error) => Err(error),
         }
@@ -265,7 +267,12 @@ impl Upstream {
         let id = self.id();
         let deadline = Instant::now() + self.limits.answer_time;
         let asked = self
-            .ask(&request::initialize(id, version, party, channel), id, deadline, false)
+            .ask(
+                &request::initialize(id, version, party, channel),
+                id,
+                deadline,
+                ServerSilence::Failure,
+            )
             .await?;
         let (ResponseOutcome::Result(result), session) = asked else {
             return Err(UpstreamError::Refused);
@@ -415,17 +422,16 @@ impl Upstream {
         }
     }
 
-    /// Sends a request and waits for its outcome. Also returns the session id of the response. A legacy program may
-    /// not answer, which is no failure if `may_be_silent`.
+    /// Sends a request and waits for its outcome. Also returns the session id of the response.
     async fn ask(
         &self,
         outgoing: &Outgoing<'_>,
         id: i64,
         deadline: Instant,
-        may_be_silent: bool,
+        silence: ServerSilence,
     ) -> Result<(ResponseOutcome, Option<Box<str>>), UpstreamError> {
         let mut messages = self.send(outgoing, deadline).await?;
-        if may_be_silent {
+        if silence == ServerSilence::Expected {
             messages.pass.excuse();
         }
         let session = match &mut messages.incoming {
@@ -444,6 +450,15 @@ impl Upstream {
         self.done(messages);
         Ok((outcome, session))
     }
+}
+
+/// What it means that a server does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ServerSilence {
+    /// Nothing: a legacy program may not answer a request of the modern era.
+    Expected,
+    /// That it has failed.
+    Failure,
 }
 
 /// Whether this error to a request in one era may mean that the server speaks the other era.

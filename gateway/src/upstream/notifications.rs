@@ -95,7 +95,8 @@ impl Upstream {
                         Ok((messages, id)) => FeedSource::Listen(Some(Box::new(messages)), id),
                         // The server does not offer subscriptions.
                         Err(UpstreamError::Refused) => {
-                            wants = NotificationFilter::new(wants.everything);
+                            wants.kinds.clear();
+                            wants.resources.clear();
                             FeedSource::Silent
                         }
                         Err(error) => return Err(error),

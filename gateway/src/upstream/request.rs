@@ -209,21 +209,7 @@ pub(super) fn call<'a>(
     speaker: RequestContext<'a>,
 ) -> Outgoing<'a> {
     let modern = speaker.era() == Era::Modern;
-    let (method, key) = match call.verb {
-        RequestOperation::Call => (method::TOOLS_CALL, Some("name")),
-        RequestOperation::Get => (method::PROMPTS_GET, Some("name")),
-        RequestOperation::Read => (method::RESOURCES_READ, Some("uri")),
-        RequestOperation::Subscribe => (method::SUBSCRIBE, Some("uri")),
-        RequestOperation::Unsubscribe => (method::UNSUBSCRIBE, Some("uri")),
-        RequestOperation::CompletePrompt | RequestOperation::CompleteTemplate => {
-            (method::COMPLETE, None)
-        }
-        RequestOperation::Task(TaskOperation::Get) => (method::TASKS_GET, None),
-        RequestOperation::Task(TaskOperation::Result) => (method::TASKS_RESULT, None),
-        RequestOperation::Task(TaskOperation::Update) => (method::TASKS_UPDATE, None),
-        RequestOperation::Task(TaskOperation::Cancel) => (method::TASKS_CANCEL, None),
-        RequestOperation::Other => (&*call.name, None),
-    };
+    let (method, key) = named_in(call);
     let outgoing = woven(Some(id), method, speaker, |params, long| {
         if let Some(key) = key {
             params.text(key, &call.name);
@@ -269,6 +255,25 @@ pub(super) fn call<'a>(
     let trace = manner.trace.as_ref().and_then(|trace| HeaderValue::from_str(&trace.parent).ok());
     let share = manner.share.clone();
     Outgoing { name, mirrored, takes: manner.takes(), trace, share, ..outgoing }
+}
+
+/// The method of a request, and the member of its parameters that has the name of the item.
+fn named_in(call: &ItemRequest) -> (&str, Option<&'static str>) {
+    match call.verb {
+        RequestOperation::Call => (method::TOOLS_CALL, Some("name")),
+        RequestOperation::Get => (method::PROMPTS_GET, Some("name")),
+        RequestOperation::Read => (method::RESOURCES_READ, Some("uri")),
+        RequestOperation::Subscribe => (method::SUBSCRIBE, Some("uri")),
+        RequestOperation::Unsubscribe => (method::UNSUBSCRIBE, Some("uri")),
+        RequestOperation::CompletePrompt | RequestOperation::CompleteTemplate => {
+            (method::COMPLETE, None)
+        }
+        RequestOperation::Task(TaskOperation::Get) => (method::TASKS_GET, None),
+        RequestOperation::Task(TaskOperation::Result) => (method::TASKS_RESULT, None),
+        RequestOperation::Task(TaskOperation::Update) => (method::TASKS_UPDATE, None),
+        RequestOperation::Task(TaskOperation::Cancel) => (method::TASKS_CANCEL, None),
+        RequestOperation::Other => (&*call.name, None),
+    }
 }
 
 /// Builds a `subscriptions/listen` request.

@@ -149,17 +149,24 @@ impl ProcessStarter {
         };
         self.tasks.spawn_service(reader.read(BufReader::new(stdout)));
         let gone = CancellationToken::new();
-        let said = complain(
-            BufReader::new(stderr),
-            gone.clone(),
-            (name.clone(), Arc::clone(noise)),
-            Arc::clone(&secrets),
-        );
-        let watched = (Arc::clone(&channel), Arc::clone(noise));
-        let child = (child, supervisor, gone);
-        let known = (name.clone(), self.program.sandbox.clone().map(Arc::new));
-        let watch = watch(child, said, watched, known, self.tasks.clone());
-        self.tasks.spawn_service(watch);
+        let complaints = ErrorOutputReader {
+            name: name.clone(),
+            noise: Arc::clone(noise),
+            gone: gone.clone(),
+            given: secrets,
+        };
+        let said = complaints.read(BufReader::new(stderr));
+        let watcher = ProcessWatcher {
+            child,
+            supervisor,
+            gone,
+            channel: Arc::clone(&channel),
+            name: name.clone(),
+            noise: Arc::clone(noise),
+            sandbox: self.program.sandbox.clone().map(Arc::new),
+            tasks: self.tasks.clone(),
+        };
+        self.tasks.spawn_service(watcher.watch(said));
         Ok(channel)
     }
 }
@@ -362,75 +369,93 @@ async fn line(
     }
 }
 
-/// Logs the error output of a program, masked so that it cannot imitate the gateway's own log lines. Lines beyond the
-/// rate limit are read too, because a program blocks when its error output is not read. Reads until the process has
-/// ended, since a program reports the reason for its end last, and returns its last lines.
-async fn complain(
-    mut stderr: impl AsyncBufRead + Unpin,
+/// Reads and logs the error output of a program.
+struct ErrorOutputReader {
+    name: ServerName,
+    noise: Arc<ServerLog>,
+    /// Cancelled when the process has ended.
     gone: CancellationToken,
-    (name, noise): (ServerName, Arc<ServerLog>),
-    given: Arc<[(String, Arc<Secret>)]>,
-) -> ErrorOutput {
-    let mut tail = OutputTail::default();
-    let read = async {
-        let mut fair = ReadBudget::new();
-        while let Some(line) = server_log::beginning(&mut stderr).await {
-            fair.turn().await;
-            fair.took(line.len());
-            if let Some(suppressed) = noise.allow(Instant::now()) {
-                let text = server_log::shown(&line, &given);
-                tracing::info!(server = %name, text = %text, suppressed, "the program says");
-            }
-            tail.look(&line, &given);
-            tail.push(line);
-        }
-    };
-    let late = async {
-        gone.cancelled().await;
-        tokio::time::sleep(LAST_WORDS).await;
-    };
-    tokio::select! {
-        biased;
-        () = read => {}
-        () = late => {}
-    }
-    tail.shown(&given)
+    /// The environment of the process, whose values are masked.
+    given: Arc<[EnvVariable]>,
 }
 
-/// Waits until the process ends, or ends it, and cancels `gone` then. Stores its last words.
-async fn watch(
-    (mut child, mut supervisor, gone): (Child, Supervisor, CancellationToken),
-    said: impl Future<Output = ErrorOutput>,
-    (channel, noise): (Arc<Channel>, Arc<ServerLog>),
-    (name, sandbox): (ServerName, Option<Arc<SandboxPlan>>),
-    tasks: Tasks,
-) {
-    let waited = async {
-        let (ended, by) = tokio::select! {
-            status = child.wait() => (status.ok(), EndedBy::Itself),
-            () = channel.over.cancelled() => (None, if channel.is_lost() { EndedBy::Itself } else { EndedBy::Us }),
-            () = tasks.halting() => (None, EndedBy::Us),
-            () = tasks.dismissed() => (None, EndedBy::Us),
+impl ErrorOutputReader {
+    /// Logs the error output, masked so that it cannot imitate the gateway's own log lines. Lines beyond the rate
+    /// limit are read too, because a program blocks when its error output is not read. Reads until the process has
+    /// ended, since a program reports the reason for its end last, and returns its last lines.
+    async fn read(self, mut stderr: impl AsyncBufRead + Unpin) -> ErrorOutput {
+        let Self { name, noise, gone, given } = self;
+        let mut tail = OutputTail::default();
+        let read = async {
+            let mut fair = ReadBudget::new();
+            while let Some(line) = server_log::beginning(&mut stderr).await {
+                fair.turn().await;
+                fair.took(line.len());
+                if let Some(suppressed) = noise.allow(Instant::now()) {
+                    let text = server_log::shown(&line, &given);
+                    tracing::info!(server = %name, text = %text, suppressed, "the program says");
+                }
+                tail.look(&line, &given);
+                tail.push(line);
+            }
         };
-        channel.over.cancel();
-        let status = match ended {
-            Some(status) => Some(status),
-            None => end(&mut child, &supervisor).await,
+        let late = async {
+            gone.cancelled().await;
+            tokio::time::sleep(LAST_WORDS).await;
         };
-        supervisor.has_ended();
-        gone.cancel();
-        (status, by)
-    };
-    let ((status, by), said) = tokio::join!(waited, said);
-    let closed = match (said.refused, sandbox) {
-        (Some(path), Some(plan)) => {
-            tokio::task::spawn_blocking(move || plan.closes(&path)).await.ok().flatten()
+        tokio::select! {
+            biased;
+            () = read => {}
+            () = late => {}
         }
-        (None, _) | (_, None) => None,
-    };
-    let said = LastOutput { lines: said.lines, closed };
-    log_end(&name, (status, by), &said);
-    noise.ended(said);
+        tail.shown(&given)
+    }
+}
+
+/// Waits for the end of a process, or ends it.
+struct ProcessWatcher {
+    child: Child,
+    supervisor: Supervisor,
+    /// Cancelled when the process has ended.
+    gone: CancellationToken,
+    channel: Arc<Channel>,
+    name: ServerName,
+    noise: Arc<ServerLog>,
+    sandbox: Option<Arc<SandboxPlan>>,
+    tasks: Tasks,
+}
+
+impl ProcessWatcher {
+    /// Waits until the process ends, or ends it, and cancels `gone` then. Stores its last words, which are `said`.
+    async fn watch(self, said: impl Future<Output = ErrorOutput>) {
+        let Self { mut child, mut supervisor, gone, channel, name, noise, sandbox, tasks } = self;
+        let waited = async {
+            let (ended, by) = tokio::select! {
+                status = child.wait() => (status.ok(), EndedBy::Itself),
+                () = channel.over.cancelled() => (None, if channel.is_lost() { EndedBy::Itself } else { EndedBy::Us }),
+                () = tasks.halting() => (None, EndedBy::Us),
+                () = tasks.dismissed() => (None, EndedBy::Us),
+            };
+            channel.over.cancel();
+            let status = match ended {
+                Some(status) => Some(status),
+                None => end(&mut child, &supervisor).await,
+            };
+            supervisor.has_ended();
+            gone.cancel();
+            ProcessEnd { status, by }
+        };
+        let (end, said) = tokio::join!(waited, said);
+        let closed = match (said.refused, sandbox) {
+            (Some(path), Some(plan)) => {
+                tokio::task::spawn_blocking(move || plan.closes(&path)).await.ok().flatten()
+            }
+            (None, _) | (_, None) => None,
+        };
+        let said = LastOutput { lines: said.lines, closed };
+        end.log(&name, &said);
+        noise.ended(said);
+    }
 }
 
 /// Why a process has ended.
@@ -442,23 +467,34 @@ enum EndedBy {
     Us,
 }
 
-/// Logs the end of a process. Only an error status of a process that ended by itself is a warning; after the gateway
-/// has closed its input the status does not matter.
-fn log_end(name: &ServerName, (status, by): (Option<ExitStatus>, EndedBy), said: &LastOutput) {
-    let ended = status.map(|status| status.to_string());
-    let last = said.lines.join(" | ");
-    match (status.is_some_and(|status| !status.success()), by, &said.closed) {
-        (true, EndedBy::Itself, Some(closed)) => {
-            let (why, mend) = (closed.said(), closed.mend());
-            tracing::warn!(server = %name, status = ended, why = %why, mend = %mend, last = %last, "program ended with an error");
+/// How a process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ProcessEnd {
+    /// Its exit status, if it ended by itself.
+    status: Option<ExitStatus>,
+    by: EndedBy,
+}
+
+impl ProcessEnd {
+    /// Logs the end. Only an error status of a process that ended by itself is a warning; after the gateway has closed
+    /// its input the status does not matter.
+    fn log(self, name: &ServerName, said: &LastOutput) {
+        let Self { status, by } = self;
+        let ended = status.map(|status| status.to_string());
+        let last = said.lines.join(" | ");
+        match (status.is_some_and(|status| !status.success()), by, &said.closed) {
+            (true, EndedBy::Itself, Some(closed)) => {
+                let (why, mend) = (closed.said(), closed.mend());
+                tracing::warn!(server = %name, status = ended, why = %why, mend = %mend, last = %last, "program ended with an error");
+            }
+            (true, EndedBy::Itself, None) => {
+                tracing::warn!(server = %name, status = ended, last = %last, "program ended with an error");
+            }
+            (true, EndedBy::Us, _) => {
+                tracing::debug!(server = %name, status = ended, last = %last, "program ended with an error when it was closed");
+            }
+            (false, ..) => tracing::info!(server = %name, status = ended, "program ended"),
         }
-        (true, EndedBy::Itself, None) => {
-            tracing::warn!(server = %name, status = ended, last = %last, "program ended with an error");
-        }
-        (true, EndedBy::Us, _) => {
-            tracing::debug!(server = %name, status = ended, last = %last, "program ended with an error when it was closed");
-        }
-        (false, ..) => tracing::info!(server = %name, status = ended, "program ended"),
     }
 }
 

@@ -58,9 +58,16 @@ pub(super) struct StreamableHttpClient {
     /// The last connection made was HTTP/2, which requests share.
     shares: AtomicBool,
     limits: Limits,
-    /// The name of the server, and the memory budget for its answers.
-    name: Arc<str>,
-    intake: Arc<ResponseAccounts>,
+    answers: AnswerBudget,
+}
+
+/// The memory budget that the answers of a server are charged to.
+#[derive(Debug)]
+pub(super) struct AnswerBudget {
+    /// The name of the server.
+    pub(super) server: Arc<str>,
+    /// The accounts of all servers.
+    pub(super) accounts: Arc<ResponseAccounts>,
 }
 
 /// The connections that requests of one worker share. They belong to one entry of `servers`, so credentials and TLS
@@ -148,7 +155,7 @@ impl StreamableHttpClient {
         credentials: Arc<Credentials>,
         extra: ConfiguredHeaders,
         limits: Limits,
-        (name, intake): (Arc<str>, Arc<ResponseAccounts>),
+        answers: AnswerBudget,
     ) -> Result<Self, UpstreamError> {
         let invalid = UpstreamError::Protocol("the URL cannot be used");
         let host = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
@@ -180,8 +187,7 @@ impl StreamableHttpClient {
             shared: (0..task::places()).map(|_| SharedConnections::new()).collect(),
             shares: AtomicBool::new(false),
             limits,
-            name,
-            intake,
+            answers,
         })
     }
 
@@ -221,7 +227,7 @@ impl StreamableHttpClient {
         let content = self.content(&head.headers, &body)?;
         let streamed = matches!(content, Some(AnswerContent::Events(..)));
         let answer = |content| HttpAnswer {
-            server: Arc::clone(&self.name),
+            server: Arc::clone(&self.answers.server),
             link: Some(link),
             idle: self.idle(),
             body,
@@ -233,7 +239,7 @@ impl StreamableHttpClient {
             retry: RETRY,
             fair: ReadBudget::new(),
             blanks: BlankLines::new(),
-            received: self.intake.begin(&self.name, outgoing.caller),
+            received: self.answers.accounts.begin(&self.answers.server, outgoing.caller),
         };
         match (head.status, content) {
             (StatusCode::OK, Some(content)) => Ok(answer(content)),

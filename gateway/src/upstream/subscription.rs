@@ -32,10 +32,10 @@ pub struct NotificationFilter {
 }
 
 impl NotificationFilter {
-    /// A filter for no notifications yet, or for everything a server sends in a session.
+    /// A filter for everything that a server sends in a session.
     #[must_use]
-    pub fn new(everything: bool) -> Self {
-        Self { everything, ..Self::default() }
+    pub fn of_session() -> Self {
+        Self { everything: true, ..Self::default() }
     }
 
     /// Adds what `permit` allows: a list permit stands for its list-changed notifications, a subscription permit for

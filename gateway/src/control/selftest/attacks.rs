@@ -45,6 +45,15 @@ struct AttackResponse {
     seen: Option<ObservedExchange>,
 }
 
+/// The detector that has to find an attack.
+#[derive(Clone, Copy)]
+struct ExpectedDetection {
+    control: Control,
+    detector: Detector,
+    /// What the policy does about a finding of it.
+    fate: ExpectedTreatment,
+}
+
 impl AttackResponse {
     fn reason(&self) -> &'static str {
         self.seen.as_ref().and_then(|seen| seen.reason).unwrap_or("none")
@@ -70,13 +79,8 @@ impl AttackResponse {
 
     /// Like [`Self::row`], where the policy decides what happens to findings of `detector`; `held` says whether the
     /// attack was stopped.
-    fn found_row(
-        &self,
-        fate: ExpectedTreatment,
-        (control, detector): (Control, Detector),
-        attack: &str,
-        held: bool,
-    ) -> AttackResult {
+    fn found_row(&self, expected: ExpectedDetection, attack: &str, held: bool) -> AttackResult {
+        let ExpectedDetection { control, detector, fate } = expected;
         let verdict = match (fate, held, self.found(detector)) {
             (ExpectedTreatment::Ignored, _, _) => AttackVerdict::Off,
             (ExpectedTreatment::Stopped | ExpectedTreatment::Recorded, true, _) => {
@@ -245,51 +249,52 @@ impl<'a> Attacker<'a> {
         rows.push(second.row(Control::Rates, "too-often", held));
     }
 
-    /// The action that the policy takes on findings of a detector.
-    fn fate(&self, control: Control, detector: Detector) -> ExpectedTreatment {
+    /// The detector that has to find an attack, and the action that the policy takes on its findings.
+    fn expected(&self, control: Control, detector: Detector) -> ExpectedDetection {
         let policy = &self.generation.gateway.policy;
-        policy.fate(control, detector, &self.server)
+        let fate = policy.fate(control, detector, &self.server);
+        ExpectedDetection { control, detector, fate }
     }
 
     async fn on_definitions(&self, list: &str, rows: &mut Vec<AttackResult>) {
-        let pins = (Control::Pins, Detector::Pins);
+        let pins = self.expected(Control::Pins, Detector::Pins);
         for (tool, attack, reason) in [
             (own::UNAPPROVED, "not-approved", "not-approved"),
             (own::CHANGED, "changed", "definition-changed"),
         ] {
             let came = self.call(tool, &json!({})).await;
             let held = came.reason() == reason;
-            rows.push(came.found_row(self.fate(pins.0, pins.1), pins, attack, held));
+            rows.push(came.found_row(pins, attack, held));
         }
         let came = self.call(own::LOOKALIKE, &json!({})).await;
-        let of = (Control::Shadowing, Detector::Shadowing);
-        let held = came.reason() == "shadowed" && came.found(of.1);
-        rows.push(came.found_row(self.fate(of.0, of.1), of, "reserved-name", held));
+        let of = self.expected(Control::Shadowing, Detector::Shadowing);
+        let held = came.reason() == "shadowed" && came.found(of.detector);
+        rows.push(came.found_row(of, "reserved-name", held));
         for (tool, detector) in own::POISONED {
             let came = self.call(tool, &json!({})).await;
-            let of = (Control::Definitions, detector);
+            let of = self.expected(Control::Definitions, detector);
             // A tool whose definition was cleaned stays in the list without the poisoned text, and is not denied.
             let cleaned = has(list, tool) && !list.contains(mark(detector));
             let withheld = came.reason() == "definition" && !has(list, tool);
             let held = came.found(detector) && (withheld || cleaned);
-            rows.push(came.found_row(self.fate(of.0, of.1), of, detector.name(), held));
+            rows.push(came.found_row(of, detector.name(), held));
         }
     }
 
     async fn on_arguments(&self, rows: &mut Vec<AttackResult>) {
         let came = self.call(own::STRICT, &json!({ "n": "seven" })).await;
-        let of = (Control::InputSchema, Detector::InputSchema);
-        let held = came.reason() == "arguments" && came.found(of.1);
-        rows.push(came.found_row(self.fate(of.0, of.1), of, "type", held));
+        let of = self.expected(Control::InputSchema, Detector::InputSchema);
+        let held = came.reason() == "arguments" && came.found(of.detector);
+        rows.push(came.found_row(of, "type", held));
         let came = self.call(own::CONSTRAINED, &json!({ "path": "/srv/../etc/passwd" })).await;
-        let of = (Control::Constraints, Detector::Constraints);
-        let held = came.reason() == "arguments" && came.found(of.1);
-        rows.push(came.found_row(self.fate(of.0, of.1), of, "path", held));
+        let of = self.expected(Control::Constraints, Detector::Constraints);
+        let held = came.reason() == "arguments" && came.found(of.detector);
+        rows.push(came.found_row(of, "path", held));
         for (detector, text) in own::SENT {
             let came = self.call(own::HEAR, &json!({ "text": text })).await;
-            let of = (Control::Arguments, detector);
+            let of = self.expected(Control::Arguments, detector);
             let held = came.found(detector) && !came.text.contains(own::ARRIVED);
-            rows.push(came.found_row(self.fate(of.0, of.1), of, detector.name(), held));
+            rows.push(came.found_row(of, detector.name(), held));
         }
     }
 
@@ -299,13 +304,13 @@ impl<'a> Attacker<'a> {
             let escaped = Value::from(marker).to_string();
             let whole = came.text.contains(marker) || came.text.contains(escaped.trim_matches('"'));
             let held = came.found(detector) && !whole;
-            let of = (Control::Results, detector);
-            rows.push(came.found_row(self.fate(of.0, of.1), of, detector.name(), held));
+            let of = self.expected(Control::Results, detector);
+            rows.push(came.found_row(of, detector.name(), held));
         }
         let came = self.call(own::MISSHAPEN, &json!({})).await;
-        let of = (Control::OutputSchema, Detector::OutputSchema);
-        let held = came.found(of.1) && !came.text.contains("seven");
-        rows.push(came.found_row(self.fate(of.0, of.1), of, "type", held));
+        let of = self.expected(Control::OutputSchema, Detector::OutputSchema);
+        let held = came.found(of.detector) && !came.text.contains("seven");
+        rows.push(came.found_row(of, "type", held));
     }
 
     async fn list(&self) -> String {
