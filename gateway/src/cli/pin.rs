@@ -298,7 +298,8 @@ fn volatile(
     settings: &Settings,
     server: &str,
     offer: Option<(ItemKind, &str)>,
-    (versions, version): (&[LockedVersion], &LockedVersion),
+    versions: &[LockedVersion],
+    version: &LockedVersion,
 ) -> Option<String> {
     let (ItemKind::Tool, tool) = offer? else { return None };
     let known = settings.pins.volatile.get(&(server.into(), ItemKind::Tool, tool.into()));
@@ -563,7 +564,7 @@ fn revoke(revoke: &PinRevokeArgs) -> Result<ExitCode, ExitCode> {
             false => "nothing was revoked: all that is named was revoked before",
         }));
     }
-    changed(&settings, (&lock, &former), count, "revoked")
+    changed(&settings, &lock, &former, ChangeReport { count, what: "revoked" })
 }
 
 /// Trims a reason and checks its length in bytes.
@@ -592,12 +593,21 @@ fn taking_back(server: &str, thing: &str) -> String {
     format!("portcullis pin approve {named} --revoked --reason TEXT")
 }
 
+/// What a command did to the lockfile.
+#[derive(Clone, Copy)]
+struct ChangeReport {
+    /// The number of definitions that were changed.
+    count: usize,
+    /// The word for what was done to them.
+    what: &'static str,
+}
+
 /// Writes the lockfile, and reports how many definitions were changed. None is an error.
 fn changed(
     settings: &Settings,
-    (lock, former): (&Lockfile, &LockfileSnapshot),
-    count: usize,
-    what: &str,
+    lock: &Lockfile,
+    former: &LockfileSnapshot,
+    ChangeReport { count, what }: ChangeReport,
 ) -> Result<ExitCode, ExitCode> {
     if count == 0 {
         return Err(complain(&format!(
@@ -637,7 +647,7 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
         let named =
             locked.offers.iter().find(|((kind, name), _)| self::thing(*kind, name) == thing);
         let ((kind, name), versions) = named?;
-        volatile(&settings, server, Some((*kind, name)), (versions, version))
+        volatile(&settings, server, Some((*kind, name)), versions, version)
     };
     let field = |version: &LockedVersion| {
         let fields = Digest::of_fields(version.digest.subject(), version.definition.value());

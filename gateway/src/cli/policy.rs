@@ -20,7 +20,7 @@ use gateway::control::dry_run::{DenialMessage, DryRun, DryRunAnswer, ItemKnowled
 use policy::constraint::UnmatchedConstraint;
 use policy::decision::{Decision, Effect};
 use policy::drift::visible;
-use policy::explain::{Applicability, RuleIssue, RuleRemark};
+use policy::explain::{Applicability, RuleExplanation, RuleIssue, RuleRemark};
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::lock::ApprovalState;
 use policy::name::ServerName;
@@ -386,21 +386,7 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
         };
         line("told", &told);
     }
-    // Rules that apply to the call come first.
-    let near = |applies: &Applicability| match applies {
-        Applicability::Yes => 0,
-        Applicability::Depends
-        | Applicability::Lacks(_)
-        | Applicability::Fails
-        | Applicability::Error => 1,
-        Applicability::Caller
-        | Applicability::Server
-        | Applicability::Thing
-        | Applicability::Off => 2,
-    };
-    let mut rules: Vec<_> = answer.rules.iter().collect();
-    rules.sort_by_key(|said| near(&said.applies));
-    for (n, said) in rules.into_iter().enumerate() {
+    for (n, said) in by_nearness(answer).into_iter().enumerate() {
         let says = match said.says {
             policy::access::RuleEffect::Allow => "allow",
             policy::access::RuleEffect::Forbid => "forbid",
@@ -420,6 +406,24 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
         }
     }
     out
+}
+
+/// The rules of an answer, those that apply to the call first.
+fn by_nearness(answer: &DryRunAnswer) -> Vec<&RuleExplanation> {
+    let near = |applies: &Applicability| match applies {
+        Applicability::Yes => 0,
+        Applicability::Depends
+        | Applicability::Lacks(_)
+        | Applicability::Fails
+        | Applicability::Error => 1,
+        Applicability::Caller
+        | Applicability::Server
+        | Applicability::Thing
+        | Applicability::Off => 2,
+    };
+    let mut rules: Vec<_> = answer.rules.iter().collect();
+    rules.sort_by_key(|said| near(&said.applies));
+    rules
 }
 
 fn shown(question: &TestRequest, answer: &DryRunAnswer) -> serde_json::Value {
