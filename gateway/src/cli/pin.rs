@@ -649,29 +649,12 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
         let ((kind, name), versions) = named?;
         volatile(&settings, server, Some((*kind, name)), versions, version)
     };
-    let field = |version: &LockedVersion| {
-        let fields = Digest::of_fields(version.digest.subject(), version.definition.value());
-        let fields = fields.unwrap_or_default().into_iter();
-        fields.map(|(name, digest)| (name.into(), digest.to_string().into())).collect()
-    };
-    let row = |(server, thing, version): &(&str, String, &LockedVersion)| {
-        let findings =
-            |found: &[Finding]| -> Vec<_> { found.iter().map(Finding::to_string).collect() };
-        let (found, withheld) = withheld_in(&settings.policy, thing, version);
-        let exceptions = version.exceptions.iter().map(|one| {
-            json!({ "finding": one.finding.name(), "by": one.by, "at": one.at, "reason": one.reason })
-        });
-        json!({
-            "server": server, "thing": thing, "digest": version.digest.to_string(),
-            "state": version.state.as_str(), "by": version.by, "at": version.at,
-            "reason": version.reason, "findings": findings(&found), "withheld": findings(&withheld),
-            "exceptions": exceptions.collect::<Vec<_>>(),
-            "fields": serde_json::Value::Object(field(version)),
-        })
-    };
     match list.format {
         FindingsFormat::Json => {
-            let rows: Vec<_> = rows.iter().map(row).collect();
+            let rows = rows.iter();
+            let rows: Vec<_> = rows
+                .map(|(server, thing, version)| row(&settings.policy, server, thing, version))
+                .collect();
             Ok(print(&(serde_json::to_string_pretty(&rows).unwrap_or_default() + "\n")))
         }
         FindingsFormat::Sarif => {
@@ -688,12 +671,7 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
                     writeln!(out, "         one of {count}: a server may say something else of itself in each era")
                         .unwrap_or_default();
                 }
-                for one in &version.exceptions {
-                    let (finding, by, at) = (one.finding.name(), &one.by, &one.at);
-                    let reason = in_a_line(&one.reason);
-                    writeln!(out, "         accepted: {finding}, by {by} at {at}: {reason}")
-                        .unwrap_or_default();
-                }
+                write_exceptions(&mut out, version);
                 if version.state == ApprovalState::Revoked {
                     continue;
                 }
@@ -710,6 +688,35 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
             Ok(print(&out))
         }
     }
+}
+
+/// Writes the accepted findings of a version, a line for each.
+fn write_exceptions(out: &mut String, version: &LockedVersion) {
+    for one in &version.exceptions {
+        let finding = one.finding.name();
+        let reason = in_a_line(&one.reason);
+        writeln!(out, "         accepted: {finding}, by {} at {}: {reason}", one.by, one.at)
+            .unwrap_or_default();
+    }
+}
+
+/// A version in the lockfile as JSON.
+fn row(policy: &Policy, server: &str, thing: &str, version: &LockedVersion) -> serde_json::Value {
+    let fields = Digest::of_fields(version.digest.subject(), version.definition.value());
+    let fields = fields.unwrap_or_default().into_iter();
+    let fields = fields.map(|(name, digest)| (name.into(), digest.to_string().into())).collect();
+    let findings = |found: &[Finding]| -> Vec<_> { found.iter().map(Finding::to_string).collect() };
+    let (found, withheld) = withheld_in(policy, thing, version);
+    let exceptions = version.exceptions.iter().map(|one| {
+        json!({ "finding": one.finding.name(), "by": one.by, "at": one.at, "reason": one.reason })
+    });
+    json!({
+        "server": server, "thing": thing, "digest": version.digest.to_string(),
+        "state": version.state.as_str(), "by": version.by, "at": version.at,
+        "reason": version.reason, "findings": findings(&found), "withheld": findings(&withheld),
+        "exceptions": exceptions.collect::<Vec<_>>(),
+        "fields": serde_json::Value::Object(fields),
+    })
 }
 
 /// The findings in a version, and those among them that withhold the definition.

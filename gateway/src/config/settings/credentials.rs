@@ -115,6 +115,13 @@ pub fn repeats_scheme(prefix: &str, secret: &str) -> bool {
     is_scheme && begins.is_some_and(|begins| begins.eq_ignore_ascii_case(prefix))
 }
 
+/// Whether the host of a URL is this machine.
+fn is_this_machine(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    let ip = host.parse::<std::net::IpAddr>();
+    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+}
+
 /// Whether a token request can name the gateway as the actor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ActorUse {
@@ -149,11 +156,7 @@ impl SettingsCompiler<'_> {
             self.report(&format!("{at}/tls"), "`tls` belongs to an `https` URL", help);
         }
         let tls = tls.map(|raw| self.server_tls(&format!("{at}/tls"), raw)).unwrap_or_default();
-        let local = url.as_ref().and_then(Uri::host).is_some_and(|host| {
-            let host = host.trim_matches(['[', ']']);
-            let ip = host.parse::<std::net::IpAddr>();
-            host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
-        });
+        let local = url.as_ref().and_then(Uri::host).is_some_and(is_this_machine);
         if credential.is_some() && url.is_some() && !secure && !local {
             let help = "use `https`: whoever listens on the way could take the credential";
             self.report(&format!("{at}/url"), "a credential would be sent in the clear", help);
