@@ -24,7 +24,7 @@ mod scan;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -265,7 +265,7 @@ pub(crate) fn run() -> ExitCode {
         CliCommand::Init(init) => init::run(&init),
         CliCommand::Run { config, dry_run: true, .. } => show(config),
         CliCommand::Run { config, new_log, log_format, .. } => {
-            run_usual(config, new_log, log_format)
+            run_usual(config, RunOptions { new_log, log_format })
         }
         CliCommand::Doctor(doctor) => doctor::run(&doctor),
         CliCommand::Exec(exec) => exec::run(exec),
@@ -278,7 +278,9 @@ pub(crate) fn run() -> ExitCode {
             serve_inside(&config, route.as_deref(), log_format)
         }
         CliCommand::Validate { file, config, format, elsewhere } => {
-            validate(&file.or(config).unwrap_or_else(|| USUAL.into()), format, elsewhere)
+            let file = file.or(config).unwrap_or_else(|| USUAL.into());
+            let target = if elsewhere { TargetMachine::Another } else { TargetMachine::This };
+            validate(&file, format, target)
         }
         CliCommand::Pin(pin) => pin::run(pin),
         CliCommand::Scan(scan) => scan::run(&scan),
@@ -365,19 +367,37 @@ fn coloured() -> bool {
     build::colours(&io::stderr()) == Colours::Shown
 }
 
-fn validate(file: &Path, format: OutputFormat, elsewhere: bool) -> ExitCode {
+/// The machine that a configuration is validated for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TargetMachine {
+    /// This one: its secrets, programs and files must exist here.
+    This,
+    /// Another one: only what the file itself says can be validated.
+    Another,
+}
+
+impl TargetMachine {
+    const fn purpose(self) -> LoadPurpose {
+        match self {
+            Self::This => LoadPurpose::Checking,
+            Self::Another => LoadPurpose::Reading,
+        }
+    }
+}
+
+fn validate(file: &Path, format: OutputFormat, target: TargetMachine) -> ExitCode {
     let text = match text_of(file) {
         Ok(text) => text,
         Err(code) => return code,
     };
-    let purpose = if elsewhere { LoadPurpose::Reading } else { LoadPurpose::Checking };
-    match (load_for(purpose, file, &text), format) {
+    let is_here = target == TargetMachine::This;
+    match (load_for(target.purpose(), file, &text), format) {
         (Ok(settings), OutputFormat::Human) => {
-            if let Some(warning) = sandbox::privileged().filter(|_| !elsewhere) {
+            if let Some(warning) = sandbox::privileged().filter(|_| is_here) {
                 say(&format!("warning: {warning}"));
             }
             questions(&settings);
-            if !elsewhere {
+            if is_here {
                 missing_programs(&settings);
                 unwritable(&settings);
                 match lockfile_is_good(&settings, format) {
@@ -385,19 +405,19 @@ fn validate(file: &Path, format: OutputFormat, elsewhere: bool) -> ExitCode {
                     Err(code) => return code,
                 }
             }
-            let grave = if elsewhere { "warning" } else { "error" };
-            if !sandboxes(&settings, grave) && !elsewhere {
+            let grave = if is_here { "error" } else { "warning" };
+            if !sandboxes(&settings, grave) && is_here {
                 return ExitCode::from(INVALID);
             }
             remarks(&settings);
             print("valid\n")
         }
         (Ok(settings), OutputFormat::Json) => {
-            if !elsewhere && programs(&settings).any(|(_, plan)| is_impossible(plan)) {
+            if is_here && programs(&settings).any(|(_, plan)| is_impossible(plan)) {
                 say("error: a sandbox that is `required` cannot be enforced on this machine");
                 return ExitCode::from(INVALID);
             }
-            if !elsewhere && let Err(code) = lockfile_is_good(&settings, format) {
+            if is_here && let Err(code) = lockfile_is_good(&settings, format) {
                 return code;
             }
             print("[]\n")
@@ -544,7 +564,8 @@ fn invalid(problems: &ConfigProblems) -> ExitCode {
         1 => "1 problem".to_owned(),
         count => format!("{count} problems"),
     };
-    let text = format!("{}{count}; nothing was started", problems.human(coloured()));
+    let shown = if coloured() { problems.styled() } else { problems.human() };
+    let text = format!("{shown}{count}; nothing was started");
     if coloured() {
         say_styled(&hints::complete(&text))
     } else {
@@ -681,7 +702,7 @@ fn serve_alone(
         Err(code) => return code,
     };
     let name = file.display().to_string();
-    let load = |number| settings::load_for_route((number, route), &name, &text, &variable);
+    let load = |number| settings::load_for_route(number, route, &name, &text, &variable);
     let settings = match load(1) {
         Ok(settings) => logging(settings, log_format),
         Err(RouteError::Invalid(problems)) => {
@@ -749,22 +770,31 @@ fn show(named: Option<PathBuf>) -> ExitCode {
     named_or_usual(named).map_or_else(no_configuration, |config| plan::run(&config))
 }
 
+/// The options of `portcullis run` besides the configuration.
+#[derive(Clone, Copy)]
+struct RunOptions {
+    /// Begin a new audit log.
+    new_log: bool,
+    /// The format of the log events, instead of the configured one.
+    log_format: Option<OutputFormat>,
+}
+
 /// Starts the gateway with the named configuration, with `portcullis.yaml`, or with the built-in one.
-fn run_usual(named: Option<PathBuf>, new_log: bool, log_format: Option<OutputFormat>) -> ExitCode {
+fn run_usual(named: Option<PathBuf>, options: RunOptions) -> ExitCode {
     match named_or_usual(named) {
-        Some(config) => serve(Some(&config), new_log, log_format),
-        None if new_log => no_configuration(),
+        Some(config) => serve(Some(&config), options),
+        None if options.new_log => no_configuration(),
         None => {
             say(&format!(
                 "portcullis: there is no `{USUAL}` in this folder, so this is the quickstart; `portcullis init` writes one, and \
                  `LISTEN=127.0.0.1:8081 OPS=127.0.0.1:9902 portcullis run` takes other ports"
             ));
-            serve(None, new_log, log_format)
+            serve(None, options)
         }
     }
 }
 
-fn serve(config: Option<&Path>, new_log: bool, log_format: Option<OutputFormat>) -> ExitCode {
+fn serve(config: Option<&Path>, options: RunOptions) -> ExitCode {
     let (file, text) = match config {
         None => {
             let (file, text) = run::quickstart();
@@ -776,10 +806,10 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<OutputFormat>)
         },
     };
     let mut settings = match load_to_serve(&file, &text) {
-        Ok(settings) => logging(settings, log_format),
+        Ok(settings) => logging(settings, options.log_format),
         Err(problems) => return invalid(&problems),
     };
-    settings.audit.anew = new_log;
+    settings.audit.anew = options.new_log;
     if config.is_none() {
         settings.pins.verbs = ConfigSource::CannotRead;
     }
@@ -797,7 +827,7 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<OutputFormat>)
             if let Some(config) = config {
                 running.take_attachments(config);
             }
-            announce(running, config.is_none());
+            announce(running, config);
             if is_open {
                 tracing::warn!(
                     "every user of this machine can write to the configuration or to its folder, and so decide what is \
@@ -947,7 +977,7 @@ fn log(usual: &str, log: settings::LogSettings) {
     let writer = || hints::HintWriter(io::stderr());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // A subscriber that is set already, as in a test, is kept.
-    if log.is_human(io::stderr().is_terminal()) {
+    if log.is_human(&io::stderr()) {
         let human = TerminalFormat(build::colours(&io::stderr()));
         drop(builder.event_format(human).try_init());
     } else {
@@ -983,7 +1013,8 @@ fn told_to_stop() -> impl Future<Output = ()> {
     }
 }
 
-fn announce(running: &RunningGateway, quickstart: bool) {
+/// Prints the addresses, and for the quickstart, which has no configuration file, what to try.
+fn announce(running: &RunningGateway, config: Option<&Path>) {
     let mut text = String::new();
     for (name, address, secure) in &running.listeners {
         let scheme = if *secure { "https" } else { "http" };
@@ -992,7 +1023,9 @@ fn announce(running: &RunningGateway, quickstart: bool) {
     if let Some(address) = running.ops {
         writeln!(text, "portcullis: ops on http://{address}").unwrap_or_default();
     }
-    if let (true, Some((_, address, _))) = (quickstart, running.listeners.first()) {
+    if config.is_none()
+        && let Some((_, address, _)) = running.listeners.first()
+    {
         text.push_str(&try_it(&format!("http://{address}/mcp")));
     }
     say(text.trim_end());

@@ -291,40 +291,8 @@ impl PolicyCompiler<'_> {
                 self.report(at, "this is not done about it", help);
             }
         }
-        for (m, digest) in raw.allowed.iter().enumerate() {
-            let hex = digest.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-            if !hex || !(16..=64).contains(&digest.len()) {
-                let help =
-                    "write 16 to 64 of the digits that `sha256sum` prints of the value alone";
-                self.report(format!("{at}/allowed/{m}"), "this is no part of a SHA-256", help);
-            }
-        }
-        let of_host = |text: &str| !text.contains(['/', ':', '@']) && text == text.to_lowercase();
-        let of_type = |text: &str| text.contains('/') && text == text.to_lowercase();
-        for (name, texts, is_one, help) in [
-            (
-                "linkHosts",
-                &raw.link_hosts,
-                &of_host as &dyn Fn(&str) -> bool,
-                "write a host in lower case, such as `*.example.com`",
-            ),
-            (
-                "mediaTypes",
-                &raw.media_types,
-                &of_type,
-                "write a type in lower case, such as `image/png` or `text/*`",
-            ),
-        ] {
-            if texts.as_ref().is_some_and(Vec::is_empty) {
-                let help = "name what may be, or leave it out: an empty list means nothing";
-                self.report(format!("{at}/{name}"), "this lets nothing through", help);
-            }
-            let texts = texts.as_deref().unwrap_or_default();
-            for (m, text) in texts.iter().enumerate().filter(|(_, text)| !is_one(text)) {
-                let message = format!("`{}` stands for nothing", text.escape_debug());
-                self.report(format!("{at}/{name}/{m}"), message, help);
-            }
-        }
+        self.allowed(&at, &raw.allowed);
+        self.permitted_lists(&at, &raw);
         if raw.size.as_ref().is_some_and(|size| size.most < SIZE) {
             let help = "write 512 or more: the answer that says so has to fit";
             self.report(format!("{at}/size/most"), "this is too short for any result", help);
@@ -351,6 +319,48 @@ impl PolicyCompiler<'_> {
             fence: raw.fence,
             size: raw.size.map(|RawSize { most, over }| ResultSizeLimit { most, over }),
             fields,
+        }
+    }
+
+    /// Checks the digests of values that are not secrets.
+    fn allowed(&mut self, at: &str, digests: &[String]) {
+        for (m, digest) in digests.iter().enumerate() {
+            let hex = digest.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+            if !hex || !(16..=64).contains(&digest.len()) {
+                let help =
+                    "write 16 to 64 of the digits that `sha256sum` prints of the value alone";
+                self.report(format!("{at}/allowed/{m}"), "this is no part of a SHA-256", help);
+            }
+        }
+    }
+
+    /// Checks the hosts and the media types that a profile permits.
+    fn permitted_lists(&mut self, at: &str, raw: &RawContent) {
+        let of_host = |text: &str| !text.contains(['/', ':', '@']) && text == text.to_lowercase();
+        let of_type = |text: &str| text.contains('/') && text == text.to_lowercase();
+        for (name, texts, is_one, help) in [
+            (
+                "linkHosts",
+                &raw.link_hosts,
+                &of_host as &dyn Fn(&str) -> bool,
+                "write a host in lower case, such as `*.example.com`",
+            ),
+            (
+                "mediaTypes",
+                &raw.media_types,
+                &of_type,
+                "write a type in lower case, such as `image/png` or `text/*`",
+            ),
+        ] {
+            if texts.as_ref().is_some_and(Vec::is_empty) {
+                let help = "name what may be, or leave it out: an empty list means nothing";
+                self.report(format!("{at}/{name}"), "this lets nothing through", help);
+            }
+            let texts = texts.as_deref().unwrap_or_default();
+            for (m, text) in texts.iter().enumerate().filter(|(_, text)| !is_one(text)) {
+                let message = format!("`{}` stands for nothing", text.escape_debug());
+                self.report(format!("{at}/{name}/{m}"), message, help);
+            }
         }
     }
 

@@ -39,7 +39,7 @@ use self::carried::LeakTracker;
 pub use self::carried::TrackerVersion;
 pub(crate) use self::directions::{Mention, OtherServerTools, SeenTools, ToolNames};
 use self::found::{FoundValue, ValueClass};
-pub use self::handling::{Direction, Handling, Handlings};
+pub use self::handling::{Direction, Handling, Handlings, PermittedList};
 pub(crate) use self::host::note as authority_note;
 use self::lens::StringScan;
 pub use self::pieces::ChosenPart;
@@ -52,6 +52,26 @@ use crate::name::ServerName;
 use crate::pattern::Pattern;
 use crate::principal::PrincipalSelector;
 use crate::work::{USUAL_MOST, WorkBudget};
+
+/// Whether notes and fences are added to the texts in an inspected value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TextMarking {
+    /// They are added.
+    Marked,
+    /// None is added, because the value is processed further.
+    Bare,
+}
+
+/// What is replaced, passed over and added when a server's message is inspected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LabelledContent<'a> {
+    /// The values that are replaced wherever they stand, because members that hold them are hidden.
+    pub(crate) labelled: &'a BTreeSet<String>,
+    /// The pointers to values that are not inspected.
+    pub(crate) sealed: &'a [&'a str],
+    /// Whether notes and fences are added.
+    pub(crate) marking: TextMarking,
+}
 
 /// Most findings of each detector that are kept for one message; all of them are acted on.
 const KEPT: usize = 16;
@@ -224,7 +244,7 @@ impl ContentPolicy {
         let usual = Some(&other).filter(|_| !whole);
         let searches = |profile: &ContentProfile| {
             let (detector, direction) = (Detector::CarriedData, Direction::Argument);
-            profile.arguments.of(detector, direction, false) != Handling::Off
+            profile.arguments.of(detector, direction, PermittedList::Absent) != Handling::Off
         };
         let carries = profiles.iter().chain(usual).any(searches);
         let (key, canaries, carried) = ([0; 32], None, LeakTracker::default());
@@ -336,23 +356,25 @@ impl ContentPolicy {
         walk::text(&self.lens(server, Direction::Argument, caller, None, budget).for_traces(), text)
     }
 
-    /// Inspects what a server sends and replaces the `labelled` values wherever they stand; with `bare`, no note or
-    /// fence is added, because the result is processed further.
+    /// Inspects what a server sends and replaces the labelled values wherever they stand.
     pub(crate) fn look_without(
         &self,
         server: &ServerName,
         reader: ContentRecipient<'_>,
         value: Value<'_>,
-        labelled: &BTreeSet<String>,
-        (bare, sealed): (bool, &[&str]),
+        content: LabelledContent<'_>,
         budget: &WorkBudget,
     ) -> ContentReport {
-        match values(labelled) {
+        match values(content.labelled) {
             Ok(labelled) => {
                 let (caller, labelled) = (reader.caller, labelled.as_ref());
                 let lens = self.lens(server, Direction::Result, caller, labelled, budget);
                 let lens = StringScan { tools: reader.tools, ..lens };
-                walk::look(&if bare { lens.bare() } else { lens }, value, sealed)
+                let lens = match content.marking {
+                    TextMarking::Marked => lens,
+                    TextMarking::Bare => lens.bare(),
+                };
+                walk::look(&lens, value, content.sealed)
             }
             Err(finding) => ContentReport { blocked: Some(finding), ..ContentReport::default() },
         }
@@ -433,7 +455,8 @@ impl ContentPolicy {
         let how = |detector| {
             let named = detector == Detector::Links && !profile.link_hosts.is_empty()
                 || detector == Detector::MediaTypes && !profile.media_types.is_empty();
-            handlings.of(detector, direction, named)
+            let list = if named { PermittedList::Given } else { PermittedList::Absent };
+            handlings.of(detector, direction, list)
         };
         StringScan {
             handlings: StringScan::DETECTORS.map(how),

@@ -18,6 +18,15 @@ const IN_PLACE: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 /// Keywords with one schema that applies to the value itself.
 const BRANCHES: [&str; 3] = ["if", "then", "else"];
 
+/// Which members of an object are refused.
+#[derive(Clone, Copy)]
+enum UndeclaredMembers {
+    /// All that no schema declares.
+    Refused,
+    /// The same, but an object may have any members if none is declared.
+    RefusedBesideDeclared,
+}
+
 /// The first argument that the schema of a tool does not declare.
 pub(crate) fn undeclared(
     schema: Option<Value<'_>>,
@@ -25,7 +34,7 @@ pub(crate) fn undeclared(
 ) -> Option<SchemaViolation> {
     let mut look = DeclarationReader { root: schema, parts: 0 };
     let schemas: Vec<_> = schema.into_iter().collect();
-    look.object(&schemas, arguments, &mut String::new(), true)
+    look.object(&schemas, arguments, &mut String::new(), UndeclaredMembers::Refused)
 }
 
 /// What the schema of a tool states about one argument.
@@ -127,14 +136,13 @@ impl<'a> DeclarationReader<'a> {
         declared
     }
 
-    /// The first member in `value`, at any depth, that none of the schemas declares. Without `strict`, an object may
-    /// have any members if none is declared.
+    /// The first member in `value`, at any depth, that none of the schemas declares.
     fn object(
         &mut self,
         schemas: &[Value<'a>],
         value: Value<'_>,
         at: &mut String,
-        strict: bool,
+        undeclared: UndeclaredMembers,
     ) -> Option<SchemaViolation> {
         let declared = self.of(schemas);
         if self.parts > PARTS {
@@ -152,7 +160,11 @@ impl<'a> DeclarationReader<'a> {
                 return found;
             }
         }
-        let closed = (strict || !declared.members.is_empty()) && !declared.is_map;
+        let is_refused = match undeclared {
+            UndeclaredMembers::Refused => true,
+            UndeclaredMembers::RefusedBesideDeclared => !declared.members.is_empty(),
+        };
+        let closed = is_refused && !declared.is_map;
         for (name, member) in value.members() {
             let schemas = declared.members.get(&*name);
             if closed && schemas.is_none() {
@@ -181,7 +193,7 @@ impl<'a> DeclarationReader<'a> {
         if !nested || schemas.is_empty() {
             return None;
         }
-        self.object(schemas, value, at, false)
+        self.object(schemas, value, at, UndeclaredMembers::RefusedBesideDeclared)
     }
 
     /// Adds the declarations of `schema`.

@@ -508,8 +508,8 @@ impl AnalysisBuilder {
             let place = place.map(|(_, at)| at.as_str()).unwrap_or_default();
             let inside = near.iter().filter(|hit| hit.first >= from && hit.last < to);
             let inside: Vec<usize> = inside.chain(&texts).map(|hit| hit.rule).collect();
-            let features =
-                features::of_window(tokens, (from, to), &self.about, &inside, self.agreement);
+            let words = tokens.get(from..to).unwrap_or_default();
+            let features = features::of_window(words, &self.about, &inside, self.agreement);
             self.reading.windows.push(Window {
                 words: (from, to),
                 features,

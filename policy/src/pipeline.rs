@@ -611,12 +611,12 @@ impl Policy {
         {
             // Evaluates the rules for a thing that does not exist as well, so that its response time does not
             // distinguish it from a hidden one.
-            drop(self.standing(principal, &call.server, kind, &call.name, (None, listed)));
+            drop(self.standing(principal, &call.server, kind, &call.name, None, listed));
             let (decision, denial) = Self::unknown(kind);
             return Ruling { decision, outcome: Err(denial) };
         }
         let AccessDecision { decision: seen, for_any_arguments, .. } =
-            self.standing(principal, &call.server, kind, &call.name, (offer, listed));
+            self.standing(principal, &call.server, kind, &call.name, offer, listed);
         match &seen.effect {
             // A missing scope can be irrelevant: the rules for these arguments may deny in any case.
             Effect::Deny(denial) if for_any_arguments || !denial.reason.is_step_up() => {
@@ -656,12 +656,12 @@ impl Policy {
                 if let Some(ruling) = self.unattended(&call, &seen) {
                     return ruling;
                 }
-                let effect = Effect::Allow(rule.clone());
-                let (shadow, findings) = (decided.shadow, seen.findings);
-                let (definition, ran) = (seen.definition, seen.ran);
-                let decision = Decision { effect, shadow, findings, definition, ran };
                 Ruling {
-                    decision,
+                    decision: Decision {
+                        effect: Effect::Allow(rule.clone()),
+                        shadow: decided.shadow,
+                        ..seen
+                    },
                     outcome: Ok(Permit {
                         call: ClientRequest::Use(call),
                         rule,
@@ -679,9 +679,7 @@ impl Policy {
                 };
                 let denial = Denial { reason, told };
                 let effect = Effect::Deny(denial.clone());
-                let (shadow, findings) = (decided.shadow, seen.findings);
-                let (definition, ran) = (seen.definition, seen.ran);
-                let decision = Decision { effect, shadow, findings, definition, ran };
+                let decision = Decision { effect, shadow: decided.shadow, ..seen };
                 Ruling { decision, outcome: Err(denial) }
             }
         }

@@ -507,18 +507,7 @@ impl Reviewer {
                 self.schema(inner, &format!("{at}/{key}/{name}"), depth + 1);
             }
         }
-        let kind = schema.get("type").and_then(Value::as_str);
-        let unbounded = match kind.as_deref() {
-            Some("string") => !is_bounded(schema),
-            Some("number" | "integer") => {
-                !is_bounded(schema)
-                    && schema.get("maximum").is_none()
-                    && schema.get("exclusiveMaximum").is_none()
-            }
-            Some("array") => schema.get("maxItems").is_none(),
-            _ => false,
-        };
-        if unbounded && self.bounds.is_none() {
+        if is_unbounded(schema) && self.bounds.is_none() {
             self.bounds = Some(at.to_owned());
         }
     }
@@ -570,6 +559,21 @@ impl ArgumentTypes {
         schema
             .get("type")
             .is_none_or(|kind| is(kind, wanted) || kind.items().any(|kind| is(kind, wanted)))
+    }
+}
+
+/// Whether a schema admits values of any length or size.
+fn is_unbounded(schema: Value<'_>) -> bool {
+    let kind = schema.get("type").and_then(Value::as_str);
+    match kind.as_deref() {
+        Some("string") => !is_bounded(schema),
+        Some("number" | "integer") => {
+            !is_bounded(schema)
+                && schema.get("maximum").is_none()
+                && schema.get("exclusiveMaximum").is_none()
+        }
+        Some("array") => schema.get("maxItems").is_none(),
+        _ => false,
     }
 }
 

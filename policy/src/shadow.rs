@@ -597,13 +597,15 @@ impl<'a> ConflictFinder<'a> {
             names.entry(item.offer.name().as_str()).or_default().push(item);
         }
         let parts = self.parts_of_names();
+        let likeness =
+            |directs: bool| if directs { Similarity::Directs } else { Similarity::Names };
         for item in self.items {
             for (word, directs) in &item.words.identifiers {
                 let Some(named) = names.get(word.as_str()) else { continue };
                 // The name can refer to its own server's item. Equal names are a conflict of their own.
                 let own = named.iter().any(|other| other.server == item.server);
                 if !own {
-                    self.speaks_of(item, named, *directs);
+                    self.speaks_of(item, named, likeness(*directs));
                 }
             }
             for (word, directs) in &item.words.qualified {
@@ -613,26 +615,30 @@ impl<'a> ConflictFinder<'a> {
                     all.copied().find(|other| other.server.as_str() == server)
                 });
                 let named: Vec<_> = named.collect();
-                self.speaks_of(item, &named, *directs);
+                self.speaks_of(item, &named, likeness(*directs));
             }
             for (word, directs) in &item.words.tools {
                 let Some(named) = names.get(word.as_str()) else { continue };
                 // "the search tool" can refer to the server's own `web_search`.
                 if !parts.get(item.server).is_some_and(|own| own.contains(word)) {
-                    self.speaks_of(item, named, *directs);
+                    self.speaks_of(item, named, likeness(*directs));
                 }
             }
         }
     }
 
     /// Records that the description of `item` refers to those items in `named` that belong to other servers.
-    fn speaks_of(&mut self, item: &ComparedItem<'a>, named: &[&ComparedItem<'a>], directs: bool) {
+    fn speaks_of(
+        &mut self,
+        item: &ComparedItem<'a>,
+        named: &[&ComparedItem<'a>],
+        likeness: Similarity,
+    ) {
         let routes = self.routes;
         let is_other = |other: &&&ComparedItem<'a>| {
             other.server != item.server && routes.share(item.server, other.server)
         };
         for other in named.iter().filter(is_other) {
-            let likeness = if directs { Similarity::Directs } else { Similarity::Names };
             self.note(item, likeness, Some((other.server, other.offer.name().as_str())));
         }
     }

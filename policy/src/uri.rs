@@ -182,7 +182,7 @@ fn with_other_drive(text: &str) -> Option<String> {
 /// The text with its authority in lower case.
 pub(crate) fn folded(text: &str) -> Cow<'_, str> {
     let Some((before, rest)) = text.split_once("://") else { return Cow::Borrowed(text) };
-    let (authority, after) = split_at_any(rest, &['/', '?'], true);
+    let (authority, after) = split_at_any(rest, &['/', '?'], BraceUse::Expression);
     if authority.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(format!("{before}://{}{after}", authority.to_ascii_lowercase()))
     } else {
@@ -210,8 +210,8 @@ fn without_parameters(text: &str) -> Option<String> {
         return None;
     }
     let mut names = Vec::new();
-    for (n, segment) in segments(path, true).into_iter().enumerate() {
-        let (name, parameters) = split_at_any(segment, &[';'], true);
+    for (n, segment) in segments(path, BraceUse::Expression).into_iter().enumerate() {
+        let (name, parameters) = split_at_any(segment, &[';'], BraceUse::Expression);
         // With `//` before it, the first segment is the authority.
         if !name.is_empty() || parameters.is_empty() || n == 0 && before.ends_with("//") {
             names.push(name);
@@ -257,12 +257,31 @@ fn without_blanks(text: &str) -> &str {
     rest
 }
 
-/// Splits the text before the first of `ends`. With `braces`, an end within braces does not count.
-fn split_at_any<'a>(text: &'a str, ends: &[char], braces: bool) -> (&'a str, &'a str) {
+/// What braces in a text are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BraceUse {
+    /// Characters as any other.
+    Literal,
+    /// The marks of an expression (RFC 6570), which is one unit.
+    Expression,
+}
+
+impl BraceUse {
+    /// What braces are in a URI from `source`.
+    const fn of(source: UriSource) -> Self {
+        match source {
+            UriSource::Template => Self::Expression,
+            UriSource::Caller | UriSource::List => Self::Literal,
+        }
+    }
+}
+
+/// Splits the text before the first of `ends`. An end within an expression does not count.
+fn split_at_any<'a>(text: &'a str, ends: &[char], braces: BraceUse) -> (&'a str, &'a str) {
     let mut inside = false;
     let end = text.char_indices().find(|(_, c)| {
         match c {
-            '{' if braces => inside = true,
+            '{' if braces == BraceUse::Expression => inside = true,
             '}' => inside = false,
             _ => {}
         }
@@ -294,7 +313,7 @@ fn canonical(text: &str, source: UriSource) -> Result<Box<str>, UriError> {
     if text.ends_with(is_blank) {
         return Err(UriError::Blank);
     }
-    let braces = source == UriSource::Template;
+    let braces = BraceUse::of(source);
     let mut out = String::with_capacity(text.len() + 8);
     let (scheme, rest) = match text.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) {
         Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
@@ -319,7 +338,6 @@ fn canonical(text: &str, source: UriSource) -> Result<Box<str>, UriError> {
         out.push(':');
     }
     let mut plain = String::with_capacity(text.len());
-    let rooted = path.is_empty() || path.starts_with('/');
     match (authority, usual_port(&scheme)) {
         (Some(authority), usual) => {
             out.push_str("//");
@@ -337,27 +355,8 @@ fn canonical(text: &str, source: UriSource) -> Result<Box<str>, UriError> {
     if path.is_empty() && usual_port(&scheme).is_some() {
         out.push('/');
     }
-    let segments: Vec<&str> = segments(path, braces);
-    let last = segments.len().saturating_sub(1);
-    for (n, segment) in segments.into_iter().enumerate() {
-        if n > 0 {
-            out.push('/');
-        }
-        let is_root = n == 0 && rooted;
-        if segment.is_empty() && n != last && !is_root {
-            return Err(UriError::Empty);
-        }
-        let from = plain.len();
-        component(segment, UriPart::Path, source, &mut out, &mut plain)?;
-        let said = plain.get(from..).unwrap_or_default();
-        if is_dots(said) {
-            return Err(UriError::Dots);
-        }
-        if scheme == "file" && is_unusual_drive(said) {
-            return Err(UriError::Drive);
-        }
-        plain.push('/');
-    }
+    let path_scheme = if scheme == "file" { PathScheme::File } else { PathScheme::Other };
+    write_path(path, path_scheme, source, &mut out, &mut plain)?;
     if let Some(query) = query.strip_prefix('?') {
         out.push('?');
         component(query, UriPart::Query, source, &mut out, &mut plain)?;
@@ -374,8 +373,48 @@ fn canonical(text: &str, source: UriSource) -> Result<Box<str>, UriError> {
     Ok(out.into())
 }
 
-/// The segments of a path. With `braces`, an expression in braces stays in one segment.
-fn segments(path: &str, braces: bool) -> Vec<&str> {
+/// Whether a path is that of a file, which can begin with a drive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PathScheme {
+    File,
+    Other,
+}
+
+/// Writes a path in canonical form to `out`, and its decoded text to `plain`.
+fn write_path(
+    path: &str,
+    scheme: PathScheme,
+    source: UriSource,
+    out: &mut String,
+    plain: &mut String,
+) -> Result<(), UriError> {
+    let rooted = path.is_empty() || path.starts_with('/');
+    let segments: Vec<&str> = segments(path, BraceUse::of(source));
+    let last = segments.len().saturating_sub(1);
+    for (n, segment) in segments.into_iter().enumerate() {
+        if n > 0 {
+            out.push('/');
+        }
+        let is_root = n == 0 && rooted;
+        if segment.is_empty() && n != last && !is_root {
+            return Err(UriError::Empty);
+        }
+        let from = plain.len();
+        component(segment, UriPart::Path, source, out, plain)?;
+        let said = plain.get(from..).unwrap_or_default();
+        if is_dots(said) {
+            return Err(UriError::Dots);
+        }
+        if scheme == PathScheme::File && is_unusual_drive(said) {
+            return Err(UriError::Drive);
+        }
+        plain.push('/');
+    }
+    Ok(())
+}
+
+/// The segments of a path. An expression in braces stays in one segment.
+fn segments(path: &str, braces: BraceUse) -> Vec<&str> {
     let (mut found, mut rest) = (Vec::new(), path);
     loop {
         let (segment, after) = split_at_any(rest, &['/'], braces);
@@ -502,7 +541,7 @@ fn component(
                 continue;
             }
             unescaped(&mut run, out, plain)?;
-            escaped(byte, (part, source), rest, out)?;
+            escaped(byte, part, source, rest, out)?;
             plain.push(char::from(byte));
             continue;
         }
@@ -546,7 +585,8 @@ fn escape(rest: &mut &str) -> Result<u8, UriError> {
 /// Writes an escaped ASCII byte. `rest` is the text after it.
 fn escaped(
     byte: u8,
-    (part, source): (UriPart, UriSource),
+    part: UriPart,
+    source: UriSource,
     rest: &str,
     out: &mut String,
 ) -> Result<(), UriError> {
@@ -619,6 +659,39 @@ fn percent(byte: u8, out: &mut String) {
     out.push(digit(byte & 15).to_ascii_uppercase());
 }
 
+/// Checks the host of a pattern, if it is known completely.
+fn check_pattern_host(authority: &str, host: &str) -> Result<(), UriError> {
+    // A host that ends before its first wildcard is known completely.
+    let after = authority.strip_prefix(host);
+    if !after.is_some_and(|after| after.is_empty() || after.starts_with('/')) {
+        return Ok(());
+    }
+    if host.ends_with(':') {
+        return Err(UriError::Port);
+    }
+    let name = host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
+    if ends_in_dot(name.map_or(host, |(name, _)| name)) {
+        return Err(UriError::Host);
+    }
+    Ok(())
+}
+
+/// Checks the segments of the path of a pattern.
+fn check_pattern_path(path: &str, scheme: Option<&str>) -> Result<(), UriError> {
+    let rooted = path.split('?').next().unwrap_or_default();
+    let all: Vec<&str> = rooted.split('/').collect();
+    for (n, segment) in all.iter().enumerate() {
+        let inside = n > 0 && n + 1 < all.len();
+        if segment.is_empty() && inside && scheme.is_some() {
+            return Err(UriError::Empty);
+        }
+        if is_dots(segment) {
+            return Err(UriError::Dots);
+        }
+    }
+    Ok(())
+}
+
 /// The text of a pattern over URIs, with everything but its wildcards in canonical form.
 ///
 /// # Errors
@@ -644,37 +717,15 @@ pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
     if rest.contains('#') && !rest.contains('{') {
         return Err(UriError::Fragment);
     }
-    let host = authority.map(|rest| split_at_any(rest, &['/', '*', '?', '{'], false).0);
+    let host = authority.map(|rest| split_at_any(rest, &['/', '*', '?', '{'], BraceUse::Literal).0);
     if host.is_some_and(|host| host.contains('@')) {
         return Err(UriError::Userinfo);
     }
-    let path = authority.map_or(rest, |rest| split_at_any(rest, &['/'], false).1);
-    // A host that ends before its first wildcard is known completely.
-    let is_whole = |host: &&str| {
-        authority
-            .and_then(|rest| rest.strip_prefix(host))
-            .is_some_and(|after| after.is_empty() || after.starts_with('/'))
-    };
-    if let Some(host) = host.filter(is_whole) {
-        if host.ends_with(':') {
-            return Err(UriError::Port);
-        }
-        let name = host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
-        if ends_in_dot(name.map_or(host, |(name, _)| name)) {
-            return Err(UriError::Host);
-        }
+    let path = authority.map_or(rest, |rest| split_at_any(rest, &['/'], BraceUse::Literal).1);
+    if let (Some(authority), Some(host)) = (authority, host) {
+        check_pattern_host(authority, host)?;
     }
-    let rooted = path.split('?').next().unwrap_or_default();
-    let all: Vec<&str> = rooted.split('/').collect();
-    for (n, segment) in all.iter().enumerate() {
-        let inside = n > 0 && n + 1 < all.len();
-        if segment.is_empty() && inside && scheme.is_some() {
-            return Err(UriError::Empty);
-        }
-        if is_dots(segment) {
-            return Err(UriError::Dots);
-        }
-    }
+    check_pattern_path(path, scheme.as_deref())?;
     let mut out = String::with_capacity(text.len() + 8);
     if let Some(scheme) = &scheme {
         out.push_str(scheme);

@@ -287,15 +287,22 @@ pub(super) fn run(audit: AuditArgs, now: SystemTime) -> ExitCode {
     let done = match audit.verb {
         AuditCommand::Verify { files, key, checkpoint, from, uncovered, collected, format } => {
             let demands = VerifyOptions { keys: Vec::new(), uncovered, from, collected };
-            verify(&files, &key, &checkpoint, (demands, format))
+            let verification =
+                LogVerification { keys: key, checkpoints: checkpoint, demands, format };
+            verification.verify(&files)
         }
         AuditCommand::Tail { file, lines, follow, filter, format } => {
-            tail(&file, lines, follow, &|line| shown(line, &filter, format, now))
+            let selection = RecordSelection { filter, format, now };
+            let at_end = if follow { AtEnd::Follow } else { AtEnd::Stop };
+            tail(&file, lines, at_end, &selection)
         }
-        AuditCommand::Query { files, filter, format } => query(&files, &filter, (format, now)),
+        AuditCommand::Query { files, filter, format } => {
+            query(&files, &RecordSelection { filter, format, now })
+        }
         // An export is complete, so it includes the self-test.
         AuditCommand::Export { files, filter, format } => {
-            query(&files, &RecordFilter { selftest: true, ..filter }, (format, now))
+            let filter = RecordFilter { selftest: true, ..filter };
+            query(&files, &RecordSelection { filter, format, now })
         }
         AuditCommand::Keygen { file, origin } => keygen(&file, &origin),
     };
@@ -349,57 +356,78 @@ fn logs_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Verifies `files` as one log, and each log of a folder by itself.
-fn verify(
-    files: &[PathBuf],
-    keys: &[String],
-    checkpoints: &[PathBuf],
-    (demands, format): (VerifyOptions, OutputFormat),
-) -> io::Result<ExitCode> {
-    let (folders, files): (Vec<_>, Vec<_>) = files.iter().cloned().partition(|file| file.is_dir());
-    if !folders.is_empty() && !checkpoints.is_empty() {
-        let what = "a checkpoint belongs to one log: name that log and not a folder";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-    }
-    let mut code = ExitCode::SUCCESS;
-    let mut whole = Vec::new();
-    if !files.is_empty() {
-        whole.push(files);
-    }
-    for folder in &folders {
-        whole.extend(logs_in(folder)?.into_iter().map(|log| vec![log]));
-    }
-    let several = whole.len() > 1;
-    for log in &whole {
-        if let (true, OutputFormat::Human, Some(first)) = (several, format, log.first()) {
-            print(&format!("{}: ", in_a_line(&first.display().to_string())));
+/// What a log is verified against, and how the result is printed.
+struct LogVerification {
+    /// Public keys of the gateway, or files with such keys.
+    keys: Vec<String>,
+    /// Files of checkpoints that were kept elsewhere.
+    checkpoints: Vec<PathBuf>,
+    /// The options other than the keys.
+    demands: VerifyOptions,
+    format: OutputFormat,
+}
+
+impl LogVerification {
+    /// Verifies `files` as one log, and each log of a folder by itself.
+    fn verify(&self, files: &[PathBuf]) -> io::Result<ExitCode> {
+        let (folders, files): (Vec<_>, Vec<_>) =
+            files.iter().cloned().partition(|file| file.is_dir());
+        if !folders.is_empty() && !self.checkpoints.is_empty() {
+            let what = "a checkpoint belongs to one log: name that log and not a folder";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        let found = verify_one(log, keys, checkpoints, (demands.clone(), format))?;
-        if let Some(weight) = found {
-            code = ExitCode::from(BROKEN);
-            if several && matches!(format, OutputFormat::Human) {
-                print(&format!("{}\n", verdict(weight)));
+        let mut code = ExitCode::SUCCESS;
+        let mut whole = Vec::new();
+        if !files.is_empty() {
+            whole.push(files);
+        }
+        for folder in &folders {
+            whole.extend(logs_in(folder)?.into_iter().map(|log| vec![log]));
+        }
+        let several = whole.len() > 1;
+        for log in &whole {
+            if let (true, OutputFormat::Human, Some(first)) = (several, self.format, log.first()) {
+                print(&format!("{}: ", in_a_line(&first.display().to_string())));
+            }
+            if let Some(weight) = self.verify_one(log)? {
+                code = ExitCode::from(BROKEN);
+                if several && matches!(self.format, OutputFormat::Human) {
+                    print(&format!("{}\n", verdict(weight)));
+                }
             }
         }
+        Ok(code)
     }
-    Ok(code)
+
+    /// Verifies one log. Returns the weight of the problems, or `None` if there are none.
+    fn verify_one(&self, files: &[PathBuf]) -> io::Result<Option<ProblemSeverity>> {
+        let keys = known_keys(&self.keys)?;
+        let mut auditor = Auditor::new(VerifyOptions { keys, ..self.demands.clone() });
+        for file in &self.checkpoints {
+            // A crash may have cut the file within a UTF-8 sequence.
+            let bytes = fs::read(file).map_err(|error| unread(file, &error))?;
+            let read = auditor.witness(&String::from_utf8_lossy(&bytes));
+            let named = |error| io::Error::other(format!("`{}`: {error}", file.display()));
+            if read.map_err(named)? == 0 {
+                return Err(named(gateway::audit::note::NoteError::Form));
+            }
+        }
+        for file in all(files)? {
+            auditor.read(&file.display().to_string(), &mut *open(&file)?)?;
+        }
+        let report = auditor.finish();
+        match self.format {
+            OutputFormat::Human => people(&report),
+            OutputFormat::Json => {
+                print(&json(&report));
+            }
+        }
+        Ok(report.weight())
+    }
 }
 
-/// The word that is printed for a problem of this weight.
-const fn verdict(weight: ProblemSeverity) -> &'static str {
-    match weight {
-        ProblemSeverity::Broken => "broken",
-        ProblemSeverity::Unproved => "not proved",
-    }
-}
-
-/// Verifies one log. Returns the weight of the problems, or `None` if there are none.
-fn verify_one(
-    files: &[PathBuf],
-    keys: &[String],
-    checkpoints: &[PathBuf],
-    (demands, format): (VerifyOptions, OutputFormat),
-) -> io::Result<Option<ProblemSeverity>> {
+/// Reads public keys, each of which is given itself or as a file with keys.
+fn known_keys(keys: &[String]) -> io::Result<Vec<NoteVerifier>> {
     let mut known = Vec::new();
     for key in keys {
         let text = match key.contains('+') {
@@ -410,27 +438,15 @@ fn verify_one(
             known.push(NoteVerifier::parse(line).map_err(io::Error::other)?);
         }
     }
-    let mut auditor = Auditor::new(VerifyOptions { keys: known, ..demands });
-    for file in checkpoints {
-        // A crash may have cut the file within a UTF-8 sequence.
-        let bytes = fs::read(file).map_err(|error| unread(file, &error))?;
-        let read = auditor.witness(&String::from_utf8_lossy(&bytes));
-        let named = |error| io::Error::other(format!("`{}`: {error}", file.display()));
-        if read.map_err(named)? == 0 {
-            return Err(named(gateway::audit::note::NoteError::Form));
-        }
+    Ok(known)
+}
+
+/// The word that is printed for a problem of this weight.
+const fn verdict(weight: ProblemSeverity) -> &'static str {
+    match weight {
+        ProblemSeverity::Broken => "broken",
+        ProblemSeverity::Unproved => "not proved",
     }
-    for file in all(files)? {
-        auditor.read(&file.display().to_string(), &mut *open(&file)?)?;
-    }
-    let report = auditor.finish();
-    match format {
-        OutputFormat::Human => people(&report),
-        OutputFormat::Json => {
-            print(&json(&report));
-        }
-    }
-    Ok(report.weight())
 }
 
 fn people(report: &VerifyReport) {
@@ -476,22 +492,45 @@ fn json(report: &VerifyReport) -> String {
     format!("{value}\n")
 }
 
-fn query(
-    files: &[PathBuf],
-    filter: &RecordFilter,
-    (format, now): (RecordFormat, SystemTime),
-) -> io::Result<ExitCode> {
+/// Which records are shown, and how.
+struct RecordSelection {
+    filter: RecordFilter,
+    format: RecordFormat,
+    /// The time from which the filter counts back.
+    now: SystemTime,
+}
+
+impl RecordSelection {
+    /// The line of a log in the chosen format; `None` if it is no record or is not selected.
+    fn shown(&self, line: &[u8]) -> Option<Vec<u8>> {
+        let document = record(line)?;
+        let root = document.root();
+        if !self.filter.wants(root, self.now) {
+            return None;
+        }
+        match self.format {
+            RecordFormat::Jsonl => plain([line.trim_ascii_end(), b"\n"].concat()),
+            RecordFormat::Ocsf => plain(ocsf::event(line.trim_ascii_end())?),
+            RecordFormat::Csv => Some(row(root).into_bytes()),
+            RecordFormat::Human => Some(words(root)),
+        }
+    }
+}
+
+fn query(files: &[PathBuf], selection: &RecordSelection) -> io::Result<ExitCode> {
+    let RecordSelection { filter, format, now } = selection;
     let mut out = io::BufWriter::new(io::stdout().lock());
-    if format == RecordFormat::Csv {
+    if *format == RecordFormat::Csv {
         writeln!(out, "{}\r", COLUMNS.join(","))?;
     }
-    let (mut found, mut passed_over) = (0_u64, 0_u64);
+    let mut found = 0_u64;
+    let mut passed_over = 0_u64;
     let whole = RecordFilter { selftest: true, ..filter.clone() };
     let unread = lines(files, &mut |line, record| {
-        let Some(text) = shown(line, filter, format, now) else {
+        let Some(text) = selection.shown(line) else {
             let root = record.root();
             let is_own = !filter.selftest && filter.is_passed_over(root);
-            passed_over += u64::from(is_own && whole.wants(root, now));
+            passed_over += u64::from(is_own && whole.wants(root, *now));
             return Ok(());
         };
         found += 1;
@@ -544,12 +583,21 @@ fn lines(
     Ok(unread)
 }
 
-/// Prints the last records of a file, and with `follow` new ones, also after the file was rotated.
+/// What `tail` does at the end of the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AtEnd {
+    /// Stops.
+    Stop,
+    /// Waits for new records, also after the file was rotated.
+    Follow,
+}
+
+/// Prints the last records of a file, and new ones if it is to be followed.
 fn tail(
     path: &Path,
     lines: usize,
-    follow: bool,
-    show: &dyn Fn(&[u8]) -> Option<Vec<u8>>,
+    at_end: AtEnd,
+    selection: &RecordSelection,
 ) -> io::Result<ExitCode> {
     let mut out = io::stdout().lock();
     let mut file = BufReader::new(File::open(path).map_err(|error| unread(path, &error))?);
@@ -558,7 +606,7 @@ fn tail(
     loop {
         let read = file.read_until(b'\n', &mut line)?;
         if read > 0 && line.ends_with(b"\n") {
-            if let Some(text) = show(&line) {
+            if let Some(text) = selection.shown(&line) {
                 last.push_back(text);
                 if last.len() > lines {
                     last.pop_front();
@@ -570,7 +618,7 @@ fn tail(
         for text in last.drain(..) {
             out.write_all(&text)?;
         }
-        if !follow {
+        if at_end == AtEnd::Stop {
             return Ok(ExitCode::SUCCESS);
         }
         // The existing lines are printed; from now on each record is printed as it arrives.
@@ -588,25 +636,6 @@ fn tail(
 
 fn record(line: &[u8]) -> Option<Document> {
     Document::parse(Bytes::copy_from_slice(line.trim_ascii_end()), &JsonBounds::MESSAGE).ok()
-}
-
-fn shown(
-    line: &[u8],
-    filter: &RecordFilter,
-    format: RecordFormat,
-    now: SystemTime,
-) -> Option<Vec<u8>> {
-    let document = record(line)?;
-    let root = document.root();
-    if !filter.wants(root, now) {
-        return None;
-    }
-    match format {
-        RecordFormat::Jsonl => plain([line.trim_ascii_end(), b"\n"].concat()),
-        RecordFormat::Ocsf => plain(ocsf::event(line.trim_ascii_end())?),
-        RecordFormat::Csv => Some(row(root).into_bytes()),
-        RecordFormat::Human => Some(words(root)),
-    }
 }
 
 /// JSON lines, escaped for a terminal. The gateway writes ASCII, but another program may have rewritten the file.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use gateway::config::settings::ConfigText;
 use gateway::config::settings::shown::{self, PrintFilter, PrintOptions};
 use gateway::config::settings::{ConfigRemark, Settings};
 
@@ -76,7 +77,7 @@ pub(super) fn run(config: &ConfigArgs) -> ExitCode {
         Err(error) => return complain(&format!("could not read `{file}`: {error}")),
     };
     let with = PrintOptions { defaults: *effective, origin: *origin };
-    match shown::show((&file, &text), &settings, with, &ImportMasking) {
+    match shown::show(ConfigText { file: &file, text: &text }, &settings, with, &ImportMasking) {
         Ok(yaml) => print(&(remarked(&settings) + &yaml)),
         Err(problems) => invalid(&problems),
     }

@@ -18,8 +18,8 @@ use gateway::base::task::Tasks;
 use gateway::config::quota::Quotas;
 use gateway::config::settings::lockfile::{self, LockError};
 use gateway::config::settings::{
-    ConfigRemark, IssuerSettings, Limits, ServerSettings, ServerTransport, Settings, SinkTarget,
-    file_of_process,
+    ConfigProblems, ConfigRemark, IssuerSettings, Limits, ServerSettings, ServerTransport,
+    Settings, SinkTarget, file_of_process,
 };
 use gateway::control::build::{self, LogContinuation, StartError};
 use gateway::control::inventory::{self, InventoryOptions, ServerInventory};
@@ -40,8 +40,7 @@ use serde_json::json;
 
 use super::ungranted::Ungranted;
 use super::{
-    FAILED, LoadPurpose, PROCESSES, USUAL, complain, hints, invalid, load, load_for, pin, print,
-    text_of,
+    FAILED, LoadPurpose, PROCESSES, USUAL, complain, hints, invalid, load_for, pin, print, text_of,
 };
 
 /// Time before the end of a certificate from which on a warning is given.
@@ -150,6 +149,19 @@ impl DoctorReport {
     }
 }
 
+/// The text of a configuration and the file it was read from, to compile it again for another purpose.
+#[derive(Clone, Copy)]
+struct ConfigSourceText<'a> {
+    file: &'a Path,
+    text: &'a str,
+}
+
+impl ConfigSourceText<'_> {
+    fn load_for(self, purpose: LoadPurpose) -> Result<Settings, ConfigProblems> {
+        load_for(purpose, self.file, self.text)
+    }
+}
+
 pub(super) fn run(doctor: &DoctorArgs) -> ExitCode {
     let file = &doctor.config;
     let text = match text_of(file) {
@@ -157,7 +169,8 @@ pub(super) fn run(doctor: &DoctorArgs) -> ExitCode {
         Err(code) => return code,
     };
     // Only a valid configuration can be checked further.
-    let settings = match load(file, &text) {
+    let source = ConfigSourceText { file, text: &text };
+    let settings = match source.load_for(LoadPurpose::Reading) {
         Ok(settings) => settings,
         Err(problems) if doctor.json => {
             let mut looks = DoctorReport::default();
@@ -177,7 +190,7 @@ pub(super) fn run(doctor: &DoctorArgs) -> ExitCode {
     clock(&mut looks, file);
     sandboxes(&mut looks, &settings);
     folders(&mut looks, &settings);
-    logs(&mut looks, (file, &text), &settings);
+    logs(&mut looks, source, &settings);
     ports(&mut looks, &settings);
     certificates(&mut looks, &settings);
     let lock = lock(&mut looks, &settings);
@@ -192,7 +205,7 @@ pub(super) fn run(doctor: &DoctorArgs) -> ExitCode {
     };
     let outside = runtime.block_on(async {
         tokio::select! {
-            outside = outside(&settings, (file, &text), doctor.timeout) => Some(outside),
+            outside = outside(&settings, source, doctor.timeout) => Some(outside),
             () = super::told_to_stop() => None,
         }
     });
@@ -363,7 +376,7 @@ fn folders(looks: &mut DoctorReport, settings: &Settings) {
 
 /// Checks that a start could continue the existing audit logs, and that a `portcullis stdio` process could continue its
 /// own.
-fn logs(looks: &mut DoctorReport, (file, text): (&Path, &str), settings: &Settings) {
+fn logs(looks: &mut DoctorReport, source: ConfigSourceText<'_>, settings: &Settings) {
     let sinks = settings.audit.sinks.iter().filter_map(|sink| match &sink.to {
         SinkTarget::File(path, _) => Some(path),
         SinkTarget::Stdout
@@ -388,7 +401,7 @@ fn logs(looks: &mut DoctorReport, (file, text): (&Path, &str), settings: &Settin
             continue;
         }
         // An invalid configuration is reported by an earlier check.
-        let Ok(own) = load_for(LoadPurpose::Stdio(number), file, text) else { return };
+        let Ok(own) = source.load_for(LoadPurpose::Stdio(number)) else { return };
         if let Err(error) = continued(&own) {
             let thing = format!("audit log stdio-{number}");
             looks.fail(&thing, ErrorChain(&error).to_string(), OF_CLIENT);
@@ -564,11 +577,11 @@ struct NetworkResults {
 /// Asks every server and every issuer concurrently, each within `timeout`.
 async fn outside(
     settings: &Settings,
-    (file, text): (&Path, &str),
+    source: ConfigSourceText<'_>,
     timeout: Duration,
 ) -> NetworkResults {
     let world = world(settings.limits, timeout);
-    let servers = settings.servers.iter().map(|server| reach(server, (file, text), timeout));
+    let servers = settings.servers.iter().map(|server| reach(server, source, timeout));
     let certificates = settings.servers.iter().map(|server| certificate(server, &world, timeout));
     let issuers = settings.identity.issuers.iter().map(|issuer| keys(issuer, &world, timeout));
     let (servers, certificates, issuers) =
@@ -608,14 +621,14 @@ fn bound(limits: &mut Limits, timeout: Duration) {
 
 async fn reach(
     server: &ServerSettings,
-    (file, text): (&Path, &str),
+    source: ConfigSourceText<'_>,
     timeout: Duration,
 ) -> SurveyResult {
     if let Some(Err(error)) = server_identity::started(server) {
         return Err(format!("its program {error}").into());
     }
     // Each server gets its own settings, so that one server does not delay another.
-    let mut own = load(file, text).map_err(|problems| problems.first())?;
+    let mut own = source.load_for(LoadPurpose::Reading).map_err(|problems| problems.first())?;
     bound(&mut own.limits, timeout);
     // After the answer, the process gets the drain time to end.
     let within = timeout + own.limits.drain_time;
@@ -661,7 +674,7 @@ fn found_outside(
     let NetworkResults { servers, certificates, issuers } = outside;
     for ((server, reached), end) in settings.servers.iter().zip(servers).zip(certificates) {
         let is_reached = reached.is_ok();
-        about(looks, (settings, server), reached, lock);
+        about(looks, settings, server, reached, lock);
         let thing = format!("server certificate {}", server.name);
         match end {
             Ok(Some(end)) => {
@@ -692,7 +705,8 @@ fn found_outside(
 /// Reports the result for one server.
 fn about(
     looks: &mut DoctorReport,
-    (settings, server): (&Settings, &ServerSettings),
+    settings: &Settings,
+    server: &ServerSettings,
     reached: SurveyResult,
     lock: Option<&Lockfile>,
 ) {

@@ -329,7 +329,7 @@ pub(super) fn read(import: &ImportArgs) -> Result<String, String> {
         let before = told.variables.clone();
         let accepted = import.accept.iter().any(|one| *one == name || *one == clean);
         let called = if is_shown { &name } else { &clean };
-        match found((&clean, called), server, &mut told) {
+        match found(&clean, called, server, &mut told) {
             Ok(ImportedServer { like: Some(like), .. }) if !accepted => {
                 told.variables = before;
                 told.notes.push(format!(
@@ -506,7 +506,8 @@ fn remarks(name: &str, server: &ImportedServer, told: &mut ImportReport) {
 /// Converts a server of a client. `name` is its name in the configuration, and `called` the name that the client gives
 /// it.
 fn found(
-    (name, called): (&str, &str),
+    name: &str,
+    called: &str,
     server: &Map<String, Value>,
     told: &mut ImportReport,
 ) -> Result<ImportedServer, String> {
@@ -564,20 +565,7 @@ fn found(
     }
     // The runner is recognized by its name even if the command is written as a variable.
     let program = command.as_deref().unwrap_or_default();
-    let (packages, container) = (packages(program, &line), container(program, &line));
-    let (module, executable) = (module(program, &line), executable(program, &line));
-    let before = iter::once(None).chain(line.iter().map(|arg| Some(arg.as_str())));
-    let args = line.iter().zip(before).enumerate();
-    let args = args.map(|(n, (text, before))| {
-        let at = match container.get(&n) {
-            Some(at) => *at,
-            None if packages.contains(&n) || module == Some(n) => ArgPosition::Package,
-            None if executable == Some(n) => ArgPosition::Executable,
-            None => before.map_or(ArgPosition::First, ArgPosition::After),
-        };
-        argument(name, &ClientArgument { place: n, at, before, text }, told)
-    });
-    let args: Vec<String> = args.collect();
+    let args = arguments(name, program, &line, told);
     let url = text("url").or_else(|| text("serverUrl"));
     if url.as_deref().is_some_and(|url| url.contains('@')) {
         return Err("there is a credential in its URL; show it in a header".to_owned());
@@ -609,6 +597,26 @@ fn found(
         tools: tools(name, server, told),
         like,
     })
+}
+
+/// Converts the arguments of a program. What each of them is depends on the runner.
+fn arguments(name: &str, program: &str, line: &[String], told: &mut ImportReport) -> Vec<String> {
+    let packages = packages(program, line);
+    let container = container(program, line);
+    let module = module(program, line);
+    let executable = executable(program, line);
+    let before = iter::once(None).chain(line.iter().map(|arg| Some(arg.as_str())));
+    let args = line.iter().zip(before).enumerate();
+    let args = args.map(|(n, (text, before))| {
+        let at = match container.get(&n) {
+            Some(at) => *at,
+            None if packages.contains(&n) || module == Some(n) => ArgPosition::Package,
+            None if executable == Some(n) => ArgPosition::Executable,
+            None => before.map_or(ArgPosition::First, ArgPosition::After),
+        };
+        argument(name, &ClientArgument { place: n, at, before, text }, told)
+    });
+    args.collect()
 }
 
 /// The strings in a list of a server; empty if there is no list.
@@ -858,9 +866,6 @@ fn written(servers: &BTreeMap<String, ImportedServer>, told: &ImportReport, file
     }
     out.push_str(ANONYMOUS);
     out.push_str("servers:\n");
-    // A JSON string is a valid YAML scalar.
-    let quoted = |text: &str| Value::from(text).to_string();
-    let escaped = |text: &str| quoted(&text.replace("${", "$${"));
     for (name, server) in servers {
         if let Some(like) = &server.like {
             writeln!(out, "  # Accepted at the import: {like}").unwrap_or_default();
@@ -893,20 +898,8 @@ fn written(servers: &BTreeMap<String, ImportedServer>, told: &ImportReport, file
         if let Some(directory) = &server.directory {
             writeln!(out, "    workingDirectory: {}", quoted(directory)).unwrap_or_default();
         }
-        for (key, list) in [("env", &server.env), ("headers", &server.headers)] {
-            for (n, (name, said)) in list.iter().enumerate() {
-                if n == 0 {
-                    writeln!(out, "    {key}:").unwrap_or_default();
-                }
-                let (how, value) = match said {
-                    ImportedValue::Plain(value) => ("value", escaped(value)),
-                    ImportedValue::Mixed(value) => ("value", quoted(value)),
-                    ImportedValue::Variable(variable) => ("fromEnv", quoted(variable)),
-                };
-                let name = quoted(name);
-                writeln!(out, "      - {{name: {name}, {how}: {value}}}").unwrap_or_default();
-            }
-        }
+        write_values(&mut out, "env", &server.env);
+        write_values(&mut out, "headers", &server.headers);
     }
     let names: Vec<_> = servers.keys().map(String::as_str).collect();
     out.push_str("routes:\n");
@@ -916,6 +909,27 @@ fn written(servers: &BTreeMap<String, ImportedServer>, told: &ImportReport, file
     out.push_str(&written_rules(servers));
     out.push_str("audit:\n  sinks:\n    - {name: file, file: audit.jsonl}\n");
     out
+}
+
+/// A text as a YAML scalar: a JSON string is one.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// Writes the variables or the headers of a server, if it has any.
+fn write_values(out: &mut String, key: &str, values: &[(String, ImportedValue)]) {
+    if !values.is_empty() {
+        writeln!(out, "    {key}:").unwrap_or_default();
+    }
+    for (name, said) in values {
+        let (how, value) = match said {
+            ImportedValue::Plain(value) => ("value", quoted(&value.replace("${", "$${"))),
+            ImportedValue::Mixed(value) => ("value", quoted(value)),
+            ImportedValue::Variable(variable) => ("fromEnv", quoted(variable)),
+        };
+        let name = quoted(name);
+        writeln!(out, "      - {{name: {name}, {how}: {value}}}").unwrap_or_default();
+    }
 }
 
 /// The rules for the servers. A server with a list of tools of which none could be imported gets no rule.

@@ -298,7 +298,8 @@ fn volatile(
     settings: &Settings,
     server: &str,
     offer: Option<(ItemKind, &str)>,
-    (versions, version): (&[LockedVersion], &LockedVersion),
+    versions: &[LockedVersion],
+    version: &LockedVersion,
 ) -> Option<String> {
     let (ItemKind::Tool, tool) = offer? else { return None };
     let known = settings.pins.volatile.get(&(server.into(), ItemKind::Tool, tool.into()));
@@ -563,7 +564,7 @@ fn revoke(revoke: &PinRevokeArgs) -> Result<ExitCode, ExitCode> {
             false => "nothing was revoked: all that is named was revoked before",
         }));
     }
-    changed(&settings, (&lock, &former), count, "revoked")
+    changed(&settings, &lock, &former, ChangeReport { count, what: "revoked" })
 }
 
 /// Trims a reason and checks its length in bytes.
@@ -592,12 +593,21 @@ fn taking_back(server: &str, thing: &str) -> String {
     format!("portcullis pin approve {named} --revoked --reason TEXT")
 }
 
+/// What a command did to the lockfile.
+#[derive(Clone, Copy)]
+struct ChangeReport {
+    /// The number of definitions that were changed.
+    count: usize,
+    /// The word for what was done to them.
+    what: &'static str,
+}
+
 /// Writes the lockfile, and reports how many definitions were changed. None is an error.
 fn changed(
     settings: &Settings,
-    (lock, former): (&Lockfile, &LockfileSnapshot),
-    count: usize,
-    what: &str,
+    lock: &Lockfile,
+    former: &LockfileSnapshot,
+    ChangeReport { count, what }: ChangeReport,
 ) -> Result<ExitCode, ExitCode> {
     if count == 0 {
         return Err(complain(&format!(
@@ -637,31 +647,14 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
         let named =
             locked.offers.iter().find(|((kind, name), _)| self::thing(*kind, name) == thing);
         let ((kind, name), versions) = named?;
-        volatile(&settings, server, Some((*kind, name)), (versions, version))
-    };
-    let field = |version: &LockedVersion| {
-        let fields = Digest::of_fields(version.digest.subject(), version.definition.value());
-        let fields = fields.unwrap_or_default().into_iter();
-        fields.map(|(name, digest)| (name.into(), digest.to_string().into())).collect()
-    };
-    let row = |(server, thing, version): &(&str, String, &LockedVersion)| {
-        let findings =
-            |found: &[Finding]| -> Vec<_> { found.iter().map(Finding::to_string).collect() };
-        let (found, withheld) = withheld_in(&settings.policy, thing, version);
-        let exceptions = version.exceptions.iter().map(|one| {
-            json!({ "finding": one.finding.name(), "by": one.by, "at": one.at, "reason": one.reason })
-        });
-        json!({
-            "server": server, "thing": thing, "digest": version.digest.to_string(),
-            "state": version.state.as_str(), "by": version.by, "at": version.at,
-            "reason": version.reason, "findings": findings(&found), "withheld": findings(&withheld),
-            "exceptions": exceptions.collect::<Vec<_>>(),
-            "fields": serde_json::Value::Object(field(version)),
-        })
+        volatile(&settings, server, Some((*kind, name)), versions, version)
     };
     match list.format {
         FindingsFormat::Json => {
-            let rows: Vec<_> = rows.iter().map(row).collect();
+            let rows = rows.iter();
+            let rows: Vec<_> = rows
+                .map(|(server, thing, version)| row(&settings.policy, server, thing, version))
+                .collect();
             Ok(print(&(serde_json::to_string_pretty(&rows).unwrap_or_default() + "\n")))
         }
         FindingsFormat::Sarif => {
@@ -678,12 +671,7 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
                     writeln!(out, "         one of {count}: a server may say something else of itself in each era")
                         .unwrap_or_default();
                 }
-                for one in &version.exceptions {
-                    let (finding, by, at) = (one.finding.name(), &one.by, &one.at);
-                    let reason = in_a_line(&one.reason);
-                    writeln!(out, "         accepted: {finding}, by {by} at {at}: {reason}")
-                        .unwrap_or_default();
-                }
+                write_exceptions(&mut out, version);
                 if version.state == ApprovalState::Revoked {
                     continue;
                 }
@@ -700,6 +688,35 @@ fn list(list: &PinListArgs) -> Result<ExitCode, ExitCode> {
             Ok(print(&out))
         }
     }
+}
+
+/// Writes the accepted findings of a version, a line for each.
+fn write_exceptions(out: &mut String, version: &LockedVersion) {
+    for one in &version.exceptions {
+        let finding = one.finding.name();
+        let reason = in_a_line(&one.reason);
+        writeln!(out, "         accepted: {finding}, by {} at {}: {reason}", one.by, one.at)
+            .unwrap_or_default();
+    }
+}
+
+/// A version in the lockfile as JSON.
+fn row(policy: &Policy, server: &str, thing: &str, version: &LockedVersion) -> serde_json::Value {
+    let fields = Digest::of_fields(version.digest.subject(), version.definition.value());
+    let fields = fields.unwrap_or_default().into_iter();
+    let fields = fields.map(|(name, digest)| (name.into(), digest.to_string().into())).collect();
+    let findings = |found: &[Finding]| -> Vec<_> { found.iter().map(Finding::to_string).collect() };
+    let (found, withheld) = withheld_in(policy, thing, version);
+    let exceptions = version.exceptions.iter().map(|one| {
+        json!({ "finding": one.finding.name(), "by": one.by, "at": one.at, "reason": one.reason })
+    });
+    json!({
+        "server": server, "thing": thing, "digest": version.digest.to_string(),
+        "state": version.state.as_str(), "by": version.by, "at": version.at,
+        "reason": version.reason, "findings": findings(&found), "withheld": findings(&withheld),
+        "exceptions": exceptions.collect::<Vec<_>>(),
+        "fields": serde_json::Value::Object(fields),
+    })
 }
 
 /// The findings in a version, and those among them that withhold the definition.

@@ -60,7 +60,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
     let mut out = frame(&settings);
     let policy = policy(&mut settings, &surveys, lock.clone());
     let unapproved = servers(&mut out, &settings, &surveys, &lock);
-    callers(&mut out, &settings.identity.principals(), (&policy, &surveys));
+    callers(&mut out, &settings.identity.principals(), &policy, &surveys);
     if print(&out) != ExitCode::SUCCESS {
         return ExitCode::from(FAILED);
     }
@@ -111,14 +111,7 @@ fn frame(settings: &Settings) -> String {
         }
     }
     for sink in &settings.audit.sinks {
-        let to = match &sink.to {
-            SinkTarget::File(file, _) => file.display().to_string(),
-            SinkTarget::Stdout => "standard output".to_owned(),
-            SinkTarget::Http { .. } => "http".to_owned(),
-            SinkTarget::Otlp(..) => "otlp".to_owned(),
-            SinkTarget::Syslog(..) => "syslog".to_owned(),
-        };
-        line("audit", format!("{} -> {to}", sink.name));
+        line("audit", format!("{} -> {}", sink.name, target(&sink.to)));
     }
     if let Some(capture) = &settings.audit.capture {
         let parts = [("arguments", capture.arguments), ("results", capture.results)];
@@ -133,6 +126,17 @@ fn frame(settings: &Settings) -> String {
     line("pins", format!("{} ({pins})", settings.pins.file.display()));
     line("rules", settings.policy.access().rules().len().to_string());
     out
+}
+
+/// Describes where an audit sink writes.
+fn target(to: &SinkTarget) -> String {
+    match to {
+        SinkTarget::File(file, _) => file.display().to_string(),
+        SinkTarget::Stdout => "standard output".to_owned(),
+        SinkTarget::Http { .. } => "http".to_owned(),
+        SinkTarget::Otlp(..) => "otlp".to_owned(),
+        SinkTarget::Syslog(..) => "syslog".to_owned(),
+    }
 }
 
 /// Describes how a program is sandboxed on this machine.
@@ -218,7 +222,8 @@ fn servers(
 fn callers(
     out: &mut String,
     principals: &[Principal],
-    (policy, surveys): (&Policy, &[ServerInventory]),
+    policy: &Policy,
+    surveys: &[ServerInventory],
 ) {
     let mut seen = std::collections::BTreeSet::new();
     for principal in principals.iter().filter(|one| seen.insert(one.id.clone())) {

@@ -20,7 +20,7 @@ use gateway::control::dry_run::{DenialMessage, DryRun, DryRunAnswer, ItemKnowled
 use policy::constraint::UnmatchedConstraint;
 use policy::decision::{Decision, Effect};
 use policy::drift::visible;
-use policy::explain::{Applicability, RuleIssue, RuleRemark};
+use policy::explain::{Applicability, RuleExplanation, RuleIssue, RuleRemark};
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::lock::ApprovalState;
 use policy::name::ServerName;
@@ -361,16 +361,12 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
     }
     if let Some(listed) = answer.listed {
         let of_lockfile = matches!(answer.known, ItemKnowledge::Locked(_));
-        line(
-            "list",
-            match (listed, of_lockfile) {
-                (true, true) => {
-                    "the caller sees it, if the server still offers what the lockfile has"
-                }
-                (true, false) => "the caller sees it",
-                (false, _) => "the caller does not see it",
-            },
-        );
+        let seen = match (listed, of_lockfile) {
+            (true, true) => "the caller sees it, if the server still offers what the lockfile has",
+            (true, false) => "the caller sees it",
+            (false, _) => "the caller does not see it",
+        };
+        line("list", seen);
         let thing = why::thing(*kind, name);
         if !listed && matches!(answer.decision.effect, Effect::Deny(_)) {
             line("why", &why::reason(server.as_str(), &thing, &answer.decision));
@@ -380,13 +376,43 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
         line("found", &finding.to_string());
     }
     if let Some(told) = &answer.told {
-        let told = match told {
-            DenialMessage::Result(text) => format!("isError {text}"),
-            DenialMessage::Error(public) => format!("{} {}", public.code, public.message),
-        };
-        line("told", &told);
+        line("told", &told_line(told));
     }
-    // Rules that apply to the call come first.
+    for (n, said) in by_nearness(answer).into_iter().enumerate() {
+        line(if n == 0 { "rules" } else { "" }, &rule_line(said));
+    }
+    if matches!(answer.decision.effect, Effect::Allow(_)) {
+        line("then", "rates, guardrails and what is done about the answer are not decided here");
+        if answer.known != ItemKnowledge::Nothing {
+            line("", "what the server offers now was not asked: `portcullis pin diff` asks it");
+        }
+    }
+    out
+}
+
+/// Describes what the client is told.
+fn told_line(told: &DenialMessage) -> String {
+    match told {
+        DenialMessage::Result(text) => format!("isError {text}"),
+        DenialMessage::Error(public) => format!("{} {}", public.code, public.message),
+    }
+}
+
+/// Describes one rule: its effect, its id, and whether it applies.
+fn rule_line(said: &RuleExplanation) -> String {
+    let says = match said.says {
+        policy::access::RuleEffect::Allow => "allow",
+        policy::access::RuleEffect::Forbid => "forbid",
+    };
+    let mode = match said.mode {
+        policy::decision::Mode::Audit => " (only counted)",
+        policy::decision::Mode::Enforce | policy::decision::Mode::Off => "",
+    };
+    format!("{says:<7} {:<24} {}{mode}", said.rule.as_str(), said.applies.note())
+}
+
+/// The rules of an answer, those that apply to the call first.
+fn by_nearness(answer: &DryRunAnswer) -> Vec<&RuleExplanation> {
     let near = |applies: &Applicability| match applies {
         Applicability::Yes => 0,
         Applicability::Depends
@@ -400,26 +426,7 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
     };
     let mut rules: Vec<_> = answer.rules.iter().collect();
     rules.sort_by_key(|said| near(&said.applies));
-    for (n, said) in rules.into_iter().enumerate() {
-        let says = match said.says {
-            policy::access::RuleEffect::Allow => "allow",
-            policy::access::RuleEffect::Forbid => "forbid",
-        };
-        let mode = match said.mode {
-            policy::decision::Mode::Audit => " (only counted)",
-            policy::decision::Mode::Enforce | policy::decision::Mode::Off => "",
-        };
-        let key = if n == 0 { "rules" } else { "" };
-        let note = said.applies.note();
-        line(key, &format!("{says:<7} {:<24} {note}{mode}", said.rule.as_str()));
-    }
-    if matches!(answer.decision.effect, Effect::Allow(_)) {
-        line("then", "rates, guardrails and what is done about the answer are not decided here");
-        if answer.known != ItemKnowledge::Nothing {
-            line("", "what the server offers now was not asked: `portcullis pin diff` asks it");
-        }
-    }
-    out
+    rules
 }
 
 fn shown(question: &TestRequest, answer: &DryRunAnswer) -> serde_json::Value {

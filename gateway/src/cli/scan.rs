@@ -265,12 +265,13 @@ fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<ScanFinding> {
             if offer.kind() != ItemKind::Tool {
                 continue;
             }
-            let tool = (catalog.server(), offer.name().as_str());
+            let server = catalog.server();
+            let tool = offer.name().as_str();
             found.extend(review::tool(offer.definition()).into_iter().map(|remark| ScanFinding {
                 thing: of.clone(),
                 rule: remark.rule,
                 severity: remark.severity,
-                limited_by: limits(policy, tool, &remark),
+                limited_by: limits(policy, server, tool, &remark),
                 at: remark.at,
                 note: remark.note.to_owned(),
                 fix: remark.fix,
@@ -297,7 +298,8 @@ fn look(catalogs: &[Arc<Catalog>], policy: &Policy) -> Vec<ScanFinding> {
 /// Indexes of the constraints that limit the argument that `remark` is about.
 fn limits(
     policy: &Policy,
-    (server, tool): (&ServerName, &str),
+    server: &ServerName,
+    tool: &str,
     remark: &DefinitionRemark,
 ) -> Vec<usize> {
     let meant = match remark.rule {

@@ -3,9 +3,10 @@
 //! [`Settings`] is what the gateway runs on: every name is resolved and every number parsed, but secrets are still
 //! references. [`load`] returns one, or every problem in the file with its place.
 
-mod effective;
 mod problem;
 mod raw;
+mod limit_table;
+mod effective;
 mod remarks;
 mod yaml;
 pub mod revoked;
@@ -66,6 +67,7 @@ pub use audit::{
     AuditSettings, CaptureSettings, CheckpointSettings, RefusalSettings, Rotation, SinkSettings,
     SinkTarget, SyslogAddress,
 };
+use compile::CompileContext;
 pub use credentials::{ServerCredential, ServerTls, TokenRequest, repeats_scheme};
 pub use guardrails::GuardrailSettings;
 pub use identity::{
@@ -249,12 +251,12 @@ pub enum TerminalUse {
 }
 
 impl LogSettings {
-    /// Whether lines are formatted for people on an output that `is_terminal` or is not.
+    /// Whether lines on this output are formatted for people.
     #[must_use]
-    pub fn is_human(&self, is_terminal: bool) -> bool {
+    pub fn is_human(&self, output: &impl io::IsTerminal) -> bool {
         match self.format {
             Some(format) => format == LogFormat::Human,
-            None => is_terminal,
+            None => output.is_terminal(),
         }
     }
 }
@@ -592,6 +594,15 @@ impl Limits {
     }
 }
 
+/// The text of a configuration and the name of its file, as messages call it.
+#[derive(Clone, Copy, Debug)]
+pub struct ConfigText<'a> {
+    /// The name of the file.
+    pub file: &'a str,
+    /// The whole text.
+    pub text: &'a str,
+}
+
 /// Compiles the configuration `text`, which messages call `file`.
 ///
 /// # Errors
@@ -637,7 +648,8 @@ pub fn load_for(
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Settings, ConfigProblems> {
     let root = parsed(file, text)?;
-    compiled((purpose, UnneededServers::default()), (file, text), root, variables)
+    let written = ConfigText { file, text };
+    compiled(purpose, UnneededServers::default(), written, root, variables)
         .map(|(settings, _)| settings)
 }
 
@@ -657,15 +669,16 @@ pub enum RouteError {
 /// # Errors
 /// Every remaining problem in the file, or that the route cannot be determined.
 pub fn load_for_route(
-    (number, asked): (u8, Option<&str>),
+    number: u8,
+    asked: Option<&str>,
     file: &str,
     text: &str,
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Settings, RouteError> {
     let root = parsed(file, text).map_err(RouteError::Invalid)?;
     let unserved = UnneededServers::of(&root, asked, variables);
-    let purpose = (LoadPurpose::Stdio(number), unserved);
-    let compiled = compiled(purpose, (file, text), root, variables);
+    let written = ConfigText { file, text };
+    let compiled = compiled(LoadPurpose::Stdio(number), unserved, written, root, variables);
     let (mut settings, unserved) = compiled.map_err(RouteError::Invalid)?;
     let names: Vec<Box<str>> =
         settings.servers.iter().map(|server| server.name.as_str().into()).collect();
@@ -691,8 +704,9 @@ fn parsed(file: &str, text: &str) -> Result<YamlNode, ConfigProblems> {
 
 /// Compiles a parsed configuration. Problems of servers that are not needed go into the returned `UnneededServers`.
 fn compiled(
-    (purpose, mut unserved): (LoadPurpose, UnneededServers),
-    (file, text): (&str, &str),
+    purpose: LoadPurpose,
+    mut unserved: UnneededServers,
+    ConfigText { file, text }: ConfigText<'_>,
     mut root: YamlNode,
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<(Settings, UnneededServers), ConfigProblems> {
@@ -718,9 +732,14 @@ fn compiled(
         problems.append(&mut unserved.waived);
         return Err(wrong(problems));
     };
-    let use_for = (purpose, variables);
-    let settings =
-        compile::settings(raw, &root, Path::new(file), (key, &unserved), use_for, problems);
+    let context = CompileContext {
+        root: &root,
+        file: Path::new(file),
+        purpose,
+        variables,
+        unserved: &unserved,
+    };
+    let settings = compile::settings(raw, context, key, problems);
     let mut settings = settings.map_err(wrong)?;
     settings.own.variables.extend(named.into_inner());
     settings.in_clear = in_clear;

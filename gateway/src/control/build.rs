@@ -621,7 +621,7 @@ fn shows_requests(settings: &Settings) -> bool {
     let mut sinks = settings.audit.sinks.iter();
     let stdout = sinks.any(|sink| matches!(sink.to, SinkTarget::Stdout));
     let twice = stdout && stdout_is_read(settings) != Rendering::Whole;
-    is_ours && !twice && settings.log.is_human(io::stderr().is_terminal())
+    is_ours && !twice && settings.log.is_human(&io::stderr())
 }
 
 /// Builds the audit journal with the configured sinks.

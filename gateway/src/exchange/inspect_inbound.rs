@@ -33,7 +33,7 @@ impl Gateway {
         let (name, bytes) = (server.name().clone(), said.value().span().len());
         let hidden = due.map(Expectation::hidden).cloned().unwrap_or_default();
         let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &WorkBudget| {
-            policy.release_early(caller, &name, (part, said), &hidden, budget)
+            policy.release_early(caller, &name, part, said, &hidden, budget)
         };
         self.early(caller, bytes, look, found).await
     }

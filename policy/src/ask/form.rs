@@ -227,7 +227,7 @@ impl FieldScan<'_> {
         for name in required.filter_map(Value::as_str) {
             if properties.is_none_or(|properties| properties.get(&name).is_none()) {
                 self.free = true;
-                self.secret |= TextReadings::of(&name, self.budget).names(false);
+                self.secret |= TextReadings::of(&name, self.budget).names(PinMeaning::Secret);
             }
         }
         for (_, member) in schema.members() {
@@ -282,12 +282,25 @@ fn is_secret(name: &str, field: Value<'_>, budget: &WorkBudget) -> bool {
     let (name, title) = (TextReadings::of(name, budget), text_of("title"));
     let said = text_of("description");
     let all = [Some(&name), title.as_ref(), said.as_ref()];
-    let postal = all.into_iter().flatten().any(TextReadings::is_postal);
+    let pin = if all.into_iter().flatten().any(TextReadings::is_postal) {
+        PinMeaning::PostalCode
+    } else {
+        PinMeaning::Secret
+    };
     hidden
         || write_only
-        || name.names(postal)
-        || title.as_ref().is_some_and(|title| title.names(postal))
-        || said.as_ref().is_some_and(|said| said.solicits() || said.is_name() && said.names(postal))
+        || name.names(pin)
+        || title.as_ref().is_some_and(|title| title.names(pin))
+        || said.as_ref().is_some_and(|said| said.solicits() || said.is_name() && said.names(pin))
+}
+
+/// What a PIN is in a form.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PinMeaning {
+    /// A personal identification number.
+    Secret,
+    /// A postal index number, as in India.
+    PostalCode,
 }
 
 /// A text split into words, in all forms that are compared.
@@ -328,10 +341,10 @@ impl TextReadings {
         words.any(|word| POSTAL.contains(&&*word.text))
     }
 
-    /// Whether the text names a secret; with `postal`, a PIN is a postal code.
-    fn names(&self, postal: bool) -> bool {
+    /// Whether the text names a secret.
+    fn names(&self, pin: PinMeaning) -> bool {
         self.readings.iter().any(|reading| {
-            !reading.secrets(postal).is_empty()
+            !reading.secrets(pin).is_empty()
                 || reading.forms().any(|(words, names)| reading.is_alone(words, names))
         })
     }
@@ -339,7 +352,7 @@ impl TextReadings {
     /// Whether a sentence of the text asks the reader for a secret.
     fn solicits(&self) -> bool {
         self.readings.iter().any(|reading| {
-            reading.secrets(false).into_iter().any(|at| {
+            reading.secrets(PinMeaning::Secret).into_iter().any(|at| {
                 let before = reading.words.get(at.saturating_sub(BETWEEN)..at).unwrap_or_default();
                 before.iter().any(|word| ASKING.contains(&&*word.text))
             })
@@ -368,11 +381,11 @@ impl Wording {
     }
 
     /// Positions of the words that name secrets.
-    fn secrets(&self, postal: bool) -> Vec<usize> {
+    fn secrets(&self, pin: PinMeaning) -> Vec<usize> {
         let mut found = Vec::new();
         for (words, names) in self.forms() {
             found.extend((0..words.len()).filter(|at| {
-                self.begins(words, *at, names, postal) || self.has_part(words, *at, names)
+                self.begins(words, *at, names, pin) || self.has_part(words, *at, names)
             }));
             let within = |whole: &String| names.within.iter().any(|one| whole.contains(one));
             if words.iter().any(|word| !word.is_ascii()) && within(&words.concat()) {
@@ -383,7 +396,7 @@ impl Wording {
     }
 
     /// Whether the name of a secret begins with the word at `at`.
-    fn begins(&self, words: &[String], at: usize, names: &SecretNames, postal: bool) -> bool {
+    fn begins(&self, words: &[String], at: usize, names: &SecretNames, pin: PinMeaning) -> bool {
         let mut name = String::new();
         for (n, word) in words.iter().enumerate().skip(at) {
             name.push_str(word);
@@ -395,7 +408,7 @@ impl Wording {
                 || name.contains(|c: char| c.is_ascii_digit())
                 || pieces.iter().all(|piece| piece.chars().count() == 1);
             let other = self.is_other(n + 1)
-                || postal && names.pins.contains(&name)
+                || pin == PinMeaning::PostalCode && names.pins.contains(&name)
                 || names.keys.contains(&name) && self.is_behind_noun(at);
             if known.first() == Some(&name) && joins && !other {
                 return true;

@@ -98,7 +98,10 @@ fn whole(text: &str, with: DecodeContext<'_>, out: &mut Vec<FoundValue>) {
         if at - from >= SHORTEST {
             let run = text.get(from..at).unwrap_or_default();
             let mut seen = RunDecoder::new(with);
-            seen.run(run, escapes > 0);
+            if escapes > 0 {
+                seen.percent(run);
+            }
+            seen.run(run);
             out.extend(seen.found.into_iter().map(|one| one.behind(from)));
         }
         (from, escapes) = (at + 1, 0);
@@ -274,15 +277,19 @@ impl<'a> RunDecoder<'a> {
         Self { with, kinds: Vec::new(), found: Vec::new() }
     }
 
-    /// Decodes a run in every way in which it could be encoded. A finding in one encoding does not end the search in
-    /// the others, or a value could be put in front as a decoy.
-    fn run(&mut self, run: &str, has_escapes: bool) {
-        if has_escapes && self.pays(run) {
+    /// Decodes the percent-encoded bytes of a run. What is found gets its place from [`Self::run`].
+    fn percent(&mut self, run: &str) {
+        if self.pays(run) {
             let (bytes, undone) = coding::percent(run);
             if undone > 0 {
                 self.bytes(&bytes);
             }
         }
+    }
+
+    /// Decodes a run in every other way in which it could be encoded. A finding in one encoding does not end the
+    /// search in the others, or a value could be put in front as a decoy.
+    fn run(&mut self, run: &str) {
         self.base64(run);
         self.tell(0..run.len());
         // A value behind the last slash of a path is replaced without the path.

@@ -27,6 +27,15 @@ pub enum Handling {
     Block,
 }
 
+/// Whether a profile lists what is permitted: hosts for links, types for media.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PermittedList {
+    /// It does not.
+    Absent,
+    /// It does, so that whatever is not listed can be acted on.
+    Given,
+}
+
 /// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -164,27 +173,28 @@ impl Handlings {
         ]
     }
 
-    /// The handling of this detector's findings; `named` is whether the profile lists what is permitted: hosts for
-    /// links, types for media.
+    /// The handling of this detector's findings.
     #[must_use]
-    pub fn of(&self, detector: Detector, direction: Direction, named: bool) -> Handling {
+    pub fn of(&self, detector: Detector, direction: Direction, list: PermittedList) -> Handling {
         let said = self.all().into_iter().find(|(_, known, _)| *known == detector);
         let Some((_, _, said)) = said else { return Handling::Off };
-        said.unwrap_or_else(|| Self::usual(detector, direction, named))
+        said.unwrap_or_else(|| Self::usual(detector, direction, list))
     }
 
     /// The default handlings without a list of what is permitted, by the name of the member.
     pub fn usual_of(direction: Direction) -> impl Iterator<Item = (&'static str, &'static str)> {
         let all = Self::default().all().into_iter();
-        all.map(move |(name, detector, _)| (name, Self::usual(detector, direction, false).name()))
+        all.map(move |(name, detector, _)| {
+            (name, Self::usual(detector, direction, PermittedList::Absent).name())
+        })
     }
 
-    fn usual(detector: Detector, direction: Direction, named: bool) -> Handling {
+    fn usual(detector: Detector, direction: Direction, list: PermittedList) -> Handling {
         let usual = USUAL.iter().find(|(known, ..)| *known == detector);
         let (_, result, with_list, argument) =
             usual.copied().unwrap_or((detector, Handling::Off, Handling::Off, Handling::Off));
         match direction {
-            Direction::Result if named => with_list,
+            Direction::Result if list == PermittedList::Given => with_list,
             Direction::Result => result,
             Direction::Argument => argument,
         }

@@ -157,7 +157,7 @@ pub(super) fn without(
 ) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(value.raw().len());
     let mut names = NamedSecretMasker { budget, mark, nested: NESTED, changes: 0 };
-    names.write(&mut out, value, false);
+    names.write(&mut out, value);
     (names.changes > 0).then_some(out)
 }
 
@@ -178,20 +178,12 @@ impl NamedSecretMasker<'_> {
         (self.mark)(text)
     }
 
-    /// Writes a value; `inside` is whether it belongs to a member that holds a secret.
+    /// Writes a value that does not belong to a member that holds a secret.
     ///
     /// INVARIANT: the parser bounds the depth, and [`NESTED`] that of texts in texts, so the recursion is
     /// bounded too.
-    fn write(&mut self, out: &mut Vec<u8>, value: Value<'_>, inside: bool) {
+    fn write(&mut self, out: &mut Vec<u8>, value: Value<'_>) {
         match value.kind() {
-            JsonKind::Plain | JsonKind::Escaped if inside => {
-                let shown = self.replace(&value.as_str().unwrap_or_default());
-                write_string(out, &shown);
-            }
-            JsonKind::Number if inside => {
-                let shown = self.replace(value.raw());
-                write_string(out, &shown);
-            }
             JsonKind::Plain | JsonKind::Escaped => {
                 match self.text(&value.as_str().unwrap_or_default()) {
                     Some(shown) => write_string(out, &shown),
@@ -206,7 +198,11 @@ impl NamedSecretMasker<'_> {
                 let is_pair =
                     value.items().count() == 2 && value.items().next().is_some_and(names_one);
                 write_items(out, value.items().enumerate(), |out, (n, item)| {
-                    self.write(out, item, inside || is_pair && n == 1);
+                    if is_pair && n == 1 {
+                        self.write_secret(out, item);
+                    } else {
+                        self.write(out, item);
+                    }
                 });
             }
             JsonKind::Object => {
@@ -214,9 +210,37 @@ impl NamedSecretMasker<'_> {
                 write_members(out, value.members(), |out, (name, member)| {
                     write_name(out, &name);
                     let is_value = is_named && VALUE.contains(&&*name.to_ascii_lowercase());
-                    self.write(out, member, inside || is_value || says_so(&name));
+                    if is_value || says_so(&name) {
+                        self.write_secret(out, member);
+                    } else {
+                        self.write(out, member);
+                    }
                 });
             }
+        }
+    }
+
+    /// Writes a value that belongs to a member that holds a secret, with a mark for every string and number in it.
+    ///
+    /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+    fn write_secret(&mut self, out: &mut Vec<u8>, value: Value<'_>) {
+        match value.kind() {
+            JsonKind::Plain | JsonKind::Escaped => {
+                let shown = self.replace(&value.as_str().unwrap_or_default());
+                write_string(out, &shown);
+            }
+            JsonKind::Number => {
+                let shown = self.replace(value.raw());
+                write_string(out, &shown);
+            }
+            JsonKind::Boolean | JsonKind::Null => out.extend_from_slice(value.raw().as_bytes()),
+            JsonKind::Array => {
+                write_items(out, value.items(), |out, item| self.write_secret(out, item));
+            }
+            JsonKind::Object => write_members(out, value.members(), |out, (name, member)| {
+                write_name(out, &name);
+                self.write_secret(out, member);
+            }),
         }
     }
 
@@ -247,7 +271,7 @@ impl NamedSecretMasker<'_> {
             let value = text.get(place.clone())?.to_owned();
             let document = Document::parse(value.into(), &JsonBounds::ANSWER).ok()?;
             out.extend_from_slice(text.get(done..place.start)?.as_bytes());
-            self.write(&mut out, document.root(), false);
+            self.write(&mut out, document.root());
             done = place.end;
         }
         out.extend_from_slice(text.get(done..)?.as_bytes());

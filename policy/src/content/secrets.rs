@@ -20,6 +20,8 @@ use crate::coding;
 
 /// Shortest word that is a secret because of the words before it, in bytes.
 const SHORTEST: usize = 16;
+/// Shortest value that is assigned to the name of a service's key, in bytes.
+const ASSIGNED_KEY: usize = 10;
 /// Longest part of a word that is tested, in bytes: a longer word is judged by its beginning.
 const LONGEST: usize = 4096;
 /// How many bytes before a word are searched for its designation.
@@ -401,7 +403,8 @@ fn called(before: &str, word: &str) -> Option<&'static str> {
         .flat_map(char::to_lowercase)
         .collect();
     let assigned = is_assigned(line);
-    if of_vendor(&plain, word, assigned) {
+    let least_of_key = if assigned { ASSIGNED_KEY } else { SHORTEST };
+    if of_vendor(&plain, word, least_of_key) {
         return Some("credential");
     }
     let names = LISTS.as_ref()?.called.find_overlapping_iter(&plain);
@@ -427,8 +430,9 @@ fn called(before: &str, word: &str) -> Option<&'static str> {
     .then_some("credential")
 }
 
-/// Whether a word looks random and follows the name of a service.
-fn of_vendor(plain: &str, word: &str, assigned: bool) -> bool {
+/// Whether a word looks random and follows the name of a service. Behind the name of a service's key, it has at least
+/// `least_of_key` bytes.
+fn of_vendor(plain: &str, word: &str, least_of_key: usize) -> bool {
     let digits = word.bytes().filter(u8::is_ascii_digit).count();
     let letters = word.bytes().any(|b| b.is_ascii_alphabetic());
     let random = digits >= 2 && letters || word.len() >= 20 && is_mixed(word);
@@ -439,7 +443,7 @@ fn of_vendor(plain: &str, word: &str, assigned: bool) -> bool {
         return false;
     }
     let Some(key) = vendors::names(plain.trim_end_matches(['=', ':'])) else { return false };
-    let least = if key && assigned { 10 } else { SHORTEST };
+    let least = if key { least_of_key } else { SHORTEST };
     word.len() >= least && (random || key) && !is_reference(word)
 }
 

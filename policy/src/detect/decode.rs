@@ -159,17 +159,20 @@ fn once(text: &str, patterns: &DecodePatterns) -> Vec<(TextEncoding, String)> {
         found.push((TextEncoding::Leet, decoded));
     }
     if all >= 5 {
-        let backwards: String = text.chars().rev().collect();
-        for (code, decoded) in
-            [(TextEncoding::Rot13, rot13(text)), (TextEncoding::Backwards, backwards)]
-        {
-            let (after, of) = english(&decoded);
-            if after >= 5 && (after >= hit || after * 4 >= of) {
-                found.push((code, decoded));
-            }
-        }
+        found.extend(rearranged(text, hit));
     }
     found
+}
+
+/// The text with its letters or their order exchanged, if that gives more words; it has `hit` words as it is.
+fn rearranged(text: &str, hit: usize) -> Vec<(TextEncoding, String)> {
+    let backwards: String = text.chars().rev().collect();
+    let mut both = vec![(TextEncoding::Rot13, rot13(text)), (TextEncoding::Backwards, backwards)];
+    both.retain(|(_, decoded)| {
+        let (after, of) = LEXICON.english(decoded);
+        after >= 5 && (after >= hit || after * 4 >= of)
+    });
+    both
 }
 
 fn entity(captures: &Captures<'_>) -> String {

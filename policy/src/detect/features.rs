@@ -108,16 +108,14 @@ pub(super) fn agreement(name: &str, description: &str) -> &'static str {
     }
 }
 
-/// The features of one window, without duplicates.
+/// The features of the words in one window, without duplicates.
 pub(super) fn of_window(
-    tokens: &[Token],
-    (from, to): (usize, usize),
+    words: &[Token],
     name: &BTreeSet<&'static str>,
     rules: &[usize],
     agreement: &str,
 ) -> Vec<u16> {
     let mut out = Vec::with_capacity(320);
-    let words = tokens.get(from..to).unwrap_or_default();
     let stems: Vec<&str> = words.iter().map(|token| stem(token)).collect();
     for (n, one) in stems.iter().enumerate() {
         out.push(hash(&["u", one]));

@@ -49,11 +49,11 @@ pub(super) fn of(definition: Value<'_>) -> (Vec<DefinitionString>, bool) {
     walk.push(StringRole::Name, &name.unwrap_or_default(), "/name".to_owned());
     for key in ["title", "description"] {
         if let Some(value) = definition.get(key) {
-            walk.value(value, key, false, &format!("/{key}"));
+            walk.value(value, key, MemberNames::Keywords, &format!("/{key}"));
         }
     }
     if definition.as_str().is_some() {
-        walk.value(definition, "description", false, "");
+        walk.value(definition, "description", MemberNames::Keywords, "");
     }
     for (key, value) in definition.members() {
         if matches!(&*key, "name" | "title" | "description") {
@@ -63,10 +63,10 @@ pub(super) fn of(definition: Value<'_>) -> (Vec<DefinitionString>, bool) {
         if !LEXICON.keys.contains(&*key) {
             walk.push(StringRole::Key, &key, at.clone());
         }
-        walk.value(value, &key, false, &at);
+        walk.value(value, &key, MemberNames::Keywords, &at);
     }
     for (n, item) in definition.items().enumerate() {
-        walk.value(item, "", false, &inside("", &n.to_string()));
+        walk.value(item, "", MemberNames::Keywords, &inside("", &n.to_string()));
     }
     (walk.pieces, walk.cut)
 }
@@ -102,6 +102,15 @@ fn is_flag(schema: Value<'_>) -> bool {
             && sort.items().all(|one| is(one, "boolean") || is(one, "null"))
 }
 
+/// What the names of an object's members are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MemberNames {
+    /// Keywords of MCP or JSON Schema, which say what the values are.
+    Keywords,
+    /// Names that the author chose, such as those of parameters.
+    Chosen,
+}
+
 struct StringCollector {
     pieces: Vec<DefinitionString>,
     /// Whether strings or parts of them were left out.
@@ -128,7 +137,7 @@ impl StringCollector {
     }
 
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
-    fn value(&mut self, value: Value<'_>, key: &str, names: bool, at: &str) {
+    fn value(&mut self, value: Value<'_>, key: &str, names: MemberNames, at: &str) {
         if let Some(text) = value.as_str() {
             let technical =
                 matches!(key, "type" | "$schema" | "$ref" | "mimeType" | "format" | "$id");
@@ -143,9 +152,10 @@ impl StringCollector {
             return self.push(slot, &text, at.to_owned());
         }
         for (n, item) in value.items().enumerate() {
-            self.value(item, key, false, &inside(at, &n.to_string()));
+            self.value(item, key, MemberNames::Keywords, &inside(at, &n.to_string()));
         }
-        let flag = !names && at.starts_with("/inputSchema/") && is_flag(value);
+        let are_keywords = names == MemberNames::Keywords;
+        let flag = are_keywords && at.starts_with("/inputSchema/") && is_flag(value);
         for (name, member) in value.members() {
             let at = inside(at, &name);
             if flag
@@ -155,12 +165,16 @@ impl StringCollector {
                 self.push(StringRole::Flag, &text, at);
                 continue;
             }
-            if names || !LEXICON.keys.contains(&*name) {
+            if !are_keywords || !LEXICON.keys.contains(&*name) {
                 self.push(StringRole::Key, &name, at.clone());
             }
-            let inner = !names
-                && matches!(&*name, "properties" | "$defs" | "definitions" | "patternProperties");
-            self.value(member, if names { "" } else { &name }, inner, &at);
+            let inner = match &*name {
+                "properties" | "$defs" | "definitions" | "patternProperties" if are_keywords => {
+                    MemberNames::Chosen
+                }
+                _ => MemberNames::Keywords,
+            };
+            self.value(member, if are_keywords { &name } else { "" }, inner, &at);
         }
     }
 }

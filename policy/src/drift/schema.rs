@@ -161,6 +161,24 @@ pub fn words(name: &str) -> impl Iterator<Item = String> {
     spaced.split_whitespace().map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
+/// A keyword whose value is a set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SetKeyword {
+    /// The members that have to be given: a longer list accepts less.
+    Required,
+    /// The values that are accepted: a longer list accepts more.
+    Enum,
+}
+
+/// The side on which a keyword bounds a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BoundKeyword {
+    /// `minimum` and its like.
+    Lower,
+    /// `maximum` and its like.
+    Upper,
+}
+
 impl DefinitionDiffer {
     /// Compares two input schemas, either of which may be absent.
     pub(super) fn input(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
@@ -242,8 +260,8 @@ impl DefinitionDiffer {
     ) {
         match name {
             "description" | "title" | "$comment" => self.text(at, old, new),
-            "required" => self.set(at, old, new, true),
-            "enum" => self.set(at, old, new, false),
+            "required" => self.set(at, old, new, SetKeyword::Required),
+            "enum" => self.set(at, old, new, SetKeyword::Enum),
             "type" => self.types(at, old, new),
             "additionalProperties" | "unevaluatedProperties" => self.closed(at, old, new, depth),
             "items" | "contains" | "propertyNames" | "then" | "else"
@@ -254,10 +272,10 @@ impl DefinitionDiffer {
             // A narrower condition makes its branches apply to fewer values.
             "if" => self.apart(at, old, new, depth + 1),
             "minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties" => {
-                self.bound(at, old, new, false);
+                self.bound(at, old, new, BoundKeyword::Lower);
             }
             "maximum" | "exclusiveMaximum" | "maxLength" | "maxItems" | "maxProperties" => {
-                self.bound(at, old, new, true);
+                self.bound(at, old, new, BoundKeyword::Upper);
             }
             // Prescribing an argument's value prescribes what is sent.
             "const" | "default" | "pattern" | "format" | "$ref" => {
@@ -311,13 +329,13 @@ impl DefinitionDiffer {
         }
     }
 
-    /// Compares lists that are sets. With `more_is_less`, a longer list accepts less.
+    /// Compares lists that are sets.
     fn set(
         &mut self,
         at: &str,
         old: Option<Value<'_>>,
         new: Option<Value<'_>>,
-        more_is_less: bool,
+        keyword: SetKeyword,
     ) {
         let readable = |value: Option<Value<'_>>| value.is_none() || is_set(value).is_some();
         if !readable(old) || !readable(new) {
@@ -327,20 +345,22 @@ impl DefinitionDiffer {
         // Without `enum` all values are accepted; without `required` nothing is required.
         match (is_set(old), is_set(new)) {
             // A list of one value prescribes what is sent.
-            (None, _) if !more_is_less => {
+            (None, _) if keyword == SetKeyword::Enum => {
                 self.note(at, Risk::Sink, "says what an argument has to be", old, new);
             }
-            (_, None) if !more_is_less => {
+            (_, None) if keyword == SetKeyword::Enum => {
                 self.note(at, Risk::Widening, "values are no longer listed", old, new);
             }
             (before, after) => {
                 let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
                 let gained = after.difference(&before).next().is_some();
                 let lost = before.difference(&after).next().is_some();
-                let wider = if more_is_less { lost } else { gained };
+                let (wider, wider_what) = match keyword {
+                    SetKeyword::Required => (lost, "something need not be given"),
+                    SetKeyword::Enum => (gained, "more values are admitted"),
+                };
                 let (risk, what) = match (wider, gained || lost) {
-                    (true, _) if more_is_less => (Risk::Widening, "something need not be given"),
-                    (true, _) => (Risk::Widening, "more values are admitted"),
+                    (true, _) => (Risk::Widening, wider_what),
                     (false, true) => return self.narrower(at, "less is admitted", old, new),
                     (false, false) => (Risk::Cosmetic, "the order is different"),
                 };
@@ -403,7 +423,13 @@ impl DefinitionDiffer {
         }
     }
 
-    fn bound(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>, upper: bool) {
+    fn bound(
+        &mut self,
+        at: &str,
+        old: Option<Value<'_>>,
+        new: Option<Value<'_>>,
+        bound: BoundKeyword,
+    ) {
         let read = |value: Option<Value<'_>>| value.and_then(Value::as_f64);
         let what = match (read(old), read(new)) {
             (None, Some(_)) if old.is_none() => {
@@ -411,10 +437,10 @@ impl DefinitionDiffer {
             }
             // Numbers too close for `f64` to distinguish are not tighter.
             (Some(before), Some(after)) => match before.partial_cmp(&after) {
-                Some(Ordering::Less) if !upper => {
+                Some(Ordering::Less) if bound == BoundKeyword::Lower => {
                     return self.narrower(at, "a bound is tighter", old, new);
                 }
-                Some(Ordering::Greater) if upper => {
+                Some(Ordering::Greater) if bound == BoundKeyword::Upper => {
                     return self.narrower(at, "a bound is tighter", old, new);
                 }
                 _ => "a bound is looser",

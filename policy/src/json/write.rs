@@ -57,7 +57,7 @@ pub(crate) fn write_items<T>(
     items: impl IntoIterator<Item = T>,
     each: impl FnMut(&mut Vec<u8>, T),
 ) {
-    write_between(out, (b'[', b']'), items, each);
+    write_between(out, b'[', b']', items, each);
 }
 
 /// Appends an object; `each` writes a member: its name, a colon and its value.
@@ -66,7 +66,7 @@ pub(crate) fn write_members<T>(
     members: impl IntoIterator<Item = T>,
     each: impl FnMut(&mut Vec<u8>, T),
 ) {
-    write_between(out, (b'{', b'}'), members, each);
+    write_between(out, b'{', b'}', members, each);
 }
 
 /// Appends the name of a member and a colon.
@@ -77,7 +77,8 @@ pub(crate) fn write_name(out: &mut Vec<u8>, name: &str) {
 
 fn write_between<T>(
     out: &mut Vec<u8>,
-    (opens, closes): (u8, u8),
+    opens: u8,
+    closes: u8,
     parts: impl IntoIterator<Item = T>,
     mut each: impl FnMut(&mut Vec<u8>, T),
 ) {

@@ -249,11 +249,16 @@ impl<'t> MemberRedactor<'t> {
         }
     }
 
-    /// Reports a concealed value and returns its mark; `looked_for` also remembers it for the search elsewhere.
-    fn conceal(&mut self, value: &str, looked_for: bool, at: &str) -> String {
-        if looked_for && value.len() >= SHORTEST {
+    /// Reports a concealed value, which is looked for elsewhere as well, and returns its mark.
+    fn conceal_everywhere(&mut self, value: &str, at: &str) -> String {
+        if value.len() >= SHORTEST {
             self.keep(value);
         }
+        self.conceal(value, at)
+    }
+
+    /// Reports a concealed value and returns its mark.
+    fn conceal(&mut self, value: &str, at: &str) -> String {
         self.found(|| Finding::labelled(at));
         (self.mark)(value)
     }
@@ -521,7 +526,7 @@ impl<'t> MemberRedactor<'t> {
             return None;
         }
         if self.trees.whole {
-            return Some(self.conceal(text, false, at));
+            return Some(self.conceal(text, at));
         }
         let values = match form::of(text) {
             TextForm::Plain => {
@@ -600,7 +605,8 @@ impl<'t> MemberRedactor<'t> {
                 let below = self.below(&spot, &name);
                 // A name within a concealed member is data, unless the schema declares it.
                 let hides = here && !self.concealed.declares(&name);
-                let name = if hides { Cow::Owned(self.conceal(&name, true, at)) } else { name };
+                let name =
+                    if hides { Cow::Owned(self.conceal_everywhere(&name, at)) } else { name };
                 write_name(out, &name);
                 enter(at, &name);
                 self.value(out, member, PathPosition { here: &below, inside: here, ..spot }, at);
@@ -616,7 +622,11 @@ impl<'t> MemberRedactor<'t> {
             JsonKind::Null => out.extend_from_slice(b"null"),
             JsonKind::Boolean | JsonKind::Number | JsonKind::Plain | JsonKind::Escaped if here => {
                 let text = value.as_str().unwrap_or(Cow::Borrowed(value.raw()));
-                let mark = self.conceal(&text, value.as_bool().is_none(), at);
+                // `true` and `false` stand everywhere.
+                let mark = match value.as_bool() {
+                    Some(_) => self.conceal(&text, at),
+                    None => self.conceal_everywhere(&text, at),
+                };
                 write_string(out, &mark);
             }
             JsonKind::Boolean | JsonKind::Number => raw(out, value),

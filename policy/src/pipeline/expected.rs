@@ -1,7 +1,7 @@
 //! Predicts how the policy treats a finding, for the self-test.
 
 use super::Policy;
-use crate::content::{Direction, Handling};
+use crate::content::{Direction, Handling, PermittedList};
 use crate::control::Control;
 use crate::inspect::Detector;
 use crate::mode::{FindingTreatment, Mode};
@@ -35,7 +35,7 @@ impl Policy {
                 Direction::Result => &profile.results,
                 Direction::Argument => &profile.arguments,
             };
-            match handlings.of(detector, direction, false) {
+            match handlings.of(detector, direction, PermittedList::Absent) {
                 Handling::Off => ExpectedTreatment::Ignored,
                 // The content is shown with an annotation.
                 Handling::Audit | Handling::Annotate | Handling::Wrap => {

@@ -57,8 +57,8 @@ impl Policy {
             blocked = blocked.or(seen.blocked.map(placed));
         }
         let pieces = self.pieces(caller, call, name, beside, budget);
-        let of_task = matches!(call.verb, RequestOperation::Task(_));
-        let extra = call.extra.iter_mut().filter(|(key, _)| !is_of_server(of_task, key));
+        let verb = call.verb;
+        let extra = call.extra.iter_mut().filter(|(key, _)| !is_of_server(verb, key));
         let parts = call.arguments.iter_mut().chain(extra.map(|(_, value)| value));
         for part in parts.chain(call.meta.iter_mut().map(|(_, value)| value)) {
             let (passed, findings) = {
@@ -99,8 +99,7 @@ impl Policy {
             return ContentReport::default();
         }
         let documents: Vec<_> = beside.client.iter().map(|text| document_of(text)).collect();
-        let of_task = matches!(call.verb, RequestOperation::Task(_));
-        let extra = call.extra.iter().filter(|(key, _)| !is_of_server(of_task, key));
+        let extra = call.extra.iter().filter(|(key, _)| !is_of_server(call.verb, key));
         let members = extra.chain(&call.meta);
         let mut parts: Vec<ChosenPart<'_>> = Vec::new();
         parts.extend(name.map(|(_, name)| ChosenPart::Text(name)));
@@ -302,8 +301,8 @@ impl Policy {
 }
 
 /// Whether a member of the params was chosen by the server: a task id, which was sealed until now.
-fn is_of_server(of_task: bool, key: &str) -> bool {
-    of_task && key == "taskId"
+fn is_of_server(verb: RequestOperation, key: &str) -> bool {
+    matches!(verb, RequestOperation::Task(_)) && key == "taskId"
 }
 
 /// Parses the client's information about itself; `None` if it is not JSON.

@@ -7,8 +7,8 @@ use super::sending::passed;
 use super::{CatalogView, Expectation, Policy, ReleasedReply, ReplyTerms, VisibleReply};
 use crate::ask;
 use crate::content::{
-    self, ContentRecipient, ContentReport, Direction, Mention, OtherServerTools, OversizeAction,
-    SeenTools,
+    self, ContentRecipient, ContentReport, Direction, LabelledContent, Mention, OtherServerTools,
+    OversizeAction, SeenTools, TextMarking,
 };
 use crate::control::{Control, ControlSet};
 use crate::decision::Mode;
@@ -131,10 +131,13 @@ impl Policy {
             let long = said.value().raw().len() > size.most - marks(size.most);
             terms.calls && size.over == OversizeAction::Truncate && long
         });
-        let how = (cuts.is_some(), terms.answer().sealed());
+        // The result is processed further if it is cut.
+        let marking = if cuts.is_some() { TextMarking::Bare } else { TextMarking::Marked };
+        let content =
+            LabelledContent { labelled: &values, sealed: terms.answer().sealed(), marking };
         ran.note(Control::Results);
         let seen = self.read_by(principal, server, |reader| {
-            self.contents.look_without(server, reader, said.value(), &values, how, budget)
+            self.contents.look_without(server, reader, said.value(), content, budget)
         });
         let (passed, findings) = passed(seen, said, &JsonBounds::ANSWER);
         found.extend(misfit.map(|(_, finding)| finding));
@@ -143,8 +146,9 @@ impl Policy {
             Err(finding) => VisibleReply::Withheld(finding),
             Ok(said) => match cuts {
                 Some(size) => {
-                    let how = (size.most, terms.answer().sealed());
-                    self.shortened(principal, server, how, &said, &mut found, budget)
+                    found.push(Finding::too_long());
+                    let sealed = terms.answer().sealed();
+                    self.shortened(principal, server, size.most, sealed, &said, budget)
                 }
                 None => self.fitted(server, terms, said, &mut found),
             },
@@ -233,8 +237,7 @@ impl Policy {
         said: Fragment,
         budget: &WorkBudget,
     ) -> Result<UnlabelledMessage, Finding> {
-        let cut =
-            self.cut(principal, server, said, (LabelledPart::Result, &terms.hidden), budget)?;
+        let cut = self.cut(principal, server, said, LabelledPart::Result, &terms.hidden, budget)?;
         let schema = fits.filter(|_| !cut.found.is_empty());
         let said = match schema {
             Some(schema) => fitting(cut.said, schema, budget)?,
@@ -249,7 +252,8 @@ impl Policy {
         principal: &Principal,
         server: &ServerName,
         said: Fragment,
-        (part, hidden): (LabelledPart, &ConcealedMembers),
+        part: LabelledPart,
+        hidden: &ConcealedMembers,
         budget: &WorkBudget,
     ) -> Result<UnlabelledMessage, Finding> {
         let caller = principal.id.as_str();
@@ -281,17 +285,16 @@ impl Policy {
         Ok(UnlabelledMessage { said, values: cut.values, found })
     }
 
-    /// A result with its longest strings truncated, and fenced after that.
+    /// A result with its longest strings truncated so that it has at most `most` bytes, and fenced after that.
     fn shortened(
         &self,
         principal: &Principal,
         server: &ServerName,
-        (most, sealed): (usize, &[&str]),
+        most: usize,
+        sealed: &[&str],
         said: &Fragment,
-        found: &mut Vec<Finding>,
         budget: &WorkBudget,
     ) -> VisibleReply {
-        found.push(Finding::too_long());
         let cut = || {
             let text = content::truncated(said.value(), most - most / MARKS)?;
             let document = Document::parse(text.into(), &JsonBounds::ANSWER).ok()?;
@@ -337,7 +340,8 @@ impl Policy {
         &self,
         principal: &Principal,
         server: &ServerName,
-        (part, told): (LabelledPart, Fragment),
+        part: LabelledPart,
+        told: Fragment,
         hidden: &ConcealedMembers,
         budget: &WorkBudget,
     ) -> ReleasedReply {
@@ -407,13 +411,17 @@ impl Policy {
         let InboundMessage { said, part, answer } = heard;
         let ran = ControlSet::of(&[Control::Results]);
         let UnlabelledMessage { said, values, mut found } =
-            match self.cut(principal, server, said, (part, hidden), budget) {
+            match self.cut(principal, server, said, part, hidden, budget) {
                 Ok(unlabelled) => unlabelled,
                 Err(finding) => return ReleasedReply::withheld(finding, ran),
             };
-        let how = (false, answer.sealed());
+        let content = LabelledContent {
+            labelled: &values,
+            sealed: answer.sealed(),
+            marking: TextMarking::Marked,
+        };
         let seen = self.read_by(principal, server, |reader| {
-            self.contents.look_without(server, reader, said.value(), &values, how, budget)
+            self.contents.look_without(server, reader, said.value(), content, budget)
         });
         let (passed, findings) = passed(seen, said, &JsonBounds::ANSWER);
         found.extend(findings);

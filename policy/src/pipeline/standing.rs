@@ -154,7 +154,7 @@ impl Policy {
         offer: &CatalogItem,
     ) -> Decision {
         let (kind, name) = (offer.kind(), offer.name().as_str());
-        self.standing(principal, server, kind, name, (Some(offer), CatalogAvailability::Known))
+        self.standing(principal, server, kind, name, Some(offer), CatalogAvailability::Known)
             .decision
     }
 
@@ -164,7 +164,8 @@ impl Policy {
         server: &ServerName,
         kind: ItemKind,
         name: &str,
-        (offer, listed): (Option<&CatalogItem>, CatalogAvailability),
+        offer: Option<&CatalogItem>,
+        listed: CatalogAvailability,
     ) -> AccessDecision {
         let rule_name = match rule_name(kind, name, offer) {
             Ok(rule_name) => rule_name,

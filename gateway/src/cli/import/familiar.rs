@@ -100,15 +100,32 @@ fn of_name(name: &str) -> Option<Lookalike> {
     })
 }
 
+/// The registry that a package is taken from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PackageRegistry {
+    Npm,
+    Pypi,
+}
+
+impl PackageRegistry {
+    /// The registry of the runner `command`.
+    fn of(command: &str) -> Self {
+        match program_name(command) {
+            "uvx" | "uv" | "pipx" => Self::Pypi,
+            _ => Self::Npm,
+        }
+    }
+}
+
 fn of_packages(server: &SuspectServer<'_>) -> Option<Lookalike> {
     let command = server.command?;
-    let is_python = matches!(program_name(command), "uvx" | "uv" | "pipx");
-    let (own, foreign) = match is_python {
-        true => (&FAMILIAR.pypi, &FAMILIAR.npm),
-        false => (&FAMILIAR.npm, &FAMILIAR.pypi),
+    let registry = PackageRegistry::of(command);
+    let (own, foreign) = match registry {
+        PackageRegistry::Pypi => (&FAMILIAR.pypi, &FAMILIAR.npm),
+        PackageRegistry::Npm => (&FAMILIAR.npm, &FAMILIAR.pypi),
     };
     let named = packages(command, server.args).into_iter();
-    let named = named.filter_map(|n| server.args.get(n)).map(|package| bare(package, is_python));
+    let named = named.filter_map(|n| server.args.get(n)).map(|package| bare(package, registry));
     named.into_iter().find_map(|package| {
         if own.contains(&package.as_str()) {
             return None;
@@ -118,7 +135,7 @@ fn of_packages(server: &SuspectServer<'_>) -> Option<Lookalike> {
                 Some("looks like")
             } else if is_one_edit(&package, other) {
                 Some("is one letter away from")
-            } else if !is_python && has_other_scope(&package, other) {
+            } else if registry == PackageRegistry::Npm && has_other_scope(&package, other) {
                 Some("is of another publisher than")
             } else {
                 None
@@ -126,9 +143,9 @@ fn of_packages(server: &SuspectServer<'_>) -> Option<Lookalike> {
         };
         // Registries share no names: a package name of one registry may belong to somebody else in the other.
         let elsewhere = || {
-            let how = match is_python {
-                true => "is taken from PyPI, and is not the package of npm",
-                false => "is taken from npm, and is not the package of PyPI",
+            let how = match registry {
+                PackageRegistry::Pypi => "is taken from PyPI, and is not the package of npm",
+                PackageRegistry::Npm => "is taken from npm, and is not the package of PyPI",
             };
             let found = foreign.iter().find(|other| **other == package);
             found.map(|other| (*other, how))
@@ -162,9 +179,12 @@ fn of_host(server: &SuspectServer<'_>) -> Option<Lookalike> {
 }
 
 /// The name of a package in lower case; for Python in the form in which PyPI compares names.
-fn bare(package: &str, is_python: bool) -> String {
+fn bare(package: &str, registry: PackageRegistry) -> String {
     let name = Package::read(package).name.to_lowercase();
-    if is_python { name.replace('_', "-") } else { name }
+    match registry {
+        PackageRegistry::Pypi => name.replace('_', "-"),
+        PackageRegistry::Npm => name,
+    }
 }
 
 /// Whether two package names are equal but for their scopes.

@@ -19,7 +19,7 @@ use super::super::printable::in_a_line;
 use super::super::ungranted::Ungranted;
 use super::super::why::thing;
 use super::super::{complain, say};
-use super::{PinSelector, changed, checked, locked, now, taking_back, volatile};
+use super::{ChangeReport, PinSelector, changed, checked, locked, now, taking_back, volatile};
 
 #[derive(Debug, Args)]
 pub(super) struct ApproveArgs {
@@ -136,7 +136,7 @@ pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode, ExitCode> {
         identify(&settings, &mut lock, name)?;
         count += 1;
     }
-    let ended = changed(&settings, (&lock, &former), count, "approved");
+    let ended = changed(&settings, &lock, &former, ChangeReport { count, what: "approved" });
     if ended.is_ok() {
         done.iter().for_each(|line| say(line));
     }
@@ -434,7 +434,7 @@ fn remade(
             .any(|consent| *consent.server == *one.server && consent.digest == one.version.digest)
     };
     let advice = |one: &ApprovalCandidate<'_>| {
-        let advice = volatile(settings, one.server, one.offer, (one.versions, one.version))?;
+        let advice = volatile(settings, one.server, one.offer, one.versions, one.version)?;
         Some(format!("note: {}: {advice}", one.shown()))
     };
     candidates.iter().filter(is_approved).filter_map(advice).collect()

@@ -68,7 +68,7 @@ pub(super) fn run(simulate: &SimulateArgs) -> Result<ExitCode, ExitCode> {
     let (settings, rehearsal) = rehearsal(&simulate.config)?;
     let mut tally = SimulationResult::default();
     let read = audit::each(&simulate.against, &mut |record| {
-        count(record, (&settings, &rehearsal), &mut tally);
+        count(record, &settings, &rehearsal, &mut tally);
     });
     let unread = read.map_err(|error| complain(&error.to_string()))?;
     if unread > 0 {
@@ -134,11 +134,21 @@ impl RecordSubject {
     }
 }
 
-fn count(
-    record: Value<'_>,
-    (settings, rehearsal): (&Settings, &DryRun),
-    tally: &mut SimulationResult,
-) {
+/// Whether an exchange is allowed, and by what, in words.
+struct SimulatedVerdict {
+    allows: bool,
+    words: String,
+}
+
+/// A decision in the audit log.
+struct RecordedDecision {
+    /// What was decided about.
+    thing: String,
+    server: String,
+    was: SimulatedVerdict,
+}
+
+fn count(record: Value<'_>, settings: &Settings, rehearsal: &DryRun, tally: &mut SimulationResult) {
     let text = |name: &str| text(record, name);
     if text("event").as_deref() != Some("exchange") {
         return;
@@ -151,10 +161,12 @@ fn count(
         tally.others += 1;
         return;
     }
-    let was = match (&reason, text("rule")) {
+    let words = match (&reason, text("rule")) {
         (Some(reason), rule) => denied(reason, rule),
         (None, rule) => allowed(&rule.unwrap_or_default()),
     };
+    let was = SimulatedVerdict { allows: reason.is_none(), words };
+    let decision = RecordedDecision { thing: about.shown(), server: decided.clone(), was };
     let would = match (caller(record, settings), ServerName::parse(&decided)) {
         (RecordedCaller::Known(principal), Ok(server)) => match &about {
             RecordSubject::List(kind) => Some(rehearsal.of_list(&principal, &server, *kind)),
@@ -170,32 +182,32 @@ fn count(
         },
         (RecordedCaller::Cut, _) => None,
         (RecordedCaller::Nobody, _) | (_, Err(_)) => {
-            let (allows, would) = (false, denied::<&str>(&NOBODY, None));
-            return note(tally, record, (&about, decided, was), (reason.is_none(), allows), would);
+            let would = SimulatedVerdict { allows: false, words: denied::<&str>(&NOBODY, None) };
+            return note(tally, record, decision, would);
         }
     };
     let Some(would) = would else {
         tally.open += 1;
         return;
     };
-    let (allows, would) = (matches!(would, Effect::Allow(_)), verdict(&would));
-    note(tally, record, (&about, decided, was), (reason.is_none(), allows), would);
+    let allows = matches!(would, Effect::Allow(_));
+    note(tally, record, decision, SimulatedVerdict { allows, words: verdict(&would) });
 }
 
 /// Counts an exchange as unchanged, or adds it to the changed decisions.
 fn note(
     tally: &mut SimulationResult,
     record: Value<'_>,
-    (about, server, was): (&RecordSubject, String, String),
-    (allowed, allows): (bool, bool),
-    would: String,
+    decision: RecordedDecision,
+    would: SimulatedVerdict,
 ) {
-    if allows == allowed {
+    let RecordedDecision { thing, server, was } = decision;
+    if would.allows == was.allows {
         tally.same += 1;
         return;
     }
     let principal = text(record, "principal").unwrap_or_default();
-    let flip = ChangedDecision { principal, server, thing: about.shown(), was, would };
+    let flip = ChangedDecision { principal, server, thing, was: was.words, would: would.words };
     let entry = tally.flips.entry(flip).or_default();
     entry.0 += 1;
     entry.1 = text(record, "time").unwrap_or_default();

@@ -277,15 +277,7 @@ impl SettingsCompiler<'_> {
                 SinkTarget::Otlp(place, token)
             }
             (None, None, None, None, Some(syslog)) => {
-                let facility = syslog.facility.unwrap_or(13);
-                if facility > 23 {
-                    let help = "give a number from 0 to 23";
-                    self.report(
-                        &format!("{at}/syslog/facility"),
-                        "there is no such facility",
-                        help,
-                    );
-                }
+                let facility = self.facility(&format!("{at}/syslog/facility"), syslog.facility);
                 SinkTarget::Syslog(self.syslog(&format!("{at}/syslog"), syslog)?, facility)
             }
             _ => {
@@ -314,6 +306,15 @@ impl SettingsCompiler<'_> {
         let (format, full) = (raw.format, raw.on_full);
         let spool = spool.unwrap_or(usual);
         Some(SinkSettings { name: raw.name.into(), to, format, spool, full })
+    }
+
+    /// The facility of syslog messages (RFC 5424, section 6.2.1).
+    fn facility(&mut self, at: &str, written: Option<u8>) -> u8 {
+        let facility = written.unwrap_or(13);
+        if facility > 23 {
+            self.report(at, "there is no such facility", "give a number from 0 to 23");
+        }
+        facility
     }
 
     /// The URL of a collector and how the gateway connects to it, with its bearer token.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use policy::decision::Reason;
-use policy::json::{Document, Fragment, JsonBounds};
+use policy::json::{Document, Fragment, JsonBounds, JsonError};
 use policy::name::{ClientId, GroupName, NameError, PrincipalId, RoleName, Scope, ServerName};
 use policy::offer::ItemKind;
 use policy::principal::{Principal, ProofOfPossession};
@@ -187,88 +187,141 @@ pub fn read(file: &str, text: &str, settings: &Settings) -> Result<Vec<TestCase>
     let Ok(raw) = serde_json::from_value::<RawCases>(json) else { return Err(wrong(problems)) };
     let mut cases = Vec::new();
     for (n, raw) in raw.tests.into_iter().enumerate() {
-        cases.extend(case(raw, &format!("/tests/{n}"), (&root, settings), &mut problems));
+        let at = format!("/tests/{n}");
+        let mut compiler = CaseCompiler { at: &at, root: &root, settings, problems: Vec::new() };
+        cases.extend(compiler.case(raw));
+        problems.extend(compiler.problems);
     }
     if problems.is_empty() { Ok(cases) } else { Err(wrong(problems)) }
 }
 
-fn case(
-    raw: RawCase,
-    at: &str,
-    (root, settings): (&YamlNode, &Settings),
-    problems: &mut Vec<ConfigProblem>,
-) -> Option<TestCase> {
-    let before = problems.len();
-    let mut report = |member: &str, message: String, help: &str| {
-        problems.push(ConfigProblem::new(root.place(&format!("{at}{member}")), message, help));
-    };
-    let described = CallerDescription {
-        id: raw.principal,
-        groups: raw.groups,
-        roles: raw.roles,
-        scopes: raw.scopes,
-        client: raw.client,
-        proof: match raw.proof {
-            None => ProofOfPossession::None,
-            Some(RawProof::Certificate) => ProofOfPossession::Certificate,
-            Some(RawProof::Dpop) => ProofOfPossession::Dpop,
-        },
-    };
-    let principal = described.principal(settings);
-    if let Err(error) = &principal {
-        report("/principal", format!("a name of this caller {error}"), "correct it");
+/// Compiles one case.
+struct CaseCompiler<'a> {
+    /// The JSON Pointer of the case.
+    at: &'a str,
+    root: &'a YamlNode,
+    settings: &'a Settings,
+    /// The problems of this case.
+    problems: Vec<ConfigProblem>,
+}
+
+impl CaseCompiler<'_> {
+    fn case(&mut self, mut raw: RawCase) -> Option<TestCase> {
+        let principal = self.principal(&mut raw);
+        let server = self.server(&raw.server);
+        let item = self.item(&mut raw);
+        self.expectation(&raw);
+        let arguments = self.arguments(raw.arguments.take());
+        let server = server?;
+        let (kind, name) = item?;
+        let question = TestRequest {
+            principal: principal?,
+            server,
+            kind,
+            name: name.into(),
+            arguments: arguments.ok()?,
+        };
+        self.problems.is_empty().then_some(TestCase {
+            name: raw.name,
+            question,
+            expect: raw.expect,
+            rule: raw.rule,
+            reason: raw.reason,
+            listed: raw.listed,
+        })
     }
-    let servers = settings.servers.iter().map(|server| &server.name);
-    let server = servers.clone().find(|server| server.as_str() == raw.server).cloned();
-    if server.is_none() {
-        let list: Vec<_> = servers.map(ServerName::as_str).collect();
-        let message = format!("there is no server `{}`", raw.server.escape_debug());
-        report("/server", message, &format!("the servers are: {}", list.join(", ")));
+
+    fn report(&mut self, member: &str, message: String, help: &str) {
+        let place = self.root.place(&format!("{}{member}", self.at));
+        self.problems.push(ConfigProblem::new(place, message, help));
     }
-    let things = [
-        (ItemKind::Tool, raw.tool),
-        (ItemKind::Prompt, raw.prompt),
-        (ItemKind::Resource, raw.resource),
-        (ItemKind::Method, raw.method),
-    ];
-    let mut things = things.into_iter().filter_map(|(kind, name)| Some((kind, name?)));
-    let thing = things.next();
-    if thing.is_none() || things.next().is_some() {
-        let help = "name one of `tool`, `prompt`, `resource` and `method`";
-        report("", "it is not clear what this case is about".to_owned(), help);
+
+    fn principal(&mut self, raw: &mut RawCase) -> Option<Principal> {
+        let described = CallerDescription {
+            id: std::mem::take(&mut raw.principal),
+            groups: std::mem::take(&mut raw.groups),
+            roles: std::mem::take(&mut raw.roles),
+            scopes: std::mem::take(&mut raw.scopes),
+            client: raw.client.take(),
+            proof: match raw.proof {
+                None => ProofOfPossession::None,
+                Some(RawProof::Certificate) => ProofOfPossession::Certificate,
+                Some(RawProof::Dpop) => ProofOfPossession::Dpop,
+            },
+        };
+        match described.principal(self.settings) {
+            Ok(principal) => Some(principal),
+            Err(error) => {
+                let message = format!("a name of this caller {error}");
+                self.report("/principal", message, "correct it");
+                None
+            }
+        }
     }
-    let rules = settings.policy.access().rules();
-    if let Some(rule) = &raw.rule
-        && !rules.iter().any(|known| known.id.as_str() == rule)
-    {
-        let message = format!("there is no rule `{}`", rule.escape_debug());
-        report("/rule", message, "correct the name, or remove it");
+
+    fn server(&mut self, name: &str) -> Option<ServerName> {
+        let mut servers = self.settings.servers.iter().map(|server| &server.name);
+        let server = servers.clone().find(|server| server.as_str() == name).cloned();
+        if server.is_none() {
+            let list: Vec<_> = servers.by_ref().map(ServerName::as_str).collect();
+            let message = format!("there is no server `{}`", name.escape_debug());
+            self.report("/server", message, &format!("the servers are: {}", list.join(", ")));
+        }
+        server
     }
-    if let Some(reason) = &raw.reason
-        && !Reason::CODES.contains(&reason.as_str())
-    {
-        let message = format!("`{}` is not the code of a denial", reason.escape_debug());
-        report("/reason", message, "take one from `docs/reasons.md`");
+
+    /// The one thing that the case is about.
+    fn item(&mut self, raw: &mut RawCase) -> Option<(ItemKind, String)> {
+        let items = [
+            (ItemKind::Tool, raw.tool.take()),
+            (ItemKind::Prompt, raw.prompt.take()),
+            (ItemKind::Resource, raw.resource.take()),
+            (ItemKind::Method, raw.method.take()),
+        ];
+        let mut items = items.into_iter().filter_map(|(kind, name)| Some((kind, name?)));
+        let item = items.next();
+        if item.is_none() || items.next().is_some() {
+            let help = "name one of `tool`, `prompt`, `resource` and `method`";
+            self.report("", "it is not clear what this case is about".to_owned(), help);
+        }
+        item
     }
-    if raw.expect == ExpectedDecision::Allow && raw.reason.is_some() {
-        let message = "what is let through has no reason not to be".to_owned();
-        report("/reason", message, "remove it, or write `expect: deny`");
+
+    /// Checks that the expected decision can be the outcome.
+    fn expectation(&mut self, raw: &RawCase) {
+        let rules = self.settings.policy.access().rules();
+        if let Some(rule) = &raw.rule
+            && !rules.iter().any(|known| known.id.as_str() == rule)
+        {
+            let message = format!("there is no rule `{}`", rule.escape_debug());
+            self.report("/rule", message, "correct the name, or remove it");
+        }
+        if let Some(reason) = &raw.reason
+            && !Reason::CODES.contains(&reason.as_str())
+        {
+            let message = format!("`{}` is not the code of a denial", reason.escape_debug());
+            self.report("/reason", message, "take one from `docs/reasons.md`");
+        }
+        if raw.expect == ExpectedDecision::Allow && raw.reason.is_some() {
+            let message = "what is let through has no reason not to be".to_owned();
+            self.report("/reason", message, "remove it, or write `expect: deny`");
+        }
     }
-    let arguments = raw.arguments.map(|arguments| {
-        let text = serde_json::Value::Object(arguments).to_string();
-        Document::parse(text.into(), &JsonBounds::MESSAGE).map(Arc::new).map(Fragment::whole)
-    });
-    let arguments = arguments.transpose();
-    if let Err(error) = &arguments {
-        report("/arguments", format!("no client could send this: {error}"), "correct it");
+
+    /// The arguments of the call, if there are any, as a client would send them.
+    fn arguments(
+        &mut self,
+        given: Option<serde_json::Map<String, serde_json::Value>>,
+    ) -> Result<Option<Fragment>, JsonError> {
+        let arguments = given.map(|arguments| {
+            let text = serde_json::Value::Object(arguments).to_string();
+            Document::parse(text.into(), &JsonBounds::MESSAGE).map(Arc::new).map(Fragment::whole)
+        });
+        let arguments = arguments.transpose();
+        if let Err(error) = &arguments {
+            let message = format!("no client could send this: {error}");
+            self.report("/arguments", message, "correct it");
+        }
+        arguments
     }
-    let ((kind, name), server) = (thing?, server?);
-    let (principal, arguments) = (principal.ok()?, arguments.ok()?);
-    if problems.len() > before {
-        return None;
-    }
-    let question = TestRequest { principal, server, kind, name: name.into(), arguments };
-    let (name, expect) = (raw.name, raw.expect);
-    let (rule, reason, listed) = (raw.rule, raw.reason, raw.listed);
-    Some(TestCase { name, question, expect, rule, reason, listed })
 }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
-use policy::config::KnownNames;
+use policy::config::{KnownNames, PolicyProblem};
 use policy::name::ServerName;
 use policy::shadow::SharedRoutes;
 
@@ -15,27 +15,46 @@ use super::clashes::ConfiguredFiles;
 use super::compiler::{DefiningSection, SettingsCompiler};
 use super::customary::Exposure;
 use super::problem::ConfigProblem;
-use super::raw::{RawOps, RawSettings};
+use super::raw::{RawOps, RawSecret, RawSettings};
 use super::revoked::RevokedError;
 use super::unserved::UnneededServers;
 use super::variables::VariableLookup;
 use super::yaml::YamlNode;
 use super::{
-    LoadPurpose, LogSettings, OpsListener, Program, RouteSettings, ServerSettings, ServerTransport,
-    Settings, TerminalUse, revoked,
+    LoadPurpose, LogSettings, OpsListener, Program, RouteSettings, SecretRef, ServerSettings,
+    ServerTransport, Settings, TerminalUse, revoked,
 };
 
 /// How long a session is valid if the configuration does not say.
 const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 
+/// What a configuration is compiled from and for, besides its raw form.
+#[derive(Clone, Copy)]
+pub(super) struct CompileContext<'a> {
+    /// The parsed file, for the places of problems.
+    pub(super) root: &'a YamlNode,
+    /// The path of the file, to whose folder other paths are relative.
+    pub(super) file: &'a Path,
+    /// What the configuration is compiled for.
+    pub(super) purpose: LoadPurpose,
+    /// The environment variables of this machine.
+    pub(super) variables: VariableLookup<'a>,
+    /// The servers whose secrets may be missing.
+    pub(super) unserved: &'a UnneededServers,
+}
+
+/// Compiles `raw`. `key` is the API key of the self-test, if there is one, and `misfits` are the problems that were
+/// found before.
+///
+/// # Errors
+/// Every problem.
 pub(super) fn settings(
     raw: RawSettings,
-    root: &YamlNode,
-    file: &Path,
-    (key, unserved): (Option<String>, &UnneededServers),
-    (purpose, variables): (LoadPurpose, VariableLookup<'_>),
+    context: CompileContext<'_>,
+    key: Option<String>,
     misfits: Vec<ConfigProblem>,
 ) -> Result<Settings, Vec<ConfigProblem>> {
+    let CompileContext { root, file, purpose, variables, unserved } = context;
     let folder = file.parent().unwrap_or(Path::new(""));
     let here = (purpose != LoadPurpose::Reading).then_some(variables);
     let mut compiler = SettingsCompiler::new(root, folder, purpose, unserved, misfits);
@@ -52,32 +71,13 @@ pub(super) fn settings(
     let routes = compiler.routes(routes, &servers, &identity, &listeners);
     let audit = compiler.audit(audit);
     let telemetry = compiler.telemetry(raw.telemetry);
-    let session_keys = raw.sessions.keys.into_iter().enumerate();
-    let session_keys = session_keys
-        .filter_map(|(n, raw)| compiler.secret(&format!("/sessions/keys/{n}"), raw))
-        .collect();
-    let session_lifetime = compiler
-        .time("/sessions/lifetime", raw.sessions.lifetime.as_deref())
-        .unwrap_or(SESSION_LIFETIME);
+    let session_keys = compiler.session_keys(raw.sessions.keys);
+    let session_lifetime = compiler.session_lifetime(raw.sessions.lifetime.as_deref());
     let limits = compiler.limits(&raw.limits);
     let callers = compiler.callers(&raw.limits.callers, &limits, &identity);
     let selftest = compiler.selftest(raw.selftest, key);
     let pins = compiler.pins(&raw.pins, folder, &servers);
-    let revocations = raw.revocations.file.map(|file| folder.join(file));
-    compiler.uses.files.extend(revocations.clone());
-    if let Some(file) = &revocations
-        && let Err(error) = revoked::read(file)
-    {
-        // A missing file must not count as an empty one: a restart would lift all revocations.
-        let help = match &error {
-            RevokedError::Read(_, cause) if cause.kind() == io::ErrorKind::NotFound => {
-                "before the first start write `{}` into it, which revokes nothing; one that was lost has to be put back, \
-                 because all that it revoked would be lifted"
-            }
-            _ => "give a file with the lists that are revoked, or `{}` in it where nothing is",
-        };
-        compiler.report("/revocations/file", error.to_string(), help);
-    }
+    let revocations = raw.revocations.file.map(|file| compiler.revocations(&folder.join(file)));
     compiler.clashes(&ConfiguredFiles {
         configuration: file,
         pins: &pins,
@@ -98,11 +98,7 @@ pub(super) fn settings(
     let registry = compiler.registry(raw.registry, folder, &names);
     let shared = shared(&routes, &servers);
     let policy = policy.map(|policy| policy.with_registry(registry).with_routes(shared));
-    let policy = policy.map_err(|problems| {
-        for policy::config::PolicyProblem { at, message, help } in problems {
-            compiler.report(&format!("/policy{at}"), message, help);
-        }
-    });
+    let policy = policy.map_err(|problems| compiler.report_policy(problems));
     compiler.uses.files.push(file.to_owned());
     let own = std::mem::take(&mut compiler.uses).absolute();
     for server in &mut servers {
@@ -112,7 +108,7 @@ pub(super) fn settings(
     }
     // A server without a valid name was dropped, so that the indices no longer match the file.
     if servers.len() == written {
-        compiler.listed(&servers, here.is_some());
+        compiler.listed(&servers);
     }
     if let Some(variables) = here {
         compiler.secrets_are_here(variables, Exposure::of(&listeners));
@@ -121,9 +117,7 @@ pub(super) fn settings(
         compiler.folders_are_here(&audit, &pins);
     }
     let json = root.json();
-    let mut digest = digest::Context::new(&digest::SHA256);
-    digest.update(json.to_string().as_bytes());
-    compiler.beside.iter().for_each(|file| digest.update(file));
+    let digest = compiler.digest(&json);
     let pins = pins.of(&servers);
     match policy {
         Ok(policy) if compiler.problems.is_empty() => Ok(Settings {
@@ -135,7 +129,7 @@ pub(super) fn settings(
             policy,
             pins,
             sections: sections(&json),
-            digest: crate::base::hex::encode(digest.finish().as_ref()),
+            digest,
             revocations,
             audit,
             telemetry,
@@ -187,6 +181,46 @@ fn labels(root: &serde_json::Value) -> BTreeSet<Arc<str>> {
 }
 
 impl SettingsCompiler<'_> {
+    fn session_keys(&mut self, keys: Vec<RawSecret>) -> Vec<SecretRef> {
+        let keys = keys.into_iter().enumerate();
+        keys.filter_map(|(n, raw)| self.secret(&format!("/sessions/keys/{n}"), raw)).collect()
+    }
+
+    fn session_lifetime(&mut self, text: Option<&str>) -> Duration {
+        self.time("/sessions/lifetime", text).unwrap_or(SESSION_LIFETIME)
+    }
+
+    /// Checks that the revocation file can be read.
+    fn revocations(&mut self, file: &Path) -> PathBuf {
+        self.uses.files.push(file.to_owned());
+        if let Err(error) = revoked::read(file) {
+            // A missing file must not count as an empty one: a restart would lift all revocations.
+            let help = match &error {
+                RevokedError::Read(_, cause) if cause.kind() == io::ErrorKind::NotFound => {
+                    "before the first start write `{}` into it, which revokes nothing; one that was lost has to be put back, \
+                     because all that it revoked would be lifted"
+                }
+                _ => "give a file with the lists that are revoked, or `{}` in it where nothing is",
+            };
+            self.report("/revocations/file", error.to_string(), help);
+        }
+        file.to_owned()
+    }
+
+    fn report_policy(&mut self, problems: Vec<PolicyProblem>) {
+        for PolicyProblem { at, message, help } in problems {
+            self.report(&format!("/policy{at}"), message, help);
+        }
+    }
+
+    /// The SHA-256 of the configuration and of the files beside it that it consists of.
+    fn digest(&self, root: &serde_json::Value) -> String {
+        let mut digest = digest::Context::new(&digest::SHA256);
+        digest.update(root.to_string().as_bytes());
+        self.beside.iter().for_each(|file| digest.update(file));
+        crate::base::hex::encode(digest.finish().as_ref())
+    }
+
     fn ops(&mut self, raw: RawOps) -> Option<OpsListener> {
         let token = raw.token.and_then(|raw| self.secret("/ops/token", raw));
         let address = self.address("/ops/address", &raw.address)?;

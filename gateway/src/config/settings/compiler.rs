@@ -53,7 +53,7 @@ pub(super) struct SettingsCompiler<'a> {
     /// The directory of the configuration, which relative paths start at.
     folder: &'a Path,
     /// What the configuration is read for.
-    purpose: LoadPurpose,
+    pub(super) purpose: LoadPurpose,
     /// The servers that this purpose does not need.
     pub(super) unserved: &'a UnneededServers,
     /// All problems so far, beginning with those of the schema.

@@ -115,6 +115,22 @@ pub fn repeats_scheme(prefix: &str, secret: &str) -> bool {
     is_scheme && begins.is_some_and(|begins| begins.eq_ignore_ascii_case(prefix))
 }
 
+/// Whether the host of a URL is this machine.
+fn is_this_machine(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    let ip = host.parse::<std::net::IpAddr>();
+    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Whether a token request can name the gateway as the actor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ActorUse {
+    /// A token exchange (RFC 8693) can.
+    Allowed,
+    /// Other grants cannot.
+    Refused,
+}
+
 impl SettingsCompiler<'_> {
     /// Compiles the TLS, credential and headers of a server, which only a server at a URL can have.
     pub(super) fn shown(
@@ -140,11 +156,7 @@ impl SettingsCompiler<'_> {
             self.report(&format!("{at}/tls"), "`tls` belongs to an `https` URL", help);
         }
         let tls = tls.map(|raw| self.server_tls(&format!("{at}/tls"), raw)).unwrap_or_default();
-        let local = url.as_ref().and_then(Uri::host).is_some_and(|host| {
-            let host = host.trim_matches(['[', ']']);
-            let ip = host.parse::<std::net::IpAddr>();
-            host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
-        });
+        let local = url.as_ref().and_then(Uri::host).is_some_and(is_this_machine);
         if credential.is_some() && url.is_some() && !secure && !local {
             let help = "use `https`: whoever listens on the way could take the credential";
             self.report(&format!("{at}/url"), "a credential would be sent in the clear", help);
@@ -241,11 +253,11 @@ impl SettingsCompiler<'_> {
             (Some(raw), None, None, None) => self.header(&format!("{at}/header"), raw),
             (None, Some(raw), None, None) => {
                 let at = format!("{at}/clientCredentials");
-                self.grant(&at, raw, resource, false).map(ServerCredential::Client)
+                self.grant(&at, raw, resource, ActorUse::Refused).map(ServerCredential::Client)
             }
             (None, None, Some(raw), None) => {
                 let at = format!("{at}/tokenExchange");
-                self.grant(&at, raw, resource, true).map(ServerCredential::Exchange)
+                self.grant(&at, raw, resource, ActorUse::Allowed).map(ServerCredential::Exchange)
             }
             (None, None, None, Some(raw)) => self.assertion(at, raw, resource),
             _ => {
@@ -266,9 +278,10 @@ impl SettingsCompiler<'_> {
         let at = format!("{at}/identityAssertion");
         self.https(&format!("{at}/issuer"), &raw.issuer);
         let provider = format!("{at}/identityProvider");
-        let provider = self.grant(&provider, raw.identity_provider, resource.clone(), false);
+        let provider =
+            self.grant(&provider, raw.identity_provider, resource.clone(), ActorUse::Refused);
         let server = format!("{at}/authorizationServer");
-        let server = self.grant(&server, raw.authorization_server, resource, false);
+        let server = self.grant(&server, raw.authorization_server, resource, ActorUse::Refused);
         let (provider, server, issuer) = (provider?, server?, raw.issuer.into());
         Some(ServerCredential::Assertion { provider, issuer, server })
     }
@@ -307,9 +320,9 @@ impl SettingsCompiler<'_> {
         at: &str,
         raw: RawGrant,
         resource: Option<String>,
-        acts: bool,
+        actor_use: ActorUse,
     ) -> Option<Box<TokenRequest>> {
-        if raw.actor && !acts {
+        if raw.actor && actor_use == ActorUse::Refused {
             let help = "remove it";
             self.report(&format!("{at}/actor"), "`actor` belongs to `tokenExchange`", help);
         }
@@ -389,7 +402,6 @@ impl SettingsCompiler<'_> {
         &mut self,
         at: &str,
         oauth: &RouteOauth,
-        old: bool,
         identity: &IdentitySettings,
         listeners: &[ListenerSettings],
     ) {
@@ -402,17 +414,21 @@ impl SettingsCompiler<'_> {
             let message = "no listener asks for the certificates that tokens are to be bound to";
             self.report(&format!("{at}/oauth/proof"), message, help);
         }
-        if old && oauth.proof == Some(RequiredProof::Dpop) {
-            let help = "serve such callers over Streamable HTTP";
-            let message = "messages over HTTP+SSE carry no proofs by DPoP";
-            self.report(&format!("{at}/httpSse"), message, help);
-        }
         let issuers = oauth.issuers.iter().filter_map(|index| identity.issuers.get(*index));
         if issuers.filter(|issuer| issuer.introspection.is_some()).count() > 1 {
             let help = "name the issuers of this route under `oauth.issuers`";
             let message =
                 "two issuers could be asked about a token, and one of them must not see it";
             self.report(&format!("{at}/oauth"), message, help);
+        }
+    }
+
+    /// Reports a requirement that no client of the HTTP+SSE transport can meet.
+    pub(super) fn provable_over_http_sse(&mut self, at: &str, oauth: &RouteOauth) {
+        if oauth.proof == Some(RequiredProof::Dpop) {
+            let help = "serve such callers over Streamable HTTP";
+            let message = "messages over HTTP+SSE carry no proofs by DPoP";
+            self.report(&format!("{at}/httpSse"), message, help);
         }
     }
 

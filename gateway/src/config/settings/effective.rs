@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use policy::content::{Direction, Handlings};
 
+use super::limit_table::{COUNTS, KIB, MIB, SIZES, TIMES};
 use super::{Limits, ServerTransport, Settings};
+use crate::net::http2::Http2Bounds;
 use crate::process::sandbox::{NetworkAccess, SandboxPlan, UnlistedFiles};
-
-const KIB: usize = 1024;
-const MIB: usize = 1024 * KIB;
 
 /// Values in force, formatted as in the file, by JSON Pointer.
 #[derive(Debug, Default)]
@@ -66,99 +65,48 @@ impl EffectiveValues {
     }
 
     fn limits(&mut self, limits: &Limits) {
-        let l = limits;
-        for (key, count) in [
-            ("connections", l.connections),
-            ("connectionsPerAddress", l.connections_per_address),
-            ("inFlight", l.in_flight),
-            ("inFlightPerCaller", l.in_flight_per_caller),
-            ("unauthenticatedPerAddress", l.unauthenticated_per_address),
-            ("tools", l.tools),
-            ("pages", l.pages),
-            ("sessions", l.sessions),
-            ("sessionsPerCaller", l.sessions_per_caller),
-            ("endedSessions", l.ended_sessions),
-            ("endedSessionsPerCaller", l.ended_sessions_per_caller),
-            ("parked", l.parked),
-            ("parkedPerCaller", l.parked_per_caller),
-            ("streams", l.streams),
-            ("eventStreams", l.event_streams),
-            ("eventStreamsPerCaller", l.event_streams_per_caller),
-            ("replayEvents", l.replay_events),
-            ("batch", l.batch),
-            ("processes", l.processes),
-            ("processesPerCaller", l.processes_per_caller),
-            ("tokens", l.tokens),
-            ("proofs", l.proofs),
-        ] {
-            self.put(&format!("/limits/{key}"), &count);
+        for key in COUNTS {
+            self.put(&format!("/limits/{}", key.name), &key.value(limits));
         }
-        self.put("/limits/inspectionWork", &l.inspection_work.most);
-        self.put("/limits/inspectionWorkPerByte", &l.inspection_work.each_byte);
-        for (key, bytes) in [
-            ("requestBody", l.request_body),
-            ("responseBody", l.response_body),
-            ("inspectedInline", l.inspected_inline),
-            ("notification", l.notification),
-            ("requestHead", l.request_head),
-            ("memory", l.memory),
-            ("memoryPerCaller", l.memory_per_caller),
-            ("requestBodies", l.request_bodies),
-            ("requestBodiesPerCaller", l.request_bodies_per_caller),
-            ("answers", l.answers),
-            ("answersPerCaller", l.answers_per_caller),
-            ("answersPerServer", l.answers_per_server),
-            ("lists", l.lists),
-            ("listsPerCaller", l.lists_per_caller),
-            ("schemas", l.schemas),
-            ("schemasPerServer", l.schemas_per_server),
-            ("subscriptions", l.subscriptions),
-            ("subscriptionsPerCaller", l.subscriptions_per_caller),
-            ("sendQueue", l.send_queue),
-            ("sendQueuePerCaller", l.send_queue_per_caller),
-            ("replayBytes", l.replay_bytes),
-            ("replayMemory", l.replay_memory),
-            ("replayMemoryPerCaller", l.replay_memory_per_caller),
-            ("tokenMemory", l.token_memory),
-            ("tokenMemoryPerCaller", l.token_memory_per_caller),
-            ("keptResults", l.kept_results),
-            ("keptResultsPerCaller", l.kept_results_per_caller),
-            ("http2/window", usize::try_from(l.http2.window).unwrap_or(usize::MAX)),
-            (
-                "http2/connectionWindow",
-                usize::try_from(l.http2.connection_window).unwrap_or(usize::MAX),
-            ),
-            ("http2/sendBuffer", l.http2.send_buffer),
-            ("http2/answers", l.http2.answers),
-        ] {
-            self.put(&format!("/limits/{key}"), &size(bytes));
+        self.put("/limits/inspectionWork", &limits.inspection_work.most);
+        self.put("/limits/inspectionWorkPerByte", &limits.inspection_work.each_byte);
+        for key in SIZES {
+            self.put(&format!("/limits/{}", key.name), &size(key.value(limits)));
         }
+        for key in TIMES {
+            self.put_time(&format!("/limits/{}", key.name), key.value(limits));
+        }
+        self.http2(&limits.http2);
+    }
+
+    fn http2(&mut self, bounds: &Http2Bounds) {
+        let bytes = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
         for (key, count) in
-            [("streams", l.http2.streams), ("resets", l.http2.resets), ("control", l.http2.control)]
+            [("streams", bounds.streams), ("resets", bounds.resets), ("control", bounds.control)]
         {
             self.put(&format!("/limits/http2/{key}"), &count);
         }
-        for (key, time) in [
-            ("requestTime", l.request_time),
-            ("connectTime", l.connect_time),
-            ("answerTime", l.answer_time),
-            ("totalTime", l.total_time),
-            ("catalogAge", l.catalog_age),
-            ("listTime", l.list_time),
-            ("inputTime", l.input_time),
-            ("replayTime", l.replay_time),
-            ("keptTime", l.kept_time),
-            ("writeTime", l.write_time),
-            ("drainTime", l.drain_time),
-            ("lameDuckTime", l.lame_duck_time),
-            ("http2/idleTime", l.http2.idle_time),
-            ("http2/pingTime", l.http2.ping_time),
-            ("http2/pingTimeout", l.http2.ping_timeout),
+        for (key, bytes) in [
+            ("window", bytes(bounds.window)),
+            ("connectionWindow", bytes(bounds.connection_window)),
+            ("sendBuffer", bounds.send_buffer),
+            ("answers", bounds.answers),
         ] {
-            // Zero is the value of an absent key and cannot be written.
-            if time > Duration::ZERO {
-                self.put(&format!("/limits/{key}"), &humantime::format_duration(time));
-            }
+            self.put(&format!("/limits/http2/{key}"), &size(bytes));
+        }
+        for (key, time) in [
+            ("idleTime", bounds.idle_time),
+            ("pingTime", bounds.ping_time),
+            ("pingTimeout", bounds.ping_timeout),
+        ] {
+            self.put_time(&format!("/limits/http2/{key}"), time);
+        }
+    }
+
+    /// Zero is the value of an absent key and cannot be written.
+    fn put_time(&mut self, at: &str, time: Duration) {
+        if time > Duration::ZERO {
+            self.put(at, &humantime::format_duration(time));
         }
     }
 

@@ -141,7 +141,7 @@ pub fn read(file: &Path, approvers: &Approvers) -> Result<(Lockfile, Vec<u8>), L
     }
     let shape = |text: &str, found: Vec<ConfigProblem>| {
         let problems = ConfigProblems::new(&file.display().to_string(), text, found);
-        LockError::Shape { file: name(), shown: problems.human(false), json: problems.json() }
+        LockError::Shape { file: name(), shown: problems.human(), json: problems.json() }
     };
     let utf8 = std::str::from_utf8(&text)
         .map_err(|_e| shape("", vec![ConfigProblem::new(0..0, "it is not UTF-8", WRITER)]))?;

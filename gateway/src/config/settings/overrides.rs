@@ -25,7 +25,9 @@ impl SettingsCompiler<'_> {
             self.unique(&format!("{at}/tool"), &raw.tool, &mut seen);
             let RawToolOverride { tool, title, description, arguments } = raw;
             let is_empty = title.is_none() && description.is_none() && arguments.is_empty();
-            self.says_something(&at, is_empty);
+            if is_empty {
+                self.says_nothing(&at);
+            }
             let words = self.words(&at, title, description);
             let arguments = self.arguments_of(&format!("{at}/arguments"), arguments);
             let words = ToolOverride { tool: words, arguments };
@@ -50,7 +52,9 @@ impl SettingsCompiler<'_> {
                 let help = "write where it stands in the arguments, such as `/path`";
                 self.report(&format!("{at}/argument"), "not a JSON Pointer", help);
             }
-            self.says_something(&at, title.is_none() && description.is_none());
+            if title.is_none() && description.is_none() {
+                self.says_nothing(&at);
+            }
             all.insert(argument.into(), self.words(&at, title, description));
         }
         all
@@ -71,11 +75,9 @@ impl SettingsCompiler<'_> {
         TextOverride { title: title.map(Into::into), description: description.map(Into::into) }
     }
 
-    fn says_something(&mut self, at: &str, is_empty: bool) {
-        if is_empty {
-            let help = "give a `title` or a `description`, or remove it";
-            self.report(at, "the override replaces nothing", help);
-        }
+    fn says_nothing(&mut self, at: &str) {
+        let help = "give a `title` or a `description`, or remove it";
+        self.report(at, "the override replaces nothing", help);
     }
 
     fn few(&mut self, at: &str, count: usize) {

@@ -213,8 +213,17 @@ impl ConfigProblems {
 
     /// The problems for a person: the line of each with a marker, the message and the help.
     #[must_use]
-    pub fn human(&self, colour: bool) -> String {
-        let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+    pub fn human(&self) -> String {
+        self.rendered(&Renderer::plain())
+    }
+
+    /// As [`Self::human`], with ANSI colour sequences.
+    #[must_use]
+    pub fn styled(&self) -> String {
+        self.rendered(&Renderer::styled())
+    }
+
+    fn rendered(&self, renderer: &Renderer) -> String {
         let mut out = String::new();
         for problem in self.found.iter().take(SHOWN) {
             let (line, column) = self.place(problem.span.start);
@@ -334,10 +343,10 @@ mod tests {
         let at = text.find("keyy").unwrap();
         let problem = ConfigProblem::new(at..at + 4, format!("unknown `{key}`"), "remove it");
         let shown = ConfigProblems::new("x.yaml", &text, vec![problem]);
-        for said in [shown.human(false), shown.json(), shown.first()] {
+        for said in [shown.human(), shown.json(), shown.first()] {
             assert!(!said.contains("0123456789"), "{said}");
         }
-        assert!(shown.human(false).contains("# mine"), "{}", shown.human(false));
-        assert!(shown.human(false).contains("x.yaml:2:1"), "{}", shown.human(false));
+        assert!(shown.human().contains("# mine"), "{}", shown.human());
+        assert!(shown.human().contains("x.yaml:2:1"), "{}", shown.human());
     }
 }

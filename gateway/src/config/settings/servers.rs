@@ -24,9 +24,9 @@ use super::raw::{
     RawSharing, RawStandingGrants, RawTransport, RawVariable,
 };
 use super::{
-    AuditSettings, CircuitBreaker, IdentitySettings, ListenerSettings, PinSettings, ProcessSharing,
-    Program, RouteSettings, SECRET, SecretRef, ServerProtocol, ServerSettings, ServerTransport,
-    SinkTarget, VariableValue,
+    AuditSettings, CircuitBreaker, IdentitySettings, ListenerSettings, LoadPurpose, PinSettings,
+    ProcessSharing, Program, RouteSettings, SECRET, SecretRef, ServerProtocol, ServerSettings,
+    ServerTransport, SinkTarget, VariableValue,
 };
 use crate::base::file;
 use crate::mcp::tool_naming::{self, PrefixMode};
@@ -54,19 +54,7 @@ impl SettingsCompiler<'_> {
                 RawProtocol::Modern => ServerProtocol::Modern,
                 RawProtocol::Legacy => ServerProtocol::Legacy,
             };
-            let name = match ServerName::parse(&raw.name) {
-                Ok(name) if !raw.name.contains("__") && !raw.name.ends_with('_') => name,
-                Ok(name) => {
-                    let help = "`__` stands between server and tool; use `-` in the name";
-                    let message = "the name has `__` in it or ends in `_`";
-                    self.report(&format!("{at}/name"), message, help);
-                    name
-                }
-                Err(error) => {
-                    self.report(&format!("{at}/name"), format!("the name {error}"), "rename it");
-                    return None;
-                }
-            };
+            let name = self.server_name(&format!("{at}/name"), &raw.name)?;
             let sharing = match raw.sharing {
                 None => ProcessSharing::AsNeeded,
                 Some(RawSharing::Shared) => ProcessSharing::Shared,
@@ -108,6 +96,22 @@ impl SettingsCompiler<'_> {
             })
         };
         raws.into_iter().enumerate().filter_map(server).collect()
+    }
+
+    fn server_name(&mut self, at: &str, text: &str) -> Option<ServerName> {
+        match ServerName::parse(text) {
+            Ok(name) => {
+                if text.contains("__") || text.ends_with('_') {
+                    let help = "`__` stands between server and tool; use `-` in the name";
+                    self.report(at, "the name has `__` in it or ends in `_`", help);
+                }
+                Some(name)
+            }
+            Err(error) => {
+                self.report(at, format!("the name {error}"), "rename it");
+                None
+            }
+        }
     }
 
     /// Compiles the `circuitBreaker` of a server.
@@ -206,70 +210,10 @@ impl SettingsCompiler<'_> {
         Egress::new(networks.collect())
     }
 
-    fn reach(&mut self, at: &str, raw: RawServer) -> Option<ServerTransport> {
-        let stdio_only = !raw.args.is_empty() || !raw.env.is_empty() || raw.sandbox.is_some();
-        match (raw.url, raw.command) {
-            (Some(url), None) => {
-                if stdio_only || raw.working_directory.is_some() {
-                    let help = "remove them, or use `command` instead of `url`";
-                    self.report(
-                        at,
-                        "`args`, `env`, `workingDirectory` and `sandbox` belong to a `command`",
-                        help,
-                    );
-                }
-                let uri = url.parse::<Uri>().ok().filter(|uri| {
-                    matches!(uri.scheme_str(), Some("http" | "https"))
-                        && uri.authority().is_some_and(|a| !a.as_str().contains('@'))
-                });
-                if uri.is_none() {
-                    let message = format!("`{}` is not the URL of a server", url.escape_debug());
-                    let help = "write `http://host:port/path` or `https://host/path`";
-                    self.report(&format!("{at}/url"), message, help);
-                }
-                let clear = uri.as_ref().is_some_and(egress::is_in_the_clear);
-                if clear && !raw.insecure {
-                    let message = "`http` to another machine: what is said can be read and changed";
-                    let help = "write `https`, or `insecure: true` if something else protects it";
-                    self.report(&format!("{at}/url"), message, help);
-                }
-                if raw.insecure && !clear && uri.is_some() {
-                    let help =
-                        "remove it: the connection is encrypted, or does not leave the machine";
-                    self.report(&format!("{at}/insecure"), "`insecure` changes nothing here", help);
-                }
-                let transport = raw.transport;
-                uri.map(|uri| match transport {
-                    RawTransport::StreamableHttp => ServerTransport::Http(uri),
-                    RawTransport::HttpSse => ServerTransport::Old(uri),
-                })
-            }
-            (None, Some(command)) => {
-                if raw.insecure {
-                    let help = "remove it: a program is spoken to over its input and output";
-                    self.report(&format!("{at}/insecure"), "`insecure` belongs to a `url`", help);
-                }
-                if raw.transport == RawTransport::HttpSse {
-                    let help = "remove it: a program is spoken to over its input and output";
-                    self.report(&format!("{at}/transport"), "`transport` belongs to a `url`", help);
-                }
-                let env = raw.env.into_iter().enumerate();
-                let env = env.filter_map(|(n, raw)| self.variable(&format!("{at}/env/{n}"), raw));
-                let env = env.collect();
-                let sandbox = match raw.sandbox {
-                    Some(raw) => self.sandbox(&format!("{at}/sandbox"), raw),
-                    None => Some(SandboxPlan::usual()),
-                };
-                let directory = raw.working_directory.map(|folder| self.path(&folder));
-                let command = self.program(command, directory.is_some());
-                Some(ServerTransport::Stdio(Program {
-                    command,
-                    args: raw.args,
-                    env,
-                    directory,
-                    sandbox,
-                }))
-            }
+    fn reach(&mut self, at: &str, mut raw: RawServer) -> Option<ServerTransport> {
+        match (raw.url.take(), raw.command.take()) {
+            (Some(url), None) => self.url(at, &url, &raw),
+            (None, Some(command)) => Some(ServerTransport::Stdio(self.stdio(at, command, raw))),
             (Some(_), Some(_)) => {
                 self.report(at, "a server has `url` or `command`, not both", "remove one of them");
                 None
@@ -285,11 +229,66 @@ impl SettingsCompiler<'_> {
         }
     }
 
+    /// Compiles the transport of a server at a URL.
+    fn url(&mut self, at: &str, url: &str, raw: &RawServer) -> Option<ServerTransport> {
+        let stdio_only = !raw.args.is_empty() || !raw.env.is_empty() || raw.sandbox.is_some();
+        if stdio_only || raw.working_directory.is_some() {
+            let help = "remove them, or use `command` instead of `url`";
+            let message = "`args`, `env`, `workingDirectory` and `sandbox` belong to a `command`";
+            self.report(at, message, help);
+        }
+        let uri = url.parse::<Uri>().ok().filter(|uri| {
+            matches!(uri.scheme_str(), Some("http" | "https"))
+                && uri.authority().is_some_and(|a| !a.as_str().contains('@'))
+        });
+        if uri.is_none() {
+            let message = format!("`{}` is not the URL of a server", url.escape_debug());
+            let help = "write `http://host:port/path` or `https://host/path`";
+            self.report(&format!("{at}/url"), message, help);
+        }
+        let clear = uri.as_ref().is_some_and(egress::is_in_the_clear);
+        if clear && !raw.insecure {
+            let message = "`http` to another machine: what is said can be read and changed";
+            let help = "write `https`, or `insecure: true` if something else protects it";
+            self.report(&format!("{at}/url"), message, help);
+        }
+        if raw.insecure && !clear && uri.is_some() {
+            let help = "remove it: the connection is encrypted, or does not leave the machine";
+            self.report(&format!("{at}/insecure"), "`insecure` changes nothing here", help);
+        }
+        uri.map(|uri| match raw.transport {
+            RawTransport::StreamableHttp => ServerTransport::Http(uri),
+            RawTransport::HttpSse => ServerTransport::Old(uri),
+        })
+    }
+
+    /// Compiles a server that is a program.
+    fn stdio(&mut self, at: &str, command: String, raw: RawServer) -> Program {
+        if raw.insecure {
+            let help = "remove it: a program is spoken to over its input and output";
+            self.report(&format!("{at}/insecure"), "`insecure` belongs to a `url`", help);
+        }
+        if raw.transport == RawTransport::HttpSse {
+            let help = "remove it: a program is spoken to over its input and output";
+            self.report(&format!("{at}/transport"), "`transport` belongs to a `url`", help);
+        }
+        let env = raw.env.into_iter().enumerate();
+        let env = env.filter_map(|(n, raw)| self.variable(&format!("{at}/env/{n}"), raw));
+        let env = env.collect();
+        let sandbox = match raw.sandbox {
+            Some(raw) => self.sandbox(&format!("{at}/sandbox"), raw),
+            None => Some(SandboxPlan::usual()),
+        };
+        let directory = raw.working_directory.map(|folder| self.path(&folder));
+        let command = self.program(command, directory.as_deref());
+        Program { command, args: raw.args, env, directory, sandbox }
+    }
+
     /// Resolves the path of a program, which is relative to the configured working directory or to the directory of
     /// the configuration. A name without a slash stays as it is and is looked up in `PATH`.
-    fn program(&self, command: String, has_directory: bool) -> String {
+    fn program(&self, command: String, directory: Option<&Path>) -> String {
         let is_path = command.contains('/') && Path::new(&command).is_relative();
-        match is_path && !has_directory {
+        match is_path && directory.is_none() {
             true => self.path(&command).into_os_string().into_string().unwrap_or(command),
             false => command,
         }
@@ -301,18 +300,7 @@ impl SettingsCompiler<'_> {
             RawSandboxMode::Required => true,
             RawSandboxMode::Preferred => false,
             RawSandboxMode::Off => {
-                let bounded = [raw.memory_mib, raw.processes, raw.open_files];
-                let listed = raw.files.is_some()
-                    || raw.network.is_some()
-                    || !(raw.read.is_empty() && raw.write.is_empty() && raw.ports.is_empty());
-                if listed || bounded.iter().any(Option::is_some) {
-                    let help = "write `required` or `preferred`, or take the rest away";
-                    self.report(
-                        &format!("{at}/mode"),
-                        "nothing is enforced without a sandbox",
-                        help,
-                    );
-                }
+                self.nothing_enforced(at, &raw);
                 return None;
             }
         };
@@ -331,16 +319,7 @@ impl SettingsCompiler<'_> {
                 self.report(&format!("{at}/{key}"), "nothing can be done with none", "give more");
             }
         }
-        let network = match (raw.network, raw.ports) {
-            (Some(RawReachable::Any), ports) if !ports.is_empty() => {
-                let help = "take `ports` or `network: any` away";
-                self.report(&format!("{at}/ports"), "it may reach every port already", help);
-                NetworkAccess::Any
-            }
-            (Some(RawReachable::None), ports) if ports.is_empty() => NetworkAccess::None,
-            (Some(RawReachable::Any) | None, ports) if ports.is_empty() => NetworkAccess::Any,
-            (_, ports) => NetworkAccess::Ports(ports),
-        };
+        let network = self.network(at, raw.network, raw.ports);
         let lists = !(raw.read.is_empty() && raw.write.is_empty());
         let rest = match raw.files {
             Some(RawFiles::Listed) => UnlistedFiles::Listed,
@@ -375,9 +354,41 @@ impl SettingsCompiler<'_> {
         })
     }
 
+    /// Reports keys of a sandbox that is off.
+    fn nothing_enforced(&mut self, at: &str, raw: &RawSandbox) {
+        let bounded = [raw.memory_mib, raw.processes, raw.open_files];
+        let listed = raw.files.is_some()
+            || raw.network.is_some()
+            || !(raw.read.is_empty() && raw.write.is_empty() && raw.ports.is_empty());
+        if listed || bounded.iter().any(Option::is_some) {
+            let help = "write `required` or `preferred`, or take the rest away";
+            self.report(&format!("{at}/mode"), "nothing is enforced without a sandbox", help);
+        }
+    }
+
+    /// Compiles what a program may connect to.
+    fn network(
+        &mut self,
+        at: &str,
+        network: Option<RawReachable>,
+        ports: Vec<u16>,
+    ) -> NetworkAccess {
+        match (network, ports) {
+            (Some(RawReachable::Any), ports) if !ports.is_empty() => {
+                let help = "take `ports` or `network: any` away";
+                self.report(&format!("{at}/ports"), "it may reach every port already", help);
+                NetworkAccess::Any
+            }
+            (Some(RawReachable::None), ports) if ports.is_empty() => NetworkAccess::None,
+            (Some(RawReachable::Any) | None, ports) if ports.is_empty() => NetworkAccess::Any,
+            (_, ports) => NetworkAccess::Ports(ports),
+        }
+    }
+
     /// Reports paths in sandboxes that a program cannot get: the gateway's own files and, if the configuration is
     /// for this machine, paths that do not exist.
-    pub(super) fn listed(&mut self, servers: &[ServerSettings], is_here: bool) {
+    pub(super) fn listed(&mut self, servers: &[ServerSettings]) {
+        let is_here = self.purpose != LoadPurpose::Reading;
         for (n, server) in servers.iter().enumerate() {
             let ServerTransport::Stdio(Program { sandbox: Some(plan), .. }) = &server.reach else {
                 continue;
@@ -600,7 +611,10 @@ impl SettingsCompiler<'_> {
             };
             let path = raw.path.as_str().into();
             let oauth = self.route_oauth(&format!("{at}/oauth"), &raw.oauth, identity);
-            self.provable(&at, &oauth, raw.http_sse, identity, listeners);
+            self.provable(&at, &oauth, identity, listeners);
+            if raw.http_sse {
+                self.provable_over_http_sse(&at, &oauth);
+            }
             self.exchanged(&at, &found, servers, &oauth, listeners);
             let guardrails = self.guardrails(&at, raw.guardrails);
             let old = raw.http_sse;

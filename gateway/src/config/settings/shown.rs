@@ -11,7 +11,7 @@ use super::effective::{self, EffectiveValues};
 use super::problem::ConfigProblem;
 use super::variables::replaced;
 use super::yaml::{NodeKind, YamlNode};
-use super::{ConfigProblems, Settings, shape, yaml};
+use super::{ConfigProblems, ConfigText, Settings, shape, yaml};
 
 /// What is printed in addition to the file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +42,7 @@ pub trait PrintFilter {
 /// # Errors
 /// If the text is not YAML.
 pub fn show(
-    (file, text): (&str, &str),
+    ConfigText { file, text }: ConfigText<'_>,
     settings: &Settings,
     with: PrintOptions,
     judge: &dyn PrintFilter,

@@ -267,17 +267,23 @@ impl NodeBuilder {
                 self.place(node, 0);
             }
             Event::Scalar(text, style, anchor, tag) => {
-                self.untagged(tag.is_some(), &span);
+                if tag.is_some() {
+                    self.refuse_tag(&span);
+                }
                 let plain = style == ScalarStyle::Plain;
                 let scalar = Scalar { text: text.into_owned(), plain, substituted: false };
                 self.place(YamlNode { kind: NodeKind::Scalar(scalar), span }, anchor);
             }
             Event::SequenceStart(anchor, tag) => {
-                self.untagged(tag.is_some(), &span);
+                if tag.is_some() {
+                    self.refuse_tag(&span);
+                }
                 self.open(OpenCollection::Sequence(Vec::new()), span, anchor);
             }
             Event::MappingStart(anchor, tag) => {
-                self.untagged(tag.is_some(), &span);
+                if tag.is_some() {
+                    self.refuse_tag(&span);
+                }
                 self.open(OpenCollection::Mapping(OpenMapping::default()), span, anchor);
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(span.end),
@@ -342,11 +348,9 @@ impl NodeBuilder {
         }
     }
 
-    fn untagged(&mut self, tagged: bool, span: &Range<usize>) {
-        if tagged {
-            let help = "remove the tag; quote a value to make it a string";
-            self.problems.push(ConfigProblem::new(span.clone(), "a tag is not allowed here", help));
-        }
+    fn refuse_tag(&mut self, span: &Range<usize>) {
+        let help = "remove the tag; quote a value to make it a string";
+        self.problems.push(ConfigProblem::new(span.clone(), "a tag is not allowed here", help));
     }
 }
 

@@ -119,136 +119,170 @@ pub(super) fn is_card(digits: &[u8]) -> bool {
 }
 
 pub(super) fn identify(number: &Number<'_>, before: &str) -> Option<(ValueClass, &'static str)> {
-    let says = |words: &[&str]| words.iter().any(|word| before.contains(word));
-    let id = |rule| Some((ValueClass::Identifier, rule));
-    let length = number.digits.len();
-    if number.is_card() {
-        return id("card-number");
+    let rule = identifier(number, before).or_else(|| bank_account(number, before));
+    if let Some(rule) = rule {
+        return Some((ValueClass::Identifier, rule));
     }
+    phone(number, before).then_some((ValueClass::Contact, "phone-number"))
+}
+
+/// Whether the text before a number has one of these words.
+fn says(before: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| before.contains(word))
+}
+
+/// The rule of a number with the form and the check digits of an identifier.
+fn identifier(number: &Number<'_>, before: &str) -> Option<&'static str> {
+    if number.is_card() {
+        return Some("card-number");
+    }
+    match number.digits.len() {
+        9 => of_nine(number, before),
+        10 if number.separated_by(&[' ', '-']) => of_ten(number, before),
+        11 => of_eleven(number, before),
+        12.. => of_twelve_and_more(number, before),
+        _ => None,
+    }
+}
+
+/// The rule of an identifier of nine digits.
+fn of_nine(number: &Number<'_>, before: &str) -> Option<&'static str> {
     let dashed = number.separated_by(&['-']) || number.separated_by(&[' ']);
     if number.is(&[3, 2, 4]) && dashed {
         let (area, group, serial) = (number.value(0..3), number.value(3..5), number.value(5..9));
         let itin = area >= 900 && (matches!(group, 50..=65 | 70..=88 | 90..=92 | 94..=99));
         if itin {
-            return id("us-itin");
+            return Some("us-itin");
         }
         if area != 0 && area != 666 && area < 900 && group != 0 && serial != 0 {
-            return id("us-ssn");
+            return Some("us-ssn");
         }
     }
-    if length == 9 && number.is(&[9]) && says(&["ssn", "social security"]) {
-        return id("us-ssn");
+    if number.is(&[9]) && says(before, &["ssn", "social security"]) {
+        return Some("us-ssn");
     }
-    if length == 9 {
-        let grouped = number.is(&[3, 3, 3]) && dashed;
-        let first = number.digits.first().copied().unwrap_or_default();
-        if (grouped || says(&["sin", "social insurance"]))
-            && !matches!(first, 0 | 8)
-            && number.luhn()
-        {
-            return id("ca-sin");
-        }
-        let tfn = number.weighed(&[1, 4, 3, 7, 5, 8, 6, 9, 10]).is_multiple_of(11);
-        let spaced = number.is(&[3, 3, 3]) && number.separated_by(&[' ']);
-        if tfn && (spaced || says(&["tfn", "tax file"])) {
-            return id("au-tfn");
-        }
-        let routed = number.weighed(&[3, 7, 1, 3, 7, 1, 3, 7, 1]).is_multiple_of(10);
-        let district = matches!(number.value(0..2), 1..=12 | 21..=32 | 61..=72);
-        if routed && district && (number.is(&[4, 4, 1]) || says(&["aba", "routing"])) {
-            return id("us-routing-number");
-        }
-        let bsn =
-            number.weighed(&[9, 8, 7, 6, 5, 4, 3, 2]) % 11 == u32::from(*number.digits.get(8)?);
-        if bsn && says(&["bsn", "burgerservice"]) {
-            return id("nl-bsn");
-        }
-        let acn = (10 - number.weighed(&[8, 7, 6, 5, 4, 3, 2, 1]) % 10) % 10
-            == u32::from(*number.digits.get(8)?);
-        if acn && says(&["acn", "company number"]) {
-            return id("au-acn");
-        }
+    let grouped = number.is(&[3, 3, 3]) && dashed;
+    let first = number.digits.first().copied().unwrap_or_default();
+    if (grouped || says(before, &["sin", "social insurance"]))
+        && !matches!(first, 0 | 8)
+        && number.luhn()
+    {
+        return Some("ca-sin");
     }
-    if length == 10 && number.separated_by(&[' ', '-']) {
-        let nhs = (11 - number.weighed(&[10, 9, 8, 7, 6, 5, 4, 3, 2]) % 11) % 11;
-        let checks = nhs == u32::from(*number.digits.get(9)?) && number.value(0..9) != 0;
-        if checks && (number.is(&[3, 3, 4]) && number.separated_by(&[' ']) || says(&["nhs"])) {
-            return id("uk-nhs-number");
-        }
-        if (number.is(&[6, 4]) || number.is(&[8, 4]))
-            && is_date(number.value(2..4), number.value(4..6))
-            && number.luhn()
-        {
-            return id("se-personal-number");
-        }
-        let medicare =
-            number.weighed(&[1, 3, 7, 9, 1, 3, 7, 9]) % 10 == u32::from(*number.digits.get(8)?);
-        if medicare
-            && (number.is(&[4, 5, 1]) || says(&["medicare"]))
-            && (2..=6).contains(number.digits.first()?)
-        {
-            return id("au-medicare-number");
-        }
+    let tfn = number.weighed(&[1, 4, 3, 7, 5, 8, 6, 9, 10]).is_multiple_of(11);
+    let spaced = number.is(&[3, 3, 3]) && number.separated_by(&[' ']);
+    if tfn && (spaced || says(before, &["tfn", "tax file"])) {
+        return Some("au-tfn");
     }
-    if length == 11 {
-        let digit = |at: usize| number.digits.get(at).copied().map_or(0, u32::from);
-        if number.is(&[3, 3, 3, 2]) && number.text.contains('-') && cpf(number) {
-            return id("br-cpf");
+    let routed = number.weighed(&[3, 7, 1, 3, 7, 1, 3, 7, 1]).is_multiple_of(10);
+    let district = matches!(number.value(0..2), 1..=12 | 21..=32 | 61..=72);
+    if routed && district && (number.is(&[4, 4, 1]) || says(before, &["aba", "routing"])) {
+        return Some("us-routing-number");
+    }
+    let bsn = number.weighed(&[9, 8, 7, 6, 5, 4, 3, 2]) % 11 == u32::from(*number.digits.get(8)?);
+    if bsn && says(before, &["bsn", "burgerservice"]) {
+        return Some("nl-bsn");
+    }
+    let acn = (10 - number.weighed(&[8, 7, 6, 5, 4, 3, 2, 1]) % 10) % 10
+        == u32::from(*number.digits.get(8)?);
+    if acn && says(before, &["acn", "company number"]) {
+        return Some("au-acn");
+    }
+    None
+}
+
+/// The rule of an identifier of ten digits.
+fn of_ten(number: &Number<'_>, before: &str) -> Option<&'static str> {
+    let nhs = (11 - number.weighed(&[10, 9, 8, 7, 6, 5, 4, 3, 2]) % 11) % 11;
+    let checks = nhs == u32::from(*number.digits.get(9)?) && number.value(0..9) != 0;
+    if checks && (number.is(&[3, 3, 4]) && number.separated_by(&[' ']) || says(before, &["nhs"])) {
+        return Some("uk-nhs-number");
+    }
+    if (number.is(&[6, 4]) || number.is(&[8, 4]))
+        && is_date(number.value(2..4), number.value(4..6))
+        && number.luhn()
+    {
+        return Some("se-personal-number");
+    }
+    let medicare =
+        number.weighed(&[1, 3, 7, 9, 1, 3, 7, 9]) % 10 == u32::from(*number.digits.get(8)?);
+    if medicare
+        && (number.is(&[4, 5, 1]) || says(before, &["medicare"]))
+        && (2..=6).contains(number.digits.first()?)
+    {
+        return Some("au-medicare-number");
+    }
+    None
+}
+
+/// The rule of an identifier of eleven digits.
+fn of_eleven(number: &Number<'_>, before: &str) -> Option<&'static str> {
+    let digit = |at: usize| number.digits.get(at).copied().map_or(0, u32::from);
+    if number.is(&[3, 3, 3, 2]) && number.text.contains('-') && cpf(number) {
+        return Some("br-cpf");
+    }
+    let abn = number.weighed(&[10, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19]);
+    if number.is(&[2, 3, 3, 3]) && (abn + 79).is_multiple_of(89) && digit(0) > 0 {
+        return Some("au-abn");
+    }
+    if number.is(&[11]) {
+        let pesel = (10 - number.weighed(&[1, 3, 7, 9, 1, 3, 7, 9, 1, 3]) % 10) % 10;
+        let month = number.value(2..4) % 20;
+        if pesel == digit(10) && is_date(month, number.value(4..6)) && says(before, &["pesel"]) {
+            return Some("pl-pesel");
         }
-        let abn = number.weighed(&[10, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19]);
-        if number.is(&[2, 3, 3, 3]) && (abn + 79).is_multiple_of(89) && digit(0) > 0 {
-            return id("au-abn");
+        if german(number) {
+            return Some("de-tax-id");
         }
-        if number.is(&[11]) {
-            let pesel = (10 - number.weighed(&[1, 3, 7, 9, 1, 3, 7, 9, 1, 3]) % 10) % 10;
-            let month = number.value(2..4) % 20;
-            if pesel == digit(10) && is_date(month, number.value(4..6)) && says(&["pesel"]) {
-                return id("pl-pesel");
-            }
-            if german(number) {
-                return id("de-tax-id");
-            }
-            if pesel == digit(10) && is_date(month, number.value(4..6)) {
-                return id("pl-pesel");
-            }
-        }
-        if number.is(&[6, 5])
-            && is_date(number.value(2..4), number.value(0..2))
-            && says(&["født", "fødsels", "personnummer"])
-        {
-            return id("no-birth-number");
+        if pesel == digit(10) && is_date(month, number.value(4..6)) {
+            return Some("pl-pesel");
         }
     }
+    if number.is(&[6, 5])
+        && is_date(number.value(2..4), number.value(0..2))
+        && says(before, &["født", "fødsels", "personnummer"])
+    {
+        return Some("no-birth-number");
+    }
+    None
+}
+
+/// The rule of an identifier of twelve digits or more.
+fn of_twelve_and_more(number: &Number<'_>, before: &str) -> Option<&'static str> {
+    let length = number.digits.len();
     if length == 12
-        && (number.is(&[4, 4, 4]) || says(&["aadhaar", "uidai"]))
+        && (number.is(&[4, 4, 4]) || says(before, &["aadhaar", "uidai"]))
         && verhoeff(&number.digits)
         && *number.digits.first()? > 1
     {
-        return id("in-aadhaar");
+        return Some("in-aadhaar");
     }
     if length == 13
         && number.is(&[6, 7])
         && is_date(number.value(2..4), number.value(4..6))
         && number.text.contains('-')
     {
-        return id("kr-rrn");
+        return Some("kr-rrn");
     }
     if length == 13 && number.is(&[1, 4, 5, 2, 1]) {
-        return id("th-tnin");
+        return Some("th-tnin");
     }
     if length == 15 && *number.digits.first()? < 3 && (1..=12).contains(&number.value(3..5)) {
         let key = number.digits.get(..13)?.iter().fold(0_u64, |v, d| (v * 10 + u64::from(*d)) % 97);
         if 97 - key == u64::from(number.value(13..15)) {
-            return id("fr-nir");
+            return Some("fr-nir");
         }
     }
-    if (8..=17).contains(&length)
-        && says(&["bank account", "account number", "account no", "acct"])
-        && number.is(&[length])
-    {
-        return id("bank-account");
-    }
-    phone(number, before).then_some((ValueClass::Contact, "phone-number"))
+    None
+}
+
+/// The rule of a number that the text before it calls a bank account.
+fn bank_account(number: &Number<'_>, before: &str) -> Option<&'static str> {
+    let length = number.digits.len();
+    let is_one = (8..=17).contains(&length)
+        && says(before, &["bank account", "account number", "account no", "acct"])
+        && number.is(&[length]);
+    is_one.then_some("bank-account")
 }
 
 fn phone(number: &Number<'_>, before: &str) -> bool {

@@ -21,61 +21,76 @@ const RANDOM: usize = 10;
 /// From this length on, a prefix is distinctive regardless of the text before it.
 const DISTINCTIVE: usize = 5;
 
-/// The prefix of a vendor's key, the least length of the key, and its rule.
+/// The format of a vendor's key.
+#[derive(Debug)]
+struct VendorKey {
+    /// What the key begins with.
+    prefix: &'static str,
+    /// The least length of the whole key, in bytes.
+    least: usize,
+    /// The rule that the finding names.
+    rule: &'static str,
+}
+
+const fn key(prefix: &'static str, least: usize, rule: &'static str) -> VendorKey {
+    VendorKey { prefix, least, rule }
+}
+
+/// The keys of vendors that have a prefix.
 #[rustfmt::skip]
-const PREFIXES: &[(&str, usize, &str)] = &[
-    ("AKIA", 20, "aws-access-key"), ("ASIA", 20, "aws-access-key"), ("ABIA", 20, "aws-access-key"),
-    ("ACCA", 20, "aws-access-key"), ("A3T", 20, "aws-access-key"), ("ABSK", 40, "aws-bedrock-key"),
-    ("AGE-SECRET-KEY-1", 60, "age-key"), ("AIza", 39, "google-api-key"), ("AKCp", 60, "jfrog-token"),
-    ("AKID", 36, "tencent-key"), ("AQVN", 38, "yandex-key"), ("ATATT3", 60, "atlassian-token"),
-    ("ATBB", 28, "bitbucket-token"), ("ATCTT3", 60, "atlassian-token"), ("BBFF-", 30, "ubidots-token"),
-    ("CCIPAT_", 40, "circleci-token"), ("EAACEdEose0cBA", 30, "facebook-token"), ("EAAA", 60, "square-token"),
-    ("EZAK", 54, "easypost-key"), ("EZTK", 54, "easypost-key"), ("FLWSECK", 30, "flutterwave-key"),
-    ("GOCSPX-", 30, "google-client-secret"), ("LTAI", 20, "alibaba-key"), ("NRAK-", 30, "new-relic-key"),
-    ("NRJS-", 20, "new-relic-key"), ("NRII-", 30, "new-relic-key"), ("PMAK-", 50, "postman-key"),
-    ("SG.", 60, "sendgrid-key"), ("api_org_", 38, "huggingface-token"), ("bkua_", 40, "buildkite-token"),
-    ("dapi", 36, "databricks-token"), ("dckr_oat_", 30, "docker-token"), ("dckr_pat_", 30, "docker-token"),
-    ("doo_v1_", 60, "digitalocean-token"), ("dop_v1_", 60, "digitalocean-token"), ("dor_v1_", 60, "digitalocean-token"),
-    ("dp.ct.", 40, "doppler-token"), ("dp.pt.", 40, "doppler-token"), ("dp.st.", 40, "doppler-token"),
-    ("dt0c01.", 60, "dynatrace-token"), ("duffel_", 40, "duffel-token"), ("figd_", 30, "figma-token"),
-    ("fio-u-", 40, "frameio-token"), ("fm1_", 60, "fly-token"), ("fm2_", 60, "fly-token"), ("fo1_", 40, "fly-token"),
-    ("gho_", 40, "github-token"), ("ghp_", 40, "github-token"), ("ghr_", 40, "github-token"),
-    ("ghs_", 40, "github-token"), ("ghu_", 40, "github-token"), ("github_pat_", 60, "github-token"),
-    ("glc_", 40, "grafana-token"), ("glcbt-", 20, "gitlab-token"), ("gldt-", 24, "gitlab-token"),
-    ("glft-", 20, "gitlab-token"), ("glpat-", 26, "gitlab-token"), ("glptt-", 40, "gitlab-token"),
-    ("glrt-", 24, "gitlab-token"), ("glsa_", 40, "grafana-token"), ("glsoat-", 24, "gitlab-token"),
-    ("gsk_", 40, "groq-key"), ("hf_", 34, "huggingface-token"), ("hvb.", 40, "vault-token"),
-    ("hvr.", 40, "vault-token"), ("hvs.", 40, "vault-token"), ("lin_api_", 40, "linear-key"),
-    ("npm_", 40, "npm-token"), ("ntn_", 40, "notion-token"), ("nvapi-", 40, "nvidia-key"),
-    ("oa2-client-id_", 40, "blynk-client"), ("ops_eyJ", 60, "onepassword-token"), ("phc_", 40, "posthog-key"),
-    ("phx_", 40, "posthog-key"), ("pat-na1-", 40, "hubspot-token"), ("pat-eu1-", 40, "hubspot-token"),
-    ("pk.eyJ", 60, "mapbox-token"), ("pnu_", 38, "prefect-key"), ("pplx-", 40, "perplexity-key"),
-    ("pscale_oauth_", 40, "planetscale-token"), ("pscale_pw_", 40, "planetscale-token"), ("pscale_tkn_", 40, "planetscale-token"),
-    ("pub-c-", 40, "pubnub-key"), ("sub-c-", 40, "pubnub-key"), ("sec-c-", 40, "pubnub-key"),
-    ("pul-", 40, "pulumi-token"), ("pypi-", 60, "pypi-token"), ("r8_", 38, "replicate-token"),
-    ("rdme_", 60, "readme-key"), ("rk_live_", 20, "stripe-key"), ("rk_test_", 20, "stripe-key"),
-    ("rpa_", 40, "runpod-key"), ("rubygems_", 50, "rubygems-key"), ("sbp_", 40, "supabase-token"),
-    ("sgp_", 40, "sourcegraph-token"), ("shippo_live_", 40, "shippo-token"), ("shippo_test_", 40, "shippo-token"),
-    ("shpat_", 38, "shopify-token"), ("shpca_", 38, "shopify-token"), ("shppa_", 38, "shopify-token"),
-    ("shpss_", 38, "shopify-token"), ("sk-ant-", 40, "anthropic-key"), ("sk-or-", 40, "openrouter-key"),
-    ("sk-proj-", 40, "openai-key"), ("sk-svcacct-", 40, "openai-key"), ("sk-", 35, "api-key"),
-    ("sk.eyJ", 60, "mapbox-token"), ("sk_live_", 20, "stripe-key"), ("sk_test_", 20, "stripe-key"),
-    ("sl.", 80, "dropbox-token"), ("sntrys_", 40, "sentry-token"), ("sntryu_", 60, "sentry-token"),
-    ("sq0atp-", 29, "square-token"), ("sq0csp-", 50, "square-token"), ("sqa_", 44, "sonarqube-token"),
-    ("sqp_", 44, "sonarqube-token"), ("squ_", 44, "sonarqube-token"), ("tfp_", 40, "typeform-token"),
-    ("tskey-", 20, "tailscale-key"), ("tvly-", 24, "tavily-key"), ("v1.0-", 60, "cloudflare-key"),
-    ("whsec_", 30, "stripe-key"), ("xai-", 60, "xai-key"), ("xapp-", 40, "slack-token"),
-    ("xkeysib-", 60, "brevo-key"), ("xoxa-", 24, "slack-token"), ("xoxb-", 24, "slack-token"),
-    ("xoxe-", 24, "slack-token"), ("xoxp-", 24, "slack-token"), ("xoxr-", 24, "slack-token"),
-    ("xoxs-", 24, "slack-token"), ("ya29.", 40, "google-token"),
-    ("AVNS_", 20, "aiven-password"), ("CFPAT-", 40, "contentful-token"), ("ak_live_", 24, "api-key"), ("ak_test_", 24, "api-key"),
-    ("csk-", 40, "cerebras-key"), ("e2b_", 40, "e2b-key"), ("fc-", 35, "firecrawl-key"), ("fw_", 24, "fireworks-key"),
-    ("gAAAAA", 90, "fernet-token"), ("ion_", 40, "cesium-token"), ("key-", 36, "mailgun-key"), ("lsv2_", 40, "langsmith-key"),
-    ("mdb_sa_sk_", 40, "mongodb-secret"), ("nfp_", 40, "netlify-token"), ("pcsk_", 50, "pinecone-key"), ("rnd_", 30, "render-key"),
-    ("rzp_live_", 23, "razorpay-key"), ("rzp_test_", 23, "razorpay-key"), ("secret_", 47, "notion-token"), ("shpua_", 38, "shopify-token"),
-    ("sk_", 40, "api-key"), ("tgp_v1_", 40, "together-key"), ("tkn.v1_", 40, "teamwork-token"), ("v2.local.", 60, "paseto"),
-    ("v4.local.", 60, "paseto"), ("v4.public.", 60, "paseto"), ("zpka_", 40, "zuplo-key"), ("IGQV", 60, "instagram-token"),
-    ("crsr_", 40, "cursor-key"), ("pdl_live_", 30, "paddle-key"),
+const PREFIXES: &[VendorKey] = &[
+    key("AKIA", 20, "aws-access-key"), key("ASIA", 20, "aws-access-key"), key("ABIA", 20, "aws-access-key"),
+    key("ACCA", 20, "aws-access-key"), key("A3T", 20, "aws-access-key"), key("ABSK", 40, "aws-bedrock-key"),
+    key("AGE-SECRET-KEY-1", 60, "age-key"), key("AIza", 39, "google-api-key"), key("AKCp", 60, "jfrog-token"),
+    key("AKID", 36, "tencent-key"), key("AQVN", 38, "yandex-key"), key("ATATT3", 60, "atlassian-token"),
+    key("ATBB", 28, "bitbucket-token"), key("ATCTT3", 60, "atlassian-token"), key("BBFF-", 30, "ubidots-token"),
+    key("CCIPAT_", 40, "circleci-token"), key("EAACEdEose0cBA", 30, "facebook-token"), key("EAAA", 60, "square-token"),
+    key("EZAK", 54, "easypost-key"), key("EZTK", 54, "easypost-key"), key("FLWSECK", 30, "flutterwave-key"),
+    key("GOCSPX-", 30, "google-client-secret"), key("LTAI", 20, "alibaba-key"), key("NRAK-", 30, "new-relic-key"),
+    key("NRJS-", 20, "new-relic-key"), key("NRII-", 30, "new-relic-key"), key("PMAK-", 50, "postman-key"),
+    key("SG.", 60, "sendgrid-key"), key("api_org_", 38, "huggingface-token"), key("bkua_", 40, "buildkite-token"),
+    key("dapi", 36, "databricks-token"), key("dckr_oat_", 30, "docker-token"), key("dckr_pat_", 30, "docker-token"),
+    key("doo_v1_", 60, "digitalocean-token"), key("dop_v1_", 60, "digitalocean-token"), key("dor_v1_", 60, "digitalocean-token"),
+    key("dp.ct.", 40, "doppler-token"), key("dp.pt.", 40, "doppler-token"), key("dp.st.", 40, "doppler-token"),
+    key("dt0c01.", 60, "dynatrace-token"), key("duffel_", 40, "duffel-token"), key("figd_", 30, "figma-token"),
+    key("fio-u-", 40, "frameio-token"), key("fm1_", 60, "fly-token"), key("fm2_", 60, "fly-token"), key("fo1_", 40, "fly-token"),
+    key("gho_", 40, "github-token"), key("ghp_", 40, "github-token"), key("ghr_", 40, "github-token"),
+    key("ghs_", 40, "github-token"), key("ghu_", 40, "github-token"), key("github_pat_", 60, "github-token"),
+    key("glc_", 40, "grafana-token"), key("glcbt-", 20, "gitlab-token"), key("gldt-", 24, "gitlab-token"),
+    key("glft-", 20, "gitlab-token"), key("glpat-", 26, "gitlab-token"), key("glptt-", 40, "gitlab-token"),
+    key("glrt-", 24, "gitlab-token"), key("glsa_", 40, "grafana-token"), key("glsoat-", 24, "gitlab-token"),
+    key("gsk_", 40, "groq-key"), key("hf_", 34, "huggingface-token"), key("hvb.", 40, "vault-token"),
+    key("hvr.", 40, "vault-token"), key("hvs.", 40, "vault-token"), key("lin_api_", 40, "linear-key"),
+    key("npm_", 40, "npm-token"), key("ntn_", 40, "notion-token"), key("nvapi-", 40, "nvidia-key"),
+    key("oa2-client-id_", 40, "blynk-client"), key("ops_eyJ", 60, "onepassword-token"), key("phc_", 40, "posthog-key"),
+    key("phx_", 40, "posthog-key"), key("pat-na1-", 40, "hubspot-token"), key("pat-eu1-", 40, "hubspot-token"),
+    key("pk.eyJ", 60, "mapbox-token"), key("pnu_", 38, "prefect-key"), key("pplx-", 40, "perplexity-key"),
+    key("pscale_oauth_", 40, "planetscale-token"), key("pscale_pw_", 40, "planetscale-token"), key("pscale_tkn_", 40, "planetscale-token"),
+    key("pub-c-", 40, "pubnub-key"), key("sub-c-", 40, "pubnub-key"), key("sec-c-", 40, "pubnub-key"),
+    key("pul-", 40, "pulumi-token"), key("pypi-", 60, "pypi-token"), key("r8_", 38, "replicate-token"),
+    key("rdme_", 60, "readme-key"), key("rk_live_", 20, "stripe-key"), key("rk_test_", 20, "stripe-key"),
+    key("rpa_", 40, "runpod-key"), key("rubygems_", 50, "rubygems-key"), key("sbp_", 40, "supabase-token"),
+    key("sgp_", 40, "sourcegraph-token"), key("shippo_live_", 40, "shippo-token"), key("shippo_test_", 40, "shippo-token"),
+    key("shpat_", 38, "shopify-token"), key("shpca_", 38, "shopify-token"), key("shppa_", 38, "shopify-token"),
+    key("shpss_", 38, "shopify-token"), key("sk-ant-", 40, "anthropic-key"), key("sk-or-", 40, "openrouter-key"),
+    key("sk-proj-", 40, "openai-key"), key("sk-svcacct-", 40, "openai-key"), key("sk-", 35, "api-key"),
+    key("sk.eyJ", 60, "mapbox-token"), key("sk_live_", 20, "stripe-key"), key("sk_test_", 20, "stripe-key"),
+    key("sl.", 80, "dropbox-token"), key("sntrys_", 40, "sentry-token"), key("sntryu_", 60, "sentry-token"),
+    key("sq0atp-", 29, "square-token"), key("sq0csp-", 50, "square-token"), key("sqa_", 44, "sonarqube-token"),
+    key("sqp_", 44, "sonarqube-token"), key("squ_", 44, "sonarqube-token"), key("tfp_", 40, "typeform-token"),
+    key("tskey-", 20, "tailscale-key"), key("tvly-", 24, "tavily-key"), key("v1.0-", 60, "cloudflare-key"),
+    key("whsec_", 30, "stripe-key"), key("xai-", 60, "xai-key"), key("xapp-", 40, "slack-token"),
+    key("xkeysib-", 60, "brevo-key"), key("xoxa-", 24, "slack-token"), key("xoxb-", 24, "slack-token"),
+    key("xoxe-", 24, "slack-token"), key("xoxp-", 24, "slack-token"), key("xoxr-", 24, "slack-token"),
+    key("xoxs-", 24, "slack-token"), key("ya29.", 40, "google-token"),
+    key("AVNS_", 20, "aiven-password"), key("CFPAT-", 40, "contentful-token"), key("ak_live_", 24, "api-key"), key("ak_test_", 24, "api-key"),
+    key("csk-", 40, "cerebras-key"), key("e2b_", 40, "e2b-key"), key("fc-", 35, "firecrawl-key"), key("fw_", 24, "fireworks-key"),
+    key("gAAAAA", 90, "fernet-token"), key("ion_", 40, "cesium-token"), key("key-", 36, "mailgun-key"), key("lsv2_", 40, "langsmith-key"),
+    key("mdb_sa_sk_", 40, "mongodb-secret"), key("nfp_", 40, "netlify-token"), key("pcsk_", 50, "pinecone-key"), key("rnd_", 30, "render-key"),
+    key("rzp_live_", 23, "razorpay-key"), key("rzp_test_", 23, "razorpay-key"), key("secret_", 47, "notion-token"), key("shpua_", 38, "shopify-token"),
+    key("sk_", 40, "api-key"), key("tgp_v1_", 40, "together-key"), key("tkn.v1_", 40, "teamwork-token"), key("v2.local.", 60, "paseto"),
+    key("v4.local.", 60, "paseto"), key("v4.public.", 60, "paseto"), key("zpka_", 40, "zuplo-key"), key("IGQV", 60, "instagram-token"),
+    key("crsr_", 40, "cursor-key"), key("pdl_live_", 30, "paddle-key"),
 ];
 
 /// For each byte, the indices in [`PREFIXES`] of the prefixes that begin with it.
@@ -83,7 +98,7 @@ static BY_FIRST: LazyLock<Vec<Vec<usize>>> = LazyLock::new(|| {
     let begins = |byte: u8| {
         let prefixes = PREFIXES.iter().enumerate();
         prefixes
-            .filter(|(_, (prefix, ..))| prefix.as_bytes().first() == Some(&byte))
+            .filter(|(_, key)| key.prefix.as_bytes().first() == Some(&byte))
             .map(|(at, _)| at)
             .collect()
     };
@@ -92,7 +107,7 @@ static BY_FIRST: LazyLock<Vec<Vec<usize>>> = LazyLock::new(|| {
 
 /// All prefixes, in the order of [`PREFIXES`], and then [`TOKEN`].
 static STARTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    let prefixes = PREFIXES.iter().map(|(prefix, ..)| *prefix);
+    let prefixes = PREFIXES.iter().map(|key| key.prefix);
     AhoCorasick::new(prefixes.chain([TOKEN])).ok()
 });
 
@@ -118,8 +133,8 @@ pub(super) fn embedded(text: &str, out: &mut Vec<FoundValue>) {
         let rule = match PREFIXES.get(one.pattern().as_usize()) {
             Some(known) => within(bytes, from, word, known).map(|rule| {
                 // Shorter prefixes match first, but the longest prefix determines the vendor.
-                let longer = PREFIXES.iter().filter(|(prefix, ..)| word.starts_with(prefix));
-                let longest = longer.max_by_key(|(prefix, ..)| prefix.len());
+                let longer = PREFIXES.iter().filter(|key| word.starts_with(key.prefix));
+                let longest = longer.max_by_key(|key| key.prefix.len());
                 longest.and_then(|known| within(bytes, from, word, known)).unwrap_or(rule)
             }),
             None => is_alone(bytes, from).then(|| token(word)).flatten(),
@@ -155,7 +170,7 @@ fn within(
     bytes: &[u8],
     from: usize,
     word: &str,
-    (prefix, least, rule): &(&str, usize, &'static str),
+    VendorKey { prefix, least, rule }: &VendorKey,
 ) -> Option<&'static str> {
     let ends = prefix.ends_with(['-', '_', '.']);
     let distinctive = ends && prefix.len() >= DISTINCTIVE;
@@ -217,12 +232,10 @@ fn token(word: &str) -> Option<&'static str> {
 /// The rule of a word with a documented format.
 pub(super) fn format(word: &str) -> Option<&'static str> {
     let begins = |at: &usize| {
-        PREFIXES
-            .get(*at)
-            .filter(|(prefix, least, _)| word.len() >= *least && word.starts_with(prefix))
+        PREFIXES.get(*at).filter(|key| word.len() >= key.least && word.starts_with(key.prefix))
     };
     let known = word.bytes().next().and_then(|byte| BY_FIRST.get(usize::from(byte)));
-    if let Some((prefix, _, rule)) = known.into_iter().flatten().find_map(begins) {
+    if let Some(VendorKey { prefix, rule, .. }) = known.into_iter().flatten().find_map(begins) {
         let rest = word.get(prefix.len()..).unwrap_or_default();
         let upper = *rule != "aws-access-key" || rest.bytes().take(20 - prefix.len()).all(is_upper);
         return (upper && looks_made(rest)).then_some(rule);
@@ -245,6 +258,11 @@ pub(super) fn format(word: &str) -> Option<&'static str> {
     if word.starts_with("eyJ") && token(parts.next(), 10) && token(parts.next(), 10) {
         return Some("jwt");
     }
+    of_service(word)
+}
+
+/// The rule of a key whose format is more than a prefix.
+fn of_service(word: &str) -> Option<&'static str> {
     let hex = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit());
     if let Some(rest) = word.strip_prefix("SK").or_else(|| word.strip_prefix("AC"))
         && rest.len() == 32

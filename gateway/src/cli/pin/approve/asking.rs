@@ -80,7 +80,9 @@ pub(super) fn consents(
                 known.note(finding.detector);
             }
         }
-        let own = reason.map(str::to_owned).or_else(|| why(!accept.is_empty()));
+        let own = reason.map(str::to_owned).or_else(|| {
+            why(if accept.is_empty() { ReasonNeed::Optional } else { ReasonNeed::Required })
+        });
         if own.is_none() && !accept.is_empty() {
             say("nothing is accepted without a reason");
             accept.clear();
@@ -162,10 +164,20 @@ fn confirmed(question: &str) -> bool {
     matches!(line(&format!("{question} [y/N]: ")).as_deref(), Some("y" | "yes"))
 }
 
+/// Whether an approval needs a reason.
+#[derive(Clone, Copy)]
+enum ReasonNeed {
+    /// A finding is accepted.
+    Required,
+    Optional,
+}
+
 /// Asks for a reason; `None` if none is given.
-fn why(needed: bool) -> Option<String> {
-    let tries = if needed { TRIES } else { 1 };
-    let prompt = if needed { "reason (needed): " } else { "reason (may be empty): " };
+fn why(need: ReasonNeed) -> Option<String> {
+    let (tries, prompt) = match need {
+        ReasonNeed::Required => (TRIES, "reason (needed): "),
+        ReasonNeed::Optional => (1, "reason (may be empty): "),
+    };
     for _ in 0..tries {
         let said = line(prompt)?;
         if said.len() > LONGEST_REASON {

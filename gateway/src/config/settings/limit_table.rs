@@ -1,0 +1,347 @@
+//! The table of limits: the key of each, where it stands in the raw and in the compiled form, and its default.
+
+use std::time::Duration;
+
+use policy::work::WorkLimits;
+
+use super::Limits;
+use super::raw::RawLimits;
+use crate::net::http2;
+
+pub(super) const KIB: usize = 1024;
+pub(super) const MIB: usize = 1024 * KIB;
+
+/// Half, rounded up so that it is never zero: the default share of one caller.
+const fn half(all: usize) -> usize {
+    all.div_ceil(2)
+}
+
+/// Three quarters: the default share of one address, which may be a proxy for all clients.
+const fn most_of(all: usize) -> usize {
+    all.saturating_sub(all / 4)
+}
+
+/// A quarter, rounded up so that it is never zero.
+const fn quarter(all: usize) -> usize {
+    all.div_ceil(4)
+}
+
+/// The memory of an empty configuration, or the largest limit of one kind if that is more.
+///
+/// An operator who raises a share expects that it can be used, so the common limit grows with it.
+fn usual_memory(l: &Limits) -> usize {
+    l.memory.max(l.request_bodies).max(l.answers).max(l.replay_memory)
+}
+
+/// Half of the memory, or the largest share of one kind if that is more.
+fn usual_memory_per_caller(l: &Limits) -> usize {
+    let shares = [l.request_bodies_per_caller, l.answers_per_caller, l.replay_memory_per_caller];
+    shares.into_iter().fold(half(l.memory), usize::max).min(l.memory)
+}
+
+/// The limits of an empty configuration.
+const USUAL: Limits = Limits {
+    request_body: 4 * MIB,
+    response_body: 16 * MIB,
+    inspected_inline: 4 * KIB,
+    inspection_work: WorkLimits::USUAL,
+    notification: MIB,
+    request_head: 16 * KIB,
+    connections: 4096,
+    connections_per_address: most_of(4096),
+    in_flight: 1024,
+    in_flight_per_caller: half(1024),
+    unauthenticated_per_address: half(1024),
+    memory: 192 * MIB,
+    memory_per_caller: half(192 * MIB),
+    request_bodies: 192 * MIB,
+    request_bodies_per_caller: half(192 * MIB),
+    answers: 192 * MIB,
+    answers_per_caller: half(192 * MIB),
+    answers_per_server: quarter(192 * MIB),
+    lists: 64 * MIB,
+    lists_per_caller: half(64 * MIB),
+    schemas: 64 * MIB,
+    schemas_per_server: half(64 * MIB),
+    subscriptions: 64 * MIB,
+    subscriptions_per_caller: half(64 * MIB),
+    send_queue: 16 * MIB,
+    send_queue_per_caller: half(16 * MIB),
+    request_time: Duration::from_secs(10),
+    connect_time: Duration::from_secs(5),
+    answer_time: Duration::from_secs(60),
+    total_time: Duration::from_secs(600),
+    catalog_age: Duration::from_secs(60),
+    tools: 2000,
+    pages: 100,
+    sessions: 10_000,
+    sessions_per_caller: half(10_000),
+    ended_sessions: 100_000,
+    ended_sessions_per_caller: half(100_000),
+    list_time: Duration::from_secs(10),
+    input_time: Duration::from_secs(600),
+    parked: 1000,
+    parked_per_caller: half(1000),
+    streams: 32,
+    event_streams: 4096,
+    event_streams_per_caller: half(4096),
+    replay_events: 256,
+    replay_bytes: MIB,
+    replay_memory: 192 * MIB,
+    replay_memory_per_caller: half(192 * MIB),
+    replay_time: Duration::from_secs(300),
+    write_time: Duration::from_secs(30),
+    batch: 50,
+    processes: 64,
+    processes_per_caller: 16,
+    drain_time: Duration::from_secs(10),
+    lame_duck_time: Duration::ZERO,
+    tokens: 10_000,
+    token_memory: 32 * MIB,
+    token_memory_per_caller: quarter(32 * MIB),
+    proofs: 100_000,
+    http2: http2::Http2Bounds {
+        streams: 100,
+        resets: 200,
+        control: 1000,
+        window: 256 * 1024,
+        connection_window: 1024 * 1024,
+        send_buffer: 256 * KIB,
+        answers: 128 * MIB,
+        idle_time: Duration::from_secs(60),
+        ping_time: Duration::from_secs(30),
+        ping_timeout: Duration::from_secs(60),
+    },
+    kept_results: 64 * MIB,
+    kept_results_per_caller: quarter(64 * MIB),
+    kept_time: Duration::from_secs(600),
+};
+
+impl Default for Limits {
+    fn default() -> Self {
+        USUAL
+    }
+}
+
+/// A key of the `limits` section, which is written as an `R` and compiled to a `V`.
+pub(super) struct LimitKey<R: 'static, V: 'static> {
+    pub(super) name: &'static str,
+    written: fn(&RawLimits) -> &Option<R>,
+    field: fn(&mut Limits) -> &mut V,
+    /// The default, if it follows from keys that stand before this one in the table.
+    usual: Option<fn(&Limits) -> V>,
+}
+
+impl<R, V: Copy> LimitKey<R, V> {
+    /// What is written in the file.
+    pub(super) fn written<'a>(&self, raw: &'a RawLimits) -> Option<&'a R> {
+        (self.written)(raw).as_ref()
+    }
+
+    /// The value in `limits`.
+    pub(super) fn value(&self, limits: &Limits) -> V {
+        let mut limits = *limits;
+        *(self.field)(&mut limits)
+    }
+
+    /// Sets the written `value`, or else the default. The keys before this one in the table are set already, and this
+    /// one is not.
+    pub(super) fn set(&self, limits: &mut Limits, value: Option<V>) {
+        let value = value.or_else(|| self.usual.map(|usual| usual(limits)));
+        if let Some(value) = value {
+            *(self.field)(limits) = value;
+        }
+    }
+}
+
+/// A key with a default of its own, that of [`USUAL`].
+const fn own<R, V>(
+    name: &'static str,
+    written: fn(&RawLimits) -> &Option<R>,
+    field: fn(&mut Limits) -> &mut V,
+) -> LimitKey<R, V> {
+    LimitKey { name, written, field, usual: None }
+}
+
+/// A key whose default follows from keys before it.
+const fn derived<R, V>(
+    name: &'static str,
+    written: fn(&RawLimits) -> &Option<R>,
+    field: fn(&mut Limits) -> &mut V,
+    usual: fn(&Limits) -> V,
+) -> LimitKey<R, V> {
+    LimitKey { name, written, field, usual: Some(usual) }
+}
+
+/// The limits in bytes.
+#[rustfmt::skip]
+pub(super) const SIZES: &[LimitKey<String, usize>] = &[
+    own("requestBody", |raw| &raw.request_body, |limits| &mut limits.request_body),
+    own("responseBody", |raw| &raw.response_body, |limits| &mut limits.response_body),
+    own("replayBytes", |raw| &raw.replay_bytes, |limits| &mut limits.replay_bytes),
+    own("replayMemory", |raw| &raw.replay_memory, |limits| &mut limits.replay_memory),
+    own("inspectedInline", |raw| &raw.inspected_inline, |limits| &mut limits.inspected_inline),
+    own("notification", |raw| &raw.notification, |limits| &mut limits.notification),
+    own("keptResults", |raw| &raw.kept_results, |limits| &mut limits.kept_results),
+    own("requestHead", |raw| &raw.request_head, |limits| &mut limits.request_head),
+    derived("requestBodies", |raw| &raw.request_bodies, |limits| &mut limits.request_bodies, |l| l.request_bodies.max(l.request_body.saturating_mul(4))),
+    derived("requestBodiesPerCaller", |raw| &raw.request_bodies_per_caller, |limits| &mut limits.request_bodies_per_caller, |l| half(l.request_bodies)),
+    derived("answers", |raw| &raw.answers, |limits| &mut limits.answers, |l| l.answers.max(8 * l.response_body)),
+    derived("answersPerCaller", |raw| &raw.answers_per_caller, |limits| &mut limits.answers_per_caller, |l| half(l.answers)),
+    derived("answersPerServer", |raw| &raw.answers_per_server, |limits| &mut limits.answers_per_server, |l| quarter(l.answers)),
+    own("lists", |raw| &raw.lists, |limits| &mut limits.lists),
+    derived("listsPerCaller", |raw| &raw.lists_per_caller, |limits| &mut limits.lists_per_caller, |l| half(l.lists)),
+    own("schemas", |raw| &raw.schemas, |limits| &mut limits.schemas),
+    derived("schemasPerServer", |raw| &raw.schemas_per_server, |limits| &mut limits.schemas_per_server, |l| half(l.schemas)),
+    own("subscriptions", |raw| &raw.subscriptions, |limits| &mut limits.subscriptions),
+    derived("subscriptionsPerCaller", |raw| &raw.subscriptions_per_caller, |limits| &mut limits.subscriptions_per_caller, |l| half(l.subscriptions)),
+    derived("sendQueue", |raw| &raw.send_queue, |limits| &mut limits.send_queue, |l| l.send_queue.max(l.request_body.saturating_mul(4))),
+    derived("sendQueuePerCaller", |raw| &raw.send_queue_per_caller, |limits| &mut limits.send_queue_per_caller, |l| half(l.send_queue)),
+    derived("replayMemoryPerCaller", |raw| &raw.replay_memory_per_caller, |limits| &mut limits.replay_memory_per_caller, |l| half(l.replay_memory)),
+    derived("keptResultsPerCaller", |raw| &raw.kept_results_per_caller, |limits| &mut limits.kept_results_per_caller, |l| quarter(l.kept_results)),
+    own("tokenMemory", |raw| &raw.token_memory, |limits| &mut limits.token_memory),
+    derived("tokenMemoryPerCaller", |raw| &raw.token_memory_per_caller, |limits| &mut limits.token_memory_per_caller, |l| quarter(l.token_memory)),
+    derived("memory", |raw| &raw.memory, |limits| &mut limits.memory, usual_memory),
+    derived("memoryPerCaller", |raw| &raw.memory_per_caller, |limits| &mut limits.memory_per_caller, usual_memory_per_caller),
+];
+
+/// The limits that are counts.
+#[rustfmt::skip]
+pub(super) const COUNTS: &[LimitKey<usize, usize>] = &[
+    own("connections", |raw| &raw.connections, |limits| &mut limits.connections),
+    own("inFlight", |raw| &raw.in_flight, |limits| &mut limits.in_flight),
+    own("tools", |raw| &raw.tools, |limits| &mut limits.tools),
+    own("pages", |raw| &raw.pages, |limits| &mut limits.pages),
+    own("sessions", |raw| &raw.sessions, |limits| &mut limits.sessions),
+    own("parked", |raw| &raw.parked, |limits| &mut limits.parked),
+    own("streams", |raw| &raw.streams, |limits| &mut limits.streams),
+    own("replayEvents", |raw| &raw.replay_events, |limits| &mut limits.replay_events),
+    own("batch", |raw| &raw.batch, |limits| &mut limits.batch),
+    own("processes", |raw| &raw.processes, |limits| &mut limits.processes),
+    own("processesPerCaller", |raw| &raw.processes_per_caller, |limits| &mut limits.processes_per_caller),
+    own("tokens", |raw| &raw.tokens, |limits| &mut limits.tokens),
+    own("proofs", |raw| &raw.proofs, |limits| &mut limits.proofs),
+    own("endedSessions", |raw| &raw.ended_sessions, |limits| &mut limits.ended_sessions),
+    own("eventStreams", |raw| &raw.event_streams, |limits| &mut limits.event_streams),
+    derived("connectionsPerAddress", |raw| &raw.connections_per_address, |limits| &mut limits.connections_per_address, |l| most_of(l.connections)),
+    derived("inFlightPerCaller", |raw| &raw.in_flight_per_caller, |limits| &mut limits.in_flight_per_caller, |l| half(l.in_flight)),
+    derived("unauthenticatedPerAddress", |raw| &raw.unauthenticated_per_address, |limits| &mut limits.unauthenticated_per_address, |l| half(l.in_flight)),
+    derived("sessionsPerCaller", |raw| &raw.sessions_per_caller, |limits| &mut limits.sessions_per_caller, |l| half(l.sessions)),
+    derived("endedSessionsPerCaller", |raw| &raw.ended_sessions_per_caller, |limits| &mut limits.ended_sessions_per_caller, |l| half(l.ended_sessions)),
+    derived("parkedPerCaller", |raw| &raw.parked_per_caller, |limits| &mut limits.parked_per_caller, |l| half(l.parked)),
+    derived("eventStreamsPerCaller", |raw| &raw.event_streams_per_caller, |limits| &mut limits.event_streams_per_caller, |l| half(l.event_streams)),
+];
+
+/// The limits that are times.
+#[rustfmt::skip]
+pub(super) const TIMES: &[LimitKey<String, Duration>] = &[
+    own("requestTime", |raw| &raw.request_time, |limits| &mut limits.request_time),
+    own("connectTime", |raw| &raw.connect_time, |limits| &mut limits.connect_time),
+    own("answerTime", |raw| &raw.answer_time, |limits| &mut limits.answer_time),
+    own("totalTime", |raw| &raw.total_time, |limits| &mut limits.total_time),
+    own("catalogAge", |raw| &raw.catalog_age, |limits| &mut limits.catalog_age),
+    own("listTime", |raw| &raw.list_time, |limits| &mut limits.list_time),
+    own("inputTime", |raw| &raw.input_time, |limits| &mut limits.input_time),
+    own("replayTime", |raw| &raw.replay_time, |limits| &mut limits.replay_time),
+    own("writeTime", |raw| &raw.write_time, |limits| &mut limits.write_time),
+    own("drainTime", |raw| &raw.drain_time, |limits| &mut limits.drain_time),
+    own("lameDuckTime", |raw| &raw.lame_duck_time, |limits| &mut limits.lame_duck_time),
+    own("keptTime", |raw| &raw.kept_time, |limits| &mut limits.kept_time),
+];
+
+/// A limit for one caller, address or server, which is a share of a limit for all.
+pub(super) struct LimitShare {
+    pub(super) key: &'static str,
+    /// The key of the limit for all.
+    pub(super) of: &'static str,
+    pub(super) part: fn(&Limits) -> usize,
+    pub(super) whole: fn(&Limits) -> usize,
+}
+
+const fn share(
+    key: &'static str,
+    of: &'static str,
+    part: fn(&Limits) -> usize,
+    whole: fn(&Limits) -> usize,
+) -> LimitShare {
+    LimitShare { key, of, part, whole }
+}
+
+/// The limits that cannot be more than another one.
+#[rustfmt::skip]
+pub(super) const SHARES: &[LimitShare] = &[
+    share("connectionsPerAddress", "connections", |l| l.connections_per_address, |l| l.connections),
+    share("inFlightPerCaller", "inFlight", |l| l.in_flight_per_caller, |l| l.in_flight),
+    share("unauthenticatedPerAddress", "inFlight", |l| l.unauthenticated_per_address, |l| l.in_flight),
+    share("memoryPerCaller", "memory", |l| l.memory_per_caller, |l| l.memory),
+    share("requestBodiesPerCaller", "requestBodies", |l| l.request_bodies_per_caller, |l| l.request_bodies),
+    share("sessionsPerCaller", "sessions", |l| l.sessions_per_caller, |l| l.sessions),
+    share("endedSessionsPerCaller", "endedSessions", |l| l.ended_sessions_per_caller, |l| l.ended_sessions),
+    share("parkedPerCaller", "parked", |l| l.parked_per_caller, |l| l.parked),
+    share("eventStreamsPerCaller", "eventStreams", |l| l.event_streams_per_caller, |l| l.event_streams),
+    share("replayMemoryPerCaller", "replayMemory", |l| l.replay_memory_per_caller, |l| l.replay_memory),
+    share("keptResultsPerCaller", "keptResults", |l| l.kept_results_per_caller, |l| l.kept_results),
+    share("tokenMemoryPerCaller", "tokenMemory", |l| l.token_memory_per_caller, |l| l.token_memory),
+    share("answersPerCaller", "answers", |l| l.answers_per_caller, |l| l.answers),
+    share("answersPerServer", "answers", |l| l.answers_per_server, |l| l.answers),
+    share("listsPerCaller", "lists", |l| l.lists_per_caller, |l| l.lists),
+    share("schemasPerServer", "schemas", |l| l.schemas_per_server, |l| l.schemas),
+    share("subscriptionsPerCaller", "subscriptions", |l| l.subscriptions_per_caller, |l| l.subscriptions),
+    share("sendQueuePerCaller", "sendQueue", |l| l.send_queue_per_caller, |l| l.send_queue),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{COUNTS, LimitShare, SHARES, SIZES, TIMES, USUAL};
+
+    #[test]
+    fn every_key_stands_once_in_the_table() {
+        let names = SIZES.iter().map(|key| key.name);
+        let names = names.chain(COUNTS.iter().map(|key| key.name));
+        let names: Vec<_> = names.chain(TIMES.iter().map(|key| key.name)).collect();
+        let different: BTreeSet<_> = names.iter().collect();
+        assert_eq!(different.len(), names.len());
+    }
+
+    #[test]
+    fn each_key_has_a_field_of_its_own() {
+        for (n, key) in SIZES.iter().enumerate() {
+            let mut limits = USUAL;
+            key.set(&mut limits, Some(12_345));
+            for (m, other) in SIZES.iter().enumerate() {
+                assert_eq!(other.value(&limits) == 12_345, n == m, "{}, {}", key.name, other.name);
+            }
+        }
+        for (n, key) in COUNTS.iter().enumerate() {
+            let mut limits = USUAL;
+            key.set(&mut limits, Some(12_345));
+            for (m, other) in COUNTS.iter().enumerate() {
+                assert_eq!(other.value(&limits) == 12_345, n == m, "{}, {}", key.name, other.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_defaults_that_follow_from_others_are_those_of_an_empty_configuration() {
+        let mut limits = USUAL;
+        SIZES.iter().for_each(|key| key.set(&mut limits, None));
+        COUNTS.iter().for_each(|key| key.set(&mut limits, None));
+        TIMES.iter().for_each(|key| key.set(&mut limits, None));
+        assert_eq!(format!("{limits:?}"), format!("{USUAL:?}"));
+    }
+
+    #[test]
+    fn each_share_is_of_the_limit_that_it_names() {
+        let value = |name: &str| {
+            let sizes = SIZES.iter().filter(|key| key.name == name).map(|key| key.value(&USUAL));
+            let counts = COUNTS.iter().filter(|key| key.name == name).map(|key| key.value(&USUAL));
+            sizes.chain(counts).next().unwrap()
+        };
+        for LimitShare { key, of, part, whole } in SHARES {
+            assert_eq!((part(&USUAL), whole(&USUAL)), (value(key), value(of)), "{key} of {of}");
+            assert!(part(&USUAL) <= whole(&USUAL), "{key}");
+        }
+    }
+}
