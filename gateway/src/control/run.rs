@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::base::task::{self, Tasks};
 use crate::config::settings::Settings;
 use crate::control::admin_api::{self, AdminApi};
 use crate::control::attach::AttachListener;
-use crate::control::build::{ProcessState, bind, lasting, local};
+use crate::control::build::{GenerationWork, ProcessState, bind, lasting, local};
 use crate::control::reload::Reloader;
 use crate::control::revocation::RevocationManager;
 use crate::control::selftest::SelftestRunner;
@@ -51,6 +51,17 @@ pub struct RunningGateway {
     live: Arc<CurrentGeneration>,
     lasting: Arc<ProcessState>,
     threads: Vec<JoinHandle<()>>,
+    /// What begins when the client at standard input is admitted; `None` once it has, and for other gateways.
+    deferred: Mutex<Option<GenerationWork>>,
+}
+
+/// Whom a gateway serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ServedClients {
+    /// Clients that connect to its listeners.
+    OverNetwork,
+    /// The client that has started this process. No server is started before that client is admitted.
+    AtStdio,
 }
 
 /// Starts a gateway that reloads `source` when it changes.
@@ -61,7 +72,7 @@ pub async fn start(
     settings: Settings,
     source: Option<Arc<dyn SettingsSource>>,
 ) -> Result<RunningGateway, StartError> {
-    launch(settings, source, true).await
+    launch(settings, source, ServedClients::OverNetwork).await
 }
 
 /// Starts a gateway without listeners, for the client that started this process.
@@ -69,15 +80,15 @@ pub async fn start(
 /// # Errors
 /// If any resource cannot be acquired; nothing is left running.
 pub async fn start_inside(settings: Settings) -> Result<RunningGateway, StartError> {
-    launch(settings, None, false).await
+    launch(settings, None, ServedClients::AtStdio).await
 }
 
 async fn launch(
     mut settings: Settings,
     source: Option<Arc<dyn SettingsSource>>,
-    listens: bool,
+    serves: ServedClients,
 ) -> Result<RunningGateway, StartError> {
-    if !listens {
+    if serves == ServedClients::AtStdio {
         settings.listeners.clear();
         settings.ops = None;
     }
@@ -88,7 +99,7 @@ async fn launch(
         settings.ops.as_ref().map(|ops| bind(ops.address, "`ops.address`")).transpose()?;
     let (lasting, listeners) = lasting(&settings)?;
     let lasting = Arc::new(lasting);
-    match assemble(settings, source, &lasting, (listeners, ops_listener)) {
+    match assemble((settings, serves), source, &lasting, (listeners, ops_listener)) {
         Ok(running) => Ok(running),
         Err(error) => {
             // The first record is written, so the stop must be recorded too, or it would look like a crash.
@@ -100,7 +111,7 @@ async fn launch(
 
 /// Builds and starts everything that serves the configuration.
 fn assemble(
-    settings: Settings,
+    (settings, serves): (Settings, ServedClients),
     source: Option<Arc<dyn SettingsSource>>,
     lasting: &Arc<ProcessState>,
     (listeners, ops_listener): (Vec<TcpListener>, Option<TcpListener>),
@@ -112,7 +123,13 @@ fn assemble(
     let (revocations, sections) = (settings.revocations.clone(), settings.sections.clone());
     let built = lasting.build(settings, None)?;
     let (keeper, digest) = (built.keeper(), built.digest.clone());
-    lasting.begin(&built);
+    let deferred = match serves {
+        ServedClients::OverNetwork => {
+            lasting.begin(&built.work);
+            None
+        }
+        ServedClients::AtStdio => Some(built.work),
+    };
     let live = Arc::new(CurrentGeneration::new(built.generation));
     let tasks = &lasting.tasks;
     let switch = RevocationManager::new(Arc::clone(&live), revocations, tasks.clone())?;
@@ -173,7 +190,8 @@ fn assemble(
     });
     let threads = threads.map_err(StartError::Threads)?;
     tasks.spawn_service(watch(beats, Arc::clone(lasting)));
-    Ok(RunningGateway { listeners: shown, ops, live, lasting: Arc::clone(lasting), threads })
+    let (lasting, deferred) = (Arc::clone(lasting), Mutex::new(deferred));
+    Ok(RunningGateway { listeners: shown, ops, live, lasting, threads, deferred })
 }
 
 /// Logs when a worker stalls or recovers, and when files or threads are exhausted or available again.
@@ -239,6 +257,10 @@ impl RunningGateway {
     ) -> Result<(), StdioServerError> {
         let (live, tasks) = (Arc::clone(&self.live), self.lasting.tasks.clone());
         let console = StdioServer::open(live, tasks, path, key, Tenancy::Single).await?;
+        let deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(work) = deferred {
+            self.lasting.begin(&work);
+        }
         console.serve(stdin(), stdout()).await
     }
 
