@@ -310,6 +310,27 @@ fn init_says_which_variables_have_to_be_set() {
 }
 
 #[test]
+fn init_and_doctor_say_that_a_server_cannot_write_in_the_folder_with_the_files_of_the_gateway() {
+    let folder = Folder::new();
+    let project = folder.path().canonicalize().unwrap();
+    fs::create_dir_all(project.join("data")).unwrap();
+    let servers = json!({ "mcpServers": {
+        "whole": { "command": "cat", "args": [project] },
+        "part": { "command": "cat", "args": [project.join("data")] } } });
+    fs::write(project.join("mcp.json"), servers.to_string()).unwrap();
+    let made = portcullis(&project, &["init", "--from", "mcp.json"]);
+    let told = printed(&made);
+    let sealed = |name: &str| format!("`{name}` is given the folder `{}`", project.display());
+    let apart = format!("{}-portcullis", project.display());
+    assert!(made.status.success() && told.contains(&sealed("whole")), "{told}");
+    assert!(told.contains(&format!("mkdir {apart}")) && told.contains("`revoked.yaml`"), "{told}");
+    assert!(!told.contains("`part` is given"), "{told}");
+    let looked = printed(&portcullis(&project, &["doctor", "--timeout", "1s"]));
+    assert!(looked.contains(&sealed("whole")) && looked.contains(&apart), "{looked}");
+    assert!(!looked.contains("`part` is given"), "{looked}");
+}
+
+#[test]
 fn init_takes_the_servers_of_a_client() {
     let folder = Folder::new();
     let client = folder.path().join("mcp.json");
