@@ -281,7 +281,10 @@ fn words(error: &ValidationError<'_>) -> (String, String) {
         let list = options.iter().map(|o| format!("`{o}`")).collect::<Vec<_>>().join(", ");
         let help = near.map_or_else(
             || format!("use one of {list}"),
-            |near| format!("did you mean `{near}`? It is one of {list}"),
+            |near| match options.len() {
+                1 => format!("write `{near}`"),
+                _ => format!("did you mean `{near}`? It is one of {list}"),
+            },
         );
         return (message, help);
     }
