@@ -474,6 +474,12 @@ fn people(report: &VerifyReport) {
             report.covered,
             report.after
         ));
+        if report.end == LogEnd::Open && report.checkpoints == 0 {
+            say(
+                "note: without a checkpoint nobody can tell whether the end was cut off: `audit: {checkpoints: {file: FILE}}` \
+                 has the gateway keep them, best on other storage, and `--checkpoint FILE` compares the log with them",
+            );
+        }
     }
 }
 

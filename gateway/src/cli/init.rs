@@ -255,7 +255,9 @@ fn own(init: &InitArgs, sha256: &str) -> Result<String, String> {
          servers: [{named}]\n      tools: ['*']\n      prompts: ['*']\n      resources: ['*']\n\
          \n\
          # Every exchange is recorded before it has an effect: `portcullis audit query audit.jsonl`.\n\
-         audit:\n  sinks:\n    - name: file\n      file: audit.jsonl\n",
+         audit:\n  sinks:\n    - name: file\n      file: audit.jsonl\n  \
+         # To notice later that the end of the log was cut off, keep checkpoints on other storage: docs/audit.md.\n  \
+         # checkpoints: {{file: FILE}}\n",
         beginning(sha256)
     ))
 }
