@@ -713,7 +713,7 @@ fn about(
         Err(UnreachableServer { why, mend: None }) => {
             let mend = match &server.reach {
                 ServerTransport::Stdio(_) => {
-                    "start it by hand with the environment that it has here, `env -i PATH=\"$PATH\" HOME=\"$HOME\" LANG=\"$LANG\" \
+                    "start the program by hand with the environment that it has here, `env -i PATH=\"$PATH\" HOME=\"$HOME\" LANG=\"$LANG\" \
                      COMMAND ARGS`, and correct `command`, `args` or `env`: of the environment it gets `PATH`, `HOME`, `LANG`, \
                      `TMPDIR` and what `env` names, so not `SSL_CERT_FILE` or `HTTPS_PROXY` of this shell"
                 }
