@@ -425,6 +425,20 @@ fn what_an_operator_needs_to_ask_a_gateway_is_said() {
     let output = command.env("OPS_TOKEN", "a-token-of-an-operator").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", printed(&output));
     assert!(printed(&output).contains("this file is in force"), "{}", printed(&output));
+    // The token can come from where `portcullis revoke` takes it as well.
+    fs::write(folder.path().join("token"), "a-token-of-an-operator\n").unwrap();
+    for (more, variable, code) in [
+        (vec!["--token-file", "token"], None, 0),
+        (vec![], Some("a-token-of-an-operator"), 0),
+        (vec![], Some("another-token"), 1),
+        (vec!["--token-file", "token"], Some("another-token"), 0),
+    ] {
+        let mut command = Command::new(binary());
+        command.args(["config", "applied", "--ops", &ops]).args(&more).current_dir(folder.path());
+        command.envs(variable.map(|token| ("PORTCULLIS_OPS_TOKEN", token)));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{more:?}: {}", printed(&output));
+    }
 }
 
 #[test]
