@@ -902,7 +902,8 @@ impl PinMonitor {
         let gravest = changes.iter().map(|change| change.risk).max().unwrap_or(Risk::Other);
         let actions = changes.iter().map(|change| self.settings.action(change.risk));
         let action = actions.max().unwrap_or(DriftAction::Hold);
-        let mut what = format!("{} ({} changes)", gravest.as_str(), changes.len());
+        let plural = if changes.len() == 1 { "" } else { "s" };
+        let mut what = format!("{} ({} change{plural})", gravest.as_str(), changes.len());
         for change in changes.iter().take(TOLD) {
             let (risk, at) = (change.risk.as_str(), self.told_name(&change.at));
             write!(what, "; {risk} at `{at}`: {}", change.what).unwrap_or_default();

@@ -31,6 +31,7 @@ mod capability_lists;
 mod cleared;
 mod notifications;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
@@ -39,7 +40,7 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use arc_swap::ArcSwapOption;
 use policy::ask::ServerRequestPolicy;
 use policy::inspect::Finding;
-use policy::json::Fragment;
+use policy::json::{Fragment, Value};
 use policy::message::{ClientRequest, ItemRequest, RequestOperation};
 use policy::name::ServerName;
 use policy::offer::CatalogItem;
@@ -51,6 +52,8 @@ use crate::audit::{Intent, ReadEntry};
 use crate::base::bounded::BoundedMap;
 use crate::base::gcra::Gcra;
 use crate::base::intake::ResponseAccounts;
+use crate::base::log_limit::LogLimit;
+use crate::base::masking;
 use crate::base::share::{Holder, Share, Shares};
 use crate::base::task::Tasks;
 use crate::config::overrides::Overrides;
@@ -65,6 +68,7 @@ use crate::net::connection::{ConnectTarget, ConnectionError};
 use crate::outbound::environment::{Environment, EnvironmentError};
 use crate::outbound::secrets::LiveSecret;
 use crate::pins::PinMonitor;
+use crate::process::sandbox::{DenialAdvice, DeniedPathFinder, SandboxPlan};
 use crate::session::UpstreamSession;
 
 pub use answer::{AnswerStep, CallAnswer, InputRequest, InputRequired, ReplySender, is_progress};
@@ -100,6 +104,12 @@ pub use subscription::{NotificationFilter, RESOURCES, changed, flag, listening_b
 /// the same content differ in those digits alone.
 const FIRST_ID: i64 = 1_000_000_000;
 
+/// At most one line about what a sandbox denies to calls is logged in this time.
+const DENIAL: Duration = Duration::from_secs(10);
+/// The number of texts of a failed result that are searched for a denied path, and of lines in each.
+const DENIAL_TEXTS: usize = 4;
+const DENIAL_LINES: usize = 32;
+
 /// An upstream server: its transport, and what is known and cached of it.
 #[derive(Debug)]
 pub struct Upstream {
@@ -112,6 +122,10 @@ pub struct Upstream {
     /// The server's name and a digest of its address, so state of one server is never used for another server of the
     /// same name.
     identity: Box<str>,
+    /// The sandbox of its program, to explain what it denies.
+    sandbox: Option<Arc<SandboxPlan>>,
+    /// Limits the log lines about what the sandbox denies to calls.
+    denials: LogLimit,
     /// What the server may ask of clients: elicitation, sampling, roots.
     asks: ServerRequestPolicy,
     /// Tool definitions of the configuration, shown to callers in place of the server's own.
@@ -240,6 +254,8 @@ impl Upstream {
             noise: heard,
             limits,
             identity: identity(server),
+            sandbox: sandbox(server),
+            denials: LogLimit::every(DENIAL),
             asks: server.asks.clone(),
             overrides: Arc::clone(&server.overrides),
             about: ServerLog::about(Arc::clone(&counts)),
@@ -306,6 +322,29 @@ impl Upstream {
     #[must_use]
     pub const fn asks_callers(&self) -> bool {
         self.asks_callers
+    }
+
+    /// Looks for a path that the sandbox of the server's program denies in the failed `result` of a call of `tool`, and
+    /// logs the reason: the result goes to the client, and says no more than that access was denied.
+    pub fn explain_denial(&self, tool: &str, result: Value<'_>) {
+        let Some(plan) = self.sandbox.clone() else { return };
+        let Some(path) = denied_path(result) else { return };
+        let Some(suppressed) = self.denials.allow(std::time::Instant::now()) else { return };
+        let (server, tool) = (self.name.clone(), masking::secrets(tool));
+        self.tasks.spawn(async move {
+            // It looks at files.
+            let denied = tokio::task::spawn_blocking(move || plan.closes(&path)).await;
+            let Some(denied) = denied.ok().flatten() else { return };
+            let DenialAdvice { why, mend } = denied.at_a_call();
+            tracing::warn!(
+                %server,
+                tool = %tool.escape_debug(),
+                why = %why,
+                mend = %mend,
+                suppressed,
+                "a call failed because the sandbox of the server denied a file"
+            );
+        });
     }
 
     /// The last lines on the error output of the program that ended last, and the path its sandbox refused. Empty for
@@ -945,6 +984,25 @@ pub async fn certificate_end(
         }
     };
     Ok(target_of(server, uri, connect_time, world)?.certificate_end().await?)
+}
+
+/// The sandbox of the server's program; `None` for one without a sandbox, or at a URL.
+fn sandbox(server: &ServerSettings) -> Option<Arc<SandboxPlan>> {
+    match &server.reach {
+        ServerTransport::Stdio(program) => program.sandbox.clone().map(Arc::new),
+        ServerTransport::Http(_) | ServerTransport::Old(_) => None,
+    }
+}
+
+/// The path to which access was denied, as the texts of a failed result report it.
+fn denied_path(result: Value<'_>) -> Option<PathBuf> {
+    let mut finder = DeniedPathFinder::default();
+    let content = result.get("content");
+    for item in content.into_iter().flat_map(Value::items).take(DENIAL_TEXTS) {
+        let text = item.get("text").and_then(Value::as_str).unwrap_or_default();
+        text.lines().take(DENIAL_LINES).for_each(|line| finder.read(line));
+    }
+    finder.path()
 }
 
 fn identity(server: &ServerSettings) -> Box<str> {

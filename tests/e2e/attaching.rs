@@ -680,6 +680,40 @@ fn a_client_that_is_attached_goes_on_under_a_new_configuration() {
 }
 
 #[test]
+fn no_program_is_started_for_a_client_whose_key_is_wrong() {
+    let folder = Folder::new();
+    let at = |name: &str| folder.path().join(name);
+    let (mark, script) = (at("mark"), at("server"));
+    fs::create_dir_all(&mark).unwrap();
+    let text =
+        format!("#!/bin/sh\ntouch '{}/started'\necho it broke >&2\nexit 3\n", mark.display());
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let yaml = format!(
+        "apiVersion: portcullis.dev/v1
+pins: {{mode: off}}
+listeners: [{{name: main, address: '127.0.0.1:0', authentication: [apiKey]}}]
+identity: {{apiKeys: [{{name: ana, principal: ana, groups: [dev], sha256: {HASH}}}]}}
+servers: [{{name: files, command: '{}', sandbox: {{mode: off}}}}]
+routes: [{{path: /files, servers: [files]}}]
+policy: {{rules: [{{id: open, effect: allow, principals: ['group:dev'], servers: ['*'], tools: ['*']}}]}}
+audit: {{sinks: [{{name: file, file: audit.jsonl}}]}}
+",
+        script.display()
+    );
+    fs::write(at("gateway.yaml"), yaml).unwrap();
+    let command = started(&at("gateway.yaml"), "/files", Some("pcl_wrong"));
+    let ended = Started::silent(command, Era::Legacy).ended();
+    assert_eq!(ended.code, Some(1), "{}", ended.said);
+    let last = ended.said.trim_end().lines().next_back().unwrap_or_default();
+    assert!(last.contains("is not one of `identity.apiKeys`"), "{}", ended.said);
+    assert!(!mark.join("started").exists() && !ended.said.contains("it broke"), "{}", ended.said);
+    // With the right key the same program is started.
+    let _client = Started::silent(started(&at("gateway.yaml"), "/files", Some(ANA)), Era::Legacy);
+    eventually("the program is started", || mark.join("started").exists().then_some(()));
+}
+
+#[test]
 fn a_process_that_cannot_serve_its_client_ends_at_once() {
     for era in ERAS {
         let Routes { folder, .. } = &Routes::new(era);

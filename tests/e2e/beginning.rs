@@ -310,6 +310,27 @@ fn init_says_which_variables_have_to_be_set() {
 }
 
 #[test]
+fn init_and_doctor_say_that_a_server_cannot_write_in_the_folder_with_the_files_of_the_gateway() {
+    let folder = Folder::new();
+    let project = folder.path().canonicalize().unwrap();
+    fs::create_dir_all(project.join("data")).unwrap();
+    let servers = json!({ "mcpServers": {
+        "whole": { "command": "cat", "args": [project] },
+        "part": { "command": "cat", "args": [project.join("data")] } } });
+    fs::write(project.join("mcp.json"), servers.to_string()).unwrap();
+    let made = portcullis(&project, &["init", "--from", "mcp.json"]);
+    let told = printed(&made);
+    let sealed = |name: &str| format!("`{name}` is given the folder `{}`", project.display());
+    let apart = format!("{}-portcullis", project.display());
+    assert!(made.status.success() && told.contains(&sealed("whole")), "{told}");
+    assert!(told.contains(&format!("mkdir {apart}")) && told.contains("`revoked.yaml`"), "{told}");
+    assert!(!told.contains("`part` is given"), "{told}");
+    let looked = printed(&portcullis(&project, &["doctor", "--timeout", "1s"]));
+    assert!(looked.contains(&sealed("whole")) && looked.contains(&apart), "{looked}");
+    assert!(!looked.contains("`part` is given"), "{looked}");
+}
+
+#[test]
 fn init_takes_the_servers_of_a_client() {
     let folder = Folder::new();
     let client = folder.path().join("mcp.json");
@@ -404,6 +425,20 @@ fn what_an_operator_needs_to_ask_a_gateway_is_said() {
     let output = command.env("OPS_TOKEN", "a-token-of-an-operator").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", printed(&output));
     assert!(printed(&output).contains("this file is in force"), "{}", printed(&output));
+    // The token can come from where `portcullis revoke` takes it as well.
+    fs::write(folder.path().join("token"), "a-token-of-an-operator\n").unwrap();
+    for (more, variable, code) in [
+        (vec!["--token-file", "token"], None, 0),
+        (vec![], Some("a-token-of-an-operator"), 0),
+        (vec![], Some("another-token"), 1),
+        (vec!["--token-file", "token"], Some("another-token"), 0),
+    ] {
+        let mut command = Command::new(binary());
+        command.args(["config", "applied", "--ops", &ops]).args(&more).current_dir(folder.path());
+        command.envs(variable.map(|token| ("PORTCULLIS_OPS_TOKEN", token)));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{more:?}: {}", printed(&output));
+    }
 }
 
 #[test]

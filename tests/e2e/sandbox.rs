@@ -184,6 +184,28 @@ fn a_program_for_which_nothing_is_configured_works_and_is_kept_from_what_is_the_
 }
 
 #[test]
+fn the_log_says_at_a_call_that_the_sandbox_denied_the_file() {
+    for era in ERAS {
+        let gateway = boxed("").start();
+        let kept = Tried::of(&gateway, era);
+        let folder = gateway.audit().parent().unwrap().canonicalize().unwrap();
+        let (failed, text) = kept.to("write", &folder.join("minutes.txt").display().to_string());
+        assert!(failed, "{text}");
+        let line = e2e::eventually("the reason in the log", || {
+            let told = |line: &&str| line.contains("the sandbox of the server denied a file");
+            gateway.said().lines().find(told).map(str::to_owned)
+        });
+        let why = format!("created or replaced directly in `{}`", folder.display());
+        assert!(
+            line.contains(&why) && line.contains("keep the gateway's files elsewhere"),
+            "{line}"
+        );
+        // The path is part of what the caller and the server say to each other.
+        assert!(!line.contains("minutes"), "{line}");
+    }
+}
+
+#[test]
 fn what_a_sandbox_lacks_is_said_before_the_start() {
     let folder = Folder::new();
     let file = folder.path().join("gateway.yaml");

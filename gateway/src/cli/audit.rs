@@ -1,6 +1,7 @@
 //! `portcullis audit`: verifies the audit log, shows its records, and exports them for other tools. Works on the files
 //! alone; it needs neither the gateway nor its configuration.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, IsTerminal as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -343,7 +344,24 @@ fn open(file: &Path) -> io::Result<Box<dyn io::BufRead>> {
 
 /// Adds the path to a read error.
 fn unread(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("could not read `{}`: {error}", path.display()))
+    let beside = if error.kind() == io::ErrorKind::NotFound { of_clients(path) } else { None };
+    let hint = beside.map_or_else(String::new, |beside| {
+        format!(
+            "; `portcullis stdio` by itself records to logs of its own, such as `{}`",
+            beside.display()
+        )
+    });
+    io::Error::new(error.kind(), format!("could not read `{}`: {error}{hint}", path.display()))
+}
+
+/// The first log of a `portcullis stdio` process beside a log that is not there.
+fn of_clients(path: &Path) -> Option<PathBuf> {
+    let beside = |number| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".stdio-{number}"));
+        PathBuf::from(name)
+    };
+    (1..=super::PROCESSES).map(beside).find(|path| path.is_file())
 }
 
 /// The logs in a folder. An error if there is none.
@@ -472,6 +490,12 @@ fn people(report: &VerifyReport) {
             report.covered,
             report.after
         ));
+        if report.end == LogEnd::Open && report.checkpoints == 0 {
+            say(
+                "note: without a checkpoint nobody can tell whether the end was cut off: `audit: {checkpoints: {file: FILE}}` \
+                 has the gateway keep them, best on other storage, and `--checkpoint FILE` compares the log with them",
+            );
+        }
     }
 }
 
@@ -523,12 +547,13 @@ fn query(files: &[PathBuf], selection: &RecordSelection) -> io::Result<ExitCode>
     if *format == RecordFormat::Csv {
         writeln!(out, "{}\r", COLUMNS.join(","))?;
     }
-    let mut found = 0_u64;
-    let mut passed_over = 0_u64;
+    let (mut found, mut passed_over) = (0_u64, 0_u64);
+    let mut principals = SeenPrincipals::default();
     let whole = RecordFilter { selftest: true, ..filter.clone() };
     let unread = lines(files, &mut |line, record| {
         let Some(text) = selection.shown(line) else {
             let root = record.root();
+            principals.see(root);
             let is_own = !filter.selftest && filter.is_passed_over(root);
             passed_over += u64::from(is_own && whole.wants(root, *now));
             return Ok(());
@@ -553,7 +578,43 @@ fn query(files: &[PathBuf], selection: &RecordSelection) -> io::Result<ExitCode>
         ));
         return Ok(ExitCode::from(FAILED));
     }
+    if found == 0 {
+        say(&match principals.like(filter.principal.as_deref()) {
+            None => "no record matches".to_owned(),
+            Some(like) => format!(
+                "no record matches; did you mean `--principal {}`? A principal of an issuer is named with it",
+                like.escape_debug()
+            ),
+        });
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The principals of the records of one query, of which the one that was meant is found if none was named exactly.
+#[derive(Debug, Default)]
+struct SeenPrincipals(BTreeSet<String>);
+
+impl SeenPrincipals {
+    /// Most principals that are remembered.
+    const MOST: usize = 1000;
+
+    fn see(&mut self, record: Value<'_>) {
+        let principal = record.get("principal").and_then(Value::as_str);
+        if let Some(principal) = principal.filter(|_| self.0.len() < Self::MOST) {
+            self.0.insert(principal.into_owned());
+        }
+    }
+
+    /// The one whose name within its issuer is `asked`, if there is exactly one.
+    fn like(&self, asked: Option<&str>) -> Option<&str> {
+        let asked = asked?;
+        let is_meant = |known: &&str| known.rsplit_once('/').is_some_and(|(_, name)| name == asked);
+        let mut meant = self.0.iter().map(String::as_str).filter(is_meant);
+        match (meant.next(), meant.next()) {
+            (Some(only), None) => Some(only),
+            (None, _) | (Some(_), Some(_)) => None,
+        }
+    }
 }
 
 /// Calls `seen` with every record of the files, oldest first. Returns how many lines are not records.

@@ -40,7 +40,8 @@ use serde_json::json;
 
 use super::ungranted::Ungranted;
 use super::{
-    FAILED, LoadPurpose, PROCESSES, USUAL, complain, hints, invalid, load_for, pin, print, text_of,
+    FAILED, LoadPurpose, PROCESSES, USUAL, complain, given, hints, invalid, load_for, pin,
+    print, text_of,
 };
 
 /// Time before the end of a certificate from which on a warning is given.
@@ -295,7 +296,14 @@ fn sandboxes(looks: &mut DoctorReport, settings: &Settings) {
             continue;
         };
         match plan.check() {
-            Ok(()) => looks.ok(&thing, "this kernel can enforce it"),
+            Ok(()) => match given::SealedFolder::of(server) {
+                None => looks.ok(&thing, "this kernel can enforce it"),
+                Some(sealed) => looks.warn(
+                    &thing,
+                    format!("this kernel can enforce it; but {}", sealed.said()),
+                    &sealed.mend(),
+                ),
+            },
             Err(error) if plan.required => {
                 let mend = "use a kernel that has it (docs/sandbox.md), or `mode: preferred`";
                 looks.fail(&thing, ErrorChain(&error).to_string(), mend);
@@ -720,7 +728,9 @@ fn about(
         Err(UnreachableServer { why, mend: None }) => {
             let mend = match &server.reach {
                 ServerTransport::Stdio(_) => {
-                    "start the program by hand with the same arguments, and correct `command`, `args` or `env`"
+                    "start the program by hand with the environment that it has here, `env -i PATH=\"$PATH\" HOME=\"$HOME\" LANG=\"$LANG\" \
+                     COMMAND ARGS`, and correct `command`, `args` or `env`: of the environment it gets `PATH`, `HOME`, `LANG`, \
+                     `TMPDIR` and what `env` names, so not `SSL_CERT_FILE` or `HTTPS_PROXY` of this shell"
                 }
                 ServerTransport::Http(_) | ServerTransport::Old(_)
                     if why.contains(": a redirect to `") =>

@@ -89,7 +89,17 @@ pub(super) fn run(export: &ExportArgs) -> ExitCode {
             "note: write the key in the place of the empty `{KEY}` in `env` of each entry; `portcullis keygen` makes one. \
              Where no gateway runs, what the servers of the route need has to stand in `env` as well"
         )),
-        (true, _) => {
+        (true, ClientKind::Vscode) => say(
+            "note: the client asks for the key once and keeps it; `portcullis keygen` makes one",
+        ),
+        (
+            true,
+            ClientKind::ClaudeCode
+            | ClientKind::ClaudeManaged
+            | ClientKind::Cursor
+            | ClientKind::Codex
+            | ClientKind::Opencode,
+        ) => {
             say(&format!(
                 "note: the client finds its key in `{KEY}`; `portcullis keygen` makes one"
             ));
@@ -98,7 +108,9 @@ pub(super) fn run(export: &ExportArgs) -> ExitCode {
     }
     let started = match StdioCommand::of(&export.config) {
         Ok(started) => started,
-        Err(error) => return complain(&format!("could not find this program: {error}")),
+        Err(error) => {
+            return complain(&format!("could not name the command of the client: {error}"));
+        }
     };
     print(&snippet(export.client, &settings, &door, &started))
 }
@@ -108,16 +120,28 @@ pub(super) fn run(export: &ExportArgs) -> ExitCode {
 #[derive(Debug)]
 pub(super) struct StdioCommand {
     /// Path of this program.
-    program: PathBuf,
+    program: String,
     /// Path of the configuration.
-    file: PathBuf,
+    file: String,
 }
 
 impl StdioCommand {
     /// The command that starts this program with the configuration `file`.
+    ///
+    /// # Errors
+    /// Where a path is not UTF-8: the formats of the clients cannot hold it, and another path would be another file.
     pub(super) fn of(file: &Path) -> io::Result<Self> {
-        Ok(Self { program: own_path()?, file: path::absolute(file)? })
+        Ok(Self { program: text_of(own_path()?)?, file: text_of(path::absolute(file)?)? })
     }
+}
+
+/// The text of a path.
+fn text_of(path: PathBuf) -> io::Result<String> {
+    path.into_os_string().into_string().map_err(|path| {
+        io::Error::other(format!(
+            "the path {path:?} is not UTF-8, so it cannot be written into the configuration of a client; use another path"
+        ))
+    })
 }
 
 /// The absolute path that this program was started by. A link is kept as it is, so that the client follows it to a
@@ -182,9 +206,8 @@ pub(super) fn snippet(
             whole
         }
         ClientKind::ClaudeDesktop => json("mcpServers", &|path| {
-            let (program, file) = (started.program.display(), started.file.display());
-            let mut server = json!({ "command": program.to_string(),
-                "args": ["stdio", "-c", file.to_string(), "--route", path] });
+            let mut server = json!({ "command": started.program,
+                "args": ["stdio", "-c", started.file, "--route", path] });
             if let (true, Some(members)) = (door.keyed, server.as_object_mut()) {
                 members.insert("env".to_owned(), json!({ KEY: "" }));
             }

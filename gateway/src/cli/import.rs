@@ -476,6 +476,19 @@ fn variable_alone(argument: &str) -> Option<&str> {
     value.strip_prefix("${")?.strip_suffix('}')
 }
 
+/// The warning about the program of a server that runs a package without a version; `None` if it names one, or runs
+/// none.
+pub(super) fn unpinned_warning(name: &str, command: &str, args: &[String]) -> Option<String> {
+    unpinned(command, args).map(|package| of_unpinned(name, &visible(package)))
+}
+
+fn of_unpinned(name: &str, package: &str) -> String {
+    format!(
+        "`{name}`: `{package}` names no version, so whatever was published last runs, and its definitions change with it; \
+         write the version that you have looked at"
+    )
+}
+
 /// Adds warnings and notes about a server that is imported.
 fn remarks(name: &str, server: &ImportedServer, told: &mut ImportReport) {
     if let Some(package) = &server.unpinned {
@@ -484,10 +497,7 @@ fn remarks(name: &str, server: &ImportedServer, told: &mut ImportReport) {
                 "`{name}`: the package that it runs is to stand in the variable `{variable}`, so nobody knows its version here; \
                  set it to the package with the version that you have looked at, or whatever was published last runs"
             ),
-            None => format!(
-                "`{name}`: `{package}` names no version, so whatever was published last runs, and its definitions \
-                 change with it; write the version that you have looked at"
-            ),
+            None => of_unpinned(name, package),
         });
     }
     match server.tools.as_deref() {

@@ -14,6 +14,7 @@ use policy::name::{PrincipalId, ServerName};
 use serde_json::Value;
 
 use super::export::KEY;
+use super::given::SealedFolder;
 use super::import::{self, ANONYMOUS, ImportArgs};
 use super::{NewApiKey, USUAL, complain, hints, invalid, load, pin, print, say};
 
@@ -25,7 +26,8 @@ pub(super) struct InitArgs {
     /// The file to write the configuration to. It must not exist.
     #[arg(short, long, value_name = "FILE", default_value = USUAL)]
     config: PathBuf,
-    /// The name of a server. Give its `--command` or its `--url` as well.
+    /// The name of the server. Give its `--command` or its `--url` as well. This writes one server: for several, take
+    /// the file of a client with `--from`, or add the others to the file that is written.
     #[arg(long, value_name = "NAME", conflicts_with = "from")]
     server: Option<String>,
     /// The program of the server, if it speaks stdio. Its arguments come last, after `--`.
@@ -74,9 +76,13 @@ fn written(init: &InitArgs) -> Result<ExitCode, ExitCode> {
     let revoked = RevocationsFile::beside(&init.config)?;
     // A configuration that cannot run is not written. Unset variables of an import are tolerated: the user was told
     // which they are, and can set them later.
-    let unset = match load(&init.config, &yaml) {
-        Ok(_) => Vec::new(),
-        Err(problems) if init.from.is_some() && problems.are_unset_variables() => problems.each(),
+    let (unset, sealed) = match load(&init.config, &yaml) {
+        Ok(settings) => {
+            (Vec::new(), settings.servers.iter().filter_map(SealedFolder::of).collect())
+        }
+        Err(problems) if init.from.is_some() && problems.are_unset_variables() => {
+            (problems.each(), Vec::new())
+        }
         Err(problems) => {
             revoked.take_back();
             return Err(invalid(&problems));
@@ -86,7 +92,30 @@ fn written(init: &InitArgs) -> Result<ExitCode, ExitCode> {
         revoked.take_back();
         complain(&format!("could not write `{}`: {error}", init.config.display()))
     })?;
-    Ok(print(&told(init, &drawn.key, &unset)))
+    let printed = print(&told(init, &drawn.key, &unset));
+    if let (Some(server), Some(command)) = (&init.server, &init.command)
+        && let Some(warning) = import::unpinned_warning(server, command, &init.args)
+    {
+        say(&format!("warning: {warning}"));
+    }
+    let files = [init.config.clone(), init.config.with_file_name(REVOKED)];
+    sealed.iter().for_each(|sealed| say(&of_sealed(sealed, &files)));
+    Ok(printed)
+}
+
+/// The warning about a server that cannot work in the folder that it is given, because the gateway's files are in it.
+/// They are as easily moved now as they never are again.
+fn of_sealed(sealed: &SealedFolder, [config, revoked]: &[PathBuf; 2]) -> String {
+    let apart = sealed.apart();
+    format!(
+        "warning: {}. If it has to, keep the gateway's files outside of that folder: `mkdir {}`, remove `{}` and `{}`, and \
+         repeat this command with `-c {}`",
+        sealed.said(),
+        apart.display(),
+        config.display(),
+        revoked.display(),
+        apart.join(USUAL).display()
+    )
 }
 
 /// Writes a new file; an existing one is an error.
@@ -226,7 +255,9 @@ fn own(init: &InitArgs, sha256: &str) -> Result<String, String> {
          servers: [{named}]\n      tools: ['*']\n      prompts: ['*']\n      resources: ['*']\n\
          \n\
          # Every exchange is recorded before it has an effect: `portcullis audit query audit.jsonl`.\n\
-         audit:\n  sinks:\n    - name: file\n      file: audit.jsonl\n",
+         audit:\n  sinks:\n    - name: file\n      file: audit.jsonl\n  \
+         # To notice later that the end of the log was cut off, keep checkpoints on other storage: docs/audit.md.\n  \
+         # checkpoints: {{file: FILE}}\n",
         beginning(sha256)
     ))
 }

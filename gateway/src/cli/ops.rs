@@ -16,7 +16,7 @@ use gateway::base::clock::SystemClock;
 use gateway::base::error_chain::ErrorChain;
 use gateway::base::secret::Secret;
 use gateway::config::settings::operator::OperatorAccess;
-use gateway::config::settings::{self, SecretRef};
+use gateway::config::settings::{self, SecretRef, Settings};
 use gateway::control::revocation::{self, RevocationAction};
 use gateway::control::selftest::words;
 use gateway::outbound::secrets;
@@ -50,9 +50,8 @@ pub(super) struct SelftestArgs {
     /// The configuration of the running gateway, for its `ops.address` and `ops.token`.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
-    /// The address of the operator listener, if not `ops.address`: `HOST:PORT`.
-    #[arg(long, value_name = "ADDRESS")]
-    ops: Option<String>,
+    #[command(flatten)]
+    operator: OperatorArgs,
     /// Output format of the report.
     #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
     format: OutputFormat,
@@ -74,9 +73,20 @@ pub(super) struct AppliedArgs {
     /// The configuration to compare, also read for its `ops.address` and `ops.token`.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
+    #[command(flatten)]
+    operator: OperatorArgs,
+}
+
+/// The address and the token of the operator listener, where they are not those of the configuration.
+#[derive(Debug, Args)]
+struct OperatorArgs {
     /// The address of the operator listener, if not `ops.address`: `HOST:PORT`.
     #[arg(long, value_name = "ADDRESS")]
     ops: Option<String>,
+    /// A file with the operator's token, instead of `ops.token`. The variable `PORTCULLIS_OPS_TOKEN` can hold the token
+    /// as well. With a token and `--ops`, the configuration need not have `ops`.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
 }
 
 /// How the command reaches the running gateway.
@@ -169,7 +179,7 @@ enum RevocationStore {
 
 impl GatewayArgs {
     fn place(&self) -> Result<RevocationStore, ExitCode> {
-        let given = if self.offline { None } else { self.given().map_err(|why| complain(&why))? };
+        let given = if self.offline { None } else { given_token(self.token_file.as_deref())? };
         let (address, token) = match (self.ops.clone(), given) {
             (Some(address), Some(token)) => {
                 return Ok(RevocationStore::Gateway(address, token, None));
@@ -197,13 +207,6 @@ impl GatewayArgs {
                  gateway has read its lockfile again"
             ))
         })
-    }
-
-    /// The token from `--token-file` or from the variable, if one is given.
-    fn given(&self) -> Result<Option<Secret>, String> {
-        let file = self.token_file.clone().map(SecretRef::File);
-        let variable = || std::env::var_os(TOKEN).map(|_| SecretRef::Env(TOKEN.to_owned()));
-        file.or_else(variable).map(|token| secret(&token)).transpose()
     }
 
     /// Reads the operator's settings from the configuration, and the names that it knows. An invalid configuration
@@ -235,6 +238,33 @@ impl GatewayArgs {
         ));
         Ok((known, None))
     }
+}
+
+impl OperatorArgs {
+    /// The address to ask and the token to show: what the command line and the variable say comes before the
+    /// configuration. `Err` is the code to exit with.
+    fn reach(&self, settings: &Settings) -> Result<(String, Secret), ExitCode> {
+        let ops = settings.ops.as_ref();
+        let address = self.ops.clone().or_else(|| Some(ops?.address.to_string()));
+        let address = address.ok_or_else(|| complain(NO_OPS))?;
+        let token = match given_token(self.token_file.as_deref())? {
+            Some(token) => token,
+            None => {
+                let configured = ops.ok_or_else(|| complain(NO_OPS))?.token.as_ref();
+                let configured = configured.ok_or_else(|| complain(NO_TOKEN))?;
+                secret(configured).map_err(|why| complain(&why))?
+            }
+        };
+        Ok((address, token))
+    }
+}
+
+/// The token from `--token-file` or from the variable, if one is given. `Err` is the code to exit with.
+fn given_token(file: Option<&Path>) -> Result<Option<Secret>, ExitCode> {
+    let file = file.map(|file| SecretRef::File(file.to_owned()));
+    let variable = || std::env::var_os(TOKEN).map(|_| SecretRef::Env(TOKEN.to_owned()));
+    let token = file.or_else(variable).map(|token| secret(&token)).transpose();
+    token.map_err(|why| complain(&why))
 }
 
 /// Runs the verb `portcullis revoke`.
@@ -449,17 +479,10 @@ pub(super) fn applied(applied: &AppliedArgs) -> ExitCode {
         Ok(settings) => settings,
         Err(code) => return code,
     };
-    let Some(ops) = &settings.ops else {
-        return complain(NO_OPS);
+    let (address, token) = match applied.operator.reach(&settings) {
+        Ok(reached) => reached,
+        Err(code) => return code,
     };
-    let Some(token) = &ops.token else {
-        return complain(NO_TOKEN);
-    };
-    let token = match secret(token) {
-        Ok(token) => token,
-        Err(why) => return complain(&why),
-    };
-    let address = applied.ops.clone().unwrap_or_else(|| ops.address.to_string());
     let question = AdminRequest { token: Some(&token), ..AdminRequest::of("/config") };
     let answer = match ask(&address, &question, ANSWER) {
         Ok((200, body)) => body,
@@ -495,17 +518,10 @@ pub(super) fn selftest(selftest: &SelftestArgs) -> ExitCode {
         Ok(settings) => settings,
         Err(code) => return code,
     };
-    let Some(ops) = settings.ops else {
-        return complain(NO_OPS);
+    let (address, token) = match selftest.operator.reach(&settings) {
+        Ok(reached) => reached,
+        Err(code) => return code,
     };
-    let Some(token) = ops.token.as_ref().map(secret) else {
-        return complain(NO_TOKEN);
-    };
-    let token = match token {
-        Ok(token) => token,
-        Err(why) => return complain(&why),
-    };
-    let address = selftest.ops.clone().unwrap_or_else(|| ops.address.to_string());
     let question =
         AdminRequest { method: "POST", token: Some(&token), ..AdminRequest::of("/selftest") };
     let answer = match ask(&address, &question, PATIENCE) {

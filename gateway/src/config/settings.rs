@@ -676,6 +676,10 @@ pub fn load_for_route(
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Settings, RouteError> {
     let root = parsed(file, text).map_err(RouteError::Invalid)?;
+    // Said first: which secrets are needed depends on the route.
+    if let Some(error) = unserved::ambiguity(&root, asked, variables) {
+        return Err(RouteError::Route(error));
+    }
     let unserved = UnneededServers::of(&root, asked, variables);
     let written = ConfigText { file, text };
     let compiled = compiled(LoadPurpose::Stdio(number), unserved, written, root, variables);

@@ -260,6 +260,15 @@ pub struct BuiltGeneration {
     pub generation: Generation,
     /// The digest of its text.
     pub digest: String,
+    /// What is started when it takes effect.
+    pub work: GenerationWork,
+}
+
+/// The background work of a configuration, which includes the first contact with its servers: see
+/// [`ProcessState::begin`].
+#[derive(Debug)]
+pub struct GenerationWork {
+    gateway: Arc<Gateway>,
     keeper: Arc<PinMonitor>,
     upstreams: Vec<Arc<Upstream>>,
     /// The upstream servers that are started as programs.
@@ -443,7 +452,9 @@ impl ProcessState {
             sandboxes,
         };
         let names = settings.names;
-        Ok(BuiltGeneration { generation, digest, keeper, upstreams, programs, names, remarks })
+        let gateway = Arc::clone(&generation.gateway);
+        let work = GenerationWork { gateway, keeper, upstreams, programs, names, remarks };
+        Ok(BuiltGeneration { generation, digest, work })
     }
 
     /// Checks that this kernel supports the sandboxes of programs. A missing required sandbox is an error; a missing
@@ -478,10 +489,10 @@ impl ProcessState {
     }
 
     /// Starts the background tasks of a configuration, and logs its remarks.
-    pub fn begin(&self, built: &BuiltGeneration) {
-        let tasks = &built.generation.gateway.tasks;
+    pub fn begin(&self, built: &GenerationWork) {
+        let tasks = &built.gateway.tasks;
         tasks.spawn_service(Arc::clone(&built.keeper).tend(tasks.clone()));
-        tasks.spawn_service(tend(Arc::clone(&built.generation.gateway.identity), tasks.clone()));
+        tasks.spawn_service(tend(Arc::clone(&built.gateway.identity), tasks.clone()));
         built.upstreams.iter().for_each(Upstream::tend);
         let asked = || built.upstreams.iter().filter(|one| !one.asks_callers());
         if let Some(every) = built.keeper.recheck() {
@@ -513,7 +524,7 @@ impl BuiltGeneration {
     /// The monitor that holds upstream servers to their approved definitions.
     #[must_use]
     pub fn keeper(&self) -> Arc<PinMonitor> {
-        Arc::clone(&self.keeper)
+        Arc::clone(&self.work.keeper)
     }
 }
 

@@ -152,9 +152,11 @@ pub async fn survey(
         let said = upstream.last_words();
         let last = survey.unread.last_mut().map(|(_, why)| why);
         let Some(why) = survey.failed.as_mut().or(last) else { continue };
-        if let Some(closed) = said.closed {
+        if let Some(closed) = &said.closed {
             why.extend(["; ", &closed.said()]);
-            survey.mend = Some(closed.mend());
+        }
+        if let Some(mend) = said.mend() {
+            survey.mend = Some(mend);
         }
         if !said.lines.is_empty() {
             why.push_str("; the last lines of its error output:");

@@ -304,7 +304,7 @@ impl Reloader {
             self.lasting.journal.noted("renamed", &what).map_err(ReloadError::Record)?;
         }
         self.lasting.journal.applied(&built.digest).map_err(ReloadError::Record)?;
-        self.lasting.begin(&built);
+        self.lasting.begin(&built.work);
         let mut held = self.held();
         (held.keeper, held.digest) = (built.keeper(), built.digest.clone());
         (held.sections, held.at) = (sections, self.lasting.clock.now());

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::base::task::{self, Tasks};
 use crate::config::settings::Settings;
 use crate::control::admin_api::{self, AdminApi};
 use crate::control::attach::AttachListener;
-use crate::control::build::{ProcessState, bind, lasting, local};
+use crate::control::build::{GenerationWork, ProcessState, bind, lasting, local};
 use crate::control::reload::{ConfigInForce, ReloadTargets, Reloader};
 use crate::control::revocation::RevocationManager;
 use crate::control::selftest::SelftestRunner;
@@ -51,6 +51,17 @@ pub struct RunningGateway {
     live: Arc<CurrentGeneration>,
     lasting: Arc<ProcessState>,
     threads: Vec<JoinHandle<()>>,
+    /// What begins when the client at standard input is admitted; `None` once it has, and for other gateways.
+    deferred: Mutex<Option<GenerationWork>>,
+}
+
+/// Whom a gateway serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ServedClients {
+    /// Clients that connect to its listeners.
+    OverNetwork,
+    /// The client that has started this process. No server is started before that client is admitted.
+    AtStdio,
 }
 
 /// Starts a gateway that reloads `source` when it changes.
@@ -61,7 +72,7 @@ pub async fn start(
     settings: Settings,
     source: Option<Arc<dyn SettingsSource>>,
 ) -> Result<RunningGateway, StartError> {
-    launch(settings, source).await
+    launch(settings, source, ServedClients::OverNetwork).await
 }
 
 /// Starts a gateway without listeners, for the client that started this process.
@@ -71,12 +82,13 @@ pub async fn start(
 pub async fn start_inside(mut settings: Settings) -> Result<RunningGateway, StartError> {
     settings.listeners.clear();
     settings.ops = None;
-    launch(settings, None).await
+    launch(settings, None, ServedClients::AtStdio).await
 }
 
 async fn launch(
     settings: Settings,
     source: Option<Arc<dyn SettingsSource>>,
+    serves: ServedClients,
 ) -> Result<RunningGateway, StartError> {
     if let Some(warning) = sandbox::privileged() {
         tracing::warn!("{warning}");
@@ -86,7 +98,7 @@ async fn launch(
     let (lasting, listeners) = lasting(&settings)?;
     let lasting = Arc::new(lasting);
     let sockets = BoundSockets { listeners, ops: ops_listener };
-    match assemble(settings, source, &lasting, sockets) {
+    match assemble(settings, serves, source, &lasting, sockets) {
         Ok(running) => Ok(running),
         Err(error) => {
             // The first record is written, so the stop must be recorded too, or it would look like a crash.
@@ -107,6 +119,7 @@ struct BoundSockets {
 /// Builds and starts everything that serves the configuration.
 fn assemble(
     settings: Settings,
+    serves: ServedClients,
     source: Option<Arc<dyn SettingsSource>>,
     lasting: &Arc<ProcessState>,
     sockets: BoundSockets,
@@ -119,7 +132,13 @@ fn assemble(
     let (revocations, sections) = (settings.revocations.clone(), settings.sections.clone());
     let built = lasting.build(settings, None)?;
     let (keeper, digest) = (built.keeper(), built.digest.clone());
-    lasting.begin(&built);
+    let deferred = match serves {
+        ServedClients::OverNetwork => {
+            lasting.begin(&built.work);
+            None
+        }
+        ServedClients::AtStdio => Some(built.work),
+    };
     let live = Arc::new(CurrentGeneration::new(built.generation));
     let tasks = &lasting.tasks;
     let switch = RevocationManager::new(Arc::clone(&live), revocations, tasks.clone())?;
@@ -178,7 +197,8 @@ fn assemble(
     });
     let threads = threads.map_err(StartError::Threads)?;
     tasks.spawn_service(watch(beats, Arc::clone(lasting)));
-    Ok(RunningGateway { listeners: shown, ops, live, lasting: Arc::clone(lasting), threads })
+    let (lasting, deferred) = (Arc::clone(lasting), Mutex::new(deferred));
+    Ok(RunningGateway { listeners: shown, ops, live, lasting, threads, deferred })
 }
 
 /// The name of each listener, its address, and whether it uses TLS. Certificates are kept up to date from now on.
@@ -260,6 +280,10 @@ impl RunningGateway {
     ) -> Result<(), StdioServerError> {
         let (live, tasks) = (Arc::clone(&self.live), self.lasting.tasks.clone());
         let console = StdioServer::open(live, tasks, path, key, Tenancy::Single).await?;
+        let deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(work) = deferred {
+            self.lasting.begin(&work);
+        }
         console.serve(stdin(), stdout()).await
     }
 

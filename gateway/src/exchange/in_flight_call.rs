@@ -718,6 +718,9 @@ impl InFlightCall {
         let (reply, ending) = match outcome {
             ResponseOutcome::Result(result) => {
                 let ending = judged(&result, &self.call.client)?;
+                if ending.outcome == Ended::ToolError {
+                    self.call.server.explain_denial(&self.call.tool, result.value());
+                }
                 self.asks_in(&result).await?;
                 (Reply::Result(result), ending)
             }

@@ -50,7 +50,7 @@ use seccompiler::{
 use serde::{Deserialize, Serialize};
 
 use self::around::{AccessRules, PathAccess, is_of_the_system};
-pub use self::closed::{DeniedPath, DeniedPathFinder};
+pub use self::closed::{DenialAdvice, DeniedPath, DeniedPathFinder};
 use crate::base::error_chain::ErrorChain;
 
 /// The verb of the command line with which the gateway process becomes a program.
@@ -473,6 +473,18 @@ impl SandboxPlan {
         let writable = |folder: &Path| access(folder, rustix::fs::Access::WRITE_OK).is_ok();
         let folders = around.on_the_way().into_iter();
         folders.filter(|folder| open(folder) && writable(folder)).take(TOLD).collect()
+    }
+
+    /// Those of `folders` in which the program could create files if they did not contain files of the gateway. Other
+    /// than [`Self::sealed`], this is about folders that a program was given to work in, so that it is no detail.
+    #[must_use]
+    pub fn sealed_among(&self, folders: &[PathBuf]) -> Vec<PathBuf> {
+        let sealed = self.sealed();
+        let mut found: Vec<_> = folders.iter().map(|folder| around::real(folder)).collect();
+        found.sort();
+        found.dedup();
+        found.retain(|folder| sealed.contains(folder));
+        found
     }
 
     /// Checks whether this kernel can enforce the plan, without applying it.

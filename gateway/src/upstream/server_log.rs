@@ -77,6 +77,36 @@ pub(super) struct ErrorOutput {
     pub(super) refused: Option<PathBuf>,
 }
 
+/// Phrases for a certificate that a program does not trust, in lower case: OpenSSL, Node, Go and rustls.
+const UNTRUSTED: [&str; 8] = [
+    "unknownissuer",
+    "certificate verify failed",
+    "certificate signed by unknown authority",
+    "self-signed certificate",
+    "self signed certificate",
+    "unable to get local issuer certificate",
+    "unable to verify the first certificate",
+    "unable_to_verify_leaf_signature",
+];
+/// Advice for a program that does not trust a certificate.
+const TRUST: &str = "pass it the variable that names the certificates which your shell trusts, as in \
+                     `env: [{name: SSL_CERT_FILE, fromEnv: SSL_CERT_FILE}]` (or `SSL_CERT_DIR`, `NODE_EXTRA_CA_CERTS`, \
+                     `REQUESTS_CA_BUNDLE`): a program gets `PATH`, `HOME`, `LANG`, `TMPDIR` and what `env` names of the \
+                     environment, and nothing else";
+
+impl LastOutput {
+    /// What the operator can do, where the lines say why the program has failed.
+    #[must_use]
+    pub fn mend(&self) -> Option<String> {
+        let is_untrusted = |line: &String| {
+            let line = line.to_ascii_lowercase();
+            UNTRUSTED.iter().any(|phrase| line.contains(phrase))
+        };
+        let trust = || self.lines.iter().any(is_untrusted).then(|| TRUST.to_owned());
+        self.closed.as_ref().map(DeniedPath::mend).or_else(trust)
+    }
+}
+
 impl OutputTail {
     /// Adds a line and drops the oldest if there are too many.
     pub(super) fn push(&mut self, line: Vec<u8>) {
@@ -202,7 +232,7 @@ pub(super) fn shown(line: &[u8], given: &[(String, Arc<Secret>)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{KEPT, LAST, LONGEST, OutputTail, beginning, shown};
+    use super::{KEPT, LAST, LONGEST, LastOutput, OutputTail, beginning, shown};
     use crate::base::secret::Secret;
     use std::sync::Arc;
 
@@ -221,6 +251,20 @@ mod tests {
         assert_eq!(shown("déjà vu: 3 of 4".as_bytes(), &[]), "déjà vu: 3 of 4");
         let traced = "  File \"server.py\", line 3: {'id': 1}";
         assert_eq!(shown(traced.as_bytes(), &[]), traced);
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_trusted_is_a_matter_of_the_environment() {
+        let said = |line: &str| {
+            LastOutput { lines: vec![line.to_owned()], ..LastOutput::default() }.mend()
+        };
+        let mend = said("invalid peer certificate: UnknownIssuer").unwrap();
+        for name in crate::upstream::stdio::INHERITED {
+            assert!(mend.contains(&format!("`{name}`")), "{name}");
+        }
+        assert!(mend.contains("SSL_CERT_FILE"), "{mend}");
+        assert!(said("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed").is_some());
+        assert_eq!(said("no such file"), None);
     }
 
     #[test]

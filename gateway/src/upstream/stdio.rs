@@ -33,7 +33,7 @@ use crate::mcp::wire::FromServerError;
 use crate::outbound::environment::EnvironmentError;
 use crate::outbound::secrets::LiveSecret;
 use crate::pins::PinMonitor;
-use crate::process::sandbox::{self, SandboxPlan};
+use crate::process::sandbox::{self, DeniedPath, SandboxPlan};
 
 /// The maximum number of consecutive output lines that are no messages before the process is given up: some programs
 /// print a greeting.
@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long to wait for room to read the rest of a line.
 const ROOM: Duration = Duration::from_secs(5);
 /// The variables that every program inherits from the gateway's environment.
-const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+pub(super) const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
 /// Starts the processes of one program.
 #[derive(Debug)]
@@ -482,10 +482,10 @@ impl ProcessEnd {
         let Self { status, by } = self;
         let ended = status.map(|status| status.to_string());
         let last = said.lines.join(" | ");
-        match (status.is_some_and(|status| !status.success()), by, &said.closed) {
-            (true, EndedBy::Itself, Some(closed)) => {
-                let (why, mend) = (closed.said(), closed.mend());
-                tracing::warn!(server = %name, status = ended, why = %why, mend = %mend, last = %last, "program ended with an error");
+        match (status.is_some_and(|status| !status.success()), by, said.mend()) {
+            (true, EndedBy::Itself, Some(mend)) => {
+                let why = said.closed.as_ref().map(DeniedPath::said);
+                tracing::warn!(server = %name, status = ended, why, mend = %mend, last = %last, "program ended with an error");
             }
             (true, EndedBy::Itself, None) => {
                 tracing::warn!(server = %name, status = ended, last = %last, "program ended with an error");

@@ -91,7 +91,8 @@ pub(super) fn judge(before: &str, after: &str) -> (Risk, &'static str) {
 /// Whether a word could be a host name.
 fn is_host(word: &str) -> bool {
     let mut labels = word.split('.');
-    let first = labels.next().is_some_and(|label| label.len() > 1);
+    // A path with a dot in a later part, such as `~/.ssh/config`, is no host.
+    let first = labels.next().is_some_and(|label| label.len() > 1 && !label.contains('/'));
     first && labels.clone().count() > 0 && labels.all(|label| label.len() > 1)
 }
 
@@ -185,5 +186,23 @@ pub(super) fn shown(value: Value<'_>) -> String {
     match text.get(..text.floor_char_boundary(EXCERPT)) {
         Some(start) if start.len() < text.len() => format!("{start}…"),
         _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Risk, judge};
+
+    #[test]
+    fn a_path_is_no_url_and_weighs_as_much() {
+        for (text, what) in [
+            ("reads ~/.ssh/config", "names a tool, a parameter or a path now"),
+            ("reads /etc/a.conf", "names a tool, a parameter or a path now"),
+            ("asks evil.example", "names a URL or an address now"),
+            ("asks evil.example/path", "names a URL or an address now"),
+            ("asks https://evil.example", "names a URL or an address now"),
+        ] {
+            assert_eq!(judge("reads", text), (Risk::Instruction, what), "{text}");
+        }
     }
 }

@@ -133,8 +133,12 @@ pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode, ExitCode> {
     let approval = Approval { by: by.as_deref(), at: &at, keep: approve.keep };
     apply(&mut lock, &consents, approval)?;
     if let (true, Some(name)) = (approve.identity, &named.server) {
-        identify(&settings, &mut lock, name)?;
-        count += 1;
+        match identify(&settings, &mut lock, name)? {
+            IdentityApproval::Changed => count += 1,
+            // Nothing is written for it, and a script that is run twice does not fail.
+            IdentityApproval::Unchanged if count == 0 => return Ok(ExitCode::SUCCESS),
+            IdentityApproval::Unchanged => {}
+        }
     }
     let ended = changed(&settings, &lock, &former, ChangeReport { count, what: "approved" });
     if ended.is_ok() {
@@ -516,7 +520,11 @@ fn settle(versions: &mut Vec<LockedVersion>, consents: &[&Consent], approval: Ap
 }
 
 /// Approves the current identity of a server.
-fn identify(settings: &Settings, lock: &mut Lockfile, name: &str) -> Result<(), ExitCode> {
+fn identify(
+    settings: &Settings,
+    lock: &mut Lockfile,
+    name: &str,
+) -> Result<IdentityApproval, ExitCode> {
     let server = settings.servers.iter().find(|server| server.name.as_str() == name);
     let Some((server, locked)) = server.zip(lock.servers.get_mut(name)) else {
         return Err(complain(&format!("there is no server `{}`", name.escape_debug())));
@@ -525,7 +533,20 @@ fn identify(settings: &Settings, lock: &mut Lockfile, name: &str) -> Result<(), 
     if identity.starts_with(UNREADABLE) {
         return Err(complain(&format!("`{}` is {identity}", name.escape_debug())));
     }
+    if locked.identity.as_deref() == Some(&*identity) {
+        say(&format!("`{name}` is `{identity}`, as it was approved before"));
+        return Ok(IdentityApproval::Unchanged);
+    }
     say(&format!("`{name}` is `{identity}`"));
     locked.identity = Some(identity.into());
-    Ok(())
+    Ok(IdentityApproval::Changed)
+}
+
+/// Whether the approval of an identity changes the lockfile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IdentityApproval {
+    /// The server was approved with another identity, or with none.
+    Changed,
+    /// The server was approved with this identity before.
+    Unchanged,
 }

@@ -16,7 +16,9 @@ use policy::alike;
 use policy::name::ServerName;
 use policy::offer::CatalogItem;
 
-use super::super::{complain, log_in_words, say, settings, told_to_stop};
+use super::super::{
+    LoadPurpose, complain, invalid, load_for, log_in_words, say, settings, text_of, told_to_stop,
+};
 use super::STOPPED;
 
 #[derive(Debug, Args)]
@@ -109,10 +111,23 @@ fn asked(
         say("stopped before every server had answered; nothing was written");
         return Err(ExitCode::from(STOPPED));
     };
-    let (surveys, again) = surveys.map_err(|error| complain(&ErrorChain(&error).to_string()))?;
+    let (surveys, again) = surveys.map_err(|error| unasked(which, &error))?;
     surveys.iter().for_each(warn);
     let unsteady = unsteady(&own, &surveys, &again);
     Ok((own, surveys, unsteady))
+}
+
+/// Reports why the servers could not be asked. Where secrets are missing and all servers were to be asked, all of them
+/// with their places, as `portcullis validate` does.
+fn unasked(which: &SurveyArgs, error: &StartError) -> ExitCode {
+    if error.is_of_a_secret() && which.server.is_empty() {
+        let checked = text_of(&which.config)
+            .map(|text| load_for(LoadPurpose::Checking, &which.config, &text));
+        if let Ok(Err(problems)) = checked {
+            return invalid(&problems);
+        }
+    }
+    complain(&ErrorChain(error).to_string())
 }
 
 /// Asks the servers, and for [`SurveyRounds::Twice`] asks again those that answered within a third of the time limit.

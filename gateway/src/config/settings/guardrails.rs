@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use http::Uri;
 
-use super::compiler::SettingsCompiler;
+use super::compiler::{SettingsCompiler, is_this_machine};
 use super::raw::{GuardrailFailure, RawGuardrail};
 use super::{SecretRef, ServiceEndpoint};
 
 /// The default and the maximum time limit of a guardrail.
 const DEADLINE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
-
-/// Host names of this machine.
-const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
 /// An external service that judges arguments and results.
 #[derive(Clone, Debug)]
@@ -76,7 +73,7 @@ impl SettingsCompiler<'_> {
     pub(super) fn guarded_url(&mut self, at: &str, text: &str) -> Option<Uri> {
         let local = text.parse::<Uri>().ok().filter(|uri| {
             uri.scheme_str() == Some("http")
-                && uri.host().is_some_and(|host| LOCAL.contains(&host))
+                && is_this_machine(uri)
                 && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
         });
         local.or_else(|| self.https(at, text))

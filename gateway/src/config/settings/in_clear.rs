@@ -7,7 +7,7 @@ use policy::content;
 use policy::pointer::escaped;
 
 use super::problem::{ConfigProblem, ConfigProblems};
-use super::variables::replaced;
+use super::variables::{VariableFallback, VariableReference, replaced};
 use super::yaml::{NodeKind, YamlNode};
 use crate::base::masking;
 
@@ -115,7 +115,12 @@ fn scalar(node: &YamlNode) -> Option<&str> {
 
 /// The part of a text that is written in the file: without references to variables, but with their default values.
 fn written(text: &str) -> String {
-    replaced(text, |inner| inner.split_once(":-").map_or("", |(_, otherwise)| otherwise).to_owned())
+    replaced(text, |inner| match VariableReference::of(inner).fallback {
+        VariableFallback::Default(default) => default.to_owned(),
+        VariableFallback::None | VariableFallback::Message(_) | VariableFallback::Malformed => {
+            String::new()
+        }
+    })
 }
 
 /// Whether a text has the form of a known kind of secret.
@@ -223,6 +228,9 @@ mod tests {
         };
         assert_eq!(yaml("a: 'https://${U}:${P}@h/?token=${T}'\nargs: [--token, '${T}']"), 0);
         assert_eq!(yaml("env: [{name: API_TOKEN, value: '${T:-hunter2}'}]"), 1);
+        // A message for the operator is no default value, whatever stands in it.
+        assert_eq!(yaml("env: [{name: API_TOKEN, value: '${T:?set it:-hunter2}'}]"), 0);
+        assert_eq!(yaml("env: [{name: API_TOKEN, value: '$${hunter2}'}]"), 1);
         assert_eq!(yaml("policy: {canaries: ['https://h/?token=hunter2']}"), 0);
     }
 }

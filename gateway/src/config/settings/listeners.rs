@@ -8,7 +8,7 @@ use http::Uri;
 use ipnet::IpNet;
 use policy::pattern::Pattern;
 
-use super::compiler::{DefiningSection, SettingsCompiler};
+use super::compiler::{DefiningSection, SettingsCompiler, is_this_machine};
 use super::identity::IdentitySettings;
 use super::raw::{
     RawClients, RawForwarded, RawForwardedHeader, RawListener, RawOwnCertificate, RawPresence,
@@ -272,10 +272,7 @@ impl SettingsCompiler<'_> {
             let help = "write `https://gateway.example.com`: lower case, no path, no usual port, no `/` at the end";
             self.report(&format!("{at}/publicUrl"), message, help);
         }
-        let local = good.as_ref().and_then(Uri::host).is_some_and(|host| {
-            let host = host.trim_matches(['[', ']']);
-            host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-        });
+        let local = good.as_ref().is_some_and(is_this_machine);
         if good.as_ref().is_some_and(|uri| uri.scheme_str() == Some("http")) && !local {
             let help = "write `https://..`: tokens must not travel in the clear";
             self.report(&format!("{at}/publicUrl"), "plain HTTP is for loopback only", help);

@@ -37,7 +37,12 @@ impl SettingsCompiler<'_> {
             let folder = folder.join(name);
             self.uses.files.push(folder.clone());
             if let Err(message) = self.folder(at, &folder, servers, &mut registry) {
-                self.report(at, message, "correct the file, or take it out of the folder");
+                let help = if folder.is_dir() {
+                    "correct the file, or take it out of the folder"
+                } else {
+                    "make the folder, or name the one that the entries are in, from the folder of this file"
+                };
+                self.report(at, message, help);
             }
         }
         registry

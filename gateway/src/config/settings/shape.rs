@@ -281,7 +281,10 @@ fn words(error: &ValidationError<'_>) -> (String, String) {
         let list = options.iter().map(|o| format!("`{o}`")).collect::<Vec<_>>().join(", ");
         let help = near.map_or_else(
             || format!("use one of {list}"),
-            |near| format!("did you mean `{near}`? It is one of {list}"),
+            |near| match options.len() {
+                1 => format!("write `{near}`"),
+                _ => format!("did you mean `{near}`? It is one of {list}"),
+            },
         );
         return (message, help);
     }
@@ -292,7 +295,11 @@ fn words(error: &ValidationError<'_>) -> (String, String) {
             if let Some(text) = unquoted {
                 return (message, format!("write `{text}` without quotes"));
             }
+            let is_address = leaf.instance_path().as_str().ends_with("/address");
             let help = match wanted.as_str() {
+                "string" if is_address => {
+                    "write the address and the port: `127.0.0.1:8080`, `[::1]:8080` or `0.0.0.0:8080`"
+                }
                 "string" => "write text here; quote it if it looks like a number or a boolean",
                 "array" => "write a list here: `[a, b]`, or one `- item` on each line",
                 "object" => "write keys and values here",

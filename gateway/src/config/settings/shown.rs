@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::effective::{self, EffectiveValues};
 use super::problem::ConfigProblem;
-use super::variables::replaced;
+use super::variables::{VariableFallback, VariableReference, replaced};
 use super::yaml::{NodeKind, YamlNode};
 use super::{ConfigProblems, ConfigText, Settings, shape, yaml};
 
@@ -275,8 +275,11 @@ fn handling(at: &str, name: &str) -> Option<String> {
 /// `text` without the default values of variables, which may be secrets.
 fn without_defaults(text: &str) -> String {
     replaced(text, |inner| {
-        let name = inner.split_once(":-").map_or(inner, |(name, _)| name);
-        format!("${{{name}}}")
+        let VariableReference { name, fallback } = VariableReference::of(inner);
+        match fallback {
+            VariableFallback::None | VariableFallback::Message(_) => format!("${{{inner}}}"),
+            VariableFallback::Default(_) | VariableFallback::Malformed => format!("${{{name}}}"),
+        }
     })
 }
 

@@ -124,8 +124,13 @@ fn each_mistake_has_a_place_and_a_remedy() {
         (
             "apiVersion: portcullis.dev/v1",
             "apiVersion: portcullis.dev/v2",
-            &["1:13: `portcullis.dev/v2` is not known here; did you mean `portcullis.dev/v1`? \
-             It is one of `portcullis.dev/v1`"],
+            &["1:13: `portcullis.dev/v2` is not known here; write `portcullis.dev/v1`"],
+        ),
+        (
+            "address: ${LISTEN:-127.0.0.1:0}",
+            "address: 8089",
+            &["4:14: `8089` is not a string; \
+             write the address and the port: `127.0.0.1:8080`, `[::1]:8080` or `0.0.0.0:8080`"],
         ),
         (
             "name: out",

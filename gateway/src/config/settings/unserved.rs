@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::problem::ConfigProblem;
 use super::variables::{self, SubstitutionProblems, VariableLookup};
 use super::yaml::{NodeKind, YamlNode};
-use super::{Settings, chosen};
+use super::{RouteSelectionError, Settings, chosen};
 
 /// The key of the server list.
 const SECTION: &str = "servers";
@@ -117,6 +117,31 @@ fn place(at: &str) -> Option<usize> {
     (section == SECTION && !is_name).then(|| place.parse().ok()).flatten()
 }
 
+/// The error if the configuration has several routes and none is `asked` for; `None` if the route is clear, or the
+/// routes cannot be determined.
+pub(super) fn ambiguity(
+    root: &YamlNode,
+    asked: Option<&str>,
+    lookup: VariableLookup<'_>,
+) -> Option<RouteSelectionError> {
+    let paths = paths(root, lookup).filter(|paths| !paths.is_empty())?;
+    chosen(asked, paths.iter().map(String::as_str)).err()
+}
+
+/// The paths of all routes; `None` if they cannot be determined.
+fn paths(root: &YamlNode, lookup: VariableLookup<'_>) -> Option<Vec<String>> {
+    let path = |n| variables::expanded(root.node(&format!("/routes/{n}/path"))?, lookup);
+    (0..items(root, "/routes")?).map(path).collect()
+}
+
+/// The number of items in the sequence at this JSON Pointer.
+fn items(root: &YamlNode, at: &str) -> Option<usize> {
+    match &root.node(at)?.kind {
+        NodeKind::Sequence(items) => Some(items.len()),
+        NodeKind::Mapping(_) | NodeKind::Scalar(_) => None,
+    }
+}
+
 /// The indices of the servers that the route does not use; `None` if they cannot be determined.
 fn other_servers(
     root: &YamlNode,
@@ -124,12 +149,8 @@ fn other_servers(
     lookup: VariableLookup<'_>,
 ) -> Option<BTreeSet<usize>> {
     let text = |at: &str| variables::expanded(root.node(at)?, lookup);
-    let items = |at: &str| match &root.node(at)?.kind {
-        NodeKind::Sequence(items) => Some(items.len()),
-        NodeKind::Mapping(_) | NodeKind::Scalar(_) => None,
-    };
-    let paths = (0..items("/routes")?).map(|n| text(&format!("/routes/{n}/path")));
-    let paths: Vec<String> = paths.collect::<Option<_>>()?;
+    let items = |at: &str| items(root, at);
+    let paths = paths(root, lookup)?;
     let wanted = chosen(asked, paths.iter().map(String::as_str)).ok()?;
     let mut served = BTreeSet::new();
     for (n, _) in paths.iter().enumerate().filter(|(_, path)| *path == wanted) {

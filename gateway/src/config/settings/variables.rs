@@ -70,7 +70,7 @@ pub(super) fn look_up(node: &YamlNode, lookup: VariableLookup<'_>) {
         }
         NodeKind::Scalar(scalar) => {
             replaced(&scalar.text, |inner| {
-                lookup(inner.split_once(':').map_or(inner, |(name, _)| name));
+                lookup(VariableReference::of(inner).name);
                 String::new()
             });
         }
@@ -109,11 +109,55 @@ fn expand(text: &str, lookup: VariableLookup<'_>) -> Result<String, ExpansionErr
     Ok(out)
 }
 
-/// Replaces every `${…}` in `text` by what `with` returns for the text between the braces. An unclosed `${` is left
-/// unchanged.
+/// The text between the braces of `${…}`: a name, and what stands after the first `:`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VariableReference<'a> {
+    /// The name of the variable.
+    pub(super) name: &'a str,
+    /// What applies where the variable is not set.
+    pub(super) fallback: VariableFallback<'a>,
+}
+
+/// What applies where a variable is not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VariableFallback<'a> {
+    /// Nothing: it has to be set.
+    None,
+    /// This default value, after `:-`.
+    Default(&'a str),
+    /// This message, after `:?`.
+    Message(&'a str),
+    /// Neither form.
+    Malformed,
+}
+
+impl<'a> VariableReference<'a> {
+    /// Splits the text between the braces as a shell does: only the `-` or `?` next to the first `:` belongs to the
+    /// form, and everything after it to the default value or the message.
+    pub(super) fn of(inner: &'a str) -> Self {
+        let Some((name, rest)) = inner.split_once(':') else {
+            return Self { name: inner, fallback: VariableFallback::None };
+        };
+        let fallback = match (rest.strip_prefix('-'), rest.strip_prefix('?')) {
+            (Some(default), _) => VariableFallback::Default(default),
+            (None, Some(message)) => VariableFallback::Message(message),
+            (None, None) => VariableFallback::Malformed,
+        };
+        Self { name, fallback }
+    }
+}
+
+/// Replaces every `${…}` in `text` by what `with` returns for the text between the braces. An escaped `$${` and an
+/// unclosed `${` are left unchanged.
 pub fn replaced(text: &str, mut with: impl FnMut(&str) -> String) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once("${") {
+        if before.ends_with('$') {
+            out.push_str(before);
+            out.push_str("${");
+            rest = after;
+            continue;
+        }
         let Some((inner, after)) = after.split_once('}') else { break };
         out.push_str(before);
         out.push_str(&with(inner));
@@ -124,8 +168,7 @@ pub fn replaced(text: &str, mut with: impl FnMut(&str) -> String) -> String {
 }
 
 fn variable(inner: &str, lookup: VariableLookup<'_>) -> Result<String, ExpansionError> {
-    let (name, otherwise) =
-        inner.split_once(':').map_or((inner, None), |(name, rest)| (name, Some(rest)));
+    let VariableReference { name, fallback } = VariableReference::of(inner);
     let named = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if !named {
@@ -133,20 +176,21 @@ fn variable(inner: &str, lookup: VariableLookup<'_>) -> Result<String, Expansion
         return Err(ExpansionError::Malformed(message, "use letters, digits and `_`".to_owned()));
     }
     // As in a shell, `:-` and `:?` treat an empty variable as not set.
-    let value = lookup(name).filter(|value| otherwise.is_none() || !value.is_empty());
-    match (value, otherwise) {
+    let value =
+        lookup(name).filter(|value| fallback == VariableFallback::None || !value.is_empty());
+    match (value, fallback) {
         (Some(value), _) => Ok(value),
-        (None, Some(rest)) if rest.starts_with('-') => Ok(rest.trim_start_matches('-').to_owned()),
-        (None, Some(rest)) if rest.starts_with('?') => {
-            let message = format!("`{name}` is not set: {}", rest.trim_start_matches('?'));
+        (None, VariableFallback::Default(default)) => Ok(default.to_owned()),
+        (None, VariableFallback::Message(message)) => {
+            let message = format!("`{name}` is not set: {message}");
             Err(ExpansionError::Unset(message, format!("set the environment variable `{name}`")))
         }
-        (None, Some(_)) => {
+        (None, VariableFallback::Malformed) => {
             let help = "write `${VAR:-default}` or `${VAR:?message}`";
             let message = format!("`${{{inner}}}` is not understood");
             Err(ExpansionError::Malformed(message, help.to_owned()))
         }
-        (None, None) => {
+        (None, VariableFallback::None) => {
             let help = format!("set it, or give a default: `${{{name}:-value}}`");
             let message = format!("the environment variable `{name}` is not set");
             Err(ExpansionError::Unset(message, help))
@@ -176,6 +220,8 @@ mod tests {
             ("https://${HOST}:${PORT:-8443}/", "https://example.com:8443/"),
             ("${EMPTY}|${EMPTY:-x}|${NONE:-}", "|x|"),
             ("$${HOST} $HOST", "${HOST} $HOST"),
+            // As a shell does: one `-` belongs to the form.
+            ("${NONE:--5}|${NONE:---x}|${NONE:-a:-b}", "-5|--x|a:-b"),
         ] {
             assert_eq!(expanded(text).unwrap(), value);
         }
@@ -185,6 +231,7 @@ mod tests {
     fn what_is_missing_is_named() {
         assert_eq!(expanded("${NONE}").unwrap_err(), "the environment variable `NONE` is not set");
         assert_eq!(expanded("${NONE:?the key}").unwrap_err(), "`NONE` is not set: the key");
+        assert_eq!(expanded("${NONE:??}").unwrap_err(), "`NONE` is not set: ?");
         assert_eq!(expanded("${HOST").unwrap_err(), "`${` is not closed");
         assert_eq!(expanded("${a b}").unwrap_err(), "`a b` is not the name of a variable");
     }

@@ -117,6 +117,15 @@ pub struct DeniedPath {
     why: SandboxDenial,
 }
 
+/// Why a sandbox denies a path, and what the operator can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DenialAdvice {
+    /// The reason.
+    pub why: String,
+    /// The advice.
+    pub mend: String,
+}
+
 impl SandboxPlan {
     /// Why the sandbox denies `path` to a program; `None` where it does not, or where the user of the gateway
     /// cannot access the path either.
@@ -207,6 +216,36 @@ impl DeniedPath {
                 }
             ),
         }
+    }
+
+    /// The denial and the advice for the log at a call, without the path itself: it is part of a result, which the
+    /// log does not hold.
+    #[must_use]
+    pub fn at_a_call(&self) -> DenialAdvice {
+        let (why, mend) = match &self.why {
+            SandboxDenial::Own => (
+                "the file is one of the gateway's own, or is kept from changes as they are".to_owned(),
+                "have the program use another file".to_owned(),
+            ),
+            SandboxDenial::Sealed(folder) => (
+                format!(
+                    "nothing can be created or replaced directly in `{}`, because files of the gateway are in it or below it",
+                    folder.display()
+                ),
+                "have the program write in a folder below that one, made beforehand, which holds no files of the gateway; \
+                 or keep the gateway's files elsewhere (docs/sandbox.md, \"A folder to write in\")"
+                    .to_owned(),
+            ),
+            SandboxDenial::System => (
+                "it is in a folder of the system".to_owned(),
+                "have the program write elsewhere, or list the path under `sandbox.write`".to_owned(),
+            ),
+            SandboxDenial::Unlisted => (
+                "the sandbox opens what is listed, and this is not".to_owned(),
+                "list it under `sandbox.write`, or under `sandbox.read` if the program only reads it".to_owned(),
+            ),
+        };
+        DenialAdvice { why, mend }
     }
 
     /// The instruction to create the folder; without a command where a shell could misinterpret the path.
