@@ -746,8 +746,7 @@ fn about(
     if unlike.is_empty() {
         looks.ok(&thing, said);
     } else {
-        let said =
-            format!("{said}, of which {} are not as approved: {}", unlike.len(), unlike.join(", "));
+        let said = format!("{said}; {} not as approved: {}", unlike.len(), unlike.join(", "));
         looks.warn(&thing, said, "`portcullis pin diff` shows how; `portcullis pin` and `portcullis pin approve` approve it");
     }
 }

@@ -379,6 +379,11 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
     let mut line = |key: &str, value: &str| {
         writeln!(out, "  {key:<12}{value}").unwrap_or_default();
     };
+    let is_allowed = matches!(answer.decision.effect, Effect::Allow(_));
+    // What is allowed by the lockfile is denied if the server has changed it since.
+    if is_allowed && answer.known != ItemKnowledge::Nothing {
+        line("but", "what the server offers now was not asked: `portcullis pin diff` asks it");
+    }
     let groups = if groups.is_empty() { "no groups".to_owned() } else { groups.join(", ") };
     line("caller", &format!("{} ({groups})", principal.id));
     line(kind.as_str(), &format!("{} of {server}", visible(name)));
@@ -459,11 +464,8 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
         let note = said.applies.note();
         line(key, &format!("{says:<7} {:<24} {note}{mode}", said.rule.as_str()));
     }
-    if matches!(answer.decision.effect, Effect::Allow(_)) {
+    if is_allowed {
         line("then", "rates, guardrails and what is done about the answer are not decided here");
-        if answer.known != ItemKnowledge::Nothing {
-            line("", "what the server offers now was not asked: `portcullis pin diff` asks it");
-        }
     }
     out
 }
@@ -660,6 +662,11 @@ fn lint(lint: &LintArgs) -> Result<ExitCode, ExitCode> {
                 LintSubject::Rule(rule) => format!("{code:<9} rule `{rule}`: {note}\n"),
                 LintSubject::Constraint(n) => format!("{code:<9} constraint {}: {note}\n", n + 1),
             };
+            if said.iter().any(|note| note.code == "ungranted") {
+                say(
+                    "note: if what is approved and granted to nobody is meant so: `--allow ungranted`",
+                );
+            }
             print(&said.iter().map(line).collect::<String>())
         }
         OutputFormat::Json => {
