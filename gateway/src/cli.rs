@@ -33,7 +33,12 @@ use std::{env, fs};
 
 use ::policy::constraint::UnmatchedConstraint;
 use ::policy::decision::Mode;
+use ::policy::drift::visible;
+use ::policy::explain::{RuleIssue, RuleRemark};
 use ::policy::lock::Lockfile;
+use ::policy::name::ServerName;
+use ::policy::offer::ItemKind;
+use ::policy::pattern::Pattern;
 use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -481,11 +486,36 @@ fn lockfile_is_good(settings: &Settings, format: OutputFormat) -> Result<Lockfil
     }
 }
 
-/// Warns about constraints that name a tool or an argument that does not exist.
+/// Warns about constraints that name a tool or an argument that does not exist, and about rules that name a tool or a
+/// prompt that does not.
 fn missed(settings: &Settings, lock: &Lockfile) {
     let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
     for missed in UnmatchedConstraint::all(settings.policy.constraints(), &servers, lock) {
         say(&format!("warning: {missed}; correct the name, or remove it"));
+    }
+    let offers = |server: &ServerName, kind: ItemKind, pattern: &Pattern| {
+        let locked = lock.servers.get(server.as_str())?;
+        let mut offers = locked.offers.keys().peekable();
+        offers.peek()?;
+        Some(offers.any(|(of, name)| *of == kind && pattern.matches(name)))
+    };
+    let remarks = settings.policy.access().review(|among, kind, pattern| {
+        // A server without definitions in the lockfile may offer anything, and a wildcard may be for what is to come.
+        if pattern.as_str().contains(['*', '?']) {
+            return None;
+        }
+        let meant = servers.iter().filter(|server| server.is_among(among));
+        let offered: Option<Vec<_>> = meant.map(|server| offers(server, kind, pattern)).collect();
+        offered.filter(|all| !all.is_empty()).map(|all| all.contains(&true))
+    });
+    for RuleRemark { rule, what } in &remarks {
+        if let RuleIssue::Idle(kind, name) = what {
+            let (kind, name) = (kind.as_str(), visible(name));
+            say(&format!(
+                "warning: rule `{rule}`: its servers offer no {kind} `{name}`, by the lockfile; correct the name, or \
+                 remove it"
+            ));
+        }
     }
 }
 

@@ -500,9 +500,9 @@ impl Gateway {
                 let why = ChallengeError::Token("this needs a token with proof of possession");
                 resource.and_then(|resource| resource.challenge(why))
             }
-            _ => return Failure::Denied(kind, denial),
+            _ => None,
         };
-        Failure::StepUp(Box::new(denial), challenge.map(Box::new))
+        Failure::of_denial(kind, denial, challenge)
     }
 
     /// Opens the session that a legacy request names.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::condition::{AccessRequest, Condition, ConditionOutcome};
 use crate::control::{Control, ControlSet};
-use crate::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
+use crate::decision::{ConditionRemedy, Decision, Denial, Disclosure, Effect, Mode, Reason};
 use crate::name::{RuleId, Scope, ServerName};
 use crate::offer::ItemKind;
 use crate::pattern::Pattern;
@@ -155,6 +155,12 @@ impl Rule {
     /// Evaluates the condition of the rule; a rule without one holds.
     pub(crate) fn outcome(&self, subject: AccessRequest<'_>) -> ConditionOutcome {
         self.when.as_ref().map_or(ConditionOutcome::Holds, |when| when.evaluate(subject))
+    }
+
+    /// The reason for a denial because the condition of the rule could not be evaluated.
+    fn condition_error(&self) -> Reason {
+        let remedy = self.when.as_ref().map_or(ConditionRemedy::Rule, Condition::remedy);
+        Reason::ConditionError(self.id.clone(), remedy)
     }
 }
 
@@ -347,7 +353,7 @@ impl<'a> OutcomeTally<'a> {
                 self.deny(rule, Reason::Forbidden(rule.id.clone()))
             }
             (RuleEffect::Forbid, ConditionOutcome::Error) => {
-                self.deny(rule, Reason::ConditionError(rule.id.clone()));
+                self.deny(rule, rule.condition_error());
             }
         }
     }
@@ -377,9 +383,7 @@ impl<'a> OutcomeTally<'a> {
                 deny(reason, Disclosure::Nothing, ids(&self.would_grant))
             }
             (None, None) => {
-                let reason = self
-                    .failed
-                    .map_or(Reason::NotGranted, |rule| Reason::ConditionError(rule.id.clone()));
+                let reason = self.failed.map_or(Reason::NotGranted, Rule::condition_error);
                 deny(reason, Disclosure::Nothing, ids(&self.would_grant))
             }
             (None, Some(rule)) => Decision {

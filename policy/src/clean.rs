@@ -26,6 +26,9 @@ pub struct Cleaning {
 /// Members of a schema that determine which arguments are admitted, and are not text.
 const CONTRACT: [&str; 8] =
     ["enum", "const", "pattern", "default", "required", "type", "format", "$ref"];
+/// Members of a schema whose value is an object with names in the place of keywords.
+const NAMES: [&str; 5] =
+    ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 /// Most passes over one string; a string that needs more was built to need more.
 const PASSES: usize = 8;
 
@@ -50,17 +53,40 @@ static PATTERNS: LazyLock<Option<CleaningPatterns>> = LazyLock::new(|| {
 #[must_use]
 pub fn definition(value: Value<'_>, cleaning: Cleaning) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.raw().len());
-    write(&mut out, value, cleaning, "", 0);
+    write(&mut out, value, cleaning, MemberKey::Other, 0);
     out
 }
 
-/// Writes a value with its strings cleaned; `key` is the name of the member that it is the value of.
+/// What a value is, by the key of the member that has it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MemberKey {
+    /// The value of a keyword that decides which arguments are admitted.
+    Contract,
+    /// An object whose members have names in the place of keywords: a parameter can be called `pattern`.
+    Names,
+    /// Anything else.
+    Other,
+}
+
+impl MemberKey {
+    /// What the member `name` of an object is that is itself a `parent`.
+    fn of(parent: Self, name: &str) -> Self {
+        match parent {
+            Self::Names => Self::Other,
+            Self::Contract | Self::Other if CONTRACT.contains(&name) => Self::Contract,
+            Self::Contract | Self::Other if NAMES.contains(&name) => Self::Names,
+            Self::Contract | Self::Other => Self::Other,
+        }
+    }
+}
+
+/// Writes a value with its strings cleaned; `key` says what it is the value of.
 ///
 /// INVARIANT: the depth of a document is bounded, so the recursion is.
-fn write(out: &mut Vec<u8>, value: Value<'_>, cleaning: Cleaning, key: &str, depth: usize) {
+fn write(out: &mut Vec<u8>, value: Value<'_>, cleaning: Cleaning, key: MemberKey, depth: usize) {
     match value.kind() {
         // These values decide which arguments are admitted.
-        _ if CONTRACT.contains(&key) => out.extend_from_slice(value.raw().as_bytes()),
+        _ if key == MemberKey::Contract => out.extend_from_slice(value.raw().as_bytes()),
         Shape::Null | Shape::Boolean | Shape::Number => {
             out.extend_from_slice(value.raw().as_bytes());
         }
@@ -69,7 +95,7 @@ fn write(out: &mut Vec<u8>, value: Value<'_>, cleaning: Cleaning, key: &str, dep
         }
         Shape::Array => {
             write_items(out, value.items(), |out, item| {
-                write(out, item, cleaning, key, depth + 1);
+                write(out, item, cleaning, MemberKey::Other, depth + 1);
             });
         }
         Shape::Object => write_members(out, value.members(), |out, (name, member)| {
@@ -78,7 +104,7 @@ fn write(out: &mut Vec<u8>, value: Value<'_>, cleaning: Cleaning, key: &str, dep
             if depth == 0 && matches!(&*name, "name" | "uri" | "uriTemplate") {
                 out.extend_from_slice(member.raw().as_bytes());
             } else {
-                write(out, member, cleaning, &name, depth + 1);
+                write(out, member, cleaning, MemberKey::of(key, &name), depth + 1);
             }
         }),
     }
@@ -124,7 +150,8 @@ fn once(text: &str, cleaning: Cleaning) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cleaning, text};
+    use super::{Cleaning, definition, text};
+    use crate::json::{Document, JsonBounds};
     use proptest::prelude::*;
 
     const ALL: Cleaning = Cleaning { hidden: true, markup: true, secrets: true, addresses: true };
@@ -145,6 +172,42 @@ mod tests {
         ] {
             assert_eq!(text(before, ALL), after);
         }
+    }
+
+    #[test]
+    fn a_parameter_is_cleaned_whatever_its_name_is() {
+        let cleaned = |json: &str| {
+            let document = Document::parse(json.to_owned().into(), &JsonBounds::MESSAGE).unwrap();
+            String::from_utf8(definition(document.root(), ALL)).unwrap()
+        };
+        for name in [
+            "pattern",
+            "type",
+            "default",
+            "format",
+            "required",
+            "enum",
+            "const",
+            "$ref",
+            "properties",
+        ] {
+            for names in ["properties", "$defs", "patternProperties"] {
+                let schema = |text: &str| {
+                    format!(
+                        r#"{{"inputSchema":{{"{names}":{{"{name}":{{"description":"{text}","pattern":"<b>\u200b"}}}}}}}}"#
+                    )
+                };
+                // The keyword in the schema of the parameter stays as it is.
+                assert_eq!(cleaned(&schema("a\\u200b word")), schema("a word"), "{names} {name}");
+            }
+        }
+        // The parameter `properties` has a schema, and its parameters have names again.
+        let deep = |text: &str| {
+            format!(
+                r#"{{"properties":{{"properties":{{"properties":{{"enum":{{"title":"{text}"}}}}}}}}}}"#
+            )
+        };
+        assert_eq!(cleaned(&deep("a\\u200b word")), deep("a word"));
     }
 
     proptest! {

@@ -5,6 +5,7 @@
 //! most [`LOOP_INPUT`] bytes of arguments; more is an error, and an error never grants. The cost of an evaluation is
 //! taken from the budget of its exchange.
 
+mod result_type;
 mod syntax;
 
 use std::collections::BTreeMap;
@@ -17,12 +18,14 @@ use cel::objects::Key;
 use cel::{Context, Env, ExecutionError, Program, Value as Cel};
 use regex::{Regex, RegexBuilder};
 
+use crate::decision::ConditionRemedy;
 use crate::json::{JsonKind, Value};
 use crate::name::{ClientId, RoleName, Scope, ServerName};
 use crate::offer::ItemKind as Sort;
 use crate::principal::Principal;
 use crate::registry::{DataClass, RegistryEntry, ToolEffect};
 use crate::work::WorkBudget;
+use result_type::ResultType;
 
 /// Longest expression, in bytes.
 const LENGTH: usize = 2048;
@@ -95,6 +98,9 @@ pub enum ConditionError {
         /// The error of the regex library, on one line.
         reason: String,
     },
+    /// The result is never true or false; holds what it is.
+    #[error("gives {0}, which is neither true nor false")]
+    NotBoolean(&'static str),
 }
 
 pub use syntax::CelSyntaxError;
@@ -105,6 +111,7 @@ pub struct Condition {
     program: Program,
     reads_arguments: bool,
     reads_risk: bool,
+    result: ResultType,
     loops: Loops,
     /// The literal patterns of `matches`, compiled.
     patterns: Arc<BTreeMap<String, Regex>>,
@@ -177,7 +184,27 @@ impl Condition {
         let mut shape = ShapeCheck { patterns: &mut patterns, loops: Loops::default() };
         shape.of(program.expression(), None)?;
         let loops = shape.loops;
-        Ok(Self { program, reads_arguments, reads_risk, loops, patterns: Arc::new(patterns) })
+        let result = ResultType::of(program.expression());
+        if let ResultType::Other(what) = result {
+            return Err(ConditionError::NotBoolean(what));
+        }
+        let patterns = Arc::new(patterns);
+        Ok(Self { program, reads_arguments, reads_risk, result, loops, patterns })
+    }
+
+    /// Whether the result is true or false whenever the expression can be evaluated. Otherwise it depends on the type
+    /// of an argument.
+    #[must_use]
+    pub fn is_surely_boolean(&self) -> bool {
+        self.result == ResultType::Boolean
+    }
+
+    /// What has to be corrected if the expression cannot be evaluated.
+    pub(crate) fn remedy(&self) -> ConditionRemedy {
+        match self.reads_arguments && self.is_surely_boolean() {
+            true => ConditionRemedy::Arguments,
+            false => ConditionRemedy::Rule,
+        }
     }
 
     /// Evaluates the expression. Reading the arguments is charged to their budget; an exhausted budget is an error.

@@ -380,6 +380,10 @@ impl PolicyCompiler<'_> {
                         "argument" => {
                             "begin with `/`: `/path` is the argument `path`, `/paths/*` each item of the list `paths`"
                         }
+                        "privateHosts" => {
+                            "name the internal hosts in `hosts`; or, if every public host is meant as well, in \
+                             `alsoHosts` and without `privateHosts`"
+                        }
                         _ => "see `docs/content.md`",
                     };
                     self.report(format!("{at}/{member}"), why, help);
@@ -430,10 +434,15 @@ impl PolicyCompiler<'_> {
         }
         let when = raw.when.as_deref().and_then(|text| {
             let failed = |error: ConditionError| {
-                let help = if matches!(error, ConditionError::Syntax(_)) {
-                    "correct the expression; docs/policy.md says what `when` may use"
-                } else {
-                    "see docs/policy.md for what `when` may use"
+                let help = match error {
+                    ConditionError::Syntax(_) => {
+                        "correct the expression; docs/policy.md says what `when` may use"
+                    }
+                    ConditionError::NotBoolean(_) => {
+                        "compare it with something, as in `arguments.path == \"/data\"` or \
+                         `size(arguments.path) > 1`"
+                    }
+                    _ => "see docs/policy.md for what `when` may use",
                 };
                 self.report(format!("/rules/{n}/when"), format!("the expression {error}"), help);
             };

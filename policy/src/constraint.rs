@@ -88,7 +88,7 @@ pub struct ArgumentLimits {
     also_hosts: Vec<String>,
     /// For `url`: permitted schemes. Default `https`.
     schemes: Vec<String>,
-    /// For `url`: permits internal and loopback addresses; if `hosts` is given, only those it names.
+    /// For `url`: permits internal and loopback addresses that `hosts` names.
     private_hosts: bool,
     /// For `email`: permitted domains, names or patterns with `*`.
     domains: Vec<String>,
@@ -162,6 +162,12 @@ impl Constraint {
             ArgumentType::Url,
         ) {
             return Err(("hosts", "this is for `type: url`"));
+        }
+        if limits.private_hosts && limits.hosts.is_empty() {
+            return Err((
+                "privateHosts",
+                "without `hosts` this admits every internal address, metadata services included",
+            ));
         }
         if only(!limits.also_hosts.is_empty(), ArgumentType::Url) {
             return Err(("alsoHosts", "this is for `type: url`"));

@@ -20,8 +20,8 @@ pub enum Reason {
     NotGranted,
     /// A rule forbids the request.
     Forbidden(RuleId),
-    /// The condition of a rule could not be evaluated.
-    ConditionError(RuleId),
+    /// The condition of a rule could not be evaluated; with what has to be corrected.
+    ConditionError(RuleId, ConditionRemedy),
     /// The server offers no such thing.
     Unknown(ItemKind),
     /// A detector found something in the definition.
@@ -44,6 +44,15 @@ pub enum Reason {
     Approval,
     /// The URI has no canonical form, so no rule can apply to it.
     Uri(UriError),
+}
+
+/// What has to be corrected before a condition can be evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionRemedy {
+    /// The arguments: with other ones the condition can be true or false.
+    Arguments,
+    /// The rule: it reads no argument, or its value need not be true or false.
+    Rule,
 }
 
 impl Reason {
@@ -82,7 +91,7 @@ impl Reason {
         match self {
             Self::NotGranted => "not-granted",
             Self::Forbidden(_) => "forbidden",
-            Self::ConditionError(_) => "condition-error",
+            Self::ConditionError(..) => "condition-error",
             Self::Unknown(ItemKind::Tool) => "unknown-tool",
             Self::Unknown(ItemKind::Prompt) => "unknown-prompt",
             Self::Unknown(ItemKind::Resource) => "unknown-resource",
@@ -106,7 +115,7 @@ impl Reason {
     pub const fn rule(&self) -> Option<&RuleId> {
         match self {
             Self::Forbidden(rule)
-            | Self::ConditionError(rule)
+            | Self::ConditionError(rule, _)
             | Self::Scope(rule, _)
             | Self::Proof(rule, _) => Some(rule),
             Self::NotGranted

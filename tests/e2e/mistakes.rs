@@ -73,7 +73,7 @@ const API_KEYS: &str = "  apiKeys:
 /// What is done about a line that is indented too far.
 const DEEPER: &str = "give it the same indentation as the keys beside it; a value with `: ` in it is written in quotes";
 
-const MISTAKES: [Mistake; 34] = [
+const MISTAKES: [Mistake; 37] = [
     Mistake {
         edits: &[("9901", "9901\n  token: {fromEnv: PORTCULLIS_NOT_SET}")],
         at: "PORTCULLIS_NOT_SET",
@@ -141,6 +141,29 @@ const MISTAKES: [Mistake; 34] = [
         at: "arguments.x = 1",
         message: "the expression is not CEL: at column 13, `=` is no operator: write `==` to compare",
         help: "correct the expression; docs/policy.md says what `when` may use",
+    },
+    Mistake {
+        edits: &[("arguments.x == 1", "size(arguments.x)")],
+        at: "size(",
+        message: "the expression gives a number, which is neither true nor false",
+        help: "compare it with something, as in `arguments.path == \"/data\"` or `size(arguments.path) > 1`",
+    },
+    Mistake {
+        edits: &[("arguments.x == 1", "arguments.x + 1")],
+        at: "arguments.x + 1",
+        message: "the expression gives a number, a text or a list, which is neither true nor false",
+        help: "compare it with something, as in `arguments.path == \"/data\"` or `size(arguments.path) > 1`",
+    },
+    Mistake {
+        edits: &[(
+            "policy:\n",
+            "policy:\n  constraints:\n  - {servers: [tickets], tools: ['*'], argument: /url, type: url, \
+             privateHosts: true}\n",
+        )],
+        at: "true}",
+        message: "without `hosts` this admits every internal address, metadata services included",
+        help: "name the internal hosts in `hosts`; or, if every public host is meant as well, in `alsoHosts` and without \
+               `privateHosts`",
     },
     Mistake {
         edits: &[("command: cat", "command: cat\n    env: {LEVEL: hunter2.hunter2}")],
@@ -715,6 +738,19 @@ fn a_server_on_no_route_and_a_policy_without_rules_are_remarked() {
         "{said}"
     );
     assert_eq!(output.status.code(), Some(0), "{said}");
+}
+
+#[test]
+fn a_condition_that_may_be_none_is_warned_of() {
+    let folder = Folder::new();
+    for (when, warned) in [("arguments.x", true), ("arguments.x == true", false)] {
+        write(&folder, &GOOD.replace("arguments.x == 1", when));
+        let output = portcullis(&folder, &["validate"]);
+        let said = printed(&output);
+        let warning = "warning: the `when` of rule `read` is a condition only if its argument is true or false";
+        assert_eq!(said.contains(warning), warned, "{said}");
+        assert_eq!(output.status.code(), Some(0), "{said}");
+    }
 }
 
 #[test]

@@ -534,8 +534,22 @@ fn who_approves_another_place_approves_nothing_else() {
     // Nothing of a server that is somewhere else is proposed, and the hint approves the place alone.
     let output = moved.tried(&["pin"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("--identity"));
-    moved.verb(&["pin", "approve", "--server", "up", "--identity"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("pin approve --server up --identity`, then `portcullis pin`"), "{said}");
+    // It could be asked, so that is not what is wrong.
+    assert!(!said.contains("can be asked"), "{said}");
+    let differing = printed(&moved.tried(&["pin", "diff"]));
+    for part in [
+        "up server: server-identity".to_owned(),
+        format!("    - {}", first.url()),
+        format!("    + {}", second.url()),
+        "pin approve --server up --identity`, then `portcullis pin`".to_owned(),
+    ] {
+        assert!(differing.contains(&part), "{part}\n{differing}");
+    }
+    // The first round says that there is a second one.
+    let approved = printed(&moved.verb(&["pin", "approve", "--server", "up", "--identity"]));
+    assert!(approved.contains("this was its identity alone"), "{approved}");
     let list = String::from_utf8(moved.verb(&["pin", "list"]).stdout).unwrap();
     assert!(!list.contains("evil"), "{list}");
     moved.verb(&["pin"]);

@@ -99,6 +99,32 @@ fn ten_thousand_rules_are_read_and_each_of_them_acts() {
 }
 
 #[test]
+fn a_caller_who_may_use_no_server_of_a_route_is_denied_for_that() {
+    for era in ERAS {
+        let server = Server::echo(era, &TOOLS);
+        let servers =
+            format!("- {{name: up, url: '{0}'}}\n- {{name: other, url: '{0}'}}", server.url());
+        let config = Config::with(&servers, "[up, other]").policy(RULES);
+        let prefixed = config.clone().start();
+        let plain = Config { routes: config.routes.replace("always", "onConflict"), ..config };
+        for (gateway, named) in [(prefixed, Some("up")), (plain.start(), None)] {
+            let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+            // What the caller is told is the same as for what is not there.
+            same(&bob.call("up__read_file", &json!({})), &ana.call("up__no_such_t", &json!({})));
+            let denied = gateway.exchanges().into_iter().filter(|r| r["outcome"] == "denied");
+            let denied: Vec<_> = denied
+                .map(|r| (r["principal"].clone(), r["reason"].clone(), r["server"].clone()))
+                .collect();
+            let [bobs, anas] = &denied[..] else { panic!("{denied:?}") };
+            assert_eq!((&bobs.0, &bobs.1), (&json!("bob"), &json!("not-granted")), "{era:?}");
+            assert_eq!(bobs.2.as_str(), named, "{era:?}");
+            assert_eq!((&anas.0, &anas.1), (&json!("ana"), &json!("unknown-tool")), "{era:?}");
+        }
+        assert!(server.tool_calls().is_empty());
+    }
+}
+
+#[test]
 fn hidden_and_unknown_look_the_same() {
     for era in ERAS {
         let server = Server::echo(era, &TOOLS);

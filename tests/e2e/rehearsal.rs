@@ -7,7 +7,7 @@ use e2e::client::{Client, get};
 use e2e::gateway::{ANA, BOB, Config, Folder, json_of, printed};
 use e2e::issuer::Issuer;
 use e2e::server::{Server, tool};
-use e2e::{ERAS, eventually};
+use e2e::{ERAS, Era, eventually};
 use serde_json::json;
 
 use crate::tokens::{believing, knock};
@@ -130,8 +130,60 @@ fn what_is_explained_is_what_is_decided() {
 }
 
 #[test]
+fn what_a_better_credential_would_get_is_explained_as_it_is_told() {
+    let rules = "rules:\n- {id: readers, effect: allow, principals: ['*'], servers: [up], tools: [read_file], \
+                 scopes: ['files:all', 'files:read']}\n\
+                 - {id: bound, effect: allow, principals: ['*'], servers: [up], tools: [drop], proof: dpop}";
+    for era in ERAS {
+        let server = Server::echo(era, &TOOLS);
+        let config = Config::of(&server.url()).policy(rules);
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        for tool in ["read_file", "drop"] {
+            let answer = client.call(tool, &json!({}));
+            let shown = json_of(&explain(&config, "ana", tool, &["--format", "json"]));
+            let (told, error) = (&shown["told"], &answer.json()["error"]);
+            assert_eq!(shown["reason"], gateway.last()["reason"], "{shown}");
+            assert_eq!(told["status"], answer.status, "{era:?} {shown}\n{answer:?}");
+            assert_eq!(told["code"], error["code"], "{shown}");
+            assert_eq!(told["message"], error["message"], "{shown}");
+            let text = printed(&explain(&config, "ana", tool, &[]));
+            assert!(text.contains(&format!("(HTTP {})", answer.status)), "{text}");
+            let scopes = "with the scopes that are needed: files:all files:read";
+            assert_eq!(text.contains(scopes), tool == "read_file", "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_name_on_a_route_is_explained_as_what_it_stands_for() {
+    let lock = Folder::new();
+    let server = Server::echo(Era::Modern, &TOOLS);
+    let servers =
+        format!("- {{name: up, url: '{0}'}}\n- {{name: other, url: '{0}'}}", server.url());
+    let config = Config::with(&servers, "[up, other]").policy(RULES);
+    let approved = config.clone().approved(&lock.path().join("lock"));
+    for config in [&config, &approved] {
+        let gateway = config.start();
+        let answer = gateway.client(Era::Modern, ANA).call("up__read_file", &json!({}));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let record = gateway.last();
+        assert_eq!(record["tool"], "up__read_file", "{record}");
+        let explained = explain(config, "ana", "up__read_file", &["--format", "json"]);
+        let shown = json_of(&explained);
+        assert!(explained.status.success(), "{shown}");
+        assert_eq!(shown["tool"], "read_file", "{shown}");
+        assert_eq!(shown["rule"], record["rule"], "{shown}");
+        assert!(printed(&explained).contains("`up__read_file` is the name on a route"));
+        // The name of another server's tool is none of this server.
+        let explained = explain(config, "ana", "other__read_file", &[]);
+        assert_eq!(explained.status.code(), Some(5), "{}", printed(&explained));
+    }
+}
+
+#[test]
 fn cases_are_decided_and_mistakes_in_them_are_shown() {
-    let server = Server::echo(e2e::Era::Modern, &TOOLS);
+    let server = Server::echo(Era::Modern, &TOOLS);
     let config = Config::of(&server.url()).policy(RULES);
     let folder = Folder::new();
     let file = folder.path().join("cases.yaml");
@@ -208,7 +260,7 @@ fn cases_are_decided_and_mistakes_in_them_are_shown() {
 
 #[test]
 fn what_another_policy_would_change_is_known_before() {
-    let server = Server::echo(e2e::Era::Modern, &TOOLS);
+    let server = Server::echo(Era::Modern, &TOOLS);
     let gateway = Config::of(&server.url()).policy(RULES).start();
     for era in ERAS {
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
@@ -269,7 +321,7 @@ fn what_another_policy_would_change_is_known_before() {
 
 #[test]
 fn rules_are_looked_over() {
-    let server = Server::echo(e2e::Era::Modern, &TOOLS);
+    let server = Server::echo(Era::Modern, &TOOLS);
     let lock = Folder::new();
     let rules = "rules:
 - {id: all, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}
@@ -299,7 +351,7 @@ fn rules_are_looked_over() {
 
 #[test]
 fn callers_by_token_lists_and_the_self_test_are_decided_as_they_were() {
-    let (server, issuer) = (Server::echo(e2e::Era::Modern, &["echo"]), Issuer::start());
+    let (server, issuer) = (Server::echo(Era::Modern, &["echo"]), Issuer::start());
     let rules = "rules:
 - {id: some, effect: allow, principals: ['group:dev'], servers: [up], tools: [echo]}
 - {id: told, effect: allow, principals: ['*'], servers: [up], tools: [echo], when: arguments.text == \"x\"}";
@@ -311,14 +363,14 @@ fn callers_by_token_lists_and_the_self_test_are_decided_as_they_were() {
     eventually("the self-test", ready);
     let header = format!("Bearer {}", issuer.good("alice"));
     let headers = [("authorization", &*header)];
-    assert_eq!(knock(&gateway, e2e::Era::Modern, &headers).status, 200);
+    assert_eq!(knock(&gateway, Era::Modern, &headers).status, 200);
     let record = gateway.last();
     assert_eq!(
         (&record["scheme"], &record["groups"]),
         (&json!("oauth"), &json!(["dev"])),
         "{record}"
     );
-    let client = Client::silent(gateway.address, "/mcp", e2e::Era::Modern, &headers);
+    let client = Client::silent(gateway.address, "/mcp", Era::Modern, &headers);
     assert_eq!(client.tools(), ["echo"]);
     let log = gateway.audit().to_str().unwrap().to_owned();
     let same =
@@ -365,7 +417,7 @@ fn a_call_that_is_explained_without_arguments_is_said_to_have_none() {
 
 #[test]
 fn what_is_revoked_is_explained_as_such() {
-    let (server, folder) = (Server::echo(e2e::Era::Modern, &["echo"]), Folder::new());
+    let (server, folder) = (Server::echo(Era::Modern, &["echo"]), Folder::new());
     let file = folder.path().join("revoked.yaml");
     fs::write(&file, "tools: [up/echo]\n").unwrap();
     let mut config = Config::of(&server.url());

@@ -12,18 +12,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use super::record::Record;
+use crate::base::share::network;
 use crate::config::settings;
 use crate::metrics::credential_check::CredentialCheck;
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
-
-/// The prefix of an IPv6 address that identifies a network: one client can use a whole /64.
-const NETWORK: u128 = u128::MAX << 64;
 
 /// The origin of requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,10 +36,7 @@ pub(super) enum RefusalOrigin {
 
 impl RefusalOrigin {
     fn of(ip: IpAddr) -> Self {
-        Self::Of(match ip.to_canonical() {
-            IpAddr::V4(ip) => ip.into(),
-            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & NETWORK).into(),
-        })
+        Self::Of(network(ip))
     }
 }
 

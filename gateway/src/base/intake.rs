@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::base::share::{Ceiling, Share, ShareError, ShareLimits, Shares};
+use crate::base::share::{Ceiling, Payer, Share, ShareError, ShareLimits, Shares};
 
 /// Responses of up to this many bytes are not counted.
 const FREE: usize = 16 * 1024;
@@ -62,7 +62,7 @@ impl ResponseAccounts {
         servers: Arc<Shares<Arc<str>>>,
     ) -> Self {
         let portions = ShareLimits { all: usize::MAX, each: usize::MAX, others: HashMap::new() };
-        let held = Shares::under(ceiling, Arc::clone, 0, portions);
+        let held = Shares::under(ceiling, Payer::caller, 0, portions);
         Self { callers, servers, held, refused: AtomicU64::new(0) }
     }
 

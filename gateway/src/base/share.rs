@@ -67,13 +67,31 @@ impl Hash for Holder {
     }
 }
 
-impl Holder {
-    /// The name under which this holder is charged to a [`Ceiling`].
+/// The party that a share is charged to under a [`Ceiling`]. The id of a principal can be an address as well: it is not
+/// the network of that address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Payer {
+    /// A caller, by the id of its principal.
+    Caller(Arc<str>),
+    /// A network, for callers that nothing else distinguishes.
+    Network(IpAddr),
+}
+
+impl Payer {
+    /// The payer for the caller with this id.
     #[must_use]
-    pub fn payer(&self) -> Arc<str> {
+    pub fn caller(id: &Arc<str>) -> Self {
+        Self::Caller(Arc::clone(id))
+    }
+}
+
+impl Holder {
+    /// The party that is charged for this holder under a [`Ceiling`].
+    #[must_use]
+    pub fn payer(&self) -> Payer {
         match self {
-            Self::Caller(principal) => principal.id.as_str().into(),
-            Self::Network(address) => address.to_string().into(),
+            Self::Caller(principal) => Payer::Caller(principal.id.as_str().into()),
+            Self::Network(address) => Payer::Network(*address),
         }
     }
 }
@@ -95,15 +113,15 @@ pub enum ShareError {
     },
 }
 
-/// A common bound on the bytes that several [`Shares`] take together, in total and per caller id. Each of them keeps
-/// its own bounds as well.
-pub type Ceiling = Shares<Arc<str>>;
+/// A common bound on the bytes that several [`Shares`] take together, in total and per payer. Each of them keeps its
+/// own bounds as well.
+pub type Ceiling = Shares<Payer>;
 
 /// A ceiling, and how shares are charged to it.
 struct CeilingCharge<K> {
     ceiling: Arc<Ceiling>,
-    /// Maps a holder to the name it is charged under.
-    payer: fn(&K) -> Arc<str>,
+    /// Maps a holder to the party that is charged.
+    payer: fn(&K) -> Payer,
     /// A share of at most this many bytes is not charged to the ceiling.
     light: usize,
 }
@@ -162,12 +180,12 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         Self { all, each, others, taken, holders, under: None }
     }
 
-    /// Makes shares that are charged to `ceiling` as well, under the name that `payer` gives the holder. A share of
-    /// at most `light` bytes is not.
+    /// Makes shares that are charged to `ceiling` as well, to the party that `payer` gives for the holder. A share of at
+    /// most `light` bytes is not.
     #[must_use]
     pub fn under(
         ceiling: &Arc<Ceiling>,
-        payer: fn(&K) -> Arc<str>,
+        payer: fn(&K) -> Payer,
         light: usize,
         portions: ShareLimits<K>,
     ) -> Arc<Self> {
@@ -243,7 +261,7 @@ pub struct Share<K: Clone + Eq + Hash> {
     holder: K,
     amount: usize,
     /// What this share is charged to the ceiling, if there is one.
-    weight: Option<Box<Share<Arc<str>>>>,
+    weight: Option<Box<Share<Payer>>>,
 }
 
 impl<K: Clone + Eq + Hash> fmt::Debug for Share<K> {
@@ -319,7 +337,7 @@ impl<K: Clone + Eq + Hash> Drop for Share<K> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Holder, ShareError, ShareLimits, Shares};
+    use super::{Holder, Payer, ShareError, ShareLimits, Shares};
     use policy::name::PrincipalId;
     use policy::principal::Principal;
     use std::sync::Arc;
@@ -342,6 +360,20 @@ mod tests {
         assert_eq!(shares.take(&who("ana"), 1).unwrap_err(), ShareError::Holder { limit: 1 });
         drop(held);
         drop(shares.take(&who("ana"), 1).unwrap());
+    }
+
+    #[test]
+    fn a_principal_that_is_named_like_an_address_does_not_pay_for_its_network() {
+        let principal = Principal::new(PrincipalId::parse("192.0.2.1").unwrap(), [].into());
+        let caller = Holder::Caller(Arc::new(principal));
+        let network = Holder::network("192.0.2.1".parse().unwrap());
+        assert_ne!(caller.payer(), network.payer());
+        let ceiling = Shares::new(100, 10);
+        let portions = ShareLimits { all: 100, each: 100, others: [].into() };
+        let shares = Shares::under(&ceiling, Holder::payer, 0, portions);
+        let held = shares.take(&network, 10).unwrap();
+        drop(shares.take(&caller, 10).unwrap());
+        drop(held);
     }
 
     #[test]
@@ -399,7 +431,7 @@ mod tests {
         let ceiling = Shares::new(100, 60);
         let under = |light| {
             let portions = ShareLimits { all: 90, each: 50, others: [].into() };
-            Shares::under(&ceiling, Arc::clone, light, portions)
+            Shares::under(&ceiling, Payer::caller, light, portions)
         };
         let (bodies, answers) = (under(10), under(0));
         let (ana, bob): (Arc<str>, Arc<str>) = ("ana".into(), "bob".into());

@@ -40,8 +40,8 @@ use serde_json::json;
 
 use super::ungranted::Ungranted;
 use super::{
-    FAILED, LoadPurpose, PROCESSES, USUAL, complain, given, hints, invalid, load_for, pin,
-    print, text_of,
+    FAILED, LoadPurpose, PROCESSES, USUAL, complain, given, hints, invalid, load_for, pin, print,
+    text_of,
 };
 
 /// Time before the end of a certificate from which on a warning is given.
@@ -770,8 +770,7 @@ fn about(
     if unlike.is_empty() {
         looks.ok(&thing, said);
     } else {
-        let said =
-            format!("{said}, of which {} are not as approved: {}", unlike.len(), unlike.join(", "));
+        let said = format!("{said}; {} not as approved: {}", unlike.len(), unlike.join(", "));
         looks.warn(&thing, said, "`portcullis pin diff` shows how; `portcullis pin` and `portcullis pin approve` approve it");
     }
 }

@@ -164,6 +164,23 @@ struct Difference {
     changes: Vec<DefinitionChange>,
     /// Approved name of a removed definition that this one resembles.
     former: Option<String>,
+    /// The approved and the present identity of the server, if they differ.
+    identity: Option<IdentityChange>,
+}
+
+/// The identity of a server that is not the approved one.
+#[derive(Debug)]
+struct IdentityChange {
+    approved: String,
+    now: String,
+}
+
+/// How a changed identity of a server is approved. Its definitions are only read once it is.
+fn identity_mend(server: &str) -> String {
+    format!(
+        "`portcullis pin approve --server {server} --identity`, then `portcullis pin` and `portcullis pin approve` for \
+         what it offers now"
+    )
 }
 
 pub(super) fn run(pin: PinArgs) -> ExitCode {
@@ -240,13 +257,22 @@ fn differences(settings: &Settings, lock: &Lockfile, survey: &ServerInventory) -
     let locked = lock.servers.get(server).unwrap_or(&empty);
     let pins = settings.pins.approving(Arc::new(lock.clone()));
     let mut found = Vec::new();
+    if let Some(known) = locked.identity.as_deref().filter(|known| *known != survey.identity) {
+        let identity = IdentityChange { approved: known.to_owned(), now: survey.identity.clone() };
+        found.push(Difference {
+            server: server.to_owned(),
+            thing: "server".to_owned(),
+            unfit: PinViolation::Identity,
+            digest: None,
+            changes: Vec::new(),
+            former: None,
+            identity: Some(identity),
+        });
+    }
     let mut note = |thing: String, unfit, digest, changes, former| {
         let server = server.to_owned();
-        found.push(Difference { server, thing, unfit, digest, changes, former });
+        found.push(Difference { server, thing, unfit, digest, changes, former, identity: None });
     };
-    if locked.identity.as_deref().is_some_and(|known| known != survey.identity) {
-        note("server".to_owned(), PinViolation::Identity, None, Vec::new(), None);
-    }
     for hello in &survey.hellos {
         let Some(said) = &hello.said else { continue };
         let is = |v: &&LockedVersion| Some(v.digest) == hello.digest;
@@ -360,13 +386,18 @@ fn human(found: &[Difference], surveys: &[ServerInventory]) -> String {
         (false, false, _) => format!("{unknown}; of the rest:\n"),
     };
     for one in found {
-        let Difference { server, thing, unfit, digest, changes, former } = one;
+        let Difference { server, thing, unfit, digest, changes, former, identity } = one;
         writeln!(out, "{server} {thing}: {unfit} ({})", unfit.note()).unwrap_or_default();
         if let Some(digest) = digest {
             writeln!(out, "  {digest}").unwrap_or_default();
         }
         if let Some(former) = former {
             writeln!(out, "  seems to be `{former}` under another name").unwrap_or_default();
+        }
+        if let Some(IdentityChange { approved, now }) = identity {
+            let mend = identity_mend(server);
+            writeln!(out, "    - {approved}\n    + {now}\n  if that is right: {mend}")
+                .unwrap_or_default();
         }
         out.push_str(&changes_in_words(changes));
     }
@@ -410,6 +441,9 @@ fn as_json(found: &[Difference]) -> String {
             "server": one.server, "thing": one.thing, "reason": one.unfit.code(),
             "digest": one.digest.map(|digest| digest.to_string()), "formerName": one.former,
             "changes": one.changes.iter().map(change).collect::<Vec<_>>(),
+            "identity": one.identity.as_ref().map(|identity| {
+                json!({ "approved": identity.approved, "now": identity.now })
+            }),
         })
     };
     let all: Vec<_> = found.iter().map(one).collect();
@@ -611,7 +645,8 @@ fn changed(
 ) -> Result<ExitCode, ExitCode> {
     if count == 0 {
         return Err(complain(&format!(
-            "nothing was {what}: nothing in the lockfile is meant; `portcullis pin list` shows what stands there"
+            "nothing was {what}: nothing in the lockfile is meant; `portcullis pin list` shows what stands there, and \
+             `portcullis pin` adds what the servers offer now"
         )));
     }
     store(settings, lock, former)?;

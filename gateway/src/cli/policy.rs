@@ -17,13 +17,14 @@ use gateway::config::settings::cases::{
     self, CallerDescription, ExpectedDecision, TestCase, TestRequest,
 };
 use gateway::control::dry_run::{DenialMessage, DryRun, DryRunAnswer, ItemKnowledge};
+use gateway::mcp::tool_naming::{NameForm, Naming, prefixed};
 use policy::constraint::UnmatchedConstraint;
-use policy::decision::{Decision, Effect};
+use policy::decision::{Decision, Denial, Effect, Reason};
 use policy::drift::visible;
 use policy::explain::{Applicability, RuleExplanation, RuleIssue, RuleRemark};
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::lock::ApprovalState;
-use policy::name::ServerName;
+use policy::name::{Scope, ServerName};
 use policy::offer::ItemKind;
 use policy::principal::{Principal, ProofOfPossession};
 use serde_json::json;
@@ -104,7 +105,7 @@ struct ExplainArgs {
 #[derive(Debug, Args)]
 #[group(required = false, multiple = false)]
 struct ExplainTarget {
-    /// The tool that is called, by its name on the server.
+    /// The tool that is called, by its name on the server or on a route.
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
     /// The prompt that is requested.
@@ -190,7 +191,12 @@ fn explain(explain: &ExplainArgs) -> Result<ExitCode, ExitCode> {
     if explain.thing.named().is_none() {
         return listed(explain, &settings, &rehearsal).map_err(|why| complain(&why));
     }
-    let question = question(explain, &settings).map_err(|why| complain(&why))?;
+    let mut question = question(explain, &settings).map_err(|why| complain(&why))?;
+    if let Some(own) = own_name(&settings, &rehearsal, &question) {
+        let (kind, shown) = (question.kind.as_str(), visible(&question.name));
+        say(&format!("note: `{shown}` is the name on a route of the {kind} `{}`", visible(&own)));
+        question.name = own;
+    }
     let answer = rehearsal.ask(&question);
     match explain.format {
         OutputFormat::Human => print(&words(&question, &answer, &rehearsal)),
@@ -260,6 +266,40 @@ fn question(explain: &ExplainArgs, settings: &Settings) -> Result<TestRequest, S
     let (kind, name) = explain.thing.named().ok_or("name one thing")?;
     let arguments = arguments.transpose()?;
     Ok(TestRequest { principal, server, kind, name: name.into(), arguments })
+}
+
+/// The name at its server of something that is named as clients see it on a route, which is the name in audit records.
+/// `None` if it is named as its server does.
+fn own_name(settings: &Settings, rehearsal: &DryRun, question: &TestRequest) -> Option<Box<str>> {
+    let TestRequest { server, kind, name: shown, .. } = question;
+    let offers = rehearsal.offers().filter(|(of, offer)| *of == server && offer.kind() == *kind);
+    let known: Vec<_> = offers.map(|(_, offer)| offer.name().as_str()).collect();
+    if known.contains(&&**shown) {
+        return None;
+    }
+    settings.routes.iter().find_map(|route| {
+        let servers = route.servers.iter().filter_map(|index| settings.servers.get(*index));
+        let servers: Arc<[_]> = servers.map(|server| server.name.clone()).collect();
+        let place = servers.iter().position(|name| name == server)?;
+        let form = NameForm::of(route.prefix, place, servers.len());
+        let naming = Naming::new(form, servers, Arc::default());
+        let own = match kind {
+            ItemKind::Resource | ItemKind::Template => naming.own_uri(server, shown),
+            // A long name is cut on the route, so that it is found among those that are known.
+            ItemKind::Tool | ItemKind::Prompt if rehearsal.knows(server) => {
+                let can_be = |own: &str| match form {
+                    NameForm::OnConflict => prefixed(server, own) == **shown,
+                    NameForm::Own | NameForm::First | NameForm::Prefixed | NameForm::Unshared => {
+                        naming.show(server, *kind, own).as_deref() == Some(&**shown)
+                    }
+                };
+                known.iter().copied().find(|own| can_be(own))
+            }
+            ItemKind::Tool | ItemKind::Prompt => naming.own_name(server, shown),
+            ItemKind::Method => None,
+        };
+        own.filter(|own| *own != &**shown).map(Into::into)
+    })
 }
 
 /// The principal and the server that the command line describes.
@@ -339,6 +379,11 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
     let mut line = |key: &str, value: &str| {
         writeln!(out, "  {key:<12}{value}").unwrap_or_default();
     };
+    let is_allowed = matches!(answer.decision.effect, Effect::Allow(_));
+    // What is allowed by the lockfile is denied if the server has changed it since.
+    if is_allowed && answer.known != ItemKnowledge::Nothing {
+        line("but", "what the server offers now was not asked: `portcullis pin diff` asks it");
+    }
     let groups = if groups.is_empty() { "no groups".to_owned() } else { groups.join(", ") };
     line("caller", &format!("{} ({groups})", principal.id));
     line(kind.as_str(), &format!("{} of {server}", visible(name)));
@@ -376,24 +421,27 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
         line("found", &finding.to_string());
     }
     if let Some(told) = &answer.told {
-        line("told", &told_line(told));
+        line("told", &told_line(told, &answer.decision));
+        if let Some(scopes) = needed_scopes(&answer.decision) {
+            line("", &format!("with the scopes that are needed: {}", scopes.join(" ")));
+        }
     }
     for (n, said) in by_nearness(answer).into_iter().enumerate() {
         line(if n == 0 { "rules" } else { "" }, &rule_line(said));
     }
     if matches!(answer.decision.effect, Effect::Allow(_)) {
         line("then", "rates, guardrails and what is done about the answer are not decided here");
-        if answer.known != ItemKnowledge::Nothing {
-            line("", "what the server offers now was not asked: `portcullis pin diff` asks it");
-        }
     }
     out
 }
 
 /// Describes what the client is told.
-fn told_line(told: &DenialMessage) -> String {
+fn told_line(told: &DenialMessage, decision: &Decision) -> String {
     match told {
         DenialMessage::Result(text) => format!("isError {text}"),
+        DenialMessage::Error(public) if is_step_up(decision) => {
+            format!("{} {} (HTTP {})", public.code, public.message, public.status.as_u16())
+        }
         DenialMessage::Error(public) => format!("{} {}", public.code, public.message),
     }
 }
@@ -451,10 +499,32 @@ fn shown(question: &TestRequest, answer: &DryRunAnswer) -> serde_json::Value {
         "findings": answer.decision.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "told": answer.told.as_ref().map(|told| match told {
             DenialMessage::Result(text) => json!({ "isError": true, "message": text }),
+            DenialMessage::Error(public) if is_step_up(&answer.decision) => json!({
+                "status": public.status.as_u16(), "code": public.code, "message": public.message,
+                "scopes": needed_scopes(&answer.decision),
+            }),
             DenialMessage::Error(public) => json!({ "code": public.code, "message": public.message }),
         }),
         "rules": rules.collect::<Vec<_>>(),
     })
+}
+
+/// Whether another credential of the caller would be allowed the call.
+const fn is_step_up(decision: &Decision) -> bool {
+    match &decision.effect {
+        Effect::Allow(_) => false,
+        Effect::Deny(denial) => matches!(denial.reason, Reason::Scope(..) | Reason::Proof(..)),
+    }
+}
+
+/// All scopes that the credential must have, if it lacks one.
+fn needed_scopes(decision: &Decision) -> Option<Vec<&str>> {
+    match &decision.effect {
+        Effect::Deny(Denial { reason: Reason::Scope(_, scopes), .. }) => {
+            Some(scopes.iter().map(Scope::as_str).collect())
+        }
+        Effect::Allow(_) | Effect::Deny(_) => None,
+    }
 }
 
 fn test(test: &PolicyTestArgs) -> Result<ExitCode, ExitCode> {
@@ -599,6 +669,11 @@ fn lint(lint: &LintArgs) -> Result<ExitCode, ExitCode> {
                 LintSubject::Rule(rule) => format!("{code:<9} rule `{rule}`: {note}\n"),
                 LintSubject::Constraint(n) => format!("{code:<9} constraint {}: {note}\n", n + 1),
             };
+            if said.iter().any(|note| note.code == "ungranted") {
+                say(
+                    "note: if what is approved and granted to nobody is meant so: `--allow ungranted`",
+                );
+            }
             print(&said.iter().map(line).collect::<String>())
         }
         OutputFormat::Json => {

@@ -44,7 +44,7 @@ pub(super) fn reason(server: &str, thing: &str, decision: &Decision) -> String {
         }
         Reason::NotGranted => format!("{code}: no rule allows it"),
         Reason::Forbidden(rule)
-        | Reason::ConditionError(rule)
+        | Reason::ConditionError(rule, _)
         | Reason::Scope(rule, _)
         | Reason::Proof(rule, _) => format!("{code}: rule `{rule}`"),
         Reason::Uri(error) => format!("{code}: {}", error.note()),

@@ -11,7 +11,7 @@ use policy::name::PrincipalId;
 use policy::principal::Principal;
 
 use crate::base::intake::ResponseAccounts;
-use crate::base::share::{Ceiling, Holder, ShareLimits, Shares};
+use crate::base::share::{Ceiling, Holder, Payer, ShareLimits, Shares};
 use crate::config::settings::{CallerLimits, Limits};
 
 /// A resource of which one holder gets at most a share.
@@ -52,7 +52,7 @@ impl Quota {
 /// The shares of all resources in the process.
 #[derive(Debug)]
 pub struct Quotas {
-    /// Bytes of bodies, answers, lists, subscriptions and replay buffers together, by caller.
+    /// Bytes of bodies, answers, lists, subscriptions and replay buffers together, by payer.
     pub ceiling: Arc<Ceiling>,
     /// Client connections, by network.
     pub connections: Arc<Shares<Holder>>,
@@ -94,7 +94,10 @@ impl Quotas {
         let (all, each) = (limits.memory, limits.memory_per_caller);
         // A caller with a share of its own must be able to take all of it.
         let own = others(callers, by_id, CallerLimits::most_bytes);
-        let own = own.into_iter().map(|(id, most)| (id, most.max(each).min(all))).collect();
+        let own = own
+            .into_iter()
+            .map(|(id, most)| (Payer::Caller(id), most.max(each).min(all)))
+            .collect();
         let ceiling = Shares::with_others(all, each, own);
         let under = |light, all, each, other: ShareOf| {
             let portions = ShareLimits { all, each, others: others(callers, by_holder, other) };
@@ -116,7 +119,7 @@ impl Quotas {
             }),
             lists: Shares::under(
                 &ceiling,
-                Arc::clone,
+                Payer::caller,
                 0,
                 ShareLimits {
                     all: limits.lists,

@@ -277,7 +277,8 @@ fn uri_of(kind: ItemKind, name: &str) -> Option<Result<ResourceUri, UriError>> {
 }
 
 fn told(policy: &Policy, kind: ItemKind, denial: Denial) -> DenialMessage {
-    let failure = Failure::Denied(kind, denial);
+    // The challenge is a header of the response, which names the scopes: it depends on the listener and is not shown.
+    let failure = Failure::of_denial(kind, denial, None);
     match ToolDenial::of(&failure, policy, None) {
         Some(denial) => DenialMessage::Result(denial.text),
         None => DenialMessage::Error(Box::new(failure.public(Some(Era::Modern)))),

@@ -15,7 +15,7 @@ use crate::config::quota::Quotas;
 use crate::config::settings::revoked::{self, RevokedError};
 use crate::config::settings::{AuthScheme, IssuerSettings, KeySource, ListenerSettings, Settings};
 use crate::control::build::resource;
-use crate::crypto::jose::{self, JoseError};
+use crate::crypto::jose::{self, JoseError, Jws};
 use crate::crypto::sealer::{SealError, Sealer};
 use crate::identity::resource::ProtectedResource;
 use crate::identity::{Authenticator, ClaimError, Confirmation, TokenError, TokenForm};
@@ -396,6 +396,17 @@ fn hint(
             let names = on_route.iter().filter_map(|place| issuers.get(*place));
             let names: Vec<_> = names.map(|issuer| format!("`{}`", issuer.name)).collect();
             Some(format!("`oauth.issuers` of the route has {}", names.join(", ")))
+        }
+        TokenError::Kind => {
+            let issuer = issuers.get(place?).filter(|issuer| !issuer.untyped)?;
+            let typ = Jws::read(token).ok()?.typ;
+            matches!(typ.as_deref(), None | Some("jwt")).then(|| {
+                format!(
+                    "the access tokens of many providers say `typ: JWT` or nothing: `untyped: true` of issuer `{}` \
+                     accepts them",
+                    issuer.name
+                )
+            })
         }
         TokenError::Lifetime => {
             let issuer = issuers.get(place?)?;

@@ -242,6 +242,17 @@ impl Failure {
         }
     }
 
+    /// The failure for a denial. It is a step-up if a better credential helps; `challenge` asks for that one.
+    #[must_use]
+    pub fn of_denial(kind: ItemKind, denial: Denial, challenge: Option<HeaderValue>) -> Self {
+        match denial.reason {
+            Reason::Scope(..) | Reason::Proof(..) => {
+                Self::StepUp(Box::new(denial), challenge.map(Box::new))
+            }
+            _ => Self::Denied(kind, denial),
+        }
+    }
+
     /// The stable reason code for audit records; `docs/reasons.md` documents each.
     #[must_use]
     pub const fn reason(&self) -> &'static str {

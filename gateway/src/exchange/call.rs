@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::Response;
 use policy::control::Control;
-use policy::decision::{self, Denial, Reason};
+use policy::decision::{self, Decision, Denial, Reason};
 use policy::inspect::Finding;
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::message::{ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation};
@@ -436,7 +436,7 @@ impl Gateway {
             arguments.map(|args| self.journal.digest(args.value().raw().as_bytes()));
         let mut ask = ask;
         let Some(target) = self.target(arrived, &mut ask, record).await? else {
-            let (decision, denial) = Policy::unknown(kind);
+            let (decision, denial) = self.without_target(arrived, kind, record);
             record.verdict = RecordedDecision::Decided(Box::new(decision));
             return Err(Failure::Denied(kind, denial));
         };
@@ -558,6 +558,41 @@ impl Gateway {
             }
         };
         Ok(found)
+    }
+
+    /// The decision about a name that leads to no server. The caller is told the same in any case; the record has the
+    /// reason why no server was asked, if it is the same for every server that could have the name.
+    fn without_target(
+        &self,
+        arrived: &DecodedRequest,
+        kind: ItemKind,
+        record: &mut ReadEntry,
+    ) -> (Decision, Denial) {
+        let name = record.item.as_ref().map(|(_, name)| name.clone()).unwrap_or_default();
+        let unknown = || Policy::unknown(kind);
+        if !matches!(kind, ItemKind::Tool | ItemKind::Prompt) {
+            return unknown();
+        }
+        let (principal, route) = (&*arrived.caller.principal, &arrived.route);
+        let mut could_have = route.servers.iter().filter(|server| {
+            route.compares(kind)
+                || route.naming(server.name(), Arc::default()).may_show(server.name(), &name)
+        });
+        let Some(first) = could_have.next() else { return unknown() };
+        let first_ruling = self.policy.admit_list(principal, first.name(), kind);
+        let Err(denial) = first_ruling.outcome else { return unknown() };
+        let mut is_only = true;
+        for server in could_have {
+            is_only = false;
+            match self.policy.admit_list(principal, server.name(), kind).outcome {
+                Err(other) if other.reason == denial.reason => {}
+                Ok(_) | Err(_) => return unknown(),
+            }
+        }
+        if is_only {
+            record.server = Some(first.name().as_str().into());
+        }
+        (first_ruling.decision, denial)
     }
 
     /// Whether the gateway keeps the subscription itself, because it has no session with the server.

@@ -106,23 +106,22 @@ impl ResultStore {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.drop_until(now);
         let ResultTable { bytes, callers } = &mut *all;
-        let id: Box<str> = caller.id.as_str().into();
-        let own = callers.entry(id.clone()).or_default();
-        let mut held: usize = own.iter().map(ResultEntry::size).sum();
+        let id = caller.id.as_str();
+        let own = callers.get(id).into_iter().flatten();
+        let mut held: usize = own.map(ResultEntry::size).sum();
+        // Without this check the caller would lose its results, and there would be no room nevertheless.
+        if *bytes - held + size > self.most {
+            return None;
+        }
+        let own = callers.entry(id.into()).or_default();
         while held + size > share || *bytes + size > self.most {
             let Some(oldest) = own.pop_front() else { break };
             held -= oldest.size();
             *bytes -= oldest.size();
         }
-        let fits = *bytes + size <= self.most;
-        if fits {
-            *bytes += size;
-            own.push_back(entry);
-        }
-        if own.is_empty() {
-            callers.remove(&id);
-        }
-        fits.then(|| format!("{SCHEME}{}", crate::base::hex::encode(&name)))
+        *bytes += size;
+        own.push_back(entry);
+        Some(format!("{SCHEME}{}", crate::base::hex::encode(&name)))
     }
 
     /// The result with this URI, if it belongs to this caller on this route.
@@ -238,6 +237,22 @@ mod tests {
         }
         assert!(!reads(through(Some("app"), Some("k2"))));
         assert!(!reads(through(Some("other"), Some("k1"))));
+    }
+
+    #[test]
+    fn what_finds_no_room_in_any_case_takes_the_place_of_nothing() {
+        let (results, now) =
+            (ResultStore::new(4000, 1000, Duration::from_secs(60)), SystemClock.instant());
+        let first = results.keep(&caller("ana"), "/mcp", kept(300), now).unwrap();
+        for name in ["b", "c", "d"] {
+            assert!(results.keep(&caller(name), "/mcp", kept(1000), now).is_some());
+        }
+        assert!(results.keep(&caller("e"), "/mcp", kept(500), now).is_some());
+        assert!(results.keep(&caller("ana"), "/mcp", kept(600), now).is_none());
+        assert!(results.find(&caller("ana"), "/mcp", &first, now).is_some());
+        assert!(results.keep(&caller("ana"), "/mcp", kept(500), now).is_some());
+        assert!(results.find(&caller("ana"), "/mcp", &first, now).is_none());
+        assert_eq!(results.all.lock().unwrap().bytes, 4000);
     }
 
     #[test]

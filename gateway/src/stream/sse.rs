@@ -9,6 +9,8 @@ use bytes::Bytes;
 
 /// Longest event id that is kept, in bytes. It also bounds event types and retry times.
 const ID: usize = 1024;
+/// The type of an event whose type is not UTF-8 or too long. No event names it, since an empty type is none.
+const UNREADABLE: &str = "";
 /// Longest reconnection time that a server can set, in milliseconds.
 const RETRY: u64 = 60_000;
 
@@ -22,7 +24,7 @@ pub struct EventTooLong {
 /// One event of a stream, as decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SseEvent {
-    /// The `event` field: its type, if it names one.
+    /// The `event` field: its type, if it names one. [`UNREADABLE`] stands for a type that is not kept.
     pub name: Option<Box<str>>,
     /// The `data` field; empty if the event has none.
     pub data: Bytes,
@@ -155,7 +157,9 @@ impl SseDecoder {
                 }
                 self.data(value)?;
             }
-            b"event" => self.event.name = text().map(Into::into),
+            // An empty type is that of an event without one.
+            b"event" if value.is_empty() => self.event.name = None,
+            b"event" => self.event.name = Some(text().unwrap_or(UNREADABLE).into()),
             b"id" => self.event.id = text().filter(|id| !id.contains('\0')).map(Into::into),
             b"retry" if value.iter().all(u8::is_ascii_digit) => {
                 let retry = text().and_then(|text| text.parse().ok());
@@ -229,6 +233,27 @@ mod tests {
         SseDecoder::new(1000).feed(text, |event| events.push(event)).unwrap();
         assert_eq!((events[0].name.as_deref(), events[0].id.as_deref()), (Some("x"), Some("7")));
         assert_eq!(events[2].retry, Some(1));
+    }
+
+    #[test]
+    fn an_event_is_a_message_by_its_type_alone() {
+        let long = "x".repeat(super::ID + 1);
+        for (fields, is_message) in [
+            (&b""[..], true),
+            (b"event: message\n", true),
+            (b"event:\n", true),
+            (b"event\n", true),
+            (b"event: x\nevent:\n", true),
+            (b"event: x\n", false),
+            (b"event: \xff\n", false),
+            (format!("event: {long}\n").as_bytes(), false),
+        ] {
+            let mut decoder = SseDecoder::new(4000);
+            let mut seen = Vec::new();
+            let text = [fields, b"data: {}\n\n"].concat();
+            decoder.feed(&text, |event| seen.push(event.is_message())).unwrap();
+            assert_eq!(seen, [is_message], "{}", String::from_utf8_lossy(fields));
+        }
     }
 
     #[test]

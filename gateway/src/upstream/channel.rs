@@ -1,8 +1,8 @@
 //! A bidirectional connection to an upstream server, on which both sides send JSON-RPC messages at any time: the
 //! standard input and output of a program, or the legacy HTTP+SSE transport.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use policy::name::ServerName;
@@ -62,6 +62,8 @@ pub(super) struct Channel {
     lost: AtomicBool,
     pub(super) answered: AtomicBool,
     pub(super) started: Instant,
+    /// When it ended.
+    ended: OnceLock<Instant>,
     /// When it was last used, in seconds after `started`.
     used: AtomicU64,
     /// When the server last sent a message, in milliseconds after `started`.
@@ -132,6 +134,7 @@ impl Channel {
             lost: AtomicBool::new(false),
             answered: AtomicBool::new(false),
             started: Instant::now(),
+            ended: OnceLock::new(),
             used: AtomicU64::new(0),
             heard: AtomicU64::new(0),
         })
@@ -203,8 +206,19 @@ impl Channel {
 
     /// Ends the channel; queued messages are dropped.
     pub(super) fn close(&self) {
-        self.over.cancel();
+        self.end();
         self.outbox.close();
+    }
+
+    /// Ends the channel, and notes when.
+    pub(super) fn end(&self) {
+        self.ended.get_or_init(Instant::now);
+        self.over.cancel();
+    }
+
+    /// When the channel ended; now if that was not noted.
+    pub(super) fn ended(&self) -> Instant {
+        self.ended.get().copied().unwrap_or_else(Instant::now)
     }
 
     /// Ends the channel because of the server, which closed its end or is given up for its behaviour. If the channel
@@ -212,7 +226,7 @@ impl Channel {
     pub(super) fn lose(&self) {
         if !self.over.is_cancelled() {
             self.lost.store(true, Ordering::Relaxed);
-            self.over.cancel();
+            self.end();
         }
     }
 

@@ -114,13 +114,15 @@ impl ChannelPool {
                 return Ok(Arc::clone(channel));
             }
             // A channel that worked may be opened again at once; one that keeps ending may not.
-            let steady = channel.started.elapsed() >= STEADY;
+            // The time until this request is not part of it.
+            let ended = channel.ended();
+            let steady = ended.saturating_duration_since(channel.started) >= STEADY;
             let answered = channel.answered.load(Ordering::Relaxed);
             state.failures = if steady { 1 } else { state.failures + 1 };
             let worked = answered && state.failures == 1;
             let pause = PAUSE * 2_u32.saturating_pow(state.failures.min(16));
             let pause = if worked { Duration::ZERO } else { pause.min(LONGEST_PAUSE) };
-            state.not_before = Some(Instant::now() + pause);
+            state.not_before = Some(ended + pause);
             state.channel = None;
         }
         let left = state.not_before.map(|at| at.saturating_duration_since(Instant::now()));

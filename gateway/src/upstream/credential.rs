@@ -17,7 +17,7 @@ use tokio::sync::Mutex as Turn;
 
 use super::UpstreamError;
 use super::on_behalf_of::SubjectToken;
-use crate::base::bounded::BoundedMap;
+use crate::base::bounded::{BoundedMap, MapFull};
 use crate::base::clock::Clock;
 use crate::base::sha256::sha256;
 use crate::base::share::{Share, Shares};
@@ -53,6 +53,9 @@ pub enum CredentialError {
     /// The issued token is not the one that was requested.
     #[error("the authorization server gave {0}")]
     Given(&'static str),
+    /// So many assertions were used that no other one can be noted as used.
+    #[error("too many assertions are in use, so that another one is not used")]
+    Assertions(#[source] MapFull),
 }
 
 /// The credentials for one server.
@@ -421,7 +424,9 @@ impl Credentials {
         self.used.retain(|_, until| *until > now);
         match self.used.insert(entry, ends) {
             Ok(None) => Ok(()),
-            Ok(Some(_)) | Err(_) => Err(used),
+            Ok(Some(_)) => Err(used),
+            // Whether this one was used could not be seen later.
+            Err(full) => Err(CredentialError::Assertions(full)),
         }
     }
 

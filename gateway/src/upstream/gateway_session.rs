@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use futures_util::{StreamExt as _, stream};
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::revoked::RevocationList;
 use tokio::sync::broadcast;
@@ -37,6 +38,8 @@ const IDLE_PROCESS: Duration = Duration::from_secs(1800);
 const OF_ONE: usize = 16;
 /// How long the information that a server returned to one caller is relied on.
 const KNOWN: Duration = Duration::from_secs(3600);
+/// How many idle sessions are closed at once.
+const CLOSING: usize = 16;
 /// Interval of the sweep of idle sessions and expired caches.
 const SWEEP: Duration = Duration::from_secs(60);
 
@@ -316,16 +319,21 @@ impl Upstream {
         else {
             return;
         };
-        standing.level.store(place, Ordering::Relaxed);
+        // Set before it is asked for, so that concurrent calls ask once.
+        let before = standing.level.swap(place, Ordering::Relaxed);
         let Ok(document) = Document::parse(level.to_owned().into(), &JsonBounds::MESSAGE) else {
             return;
         };
         let params = [("level".into(), Fragment::whole(Arc::new(document)))];
         let speaker = party.speaker(Some(leg));
         let set = self.short(method::SET_LEVEL, &params, speaker);
+        // A server that answers has decided, also if it refuses. Otherwise the next call asks again, unless another one
+        // has set a level meanwhile.
         if let Err(error) = set.await {
+            let (level, relaxed) = (&standing.level, Ordering::Relaxed);
+            let is_undone = level.compare_exchange(place, before, relaxed, relaxed).is_ok();
             let error = crate::base::error_chain::ErrorChain(&error);
-            tracing::debug!(server = %self.name, %error, "the log level was not set");
+            tracing::debug!(server = %self.name, %error, is_undone, "the log level was not set");
         }
     }
 
@@ -441,9 +449,12 @@ impl Upstream {
                 keep
             });
             self.without_lists(gone);
-            for (leg, age) in idle {
-                self.close(&OnBehalfOf::gateway(), &leg, age).await;
-            }
+            // One server that does not answer must not delay the end of the other sessions.
+            let close = |(leg, age): (Arc<UpstreamSession>, Duration)| {
+                let upstream = Arc::clone(&self);
+                async move { upstream.close(&OnBehalfOf::gateway(), &leg, age).await }
+            };
+            stream::iter(idle).for_each_concurrent(CLOSING, close).await;
             match &self.transport {
                 Transport::Channel(seats) => seats.sweep(IDLE_PROCESS),
                 Transport::Http(http) => http.sweep(),

@@ -234,7 +234,7 @@ async fn read(mut stream: EventStream, channel: Arc<Channel>, name: ServerName) 
         }
     }
     tracing::info!(server = %name, "the stream ended");
-    channel.over.cancel();
+    channel.end();
 }
 
 /// Posts messages one after the other, over one connection while it lasts.
@@ -258,8 +258,9 @@ impl MessagePoster {
             };
             match posted {
                 Ok(Ok(())) => channel.sent(message),
-                Ok(Err(_)) => {
-                    tracing::warn!(server = %self.name, "the server does not take messages");
+                Ok(Err(error)) => {
+                    let error = crate::base::error_chain::ErrorChain(&error);
+                    tracing::warn!(server = %self.name, %error, "the server does not take messages");
                     break;
                 }
                 Err(_) => {

@@ -436,7 +436,7 @@ impl ProcessWatcher {
                 () = tasks.halting() => (None, EndedBy::Us),
                 () = tasks.dismissed() => (None, EndedBy::Us),
             };
-            channel.over.cancel();
+            channel.end();
             let status = match ended {
                 Some(status) => Some(status),
                 None => end(&mut child, &supervisor).await,

@@ -70,7 +70,9 @@ const NOUNS: [&str; 22] = [
     "palabra", "palabras", "punto", "puntos", "idea", "ideas", "dato", "datos", "fecha", "fechas", "concepto", "conceptos", "persona",
     "personas", "indicador", "indicadores", "factor", "factores", "elemento", "elementos", "momento", "tema",
 ];
-/// Fewest letters of a name that is joined from words of several letters: `p i n` is a name, `P in` is not.
+/// Fewest bytes of a name that is joined from words of several letters: `p i n` is a name, `P in` is not. Bytes and not
+/// letters, because only short names in Latin letters are words by chance as well; three letters of another alphabet
+/// are enough.
 const JOINED: usize = 6;
 /// Most letters of a text that counts as a name although it has more than [`NAME`] words.
 const NAME_LETTERS: usize = 16;

@@ -138,3 +138,47 @@ fn what_could_cost_too_much_does_not_compile() {
     Condition::compile("1 == 1 && ".repeat(200).trim_end_matches("&& ")).unwrap();
     Condition::compile("arguments.a.filter(x, x > 1).all(y, y < 9)").unwrap();
 }
+
+#[test]
+fn what_is_evidently_neither_true_nor_false_does_not_compile() {
+    for text in [
+        "size(arguments.path)",
+        "'x'",
+        "1",
+        "null",
+        "arguments.path + 1",
+        "-1",
+        "[arguments.path]",
+        "{'a': true}",
+        "arguments",
+        "principal.id",
+        "principal.groups",
+        "tool.name",
+        "risk.effect",
+        "string(arguments.path)",
+        "arguments.list.filter(x, x > 1)",
+        "arguments.list.map(x, x > 1)",
+        "arguments.a ? 1 : 2",
+    ] {
+        let error = Condition::compile(text).unwrap_err();
+        assert!(matches!(error, ConditionError::NotBoolean(_)), "{text}: {error}");
+    }
+    for text in [
+        "true",
+        "has(arguments.a)",
+        "!arguments.a",
+        "arguments.a == 1",
+        "arguments.a in ['x']",
+        "arguments.list.all(x, x > 1)",
+        "arguments.list.exists(x, x > 1)",
+        "arguments.list.exists_one(x, x > 1)",
+        "arguments.a.startsWith('x')",
+        "risk.registered",
+        "arguments.a > 1 ? true : false",
+    ] {
+        assert!(Condition::compile(text).unwrap().is_surely_boolean(), "{text}");
+    }
+    for text in ["arguments.a", "arguments['a']", "arguments.a.b", "arguments.a > 1 ? true : 1"] {
+        assert!(!Condition::compile(text).unwrap().is_surely_boolean(), "{text}");
+    }
+}

@@ -156,6 +156,18 @@ fn a_url_leads_outside_and_to_the_hosts_there_are() {
 }
 
 #[test]
+fn every_internal_host_at_once_is_not_admitted() {
+    let refused = |limits: &str| {
+        let limits: ArgumentLimits = serde_json::from_str(limits).unwrap();
+        Constraint::new(Vec::new(), limits).err().map(|(member, _)| member)
+    };
+    let all = r#"{"argument":"/a","type":"url","privateHosts":true}"#;
+    assert_eq!(refused(all), Some("privateHosts"));
+    let some = r#"{"argument":"/a","type":"url","privateHosts":true,"hosts":["10.0.0.7"]}"#;
+    assert_eq!(refused(some), None);
+}
+
+#[test]
 fn an_address_is_of_the_domains_there_are() {
     let email =
         constraint("/to/*", r#"{"type":"email","domains":["example.com","*.example.com"]}"#);

@@ -265,7 +265,7 @@ fn word(text: &str, from: usize, out: &mut Vec<FoundValue>) -> Option<usize> {
         "it-fiscal-code"
     } else if is_bitcoin(word) {
         "bitcoin-address"
-    } else if (shape("A99999999") || shape("AA9999999") || shape("999999999") || shape("A9999999"))
+    } else if (shape("A99999999") || shape("AA9999999") || shape("A9999999"))
         && context(text, from).contains("passport")
     {
         "passport-number"

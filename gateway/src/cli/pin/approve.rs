@@ -143,6 +143,12 @@ pub(super) fn approve(approve: &ApproveArgs) -> Result<ExitCode, ExitCode> {
     let ended = changed(&settings, &lock, &former, ChangeReport { count, what: "approved" });
     if ended.is_ok() {
         done.iter().for_each(|line| say(line));
+        if only_identity {
+            say(
+                "note: this was its identity alone; what it offers now is approved separately: `portcullis pin`, read, \
+                 then `portcullis pin approve`",
+            );
+        }
     }
     ended
 }

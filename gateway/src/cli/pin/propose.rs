@@ -17,7 +17,7 @@ use policy::pins::{PinViolation, Pins, ResourcePins};
 use super::super::why::{self, thing};
 use super::super::{FAILED, INCOMPLETE, say};
 use super::asked::{self, SurveyArgs, UnstableDefinition};
-use super::{LockfileSnapshot, by_option, locked, offers, store, taking_back};
+use super::{LockfileSnapshot, by_option, identity_mend, locked, offers, store, taking_back};
 
 /// Most places of one definition that are listed.
 const PLACES: usize = 8;
@@ -35,8 +35,10 @@ struct Proposal<'a> {
     proposed: usize,
     /// Number of new descriptions of servers: one for each era that a server speaks.
     of_servers: usize,
-    /// Whether a server could not be asked, or its identity changed.
+    /// Whether a server could not be asked.
     failed: bool,
+    /// Whether the identity of a server changed.
+    strange: bool,
     /// Whether a list could not be read.
     incomplete: bool,
 }
@@ -57,6 +59,7 @@ pub(super) fn propose(which: &SurveyArgs) -> Result<ExitCode, ExitCode> {
         proposed: 0,
         of_servers: 0,
         failed: false,
+        strange: false,
         incomplete: false,
     };
     for survey in &surveys {
@@ -99,10 +102,11 @@ impl Proposal<'_> {
             }
             None => locked.identity = Some(identity.into()),
             Some(known) if known != identity => {
-                self.failed = true;
+                self.strange = true;
+                let mend = identity_mend(survey.server.as_str());
                 say(&format!(
-                    "warning: `{0}` is `{identity}` and was approved as `{known}`: nothing of it is \
-                     proposed; if that is right, `portcullis pin approve --server {0} --identity`",
+                    "warning: `{}` is `{identity}` and was approved as `{known}`: nothing of it is proposed; if that is \
+                     right: {mend}",
                     survey.server
                 ));
                 return false;
@@ -196,7 +200,9 @@ impl Proposal<'_> {
     }
 
     fn end(self) -> Result<ExitCode, ExitCode> {
-        let Self { settings, lock, former, proposed, of_servers, failed, incomplete, .. } = self;
+        let Self {
+            settings, lock, former, proposed, of_servers, failed, strange, incomplete, ..
+        } = self;
         store(settings, &lock, &former)?;
         let file = settings.pins.file.display();
         let has = |state| {
@@ -212,6 +218,9 @@ impl Proposal<'_> {
             (false, true) => {
                 "; nothing is there to be approved until the servers above can be asked"
             }
+            (false, false) if strange => {
+                "; nothing is there to be approved until the identity of the servers above is"
+            }
             (false, false) if has(ApprovalState::Revoked) => {
                 "; everything but what was revoked is approved already"
             }
@@ -226,7 +235,7 @@ impl Proposal<'_> {
             }
         };
         say(&format!("{all} proposed in `{file}`{parts}{next}"));
-        Ok(match (failed, incomplete) {
+        Ok(match (failed || strange, incomplete) {
             (true, _) => ExitCode::from(FAILED),
             (false, true) => {
                 say("incomplete: what could not be read keeps what was approved of it before");

@@ -37,7 +37,7 @@ impl ConfigRemark {
     }
 }
 
-/// Settings without effect: servers that no route has, and a policy without rules.
+/// Settings without effect: servers that no route has, a policy without rules, and conditions that may be none.
 fn idle(settings: &Settings) -> Vec<ConfigRemark> {
     let on_a_route = |index: usize| settings.routes.iter().any(|r| r.servers.contains(&index));
     let servers = settings.servers.iter().enumerate();
@@ -55,7 +55,21 @@ fn idle(settings: &Settings) -> Vec<ConfigRemark> {
             "the policy has no rule, so that every call is denied: add one under `policy.rules`";
         found.push(ConfigRemark::Warning(message.to_owned()));
     }
+    found.extend(doubtful(settings));
     found
+}
+
+/// Conditions that are true or false only if the caller gives a boolean.
+fn doubtful(settings: &Settings) -> impl Iterator<Item = ConfigRemark> {
+    let rules = settings.policy.access().rules().iter();
+    let doubtful = rules.filter(|rule| rule.when.as_ref().is_some_and(|w| !w.is_surely_boolean()));
+    doubtful.map(|rule| {
+        let id = &rule.id;
+        ConfigRemark::Warning(format!(
+            "the `when` of rule `{id}` is a condition only if its argument is true or false; anything else denies: \
+             compare it, as in `arguments.x == true`"
+        ))
+    })
 }
 
 /// What the detectors find in the operator's titles and descriptions.

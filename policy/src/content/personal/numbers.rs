@@ -77,6 +77,12 @@ impl<'a> Number<'a> {
         digits.iter().fold(0, |value, digit| value * 10 + u32::from(*digit))
     }
 
+    /// Whether the digit after the weighted ones is 11 less their sum modulo 11, in its last decimal place.
+    fn is_checked(&self, weights: &[u32]) -> bool {
+        let check = (11 - self.weighed(weights) % 11) % 10;
+        self.digits.get(weights.len()).is_some_and(|digit| u32::from(*digit) == check)
+    }
+
     fn luhn(&self) -> bool {
         luhn(&self.digits)
     }
@@ -257,15 +263,29 @@ fn of_twelve_and_more(number: &Number<'_>, before: &str) -> Option<&'static str>
     {
         return Some("in-aadhaar");
     }
+    // Numbers that were given since October 2020 have no check digit, so that they are recognised by the words alone.
     if length == 13
         && number.is(&[6, 7])
         && is_date(number.value(2..4), number.value(4..6))
         && number.text.contains('-')
+        && (number.is_checked(&[2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5])
+            || says(before, &["rrn", "resident registration", "주민"]))
     {
         return Some("kr-rrn");
     }
-    if length == 13 && number.is(&[1, 4, 5, 2, 1]) {
+    if length == 13
+        && number.is(&[1, 4, 5, 2, 1])
+        && *number.digits.first()? > 0
+        && (number.is_checked(&[13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2])
+            || says(before, &["thai", "national id", "เลขประจำตัว", "บัตรประชาชน"]))
+    {
         return Some("th-tnin");
+    }
+    // Some countries number passports without a letter. Nothing but these words tells such a number from others.
+    if number.is(&[9])
+        && says(before, &["passport no", "passport num", "passport id", "passport #", "passport:"])
+    {
+        return Some("passport-number");
     }
     if length == 15 && *number.digits.first()? < 3 && (1..=12).contains(&number.value(3..5)) {
         let key = number.digits.get(..13)?.iter().fold(0_u64, |v, d| (v * 10 + u64::from(*d)) % 97);

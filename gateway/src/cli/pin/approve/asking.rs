@@ -48,6 +48,9 @@ pub(super) fn consents(
         |candidate: &ApprovalCandidate<'_>| candidate.version.state != ApprovalState::Approved;
     let count = candidates.iter().filter(|candidate| is_pending(candidate)).count();
     let mut place = 0;
+    if count > 1 {
+        say("`q` ends the questions and keeps the answers so far; Ctrl-C keeps none of them");
+    }
     for candidate in candidates {
         let pending = is_pending(candidate);
         place += usize::from(pending);
