@@ -121,6 +121,11 @@ fn what_the_page_of_the_architecture_points_at_exists() {
             continue;
         }
         let name = said.rsplit("::").next().unwrap();
+        // A module is in the file that has its name; a crate is named like its folder.
+        if Path::new(file).file_stem().is_some_and(|stem| stem == name) || file.ends_with("lib.rs")
+        {
+            continue;
+        }
         let text = fs::read_to_string(root().join(file)).unwrap();
         let defined = ["fn ", "struct ", "enum ", "trait ", "mod ", "const ", "static "]
             .iter()
