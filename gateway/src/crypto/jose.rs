@@ -119,7 +119,7 @@ pub struct Jws<'a> {
 
 /// Where the key of a token comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KeySource {
+enum TokenKeySource {
     /// It is known from elsewhere; a key in the header is refused.
     Elsewhere,
     /// The header of the token has it.
@@ -132,7 +132,7 @@ impl<'a> Jws<'a> {
     /// # Errors
     /// If it is malformed.
     pub fn read(text: &'a str) -> Result<Self, JoseError> {
-        Self::parse(text, KeySource::Elsewhere)
+        Self::parse(text, TokenKeySource::Elsewhere)
     }
 
     /// Parses a token that carries its own public key: a DPoP proof (RFC 9449, section 4.2).
@@ -140,10 +140,10 @@ impl<'a> Jws<'a> {
     /// # Errors
     /// If it is malformed.
     pub fn read_with_key(text: &'a str) -> Result<Self, JoseError> {
-        Self::parse(text, KeySource::Header)
+        Self::parse(text, TokenKeySource::Header)
     }
 
-    fn parse(text: &'a str, source: KeySource) -> Result<Self, JoseError> {
+    fn parse(text: &'a str, source: TokenKeySource) -> Result<Self, JoseError> {
         if text.len() > LONGEST {
             return Err(JoseError::Long);
         }
@@ -165,7 +165,7 @@ impl<'a> Jws<'a> {
                     let lower = text()?.to_ascii_lowercase();
                     typ = Some(lower.strip_prefix("application/").unwrap_or(&lower).into());
                 }
-                "jwk" if source == KeySource::Header => {
+                "jwk" if source == TokenKeySource::Header => {
                     let public = value.is_object() && value.get("d").is_none();
                     let key = public.then(|| Jwk::read(value).ok()).flatten();
                     jwk = Some(key.ok_or(JoseError::Header)?);

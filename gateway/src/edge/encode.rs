@@ -108,7 +108,8 @@ pub fn list(
     era: Era,
     kind: ItemKind,
     shown: &[(Arc<Listing>, Arc<RenderedView>)],
-    (extra, missing): (&[(Box<str>, Fragment)], &[ServerName]),
+    extra: &[(Box<str>, Fragment)],
+    missing: &[ServerName],
 ) -> Response<Body> {
     let mut parts = VecDeque::new();
     let mut out = wire::head(Some(id), 256);

@@ -31,7 +31,7 @@ impl Gateway {
             ResponseOutcome::Error(error) => (error, ResponseOutcome::Error),
         };
         let ServerQuestion { server, method } = question;
-        let (sent, found) = self.answerable(caller, route, (server, method), answer).await;
+        let (sent, found) = self.answerable(caller, route, server, method, answer).await;
         for finding in &found {
             tracing::info!(server = %server.name(), %finding, "found in what a client answered");
         }
@@ -61,7 +61,8 @@ impl Gateway {
         &self,
         caller: &Arc<Principal>,
         route: &Route,
-        (server, name): (&Upstream, &str),
+        server: &Upstream,
+        name: &str,
         answer: Fragment,
     ) -> (Result<Fragment, Finding>, Vec<Finding>) {
         let (to, bytes) = (server.name().clone(), answer.value().span().len());

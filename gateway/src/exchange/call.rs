@@ -220,8 +220,8 @@ impl Gateway {
     ) -> Result<Option<Fragment>, Failure> {
         let Some(inputs) = inputs else { return Ok(None) };
         let (caller, route) = (&arrived.caller.principal, &arrived.route);
-        let about = (&*admitted.server, &*admitted.name);
-        let (sent, found) = self.answerable(caller, route, about, inputs).await;
+        let (server, name) = (&*admitted.server, &*admitted.name);
+        let (sent, found) = self.answerable(caller, route, server, name, inputs).await;
         entry.found(found);
         sent.map(Some).map_err(Failure::Unsent)
     }

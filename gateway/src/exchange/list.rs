@@ -121,7 +121,7 @@ impl Gateway {
         let mut found = Vec::new();
         let extra = self.beside(&arrived, &shown, &mut found).await;
         entry.found(found);
-        let response = encode::list(&id, era, kind, &shown, (&extra, &missing));
+        let response = encode::list(&id, era, kind, &shown, &extra, &missing);
         // A legacy client may rely on a stream if the server answers with one.
         let streamed = shown.iter().any(|(listing, _)| listing.is_streamed());
         let response =

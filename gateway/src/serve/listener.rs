@@ -220,7 +220,7 @@ where
     let stream = FramedStream::new(stream, Arc::clone(&framing));
     let answer = service_fn(move |request: Request<Incoming>| {
         let (served, peer, framed) =
-            (served.clone(), peer.clone(), RequestFraming::of(framing.next_is_good()));
+            (served.clone(), peer.clone(), FramingCheck::of_http1(&framing));
         // Boxed, because the connection reserves the memory of this future for as long as it lasts and is idle most of
         // the time.
         Box::pin(async move {
@@ -273,7 +273,7 @@ where
                 // As hyper does for HTTP/1.1, and `h2` for a header list that is too long.
                 return encode::empty(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
             }
-            let framed = RequestFraming::of(has_one_length(request.headers()));
+            let framed = FramingCheck::of_http2(request.headers());
             respond(served, peer, named(request), framed).await
         }
     };
@@ -313,15 +313,20 @@ fn named<B>(mut request: Request<B>) -> Request<B> {
 
 /// Whether the end of a request's body is where every reader looks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RequestFraming {
+enum FramingCheck {
     Sound,
     /// It could be used to smuggle a second request.
     Ambiguous,
 }
 
-impl RequestFraming {
-    const fn of(is_sound: bool) -> Self {
-        if is_sound { Self::Sound } else { Self::Ambiguous }
+impl FramingCheck {
+    /// What the next request head on an HTTP/1.1 connection says.
+    fn of_http1(heads: &FramingCounts) -> Self {
+        if heads.next_is_good() { Self::Sound } else { Self::Ambiguous }
+    }
+
+    fn of_http2(headers: &HeaderMap) -> Self {
+        if has_one_length(headers) { Self::Sound } else { Self::Ambiguous }
     }
 }
 
@@ -329,7 +334,7 @@ async fn respond<B>(
     served: ConnectionContext,
     peer: Peer,
     request: Request<B>,
-    framing: RequestFraming,
+    framing: FramingCheck,
 ) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
@@ -339,7 +344,7 @@ where
         return encode::unavailable();
     };
     let (gateway, old) = (Arc::clone(&now.gateway), served.old);
-    if framing == RequestFraming::Ambiguous {
+    if framing == FramingCheck::Ambiguous {
         return encode::last(gateway.turned_away(&door, &peer, &Failure::Framing));
     }
     let origin = door.origin(request.headers());

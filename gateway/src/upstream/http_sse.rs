@@ -43,7 +43,8 @@ pub(super) struct HttpSseClient {
 type RequestAuth = (Arc<Credentials>, ConfiguredHeaders);
 
 /// The headers that authenticate a request to the server.
-async fn headers((credentials, extra): &RequestAuth) -> Result<HeaderMap, UpstreamError> {
+async fn headers(auth: &RequestAuth) -> Result<HeaderMap, UpstreamError> {
+    let (credentials, extra) = auth;
     let mut map = extra.fixed.clone();
     extra.write(&mut map)?;
     if let Some((name, value)) = credentials.shown(None).await? {

@@ -49,11 +49,11 @@ pub(super) fn of(definition: Value<'_>) -> (Vec<DefinitionString>, bool) {
     walk.push(StringRole::Name, &name.unwrap_or_default(), "/name".to_owned());
     for key in ["title", "description"] {
         if let Some(value) = definition.get(key) {
-            walk.value(value, key, MemberNames::Keywords, &format!("/{key}"));
+            walk.value(value, key, MemberNameKind::Keywords, &format!("/{key}"));
         }
     }
     if definition.as_str().is_some() {
-        walk.value(definition, "description", MemberNames::Keywords, "");
+        walk.value(definition, "description", MemberNameKind::Keywords, "");
     }
     for (key, value) in definition.members() {
         if matches!(&*key, "name" | "title" | "description") {
@@ -63,10 +63,10 @@ pub(super) fn of(definition: Value<'_>) -> (Vec<DefinitionString>, bool) {
         if !LEXICON.keys.contains(&*key) {
             walk.push(StringRole::Key, &key, at.clone());
         }
-        walk.value(value, &key, MemberNames::Keywords, &at);
+        walk.value(value, &key, MemberNameKind::Keywords, &at);
     }
     for (n, item) in definition.items().enumerate() {
-        walk.value(item, "", MemberNames::Keywords, &inside("", &n.to_string()));
+        walk.value(item, "", MemberNameKind::Keywords, &inside("", &n.to_string()));
     }
     (walk.pieces, walk.cut)
 }
@@ -104,7 +104,7 @@ fn is_flag(schema: Value<'_>) -> bool {
 
 /// What the names of an object's members are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum MemberNames {
+enum MemberNameKind {
     /// Keywords of MCP or JSON Schema, which say what the values are.
     Keywords,
     /// Names that the author chose, such as those of parameters.
@@ -137,7 +137,7 @@ impl StringCollector {
     }
 
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
-    fn value(&mut self, value: Value<'_>, key: &str, names: MemberNames, at: &str) {
+    fn value(&mut self, value: Value<'_>, key: &str, names: MemberNameKind, at: &str) {
         if let Some(text) = value.as_str() {
             let technical =
                 matches!(key, "type" | "$schema" | "$ref" | "mimeType" | "format" | "$id");
@@ -152,9 +152,9 @@ impl StringCollector {
             return self.push(slot, &text, at.to_owned());
         }
         for (n, item) in value.items().enumerate() {
-            self.value(item, key, MemberNames::Keywords, &inside(at, &n.to_string()));
+            self.value(item, key, MemberNameKind::Keywords, &inside(at, &n.to_string()));
         }
-        let are_keywords = names == MemberNames::Keywords;
+        let are_keywords = names == MemberNameKind::Keywords;
         let flag = are_keywords && at.starts_with("/inputSchema/") && is_flag(value);
         for (name, member) in value.members() {
             let at = inside(at, &name);
@@ -170,9 +170,9 @@ impl StringCollector {
             }
             let inner = match &*name {
                 "properties" | "$defs" | "definitions" | "patternProperties" if are_keywords => {
-                    MemberNames::Chosen
+                    MemberNameKind::Chosen
                 }
-                _ => MemberNames::Keywords,
+                _ => MemberNameKind::Keywords,
             };
             self.value(member, if are_keywords { &name } else { "" }, inner, &at);
         }

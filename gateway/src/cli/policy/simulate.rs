@@ -141,7 +141,7 @@ struct SimulatedVerdict {
 }
 
 /// A decision in the audit log.
-struct RecordedDecision {
+struct LoggedDecision {
     /// What was decided about.
     thing: String,
     server: String,
@@ -166,7 +166,7 @@ fn count(record: Value<'_>, settings: &Settings, rehearsal: &DryRun, tally: &mut
         (None, rule) => allowed(&rule.unwrap_or_default()),
     };
     let was = SimulatedVerdict { allows: reason.is_none(), words };
-    let decision = RecordedDecision { thing: about.shown(), server: decided.clone(), was };
+    let decision = LoggedDecision { thing: about.shown(), server: decided.clone(), was };
     let would = match (caller(record, settings), ServerName::parse(&decided)) {
         (RecordedCaller::Known(principal), Ok(server)) => match &about {
             RecordSubject::List(kind) => Some(rehearsal.of_list(&principal, &server, *kind)),
@@ -198,10 +198,10 @@ fn count(record: Value<'_>, settings: &Settings, rehearsal: &DryRun, tally: &mut
 fn note(
     tally: &mut SimulationResult,
     record: Value<'_>,
-    decision: RecordedDecision,
+    decision: LoggedDecision,
     would: SimulatedVerdict,
 ) {
-    let RecordedDecision { thing, server, was } = decision;
+    let LoggedDecision { thing, server, was } = decision;
     if would.allows == was.allows {
         tally.same += 1;
         return;
