@@ -326,10 +326,10 @@ impl Upstream {
 
     /// Looks for a path that the sandbox of the server's program denies in the failed `result` of a call of `tool`, and
     /// logs the reason: the result goes to the client, and says no more than that access was denied.
-    pub fn explain_denial(&self, tool: &str, result: Value<'_>) {
+    pub fn explain_denial(&self, tool: &str, result: Value<'_>, now: std::time::Instant) {
         let Some(plan) = self.sandbox.clone() else { return };
         let Some(path) = denied_path(result) else { return };
-        let Some(suppressed) = self.denials.allow(std::time::Instant::now()) else { return };
+        let Some(suppressed) = self.denials.allow(now) else { return };
         let (server, tool) = (self.name.clone(), masking::secrets(tool));
         self.tasks.spawn(async move {
             // It looks at files.

@@ -442,7 +442,13 @@ impl PolicyCompiler<'_> {
                         "compare it with something, as in `arguments.path == \"/data\"` or \
                          `size(arguments.path) > 1`"
                     }
-                    _ => "see docs/policy.md for what `when` may use",
+                    ConditionError::Length(_)
+                    | ConditionError::Nesting
+                    | ConditionError::Variable(_)
+                    | ConditionError::Function(_)
+                    | ConditionError::NestedLoop
+                    | ConditionError::Pattern
+                    | ConditionError::Regex { .. } => "see docs/policy.md for what `when` may use",
                 };
                 self.report(format!("/rules/{n}/when"), format!("the expression {error}"), help);
             };

@@ -383,7 +383,7 @@ fn continuation(
         Err(error) => error,
     };
     let Some(ResumedChain { chain, signed, .. }) = before()? else { return Err(error) };
-    let mut end = end_of(&mut file, extent, path, Some(chain), trusted)?;
+    let mut end = end_of(&mut file, extent, path, Some(&chain), trusted)?;
     if let Some(end) = &mut end {
         end.signed = end.signed.or(signed);
     }
@@ -410,7 +410,7 @@ fn end_of(
     file: &mut (impl io::Read + io::Seek),
     extent: RecordExtent,
     path: &Path,
-    start: Option<HashChain>,
+    start: Option<&HashChain>,
     trusted: &ResumePolicy,
 ) -> io::Result<Option<ResumedChain>> {
     let RecordExtent { bytes: length, last } = extent;
@@ -426,7 +426,7 @@ fn end_of(
         if last == LastLine::Open {
             text.push(b'\n');
         }
-        let start = start.clone().filter(|_| whole);
+        let start = start.cloned().filter(|_| whole);
         let part = if whole { FileWindow::Whole } else { FileWindow::End };
         let refused = |what: &str| {
             let last = text.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty());

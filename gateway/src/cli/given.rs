@@ -118,7 +118,7 @@ mod tests {
         for (args, variable) in
             [(vec!["-y", at], "x"), (vec![&*format!("--root={at}")], "x"), (vec!["-y"], at)]
         {
-            assert_eq!(of(&args, variable), [root.clone()], "{args:?}");
+            assert_eq!(of(&args, variable), std::slice::from_ref(&root), "{args:?}");
         }
         assert_eq!(of(&[&below, "stdio"], ""), Vec::<PathBuf>::new());
         fs::remove_dir_all(root).unwrap();

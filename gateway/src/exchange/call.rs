@@ -121,7 +121,9 @@ impl Gateway {
             Err(failure) => return self.failed_use(frame.entry, verb, &failure, &frame.id),
         };
         match admitted.state.clone() {
-            Some(RequestState::Parked(name)) => self.resume(admitted, frame, name, inputs).await,
+            Some(RequestState::Parked(name)) => {
+                Box::pin(self.resume(admitted, frame, name, inputs)).await
+            }
             Some(RequestState::Server(state)) => {
                 self.send(&arrived, admitted, frame, inputs, Some(state)).await
             }

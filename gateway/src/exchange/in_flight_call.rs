@@ -719,7 +719,8 @@ impl InFlightCall {
             ResponseOutcome::Result(result) => {
                 let ending = judged(&result, &self.call.client)?;
                 if ending.outcome == Ended::ToolError {
-                    self.call.server.explain_denial(&self.call.tool, result.value());
+                    let now = self.call.gateway.clock.instant();
+                    self.call.server.explain_denial(&self.call.tool, result.value(), now);
                 }
                 self.asks_in(&result).await?;
                 (Reply::Result(result), ending)

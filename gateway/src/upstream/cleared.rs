@@ -34,7 +34,6 @@ pub struct Cleared {
 
 impl Cleared {
     /// Puts the three proofs together.
-    #[expect(clippy::needless_pass_by_value, reason = "a proof is good for one request")]
     pub fn new(permit: Permit, _rate: WithinRate, _agreed: Agreed) -> Self {
         Self { permit }
     }

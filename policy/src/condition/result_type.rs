@@ -118,8 +118,10 @@ const fn of_either(yes: ResultType, no: ResultType) -> ResultType {
 
 /// The type of a loop: that of its accumulator, or of what is made of it at the end.
 fn of_loop(inner: &ComprehensionExpr) -> ResultType {
-    match &inner.result.expr {
-        Expr::Ident(name) if *name == inner.accu_var => ResultType::of(&inner.accu_init),
-        _ => ResultType::of(&inner.result),
+    if let Expr::Ident(name) = &inner.result.expr
+        && *name == inner.accu_var
+    {
+        return ResultType::of(&inner.accu_init);
     }
+    ResultType::of(&inner.result)
 }
