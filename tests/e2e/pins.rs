@@ -543,7 +543,8 @@ fn who_approves_another_place_approves_nothing_else() {
         "up server: server-identity".to_owned(),
         format!("    - {}", first.url()),
         format!("    + {}", second.url()),
-        "pin approve --server up --identity`, then `portcullis pin`".to_owned(),
+        "pin approve --server up --identity".to_owned(),
+        "`, then `portcullis pin".to_owned(),
     ] {
         assert!(differing.contains(&part), "{part}\n{differing}");
     }
