@@ -7,18 +7,20 @@ mod bounded;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use policy::constraint::{Constraint, Limits};
-use policy::json::{Bounds, Document};
+use policy::constraint::{ArgumentLimits, Constraint};
+use policy::json::{Document, JsonBounds};
 use policy::schema::Schema;
 
 use self::bounded::bounded;
 
 fn constraint(limits: serde_json::Value) -> Constraint {
-    Constraint::new(Vec::new(), serde_json::from_value::<Limits>(limits).unwrap()).unwrap()
+    Constraint::new(Vec::new(), serde_json::from_value::<ArgumentLimits>(limits).unwrap()).unwrap()
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(document) = Document::parse(Bytes::copy_from_slice(bytes), &Bounds::MESSAGE) else { return };
+    let Ok(document) = Document::parse(Bytes::copy_from_slice(bytes), &JsonBounds::MESSAGE) else {
+        return;
+    };
     let mut items = document.root().items();
     if let (Some(schema), Some(arguments)) = (items.next(), items.next()) {
         let schema = bounded(bytes.len(), |_| Schema::new(schema));

@@ -9,8 +9,10 @@ use libfuzzer_sys::fuzz_target;
 use self::bounded::bounded;
 
 fuzz_target!(|text: &str| {
-    if let Err(problems) = bounded(text.len(), |_| gateway::config::settings::load("f.yaml", text, &|_| None)) {
+    if let Err(problems) =
+        bounded(text.len(), |_| gateway::config::settings::load("f.yaml", text, &|_| None))
+    {
         assert!(problems.count() > 0);
-        let _shown = (problems.human(false), problems.json());
+        let _shown = (problems.human(), problems.json());
     }
 });

@@ -10,15 +10,15 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use policy::content::{Contents, Direction, Profile};
-use policy::json::{Bounds, Document};
+use policy::content::{ContentPolicy, ContentProfile, Direction};
+use policy::json::{Document, JsonBounds};
 use policy::labels::Labels;
 use policy::name::ServerName;
 use policy::pattern::Pattern;
 
 use self::bounded::bounded;
 
-static CONTENTS: LazyLock<Vec<Contents>> = LazyLock::new(|| {
+static CONTENTS: LazyLock<Vec<ContentPolicy>> = LazyLock::new(|| {
     let all = |how: &str, orders: &str, data: &str| {
         serde_json::json!({ "hiddenCharacters": "strip", "activeMarkup": how, "links": how, "secrets": data,
             "identifiers": data, "contacts": data, "plantedInstructions": orders, "canaries": "audit" })
@@ -34,23 +34,28 @@ static CONTENTS: LazyLock<Vec<Contents>> = LazyLock::new(|| {
     .map(|(results, fence)| {
         let results = serde_json::from_value(results).unwrap();
         let (servers, link_hosts) = (vec![Pattern::new("*")], vec![Pattern::new("*.example")]);
-        let profile = Profile { servers, results, link_hosts, fence, ..Profile::default() };
-        Contents::new(vec![profile]).with_canaries(&["canary-7f3a9c21".to_owned()]).unwrap()
+        let profile =
+            ContentProfile { servers, results, link_hosts, fence, ..ContentProfile::default() };
+        ContentPolicy::new(vec![profile]).with_canaries(&["canary-7f3a9c21".to_owned()]).unwrap()
     })
     .collect()
 });
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((how, bytes)) = bytes.split_first() else { return };
-    let Ok(document) = Document::parse(Bytes::copy_from_slice(bytes), &Bounds::ANSWER) else { return };
+    let Ok(document) = Document::parse(Bytes::copy_from_slice(bytes), &JsonBounds::ANSWER) else {
+        return;
+    };
     drop(Labels::of_schema(document.root()));
     let contents = &CONTENTS[usize::from(*how) % CONTENTS.len()];
     let server = ServerName::parse("up").unwrap();
     for direction in [Direction::Result, Direction::Argument] {
-        let seen = bounded(bytes.len(), |budget| contents.look(&server, direction, "ana", document.root(), budget));
+        let seen = bounded(bytes.len(), |budget| {
+            contents.look(&server, direction, "ana", document.root(), budget)
+        });
         if let Some(changed) = seen.changed {
             // Names that become equal make what is no JSON here, and withhold the message.
-            let Ok(again) = Document::parse(changed.into(), &Bounds::ANSWER) else { continue };
+            let Ok(again) = Document::parse(changed.into(), &JsonBounds::ANSWER) else { continue };
             let look = |budget: &_| contents.look(&server, direction, "ana", again.root(), budget);
             assert!(bounded(bytes.len(), look).changed.is_none());
         }

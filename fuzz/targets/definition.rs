@@ -11,33 +11,35 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use policy::clean::{self, Cleaning};
 use policy::drift;
-use policy::json::{Bounds, Document, write_canonical};
-use policy::offer::{Kind, Offer};
-use policy::pin::{Digest, Subject};
+use policy::json::{Document, JsonBounds, write_canonical};
+use policy::offer::{CatalogItem, ItemKind};
+use policy::pin::{Digest, DigestSubject};
 
 use self::bounded::bounded;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(document) = Document::parse(Bytes::copy_from_slice(bytes), &Bounds::MESSAGE) {
+    if let Ok(document) = Document::parse(Bytes::copy_from_slice(bytes), &JsonBounds::MESSAGE) {
         let document = Arc::new(document);
-        for kind in Kind::LISTED {
-            if let Ok(offer) = bounded(bytes.len(), |_| Offer::read(kind, document.root(), &document)) {
+        for kind in ItemKind::LISTED {
+            if let Ok(offer) =
+                bounded(bytes.len(), |_| CatalogItem::read(kind, document.root(), &document))
+            {
                 assert!(offer.findings().len() <= 32 && offer.mirrored().len() <= 32);
-                let subject = Subject::Offer(kind);
+                let subject = DigestSubject::Offer(kind);
                 assert!(drift::compare(subject, offer.definition(), offer.definition()).is_empty());
             }
         }
         let mut text = Vec::new();
         if write_canonical(&mut text, document.root()).is_ok() {
-            let again = Document::parse(text.clone().into(), &Bounds::ANSWER).unwrap();
+            let again = Document::parse(text.clone().into(), &JsonBounds::ANSWER).unwrap();
             let mut twice = Vec::new();
             write_canonical(&mut twice, again.root()).unwrap();
             assert_eq!(text, twice);
-            let digest = |document: &Document| Digest::of(Subject::Server, document.root());
+            let digest = |document: &Document| Digest::of(DigestSubject::Server, document.root());
             assert_eq!(digest(&document), digest(&again));
         }
         let all = Cleaning { hidden: true, markup: true, secrets: true, addresses: true };
         let cleaned = bounded(bytes.len(), |_| clean::definition(document.root(), all));
-        Document::parse(cleaned.into(), &Bounds::ANSWER).unwrap();
+        Document::parse(cleaned.into(), &JsonBounds::ANSWER).unwrap();
     }
 });

@@ -4,15 +4,15 @@
 #[path = "shared/bounded.rs"]
 mod bounded;
 
-use gateway::stream::sse::{Decoder, Event};
+use gateway::stream::sse::{SseDecoder, SseEvent};
 use libfuzzer_sys::fuzz_target;
 
 use self::bounded::bounded;
 
 const LIMIT: usize = 64;
 
-fn events(chunks: &[&[u8]]) -> Option<Vec<Event>> {
-    let (mut decoder, mut events) = (Decoder::new(LIMIT), Vec::new());
+fn events(chunks: &[&[u8]]) -> Option<Vec<SseEvent>> {
+    let (mut decoder, mut events) = (SseDecoder::new(LIMIT), Vec::new());
     for chunk in chunks {
         decoder.feed(chunk, |event| events.push(event)).ok()?;
     }

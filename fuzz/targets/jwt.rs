@@ -14,15 +14,15 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPai
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gateway::base::clock::Clock;
-use gateway::identity::{Asked, Identity};
-use gateway::metrics::Metrics;
-use gateway::crypto::jose::Algorithm;
-use gateway::config::quota::Quotas;
-use gateway::identity::resource::Resource;
-use gateway::crypto::sealer::Sealer;
-use gateway::config::settings::{self, Issuer, KeySource, Limits, RouteOauth, Scheme};
 use gateway::base::task::Tasks;
-use gateway::outbound::environment::World;
+use gateway::config::quota::Quotas;
+use gateway::config::settings::{self, AuthScheme, IssuerSettings, KeySource, Limits, RouteOauth};
+use gateway::crypto::jose::Algorithm;
+use gateway::crypto::sealer::Sealer;
+use gateway::identity::resource::ProtectedResource;
+use gateway::identity::{Authenticator, AuthnRequest};
+use gateway::metrics::Metrics;
+use gateway::outbound::environment::Environment;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -48,8 +48,8 @@ impl Clock for Still {
 
 struct Gate {
     pair: EcdsaKeyPair,
-    identity: Identity,
-    resource: Resource,
+    identity: Authenticator,
+    resource: ProtectedResource,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -60,7 +60,7 @@ static WORLD: LazyLock<Gate> = LazyLock::new(|| {
     let keys = json!({ "keys": [{ "kty": "EC", "crv": "P-256", "x": x, "y": y, "kid": "k1" }] });
     let file = std::env::temp_dir().join(format!("portcullis-fuzz-{}.json", std::process::id()));
     std::fs::write(&file, keys.to_string()).expect("a file");
-    let issuer = Issuer {
+    let issuer = IssuerSettings {
         name: "corp".into(),
         issuer: ISSUER.into(),
         keys: KeySource::File(file),
@@ -74,16 +74,33 @@ static WORLD: LazyLock<Gate> = LazyLock::new(|| {
         claims: settings::ClaimPaths::default(),
         service: None,
         introspection: None,
-        way: settings::Way::default(),
+        way: settings::ConnectionSettings::default(),
     };
     let oauth = RouteOauth { issuers: vec![0], ..RouteOauth::default() };
-    let resource = Resource::new("https://gw.example", "/mcp", &oauth, std::slice::from_ref(&issuer), false);
-    let settings = settings::Identity { issuers: vec![issuer], ..settings::Identity::default() };
+    let resource = ProtectedResource::new(
+        "https://gw.example",
+        "/mcp",
+        &oauth,
+        std::slice::from_ref(&issuer),
+        false,
+    );
+    let settings = settings::IdentitySettings {
+        issuers: vec![issuer],
+        ..settings::IdentitySettings::default()
+    };
     let limits = Limits::default();
-    let world = World::new(Arc::new(Still(Instant::now())), limits, Tasks::default(), Arc::new(Metrics::new(UNIX_EPOCH)), Arc::new(Quotas::new(&limits, &[])));
+    let world = Environment::new(
+        Arc::new(Still(Instant::now())),
+        limits,
+        Tasks::default(),
+        Arc::new(Metrics::new(UNIX_EPOCH)),
+        Arc::new(Quotas::new(&limits, &[])),
+    );
     let sealer = Arc::new(Sealer::new(&[vec![7; 32]]).expect("a key of 32 bytes"));
-    let identity = Identity::new(&settings, &world, &limits, sealer, None).expect("an identity");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let identity =
+        Authenticator::new(&settings, &world, &limits, sealer, None).expect("an identity");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     Gate { pair, identity, resource, runtime }
 });
 
@@ -91,7 +108,7 @@ fn accepted(token: &str) -> bool {
     let request = http::Request::post("/mcp").header("authorization", format!("Bearer {token}"));
     let Ok(request) = request.body(()) else { return false };
     let (head, ()) = request.into_parts();
-    let asked = Asked::new(&[Scheme::Oauth], &head, Some(&WORLD.resource), None);
+    let asked = AuthnRequest::new(&[AuthScheme::Oauth], &head, Some(&WORLD.resource), None);
     WORLD.runtime.block_on(WORLD.identity.identify(asked)).is_ok()
 }
 
@@ -111,12 +128,13 @@ fn is_good(header: &str, claims: &str) -> bool {
             && (header.get("kid").is_none() || header["kid"] == "k1")
     });
     let audience = claims["aud"] == RESOURCE
-        || claims["aud"].as_array().is_some_and(|all| {
-            !all.is_empty() && all.iter().all(|one| one == RESOURCE)
-        });
+        || claims["aud"]
+            .as_array()
+            .is_some_and(|all| !all.is_empty() && all.iter().all(|one| one == RESOURCE));
     let time = |name: &str| claims.get(name).map(|value| value.as_u64());
     let ends = matches!(time("exp"), Some(Some(ends)) if ends + 30 > NOW);
-    let begun = !matches!(time("nbf"), Some(begins) if begins.is_none_or(|begins| begins > NOW + 30));
+    let begun =
+        !matches!(time("nbf"), Some(begins) if begins.is_none_or(|begins| begins > NOW + 30));
     let issued = matches!(time("iat"), Some(Some(issued)) if issued <= NOW + 30);
     let text = |name: &str| claims[name].as_str().is_some();
     header_ok

@@ -6,10 +6,10 @@ mod bounded;
 
 use gateway::config::settings::lockfile;
 use libfuzzer_sys::fuzz_target;
-use policy::lock::Lock;
+use policy::lock::Lockfile;
 
 use self::bounded::bounded;
 
 fuzz_target!(|text: &str| {
-    let _lock = bounded(text.len(), |_| lockfile::check(text, &Lock::default()));
+    let _lock = bounded(text.len(), |_| lockfile::check(text, &Lockfile::default()));
 });

@@ -7,15 +7,17 @@ mod bounded;
 use bytes::Bytes;
 use gateway::mcp::wire::{Id, Message, decode};
 use libfuzzer_sys::fuzz_target;
-use policy::json::{Bounds, Document};
+use policy::json::{Document, JsonBounds};
 
 use self::bounded::bounded;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(Message::Request(request)) = bounded(bytes.len(), |_| decode(Bytes::copy_from_slice(bytes), &Bounds::MESSAGE)) {
+    if let Ok(Message::Request(request)) =
+        bounded(bytes.len(), |_| decode(Bytes::copy_from_slice(bytes), &JsonBounds::MESSAGE))
+    {
         let mut out = Vec::new();
         request.id.write(&mut out);
-        let document = Document::parse(out.into(), &Bounds::MESSAGE).expect("our own JSON");
+        let document = Document::parse(out.into(), &JsonBounds::MESSAGE).expect("our own JSON");
         assert_eq!(Id::read(document.root()), Some(request.id));
     }
 });

@@ -1,8 +1,8 @@
 //! Nothing that was not sealed opens, and nothing that came from a client makes a reader panic.
 #![no_main]
 
-use gateway::stream::replay::read_id;
 use gateway::crypto::sealer::Sealer;
+use gateway::stream::replay::read_id;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -1,5 +1,5 @@
 //! Command line of `portcullis`: the argument types, and one module for each verb that is more than a few lines. `main`
-//! calls [`run`], which parses the arguments and returns the exit code of the process.
+//! calls [`run()`], which parses the arguments and returns the exit code of the process.
 
 mod given;
 mod export;

@@ -194,6 +194,12 @@ fn of_nine(number: &Number<'_>, before: &str) -> Option<&'static str> {
     if acn && says(before, &["acn", "company number"]) {
         return Some("au-acn");
     }
+    // Some countries number passports without a letter. Nothing but these words tells such a number from others.
+    if number.is(&[9])
+        && says(before, &["passport no", "passport num", "passport id", "passport #", "passport:"])
+    {
+        return Some("passport-number");
+    }
     None
 }
 
@@ -280,12 +286,6 @@ fn of_twelve_and_more(number: &Number<'_>, before: &str) -> Option<&'static str>
             || says(before, &["thai", "national id", "เลขประจำตัว", "บัตรประชาชน"]))
     {
         return Some("th-tnin");
-    }
-    // Some countries number passports without a letter. Nothing but these words tells such a number from others.
-    if number.is(&[9])
-        && says(before, &["passport no", "passport num", "passport id", "passport #", "passport:"])
-    {
-        return Some("passport-number");
     }
     if length == 15 && *number.digits.first()? < 3 && (1..=12).contains(&number.value(3..5)) {
         let key = number.digits.get(..13)?.iter().fold(0_u64, |v, d| (v * 10 + u64::from(*d)) % 97);
