@@ -127,7 +127,7 @@ fn what_the_page_of_the_architecture_points_at_exists() {
             continue;
         }
         let text = fs::read_to_string(root().join(file)).unwrap();
-        let defined = ["fn ", "struct ", "enum ", "trait ", "mod ", "const ", "static "]
+        let defined = ["fn ", "struct ", "enum ", "trait ", "type ", "mod ", "const ", "static "]
             .iter()
             .any(|kind| text.contains(&format!("{kind}{name}")));
         assert!(defined, "`{said}` is not in {file}");
