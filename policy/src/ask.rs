@@ -58,7 +58,24 @@ static READ: LazyLock<MemberNames> = LazyLock::new(|| {
 
 /// Members that clients read in the schema of a form.
 static READ_IN_SCHEMA: LazyLock<MemberNames> =
-    LazyLock::new(|| MemberNames::new(&["type", "properties", "required"]));
+    LazyLock::new(|| MemberNames::new(&["type", "properties", "required", "title", "description"]));
+
+/// Members that clients read in the schema of a field.
+static READ_IN_FIELD: LazyLock<MemberNames> = LazyLock::new(|| {
+    MemberNames::new(&[
+        "type",
+        "title",
+        "description",
+        "format",
+        "default",
+        "enum",
+        "enumNames",
+        "oneOf",
+        "anyOf",
+        "items",
+        "const",
+    ])
+});
 
 /// Optional members of a sampling request, with their JSON types (SPEC 2025-11-25 client/sampling).
 const OPTIONAL: [(&str, &str, &[JsonKind]); 7] = [

@@ -938,6 +938,12 @@ fn a_server_asks_in_no_other_spelling_either() {
         (json!({ "status": "input_required", "input_requests": form }), false),
         (json!({ "status": "input_required", "inputRequests": {}, "input-requests": form }), false),
         (json!({ "status": "working", "Status": "input_required" }), false),
+        (
+            json!({ "status": "input_required", "inputRequests": { "q": { "method": "elicitation/create",
+            "params": { "mode": "form", "message": "m", "requestedSchema": { "type": "object", "properties": {} } },
+            "Params": { "message": "password" } } } }),
+            false,
+        ),
         (json!({ "status": "completed", "result": within }), false),
         (
             json!({ "status": "completed", "result": { "content": [], "structured_content": {} } }),

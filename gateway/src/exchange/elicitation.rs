@@ -31,6 +31,11 @@ use crate::upstream::{AnswerStep, InputRequest, InputRequired, UpstreamError};
 
 /// Largest number of rounds of server requests in one call.
 const ROUNDS: usize = 32;
+/// The failure for what a server asks in names that some clients would read otherwise.
+const fn misspelled() -> Failure {
+    Failure::Upstream(UpstreamError::Protocol("the server asks with a member in another spelling"))
+}
+
 /// Members of a result by which a server asks its client, or that hold a result or a task that does.
 const HOLDER: [&str; 10] = [
     "inputRequests",
@@ -113,10 +118,13 @@ impl InFlightCall {
         let holders = [Some(value), value.get("task"), value.get("result")];
         // A client that reads names loosely would be asked what was not judged here.
         if holders.into_iter().flatten().any(|holder| wire::is_misspelled(holder, &HOLDER)) {
-            let what = "the result has a member in another spelling";
-            return Err(Failure::Upstream(UpstreamError::Protocol(what)));
+            return Err(misspelled());
         }
         let asked = holders.into_iter().flatten().filter_map(|holder| holder.get("inputRequests"));
+        let mut questions = asked.clone().flat_map(Value::members);
+        if questions.any(|(_, question)| wire::is_misspelled(question, &wire::SERVER_REQUEST)) {
+            return Err(misspelled());
+        }
         let put = asked.flat_map(Value::members).map(|(_, question)| {
             let method = question.get("method").and_then(Value::as_str).unwrap_or_default();
             (method.into(), question.get("params").map(|params| params.fragment(&document)))
@@ -362,12 +370,19 @@ impl InFlightCall {
         error: &Fragment,
     ) -> Option<Result<(Body, ExchangeEnd), Failure>> {
         let value = error.value();
+        let data = value.get("data");
+        // A client that reads names loosely would open a page that was not judged here.
+        if wire::is_misspelled(value, &wire::ERROR)
+            || data.is_some_and(|data| wire::is_misspelled(data, &["elicitations"]))
+        {
+            return Some(Err(misspelled()));
+        }
         let said = value.get("code").and_then(Value::as_i64);
         if said != Some(i64::from(code::URL_ELICITATION)) {
             return None;
         }
         let document = error.document();
-        let list = value.get("data")?.get("elicitations")?;
+        let list = data?.get("elicitations")?;
         let put = list.items().take(AT_ONCE + 1);
         let put = put.map(|params| (method::ELICIT.into(), Some(params.fragment(&document))));
         let put: Vec<_> = put.collect();

@@ -48,7 +48,8 @@ impl Gateway {
         // A guardrail may quote what it was asked about, and no record has any content.
         let contents = self.policy.contents();
         let recorded = |finding: Finding| {
-            let note = without_values(&finding.note, Some(contents)).into_owned().into();
+            let note = without_values(&finding.note, Some(contents));
+            let note = note.chars().take(guardrail::REASON).collect::<String>().into();
             Finding { note, ..finding }
         };
         let judged = match judged {

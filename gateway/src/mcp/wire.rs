@@ -279,6 +279,12 @@ pub fn is_misspelled(object: Value<'_>, known: &[&str]) -> bool {
     spelling::has_variant(object, known)
 }
 
+/// Members of a request of a server, as an entry of `inputRequests`.
+pub const SERVER_REQUEST: [&str; 4] = ["method", "params", "id", "_meta"];
+
+/// Members of a JSON-RPC error object.
+pub const ERROR: [&str; 3] = ["code", "message", "data"];
+
 /// Size in bytes up to which a text is parsed on the current thread. Longer ones would delay the other exchanges of
 /// that thread.
 pub const LARGE: usize = 64 * 1024;

@@ -22,7 +22,9 @@ use crate::outbound::secrets::LiveSecret;
 /// The maximum length of an answer, in bytes.
 const ANSWER: usize = 64 * 1024;
 /// The maximum length of a recorded reason, in characters.
-const REASON: usize = 200;
+pub const REASON: usize = 200;
+/// Characters of a reason in which secrets are looked for before it is cut to [`REASON`].
+const READ: usize = 4096;
 
 /// The client of one external guardrail.
 #[derive(Debug)]
@@ -219,7 +221,7 @@ impl GuardrailClient {
             Some("allow") => Ok(None),
             Some("deny") => {
                 let reason = said("reason").unwrap_or(Cow::Borrowed("no reason given"));
-                Ok(Some(reason.chars().filter(|c| !c.is_control()).take(REASON).collect()))
+                Ok(Some(reason.chars().filter(|c| !c.is_control()).take(READ).collect()))
             }
             _ => Err(FetchError::Answer("the verdict is neither `allow` nor `deny`")),
         }

@@ -673,6 +673,9 @@ fn questions(result: &Fragment) -> Result<Vec<InputRequest>, UpstreamError> {
     let document = result.document();
     let mut questions = Vec::new();
     for (key, question) in asked.into_iter().flat_map(Value::members) {
+        if wire::is_misspelled(question, &wire::SERVER_REQUEST) {
+            return wrong("the server asks with a member in another spelling");
+        }
         let method = question.get("method").and_then(Value::as_str);
         let Some(method) = method.filter(|_| questions.len() < AT_ONCE) else {
             return wrong("the server asks what is no question, or too much at once");

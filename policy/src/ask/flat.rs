@@ -4,7 +4,7 @@
 //! clients may interpret differently (a reference, a pattern for names, an object in a field) is rejected, because
 //! the fields that the user would see are unknown.
 
-use super::READ_IN_SCHEMA;
+use super::{READ_IN_FIELD, READ_IN_SCHEMA};
 use crate::json::{JsonKind, Value};
 use crate::work::WorkBudget;
 
@@ -48,7 +48,9 @@ pub(super) fn is_form(schema: Value<'_>, budget: &WorkBudget) -> bool {
         && schema.members().all(|(name, _)| READ_IN_SCHEMA.tells_apart(&name, budget));
     let fields = match of("properties") {
         None => true,
-        Some(fields) => fields.is_object() && fields.members().all(|(_, field)| is_field(field)),
+        Some(fields) => {
+            fields.is_object() && fields.members().all(|(_, field)| is_field(field, budget))
+        }
     };
     let required = of("required").is_none_or(|names| {
         names.kind() == JsonKind::Array && names.items().all(|name| name.as_str().is_some())
@@ -65,7 +67,7 @@ fn is_plain(schema: Value<'_>) -> bool {
 /// Whether it is a primitive field or a choice. A value that is not a schema counts as a field without a description.
 ///
 /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
-fn is_field(field: Value<'_>) -> bool {
+fn is_field(field: Value<'_>, budget: &WorkBudget) -> bool {
     if !field.is_object() {
         return true;
     }
@@ -76,6 +78,7 @@ fn is_field(field: Value<'_>) -> bool {
     let mut inside = choices.flat_map(Value::items).chain(field.get("items"));
     known
         && is_plain(field)
+        && field.members().all(|(name, _)| READ_IN_FIELD.tells_apart(&name, budget))
         && field.get("properties").is_none()
-        && inside.all(|schema| schema.is_object() && is_field(schema))
+        && inside.all(|schema| schema.is_object() && is_field(schema, budget))
 }
