@@ -1,7 +1,8 @@
 //! The audit log: it records every exchange in an append-only, tamper-evident chain. The data path opens a record
 //! before it sends anything upstream and closes it afterwards; a written line is never edited.
 //!
-//! Every exchange leaves one `exchange` line, including requests that are refused before they can be parsed. A call
+//! Every exchange leaves one `exchange` line, including requests that are refused before they can be parsed; refusals of
+//! callers that are not authenticated are summarised in `refusals` lines. A call
 //! also leaves an `intent` line, which is written before the call is sent: a crash between the two leaves an intent
 //! without an exchange. The lines form a hash chain ([`chain`]) and a Merkle tree whose head is signed at intervals
 //! ([`note`]), so that [`verify`] can detect missing or changed lines. `docs/audit.md` describes the format.
@@ -158,8 +159,8 @@ pub enum AuditError {
 
 /// The audit journal: it writes records to all sinks and hands out [`OpenRecord`] as proof that a record is open.
 pub struct Journal {
-    /// A chain has one order, so it has one lock. It is the only lock on the path of a request, and it is held for
-    /// the hash of a leaf, on average one node above it, and one `write`.
+    /// A chain has one order, so it has one lock. It is the only lock that all requests share, and it is held for the
+    /// hash of a leaf, on average one node above it, and one `write`.
     ledger: Mutex<Ledger>,
     chain: Box<str>,
     /// Spools whose lack of room blocks calls.
@@ -963,19 +964,26 @@ pub type ReadEntry = OpenRecord<Unannounced>;
 
 /// Proof that the intent of a call is in the log: [`Upstream::call`] takes nothing less.
 ///
-/// ```compile_fail,E0308
+/// ```
 /// # use std::sync::Arc;
-/// # use gateway::{audit::{Intent, ReadEntry}, upstream::{Manner, Party, Upstream}};
-/// # async fn unannounced(
-/// #     upstream: Arc<Upstream>, cleared: gateway::upstream::Cleared, entry: ReadEntry, party: Party, manner: Manner,
+/// # use gateway::{audit::ReadEntry, upstream::{CallOptions, Cleared, OnBehalfOf, Upstream}};
+/// # async fn announced(
+/// #     upstream: Arc<Upstream>, cleared: Cleared, entry: ReadEntry, caller: OnBehalfOf, options: CallOptions,
 /// # ) {
-/// let sent = upstream.call(cleared, &entry, party, manner).await; // no intent is in the log
+/// let Ok(intent) = entry.announce() else { return };
+/// drop(upstream.call(cleared, &intent, caller, options).await);
 /// # }
 /// ```
 ///
-/// ```compile_fail,E0451
-/// # fn forged(open: ()) {
-/// let entry = gateway::audit::Intent { open, stage: std::marker::PhantomData }; // private fields
+/// The same without the intent does not compile:
+///
+/// ```compile_fail
+/// # use std::sync::Arc;
+/// # use gateway::{audit::ReadEntry, upstream::{CallOptions, Cleared, OnBehalfOf, Upstream}};
+/// # async fn unannounced(
+/// #     upstream: Arc<Upstream>, cleared: Cleared, entry: ReadEntry, caller: OnBehalfOf, options: CallOptions,
+/// # ) {
+/// drop(upstream.call(cleared, &entry, caller, options).await);
 /// # }
 /// ```
 ///

@@ -2,8 +2,8 @@
 //! inspects. The listener and the bridge call [`Gateway::exchange`] for every request. No request of a client may be
 //! forwarded before the policy has permitted it and its audit record is open.
 //!
-//! Read [`Gateway::exchange`] first, then [`Gateway::arrive`] and [`Gateway::make_use`]. Most steps take the value that
-//! the previous one returns, so they cannot be left out; rate limits and guardrails return no such value.
+//! Read [`Gateway::exchange`] first, then [`Gateway::arrive`] and [`Gateway::make_use`]. Each step takes the value that
+//! the previous one returns, so it cannot be left out.
 
 mod oauth_metadata;
 mod stream_expiry;

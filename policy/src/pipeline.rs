@@ -40,8 +40,8 @@ use standing::rule_name;
 /// Proof that a request was allowed. Only this module mints one, and it cannot be copied.
 ///
 /// ```compile_fail
-/// # fn forge(call: policy::message::Call, rule: policy::name::RuleId) {
-/// let permit = policy::pipeline::Permit { call, rule }; // private fields
+/// # fn forge(permit: policy::pipeline::Permit) {
+/// let permit = policy::pipeline::Permit { ..permit }; // private fields
 /// # }
 /// ```
 ///
@@ -536,7 +536,7 @@ impl Policy {
 
     /// Decides whether a call may be sent.
     ///
-    /// What the caller does not see is denied by [`Self::about`], the function that filters lists. What the caller
+    /// What the caller does not see is denied by `standing`, which also filters lists ([`Self::about`]). What the caller
     /// sees but uses in a way no rule allows is denied with an explanation. `catalog` is the server's catalog of the
     /// kind concerned; a tool, prompt or template that is not in it does not exist. A resource may exist without
     /// being listed, and a method is never listed. Inspection is charged to `budget`; a call that exhausts it is

@@ -82,7 +82,7 @@ impl PermittedUse<Cleared> {
 }
 
 impl Gateway {
-    /// Runs a request: `authorize -> record -> send -> inspect -> answer`.
+    /// Runs a request: `open record -> authorize -> announce -> send -> inspect -> answer`.
     ///
     /// The record is open before anything is asked of a server, its lists included, and the intent of the request is in
     /// the log before the request is sent.

@@ -158,6 +158,8 @@ impl Policy {
             .decision
     }
 
+    /// Decides about an item as it stands, without arguments: rules, pins, shadowing, findings and revocations. Lists and
+    /// calls are both decided here, so that what is listed can be called and what is hidden cannot.
     pub(super) fn standing(
         &self,
         principal: &Principal,
