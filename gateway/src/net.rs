@@ -1,5 +1,22 @@
 //! Network connections of the gateway, in both directions: egress rules, server verification, HTTP/1.1 framing, HTTP/2.
 
+/// The methods of `AsyncWrite` that the wrappers of a connection leave to the connection in their field `$inner`.
+macro_rules! forward_flush_and_shutdown {
+    ($inner:ident) => {
+        fn is_write_vectored(&self) -> bool {
+            self.$inner.is_write_vectored()
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.get_mut().$inner).poll_flush(cx)
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.get_mut().$inner).poll_shutdown(cx)
+        }
+    };
+}
+
 pub mod handshake_bound;
 pub mod egress;
 pub mod server_verifier;

@@ -7,11 +7,15 @@ use policy::json::Fragment;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
 use policy::work::WorkBudget;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::guardrails::GuardrailSubject;
 use super::unsolicited::{ServerQuestion, denied};
 use super::{Gateway, Route};
-use crate::mcp::wire::ResponseOutcome;
+use crate::edge::encode;
+use crate::mcp::protocol::code;
+use crate::mcp::wire::{self, Id, ResponseOutcome};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::outbound::guardrail;
 use crate::upstream::Upstream;
@@ -54,6 +58,27 @@ impl Gateway {
         let ending = if sent.is_some() { ExchangeEnd::answered() } else { denied("content") };
         let recorded = self.on_record(caller, route, question, found, ending);
         sent.filter(|_| recorded)
+    }
+
+    /// Waits for the client's response to the server request `id`, at most `inputTime`, and encodes it for the server;
+    /// an error if none comes, or none that may be sent.
+    pub(super) async fn awaited(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Arc<Route>,
+        question: ServerQuestion<'_>,
+        id: &Id,
+        response: oneshot::Receiver<ResponseOutcome>,
+    ) -> Vec<u8> {
+        let came = timeout(self.limits.input_time, response).await.ok().and_then(Result::ok);
+        let sent = match came {
+            Some(outcome) => self.answered_to(caller, route, question, outcome).await,
+            None => None,
+        };
+        match sent {
+            Some(outcome) => encode::answer(id, &outcome),
+            None => wire::error(Some(id), code::INTERNAL, "the client did not answer", None),
+        }
     }
 
     /// Inspects a fragment of a client's response with the detectors and the guardrails of the route.

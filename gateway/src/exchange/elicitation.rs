@@ -221,24 +221,12 @@ impl InFlightCall {
             return Ok(());
         }
         let answer = self.put(question, outlet).await?;
-        let patience = self.call.gateway.limits.input_time;
         let (gateway, caller) = (Arc::clone(&self.call.gateway), Arc::clone(&self.call.caller));
         let (server, route) = (Arc::clone(&self.call.server), Arc::clone(&self.call.route));
         let asked = question.method.clone();
         self.call.gateway.tasks.spawn(async move {
-            let answer = timeout(patience, answer).await.ok().and_then(Result::ok);
-            let answer = match answer {
-                Some(answer) => {
-                    let question = ServerQuestion { server: &server, method: &asked };
-                    gateway.answered_to(&caller, &route, question, answer).await
-                }
-                None => None,
-            };
-            let body = match answer {
-                Some(outcome) => encode::answer(&id, &outcome),
-                None => wire::error(Some(&id), code::INTERNAL, "the client did not answer", None),
-            };
-            replier.reply(body).await;
+            let question = ServerQuestion { server: &server, method: &asked };
+            replier.reply(gateway.awaited(&caller, &route, question, &id, answer).await).await;
         });
         Ok(())
     }

@@ -681,19 +681,8 @@ impl SessionForwarder {
         let (server, route) = (Arc::clone(server), Arc::clone(&self.route));
         let asked: Box<str> = asked.into();
         self.gateway.tasks.spawn(async move {
-            let answer = timeout(patience, answer).await.ok().and_then(Result::ok);
-            let answer = match answer {
-                Some(answer) => {
-                    let question = ServerQuestion { server: &server, method: &asked };
-                    gateway.answered_to(&caller, &route, question, answer).await
-                }
-                None => None,
-            };
-            let body = match answer {
-                Some(outcome) => encode::answer(&id, &outcome),
-                None => wire::error(Some(&id), code::INTERNAL, "the client did not answer", None),
-            };
-            replier.reply(body).await;
+            let question = ServerQuestion { server: &server, method: &asked };
+            replier.reply(gateway.awaited(&caller, &route, question, &id, answer).await).await;
         });
     }
 }

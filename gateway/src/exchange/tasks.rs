@@ -12,6 +12,7 @@ use policy::principal::Principal;
 
 use super::{DecodedRequest, Gateway, Route};
 use crate::edge::decode::UseOperation;
+use crate::mcp::wire;
 use crate::upstream::Upstream;
 
 /// Names the format in the associated data of the cipher.
@@ -62,20 +63,21 @@ impl Gateway {
         let route = route.identity();
         let principal = principal.key();
         let bound = [FORMAT, principal.as_bytes(), route.as_bytes()];
-        let related = |holder: Value<'_>| holder.get("_meta")?.get(RELATED)?.get("taskId").map(of);
+        let related = |holder: Value<'_>| {
+            let ids = wire::metas(holder).filter_map(|meta| meta.get(RELATED)?.get("taskId"));
+            ids.map(of).collect::<Vec<_>>()
+        };
         fn of(value: Value<'_>) -> (Range<usize>, Option<String>) {
             (value.span(), value.as_str().map(Into::into))
         }
-        let places = [
-            result.get("taskId").map(of),
-            result.get("task").and_then(|task| task.get("taskId")).map(of),
-            related(result),
-            result.get("result").and_then(related),
-        ];
+        let named = [result.get("taskId"), result.get("task").and_then(|task| task.get("taskId"))];
+        let named = named.into_iter().flatten().map(of);
+        let holders = [Some(result), result.get("result")].into_iter().flatten();
+        let places = named.chain(holders.flat_map(related));
         let seal = |(span, id): (Range<usize>, Option<String>)| {
             let plain = format!("{}\0{tool}\0{}", server.name(), id?);
             Some((span, self.sealer.seal_same(&bound, plain.into_bytes()).ok()?))
         };
-        places.into_iter().flatten().filter_map(seal).collect()
+        places.filter_map(seal).collect()
     }
 }

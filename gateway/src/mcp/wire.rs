@@ -403,6 +403,11 @@ pub fn meta_is_misspelled(meta: Value<'_>) -> bool {
     spelling::has_variant(meta, &protocol::meta::RESERVED)
 }
 
+/// The members of `object` that a client could take for its `_meta`.
+pub fn metas(object: Value<'_>) -> impl Iterator<Item = Value<'_>> {
+    object.members().filter(|(key, _)| spelling::is_meta(key)).map(|(_, member)| member)
+}
+
 /// Whether a key of `_meta` is one that only the gateway sets, or a variant spelling of one.
 #[must_use]
 pub fn is_mark(key: &str) -> bool {

@@ -485,7 +485,10 @@ fn has_others<'a>(
 /// further authorization.
 fn wants_to_write(result: Value<'_>) -> bool {
     let holders = [Some(result), result.get("result")].into_iter().flatten();
-    let members = holders.filter_map(|holder| holder.get("_meta")).flat_map(Value::members);
+    // The MCP SDK for Python reads `meta` where there is no `_meta`, and others ignore case.
+    let is_meta = |key: &str| key.strip_prefix('_').unwrap_or(key).eq_ignore_ascii_case("meta");
+    let metas = holders.flat_map(Value::members).filter(|(key, _)| is_meta(key));
+    let members = metas.flat_map(|(_, meta)| meta.members());
     let named = |name: &str| {
         let letters = name.chars().filter(char::is_ascii_alphanumeric);
         letters.collect::<String>().to_ascii_lowercase().ends_with("wwwauthenticate")

@@ -2,7 +2,7 @@
 //! gateway sets.
 //!
 //! A client takes `_meta["dev.portcullis/denial"]` for a decision of the gateway, so a server must not be able to send
-//! it. Such keys are removed from every `_meta` in a message of a server: in results and their content, in definitions,
+//! it. Such keys are removed from every `_meta`, and every member that a client could take for one, in a message of a server: in results and their content, in definitions,
 //! errors, notifications and server requests. An error with the code of a denial, in a response or as the outcome of a
 //! task, gets the code of an internal error and loses its `data`, which would name a rule and a contact.
 
@@ -13,15 +13,11 @@ use policy::json::{Document, JsonKind, Value, write_string};
 use super::spelling;
 use crate::mcp::protocol::code;
 
-/// Name of the member that holds metadata.
-const META: &str = "_meta";
-
 /// The text of `document` without marks of the gateway; `None` if it has none, which is usual.
 pub(super) fn removed(document: &Document) -> Option<Bytes> {
     // A key without escapes occurs in the text literally.
     let text = document.text();
-    let may_have_meta =
-        memmem::find(text, META.as_bytes()).is_some() || memmem::find(text, b"\\u").is_some();
+    let may_have_meta = names_meta(text) || memmem::find(text, b"\\u").is_some();
     let denials: Vec<usize> = denials(document.root()).collect();
     if denials.is_empty() && (!may_have_meta || !has_marks(document.root())) {
         return None;
@@ -29,6 +25,12 @@ pub(super) fn removed(document: &Document) -> Option<Bytes> {
     let mut out = Vec::with_capacity(text.len());
     Cleaner { denials }.write(&mut out, document.root(), EnclosingObject::Anything);
     Some(out.into())
+}
+
+/// Whether `meta` occurs in a text, in any case.
+fn names_meta(text: &[u8]) -> bool {
+    memchr::memchr2_iter(b'm', b'M', text)
+        .any(|at| text.get(at..at + 4).is_some_and(|word| word.eq_ignore_ascii_case(b"meta")))
 }
 
 /// Byte offsets of the errors with the code of a denial: the error of a response, and that of a task in a result or a
@@ -57,7 +59,7 @@ enum EnclosingObject {
 
 impl EnclosingObject {
     fn of(key: &str) -> Self {
-        if key == META { Self::Meta } else { Self::Anything }
+        if spelling::is_meta(key) { Self::Meta } else { Self::Anything }
     }
 
     /// Whether a member with this name is a mark of the gateway in this object.
@@ -209,6 +211,11 @@ mod tests {
             ),
             // Readers that match names loosely take these for the same.
             (r#"{"_meta":{"Dev.Portcullis/denial":1}}"#, r#"{"_meta":{}}"#),
+            (r#"{"meta":{"dev.portcullis/denial":1}}"#, r#"{"meta":{}}"#),
+            (
+                r#"{"content":[{"_Meta":{"dev.portcullis/denial":1}}]}"#,
+                r#"{"content":[{"_Meta":{}}]}"#,
+            ),
             (r#"{"_meta":{"dev.portculli\u017f/denial":1}}"#, r#"{"_meta":{}}"#),
         ] {
             assert_eq!(without(forged).as_deref(), Some(clean), "{forged}");
