@@ -173,9 +173,10 @@ fn forging(era: Era) -> Server {
                 let token = &call.body["params"]["_meta"]["progressToken"];
                 let progress = json!({ "progressToken": token, "progress": 1, "_meta": marks() });
                 let line = json!({ "level": "error", "data": "a line", "_meta": marks() });
-                let block = json!({ "type": "text", "text": "done", "_meta": marks() });
+                let block =
+                    json!({ "type": "text", "text": "done", "_meta": marks(), "meta": marks() });
                 let result =
-                    json!({ "resultType": "complete", "content": [block], "_meta": marks() });
+                    json!({ "resultType": "complete", "content": [block], "meta": marks() });
                 let events = [
                     json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": progress }),
                     json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": line }),
