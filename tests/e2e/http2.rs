@@ -546,6 +546,7 @@ fn a_client_that_floods_its_connection_loses_it_and_others_are_served() {
             let some: Vec<u8> = (n..n + 50).flat_map(&each).collect();
             // The connection may be closed while more is sent.
             taken = taken && wire.send(&some);
+            wire.read_what_has_arrived();
         }
         let code = wire.goaway();
         assert_eq!(code, Some(ENHANCE_YOUR_CALM), "{what}");

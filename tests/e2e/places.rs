@@ -697,7 +697,8 @@ fn what_is_asked_under_another_spelling_is_asked_of_nobody() {
                 !answer.body.to_lowercase().contains("password"),
                 "{era:?} {asked}: {answer:?}"
             );
-            assert_ne!(record["outcome"], "answered", "{era:?} {asked}: {record}");
+            let judged = record["found"].to_string().contains("ask-");
+            assert!(judged || record["reason"] == "upstream-protocol", "{era:?} {asked}: {record}");
         }
         let (answer, _) = called(&gateway, era, &script, form(&plain));
         assert!(answer.body.contains("elicitation/create"), "{era:?}: {answer:?}");

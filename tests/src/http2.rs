@@ -513,6 +513,25 @@ impl Wire {
         true
     }
 
+    /// Reads what has already arrived, as a client does while it sends. The kernel drops what a socket has no room
+    /// for, and a peer that closes its end does not send it again.
+    ///
+    /// # Panics
+    /// When the socket cannot be set to return at once.
+    pub fn read_what_has_arrived(&mut self) {
+        let mut buffer = vec![0; 16384];
+        self.socket.set_nonblocking(true).unwrap();
+        while let Ok(1..) = self.connection.read_tls(&mut self.socket) {
+            if self.connection.process_new_packets().is_err() {
+                break;
+            }
+            while let Ok(read @ 1..) = self.connection.reader().read(&mut buffer) {
+                self.read.extend_from_slice(&buffer[..read]);
+            }
+        }
+        self.socket.set_nonblocking(false).unwrap();
+    }
+
     /// Reads some bytes, without writing any: a peer that has closed its end may have said why before.
     fn more(&mut self) -> Option<()> {
         let mut buffer = vec![0; 16384];
