@@ -18,6 +18,7 @@ macro_rules! forward_flush_and_shutdown {
 }
 
 pub mod handshake_bound;
+pub mod lingering_close;
 pub mod egress;
 pub mod server_verifier;
 pub mod http2;

@@ -37,6 +37,7 @@ use crate::metrics::Metrics;
 use crate::net::http_framing::{FramedStream, FramingCounts};
 use crate::net::http2::server::ServeContext;
 use crate::net::http2::{self, AuthenticationSignal, HeldUntilSent, IncomingBody};
+use crate::net::lingering_close::LingeringClose;
 use crate::net::write_timeout::WriteTimeout;
 use crate::serve::generation::{CurrentGeneration, Generation};
 use crate::serve::http_sse::HttpSseServer;
@@ -146,7 +147,7 @@ async fn welcome(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "could not set TCP_NODELAY");
     }
-    let stream = WriteTimeout::new(stream, limits.write_time);
+    let stream = WriteTimeout::new(LingeringClose::new(stream), limits.write_time);
     match &door.tls {
         None => Box::pin(connection(served, limits, stream, peer)).await,
         Some(acceptor) => {
