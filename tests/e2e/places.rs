@@ -248,7 +248,8 @@ fn what_a_guardrail_quotes_is_told_to_no_client_and_its_secrets_are_in_no_record
             records.contains("previous instructions"),
             "the operator sees the reason: {records}"
         );
-        assert!(!records.contains(&QUOTED[..12]), "{records}");
+        let beginning: String = QUOTED.chars().take(12).collect();
+        assert!(!records.contains(&beginning), "{records}");
     }
 }
 

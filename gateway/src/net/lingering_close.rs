@@ -204,17 +204,19 @@ mod tests {
     async fn a_client_that_sends_without_end_is_read_for_a_bounded_number_of_bytes() {
         let (client, mut endless) = tokio::io::duplex(64 * 1024);
         let mut server = LingeringClose::new(client);
-        let sent = tokio::spawn(async move {
+        let sending = async move {
             let mut sent = 0;
             while endless.write_all(&[b'x'; 1024]).await.is_ok() {
                 sent += 1024;
             }
             sent
-        });
-        server.read_exact(&mut [0; 1]).await.unwrap();
-        server.shutdown().await.unwrap();
-        drop(server);
-        let sent = sent.await.unwrap();
+        };
+        let closing = async move {
+            server.read_exact(&mut [0; 1]).await.unwrap();
+            server.shutdown().await.unwrap();
+            drop(server);
+        };
+        let (sent, ()) = tokio::join!(sending, closing);
         assert!((LINGER_BYTES..2 * LINGER_BYTES).contains(&sent), "{sent}");
     }
 
