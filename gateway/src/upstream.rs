@@ -109,6 +109,8 @@ const DENIAL: Duration = Duration::from_secs(10);
 /// The number of texts of a failed result that are searched for a denied path, and of lines in each.
 const DENIAL_TEXTS: usize = 4;
 const DENIAL_LINES: usize = 32;
+/// Longest of these texts that is searched, in bytes of JSON: the search is made on a serving thread.
+const DENIAL_BYTES: usize = 16 * 1024;
 
 /// An upstream server: its transport, and what is known and cached of it.
 #[derive(Debug)]
@@ -999,7 +1001,8 @@ fn denied_path(result: Value<'_>) -> Option<PathBuf> {
     let mut finder = DeniedPathFinder::default();
     let content = result.get("content");
     for item in content.into_iter().flat_map(Value::items).take(DENIAL_TEXTS) {
-        let text = item.get("text").and_then(Value::as_str).unwrap_or_default();
+        let text = item.get("text").filter(|text| text.raw().len() <= DENIAL_BYTES);
+        let text = text.and_then(Value::as_str).unwrap_or_default();
         text.lines().take(DENIAL_LINES).for_each(|line| finder.read(line));
     }
     finder.path()

@@ -232,6 +232,57 @@ fn a_server_that_misbehaves_is_an_error_of_its_own() {
     }
 }
 
+/// Clients that read names without regard to case, or with those of their own language, would take the second list.
+#[test]
+fn a_list_under_another_spelling_of_its_name_is_not_taken() {
+    for (era, upstream) in ERAS.into_iter().flat_map(|era| ERAS.map(|upstream| (era, upstream))) {
+        let spelling: Arc<Mutex<&str>> = Arc::default();
+        let spelled = Arc::clone(&spelling);
+        let server = Server::start(move |call, stream| {
+            let page = |list: &str, entry: serde_json::Value| {
+                let mut page =
+                    json!({ "resultType": "complete", "ttlMs": 0, "cacheScope": "private" });
+                page[list] = json!([entry]);
+                let spelled = *spelled.lock().unwrap();
+                if !spelled.is_empty() {
+                    page[spelled] = json!([tool("unjudged")]);
+                }
+                call.result(&page)
+            };
+            let bytes = match call.method() {
+                "tools/list" => page("tools", tool("work")),
+                "prompts/list" => page("prompts", json!({ "name": "ask" })),
+                "resources/list" => page("resources", json!({ "uri": "file:///a", "name": "a" })),
+                "resources/templates/list" => {
+                    page("resourceTemplates", json!({ "uriTemplate": "file:///{a}", "name": "a" }))
+                }
+                _ => greeting(call, upstream),
+            };
+            say(stream, &bytes)
+        });
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        for (method, spellings) in [
+            ("tools/list", ["", "Tools", "tool\u{17f}", "_tools"]),
+            ("prompts/list", ["", "Prompts", "PROMPTS", "prompt\u{17f}"]),
+            ("resources/list", ["", "Resources", "re\u{17f}ources", "resourceS"]),
+            (
+                "resources/templates/list",
+                ["", "resource_templates", "ResourceTemplates", "resource-templates"],
+            ),
+        ] {
+            for spelled in spellings {
+                *spelling.lock().unwrap() = spelled;
+                let answer = ana.ask(method, json!({}));
+                let about = format!("{era:?} {upstream:?} {method} {spelled}: {}", answer.body);
+                assert!(!answer.body.contains("unjudged"), "{about}");
+                let reads_as_another = !spelled.is_empty() && spelled != "_tools";
+                assert_eq!(answer.body.contains("upstream-protocol"), reads_as_another, "{about}");
+            }
+        }
+    }
+}
+
 #[test]
 fn an_error_of_the_server_is_passed_on_as_one() {
     for era in ERAS {

@@ -471,6 +471,7 @@ fn notification(told: &Notification, replaced: &[(&str, &str)], to: Option<&Id>)
     message.first();
     message.text("method", &told.method);
     let params = told.params.as_ref().map(Fragment::value);
+    let is_other = |(key, _): &(Cow<'_, str>, Value<'_>)| key != meta::SUBSCRIPTION;
     if params.is_some() || to.is_some() {
         let mut object = Object::open(message.key("params"));
         let mut meta = None;
@@ -478,12 +479,20 @@ fn notification(told: &Notification, replaced: &[(&str, &str)], to: Option<&Id>)
             let new = replaced.iter().find(|(replaced, _)| *replaced == key);
             match (&*key, new) {
                 ("_meta", _) => meta = Some(value),
+                // A client that reads it as `_meta` would take the message for one of another subscription.
+                (key, _) if wire::is_meta(key) && !value.members().all(|part| is_other(&part)) => {
+                    let mut like = Object::open(object.key(key));
+                    value
+                        .members()
+                        .filter(is_other)
+                        .for_each(|(key, value)| like.raw(&key, value.raw()));
+                    like.close();
+                }
                 (key, Some((_, text))) => object.text(key, text),
                 (key, None) => object.raw(key, value.raw()),
             }
         }
-        let others = |(key, _): &(Cow<'_, str>, Value<'_>)| key != meta::SUBSCRIPTION;
-        let mut rest = meta.into_iter().flat_map(Value::members).filter(others).peekable();
+        let mut rest = meta.into_iter().flat_map(Value::members).filter(is_other).peekable();
         if to.is_some() || rest.peek().is_some() {
             let mut meta = Object::open(object.key("_meta"));
             if let Some(id) = to {

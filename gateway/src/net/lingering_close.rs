@@ -89,7 +89,7 @@ impl Discarding {
                         return until.as_mut().poll(cx);
                     }
                     if std::mem::replace(&mut self.was_pending, true) {
-                        // The peer is idle, so that nothing is on the way that would cause a reset.
+                        // Most likely the peer is idle: one that is sending has filled the receive buffer.
                         break;
                     }
                     // A task that has used up its cooperative budget sees nothing until its next poll.

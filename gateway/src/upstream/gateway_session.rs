@@ -169,6 +169,37 @@ impl GatewaySession {
     }
 }
 
+/// The log level of a server, changed before the server is asked, so that concurrent calls ask once. Dropped without
+/// [`Self::keep`], because the server could not be asked or the call was cancelled meanwhile, it is undone: the next call
+/// asks again, unless another one has set a level in between.
+struct LevelChange<'a> {
+    level: &'a AtomicUsize,
+    before: usize,
+    place: usize,
+    is_kept: bool,
+}
+
+impl<'a> LevelChange<'a> {
+    fn begin(level: &'a AtomicUsize, place: usize) -> Self {
+        Self { level, before: level.swap(place, Ordering::Relaxed), place, is_kept: false }
+    }
+
+    fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for LevelChange<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            let relaxed = Ordering::Relaxed;
+            // A level that another call has set meanwhile stays.
+            let _set_by_another =
+                self.level.compare_exchange(self.place, self.before, relaxed, relaxed).is_err();
+        }
+    }
+}
+
 impl Upstream {
     /// The standing session of a caller, opened if there is none.
     pub(super) async fn standing(
@@ -319,21 +350,19 @@ impl Upstream {
         else {
             return;
         };
-        // Set before it is asked for, so that concurrent calls ask once.
-        let before = standing.level.swap(place, Ordering::Relaxed);
         let Ok(document) = Document::parse(level.to_owned().into(), &JsonBounds::MESSAGE) else {
             return;
         };
         let params = [("level".into(), Fragment::whole(Arc::new(document)))];
         let speaker = party.speaker(Some(leg));
-        let set = self.short(method::SET_LEVEL, &params, speaker);
-        // A server that answers has decided, also if it refuses. Otherwise the next call asks again, unless another one
-        // has set a level meanwhile.
-        if let Err(error) = set.await {
-            let (level, relaxed) = (&standing.level, Ordering::Relaxed);
-            let is_undone = level.compare_exchange(place, before, relaxed, relaxed).is_ok();
-            let error = crate::base::error_chain::ErrorChain(&error);
-            tracing::debug!(server = %self.name, %error, is_undone, "the log level was not set");
+        let change = LevelChange::begin(&standing.level, place);
+        match self.short(method::SET_LEVEL, &params, speaker).await {
+            // A server that answers has decided, also if it refuses.
+            Ok(_) => change.keep(),
+            Err(error) => {
+                let error = crate::base::error_chain::ErrorChain(&error);
+                tracing::debug!(server = %self.name, %error, "the log level was not set");
+            }
         }
     }
 

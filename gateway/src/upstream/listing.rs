@@ -33,8 +33,18 @@ const VIEWED: usize = 4 * 1024 * 1024;
 const COPIES: usize = 2;
 /// Estimated overhead in bytes of a definition, beside its text.
 const BESIDE: usize = 512;
-/// Members of a result that the gateway writes itself.
-const OWN: [&str; 4] = ["nextCursor", "resultType", "ttlMs", "cacheScope"];
+/// Members of a result that clients read; all but `_meta` the gateway writes itself. A list under another spelling of its name would be one that nothing has judged.
+const PAGE: [&str; 9] = [
+    "nextCursor",
+    "resultType",
+    "ttlMs",
+    "cacheScope",
+    "tools",
+    "prompts",
+    "resources",
+    "resourceTemplates",
+    "_meta",
+];
 
 /// Members of a definition that clients read.
 const DEFINITION: [&str; 12] = [
@@ -357,7 +367,7 @@ impl PageCollector {
         if self.count > pages {
             return Err(UpstreamError::Protocol("the list has more pages than are read"));
         }
-        if wire::is_misspelled(page, &OWN) {
+        if wire::is_misspelled(page, &PAGE) {
             return Err(UpstreamError::Protocol("the list has a member in another spelling"));
         }
         let member = self.kind.list();
@@ -390,7 +400,8 @@ impl PageCollector {
             }
         }
         if self.count == 1 {
-            let unknown = page.members().filter(|(key, _)| !OWN.contains(&&**key) && key != member);
+            let unknown =
+                page.members().filter(|(key, _)| **key == *"_meta" || !PAGE.contains(&&**key));
             self.extra =
                 unknown.map(|(key, value)| (key.into(), value.fragment(&document))).collect();
         }

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -181,6 +181,8 @@ pub(super) struct FrameMonitor {
     heard: AtomicU64,
     /// The time at which the current header list began, in milliseconds plus one; 0 without one.
     list: AtomicU64,
+    /// Whether the gateway leaves a frame of the peer unread, so that the peer cannot be heard.
+    held_back: AtomicBool,
     flood: OnceLock<PeerLimit>,
     /// `None` after the end of the connection. Has at most one entry for each stream.
     unwritten: Mutex<Option<UnwrittenResponses>>,
@@ -190,7 +192,8 @@ impl FrameMonitor {
     fn new(now: Instant) -> Arc<Self> {
         let (heard, list) = (AtomicU64::new(0), AtomicU64::new(0));
         let unwritten = Mutex::new(Some(UnwrittenResponses::default()));
-        Arc::new(Self { started: now, heard, list, flood: OnceLock::new(), unwritten })
+        let held_back = AtomicBool::new(false);
+        Arc::new(Self { started: now, heard, list, held_back, flood: OnceLock::new(), unwritten })
     }
 
     fn unwritten(&self) -> MutexGuard<'_, Option<UnwrittenResponses>> {
@@ -220,8 +223,23 @@ impl FrameMonitor {
         drop(all);
     }
 
-    /// The time of the last received bytes.
+    /// Tells that the gateway leaves a frame of the peer unread.
+    fn hold_back(&self) {
+        self.held_back.store(true, Ordering::Relaxed);
+        // What of the frame was read before does not count: its time begins when the rest is read.
+        self.list.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the gateway leaves a frame of the peer unread.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.held_back.load(Ordering::Relaxed)
+    }
+
+    /// The time of the last received bytes; now while a frame is left unread.
     pub(super) fn heard(&self) -> Instant {
+        if self.is_held_back() {
+            return Instant::now();
+        }
         self.started + Duration::from_millis(self.heard.load(Ordering::Relaxed))
     }
 
@@ -240,6 +258,7 @@ impl FrameMonitor {
         let after = now.saturating_duration_since(self.started).as_millis();
         let after = u64::try_from(after).unwrap_or(u64::MAX - 1);
         self.heard.store(after, Ordering::Relaxed);
+        self.held_back.store(false, Ordering::Relaxed);
         let began = self.list.load(Ordering::Relaxed);
         match list {
             HeaderListState::None => self.list.store(0, Ordering::Relaxed),
@@ -408,7 +427,11 @@ impl<S> MonitoredStream<S> {
         }
         // Woken when a stream has ended, or a request was authenticated.
         strangers.waker = Some(cx.waker().clone());
-        (!strangers.signal.is_for(cx)).then_some(0)
+        if strangers.signal.is_for(cx) {
+            return None;
+        }
+        self.watch.hold_back();
+        Some(0)
     }
 }
 
@@ -495,8 +518,12 @@ mod tests {
     use super::{FrameParser, HeaderListState, MonitoredStream, PREFACE};
     use crate::net::http2::{Http2Bounds, PeerLimit};
     use proptest::prelude::*;
+    use std::future::poll_fn;
+    use std::pin::Pin;
     use std::sync::Arc;
+    use std::task::Poll;
     use std::time::Duration;
+    use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
     use tokio::time::Instant;
 
     const DATA: u8 = 0;
@@ -619,6 +646,42 @@ mod tests {
         watched.came(rest, now);
         assert_eq!(watch.list_began(), None);
         watched.came(&frame(HEADERS, 4, 0), now);
+        assert_eq!(watch.list_began(), None);
+    }
+
+    #[tokio::test]
+    async fn a_head_that_is_left_unread_is_not_late_and_its_peer_not_silent() {
+        let (mut client, server) = tokio::io::duplex(4096);
+        let (mut watched, watch) = MonitoredStream::of_client(server, &bounds(), Arc::default());
+        let streams = u8::try_from(super::STREAMS_OF_STRANGERS).unwrap() + 1;
+        let requests = (0..streams).flat_map(|n| {
+            let mut request = frame(HEADERS, 5, 3);
+            *request.get_mut(8).unwrap() = 2 * n + 1;
+            request
+        });
+        let all: Vec<u8> = [0; PREFACE].into_iter().chain(requests).collect();
+        client.write_all(&all).await.unwrap();
+        let mut buffer = vec![0; all.len()];
+        let mut read = 0;
+        while !watch.is_held_back() {
+            let mut part = ReadBuf::new(&mut buffer);
+            let pending = poll_fn(|cx| {
+                Poll::Ready(Pin::new(&mut watched).poll_read(cx, &mut part).is_pending())
+            });
+            let pending = pending.await;
+            read += part.filled().len();
+            assert_eq!(pending, watch.is_held_back());
+        }
+        assert_eq!(read, all.len() - 3, "all but the last head");
+        assert_eq!(watch.list_began(), None);
+        let before = Instant::now();
+        assert!(watch.heard() >= before);
+        // A response makes room for it.
+        watched.went(&frame(HEADERS, 5, 3));
+        watched.read_exact(&mut [0; 2]).await.unwrap();
+        assert!(!watch.is_held_back());
+        assert!(watch.list_began().is_some(), "its time has begun");
+        watched.read_exact(&mut [0; 1]).await.unwrap();
         assert_eq!(watch.list_began(), None);
     }
 

@@ -64,6 +64,10 @@ impl ConnectionTimers {
         {
             self.pinged = None;
         }
+        // What a peer has answered is not read while one of its frames is left unread.
+        if self.watch.is_held_back() {
+            self.pinged = None;
+        }
         loop {
             let now = Instant::now();
             if streams {

@@ -137,6 +137,17 @@ fn says(before: &str, words: &[&str]) -> bool {
     words.iter().any(|word| before.contains(word))
 }
 
+/// Whether the words directly before a number call it a passport's, as prose, a form and a member of JSON do.
+fn names_passport(before: &str) -> bool {
+    let words = before.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let filler = |word: &&str| matches!(*word, "is" | "no" | "nr" | "num" | "number" | "id");
+    let last = words.rev().take(4).find(|word| !filler(word));
+    last.is_some_and(|word| {
+        let kind = word.strip_prefix("passport");
+        matches!(kind, Some("" | "no" | "nr" | "num" | "number" | "id"))
+    })
+}
+
 /// The rule of a number with the form and the check digits of an identifier.
 fn identifier(number: &Number<'_>, before: &str) -> Option<&'static str> {
     if number.is_card() {
@@ -195,9 +206,8 @@ fn of_nine(number: &Number<'_>, before: &str) -> Option<&'static str> {
         return Some("au-acn");
     }
     // Some countries number passports without a letter. Nothing but these words tells such a number from others.
-    if number.is(&[9])
-        && says(before, &["passport no", "passport num", "passport id", "passport #", "passport:"])
-    {
+    let words = ["passport no", "passport num", "passport id", "passport #", "passport:"];
+    if number.is(&[9]) && (says(before, &words) || names_passport(before)) {
         return Some("passport-number");
     }
     None
