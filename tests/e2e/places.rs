@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use e2e::client::{Answer, Client};
 use e2e::gateway::{ANA, BOB, Config, Gateway, binary};
-use e2e::server::{Server, answer, tool};
+use e2e::server::{Server, answer, greeting, ok, tool};
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
 
@@ -719,6 +719,44 @@ fn what_is_asked_under_another_spelling_is_asked_of_nobody() {
                 let (answer, _) = called(&gateway, client, &script, said);
                 assert!(!answer.body.contains("evil.example"), "{client:?} {error}: {answer:?}");
             }
+        }
+    }
+}
+
+/// A client opens the pages of such an error whatever it has asked for. Only legacy clients set a level.
+#[test]
+fn no_page_is_asked_for_when_a_level_of_the_log_is_set() {
+    let pages = json!({ "elicitations": [page("https://evil.example/")["params"]] });
+    let errors = [
+        json!({ "code": -32042, "message": "first", "data": pages }),
+        json!({ "code": -32000, "Code": -32042, "message": "first", "data": pages }),
+        json!({ "code": -32042, "message": "first", "Data": pages }),
+        json!({ "code": -32602, "message": "no such level", "data": { "known": ["error"] } }),
+    ];
+    for error in errors {
+        let said = error.clone();
+        let server = Server::start(move |call, stream| {
+            let bytes = match call.method() {
+                "logging/setLevel" => {
+                    let id = &call.body["id"];
+                    ok(&json!({ "jsonrpc": "2.0", "id": id, "error": said }).to_string())
+                }
+                _ => greeting(call, Era::Legacy),
+            };
+            stream.write_all(&bytes).is_ok()
+        });
+        let gateway = open_to(&server, "", "");
+        let ana = gateway.client(Era::Legacy, ANA);
+        let answer = ana.ask("logging/setLevel", json!({ "level": "info" }));
+        let record = gateway.last();
+        if error["code"] == -32602 {
+            assert_eq!(answer.json()["error"], error);
+            assert_eq!(record["outcome"], "server-error", "{record}");
+            assert_eq!(record["code"], -32602, "{record}");
+        } else {
+            assert!(!answer.body.contains("evil.example"), "{error}: {answer:?}");
+            assert_eq!(answer.code(), -32603, "{error}: {answer:?}");
+            assert_eq!(record["reason"], "upstream-protocol", "{record}");
         }
     }
 }

@@ -31,10 +31,6 @@ use crate::upstream::{AnswerStep, InputRequest, InputRequired, UpstreamError};
 
 /// Largest number of rounds of server requests in one call.
 const ROUNDS: usize = 32;
-/// The failure for what a server asks in names that some clients would read otherwise.
-const fn misspelled() -> Failure {
-    Failure::Upstream(UpstreamError::Protocol("the server asks with a member in another spelling"))
-}
 
 /// Members of a result by which a server asks its client, or that hold a result or a task that does.
 const HOLDER: [&str; 10] = [
@@ -49,6 +45,31 @@ const HOLDER: [&str; 10] = [
     "isError",
     "_meta",
 ];
+
+/// The failure for what a server asks in names that some clients would read otherwise.
+const fn misspelled() -> Failure {
+    Failure::Upstream(UpstreamError::Protocol("the server asks with a member in another spelling"))
+}
+
+/// Whether a client could take `error` for one that requires URL elicitation, also one that reads names loosely.
+///
+/// SPEC 2025-11-25 client/elicitation#url-elicitation-required-error
+pub(super) fn may_require_elicitation(error: &Fragment) -> bool {
+    let value = error.value();
+    has_misspelled_elicitations(value) || is_elicitation_required(value)
+}
+
+/// Whether some clients would read an error as one that requires URL elicitation, or other pages in it.
+fn has_misspelled_elicitations(error: Value<'_>) -> bool {
+    let data = error.get("data");
+    wire::is_misspelled(error, &wire::ERROR)
+        || data.is_some_and(|data| wire::is_misspelled(data, &["elicitations"]))
+}
+
+/// Whether the code of an error says that it requires URL elicitation.
+fn is_elicitation_required(error: Value<'_>) -> bool {
+    error.get("code").and_then(Value::as_i64) == Some(i64::from(code::URL_ELICITATION))
+}
 
 /// A call that is parked until its client responds.
 #[derive(Debug)]
@@ -358,19 +379,15 @@ impl InFlightCall {
         error: &Fragment,
     ) -> Option<Result<(Body, ExchangeEnd), Failure>> {
         let value = error.value();
-        let data = value.get("data");
         // A client that reads names loosely would open a page that was not judged here.
-        if wire::is_misspelled(value, &wire::ERROR)
-            || data.is_some_and(|data| wire::is_misspelled(data, &["elicitations"]))
-        {
+        if has_misspelled_elicitations(value) {
             return Some(Err(misspelled()));
         }
-        let said = value.get("code").and_then(Value::as_i64);
-        if said != Some(i64::from(code::URL_ELICITATION)) {
+        if !is_elicitation_required(value) {
             return None;
         }
         let document = error.document();
-        let list = data?.get("elicitations")?;
+        let list = value.get("data")?.get("elicitations")?;
         let put = list.items().take(AT_ONCE + 1);
         let put = put.map(|params| (method::ELICIT.into(), Some(params.fragment(&document))));
         let put: Vec<_> = put.collect();

@@ -867,7 +867,7 @@ async fn waited(late: Option<Duration>) {
 }
 
 /// The ending of an exchange that the server answered with an error.
-fn server_error(error: &Fragment) -> ExchangeEnd {
+pub(super) fn server_error(error: &Fragment) -> ExchangeEnd {
     let code = error.value().get("code").and_then(Value::as_i64);
     let code = code.and_then(|code| i32::try_from(code).ok());
     ExchangeEnd { outcome: Ended::ServerError, code, ..ExchangeEnd::answered() }

@@ -9,6 +9,8 @@ use policy::principal::Principal;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::elicitation::may_require_elicitation;
+use super::in_flight_call::server_error;
 use super::{DecodedRequest, Gateway, InFlightPermit, Route};
 use crate::audit::Record;
 use crate::config::quota::Quota;
@@ -19,6 +21,7 @@ use crate::mcp::protocol::{Era, method};
 use crate::mcp::wire::{Id, ResponseOutcome};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::stream::body::Body;
+use crate::upstream::UpstreamError;
 
 impl Gateway {
     /// Answers `ping` and notifications that need no further action.
@@ -104,12 +107,19 @@ impl Gateway {
             entry.waited += self.since(started);
             match answered {
                 Ok(ResponseOutcome::Error(error)) => {
-                    let caller = &arrived.caller.principal;
-                    let mut found = Vec::new();
-                    let said = (LabelledPart::Error, Some(error));
-                    let error = self.heard(caller, server, said, None, &mut found).await;
-                    refused = Some(error.map_err(Failure::Withheld));
-                    entry.found(found);
+                    refused = Some(if may_require_elicitation(&error) {
+                        // No page is needed for a log level, and none is judged here.
+                        Err(Failure::Upstream(UpstreamError::Protocol(
+                            "the server asks for a page to be opened where it is told a log level",
+                        )))
+                    } else {
+                        let caller = &arrived.caller.principal;
+                        let mut found = Vec::new();
+                        let said = (LabelledPart::Error, Some(error));
+                        let error = self.heard(caller, server, said, None, &mut found).await;
+                        entry.found(found);
+                        error.map_err(Failure::Withheld)
+                    });
                     entry.server = alone.then(|| server.name().as_str().into());
                 }
                 Ok(ResponseOutcome::Result(_)) => {}
@@ -119,12 +129,15 @@ impl Gateway {
                 }
             }
         }
-        let response = match refused.filter(|_| alone) {
-            Some(Ok(Some(error))) => encode::json(encode::server_error(&id, Era::Legacy, &error)),
+        let (ending, response) = match refused.filter(|_| alone) {
+            Some(Ok(Some(error))) => {
+                let body = encode::server_error(&id, Era::Legacy, &error);
+                (server_error(&error), encode::json(body))
+            }
             Some(Err(failure)) => return self.failed(entry, &failure, Some(&id)),
-            Some(Ok(None)) | None => encode::nothing(&id),
+            Some(Ok(None)) | None => (ExchangeEnd::answered(), encode::nothing(&id)),
         };
-        self.shown(entry, ExchangeEnd::answered(), Some(&id), response)
+        self.shown(entry, ending, Some(&id), response)
     }
 
     /// `notifications/roots/list_changed`: passed on to the servers with a session.
