@@ -296,14 +296,19 @@ fn sandboxes(looks: &mut DoctorReport, settings: &Settings) {
             continue;
         };
         match plan.check() {
-            Ok(()) => match given::SealedFolder::of(server) {
-                None => looks.ok(&thing, "this kernel can enforce it"),
-                Some(sealed) => looks.warn(
-                    &thing,
-                    format!("this kernel can enforce it; but {}", sealed.said()),
-                    &sealed.mend(),
-                ),
-            },
+            Ok(()) => {
+                let sealed = given::SealedFolder::all(server);
+                if sealed.is_empty() {
+                    looks.ok(&thing, "this kernel can enforce it");
+                }
+                for sealed in sealed {
+                    looks.warn(
+                        &thing,
+                        format!("this kernel can enforce it; but {}", sealed.said()),
+                        &sealed.mend(),
+                    );
+                }
+            }
             Err(error) if plan.required => {
                 let mend = "use a kernel that has it (docs/sandbox.md), or `mode: preferred`";
                 looks.fail(&thing, ErrorChain(&error).to_string(), mend);
