@@ -191,10 +191,9 @@ fn the_log_says_at_a_call_that_the_sandbox_denied_the_file() {
         let folder = gateway.audit().parent().unwrap().canonicalize().unwrap();
         let (failed, text) = kept.to("write", &folder.join("minutes.txt").display().to_string());
         assert!(failed, "{text}");
-        let line = e2e::eventually("the reason in the log", || {
-            let told = |line: &&str| line.contains("the sandbox of the server denied a file");
-            gateway.said().lines().find(told).map(str::to_owned)
-        });
+        let told = "the sandbox of the server denied a file";
+        let said = gateway.says(told);
+        let line = said.lines().find(|line| line.contains(told)).unwrap();
         let why = format!("created or replaced directly in `{}`", folder.display());
         assert!(
             line.contains(&why) && line.contains("keep the gateway's files elsewhere"),

@@ -38,6 +38,7 @@ use policy::offer::ItemKind;
 use rustix::fs::{Access, access};
 use serde_json::json;
 
+use super::pin::UnapprovedThings;
 use super::ungranted::Ungranted;
 use super::{
     FAILED, LoadPurpose, PROCESSES, USUAL, complain, given, hints, invalid, load_for, pin, print,
@@ -772,11 +773,12 @@ fn about(
     }
     registered(looks, settings, &survey);
     let unlike = lock.map(|lock| pin::unlike(settings, lock, &survey)).unwrap_or_default();
-    if unlike.is_empty() {
+    let UnapprovedThings { named, mend } = unlike;
+    if named.is_empty() {
         looks.ok(&thing, said);
     } else {
-        let said = format!("{said}; {} not as approved: {}", unlike.len(), unlike.join(", "));
-        looks.warn(&thing, said, "`portcullis pin diff` shows how; `portcullis pin` and `portcullis pin approve` approve it");
+        let said = format!("{said}; {} not as approved: {}", named.len(), named.join(", "));
+        looks.warn(&thing, said, &mend);
     }
 }
 
