@@ -938,7 +938,8 @@ fn a_program_that_keeps_a_folder_in_a_home_that_is_closed_is_told_of_with_what_h
         let [out, log] = [output.stdout, output.stderr].map(|one| String::from_utf8(one).unwrap());
         (output.status.code(), out, log)
     };
-    let closed = format!("its sandbox closes `{state}`: nothing new can be made in ");
+    let closed =
+        format!("its sandbox closes `{state}`: nothing can be created or replaced directly in ");
     let mend = format!("`mkdir -p {state}` before the program is started");
     for verb in [&["scan"][..], &["pin"], &["doctor"], &["run", "--dry-run"]] {
         let (code, out, log) = said(verb);
