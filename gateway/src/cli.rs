@@ -15,6 +15,7 @@ mod inspect;
 mod sarif;
 mod token;
 mod ungranted;
+mod rule_review;
 mod why;
 mod pin;
 mod doctor;
@@ -36,9 +37,6 @@ use ::policy::decision::Mode;
 use ::policy::drift::visible;
 use ::policy::explain::{RuleIssue, RuleRemark};
 use ::policy::lock::Lockfile;
-use ::policy::name::ServerName;
-use ::policy::offer::ItemKind;
-use ::policy::pattern::Pattern;
 use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -52,8 +50,9 @@ use gateway::base::secret::Secret;
 use gateway::base::systemd;
 use gateway::config::settings::lockfile::{self, LockError};
 use gateway::config::settings::{
-    self, ConfigProblems, ConfigRemark, ConfigSource, LoadPurpose, LogFormat, ProcessSharing,
-    RouteError, ServerProtocol, ServerSettings, ServerTransport, Settings, SinkTarget,
+    self, ConfigProblems, ConfigRemark, ConfigSource, ConfigText, LoadPurpose, LogFormat,
+    ProcessSharing, RouteError, ServerProtocol, ServerSettings, ServerTransport, Settings,
+    SinkTarget,
 };
 use gateway::control::attach;
 use gateway::control::build;
@@ -68,6 +67,7 @@ use tracing_subscriber::EnvFilter;
 
 use doctor::{RecordFile, Unwritable};
 use printable::printable;
+use rule_review::WildcardReview;
 
 /// Exit code: the verb failed.
 const FAILED: u8 = 1;
@@ -493,22 +493,9 @@ fn missed(settings: &Settings, lock: &Lockfile) {
     for missed in UnmatchedConstraint::all(settings.policy.constraints(), &servers, lock) {
         say(&format!("warning: {missed}; correct the name, or remove it"));
     }
-    let offers = |server: &ServerName, kind: ItemKind, pattern: &Pattern| {
-        let locked = lock.servers.get(server.as_str())?;
-        let mut offers = locked.offers.keys().peekable();
-        offers.peek()?;
-        Some(offers.any(|(of, name)| *of == kind && pattern.matches(name)))
-    };
-    let remarks = settings.policy.access().review(|among, kind, pattern| {
-        // A server without definitions in the lockfile may offer anything, and a wildcard may be for what is to come.
-        if pattern.as_str().contains(['*', '?']) {
-            return None;
-        }
-        let meant = servers.iter().filter(|server| server.is_among(among));
-        let offered: Option<Vec<_>> = meant.map(|server| offers(server, kind, pattern)).collect();
-        offered.filter(|all| !all.is_empty()).map(|all| all.contains(&true))
-    });
-    for RuleRemark { rule, what } in &remarks {
+    for RuleRemark { rule, what } in
+        &rule_review::remarks(&settings.policy, &servers, lock, WildcardReview::LeftOut)
+    {
         if let RuleIssue::Idle(kind, name) = what {
             let (kind, name) = (kind.as_str(), visible(name));
             say(&format!(
@@ -619,7 +606,11 @@ fn load(file: &Path, text: &str) -> Result<Settings, ConfigProblems> {
 }
 
 fn load_for(purpose: LoadPurpose, file: &Path, text: &str) -> Result<Settings, ConfigProblems> {
-    settings::load_for(purpose, &file.display().to_string(), text, &variable)
+    load_text_for(purpose, ConfigText { file: &file.display().to_string(), text })
+}
+
+fn load_text_for(purpose: LoadPurpose, source: ConfigText<'_>) -> Result<Settings, ConfigProblems> {
+    settings::load_for(purpose, source.file, source.text, &variable)
 }
 
 /// Loads a configuration to serve clients with, as opposed to only reading it.

@@ -262,6 +262,13 @@ impl PlaceRow {
     }
 }
 
+/// Whether a client could take the member name `key` for `_meta`: parsers that ignore case, and the MCP SDK for Python,
+/// which reads `meta` where there is no `_meta`.
+#[must_use]
+pub fn is_meta(key: &str) -> bool {
+    key.strip_prefix('_').unwrap_or(key).eq_ignore_ascii_case("meta")
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

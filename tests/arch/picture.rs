@@ -129,7 +129,19 @@ fn what_the_page_of_the_architecture_points_at_exists() {
         let text = fs::read_to_string(root().join(file)).unwrap();
         let defined = ["fn ", "struct ", "enum ", "trait ", "type ", "mod ", "const ", "static "]
             .iter()
-            .any(|kind| text.contains(&format!("{kind}{name}")));
-        assert!(defined, "`{said}` is not in {file}");
+            .any(|kind| contains_word(&text, &format!("{kind}{name}")));
+        // `Type::function`: an `impl` of the type stands in the file too.
+        let owner = said.rsplit("::").nth(1);
+        let of_owner = owner.is_none_or(|owner| {
+            let mut impls = text.lines().filter(|line| line.starts_with("impl"));
+            impls.any(|line| contains_word(line, &format!(" {owner}")))
+        });
+        assert!(defined && of_owner, "`{said}` is not in {file}");
     }
+}
+
+/// Whether `text` contains `words` such that no longer name begins with the last of them.
+fn contains_word(text: &str, words: &str) -> bool {
+    let is_longer = |rest: &str| rest.starts_with(|c: char| c == '_' || c.is_alphanumeric());
+    text.match_indices(words).any(|(at, _)| !is_longer(&text[at + words.len()..]))
 }

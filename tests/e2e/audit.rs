@@ -390,3 +390,60 @@ fn a_query_shows_quotation_marks_as_they_are_and_how_a_request_without_a_method_
         assert!(call["httpMethod"].is_null(), "{calls}");
     }
 }
+
+#[test]
+fn a_query_that_finds_nothing_names_the_principal_of_an_issuer_that_may_be_meant() {
+    let folder = Folder::new();
+    let file = folder.path().join("audit.jsonl");
+    let query = |principals: &[String], more: &[&str]| {
+        let record = |principal: &String| json!({ "event": "exchange", "principal": principal, "outcome": "answered" });
+        let records: Vec<_> = principals.iter().map(|one| record(one).to_string()).collect();
+        fs::write(&file, records.join("\n") + "\n").unwrap();
+        let mut command = Command::new(binary());
+        command.args(["audit", "query", "--principal", "ana"]).args(more).arg(&file);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        printed(&output)
+    };
+    let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let said = query(&named(&["bob", "idp/ana"]), &[]);
+    assert!(said.contains("no record matches; did you mean `--principal idp/ana`?"), "{said}");
+    // The hint can be pasted.
+    let said = query(&named(&["my idp/ana"]), &[]);
+    assert!(said.contains("did you mean `--principal 'my idp/ana'`?"), "{said}");
+    // Nothing is meant where several are possible, where the name is known, and where not all are remembered.
+    let many = (0..1000).map(|n| format!("caller-{n}"));
+    let many = named(&["idp/ana"]).into_iter().chain(many).collect::<Vec<_>>();
+    let denied = ["--outcome", "denied"];
+    for (principals, more) in [
+        (named(&["bob"]), &[][..]),
+        (named(&["idp/ana", "corp/ana"]), &[]),
+        (named(&["ana", "idp/ana"]), &denied),
+        (many, &[]),
+    ] {
+        let said = query(&principals, more);
+        assert_eq!(said, "no record matches\n", "{principals:?}");
+    }
+}
+
+#[test]
+fn where_there_is_no_log_the_one_of_a_process_for_one_client_is_named() {
+    let folder = Folder::new();
+    let file = folder.path().join("audit.jsonl");
+    let read = |verb: &str| {
+        let output = Command::new(binary()).args(["audit", verb]).arg(&file).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        printed(&output)
+    };
+    let hint = "`portcullis stdio` by itself records to logs of its own, such as `";
+    for verb in ["verify", "query", "tail"] {
+        let said = read(verb);
+        assert!(said.contains("could not read `") && !said.contains(hint), "{verb}: {said}");
+    }
+    let own = folder.path().join("audit.jsonl.stdio-3");
+    fs::write(&own, "").unwrap();
+    for verb in ["verify", "query", "tail"] {
+        let said = read(verb);
+        assert!(said.contains(&format!("{hint}{}`", own.display())), "{verb}: {said}");
+    }
+}

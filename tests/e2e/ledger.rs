@@ -1562,3 +1562,34 @@ fn a_log_whose_end_is_open_is_not_called_whole() {
         "{report}"
     );
 }
+
+#[test]
+fn a_verification_of_an_open_end_without_checkpoints_from_elsewhere_says_that_it_proves_no_end() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, key) = signed(&server, &folder);
+    let file = folder.path().join("audit.jsonl");
+    session(&config, 3);
+    // Those of the first session agree with whatever is left of the second one.
+    let kept = folder.path().join("kept");
+    fs::copy(folder.path().join("checkpoints"), &kept).unwrap();
+    let kept = kept.display().to_string();
+    session(&config, 3);
+    let verify = |more: &[&str]| {
+        let output = run(&[&["audit", "verify", "--key", &*key], more].concat(), &[&file]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        printed(&output)
+    };
+    let note = "nobody can tell whether the end was cut off";
+    let said = verify(&[]);
+    assert!(said.contains("whole: ") && !said.contains(note), "{said}");
+    let text = fs::read_to_string(&file).unwrap();
+    let mut lines: Vec<_> = text.split_inclusive('\n').collect();
+    lines.truncate(lines.len() - 2);
+    fs::write(&file, lines.concat()).unwrap();
+    let said = verify(&[]);
+    assert!(said.contains("unbroken, with an open end: ") && said.contains(note), "{said}");
+    assert!(!said.contains(" 0 checkpoints"), "{said}");
+    let said = verify(&["--checkpoint", &kept]);
+    assert!(said.contains("unbroken, with an open end: ") && !said.contains(note), "{said}");
+}

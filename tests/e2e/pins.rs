@@ -549,6 +549,9 @@ fn who_approves_another_place_approves_nothing_else() {
     ] {
         assert!(differing.contains(&part), "{part}\n{differing}");
     }
+    let looked = printed(&moved.tried(&["doctor", "--timeout", "20s"]));
+    assert!(looked.contains("not as approved: server (server-identity)"), "{looked}");
+    assert!(looked.contains("pin approve --server up --identity"), "{looked}");
     // The first round says that there is a second one.
     let approved = printed(&moved.verb(&["pin", "approve", "--server", "up", "--identity"]));
     assert!(approved.contains("this was its identity alone"), "{approved}");

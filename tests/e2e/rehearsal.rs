@@ -343,6 +343,12 @@ fn rules_are_looked_over() {
     }
     // `*` is everything there is of a kind, be it nothing: it cannot be misspelt.
     assert!(!printed(&output).contains("prompt `*`"), "{}", printed(&output));
+    // `validate` warns of names alone: what a wildcard is for may be offered later.
+    let valid = config.tried(&["validate"]);
+    let said = printed(&valid);
+    let warning = "warning: rule `typo`: its servers offer no tool `raed_file`, by the lockfile; correct the name, or remove it";
+    assert!(valid.status.success() && said.contains(warning), "{said}");
+    assert_eq!(said.matches("its servers offer no").count(), 1, "{said}");
     let all = ["broad", "covered", "idle", "inactive"].map(|code| ["--allow", code]);
     let arguments: Vec<&str> =
         ["policy", "lint"].into_iter().chain(all.into_iter().flatten()).collect();

@@ -191,10 +191,9 @@ fn the_log_says_at_a_call_that_the_sandbox_denied_the_file() {
         let folder = gateway.audit().parent().unwrap().canonicalize().unwrap();
         let (failed, text) = kept.to("write", &folder.join("minutes.txt").display().to_string());
         assert!(failed, "{text}");
-        let line = e2e::eventually("the reason in the log", || {
-            let told = |line: &&str| line.contains("the sandbox of the server denied a file");
-            gateway.said().lines().find(told).map(str::to_owned)
-        });
+        let told = "the sandbox of the server denied a file";
+        let said = gateway.says(told);
+        let line = said.lines().find(|line| line.contains(told)).unwrap();
         let why = format!("created or replaced directly in `{}`", folder.display());
         assert!(
             line.contains(&why) && line.contains("keep the gateway's files elsewhere"),
@@ -939,7 +938,8 @@ fn a_program_that_keeps_a_folder_in_a_home_that_is_closed_is_told_of_with_what_h
         let [out, log] = [output.stdout, output.stderr].map(|one| String::from_utf8(one).unwrap());
         (output.status.code(), out, log)
     };
-    let closed = format!("its sandbox closes `{state}`: nothing new can be made in ");
+    let closed =
+        format!("its sandbox closes `{state}`: nothing can be created or replaced directly in ");
     let mend = format!("`mkdir -p {state}` before the program is started");
     for verb in [&["scan"][..], &["pin"], &["doctor"], &["run", "--dry-run"]] {
         let (code, out, log) = said(verb);

@@ -18,13 +18,14 @@ use gateway::audit::ocsf;
 use gateway::audit::verify::{
     LogEnd, LogVerifier as Auditor, ProblemSeverity, UNCOVERED, VerifyOptions, VerifyReport,
 };
+use gateway::config::settings::file_of_process;
 use gateway::config::settings::selftest::PATH;
 use gateway::metrics::outcome::ExchangeOutcome;
 use policy::json::{Document, JsonBounds, Value, write_ascii};
 use policy::name::RESERVED;
 
 use super::printable::{in_a_line, printable, with_quotes};
-use super::{FAILED, OutputFormat, complain, print, say};
+use super::{FAILED, OutputFormat, complain, hints, print, say};
 
 /// Exit code: the log is not the one that the gateway wrote.
 const BROKEN: u8 = 8;
@@ -356,12 +357,8 @@ fn unread(path: &Path, error: &io::Error) -> io::Error {
 
 /// The first log of a `portcullis stdio` process beside a log that is not there.
 fn of_clients(path: &Path) -> Option<PathBuf> {
-    let beside = |number| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".stdio-{number}"));
-        PathBuf::from(name)
-    };
-    (1..=super::PROCESSES).map(beside).find(|path| path.is_file())
+    let mut beside = (1..=super::PROCESSES).map(|number| file_of_process(path, number));
+    beside.find(|path| path.is_file())
 }
 
 /// The logs in a folder. An error if there is none.
@@ -435,7 +432,7 @@ impl LogVerification {
         }
         let report = auditor.finish();
         match self.format {
-            OutputFormat::Human => people(&report),
+            OutputFormat::Human => people(&report, &self.checkpoints),
             OutputFormat::Json => {
                 print(&json(&report));
             }
@@ -467,7 +464,8 @@ const fn verdict(weight: ProblemSeverity) -> &'static str {
     }
 }
 
-fn people(report: &VerifyReport) {
+/// Prints the report for people. `kept` are the files of checkpoints that the log was compared with.
+fn people(report: &VerifyReport, kept: &[PathBuf]) {
     for problem in &report.problems {
         say(&format!("{}: {problem}", verdict(problem.weight)));
     }
@@ -490,9 +488,10 @@ fn people(report: &VerifyReport) {
             report.covered,
             report.after
         ));
-        if report.end == LogEnd::Open && report.checkpoints == 0 {
+        // The checkpoints in the log are cut off with its end, so they prove nothing about it.
+        if report.end == LogEnd::Open && kept.is_empty() {
             say(
-                "note: without a checkpoint nobody can tell whether the end was cut off: `audit: {checkpoints: {file: FILE}}` \
+                "note: without checkpoints that are kept elsewhere nobody can tell whether the end was cut off: `audit: {checkpoints: {file: FILE}}` \
                  has the gateway keep them, best on other storage, and `--checkpoint FILE` compares the log with them",
             );
         }
@@ -583,7 +582,7 @@ fn query(files: &[PathBuf], selection: &RecordSelection) -> io::Result<ExitCode>
             None => "no record matches".to_owned(),
             Some(like) => format!(
                 "no record matches; did you mean `--principal {}`? A principal of an issuer is named with it",
-                like.escape_debug()
+                hints::word(&in_a_line(like))
             ),
         });
     }
@@ -605,9 +604,10 @@ impl SeenPrincipals {
         }
     }
 
-    /// The one whose name within its issuer is `asked`, if there is exactly one.
+    /// The one whose name within its issuer is `asked`, if there is exactly one and `asked` itself is not among them.
+    /// `None` as well if there may be more principals than are remembered.
     fn like(&self, asked: Option<&str>) -> Option<&str> {
-        let asked = asked?;
+        let asked = asked.filter(|asked| self.0.len() < Self::MOST && !self.0.contains(*asked))?;
         let is_meant = |known: &&str| known.rsplit_once('/').is_some_and(|(_, name)| name == asked);
         let mut meant = self.0.iter().map(String::as_str).filter(is_meant);
         match (meant.next(), meant.next()) {

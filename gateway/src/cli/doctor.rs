@@ -18,8 +18,8 @@ use gateway::base::task::Tasks;
 use gateway::config::quota::Quotas;
 use gateway::config::settings::lockfile::{self, LockError};
 use gateway::config::settings::{
-    ConfigProblems, ConfigRemark, IssuerSettings, Limits, ServerSettings, ServerTransport,
-    Settings, SinkTarget, file_of_process,
+    ConfigRemark, ConfigText, IssuerSettings, Limits, ServerSettings, ServerTransport, Settings,
+    SinkTarget, file_of_process,
 };
 use gateway::control::build::{self, LogContinuation, StartError};
 use gateway::control::inventory::{self, InventoryOptions, ServerInventory};
@@ -38,10 +38,11 @@ use policy::offer::ItemKind;
 use rustix::fs::{Access, access};
 use serde_json::json;
 
+use super::pin::UnapprovedThings;
 use super::ungranted::Ungranted;
 use super::{
-    FAILED, LoadPurpose, PROCESSES, USUAL, complain, given, hints, invalid, load_for, pin, print,
-    text_of,
+    FAILED, LoadPurpose, PROCESSES, USUAL, complain, given, hints, invalid, load_for,
+    load_text_for, pin, print, text_of,
 };
 
 /// Time before the end of a certificate from which on a warning is given.
@@ -150,19 +151,6 @@ impl DoctorReport {
     }
 }
 
-/// The text of a configuration and the file it was read from, to compile it again for another purpose.
-#[derive(Clone, Copy)]
-struct ConfigSourceText<'a> {
-    file: &'a Path,
-    text: &'a str,
-}
-
-impl ConfigSourceText<'_> {
-    fn load_for(self, purpose: LoadPurpose) -> Result<Settings, ConfigProblems> {
-        load_for(purpose, self.file, self.text)
-    }
-}
-
 pub(super) fn run(doctor: &DoctorArgs) -> ExitCode {
     let file = &doctor.config;
     let text = match text_of(file) {
@@ -170,8 +158,9 @@ pub(super) fn run(doctor: &DoctorArgs) -> ExitCode {
         Err(code) => return code,
     };
     // Only a valid configuration can be checked further.
-    let source = ConfigSourceText { file, text: &text };
-    let settings = match source.load_for(LoadPurpose::Reading) {
+    let name = file.display().to_string();
+    let source = ConfigText { file: &name, text: &text };
+    let settings = match load_text_for(LoadPurpose::Reading, source) {
         Ok(settings) => settings,
         Err(problems) if doctor.json => {
             let mut looks = DoctorReport::default();
@@ -296,14 +285,19 @@ fn sandboxes(looks: &mut DoctorReport, settings: &Settings) {
             continue;
         };
         match plan.check() {
-            Ok(()) => match given::SealedFolder::of(server) {
-                None => looks.ok(&thing, "this kernel can enforce it"),
-                Some(sealed) => looks.warn(
-                    &thing,
-                    format!("this kernel can enforce it; but {}", sealed.said()),
-                    &sealed.mend(),
-                ),
-            },
+            Ok(()) => {
+                let sealed = given::SealedFolder::all(server);
+                if sealed.is_empty() {
+                    looks.ok(&thing, "this kernel can enforce it");
+                }
+                for sealed in sealed {
+                    looks.warn(
+                        &thing,
+                        format!("this kernel can enforce it; but {}", sealed.said()),
+                        &sealed.mend(),
+                    );
+                }
+            }
             Err(error) if plan.required => {
                 let mend = "use a kernel that has it (docs/sandbox.md), or `mode: preferred`";
                 looks.fail(&thing, ErrorChain(&error).to_string(), mend);
@@ -384,7 +378,7 @@ fn folders(looks: &mut DoctorReport, settings: &Settings) {
 
 /// Checks that a start could continue the existing audit logs, and that a `portcullis stdio` process could continue its
 /// own.
-fn logs(looks: &mut DoctorReport, source: ConfigSourceText<'_>, settings: &Settings) {
+fn logs(looks: &mut DoctorReport, source: ConfigText<'_>, settings: &Settings) {
     let sinks = settings.audit.sinks.iter().filter_map(|sink| match &sink.to {
         SinkTarget::File(path, _) => Some(path),
         SinkTarget::Stdout
@@ -409,7 +403,7 @@ fn logs(looks: &mut DoctorReport, source: ConfigSourceText<'_>, settings: &Setti
             continue;
         }
         // An invalid configuration is reported by an earlier check.
-        let Ok(own) = source.load_for(LoadPurpose::Stdio(number)) else { return };
+        let Ok(own) = load_text_for(LoadPurpose::Stdio(number), source) else { return };
         if let Err(error) = continued(&own) {
             let thing = format!("audit log stdio-{number}");
             looks.fail(&thing, ErrorChain(&error).to_string(), OF_CLIENT);
@@ -583,11 +577,7 @@ struct NetworkResults {
 }
 
 /// Asks every server and every issuer concurrently, each within `timeout`.
-async fn outside(
-    settings: &Settings,
-    source: ConfigSourceText<'_>,
-    timeout: Duration,
-) -> NetworkResults {
+async fn outside(settings: &Settings, source: ConfigText<'_>, timeout: Duration) -> NetworkResults {
     let world = world(settings.limits, timeout);
     let servers = settings.servers.iter().map(|server| reach(server, source, timeout));
     let certificates = settings.servers.iter().map(|server| certificate(server, &world, timeout));
@@ -627,16 +617,13 @@ fn bound(limits: &mut Limits, timeout: Duration) {
     }
 }
 
-async fn reach(
-    server: &ServerSettings,
-    source: ConfigSourceText<'_>,
-    timeout: Duration,
-) -> SurveyResult {
+async fn reach(server: &ServerSettings, source: ConfigText<'_>, timeout: Duration) -> SurveyResult {
     if let Some(Err(error)) = server_identity::started(server) {
         return Err(format!("its program {error}").into());
     }
     // Each server gets its own settings, so that one server does not delay another.
-    let mut own = source.load_for(LoadPurpose::Reading).map_err(|problems| problems.first())?;
+    let mut own =
+        load_text_for(LoadPurpose::Reading, source).map_err(|problems| problems.first())?;
     bound(&mut own.limits, timeout);
     // After the answer, the process gets the drain time to end.
     let within = timeout + own.limits.drain_time;
@@ -767,11 +754,12 @@ fn about(
     }
     registered(looks, settings, &survey);
     let unlike = lock.map(|lock| pin::unlike(settings, lock, &survey)).unwrap_or_default();
-    if unlike.is_empty() {
+    let UnapprovedThings { named, mend } = unlike;
+    if named.is_empty() {
         looks.ok(&thing, said);
     } else {
-        let said = format!("{said}; {} not as approved: {}", unlike.len(), unlike.join(", "));
-        looks.warn(&thing, said, "`portcullis pin diff` shows how; `portcullis pin` and `portcullis pin approve` approve it");
+        let said = format!("{said}; {} not as approved: {}", named.len(), named.join(", "));
+        looks.warn(&thing, said, &mend);
     }
 }
 

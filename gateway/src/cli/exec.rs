@@ -18,7 +18,7 @@ use gateway::control::run::{self, RunningGateway};
 use gateway::control::watchdog::StopTrigger;
 use gateway::{base::hex, base::random};
 
-use super::export::{ClientEndpoint, ClientKind, KEY, StdioCommand, snippet};
+use super::export::{ClientEndpoint, ClientKind, KEY, snippet};
 use super::{OutputFormat, complain, logging, run_to_end, settings_to_serve, told_to_stop};
 
 /// Placeholder in the program's arguments for the path of the file with the MCP servers.
@@ -88,8 +88,7 @@ async fn beside(
     let scheme = if bound.2 { "https" } else { "http" };
     let base = format!("{scheme}://{}", bound.1);
     let door = ClientEndpoint::of(&listener, listener.public.is_none().then_some(&base));
-    let started = StdioCommand::of(&exec.config)?;
-    let text = snippet(ClientKind::ClaudeCode, settings, &door, &started);
+    let text = snippet(ClientKind::ClaudeCode, settings, &door, &exec.config)?;
     told.file.write_all(text.as_bytes())?;
     let mut command = exec.command.iter().map(|part| match part == PLACE {
         true => told.path.clone().into_os_string(),

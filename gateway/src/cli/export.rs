@@ -106,19 +106,16 @@ pub(super) fn run(export: &ExportArgs) -> ExitCode {
         }
         (false, _) => {}
     }
-    let started = match StdioCommand::of(&export.config) {
-        Ok(started) => started,
-        Err(error) => {
-            return complain(&format!("could not name the command of the client: {error}"));
-        }
-    };
-    print(&snippet(export.client, &settings, &door, &started))
+    match snippet(export.client, &settings, &door, &export.config) {
+        Ok(text) => print(&text),
+        Err(error) => complain(&format!("could not name the command of the client: {error}")),
+    }
 }
 
 /// The command of a client that starts servers as programs. Both paths are absolute, because the client has its own
 /// working folder and `PATH`.
 #[derive(Debug)]
-pub(super) struct StdioCommand {
+struct StdioCommand {
     /// Path of this program.
     program: String,
     /// Path of the configuration.
@@ -130,13 +127,13 @@ impl StdioCommand {
     ///
     /// # Errors
     /// Where a path is not UTF-8: the formats of the clients cannot hold it, and another path would be another file.
-    pub(super) fn of(file: &Path) -> io::Result<Self> {
-        Ok(Self { program: text_of(own_path()?)?, file: text_of(path::absolute(file)?)? })
+    fn of(file: &Path) -> io::Result<Self> {
+        Ok(Self { program: utf8_path(own_path()?)?, file: utf8_path(path::absolute(file)?)? })
     }
 }
 
-/// The text of a path.
-fn text_of(path: PathBuf) -> io::Result<String> {
+/// The text of a path; an error if it is not UTF-8.
+fn utf8_path(path: PathBuf) -> io::Result<String> {
     path.into_os_string().into_string().map_err(|path| {
         io::Error::other(format!(
             "the path {path:?} is not UTF-8, so it cannot be written into the configuration of a client; use another path"
@@ -161,13 +158,17 @@ fn own_path() -> io::Result<PathBuf> {
     }
 }
 
-/// The text for the configuration file of `client`, with one server for each route.
+/// The text for the configuration file of `client`, with one server for each route. `file` is the configuration of the
+/// gateway, which a client that starts a program passes to it.
+///
+/// # Errors
+/// For such a client, if the paths of its command cannot be determined or are not UTF-8.
 pub(super) fn snippet(
     client: ClientKind,
     settings: &Settings,
     door: &ClientEndpoint,
-    started: &StdioCommand,
-) -> String {
+    file: &Path,
+) -> io::Result<String> {
     let routes = settings.routes.iter().map(|route| (name(&route.path), &*route.path));
     let url = |path: &str| format!("{}{path}", door.base);
     let json = |list: &str, server: &dyn Fn(&str) -> Value| {
@@ -205,14 +206,17 @@ pub(super) fn snippet(
             }
             whole
         }
-        ClientKind::ClaudeDesktop => json("mcpServers", &|path| {
-            let mut server = json!({ "command": started.program,
-                "args": ["stdio", "-c", started.file, "--route", path] });
-            if let (true, Some(members)) = (door.keyed, server.as_object_mut()) {
-                members.insert("env".to_owned(), json!({ KEY: "" }));
-            }
-            server
-        }),
+        ClientKind::ClaudeDesktop => {
+            let started = StdioCommand::of(file)?;
+            json("mcpServers", &|path| {
+                let mut server = json!({ "command": started.program,
+                    "args": ["stdio", "-c", started.file, "--route", path] });
+                if let (true, Some(members)) = (door.keyed, server.as_object_mut()) {
+                    members.insert("env".to_owned(), json!({ KEY: "" }));
+                }
+                server
+            })
+        }
         ClientKind::Codex => {
             let server = |(name, path): (String, &str)| {
                 let key = format!("bearer_token_env_var = \"{KEY}\"\n");
@@ -220,10 +224,10 @@ pub(super) fn snippet(
                 let (name, url) = (Value::from(name), Value::from(url(path)));
                 format!("[mcp_servers.{name}]\nurl = {url}\n{key}")
             };
-            return routes.map(server).collect::<Vec<_>>().join("\n");
+            return Ok(routes.map(server).collect::<Vec<_>>().join("\n"));
         }
     };
-    format!("{whole:#}\n")
+    Ok(format!("{whole:#}\n"))
 }
 
 /// Name of a route in a client's configuration.

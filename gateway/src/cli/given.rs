@@ -10,18 +10,16 @@ use gateway::config::settings::{Program, ServerSettings, ServerTransport, Variab
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SealedFolder {
     server: String,
-    /// The outermost one, if the server was given several.
     folder: PathBuf,
 }
 
 impl SealedFolder {
-    /// The folder of `server`; `None` if there is none.
-    pub(super) fn of(server: &ServerSettings) -> Option<Self> {
-        let ServerTransport::Stdio(program) = &server.reach else { return None };
-        let plan = program.sandbox.as_ref()?;
-        // All of them contain the gateway's files, so each contains the next; the outermost sorts first.
-        let folder = plan.sealed_among(&given(program)).into_iter().next()?;
-        Some(Self { server: server.name.as_str().to_owned(), folder })
+    /// The folders of `server`. A folder within another one of them is left out, because what is done about the outer
+    /// one covers it.
+    pub(super) fn all(server: &ServerSettings) -> Vec<Self> {
+        let ServerTransport::Stdio(program) = &server.reach else { return Vec::new() };
+        let folders = outermost_sealed(program).into_iter();
+        folders.map(|folder| Self { server: server.name.as_str().to_owned(), folder }).collect()
     }
 
     /// The folder and what it means, as a sentence without its end.
@@ -59,6 +57,19 @@ impl SealedFolder {
     }
 }
 
+/// The folders that a program is given and in which it can create no file, without those within another one of them.
+fn outermost_sealed(program: &Program) -> Vec<PathBuf> {
+    let Some(plan) = &program.sandbox else { return Vec::new() };
+    let mut outermost: Vec<PathBuf> = Vec::new();
+    // The folders are sorted, so that each comes after the folders that contain it.
+    for folder in plan.sealed_among(&given(program)) {
+        if !outermost.iter().any(|outer| folder.starts_with(outer)) {
+            outermost.push(folder);
+        }
+    }
+    outermost
+}
+
 /// The existing folders that a program is given: in its arguments, in its environment, as its working directory, and in
 /// the list of its sandbox.
 fn given(program: &Program) -> Vec<PathBuf> {
@@ -94,7 +105,7 @@ mod tests {
     use gateway::config::settings::{Program, VariableValue};
     use gateway::process::sandbox::SandboxPlan;
 
-    use super::{SealedFolder, given};
+    use super::{SealedFolder, outermost_sealed};
 
     #[test]
     fn a_folder_with_files_of_the_gateway_is_found_among_those_that_a_program_is_given() {
@@ -111,7 +122,7 @@ mod tests {
                 directory: None,
                 sandbox: Some(plan.clone()),
             };
-            plan.sealed_among(&given(&program))
+            outermost_sealed(&program)
         };
         let at = root.to_str().unwrap();
         let below = format!("{at}/data");
@@ -121,6 +132,38 @@ mod tests {
             assert_eq!(of(&args, variable), std::slice::from_ref(&root), "{args:?}");
         }
         assert_eq!(of(&[&below, "stdio"], ""), Vec::<PathBuf>::new());
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn each_given_folder_with_files_of_the_gateway_is_found_unless_another_one_contains_it() {
+        let root = env_dir("apart");
+        fs::create_dir_all(root.join("project/below")).unwrap();
+        fs::create_dir_all(root.join("secrets")).unwrap();
+        let root = fs::canonicalize(root).unwrap();
+        let (project, secrets) = (root.join("project"), root.join("secrets"));
+        let mut hidden = vec![project.join("below/portcullis.yaml"), secrets.join("key")];
+        // More folders before them than a message names.
+        for n in 0..20 {
+            let folder = root.join(format!("log-{n}"));
+            fs::create_dir(&folder).unwrap();
+            hidden.push(folder.join("audit.jsonl"));
+        }
+        let mut plan = SandboxPlan::usual();
+        plan.keep_back(&hidden, &[]);
+        let of = |folders: &[&PathBuf]| {
+            let program = Program {
+                command: "server".to_owned(),
+                args: folders.iter().map(|folder| folder.to_str().unwrap().to_owned()).collect(),
+                env: Vec::new(),
+                directory: None,
+                sandbox: Some(plan.clone()),
+            };
+            outermost_sealed(&program)
+        };
+        let below = project.join("below");
+        assert_eq!(of(&[&secrets, &below, &project]), [project.clone(), secrets.clone()]);
+        assert_eq!(of(&[&secrets, &root, &project]), std::slice::from_ref(&root));
         fs::remove_dir_all(root).unwrap();
     }
 

@@ -37,12 +37,16 @@ pub(super) fn remember(matches: &ArgMatches) {
 
 /// ` -c FILE`, quoted for a shell.
 pub(super) fn option(file: &Path) -> String {
-    let text = file.display().to_string();
+    format!(" -c {}", word(&file.display().to_string()))
+}
+
+/// Quotes `text` as one word of a suggested command, if a shell would read it otherwise.
+pub(super) fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
-        format!(" -c {text}")
+        text.to_owned()
     } else {
-        format!(" -c '{}'", text.replace('\'', "'\\''"))
+        format!("'{}'", text.replace('\'', "'\\''"))
     }
 }
 
@@ -98,7 +102,7 @@ fn completed_command<'a>(part: &'a str, named: &str) -> Cow<'a, str> {
 mod tests {
     use std::path::Path;
 
-    use super::{completed, option};
+    use super::{completed, option, word};
 
     #[test]
     fn a_hint_names_the_configuration_that_was_named() {
@@ -115,6 +119,19 @@ mod tests {
             ("`rm -rf`", "`rm -rf`"),
         ] {
             assert_eq!(completed(text, &named), expected);
+        }
+    }
+
+    #[test]
+    fn a_word_of_a_suggested_command_is_quoted_where_a_shell_would_read_it_otherwise() {
+        for (text, expected) in [
+            ("/srv/project-portcullis", "/srv/project-portcullis"),
+            ("/srv/my project", "'/srv/my project'"),
+            ("/srv/$(id)", "'/srv/$(id)'"),
+            ("it's", r"'it'\''s'"),
+            ("", "''"),
+        ] {
+            assert_eq!(word(text), expected);
         }
     }
 }

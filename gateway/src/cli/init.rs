@@ -77,9 +77,7 @@ fn written(init: &InitArgs) -> Result<ExitCode, ExitCode> {
     // A configuration that cannot run is not written. Unset variables of an import are tolerated: the user was told
     // which they are, and can set them later.
     let (unset, sealed) = match load(&init.config, &yaml) {
-        Ok(settings) => {
-            (Vec::new(), settings.servers.iter().filter_map(SealedFolder::of).collect())
-        }
+        Ok(settings) => (Vec::new(), settings.servers.iter().flat_map(SealedFolder::all).collect()),
         Err(problems) if init.from.is_some() && problems.are_unset_variables() => {
             (problems.each(), Vec::new())
         }
@@ -111,10 +109,10 @@ fn of_sealed(sealed: &SealedFolder, [config, revoked]: &[PathBuf; 2]) -> String 
         "warning: {}. If it has to, keep the gateway's files outside of that folder: `mkdir {}`, remove `{}` and `{}`, and \
          repeat this command with `-c {}`",
         sealed.said(),
-        apart.display(),
+        hints::word(&apart.display().to_string()),
         config.display(),
         revoked.display(),
-        apart.join(USUAL).display()
+        hints::word(&apart.join(USUAL).display().to_string())
     )
 }
 

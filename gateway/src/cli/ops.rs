@@ -92,16 +92,12 @@ struct OperatorArgs {
 /// How the command reaches the running gateway.
 #[derive(Debug, Args)]
 struct GatewayArgs {
-    /// The configuration of the running gateway, for its `ops.address`, `ops.token` and `revocations.file`.
+    /// The configuration of the running gateway, for its `ops.address`, `ops.token` and `revocations.file`. With a token
+    /// and `--ops` it is not read.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
-    /// The address of the operator listener, if not `ops.address`: `HOST:PORT`.
-    #[arg(long, value_name = "ADDRESS")]
-    ops: Option<String>,
-    /// A file with the operator's token, instead of `ops.token`. The variable `PORTCULLIS_OPS_TOKEN` can hold the token
-    /// as well. With a token and `--ops`, no configuration is read.
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    operator: OperatorArgs,
     /// Use `revocations.file` and contact no gateway. A running gateway reads the file when it changes.
     #[arg(long)]
     offline: bool,
@@ -179,8 +175,9 @@ enum RevocationStore {
 
 impl GatewayArgs {
     fn place(&self) -> Result<RevocationStore, ExitCode> {
-        let given = if self.offline { None } else { given_token(self.token_file.as_deref())? };
-        let (address, token) = match (self.ops.clone(), given) {
+        let given =
+            if self.offline { None } else { given_token(self.operator.token_file.as_deref())? };
+        let (address, token) = match (self.operator.ops.clone(), given) {
             (Some(address), Some(token)) => {
                 return Ok(RevocationStore::Gateway(address, token, None));
             }

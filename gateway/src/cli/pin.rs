@@ -336,14 +336,31 @@ fn volatile(
     (!members.is_empty()).then(|| volatile_advice(entry().as_deref(), Regeneration::Reordered))
 }
 
-/// The differences of a survey as text, one item for each definition.
+/// The differences of a survey from what is approved, in words.
+#[derive(Debug, Default)]
+pub(super) struct UnapprovedThings {
+    /// One item for each definition, and one for the identity of the server.
+    pub(super) named: Vec<String>,
+    /// How they are looked at and approved.
+    pub(super) mend: String,
+}
+
+/// The differences of a survey as text.
 pub(super) fn unlike(
     settings: &Settings,
     lock: &Lockfile,
     survey: &ServerInventory,
-) -> Vec<String> {
+) -> UnapprovedThings {
     let differences = differences(settings, lock, survey);
-    differences.iter().map(|one| format!("{} ({})", one.thing, one.unfit)).collect()
+    // `pin` proposes nothing of a server with another identity.
+    let approve = match differences.iter().any(|one| one.identity.is_some()) {
+        true => format!("if that is right: {}", identity_mend(survey.server.as_str())),
+        false => "`portcullis pin` and `portcullis pin approve` approve it".to_owned(),
+    };
+    UnapprovedThings {
+        named: differences.iter().map(|one| format!("{} ({})", one.thing, one.unfit)).collect(),
+        mend: format!("`portcullis pin diff` shows how; {approve}"),
+    }
 }
 
 /// Prints the differences. Returns whether there are none.

@@ -202,7 +202,7 @@ fn servers(
         let counts = counts.collect::<Vec<_>>().join(", ");
         let different = match settings.pins.mode {
             Mode::Off => Vec::new(),
-            Mode::Enforce | Mode::Audit => pin::unlike(settings, lock, survey),
+            Mode::Enforce | Mode::Audit => pin::unlike(settings, lock, survey).named,
         };
         let note = if different.is_empty() {
             String::new()

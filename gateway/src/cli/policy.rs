@@ -29,8 +29,9 @@ use policy::offer::ItemKind;
 use policy::principal::{Principal, ProofOfPossession};
 use serde_json::json;
 
+use super::rule_review::WildcardReview;
 use super::ungranted::Ungranted;
-use super::{OutputFormat, complain, invalid, print, say, why};
+use super::{OutputFormat, complain, invalid, print, rule_review, say, why};
 use simulate::SimulateArgs;
 
 /// Exit code: a test case failed, the explained call is denied, or a simulated decision differs.
@@ -429,7 +430,7 @@ fn words(question: &TestRequest, answer: &DryRunAnswer, rehearsal: &DryRun) -> S
     for (n, said) in by_nearness(answer).into_iter().enumerate() {
         line(if n == 0 { "rules" } else { "" }, &rule_line(said));
     }
-    if matches!(answer.decision.effect, Effect::Allow(_)) {
+    if is_allowed {
         line("then", "rates, guardrails and what is done about the answer are not decided here");
     }
     out
@@ -627,21 +628,11 @@ fn wrong(case: &TestCase, answer: &DryRunAnswer) -> Option<String> {
 
 fn lint(lint: &LintArgs) -> Result<ExitCode, ExitCode> {
     let (settings, rehearsal) = rehearsal(&lint.config)?;
-    let offers: Vec<_> = rehearsal.offers().collect();
-    let access = rehearsal.policy().access();
-    let remarks = access.review(|servers, kind, pattern| {
-        // A server without definitions in the lockfile may offer anything.
-        let mut meant = settings.servers.iter().filter(|one| one.name.is_among(servers)).peekable();
-        if meant.peek().is_none() || meant.any(|one| !rehearsal.knows(&one.name)) {
-            return None;
-        }
-        let mut of_servers = offers.iter().filter(|(server, _)| server.is_among(servers));
-        Some(of_servers.any(|(_, o)| o.kind() == kind && pattern.matches(o.name().as_str())))
-    });
-    let mut said: Vec<_> = remarks.iter().map(remark).collect();
+    let (policy, lock) = (rehearsal.policy(), rehearsal.lock());
     let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
-    let missed =
-        UnmatchedConstraint::all(rehearsal.policy().constraints(), &servers, rehearsal.lock());
+    let remarks = rule_review::remarks(policy, &servers, lock, WildcardReview::Remarked);
+    let mut said: Vec<_> = remarks.iter().map(remark).collect();
+    let missed = UnmatchedConstraint::all(policy.constraints(), &servers, lock);
     said.extend(missed.iter().map(|missed| LintNote {
         subject: LintSubject::Constraint(missed.constraint),
         code: "idle",
@@ -650,7 +641,7 @@ fn lint(lint: &LintArgs) -> Result<ExitCode, ExitCode> {
     said.extend(ungranted(&settings, &rehearsal));
     if !lint.against.is_empty() {
         let (used, since) = simulate::used(&lint.against).map_err(|e| complain(&e.to_string()))?;
-        let grants = access.rules().iter().filter(|rule| {
+        let grants = policy.access().rules().iter().filter(|rule| {
             rule.says == policy::access::RuleEffect::Allow
                 && rule.mode == policy::decision::Mode::Enforce
         });

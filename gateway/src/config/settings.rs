@@ -677,7 +677,7 @@ pub fn load_for_route(
 ) -> Result<Settings, RouteError> {
     let root = parsed(file, text).map_err(RouteError::Invalid)?;
     // Said first: which secrets are needed depends on the route.
-    if let Some(error) = unserved::ambiguity(&root, asked, variables) {
+    if let Some(error) = unserved::route_error(&root, asked, variables) {
         return Err(RouteError::Route(error));
     }
     let unserved = UnneededServers::of(&root, asked, variables);

@@ -249,7 +249,7 @@ impl fmt::Debug for BoundListener {
 
 impl fmt::Debug for ProcessState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lasting").field("bound", &self.bound.len()).finish_non_exhaustive()
+        f.debug_struct("ProcessState").field("bound", &self.bound.len()).finish_non_exhaustive()
     }
 }
 

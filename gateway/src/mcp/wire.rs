@@ -13,6 +13,7 @@ use std::thread::available_parallelism;
 
 use bytes::Bytes;
 use policy::json::{Document, Fragment, JsonBounds, JsonError, JsonKind, Value, write_string};
+use policy::places::is_meta;
 use tokio::sync::Semaphore;
 
 use crate::base::intake::ResponseAccount;
@@ -405,7 +406,7 @@ pub fn meta_is_misspelled(meta: Value<'_>) -> bool {
 
 /// The members of `object` that a client could take for its `_meta`.
 pub fn metas(object: Value<'_>) -> impl Iterator<Item = Value<'_>> {
-    object.members().filter(|(key, _)| spelling::is_meta(key)).map(|(_, member)| member)
+    object.members().filter(|(key, _)| is_meta(key)).map(|(_, member)| member)
 }
 
 /// Whether a client could take `key` for `_meta`.

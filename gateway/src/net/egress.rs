@@ -129,22 +129,31 @@ pub fn is_never(address: IpAddr) -> bool {
     reach(address) == AddressClass::Never
 }
 
+/// Whether the host of `uri` is this machine, whatever networks are admitted: `localhost`, or an address of the loopback
+/// network.
+#[must_use]
+pub fn is_this_machine(uri: &http::Uri) -> bool {
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    let address = host.parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost")
+        || address.is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
 /// Whether `uri` leads to another machine without encryption, so that anybody on the network path can read and change
-/// the traffic.
+/// the traffic. A name under `localhost` is this machine here, because [`Egress::usual`] admits only loopback for it;
+/// where other networks may be admitted, [`is_this_machine`] decides.
 #[must_use]
 pub fn is_in_the_clear(uri: &http::Uri) -> bool {
     let host = uri.host().unwrap_or_default().to_ascii_lowercase();
-    let host = host.trim_matches(['[', ']']);
-    let address = host.parse::<IpAddr>();
-    let local = host == "localhost"
-        || host.ends_with(".localhost")
-        || address.is_ok_and(|address| address.to_canonical().is_loopback());
+    let local = is_this_machine(uri) || host.ends_with(".localhost");
     uri.scheme_str() == Some("http") && !local
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Egress, EgressNetwork, EgressNetworkError, is_never};
+    use super::{
+        Egress, EgressNetwork, EgressNetworkError, is_in_the_clear, is_never, is_this_machine,
+    };
 
     #[test]
     fn what_each_network_admits() {
@@ -236,6 +245,40 @@ mod tests {
         assert!(!admits("mcp.example.com", "127.0.0.1") && !admits("notlocalhost", "::1"));
         assert!(admits("127.0.0.2", "127.0.0.2") && !admits("127.0.0.2", "127.0.0.1"));
         assert!(admits("[::1]", "::1") && !admits("169.254.169.254", "169.254.169.254"));
+    }
+
+    #[test]
+    fn this_machine_is_localhost_and_the_loopback_network() {
+        for (url, is) in [
+            ("http://localhost:1/a", true),
+            ("http://LocalHost/", true),
+            ("http://127.0.0.1/", true),
+            ("http://127.8.9.1:80", true),
+            ("http://[::1]:1/", true),
+            ("http://[::ffff:127.0.0.1]/", true),
+            ("http://api.localhost/", false),
+            ("http://localhost.example/", false),
+            ("http://127.0.0.1.example/", false),
+            ("http://0.0.0.0/", false),
+            ("http://[::]/", false),
+            ("/path", false),
+        ] {
+            assert_eq!(is_this_machine(&url.parse().unwrap()), is, "{url}");
+        }
+    }
+
+    #[test]
+    fn plain_http_is_in_the_clear_unless_it_stays_on_this_machine() {
+        for (url, is) in [
+            ("http://localhost/", false),
+            ("http://[::ffff:127.0.0.1]/", false),
+            ("http://api.LocalHost/", false),
+            ("http://notlocalhost/", true),
+            ("http://10.0.0.1/", true),
+            ("https://10.0.0.1/", false),
+        ] {
+            assert_eq!(is_in_the_clear(&url.parse().unwrap()), is, "{url}");
+        }
     }
 
     #[test]

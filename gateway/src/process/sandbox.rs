@@ -463,23 +463,28 @@ impl SandboxPlan {
     /// subfolders. In order, and at most [`TOLD`] of them.
     #[must_use]
     pub fn sealed(&self) -> Vec<PathBuf> {
+        self.every_sealed().take(TOLD).collect()
+    }
+
+    /// The folders of [`Self::sealed`], all of them.
+    fn every_sealed(&self) -> impl Iterator<Item = PathBuf> {
         let around = self.around();
         let listed: Vec<_> = self.write.iter().map(|path| around::real(path)).collect();
-        let open = |folder: &Path| match self.rest {
+        let open = move |folder: &Path| match self.rest {
             UnlistedFiles::Any => !is_of_the_system(folder),
             UnlistedFiles::Listed => listed.iter().any(|path| folder.starts_with(path)),
         };
         // A folder that the user cannot write is no loss.
         let writable = |folder: &Path| access(folder, rustix::fs::Access::WRITE_OK).is_ok();
         let folders = around.on_the_way().into_iter();
-        folders.filter(|folder| open(folder) && writable(folder)).take(TOLD).collect()
+        folders.filter(move |folder| open(folder) && writable(folder))
     }
 
-    /// Those of `folders` in which the program could create files if they did not contain files of the gateway. Other
-    /// than [`Self::sealed`], this is about folders that a program was given to work in, so that it is no detail.
+    /// Those of `folders` in which the program could create files if they did not contain files of the gateway, with
+    /// links resolved and in order. Unlike [`Self::sealed`], it returns all of them.
     #[must_use]
     pub fn sealed_among(&self, folders: &[PathBuf]) -> Vec<PathBuf> {
-        let sealed = self.sealed();
+        let sealed: Vec<_> = self.every_sealed().collect();
         let mut found: Vec<_> = folders.iter().map(|folder| around::real(folder)).collect();
         found.sort();
         found.dedup();

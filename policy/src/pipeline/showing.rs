@@ -18,7 +18,7 @@ use crate::labels::{self, ConcealedMembers, LabelledPart};
 use crate::message::Reply;
 use crate::name::ServerName;
 use crate::offer::{Catalog, ItemKind, ReadOnlyHint};
-use crate::places::ResultKind;
+use crate::places::{ResultKind, is_meta};
 use crate::principal::Principal;
 use crate::schema::{Schema, SchemaViolation};
 use crate::scope;
@@ -485,8 +485,6 @@ fn has_others<'a>(
 /// further authorization.
 fn wants_to_write(result: Value<'_>) -> bool {
     let holders = [Some(result), result.get("result")].into_iter().flatten();
-    // The MCP SDK for Python reads `meta` where there is no `_meta`, and others ignore case.
-    let is_meta = |key: &str| key.strip_prefix('_').unwrap_or(key).eq_ignore_ascii_case("meta");
     let metas = holders.flat_map(Value::members).filter(|(key, _)| is_meta(key));
     let members = metas.flat_map(|(_, meta)| meta.members());
     let named = |name: &str| {

@@ -2,11 +2,9 @@
 //! paths, and the files, variables and secrets that the gateway uses.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-
-use http::Uri;
 
 use super::problem::ConfigProblem;
 use super::unserved::UnneededServers;
@@ -209,37 +207,6 @@ impl SettingsCompiler<'_> {
                 self.report(at, message, "write `127.0.0.1:8080`, `[::1]:8080` or `0.0.0.0:8080`");
                 None
             }
-        }
-    }
-}
-
-/// Whether the host of a URL is this machine: `localhost`, or an address of the loopback network. The rule for all
-/// places where plain HTTP is accepted for nothing else.
-pub(super) fn is_this_machine(uri: &Uri) -> bool {
-    uri.host().is_some_and(|host| {
-        let host = host.trim_matches(['[', ']']);
-        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_this_machine;
-
-    #[test]
-    fn this_machine_is_localhost_and_the_loopback_network() {
-        for (url, is) in [
-            ("http://localhost:1/a", true),
-            ("http://127.0.0.1/", true),
-            ("http://127.8.9.1:80", true),
-            ("http://[::1]:1/", true),
-            ("http://localhost.example/", false),
-            ("http://127.0.0.1.example/", false),
-            ("http://0.0.0.0/", false),
-            ("http://[::]/", false),
-            ("/path", false),
-        ] {
-            assert_eq!(is_this_machine(&url.parse().unwrap()), is, "{url}");
         }
     }
 }

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Uri};
 use policy::name::Scope;
 use policy::principal::RequiredProof;
 
-use super::compiler::{DefiningSection, SettingsCompiler, is_this_machine};
+use super::compiler::{DefiningSection, SettingsCompiler};
 use super::raw::{
     RawCredential, RawGrant, RawHeaderCredential, RawIdentityAssertion, RawRouteOauth, RawSecret,
     RawServer, RawServerTls, RawTransport,
@@ -18,6 +18,7 @@ use super::{
     VariableValue,
 };
 use crate::crypto::x509::SpiffeId;
+use crate::net::egress::{is_in_the_clear, is_this_machine};
 
 /// Headers that the protocol or the connection uses, and those that only a credential may set.
 const TAKEN: [&str; 16] = [
@@ -149,7 +150,10 @@ impl SettingsCompiler<'_> {
             self.report(&format!("{at}/tls"), "`tls` belongs to an `https` URL", help);
         }
         let tls = tls.map(|raw| self.server_tls(&format!("{at}/tls"), raw)).unwrap_or_default();
-        let local = url.as_ref().is_some_and(is_this_machine);
+        // A name under `localhost` stays on this machine by the default networks alone.
+        let usual = raw.egress.is_none();
+        let local =
+            url.as_ref().is_some_and(|url| is_this_machine(url) || usual && !is_in_the_clear(url));
         if credential.is_some() && url.is_some() && !secure && !local {
             let help = "use `https`: whoever listens on the way could take the credential";
             self.report(&format!("{at}/url"), "a credential would be sent in the clear", help);

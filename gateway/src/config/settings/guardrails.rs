@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use http::Uri;
 
-use super::compiler::{SettingsCompiler, is_this_machine};
+use super::compiler::SettingsCompiler;
 use super::raw::{GuardrailFailure, RawGuardrail};
 use super::{SecretRef, ServiceEndpoint};
+use crate::net::egress::is_this_machine;
 
 /// The default and the maximum time limit of a guardrail.
 const DEADLINE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));

@@ -293,33 +293,67 @@ pub(super) const SHARES: &[LimitShare] = &[
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::fmt::Debug;
+    use std::time::Duration;
 
-    use super::{COUNTS, LimitShare, SHARES, SIZES, TIMES, USUAL};
+    use serde_json::json;
+
+    use super::super::raw::RawLimits;
+    use super::{COUNTS, LimitKey, LimitShare, SHARES, SIZES, TIMES, USUAL};
+
+    /// The keys of the section that are not in the table: their values have a form of their own.
+    const OTHERS: [&str; 4] = ["callers", "http2", "inspectionWork", "inspectionWorkPerByte"];
 
     #[test]
     fn every_key_stands_once_in_the_table() {
         let names = SIZES.iter().map(|key| key.name);
         let names = names.chain(COUNTS.iter().map(|key| key.name));
         let names: Vec<_> = names.chain(TIMES.iter().map(|key| key.name)).collect();
-        let different: BTreeSet<_> = names.iter().collect();
+        let different: BTreeSet<_> = names.iter().copied().collect();
         assert_eq!(different.len(), names.len());
+        let schema = schemars::schema_for!(RawLimits).to_value();
+        let keys = schema["properties"].as_object().unwrap().keys().map(String::as_str);
+        assert_eq!(different, keys.filter(|key| !OTHERS.contains(key)).collect());
+    }
+
+    /// Checks that each key sets a field that no other one of `keys` reads.
+    fn have_own_fields<R, V: Copy + Debug + PartialEq>(keys: &[LimitKey<R, V>], mark: V) {
+        for (n, key) in keys.iter().enumerate() {
+            let mut limits = USUAL;
+            key.set(&mut limits, Some(mark));
+            for (m, other) in keys.iter().enumerate() {
+                assert_eq!(other.value(&limits) == mark, n == m, "{}, {}", key.name, other.name);
+            }
+        }
     }
 
     #[test]
     fn each_key_has_a_field_of_its_own() {
-        for (n, key) in SIZES.iter().enumerate() {
-            let mut limits = USUAL;
-            key.set(&mut limits, Some(12_345));
-            for (m, other) in SIZES.iter().enumerate() {
-                assert_eq!(other.value(&limits) == 12_345, n == m, "{}, {}", key.name, other.name);
-            }
+        have_own_fields(SIZES, 12_345);
+        have_own_fields(COUNTS, 12_345);
+        have_own_fields(TIMES, Duration::from_secs(12_345));
+    }
+
+    /// The keys of the table that are written in `raw`.
+    fn written(raw: &RawLimits) -> Vec<&'static str> {
+        fn among<R, V: Copy>(
+            keys: &'static [LimitKey<R, V>],
+            raw: &RawLimits,
+        ) -> Vec<&'static str> {
+            keys.iter().filter(|key| key.written(raw).is_some()).map(|key| key.name).collect()
         }
-        for (n, key) in COUNTS.iter().enumerate() {
-            let mut limits = USUAL;
-            key.set(&mut limits, Some(12_345));
-            for (m, other) in COUNTS.iter().enumerate() {
-                assert_eq!(other.value(&limits) == 12_345, n == m, "{}, {}", key.name, other.name);
-            }
+        [among(SIZES, raw), among(COUNTS, raw), among(TIMES, raw)].concat()
+    }
+
+    #[test]
+    fn each_key_reads_what_is_written_under_its_name() {
+        assert_eq!(written(&RawLimits::default()), [""; 0]);
+        let texts = SIZES.iter().map(|key| key.name).chain(TIMES.iter().map(|key| key.name));
+        let texts = texts.map(|name| (name, json!({ name: "1" })));
+        let counts = COUNTS.iter().map(|key| (key.name, json!({ key.name: 1 })));
+        for (name, section) in texts.chain(counts) {
+            let raw: RawLimits = serde_json::from_value(section).unwrap();
+            assert_eq!(written(&raw), [name]);
         }
     }
 

@@ -8,7 +8,7 @@ use http::Uri;
 use ipnet::IpNet;
 use policy::pattern::Pattern;
 
-use super::compiler::{DefiningSection, SettingsCompiler, is_this_machine};
+use super::compiler::{DefiningSection, SettingsCompiler};
 use super::identity::IdentitySettings;
 use super::raw::{
     RawClients, RawForwarded, RawForwardedHeader, RawListener, RawOwnCertificate, RawPresence,
@@ -16,6 +16,7 @@ use super::raw::{
 };
 use super::reach::GatewayCertificate;
 use crate::crypto::x509;
+use crate::net::egress::is_this_machine;
 
 /// A socket that clients connect to.
 #[derive(Clone, Debug)]

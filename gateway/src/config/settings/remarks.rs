@@ -21,6 +21,7 @@ impl ConfigRemark {
         let mut all: Vec<_> = in_clear.collect();
         all.extend(settings.servers.iter().flat_map(overrides));
         all.extend(idle(settings));
+        all.extend(doubtful(settings));
         for route in &settings.routes {
             let servers = route.servers.iter().map(|index| settings.servers.get(*index));
             let servers: Vec<_> = servers.flatten().collect();
@@ -37,7 +38,7 @@ impl ConfigRemark {
     }
 }
 
-/// Settings without effect: servers that no route has, a policy without rules, and conditions that may be none.
+/// Settings without effect: servers that no route has, and a policy without rules.
 fn idle(settings: &Settings) -> Vec<ConfigRemark> {
     let on_a_route = |index: usize| settings.routes.iter().any(|r| r.servers.contains(&index));
     let servers = settings.servers.iter().enumerate();
@@ -55,7 +56,6 @@ fn idle(settings: &Settings) -> Vec<ConfigRemark> {
             "the policy has no rule, so that every call is denied: add one under `policy.rules`";
         found.push(ConfigRemark::Warning(message.to_owned()));
     }
-    found.extend(doubtful(settings));
     found
 }
 

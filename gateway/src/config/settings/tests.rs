@@ -194,3 +194,22 @@ fn what_is_not_yaml_is_refused_with_its_place() {
         problems(&format!("{}{}", "[".repeat(100), "]".repeat(100)))[0].contains("nested deeper")
     );
 }
+
+#[test]
+fn a_credential_goes_over_plain_http_to_this_machine_alone() {
+    for (url, more, is_refused) in [
+        ("http://127.0.0.1:9000/mcp", "", false),
+        ("http://LocalHost:9000/mcp", "egress: [loopback]", false),
+        ("http://[::ffff:127.0.0.1]:9000/mcp", "", false),
+        // The default networks admit only loopback for it; others may lead anywhere.
+        ("http://api.localhost/mcp", "", false),
+        ("http://api.localhost/mcp", "egress: [public]", true),
+        ("http://up.example/mcp", "insecure: true", true),
+    ] {
+        let server =
+            format!("url: '{url}'\n    credential: {{header: {{fromEnv: X}}}}\n    {more}");
+        let found = changed("url: http://127.0.0.1:9000/mcp", &server);
+        let said = "a credential would be sent in the clear";
+        assert_eq!(found.iter().any(|one| one.contains(said)), is_refused, "{url}: {found:?}");
+    }
+}

@@ -117,9 +117,9 @@ fn place(at: &str) -> Option<usize> {
     (section == SECTION && !is_name).then(|| place.parse().ok()).flatten()
 }
 
-/// The error if the configuration has several routes and none is `asked` for; `None` if the route is clear, or the
-/// routes cannot be determined.
-pub(super) fn ambiguity(
+/// The error if the configuration has several routes and none is `asked` for, or if it lacks the one that is; `None` if
+/// the route is clear, or the routes cannot be determined.
+pub(super) fn route_error(
     root: &YamlNode,
     asked: Option<&str>,
     lookup: VariableLookup<'_>,

@@ -9,6 +9,7 @@
 use bytes::Bytes;
 use memchr::memmem;
 use policy::json::{Document, JsonKind, Value, write_string};
+use policy::places::is_meta;
 
 use super::spelling;
 use crate::mcp::protocol::code;
@@ -59,7 +60,7 @@ enum EnclosingObject {
 
 impl EnclosingObject {
     fn of(key: &str) -> Self {
-        if spelling::is_meta(key) { Self::Meta } else { Self::Anything }
+        if is_meta(key) { Self::Meta } else { Self::Anything }
     }
 
     /// Whether a member with this name is a mark of the gateway in this object.

@@ -59,12 +59,6 @@ pub(super) fn is_like(key: &str, name: &str) -> bool {
     if key.is_ascii() { key.eq_ignore_ascii_case(name) } else { fold(key) == name }
 }
 
-/// Whether a client could take `key` for `_meta`: parsers that ignore case, and the MCP SDK for Python, which reads
-/// `meta` where there is no `_meta`.
-pub(super) fn is_meta(key: &str) -> bool {
-    key.strip_prefix('_').unwrap_or(key).eq_ignore_ascii_case("meta")
-}
-
 /// Normalizes a name: NFKC, lower case, and without invisible characters.
 fn fold(text: &str) -> String {
     let shown = |c: &char| !matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{feff}');

@@ -164,88 +164,78 @@ impl SandboxPlan {
     }
 }
 
+/// Whether an advice names the denied path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PathMention {
+    Named,
+    LeftOut,
+}
+
 impl DeniedPath {
     /// The denial and its reason, as the end of a sentence about a program.
     #[must_use]
     pub fn said(&self) -> String {
-        let path = self.path.display();
-        match &self.why {
-            SandboxDenial::Own => format!(
-                "its sandbox closes `{path}`, which is one of the gateway's own files or is kept from changes as they are"
-            ),
-            SandboxDenial::Sealed(folder) => format!(
-                "its sandbox closes `{path}`: nothing new can be made in `{}`, because files of the gateway are in it or \
-                 below it",
-                folder.display()
-            ),
-            SandboxDenial::System => {
-                format!("its sandbox closes `{path}` to changes: it is in a folder of the system")
-            }
-            SandboxDenial::Unlisted => {
-                format!("its sandbox closes `{path}`: it opens what is listed, and this is not")
-            }
-        }
+        let extent = if self.why == SandboxDenial::System { " to changes" } else { "" };
+        format!("its sandbox closes `{}`{extent}: {}", self.path.display(), self.reason())
     }
 
     /// The advice for the operator.
     #[must_use]
     pub fn mend(&self) -> String {
-        match &self.why {
-            SandboxDenial::Own => "have the program use another file".to_owned(),
-            SandboxDenial::Sealed(folder) if *folder == self.path => format!(
-                "make a folder in `{}` beforehand and have the program write there, or keep the gateway's files elsewhere, \
-                 such as in `/etc/portcullis` (docs/sandbox.md, \"A folder to write in\")",
-                folder.display()
-            ),
-            SandboxDenial::Sealed(folder) => format!(
-                "{} before the program is started (a file: `touch`), or keep the gateway's files outside of `{}`, such as in \
-                 `/etc/portcullis`; to list it under `sandbox.write` does not help (docs/sandbox.md, \"A folder to write in\")",
-                self.made(),
-                folder.display()
-            ),
-            SandboxDenial::System => format!(
-                "have the program write elsewhere, or list `{}` under `sandbox.write`",
-                self.path.display()
-            ),
-            SandboxDenial::Unlisted => format!(
-                "{}list it under `sandbox.write`, or under `sandbox.read` if the program only reads it (docs/sandbox.md, \
-                 \"Stricter, or none\")",
-                match fs::symlink_metadata(&self.path) {
-                    Ok(_) => String::new(),
-                    Err(_) => format!("{}, and ", self.made()),
-                }
-            ),
-        }
+        self.advice(PathMention::Named)
     }
 
     /// The denial and the advice for the log at a call, without the path itself: it is part of a result, which the
     /// log does not hold.
     #[must_use]
     pub fn at_a_call(&self) -> DenialAdvice {
-        let (why, mend) = match &self.why {
-            SandboxDenial::Own => (
-                "the file is one of the gateway's own, or is kept from changes as they are".to_owned(),
-                "have the program use another file".to_owned(),
+        DenialAdvice { why: self.reason(), mend: self.advice(PathMention::LeftOut) }
+    }
+
+    fn reason(&self) -> String {
+        match &self.why {
+            SandboxDenial::Own => {
+                "it is one of the gateway's own files, or is kept from changes as they are"
+                    .to_owned()
+            }
+            SandboxDenial::Sealed(folder) => format!(
+                "nothing can be created or replaced directly in `{}`, because files of the gateway are in it or below it",
+                folder.display()
             ),
-            SandboxDenial::Sealed(folder) => (
+            SandboxDenial::System => "it is in a folder of the system".to_owned(),
+            SandboxDenial::Unlisted => "it opens what is listed, and this is not".to_owned(),
+        }
+    }
+
+    fn advice(&self, mention: PathMention) -> String {
+        let is_named = mention == PathMention::Named;
+        match &self.why {
+            SandboxDenial::Own => "have the program use another file".to_owned(),
+            SandboxDenial::Sealed(folder) if is_named && *folder != self.path => format!(
+                "{} before the program is started (a file: `touch`), or keep the gateway's files outside of `{}`, such as in \
+                 `/etc/portcullis`; to list it under `sandbox.write` does not help (docs/sandbox.md, \"A folder to write in\")",
+                self.made(),
+                folder.display()
+            ),
+            SandboxDenial::Sealed(folder) => format!(
+                "make a folder in `{}` beforehand and have the program write there, or keep the gateway's files elsewhere, \
+                 such as in `/etc/portcullis` (docs/sandbox.md, \"A folder to write in\")",
+                folder.display()
+            ),
+            SandboxDenial::System => format!(
+                "have the program write elsewhere, or list {} under `sandbox.write`",
+                if is_named { format!("`{}`", self.path.display()) } else { "it".to_owned() }
+            ),
+            SandboxDenial::Unlisted => {
+                let is_missing = is_named && fs::symlink_metadata(&self.path).is_err();
+                let made =
+                    if is_missing { format!("{}, and ", self.made()) } else { String::new() };
                 format!(
-                    "nothing can be created or replaced directly in `{}`, because files of the gateway are in it or below it",
-                    folder.display()
-                ),
-                "have the program write in a folder below that one, made beforehand, which holds no files of the gateway; \
-                 or keep the gateway's files elsewhere (docs/sandbox.md, \"A folder to write in\")"
-                    .to_owned(),
-            ),
-            SandboxDenial::System => (
-                "it is in a folder of the system".to_owned(),
-                "have the program write elsewhere, or list the path under `sandbox.write`".to_owned(),
-            ),
-            SandboxDenial::Unlisted => (
-                "the sandbox opens what is listed, and this is not".to_owned(),
-                "list it under `sandbox.write`, or under `sandbox.read` if the program only reads it".to_owned(),
-            ),
-        };
-        DenialAdvice { why, mend }
+                    "{made}list it under `sandbox.write`, or under `sandbox.read` if the program only reads it \
+                     (docs/sandbox.md, \"Stricter, or none\")"
+                )
+            }
+        }
     }
 
     /// The instruction to create the folder; without a command where a shell could misinterpret the path.
