@@ -12,6 +12,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use policy::json::{Fragment, Value};
 use policy::name::ServerName;
 use policy::offer::ItemKind;
+use policy::places::is_meta;
 
 use crate::edge::denial::ToolDenial;
 use crate::edge::failure::{PublicError, SOON};
@@ -480,7 +481,7 @@ fn notification(told: &Notification, replaced: &[(&str, &str)], to: Option<&Id>)
             match (&*key, new) {
                 ("_meta", _) => meta = Some(value),
                 // A client that reads it as `_meta` would take the message for one of another subscription.
-                (key, _) if wire::is_meta(key) && !value.members().all(|part| is_other(&part)) => {
+                (key, _) if is_meta(key) && !value.members().all(|part| is_other(&part)) => {
                     let mut like = Object::open(object.key(key));
                     value
                         .members()

@@ -409,12 +409,6 @@ pub fn metas(object: Value<'_>) -> impl Iterator<Item = Value<'_>> {
     object.members().filter(|(key, _)| is_meta(key)).map(|(_, member)| member)
 }
 
-/// Whether a client could take `key` for `_meta`.
-#[must_use]
-pub fn is_meta(key: &str) -> bool {
-    spelling::is_meta(key)
-}
-
 /// Whether a key of `_meta` is one that only the gateway sets, or a variant spelling of one.
 #[must_use]
 pub fn is_mark(key: &str) -> bool {
