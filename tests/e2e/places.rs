@@ -995,7 +995,7 @@ fn answering(era: Era, script: &Script) -> Server {
         let mut said = script.lock().unwrap().clone();
         said["jsonrpc"] = "2.0".into();
         said["id"] = call.body["id"].clone();
-        stream.write_all(&e2e::server::ok(&said.to_string())).is_ok()
+        stream.write_all(&ok(&said.to_string())).is_ok()
     })
 }
 
