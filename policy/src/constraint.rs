@@ -361,15 +361,17 @@ impl Constraint {
     }
 
     fn path(&self, text: &str) -> Result<(), Cow<'static, str>> {
-        let (absolute, parts) = components(text).ok_or("is not a plain path")?;
-        let lies = |root: &String| {
-            if root == "." {
-                return !absolute;
-            }
-            let Some((_, root)) = components(root) else { return false };
-            absolute && parts.starts_with(&root)
+        // One server opens the path as it came, another one decodes it first: both have to stay inside.
+        let decoded = components(text).ok_or("is not a plain path")?;
+        let as_it_came = literal_components(text);
+        let lies = |path: &(bool, Vec<String>), root: &(bool, Vec<String>)| {
+            path.0 == root.0 && path.1.starts_with(&root.1)
         };
-        if !self.limits.within.iter().any(lies) {
+        let within = &self.limits.within;
+        let mut roots = within.iter().filter_map(|root| components(root));
+        let is_inside = roots.any(|root| lies(&decoded, &root))
+            && within.iter().any(|root| lies(&as_it_came, &literal_components(root)));
+        if !is_inside {
             return Err("lies outside of where it may".into());
         }
         Ok(())
@@ -786,11 +788,7 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
         return None;
     }
     let absolute = text.starts_with('/');
-    let parts: Vec<String> = text
-        .split('/')
-        .filter(|part| !part.is_empty() && *part != ".")
-        .map(str::to_owned)
-        .collect();
+    let parts = parts_of(&text);
     // Some systems drop trailing blanks, some drop the part after a semicolon, and a shell removes quotation marks
     // and expands patterns and braces.
     let dots = |part: &str| {
@@ -803,6 +801,16 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
         dots(part) || part.contains(['{', '}']) && part.split(['{', '}', ',']).any(dots)
     };
     (!parts.iter().any(up)).then_some((absolute, parts))
+}
+
+/// The parts of a path as it is spelled, and whether it is absolute.
+fn literal_components(text: &str) -> (bool, Vec<String>) {
+    (text.starts_with('/'), parts_of(text))
+}
+
+/// The parts of a path that name something.
+fn parts_of(text: &str) -> Vec<String> {
+    text.split('/').filter(|part| !part.is_empty() && *part != ".").map(str::to_owned).collect()
 }
 
 /// Quotation marks that a shell removes.

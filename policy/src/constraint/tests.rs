@@ -535,6 +535,29 @@ proptest! {
     }
 }
 
+/// A server that opens what it is given must not leave the folder any more than one that decodes it first.
+#[test]
+fn a_path_lies_in_its_folder_as_it_came_and_decoded() {
+    let path = constraint("/a", r#"{"type":"path","within":["/srv/data"]}"#);
+    for bad in [
+        "/srv/data%2Fevil.sh",
+        "/srv/data%2fa/b",
+        "/srv/dat%61/z",
+        "%2fsrv/data/relative",
+        "\u{ff0f}srv/data/relative",
+        "/srv/\u{ff44}ata/full-width",
+        "/srv\u{ff0f}data/q",
+    ] {
+        assert!(!passes(&path, bad), "{bad}");
+    }
+    for good in ["/srv/data/a%2Fb", "/srv/data/100%25", "/srv/./data//\u{ff41}"] {
+        assert!(passes(&path, good), "{good}");
+    }
+    let either = constraint("/a", r#"{"type":"path","within":["/srv/data","."]}"#);
+    assert!(passes(&either, "%2fsrv/data/relative"), "below the working folder, or in the other");
+    assert!(!passes(&either, "/srv/data%2Fevil.sh"));
+}
+
 #[test]
 fn a_path_that_some_reader_would_take_for_another_is_refused() {
     let path = constraint("/a", r#"{"type":"path","within":["/srv/data","."]}"#);
