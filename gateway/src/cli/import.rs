@@ -404,16 +404,37 @@ pub(super) fn read(import: &ImportArgs) -> Result<String, String> {
     }
     let text = fs::read_to_string(&file);
     let text = text.map_err(|error| format!("could not read `{shown}`: {error}"))?;
+    let (yaml, told) = converted(import, &file, &text)?;
+    told.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    told.notes.iter().for_each(|note| say(&format!("note: {note}")));
+    let Some(yaml) = yaml else {
+        return Err(match told.notes.is_empty() {
+            true => format!("`{shown}` has no server that could be imported: {CLIENTS}"),
+            false => format!("`{shown}` has no server that could be imported"),
+        });
+    };
+    for (variable, what) in &told.variables {
+        say(&format!("note: set `{variable}` to {what}"));
+    }
+    Ok(yaml)
+}
+
+/// Converts the text of a client's file. There is no configuration if no server could be imported.
+fn converted(
+    import: &ImportArgs,
+    file: &Path,
+    text: &str,
+) -> Result<(Option<String>, ImportReport), String> {
     let is_toml =
         import.from == ImportClient::Codex || file.extension().is_some_and(|end| end == "toml");
     let is_yaml = file.extension().is_some_and(|end| end == "yaml" || end == "yml");
     let root = match (is_toml, is_yaml) {
-        (true, _) => read_toml(&text),
-        (false, true) => settings::yaml_value(&text),
-        (false, false) => read_json(&text),
+        (true, _) => read_toml(text),
+        (false, true) => settings::yaml_value(text),
+        (false, false) => read_json(text),
     };
-    let root = root.map_err(|error| format!("`{shown}`: {error}"))?;
-    let mut told = ImportReport { file: ClientFile::of(&file, &root), ..ImportReport::default() };
+    let root = root.map_err(|error| format!("`{}`: {error}", file.display()))?;
+    let mut told = ImportReport { file: ClientFile::of(file, &root), ..ImportReport::default() };
     let mut servers = BTreeMap::new();
     for ListedServer { name, entry } in listed(&root) {
         let is_shown = !could_be_secret(&name);
@@ -466,20 +487,8 @@ pub(super) fn read(import: &ImportArgs) -> Result<String, String> {
             }
         }
     }
-    if servers.is_empty() {
-        told.notes.iter().for_each(|note| say(&format!("note: {note}")));
-        return Err(match told.notes.is_empty() {
-            true => format!("`{shown}` has no server that could be imported: {CLIENTS}"),
-            false => format!("`{shown}` has no server that could be imported"),
-        });
-    }
-    let yaml = written(&servers, &told, &file);
-    told.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
-    told.notes.iter().for_each(|note| say(&format!("note: {note}")));
-    for (variable, what) in &told.variables {
-        say(&format!("note: set `{variable}` to {what}"));
-    }
-    Ok(yaml)
+    let yaml = (!servers.is_empty()).then(|| written(&servers, &told, file));
+    Ok((yaml, told))
 }
 
 fn imported(import: &ImportArgs) -> Result<ExitCode, String> {
@@ -1272,7 +1281,215 @@ fn written_rules(servers: &BTreeMap<String, ImportedServer>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{plain_json, read_json};
+    use std::path::Path;
+
+    use super::{ImportArgs, converted, plain_json, read_json};
+
+    /// What becomes of a file, and what is said of it: warnings, notes, and variables.
+    fn import(file: &str, text: &str, require_pinned: bool) -> (String, String) {
+        let import = ImportArgs { require_pinned, ..ImportArgs::of(file.into()) };
+        let (yaml, told) = converted(&import, Path::new(file), text).unwrap();
+        let set = told.variables.iter().map(|(name, what)| format!("set {name} to {what}"));
+        let said: Vec<_> = told.warnings.into_iter().chain(told.notes).chain(set).collect();
+        (yaml.unwrap_or_default(), said.join("\n"))
+    }
+
+    /// A file of Claude Code in a project, with these servers.
+    fn project(servers: &str) -> (String, String) {
+        import("/srv/web/.mcp.json", &format!("{{\"mcpServers\": {{{servers}}}}}"), false)
+    }
+
+    /// Checks that a text has all these parts.
+    fn has(text: &str, parts: &[&str]) {
+        for part in parts {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+
+    #[test]
+    fn restrictions_of_a_client_become_rules() {
+        let (yaml, said) = project(
+            r#""some": {"command": "/opt/a", "includeTools": ["read"], "excludeTools": ["drop"]},
+            "none": {"command": "/opt/b", "enabled_tools": []},
+            "all": {"command": "/opt/c", "alwaysAllow": []}, "odd": {"command": "/opt/d", "sandboxing": 1}"#,
+        );
+        has(
+            &yaml,
+            &[
+                r#"{id: forbidden-some, effect: forbid, principals: ['*'], servers: [some], tools: ["drop"]}"#,
+                r#"servers: [some], tools: ["read"]}"#,
+                r#"servers: [all], tools: ["*"]"#,
+            ],
+        );
+        assert!(!yaml.contains("local-none"), "{yaml}");
+        has(
+            &said,
+            &[
+                "the rule `forbidden-some` says so",
+                "`none`: none of the tools",
+                "left out: `sandboxing`",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_package_that_cannot_be_seen_is_warned_of_or_left_out() {
+        let text = r#"{"mcpServers": {
+            "shell": {"command": "bash", "args": ["-c", "npx -y tool"]},
+            "windows": {"command": "cmd", "args": ["/c", "npx", "-y", "@acme/tool"]},
+            "image": {"command": "docker", "args": ["run", "-i", "--rm", "-p", "127.0.0.1:8085:8085", "-e", "GH_TOKEN", "ghcr.io/acme/tool"]},
+            "python": {"command": "uvx", "args": ["--python", "3.11", "blender-tool"]}}}"#;
+        let (yaml, said) = import("/srv/claude_desktop_config.json", text, false);
+        has(
+            &yaml,
+            &[
+                r#"args: ["/c","npx","-y","@acme/tool"]"#,
+                r#"["run","-i","--rm","-p","127.0.0.1:8085:8085","-e","GH_TOKEN","ghcr.io/acme/tool"]"#,
+                r#"{name: "GH_TOKEN", fromEnv: "GH_TOKEN"}"#,
+                r#"["--python","3.11","blender-tool"]"#,
+            ],
+        );
+        has(
+            &said,
+            &[
+                "`shell`: which package or image it runs cannot be seen",
+                "`windows`: `@acme/tool` names no version",
+                "`image`: `ghcr.io/acme/tool` names no version",
+                "`python`: `blender-tool` names no version",
+                "set GH_TOKEN to what the client takes from its environment",
+            ],
+        );
+        let (yaml, said) = import("/srv/claude_desktop_config.json", text, true);
+        assert_eq!(yaml, "", "{said}");
+        has(&said, &["`shell` was left out: which package or image it runs cannot be seen"]);
+    }
+
+    #[test]
+    fn every_server_is_imported_or_named() {
+        let (yaml, said) = project(
+            r#""stream": {"httpUrl": "https://example.com/mcp"}, "within": {"type": "sdk", "name": "x"},
+            "empty": {}, "blank": {"url": ""}, "socket": {"url": "wss://example.com/mcp"},
+            "text": {"command": "/opt/a", "args": "--flag y"}, "todo": {"command": "/<your folder>/run", "args": []},
+            "spaced": {"command": "/Applications/My App.app/run", "args": []}, "line": {"command": "npx tool"},
+            "events": {"url": "https://example.com/sse"}"#,
+        );
+        has(
+            &yaml,
+            &[
+                "- name: stream\n    url: \"https://example.com/mcp\"\n  - name",
+                "command: \"/Applications/My App.app/run\"",
+                "url: \"https://example.com/sse\"\n    transport: httpSse\n",
+            ],
+        );
+        has(
+            &said,
+            &[
+                "`within` was left out: its type is `sdk`",
+                "`empty` was left out: it has neither",
+                "`blank` was left out: it has neither",
+                "`socket` was left out: it is reached over WebSocket",
+                "`text` was left out: its `args` are no list",
+                "`todo` was left out: its command is not filled in",
+                "`line` was left out: its command is more than a program",
+                "`events`: taken for a server of HTTP+SSE",
+            ],
+        );
+    }
+
+    #[test]
+    fn what_a_server_is_shown_is_imported_or_named() {
+        let (yaml, said) = project(
+            r#""ide": {"url": "https://example.com/mcp", "requestInit": {"headers": {"Authorization": "Bearer hunter2x"}}},
+            "helped": {"url": "https://example.com/mcp", "headersHelper": "/opt/helper", "oauth": {"clientId": "x"}, "timeout": 5},
+            "asked": {"url": "https://example.com/mcp?read_only=true&token=hunter2x&key=${MY_KEY}"},
+            "codex": {"command": "/opt/a", "env_vars": ["FOO_TOKEN"], "env": {"LEVEL": "info"}},
+            "bearer": {"url": "https://example.com/mcp", "bearer_token_env_var": "MY_PAT"},
+            "plain": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer $OTHER_KEY"}},
+            "usual": {"url": "https://example.com/mcp", "headers": {"X-Api-Key": "${USUAL_KEY:-}"}}"#,
+        );
+        has(
+            &yaml,
+            &[
+                "credential: {header: {fromEnv: \"IDE_AUTHORIZATION\"}}",
+                "url: \"https://example.com/mcp?read_only=true&token=${ASKED_TOKEN}&key=${MY_KEY}\"",
+                r#"{name: "FOO_TOKEN", fromEnv: "FOO_TOKEN"}"#,
+                "credential: {header: {fromEnv: \"MY_PAT\"}}",
+                "credential: {header: {fromEnv: \"OTHER_KEY\"}}",
+                r#"{name: "X-Api-Key", value: "${USUAL_KEY:-}"}"#,
+            ],
+        );
+        has(
+            &said,
+            &[
+                "`helped`: its `headersHelper` was left out",
+                "`helped`: its `oauth` was left out",
+                "`helped`: its `timeout` was left out",
+                "set FOO_TOKEN to",
+                "set MY_PAT to the token of `bearer`",
+                "set ASKED_TOKEN to the value of `token` in the URL of `asked`",
+            ],
+        );
+        assert!(!yaml.contains("hunter2x") && !said.contains("hunter2x"), "{yaml}{said}");
+        assert!(!said.contains("set USUAL_KEY"), "{said}");
+    }
+
+    #[test]
+    fn two_secrets_do_not_share_a_variable() {
+        let text = r#"{"inputs": [{"type": "promptString", "id": "api-key", "description": "Key of one"}], "servers": {
+            "one": {"command": "/opt/a", "env": {"KEY": "Bearer ${input:api-key}"}},
+            "two": {"command": "/opt/b", "env": {"KEY": "${env:API_KEY}"}},
+            "git": {"command": "/opt/c", "env": {"KEY": "hunter2x", "OTHER": "${env:GIT_KEY}"}}}}"#;
+        let (yaml, said) = import("/srv/web/.vscode/mcp.json", text, false);
+        has(
+            &yaml,
+            &[
+                r#"{name: "KEY", value: "Bearer ${INPUT_API_KEY}"}"#,
+                r#"{name: "KEY", fromEnv: "API_KEY"}"#,
+                r#"{name: "KEY", fromEnv: "GIT_KEY_2"}"#,
+                r#"{name: "OTHER", fromEnv: "GIT_KEY"}"#,
+            ],
+        );
+        has(&said, &["set INPUT_API_KEY to Key of one", "set API_KEY to"]);
+    }
+
+    #[test]
+    fn a_program_of_a_project_is_started_in_its_folder() {
+        let (yaml, said) = project(
+            r#""own": {"command": "./bin/run"}, "script": {"command": "node", "args": ["dist/stdio.js"]},
+            "other": {"command": "npx", "args": ["-y", "@acme/tool@1.2.3"]}, "there": {"command": "/opt/a", "cwd": "/opt"}"#,
+        );
+        assert_eq!(yaml.matches("workingDirectory: \"/srv/web\"").count(), 2, "{yaml}{said}");
+        let text = r#"{"mcpServers": {"script": {"command": "node", "args": ["./stdio.js"]}}}"#;
+        let (_, said) = import("/srv/web/mcp.json", text, false);
+        has(&said, &["`script`: its command or its arguments depend on the folder"]);
+    }
+
+    #[test]
+    fn files_in_yaml_and_lists_without_a_wrapper_are_read() {
+        for (file, text) in [
+            (
+                "config.yaml",
+                "mcpServers:\n  - name: tool\n    command: /opt/a\n    args: [--fast]\n",
+            ),
+            (
+                "librechat.yaml",
+                "mcpServers:\n  tool:\n    type: stdio\n    command: /opt/a\n    args: [--fast]\n",
+            ),
+            (
+                "goose.yaml",
+                "extensions:\n  tool:\n    type: stdio\n    cmd: /opt/a\n    args: [--fast]\n    enabled: true\n",
+            ),
+            (".mcp.json", r#"{"tool": {"command": "/opt/a", "args": ["--fast"]}}"#),
+            (
+                "settings.json",
+                r#"{"theme": "dark", "context_servers": {"tool": {"command": "/opt/a", "args": ["--fast"]}}}"#,
+            ),
+        ] {
+            let (yaml, said) = import(file, text, false);
+            has(&yaml, &["- name: tool\n    command: \"/opt/a\"\n    args: [\"--fast\"]\n"]);
+            assert_eq!(said, "", "{file}");
+        }
+    }
 
     #[test]
     fn what_editors_allow_in_json_is_read() {
