@@ -96,6 +96,8 @@ const LOGINS: [&str; 7] = [
     "authentication",
     "scopes",
 ];
+/// Parameters of URLs that let in whoever knows them, although their names do not say so.
+const CODES: [&str; 8] = ["code", "sig", "sas", "hash", "ticket", "nonce", "access", "id"];
 /// The clients whose files are read, for messages.
 const CLIENTS: &str = "a file of Claude Desktop, Claude Code, Cursor, VS Code, Codex, opencode, Gemini CLI, Zed, Continue, \
                        LibreChat or Goose has them under `mcpServers`, `servers`, `mcp_servers`, `mcp`, `context_servers` or \
@@ -796,11 +798,12 @@ fn inherited_variables(
 ) -> Result<Vec<(String, ImportedValue)>, String> {
     let listed = server.get("env_vars").and_then(Value::as_array).into_iter().flatten();
     let listed = listed.map(|one| one.get("name").unwrap_or(one).as_str().unwrap_or_default());
-    let mut names: Vec<&str> = listed.chain(of_container.iter().copied()).collect();
-    let all = names.len();
-    names.retain(|variable| is_plain_name(variable) && variable_name(variable) == **variable);
-    // A container's variable with another name was replaced among the arguments.
-    told.left_out(name, (all - names.len()).saturating_sub(of_container.len()), "env_vars");
+    let is_usable =
+        |variable: &&str| is_plain_name(variable) && variable_name(variable) == **variable;
+    let (mut names, odd): (Vec<&str>, Vec<&str>) = listed.partition(is_usable);
+    told.left_out(name, odd.len(), "env_vars");
+    // A container's variable that is called otherwise was replaced among the arguments.
+    names.extend(of_container.iter().copied().filter(is_usable));
     let mut seen: BTreeSet<&str> = known.iter().map(|(variable, _)| variable.as_str()).collect();
     let own = server.get("env").and_then(Value::as_object);
     names.retain(|variable| {
@@ -997,7 +1000,10 @@ fn with_parameters(server: &str, url: &str, told: &mut ImportReport) -> Option<S
     for (n, (key, value)) in parameters.into_iter().enumerate() {
         let (reference, variables) = placeholders(value, &told.file.places);
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:/".contains(c);
-        let value = if value.is_empty() || is_imported(key, value) && value.chars().all(plain) {
+        let is_harmless = !CODES.contains(&&*key.to_ascii_lowercase())
+            && is_imported(key, value)
+            && value.chars().all(plain);
+        let value = if value.is_empty() || is_harmless {
             value.to_owned()
         } else if !variables.is_empty() && without_placeholders(value).is_empty() {
             told.named(&variables);
@@ -1376,7 +1382,7 @@ mod tests {
         has(
             &yaml,
             &[
-                "- name: stream\n    url: \"https://example.com/mcp\"\n  - name",
+                "- name: stream\n    url: \"https://example.com/mcp\"\nroutes:",
                 "command: \"/Applications/My App.app/run\"",
                 "url: \"https://example.com/sse\"\n    transport: httpSse\n",
             ],

@@ -62,6 +62,14 @@ impl ToolRestriction {
             }
         }
         found.of_agent(called, root);
+        for (at, key) in [("/excludeTools", "excludeTools"), ("/tools/exclude", "tools")] {
+            // What stands before `(` is a tool of the client itself, with its arguments.
+            let list = root.pointer(at).and_then(Value::as_array).into_iter().flatten();
+            let list =
+                list.map(Value::as_str).filter(|tool| !tool.is_some_and(|t| t.contains('(')));
+            let own = format!("{called}__");
+            found.deny(key, list.map(|tool| tool.map(|t| t.strip_prefix(&own).unwrap_or(t))));
+        }
         for key in ["tools", "permission"] {
             if let Some(table) = root.get(key).and_then(Value::as_object) {
                 found.of_table(called, key, table);
@@ -254,6 +262,8 @@ mod tests {
             (json!({ "tools": { "*": false, "git-hub_a": true } }), Some(&["a"]), &[]),
             (json!({ "permission": { "git-hub_a": "deny", "bash": "ask" } }), None, &["a"]),
             (json!({ "tools": { "other_*": false } }), None, &[]),
+            (json!({ "excludeTools": ["a", "ShellTool(rm -rf)"] }), None, &["a"]),
+            (json!({ "tools": { "exclude": ["git-hub__a"] } }), None, &["a"]),
             (json!({ "tools": ["read", "@git-hub"] }), None, &[]),
             (json!({ "tools": ["read", "@git-hub/a", "@other/b"] }), Some(&["a"]), &[]),
             (json!({ "tools": ["read", "@other"] }), Some(&[]), &[]),
