@@ -24,7 +24,8 @@ use self::secrets::{
     is_plain_command, is_plain_folder, is_plain_name, is_plain_url, is_spaced_path,
     may_be_followed, placeholders, variable_name, without_placeholders,
 };
-use gateway::{base::masking, config::settings, net::egress};
+use gateway::config::settings::{self, variables::replaced};
+use gateway::{base::masking, net::egress};
 use policy::drift::visible;
 
 use super::{complain, print, say};
@@ -77,7 +78,9 @@ const KNOWN: [&str; 32] = [
     "note",
 ];
 /// Keys of a server with bounds of time.
-const TIMES: [&str; 7] = [
+const TIMES: [&str; 9] = [
+    "tool_timeout_ms",
+    "connectionTimeout",
     "timeout",
     "tool_timeout_sec",
     "startup_timeout_sec",
@@ -87,7 +90,8 @@ const TIMES: [&str; 7] = [
     "connectTimeout",
 ];
 /// Keys of a server with ways to authenticate that are not converted.
-const LOGINS: [&str; 7] = [
+const LOGINS: [&str; 8] = [
+    "apiKey",
     "headersHelper",
     "oauth",
     "auth",
@@ -95,6 +99,24 @@ const LOGINS: [&str; 7] = [
     "authorization",
     "authentication",
     "scopes",
+];
+/// Headers that the gateway sets itself towards a server, or does not send.
+const NOT_SENT: [&str; 15] = [
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "content-type",
+    "cookie",
+    "expect",
+    "host",
+    "last-event-id",
+    "origin",
+    "proxy-authorization",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
 ];
 /// Parameters of URLs that let in whoever knows them, although their names do not say so.
 const CODES: [&str; 8] = ["code", "sig", "sas", "hash", "ticket", "nonce", "access", "id"];
@@ -248,7 +270,9 @@ impl ClientFile {
         let kept_in = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         // An editor has a folder for the file within the workspace; Claude Code has the file in the workspace itself.
         let workspace = match kept_in {
-            ".vscode" | ".cursor" => folder.parent().map(Path::to_owned),
+            ".vscode" | ".cursor" | ".gemini" | ".roo" | ".zed" => {
+                folder.parent().map(Path::to_owned)
+            }
             _ if file.file_name().is_some_and(|name| name == ".mcp.json") => Some(folder.clone()),
             _ => None,
         };
@@ -658,48 +682,14 @@ fn found(
     let url = text("url").filter(|url| !url.is_empty());
     let kind = text("type").unwrap_or_default().to_ascii_lowercase();
     refusal(&kind, command.as_deref(), url.as_deref())?;
-    let mut scheme = "";
-    let mut secrets = |key: &str, what: &'static str| -> Vec<(String, ImportedValue)> {
-        let members = plain_members(name, server, key, told).into_iter();
-        let member = |(variable, value): (&String, &Value)| {
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let mut entry = ClientEntry { server: name, name: variable, what, scheme: None };
-            // The gateway adds the scheme itself.
-            let value = match SCHEMES.iter().find(|scheme| value.starts_with(**scheme)) {
-                Some(known) if entry.is_authorization() => {
-                    (scheme, entry.scheme) = (*known, Some(*known));
-                    value.split_at(known.len()).1.to_owned()
-                }
-                Some(_) | None => value,
-            };
-            (variable.clone(), said(entry, &value, told))
-        };
-        members.map(member).collect()
-    };
-    let mut env = secrets("env", ENVIRONMENT);
-    env.extend(secrets("environment", ENVIRONMENT));
-    let mut headers = secrets("headers", HEADER);
-    headers.extend(secrets("http_headers", HEADER));
-    headers.extend(referred_headers(name, server, told));
-    for (header, value) in &mut headers {
-        // The scheme before a text with references in it is part of that text.
-        if let ImportedValue::Mixed(text) = value
-            && header.eq_ignore_ascii_case("authorization")
-        {
-            *text = format!("{scheme}{text}");
+    let (mut env, mut headers, mut token) = (Vec::new(), Vec::new(), None);
+    if command.is_some() {
+        for key in ["env", "environment"] {
+            env.extend(values(name, server, key, told));
         }
+    } else {
+        (headers, token) = shown(name, server, told);
     }
-    let mut token = text("bearer_token_env_var").map(|variable| {
-        let what = format!("the token of `{name}`");
-        (told.known(name, "token", &variable, what), "Bearer ")
-    });
-    headers.retain(|(header, said)| match said {
-        ImportedValue::Variable(variable) if header.eq_ignore_ascii_case("authorization") => {
-            token = Some((variable.clone(), scheme));
-            false
-        }
-        ImportedValue::Variable(_) | ImportedValue::Plain(_) | ImportedValue::Mixed(_) => true,
-    });
     let command = command.map(|command| at_home(&command));
     if let Some(command) = command.as_deref().filter(|command| !is_command(command)) {
         if command.contains('<') && command.contains('>') {
@@ -715,8 +705,11 @@ fn found(
     // The runner is recognized by its name even if the command is written as a variable.
     let program = command.as_deref().unwrap_or_default();
     let targets = RunTargets::of(program, &line);
-    let args = arguments(name, program, &line, &targets, told);
-    env.extend(inherited_variables(name, server, &inherited(&targets, &line), &env, told)?);
+    let args = arguments(name, program, server, &line, &targets, told);
+    if command.is_some() {
+        let of_container = inherited(&targets, &line);
+        env.extend(inherited_variables(name, server, &of_container, &env, told));
+    }
     if url.as_deref().is_some_and(|url| url.contains('@')) {
         return Err("there is a credential in its URL; show it in a header".to_owned());
     }
@@ -731,7 +724,8 @@ fn found(
     let old = url.as_deref().is_some_and(|url| is_old(name, &kind, url, told));
     let url = url.map(|url| address(name, &url, told));
     let directory = match text("cwd") {
-        Some(path) => Some(directory(name, &path, told)),
+        Some(path) if command.is_some() => Some(directory(name, &path, told)),
+        Some(_) => None,
         None => command.as_deref().and_then(|command| usual_directory(name, command, &line, told)),
     };
     not_taken(name, server, told);
@@ -752,6 +746,89 @@ fn found(
         tools: ToolRestriction::of(called, server, root),
         like,
     })
+}
+
+/// The variables of a server's environment.
+fn values(
+    name: &str,
+    server: &Map<String, Value>,
+    key: &str,
+    told: &mut ImportReport,
+) -> Vec<(String, ImportedValue)> {
+    let members = plain_members(name, server, key, told).into_iter();
+    let member = |(variable, value): (&String, &Value)| {
+        let entry = ClientEntry { server: name, name: variable, what: ENVIRONMENT, scheme: None };
+        (variable.clone(), said(entry, &text_of(value), told))
+    };
+    members.map(member).collect()
+}
+
+/// The text of a value that may be a number or a boolean.
+fn text_of(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The headers that a server is shown, and the variable with the credential for `Authorization`, with the scheme before
+/// it.
+fn shown(
+    name: &str,
+    server: &Map<String, Value>,
+    told: &mut ImportReport,
+) -> (Vec<(String, ImportedValue)>, Option<(String, &'static str)>) {
+    let mut headers = Vec::new();
+    let mut token = text_of_key(server, "bearer_token_env_var").map(|variable| {
+        let what = format!("the token of `{name}`");
+        (told.known(name, "token", variable, what), "Bearer ")
+    });
+    let members = ["headers", "http_headers"].map(|key| plain_members(name, server, key, told));
+    for (header, value) in members.into_iter().flatten() {
+        let value = text_of(value);
+        let mut entry = ClientEntry { server: name, name: header, what: HEADER, scheme: None };
+        if !entry.is_authorization() {
+            headers.push((header.clone(), said(entry, &value, told)));
+            continue;
+        }
+        // The gateway adds the scheme itself.
+        let scheme = SCHEMES.into_iter().find(|scheme| value.starts_with(scheme));
+        entry.scheme = scheme;
+        let bare = scheme.and_then(|scheme| value.strip_prefix(scheme)).unwrap_or(&value);
+        let (_, variables) = placeholders(bare, &told.file.places);
+        let is_alone = without_placeholders(bare).is_empty() && has_plain_references(bare);
+        // A credential is one variable, which has to be set.
+        let variable = match &variables[..] {
+            [variable] if is_alone => {
+                told.named(&variables);
+                variable.clone()
+            }
+            _ => told.variable(name, header, entry.wanted()),
+        };
+        token = Some((variable, scheme.unwrap_or_default()));
+    }
+    for (header, value) in referred_headers(name, server, told) {
+        match value {
+            ImportedValue::Variable(variable) if header.eq_ignore_ascii_case("authorization") => {
+                token = Some((variable, ""));
+            }
+            value => headers.push((header, value)),
+        }
+    }
+    headers.retain(|(header, _)| {
+        let lower = header.to_ascii_lowercase();
+        let is_own = NOT_SENT.contains(&&*lower) || lower.starts_with("mcp-");
+        if is_own {
+            told.notes.push(format!(
+                "`{name}`: its header `{}` was left out: the gateway sets it itself, or does not send it",
+                visible(header)
+            ));
+        }
+        !is_own
+    });
+    (headers, token)
+}
+
+/// The text under a key of a server.
+fn text_of_key<'a>(server: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
+    server.get(key).and_then(Value::as_str)
 }
 
 /// Refuses what no gateway could reach, with the reason.
@@ -795,7 +872,7 @@ fn inherited_variables(
     of_container: &[&str],
     known: &[(String, ImportedValue)],
     told: &mut ImportReport,
-) -> Result<Vec<(String, ImportedValue)>, String> {
+) -> Vec<(String, ImportedValue)> {
     let listed = server.get("env_vars").and_then(Value::as_array).into_iter().flatten();
     let listed = listed.map(|one| one.get("name").unwrap_or(one).as_str().unwrap_or_default());
     let is_usable =
@@ -811,13 +888,11 @@ fn inherited_variables(
     });
     let what =
         |variable: &str| format!("what the client takes from its environment for `{variable}`");
-    Ok(names
-        .into_iter()
-        .map(|variable| {
-            told.variables.entry(variable.to_owned()).or_insert_with(|| what(variable));
-            (variable.to_owned(), ImportedValue::Variable(variable.to_owned()))
-        })
-        .collect())
+    let variable = |variable: &str| {
+        told.variables.entry(variable.to_owned()).or_insert_with(|| what(variable));
+        (variable.to_owned(), ImportedValue::Variable(variable.to_owned()))
+    };
+    names.into_iter().map(variable).collect()
 }
 
 /// The folder of the project for a server of a project's file whose command or arguments are relative to it.
@@ -874,6 +949,15 @@ fn not_taken(name: &str, server: &Map<String, Value>, told: &mut ImportReport) {
     let is_known = |key: &str| {
         KNOWN.contains(&key) || TIMES.contains(&key) || LOGINS.contains(&key) || is_about_tools(key)
     };
+    let is_program = server.contains_key("command");
+    let of_other = match is_program {
+        true => &["headers", "http_headers", "env_http_headers", "bearer_token_env_var"][..],
+        false => &["env", "environment", "env_vars", "args", "cwd"],
+    };
+    for key in of_other.iter().filter(|key| server.get(**key).is_some_and(is_used)) {
+        let what = if is_program { "a program" } else { "a server with a URL" };
+        told.notes.push(format!("`{name}`: its `{key}` was left out, because it is {what}"));
+    }
     let others = server.keys().filter(|key| !is_known(key));
     let (plain, odd): (Vec<&String>, Vec<&String>) = others.partition(|key| is_plain_name(key));
     if !plain.is_empty() || !odd.is_empty() {
@@ -889,11 +973,17 @@ fn not_taken(name: &str, server: &Map<String, Value>, told: &mut ImportReport) {
 fn arguments(
     name: &str,
     program: &str,
+    server: &Map<String, Value>,
     line: &[String],
     targets: &RunTargets<'_>,
     told: &mut ImportReport,
 ) -> Vec<String> {
     let module = module(program, line);
+    let own: Vec<&str> = ["env", "environment"]
+        .into_iter()
+        .filter_map(|key| server.get(key)?.as_object())
+        .flat_map(|env| env.keys().map(String::as_str))
+        .collect();
     let before = iter::once(None).chain(line.iter().map(|arg| Some(arg.as_str())));
     let args = line.iter().zip(before).enumerate();
     let args = args.map(|(n, (text, before))| {
@@ -902,9 +992,25 @@ fn arguments(
             None if module == Some(n) => ArgPosition::Package,
             None => before.map_or(ArgPosition::First, ArgPosition::After),
         };
-        argument(name, &ClientArgument { place: n, at, before, text }, told)
+        match is_own_reference(text, &own) {
+            true => text.replace("${", "$${"),
+            false => argument(name, &ClientArgument { place: n, at, before, text }, told),
+        }
     });
     args.collect()
+}
+
+/// Whether an argument refers to nothing but variables in the environment of the server itself, such as
+/// `Authorization:${AUTH_HEADER}` of `mcp-remote`. The program puts their values there.
+fn is_own_reference(text: &str, own: &[&str]) -> bool {
+    let mut all = 0;
+    let mut known = 0;
+    let bare = replaced(text, |inner| {
+        all += 1;
+        known += usize::from(own.contains(&inner) && is_plain_name(inner));
+        String::new()
+    });
+    all > 0 && all == known && !text.contains("$${") && is_plain_around("", &bare)
 }
 
 /// The strings in a list of a server; empty if there is no list. Other arguments than texts and numbers are refused,
@@ -1411,7 +1517,9 @@ mod tests {
             "codex": {"command": "/opt/a", "env_vars": ["FOO_TOKEN"], "env": {"LEVEL": "info"}},
             "bearer": {"url": "https://example.com/mcp", "bearer_token_env_var": "MY_PAT"},
             "plain": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer $OTHER_KEY"}},
-            "usual": {"url": "https://example.com/mcp", "headers": {"X-Api-Key": "${USUAL_KEY:-}"}}"#,
+            "usual": {"url": "https://example.com/mcp", "headers": {"X-Api-Key": "${USUAL_KEY:-}", "Accept": "x"}},
+            "token": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${TOKEN_KEY:-}"}, "env": {"A": "b"}},
+            "bridge": {"command": "npx", "args": ["mcp-remote@0.1.0", "--header", "Authorization:${AUTH}"], "env": {"AUTH": "hunter2x"}}"#,
         );
         has(
             &yaml,
@@ -1422,6 +1530,8 @@ mod tests {
                 "credential: {header: {fromEnv: \"MY_PAT\"}}",
                 "credential: {header: {fromEnv: \"OTHER_KEY\"}}",
                 r#"{name: "X-Api-Key", value: "${USUAL_KEY:-}"}"#,
+                "credential: {header: {fromEnv: \"TOKEN_KEY\"}}",
+                r#""--header","Authorization:$${AUTH}"]"#,
             ],
         );
         has(
@@ -1430,6 +1540,8 @@ mod tests {
                 "`helped`: its `headersHelper` was left out",
                 "`helped`: its `oauth` was left out",
                 "`helped`: its `timeout` was left out",
+                "`usual`: its header `Accept` was left out",
+                "`token`: its `env` was left out, because it is a server with a URL",
                 "set FOO_TOKEN to",
                 "set MY_PAT to the token of `bearer`",
                 "set ASKED_TOKEN to the value of `token` in the URL of `asked`",
