@@ -159,6 +159,15 @@ fn misdeeds() -> Vec<(&'static str, Misdeed, &'static str)> {
             "upstream-broken",
         ),
         (
+            "interim responses without end",
+            |_, s| {
+                let some = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(100);
+                while say(s, &some) {}
+                false
+            },
+            "upstream-broken",
+        ),
+        (
             "a stream of garbage",
             |_, s| {
                 say(s, b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: {oops}\n\n");
@@ -279,6 +288,22 @@ fn a_list_under_another_spelling_of_its_name_is_not_taken() {
                 let reads_as_another = !spelled.is_empty() && spelled != "_tools";
                 assert_eq!(answer.body.contains("-32603"), reads_as_another, "{about}");
             }
+        }
+    }
+}
+
+#[test]
+fn a_few_interim_responses_before_the_answer_are_passed_over() {
+    for era in ERAS {
+        let server = Server::with(era, json!([tool("work")]), |call, stream| {
+            let interim = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(60);
+            say(stream, &[interim, call.text("at last")].concat())
+        });
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        for _ in 0..3 {
+            let answer = ana.call("work", &json!({}));
+            assert_eq!(answer.json()["result"]["content"][0]["text"], "at last", "{era:?}");
         }
     }
 }
