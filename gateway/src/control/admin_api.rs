@@ -35,7 +35,7 @@ use crate::control::revocation::{
 };
 use crate::control::selftest::SelftestRunner;
 use crate::edge::admission::Admission;
-use crate::edge::failure::{Failure, SOON};
+use crate::edge::failure::{HttpFailure, SOON};
 use crate::mcp::wire::headers::{SingleValue, single};
 use crate::metrics::Metrics;
 use crate::net::write_timeout::WriteTimeout;
@@ -265,12 +265,12 @@ impl AdminApi {
         let (head, body) = request.into_parts();
         if let Err(failure) = self.door.admit(&head) {
             return match failure {
-                Failure::Host => {
+                HttpFailure::Host => {
                     let help =
                         "this listener does not answer to that host; name it in `ops.hosts`\n";
                     text(StatusCode::MISDIRECTED_REQUEST, help)
                 }
-                Failure::Origin => {
+                HttpFailure::Origin => {
                     text(StatusCode::FORBIDDEN, "pages may not call this listener\n")
                 }
                 _ => text(StatusCode::BAD_REQUEST, "HTTP/1.1 without an upgrade, please\n"),
