@@ -262,11 +262,11 @@ pub struct Policy {
     registry: Registry,
 }
 
-/// What a call is of, after the decision whether the caller may know of it.
+/// The item that a call is of, after the decision whether the caller may know of it.
 struct SeenItem<'a> {
     /// Its definition, if the server lists it.
     offer: Option<&'a CatalogItem>,
-    /// That decision.
+    /// The decision whether it may be known.
     seen: Decision,
 }
 

@@ -215,7 +215,7 @@ impl ExchangeLine<'_> {
         self.end.and(self.record.listed)
     }
 
-    /// Writes how long the exchange took, in total and by whom.
+    /// Writes how long the exchange took, in total, in servers and in the gateway.
     fn durations(&self, line: &mut Object<'_>, key: &'static str) {
         let Some((_, now)) = self.end else { return };
         let total = now.saturating_duration_since(self.record.started);
