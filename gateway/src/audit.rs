@@ -250,7 +250,7 @@ struct JournalSeed {
 }
 
 impl JournalSeed {
-    /// Draws new values from the system.
+    /// Draws new random values.
     ///
     /// # Errors
     /// If there are no random bytes.

@@ -165,7 +165,7 @@ fn stripped(text: &str, found: &mut NormalText) -> String {
                     '\u{202d}' | '\u{202e}' => found.note(Trick::Reversed),
                     '\u{202a}' | '\u{202b}' | '\u{2066}'..='\u{2068}' => hidden.isolates = true,
                     '\u{200b}' | '\u{200c}' | '\u{200d}' | '\u{2060}' | '\u{feff}' => {
-                        hidden.zero.push(c)
+                        hidden.zero.push(c);
                     }
                     _ => {}
                 }

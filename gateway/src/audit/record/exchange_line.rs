@@ -76,7 +76,7 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
         let detail = of.ending().and_then(|ending| ending.detail);
         foreign(line, key, detail.map(CredentialCheck::code));
     }),
-    ("durationMicros", |of, line, key| of.durations(line, key)),
+    ("durationMicros", durations),
     ("era", |of, line, key| {
         foreign(line, key, of.record.version.map(|version| version.era().as_str()));
     }),
@@ -131,7 +131,7 @@ const MEMBERS: &[(&str, MemberWriter)] = &[
         }
     }),
     ("route", |of, line, key| foreign(line, key, of.record.route.as_deref())),
-    ("rpcId", |of, line, key| of.rpc_id(line, key)),
+    ("rpcId", rpc_id),
     ("rule", |of, line, key| foreign(line, key, of.record.rule())),
     ("schema", |_, line, key| plain(line, key, SCHEMA.as_bytes())),
     ("scheme", |of, line, key| foreign(line, key, of.record.scheme)),
@@ -215,33 +215,33 @@ impl ExchangeLine<'_> {
         self.end.and(self.record.listed)
     }
 
-    /// Writes how long the exchange took, in total, in servers and in the gateway.
-    fn durations(&self, line: &mut Object<'_>, key: &'static str) {
-        let Some((_, now)) = self.end else { return };
-        let total = now.saturating_duration_since(self.record.started);
-        let in_servers = self.record.in_servers();
-        let mut durations = Object::open(line.ours(key));
-        number(&mut durations, "gateway", micros(total.saturating_sub(in_servers)));
-        number(&mut durations, "total", micros(total));
-        number(&mut durations, "upstream", micros(in_servers));
-        durations.close();
-    }
-
     /// Writes the name of the requested item, if it is of `kind`.
     fn item(&self, line: &mut Object<'_>, key: &'static str, kind: ItemKind) {
         let item = self.record.item.as_ref().filter(|(its, _)| *its == kind);
         self.record.named(line, key, item.map(|(_, name)| &**name));
     }
+}
 
-    /// Writes the JSON-RPC id of the request, redacted.
-    fn rpc_id(&self, line: &mut Object<'_>, key: &'static str) {
-        match self.record.rpc_id.as_ref().map(|id| self.record.shown_id(id)) {
-            Some(Id::Number(id)) => {
-                line.ours(key).extend_from_slice(itoa::Buffer::new().format(id).as_bytes());
-            }
-            Some(Id::Text(id)) => write_ascii(line.ours(key), &id),
-            None => {}
+/// Writes how long the exchange took, in total, in servers and in the gateway.
+fn durations(of: &ExchangeLine<'_>, line: &mut Object<'_>, key: &'static str) {
+    let Some((_, now)) = of.end else { return };
+    let total = now.saturating_duration_since(of.record.started);
+    let in_servers = of.record.in_servers();
+    let mut durations = Object::open(line.ours(key));
+    number(&mut durations, "gateway", micros(total.saturating_sub(in_servers)));
+    number(&mut durations, "total", micros(total));
+    number(&mut durations, "upstream", micros(in_servers));
+    durations.close();
+}
+
+/// Writes the JSON-RPC id of the request, redacted.
+fn rpc_id(of: &ExchangeLine<'_>, line: &mut Object<'_>, key: &'static str) {
+    match of.record.rpc_id.as_ref().map(|id| of.record.shown_id(id)) {
+        Some(Id::Number(id)) => {
+            line.ours(key).extend_from_slice(itoa::Buffer::new().format(id).as_bytes());
         }
+        Some(Id::Text(id)) => write_ascii(line.ours(key), &id),
+        None => {}
     }
 }
 
