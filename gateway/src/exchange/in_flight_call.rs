@@ -735,7 +735,6 @@ impl InFlightCall {
         };
         let twice = Failure::Upstream(UpstreamError::Protocol("the server answered twice"));
         let due = self.call.due.take().ok_or(twice)?;
-        let era = self.era();
         self.capture(&reply, &due).await;
         let call = &self.call;
         let released = call.gateway.inspected(&call.caller, due, reply).await?;
@@ -743,7 +742,6 @@ impl InFlightCall {
         let shown = call.gateway.counted_parts(released, &mut found);
         let mut shown = call.passed_guardrails(shown, &mut found).await;
         self.frame.entry.found(found);
-        let id = &self.frame.id;
         if let VisibleReply::Apart(result) = shown {
             let call = call.answer.verb() == RequestOperation::Call;
             match call.then(|| self.kept(&result)).flatten() {
@@ -752,6 +750,16 @@ impl InFlightCall {
                 None => shown = VisibleReply::Withheld(Finding::too_long()),
             }
         }
+        self.encoded(shown, ending)
+    }
+
+    /// Encodes what is released, with the ending for the record.
+    fn encoded(
+        &self,
+        shown: VisibleReply,
+        ending: ExchangeEnd,
+    ) -> Result<(Body, ExchangeEnd), Failure> {
+        let (call, id, era) = (&self.call, &self.frame.id, self.era());
         let body = match shown {
             VisibleReply::Answer(Reply::Result(result)) => {
                 let renamed = call.renamed(&result);
@@ -768,7 +776,7 @@ impl InFlightCall {
                 let record = self.frame.entry.id;
                 let denial =
                     ToolDenial::withheld(&failure, &self.call.gateway.policy, Some(record));
-                let body = encode::tool_error(&self.frame.id, era, &denial);
+                let body = encode::tool_error(id, era, &denial);
                 return Ok((body, failure.ending_in_result(era)));
             }
             VisibleReply::Withheld(finding) => return Err(Failure::Withheld(finding)),
