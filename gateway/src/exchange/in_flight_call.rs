@@ -2,7 +2,6 @@
 //! releases, as a single response or as a stream.
 
 use std::future::Future;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,7 +26,7 @@ use crate::audit::Intent;
 use crate::base::intake::ResponseAccount;
 use crate::base::share::{Holder, Share, ShareError};
 use crate::edge::denial::ToolDenial;
-use crate::edge::encode;
+use crate::edge::encode::{self, Replacement};
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, ProtocolVersion, method};
@@ -158,9 +157,9 @@ impl UpstreamCall {
         }
     }
 
-    /// The spans of a result with names of the server, and the names on the route in their place. Resource links in
-    /// the result become readable for the caller.
-    fn renamed(&self, result: &Fragment) -> Vec<(Range<usize>, String)> {
+    /// The names of the server in a result, and the names on the route in their place; what the server says of itself
+    /// and was not approved, and what stands for it. Resource links in the result become readable for the caller.
+    fn renamed(&self, result: &Fragment) -> Vec<Replacement> {
         let value = result.value();
         self.gateway.linked(&self.caller, self.server.name(), value);
         let rename = |kind: ItemKind, name: &str| self.route.shown(&self.server, kind, name);
@@ -173,6 +172,9 @@ impl UpstreamCall {
                 self.gateway.task_ids(&self.caller, &self.route, &self.server, &self.tool, value);
             renamed.extend(ids);
         }
+        let name = self.server.name();
+        let told = wire::metas(value).filter_map(|meta| self.gateway.unapproved_info(name, meta));
+        renamed.extend(told);
         renamed
     }
 

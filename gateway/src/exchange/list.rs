@@ -14,6 +14,7 @@ use policy::message::Reply;
 use policy::name::ServerName;
 use policy::offer::{Catalog, CatalogItem, ItemKind};
 use policy::pipeline::{CatalogView, Expectation, Permit, Policy, VisibleReply};
+use policy::places::is_meta;
 use policy::principal::Principal;
 use policy::work::{USUAL_MOST, WorkBudget};
 use tokio::time::timeout;
@@ -203,7 +204,11 @@ impl Gateway {
         };
         let mut out = Vec::new();
         let mut object = Object::open(&mut out);
-        listing.extra().iter().for_each(|(key, value)| object.raw(key, value.value().raw()));
+        for (key, value) in listing.extra() {
+            let meta = Some(value.value()).filter(|_| is_meta(key));
+            let told = meta.and_then(|meta| self.unapproved_info(name, meta));
+            encode::spliced(object.key(key), value.value(), told.as_slice());
+        }
         object.close();
         // INVARIANT: the parts were parsed by the same reader within the same bounds.
         let Ok(document) = Document::parse(out.into(), &JsonBounds::ANSWER) else {
