@@ -916,6 +916,99 @@ fn what_comes_of_a_task_is_held_to_the_schema_too() {
     }
 }
 
+/// The MCP SDK for Python reads each of these as an error.
+#[test]
+fn an_error_of_a_tool_is_on_record_in_every_spelling_that_a_client_takes_for_one() {
+    for era in ERAS {
+        let told = Said::default();
+        let server = server(era, &told);
+        let gateway = start(&server, "");
+        for (said, outcome) in [
+            (json!(true), "tool-error"),
+            (json!("true"), "tool-error"),
+            (json!("YES"), "tool-error"),
+            (json!("on"), "tool-error"),
+            (json!(1), "tool-error"),
+            (json!(1.0), "tool-error"),
+            (json!(false), "answered"),
+            (json!("no"), "answered"),
+            (json!(0), "answered"),
+            (Value::Null, "answered"),
+        ] {
+            let mut result = texts(&["x"]);
+            result["isError"] = said.clone();
+            *told.lock().unwrap() = result;
+            let answer = gateway.client(era, ANA).call("work", &json!({})).json();
+            assert_eq!(answer["result"]["isError"], said, "{era:?}: {answer}");
+            assert_eq!(gateway.last()["outcome"], outcome, "{era:?} {said}");
+        }
+        // No spelling but one excuses a result from its schema.
+        let gateway = start(&server, "content: [{servers: [up], outputSchema: enforce}]");
+        for (said, shown) in [(json!(true), true), (json!("true"), false), (json!(1), false)] {
+            let mut result = texts(&["x"]);
+            result["structuredContent"] = json!({ "name": 7 });
+            result["isError"] = said.clone();
+            *told.lock().unwrap() = result;
+            let answer = gateway.client(era, ANA).call("person", &json!({})).json();
+            let is_shown = answer["result"]["structuredContent"]["name"] == 7;
+            assert_eq!(is_shown, shown, "{era:?} {said}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn a_task_that_failed_is_on_record_as_the_call_would_be() {
+    let done =
+        |error: Value| json!({ "content": [{ "type": "text", "text": "done" }], "isError": error });
+    let state = |status: &str| json!({ "taskId": "t-7", "status": status, "ttlMs": 1000, "createdAt": "x" });
+    let with = |status: &str, key: &str, value: Value| {
+        let mut state = state(status);
+        state[key] = value;
+        state
+    };
+    let error = json!({ "code": -32000, "message": "broken" });
+    for (era, method, said, outcome) in [
+        (Era::Modern, "tasks/get", with("completed", "result", done(json!(true))), "tool-error"),
+        (Era::Modern, "tasks/get", with("completed", "result", done(json!("true"))), "tool-error"),
+        (Era::Modern, "tasks/get", with("failed", "error", error), "tool-error"),
+        (Era::Modern, "tasks/get", with("completed", "result", done(json!(false))), "answered"),
+        (Era::Modern, "tasks/get", state("working"), "answered"),
+        (Era::Legacy, "tasks/get", state("failed"), "tool-error"),
+        (Era::Legacy, "tasks/get", state("working"), "answered"),
+        (Era::Legacy, "tasks/result", done(json!(true)), "tool-error"),
+        (Era::Legacy, "tasks/result", done(json!(1)), "tool-error"),
+        (Era::Legacy, "tasks/result", done(json!(false)), "answered"),
+    ] {
+        let (told, begun) = (said.clone(), state("working"));
+        let server =
+            Server::offering(era, json!({ "tools": [tool("slow")] }), move |call| {
+                match (call.method(), era) {
+                    ("tools/call", Era::Modern) => {
+                        let mut result = begun.clone();
+                        result["resultType"] = "task".into();
+                        result
+                    }
+                    ("tools/call", Era::Legacy) => json!({ "task": begun }),
+                    _ => {
+                        let mut result = told.clone();
+                        result["resultType"] = "complete".into();
+                        result
+                    }
+                }
+            });
+        let gateway = Config::of(&server.url()).policy(OPEN).start();
+        let able = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+        let client = Client::able(gateway.address, "/mcp", era, Some(ANA), &able);
+        let answer = client.ask("tools/call", json!({ "name": "slow", "task": {} })).json();
+        let task = if era == Era::Modern { &answer["result"] } else { &answer["result"]["task"] };
+        let id = task["taskId"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        assert_eq!(gateway.last()["outcome"], "answered", "{era:?}");
+        let answer = client.ask(method, json!({ "taskId": id })).json();
+        assert!(answer["result"].is_object(), "{era:?} {said}: {answer}");
+        assert_eq!(gateway.last()["outcome"], outcome, "{era:?} {method} {said}");
+    }
+}
+
 /// The MCP SDK for Python reads `input_requests` as `inputRequests`, and others read names without regard to case.
 #[test]
 fn a_server_asks_in_no_other_spelling_either() {
