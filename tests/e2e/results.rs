@@ -171,6 +171,159 @@ fn data_stands_between_marks_that_its_author_cannot_write() {
     }
 }
 
+/// The places of a value in which the texts that contain `plant` stand, and whether each is between marks.
+fn fenced(value: &Value, plant: &str, at: &str, out: &mut Vec<(String, bool)>) {
+    match value {
+        Value::String(text) if text.contains(plant) => {
+            let is = text.starts_with("<untrusted-data id=\"") && text.ends_with("\">");
+            out.push((at.to_owned(), is));
+        }
+        Value::Array(items) => {
+            for (n, item) in items.iter().enumerate() {
+                fenced(item, plant, &format!("{at}/{n}"), out);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                fenced(member, plant, &format!("{at}/{name}"), out);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn all_that_a_model_reads_stands_between_marks_and_what_a_program_compares_does_not() {
+    const WORD: &str = "seen-by-a-model";
+    let text = json!({ "type": "text", "text": WORD });
+    let link = json!({ "type": "resource_link", "uri": format!("note://{WORD}"), "name": WORD, "title": WORD,
+        "description": WORD });
+    let inner = json!({ "uri": "note://b", "text": WORD, "title": WORD });
+    let task = json!({ "taskId": "t-7", "status": "working", "statusMessage": WORD, "createdAt": "x", "ttlMs": 1 });
+    let call = json!({ "name": "work", "arguments": {}, "task": {} });
+    let prompt = json!({ "name": "ask" });
+    let read = json!({ "uri": "note://a" });
+    for era in ERAS {
+        let mut state = task.clone();
+        if era == Era::Modern {
+            state["resultType"] = "task".into();
+        } else {
+            state = json!({ "task": task });
+        }
+        let status = if era == Era::Modern { "/statusMessage" } else { "/task/statusMessage" };
+        for (method, params, said, marked, plain) in [
+            (
+                "tools/call",
+                &call,
+                json!({ "content": [text, link, { "type": "resource", "resource": inner }, WORD],
+                    "structuredContent": { "title": WORD }, "_meta": { "example.com/x": WORD } }),
+                vec![
+                    "/content/0/text",
+                    "/content/1/title",
+                    "/content/1/description",
+                    "/content/2/resource/text",
+                    "/content/2/resource/title",
+                    "/content/3",
+                ],
+                vec![
+                    "/content/1/uri",
+                    "/content/1/name",
+                    "/structuredContent/title",
+                    "/_meta/example.com/x",
+                ],
+            ),
+            (
+                "tools/call",
+                &call,
+                json!({ "content": [], "toolResult": WORD }),
+                vec!["/toolResult"],
+                vec![],
+            ),
+            ("tools/call", &call, state, vec![status], vec![]),
+            (
+                "prompts/get",
+                &prompt,
+                json!({ "description": WORD, "messages": [
+                    { "role": "user", "content": text }, { "role": "user", "content": WORD },
+                    { "role": "user", "content": link } ] }),
+                vec![
+                    "/description",
+                    "/messages/0/content/text",
+                    "/messages/1/content",
+                    "/messages/2/content/title",
+                    "/messages/2/content/description",
+                ],
+                vec!["/messages/2/content/uri", "/messages/2/content/name"],
+            ),
+            (
+                "resources/read",
+                &read,
+                json!({ "contents": [{ "uri": "note://a", "text": WORD, "title": WORD, "name": WORD }],
+                    "ttlMs": 0, "cacheScope": "private" }),
+                vec!["/contents/0/text", "/contents/0/title"],
+                vec!["/contents/0/name"],
+            ),
+        ] {
+            let offers = json!({ "tools": [tool("work")], "prompts": [{ "name": "ask" }],
+                "resources": [{ "uri": "note://a", "name": "a" }] });
+            let told = Said::new(Mutex::new(said));
+            let telling = Arc::clone(&told);
+            let server = Server::offering(era, offers, move |_| {
+                let mut result = telling.lock().unwrap().clone();
+                if result["resultType"].is_null() {
+                    result["resultType"] = "complete".into();
+                }
+                result
+            });
+            let rules = "content: [{servers: [up], fence: true}]\nrules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], prompts: ['*'], resources: ['*']}";
+            let gateway = Config::of(&server.url()).policy(rules).start();
+            let able = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+            let client = Client::able(gateway.address, "/mcp", era, Some(ANA), &able);
+            let answer = client.ask(method, params.clone()).json();
+            let mut found = Vec::new();
+            fenced(&answer["result"], WORD, "", &mut found);
+            let expected = marked.iter().map(|at| ((*at).to_owned(), true));
+            let expected = expected.chain(plain.iter().map(|at| ((*at).to_owned(), false)));
+            let mut expected: Vec<_> = expected.collect();
+            found.sort();
+            expected.sort();
+            assert_eq!(found, expected, "{era:?} {method}: {answer}");
+            // What stands between marks already stays as it is, but for the sealed id of a task.
+            if !found.iter().any(|(at, _)| at == status) {
+                *told.lock().unwrap() = answer["result"].clone();
+                let again = client.ask(method, params.clone()).json();
+                assert_eq!(again["result"], answer["result"], "{era:?} {method}");
+            }
+        }
+        // What is no result of a request is not touched: a model is not told it as data.
+        let server = Server::start(move |request, stream| {
+            use std::io::Write as _;
+            let info =
+                json!({ "name": "fake", "version": "1", "title": WORD, "description": WORD });
+            let bytes = match (request.method(), era) {
+                ("server/discover", Era::Modern) => request.result(&json!({
+                    "resultType": "complete", "supportedVersions": ["2026-07-28"],
+                    "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "public",
+                    "_meta": { "io.modelcontextprotocol/serverInfo": info },
+                })),
+                ("initialize", Era::Legacy) => request.result(&json!({
+                    "protocolVersion": "2025-11-25", "capabilities": { "tools": {} }, "serverInfo": info,
+                })),
+                _ => e2e::server::greeting(request, era),
+            };
+            stream.write_all(&bytes).is_ok()
+        });
+        let gateway = start(&server, "content: [{servers: [up], fence: true}]");
+        let client = gateway.client(era, ANA);
+        let answer = match era {
+            Era::Modern => client.ask("server/discover", json!({})),
+            Era::Legacy => client.hello(),
+        };
+        assert!(answer.body.contains(WORD), "{era:?}: {answer:?}");
+        assert!(!answer.body.contains("untrusted-data"), "{era:?}: {answer:?}");
+    }
+}
+
 #[test]
 fn what_is_carried_is_of_a_type_that_may_be_and_that_it_says() {
     let png = STANDARD.encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
