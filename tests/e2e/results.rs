@@ -366,6 +366,56 @@ fn what_is_carried_is_of_a_type_that_may_be_and_that_it_says() {
 }
 
 #[test]
+fn what_a_data_uri_carries_is_of_a_type_that_may_be_and_that_it_says() {
+    let png = STANDARD.encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
+    let svg = STANDARD.encode("<svg xmlns=\"http://www.w3.org/2000/svg\"><script/></svg>");
+    let link = |icon: Value| {
+        let block =
+            json!({ "type": "resource_link", "uri": "note://a", "name": "a", "icons": [icon] });
+        json!({ "resultType": "complete", "content": [{ "type": "text", "text": "here" }, block] })
+    };
+    let mut deep = texts(&["here"]);
+    deep["structuredContent"] =
+        json!({ "rows": [{ "src": format!("data:image/svg+xml;base64,{svg}") }] });
+    let mut resource = texts(&["here"]);
+    let within = json!({ "type": "resource_link", "name": "a",
+        "uri": format!("data:image/svg+xml;base64,{svg}") });
+    resource["content"].as_array_mut().unwrap().push(within);
+    for era in ERAS {
+        let told = Said::default();
+        let server = server(era, &told);
+        let usual = start(&server, "");
+        let only = start(&server, "content: [{servers: [up], mediaTypes: [image/png]}]");
+        let strict = start(&server, "content: [{servers: [up], results: {mediaTypes: block}}]");
+        let of = |kind: &str, data: &str| json!({ "src": format!("data:{kind};base64,{data}") });
+        let typed = |kind: &str, src: String| json!({ "src": src, "mimeType": kind });
+        for (result, in_only, in_strict) in [
+            (link(of("image/png", &png)), true, true),
+            (link(of("image/svg+xml", &svg)), false, true),
+            (link(typed("image/png", format!("data:image/svg+xml;base64,{svg}"))), false, false),
+            (link(typed("image/svg+xml", format!("data:image/svg+xml,{svg}"))), false, true),
+            (link(of("image/png", &svg)), false, false),
+            (link(of(" IMAGE/PNG", &svg)), false, false),
+            (link(json!({ "src": format!("\tda\nta:image/png;base64,{svg}") })), false, false),
+            (
+                link(json!({ "src": "https://example.com/a.svg", "mimeType": "image/svg+xml" })),
+                true,
+                true,
+            ),
+            (deep.clone(), false, true),
+            (resource.clone(), false, true),
+        ] {
+            *told.lock().unwrap() = result.clone();
+            for (gateway, passes) in [(&usual, true), (&only, in_only), (&strict, in_strict)] {
+                let shown = said(gateway, era);
+                assert_eq!(shown == "here", passes, "{era:?} {result}: {shown}");
+                assert!(passes || shown.contains("media-types"), "{era:?} {result}: {shown}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_result_that_is_too_long_is_refused_or_cut() {
     for era in ERAS {
         let told = Said::default();

@@ -259,7 +259,8 @@ impl MessageWalk<'_, '_> {
         }
     }
 
-    /// Checks the media type of the base64 data in an object, against its content and the permitted types.
+    /// Checks the media type of the data in an object, in base64 or in a `data:` URI, against its content and the
+    /// permitted types.
     fn carries(&mut self, object: Value<'_>, at: &str, place: MessagePosition) {
         let handling = self.lens.how(Detector::MediaTypes);
         if handling == Handling::Off {
@@ -267,6 +268,12 @@ impl MessageWalk<'_, '_> {
         }
         let word = |name: &str| object.get(name).and_then(Value::as_str);
         let declared = word("mimeType");
+        // Of an icon, and of a resource or a link to one.
+        for uri in [word("src"), word("uri")].into_iter().flatten() {
+            if let Some(note) = media::note_on_uri(declared.as_deref(), &uri, self.lens.types) {
+                self.note(Detector::MediaTypes, handling, Cow::Borrowed(note), at);
+            }
+        }
         let block = place == MessagePosition::Block;
         if !block && declared.is_none() {
             return;
