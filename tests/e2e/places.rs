@@ -940,6 +940,47 @@ fn a_result_of_a_tool_that_says_it_only_reads_has_no_challenge_for_scopes_that_w
     }
 }
 
+/// Spellings that the MCP SDK for Python reads as `readOnlyHint: true`, and others that it does not.
+#[test]
+fn a_tool_says_that_it_only_reads_in_every_spelling_that_a_client_takes_for_it() {
+    let challenge = "Bearer error=\"insufficient_scope\", scope=\"files:write\"";
+    for (annotations, reads) in [
+        (json!({ "readOnlyHint": "true" }), true),
+        (json!({ "readOnlyHint": 1 }), true),
+        (json!({ "readOnlyHint": 1.0 }), true),
+        (json!({ "readOnlyHint": "Yes" }), true),
+        (json!({ "read_only_hint": true }), true),
+        (json!({ "readOnlyHint": "no" }), false),
+        (json!({ "readOnlyHint": 0 }), false),
+    ] {
+        for era in ERAS {
+            let mut plain = tool("work");
+            plain["annotations"] = annotations.clone();
+            let mut needs = plain.clone();
+            needs["name"] = "needs".into();
+            needs["securitySchemes"] = json!([{ "type": "oauth2", "scopes": ["files:write"] }]);
+            let server = Server::offering(era, json!({ "tools": [plain, needs] }), move |_| {
+                json!({ "resultType": "complete", "content": [],
+                    "_meta": { "mcp/www_authenticate": [challenge] } })
+            });
+            let gateway = Config::of(&server.url()).policy(OPEN).start();
+            let ana = gateway.client(era, ANA);
+            assert_eq!(ana.tools().contains(&"needs".to_owned()), !reads, "{era:?} {annotations}");
+            let answer = ana.call("work", &json!({}));
+            let shown = answer.body.contains("files:write");
+            assert_eq!(shown, !reads, "{era:?} {annotations}: {answer:?}");
+            let script = Script::default();
+            let mut asks = tool("work");
+            asks["annotations"] = annotations.clone();
+            let gateway = open_to(&asking_in(era, &script, &asks), "", "");
+            let page = page("https://login.example.com/auth?scope=files:write");
+            let (answer, _) = called(&gateway, era, &script, page);
+            let shown = answer.body.contains("elicitation/create");
+            assert_eq!(shown, !reads, "{era:?} {annotations}: {answer:?}");
+        }
+    }
+}
+
 #[test]
 fn a_tool_that_says_it_only_reads_and_needs_scopes_that_write_is_not_listed() {
     for era in ERAS {

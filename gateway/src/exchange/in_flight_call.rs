@@ -719,7 +719,8 @@ impl InFlightCall {
     async fn released(&mut self, outcome: ResponseOutcome) -> Result<(Body, ExchangeEnd), Failure> {
         let (reply, ending) = match outcome {
             ResponseOutcome::Result(result) => {
-                let ending = judged(&result, &self.call.client)?;
+                let verb = self.call.answer.verb();
+                let ending = judged(&result, verb, &self.call.client)?;
                 if ending.outcome == Ended::ToolError {
                     let now = self.call.gateway.clock.instant();
                     self.call.server.explain_denial(&self.call.tool, result.value(), now);
@@ -884,7 +885,11 @@ pub(super) fn server_error(error: &Fragment) -> ExchangeEnd {
 }
 
 /// Checks that a result is well-formed and of a type that the client knows, and returns its ending for the record.
-fn judged(result: &Fragment, client: &Client) -> Result<ExchangeEnd, Failure> {
+fn judged(
+    result: &Fragment,
+    verb: RequestOperation,
+    client: &Client,
+) -> Result<ExchangeEnd, Failure> {
     let broken = |what| Err(Failure::Upstream(UpstreamError::Protocol(what)));
     let value = result.value();
     if wire::is_misspelled(value, &RESULT) {
@@ -895,7 +900,33 @@ fn judged(result: &Fragment, client: &Client) -> Result<ExchangeEnd, Failure> {
     if kind.is_some_and(|kind| !known(&kind)) {
         return broken("the result is of a type the client does not know");
     }
-    let failed = value.get("isError").and_then(Value::as_bool) == Some(true);
-    let outcome = if failed { Ended::ToolError } else { Ended::Answered };
+    let outcome = if says_failed(value, verb) { Ended::ToolError } else { Ended::Answered };
     Ok(ExchangeEnd { outcome, ..ExchangeEnd::answered() })
+}
+
+/// Whether a result says that its tool has failed: the result of a call, or what a task says of the call it stands for.
+fn says_failed(result: Value<'_>, verb: RequestOperation) -> bool {
+    let is_error = |of: Value<'_>| of.get("isError").is_some_and(Value::may_be_true);
+    let has_failed = |task: Value<'_>| {
+        task.get("status").and_then(Value::as_str).is_some_and(|status| status == "failed")
+    };
+    let failed = match verb {
+        RequestOperation::Task(_) => {
+            has_failed(result) || result.get("result").is_some_and(is_error)
+        }
+        // A legacy task stands in `task`; a modern one is the result itself.
+        RequestOperation::Call => {
+            let kind = result.get("resultType").and_then(Value::as_str);
+            let is_task = kind.is_some_and(|kind| kind == "task");
+            is_task && has_failed(result) || result.get("task").is_some_and(has_failed)
+        }
+        RequestOperation::Get
+        | RequestOperation::Read
+        | RequestOperation::Subscribe
+        | RequestOperation::Unsubscribe
+        | RequestOperation::CompletePrompt
+        | RequestOperation::CompleteTemplate
+        | RequestOperation::Other => false,
+    };
+    failed || is_error(result)
 }
