@@ -581,8 +581,8 @@ impl Gateway {
 
     /// Whether the policy lets `principal` receive a server's notification of this extension method.
     fn may_tell(&self, principal: &Principal, server: &Upstream, name: &str) -> bool {
-        // A client could take such a name for a notification of the protocol.
-        if method::form(name) == method::Form::Malformed {
+        // A client could take such a name for a message of the protocol, if it is not the name of one.
+        if method::form(name) != method::Form::Extension {
             return false;
         }
         let call = policy::message::ItemRequest {

@@ -761,6 +761,43 @@ fn no_page_is_asked_for_when_a_level_of_the_log_is_set() {
     }
 }
 
+/// A rule about extension methods decides about nothing of the protocol, and a client might answer such a message.
+#[test]
+fn no_message_of_a_server_has_the_name_of_a_request() {
+    for (era, upstream) in ERAS.into_iter().flat_map(|era| ERAS.map(|upstream| (era, upstream))) {
+        let script = Script::default();
+        let named = Arc::clone(&script);
+        let server = Server::with(upstream, json!([tool("work")]), move |call, stream| {
+            let method = named.lock().unwrap().clone();
+            let message =
+                json!({ "jsonrpc": "2.0", "method": method, "params": { "x": "crossed" } });
+            let result = json!({ "resultType": "complete", "content": [] });
+            let end = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result });
+            let events = format!("data: {message}\n\ndata: {end}\n\n");
+            stream.write_all(&answer("200 OK", "text/event-stream", &events)).is_ok()
+        });
+        let gateway = open_to(&server, "", "");
+        let ana = gateway.client(era, ANA);
+        for method in [
+            "elicitation/create",
+            "sampling/createMessage",
+            "roots/list",
+            "tools/call",
+            "initialize",
+            "ping",
+            "notifications/initialized",
+            "notifications/roots/list_changed",
+        ] {
+            *script.lock().unwrap() = json!(method);
+            let answer = ana.call("work", &json!({}));
+            assert!(!answer.body.contains("crossed"), "{era:?} {upstream:?} {method}: {answer:?}");
+        }
+        *script.lock().unwrap() = json!("example.com/told");
+        let answer = ana.call("work", &json!({}));
+        assert!(answer.body.contains("crossed"), "{era:?} {upstream:?}: {answer:?}");
+    }
+}
+
 /// Some clients do not read `mode`: they show a form wherever there is one, or open any page.
 #[test]
 fn a_question_that_is_a_page_and_a_form_at_once_is_not_asked() {
