@@ -10,7 +10,7 @@ use std::thread;
 
 use e2e::client::{Client, raw, read};
 use e2e::gateway::{ANA, Config, Folder, binary};
-use e2e::server::{Call, Server, answer, greeting, ok, tool};
+use e2e::server::{Call, Server, answer, greeting, ok, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::json;
 
@@ -248,6 +248,7 @@ fn a_list_under_another_spelling_of_its_name_is_not_taken() {
         let spelling: Arc<Mutex<&str>> = Arc::default();
         let spelled = Arc::clone(&spelling);
         let server = Server::start(move |call, stream| {
+            let capabilities = json!({ "tools": {}, "prompts": {}, "resources": {} });
             let page = |list: &str, entry: serde_json::Value| {
                 let mut page =
                     json!({ "resultType": "complete", "ttlMs": 0, "cacheScope": "private" });
@@ -265,11 +266,23 @@ fn a_list_under_another_spelling_of_its_name_is_not_taken() {
                 "resources/templates/list" => {
                     page("resourceTemplates", json!({ "uriTemplate": "file:///{a}", "name": "a" }))
                 }
+                "server/discover" if upstream == Era::Modern => call.result(&json!({
+                    "resultType": "complete", "supportedVersions": ["2026-07-28"],
+                    "capabilities": capabilities, "ttlMs": 0, "cacheScope": "public",
+                })),
+                "initialize" if upstream == Era::Legacy => {
+                    let info = json!({ "name": "fake", "version": "1" });
+                    let result = json!({ "protocolVersion": "2025-11-25", "serverInfo": info,
+                        "capabilities": capabilities });
+                    with_header(&call.result(&result), "mcp-session-id: upstream-session\r\n")
+                }
                 _ => greeting(call, upstream),
             };
             say(stream, &bytes)
         });
-        let gateway = Config::of(&server.url()).start();
+        let open = "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], \
+                    prompts: ['*'], resources: ['*']}";
+        let gateway = Config::of(&server.url()).policy(open).start();
         let ana = gateway.client(era, ANA);
         for (method, spellings) in [
             ("tools/list", ["", "Tools", "tool\u{17f}", "_tools"]),

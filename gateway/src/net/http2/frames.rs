@@ -622,6 +622,7 @@ mod tests {
     fn the_heads_of_a_server_are_paid_for_by_requests() {
         let (mut watched, watch) = MonitoredStream::of_server((), &bounds());
         let now = Instant::now();
+        watched.went(&[0; PREFACE]);
         for _ in 0..1000 {
             watched.went(&frame(HEADERS, 4, 1));
             (0..5).for_each(|_| watched.came(&frame(HEADERS, 4, 1), now));
