@@ -128,7 +128,7 @@ fn wherever_a_secret_stands_it_is_not_written() {
         r#"{name: "ROOT", value: "/srv/files"}"#,
         r#"{name: "PORT", value: "8080"}"#,
         r#"{name: "PIN", fromEnv: "PROGRAM_PIN"}"#,
-        r#"url: "${QUERY_URL}""#,
+        r#"url: "https://example.com/mcp?key=${QUERY_KEY}""#,
         r#"url: "${PATH_URL}""#,
         r#"credential: {header: {fromEnv: "BASIC_AUTHORIZATION", prefix: "Basic "}}"#,
         r#"credential: {header: {fromEnv: "BARE_AUTHORIZATION", prefix: ""}}"#,
@@ -497,6 +497,102 @@ fn ordinary_files_of_three_clients_come_out_whole() {
         }
         assert_eq!(said.matches("note: set `").count(), variables.len(), "{said}");
     }
+}
+
+#[test]
+fn a_tool_that_the_client_may_not_call_is_not_offered_by_the_gateway() {
+    for era in ERAS {
+        let server = Server::echo(era, &["echo", "drop"]);
+        let folder = Folder::new();
+        let client = folder.path().join(".mcp.json");
+        let text = json!({ "mcpServers": {
+            "most": { "httpUrl": server.url(), "excludeTools": ["drop"] },
+            "some": { "type": "http", "url": server.url(), "tools": ["echo"] },
+            "none": { "type": "http", "url": server.url(), "enabled_tools": [] }
+        } });
+        fs::write(&client, text.to_string()).unwrap();
+        let file = folder.path().join("gateway.yaml");
+        let path = file.to_str().unwrap();
+        let done = |arguments: &[&str]| {
+            let output = Command::new(binary()).args(arguments).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{arguments:?}: {said}");
+            said
+        };
+        let said = done(&["import", client.to_str().unwrap(), "-w", path]);
+        assert!(said.contains("`none`: none of the tools that the client allows"), "{said}");
+        assert!(said.contains("the rule `forbidden-most` says so"), "{said}");
+        let yaml = fs::read_to_string(&file).unwrap();
+        assert!(!yaml.contains("local-none"), "{yaml}");
+        fs::write(&file, yaml.replace("127.0.0.1:8080", "127.0.0.1:0")).unwrap();
+        done(&["pin", "-c", path]);
+        done(&["pin", "approve", "--yes", "-c", path, "--by", "ana"]);
+        let mut command = Command::new(binary());
+        command.args(["run", "-c", path]);
+        let audit = folder.path().join("audit.jsonl");
+        let gateway = Gateway::spawn_without_ops(command, Folder::new(), audit);
+        for route in ["/most", "/some"] {
+            let caller = Client::connect(gateway.address, route, era, None);
+            assert_eq!(caller.tools(), ["echo"], "{era:?} {route}");
+        }
+    }
+}
+
+#[test]
+fn a_package_behind_another_program_is_warned_of_and_left_out_when_it_is_to_be_pinned() {
+    let folder = Folder::new();
+    let text = r#"{"mcpServers": {
+        "windows": {"command": "cmd", "args": ["/c", "npx", "-y", "@acme/tickets"]},
+        "shell": {"command": "bash", "args": ["-c", "npx -y @acme/tickets"]},
+        "python": {"command": "uvx", "args": ["--with", "requests==2.32.0", "acme-tickets"]},
+        "image": {"command": "docker", "args": ["run", "-i", "-p", "8000:8000", "-e", "ACME_TOKEN", "acme/tickets"]},
+        "good": {"command": "cmd", "args": ["/c", "npx", "-y", "@acme/tickets@1.2.3"]}}}"#;
+    let output = imported(&folder, "claude_desktop_config.json", text, &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let yaml = valid(&output, &folder);
+    assert_eq!(said.matches("warning: ").count(), 4, "{said}");
+    for line in [
+        r#"args: ["/c","npx","-y","@acme/tickets"]"#,
+        r#"args: ["run","-i","-p","8000:8000","-e","ACME_TOKEN","acme/tickets"]"#,
+        r#"{name: "ACME_TOKEN", fromEnv: "ACME_TOKEN"}"#,
+    ] {
+        assert!(yaml.contains(line), "{line}\n{yaml}");
+    }
+    let output = imported(&folder, "claude_desktop_config.json", text, &["--require-pinned"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let yaml = valid(&output, &folder);
+    assert_eq!(said.matches("was left out").count(), 4, "{said}");
+    assert_eq!(yaml.matches("  - name: ").count(), 3, "a listener, a server and a file: {yaml}");
+}
+
+#[test]
+fn files_of_other_clients_are_read_and_every_server_is_named() {
+    let folder = Folder::new();
+    for (name, text) in [
+        ("config.yaml", "mcpServers:\n  - {name: tickets, command: /opt/tickets}\n"),
+        ("goose.yaml", "extensions:\n  tickets: {type: stdio, cmd: /opt/tickets, enabled: true}\n"),
+        ("settings.json", r#"{"context_servers": {"tickets": {"command": "/opt/tickets"}}}"#),
+        (".mcp.json", r#"{"tickets": {"command": "/opt/tickets"}}"#),
+    ] {
+        let yaml = valid(&imported(&folder, name, text, &[]), &folder);
+        assert!(
+            yaml.contains("- name: tickets\n    command: \"/opt/tickets\"\n"),
+            "{name}\n{yaml}"
+        );
+    }
+    let text = r#"{"mcpServers": {"within": {"type": "sdk"}, "empty": {}, "ide": {"url": "https://example.com/mcp",
+        "requestInit": {"headers": {"Authorization": "Bearer SECRET"}}, "oauth": {"clientId": "x"}}}}"#;
+    let output = imported(&folder, "mcp.json", &text.replace("SECRET", SECRET), &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let yaml = valid(&output, &folder);
+    assert!(yaml.contains("credential: {header: {fromEnv: \"IDE_AUTHORIZATION\"}}"), "{yaml}");
+    for what in ["`within` was left out", "`empty` was left out", "`ide`: its `oauth` was left out"]
+    {
+        assert!(said.contains(what), "{what}\n{said}");
+    }
+    let output = imported(&folder, "other.json", r#"{"theme": "dark"}"#, &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("`context_servers`") && said.contains("Gemini CLI"), "{said}");
 }
 
 #[test]

@@ -14,20 +14,24 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
+use self::dialects::{ListedServer, listed};
 use self::familiar::{SuspectServer, imitation};
-use self::runners::{container, executable, module, packages, unpinned};
+use self::restrictions::{ToolRestriction, is_about_tools};
+use self::runners::{RunTargets, Unpinned, inherited, module};
 use self::secrets::{
-    ArgPosition, PlaceholderFolders, at_home, has_plain_references, is_command, is_flag_name,
-    is_imported, is_imported_argument, is_plain, is_plain_argument, is_plain_around,
-    is_plain_command, is_plain_folder, is_plain_name, is_plain_url, may_be_followed, placeholders,
-    variable_name, without_placeholders,
+    ArgPosition, PlaceholderFolders, SCHEMES, at_home, has_plain_references, is_command,
+    is_flag_name, is_imported, is_imported_argument, is_plain, is_plain_argument, is_plain_around,
+    is_plain_command, is_plain_folder, is_plain_name, is_plain_url, is_spaced_path,
+    may_be_followed, placeholders, variable_name, without_placeholders,
 };
-use gateway::{base::masking, net::egress};
+use gateway::{base::masking, config::settings, net::egress};
 use policy::drift::visible;
 
 use super::{complain, print, say};
 
 pub(super) mod secrets;
+mod restrictions;
+mod dialects;
 mod runners;
 mod familiar;
 
@@ -37,8 +41,67 @@ const LONGEST: u64 = 16 * 1024 * 1024;
 pub(super) const ANONYMOUS: &str = "apiVersion: portcullis.dev/v1\n\
     listeners:\n  - name: main\n    address: 127.0.0.1:8080\n    authentication: [anonymous]\n\
     identity:\n  anonymous:\n    groups: [local]\n";
-/// Schemes that may precede a secret in `Authorization`.
-const SCHEMES: [&str; 4] = ["Bearer ", "Basic ", "Token ", "ApiKey "];
+/// Keys of a server that are converted, or that say nothing about what it is or may do.
+const KNOWN: [&str; 32] = [
+    "command",
+    "args",
+    "env",
+    "environment",
+    "headers",
+    "http_headers",
+    "env_http_headers",
+    "bearer_token_env_var",
+    "env_vars",
+    "url",
+    "type",
+    "cwd",
+    "envFile",
+    "disabled",
+    "enabled",
+    "name",
+    "description",
+    "source",
+    "trust",
+    "id",
+    "title",
+    "icon",
+    "iconPath",
+    "gallery",
+    "version",
+    "required",
+    "dev",
+    "display_name",
+    "bundled",
+    "settings",
+    "$schema",
+    "note",
+];
+/// Keys of a server with bounds of time.
+const TIMES: [&str; 7] = [
+    "timeout",
+    "tool_timeout_sec",
+    "startup_timeout_sec",
+    "startup_timeout_ms",
+    "initTimeout",
+    "requestTimeout",
+    "connectTimeout",
+];
+/// Keys of a server with ways to authenticate that are not converted.
+const LOGINS: [&str; 7] = [
+    "headersHelper",
+    "oauth",
+    "auth",
+    "authProviderType",
+    "authorization",
+    "authentication",
+    "scopes",
+];
+/// Parameters of URLs that let in whoever knows them, although their names do not say so.
+const CODES: [&str; 8] = ["code", "sig", "sas", "hash", "ticket", "nonce", "access", "id"];
+/// The clients whose files are read, for messages.
+const CLIENTS: &str = "a file of Claude Desktop, Claude Code, Cursor, VS Code, Codex, opencode, Gemini CLI, Zed, Continue, \
+                       LibreChat or Goose has them under `mcpServers`, `servers`, `mcp_servers`, `mcp`, `context_servers` or \
+                       `extensions`";
 /// Name for an entry of the environment of a program, in messages.
 const ENVIRONMENT: &str = "the environment";
 /// Name for an entry of the HTTP headers to a server, in messages.
@@ -146,12 +209,21 @@ struct ImportedServer {
     /// The variable with the credential for `Authorization`, and the scheme before it.
     token: Option<(String, &'static str)>,
     directory: Option<String>,
-    /// The tools that the client uses without asking; `None` for all.
-    tools: Option<Vec<String>>,
+    /// The tools that may be called.
+    tools: ToolRestriction,
     /// The well-known server that this one imitates.
     like: Option<familiar::Lookalike>,
-    /// The package or image without an exact version, as written.
-    unpinned: Option<String>,
+    /// The package or image without an exact version.
+    unpinned: Option<UnpinnedServer>,
+}
+
+/// What a server runs without an exact version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum UnpinnedServer {
+    /// A package or an image, as written.
+    Named(String),
+    /// One that cannot be seen.
+    Hidden,
 }
 
 /// The client's file, as far as its servers depend on it.
@@ -163,6 +235,10 @@ struct ClientFile {
     folder: PathBuf,
     /// The inputs that VS Code asks its user for: descriptions by id.
     inputs: BTreeMap<String, String>,
+    /// The variables that the file names or refers to. Variables that are made up are called otherwise.
+    taken: BTreeSet<String>,
+    /// Whether it belongs to Gemini CLI, for which a `url` is one of HTTP+SSE.
+    is_gemini: bool,
 }
 
 impl ClientFile {
@@ -176,16 +252,26 @@ impl ClientFile {
             _ if file.file_name().is_some_and(|name| name == ".mcp.json") => Some(folder.clone()),
             _ => None,
         };
-        let inputs = root.get("inputs").and_then(Value::as_array).into_iter().flatten();
-        let input = |input: &Value| {
+        let mut taken = dialects::taken(root);
+        let (mut inputs, mut names) = (BTreeMap::new(), BTreeMap::new());
+        let lists = ["/inputs", "/mcp/inputs"].into_iter();
+        for input in lists.filter_map(|at| root.pointer(at)?.as_array()).flatten() {
             let text = |key: &str| input.get(key).and_then(Value::as_str);
             let about = text("description").unwrap_or("what the client asks its user for");
-            Some((variable_name(text("id")?), about.to_owned()))
-        };
-        let inputs = inputs.filter_map(input).collect();
+            let Some(id) = text("id") else { continue };
+            // What a variable of the environment is called is not asked for under the same name.
+            let mut name = variable_name(id);
+            while !names.contains_key(id) && !taken.insert(name.clone()) {
+                name = format!("INPUT_{name}");
+            }
+            inputs.entry(name.clone()).or_insert_with(|| about.to_owned());
+            names.entry(id.to_owned()).or_insert(name);
+        }
         let text = workspace.as_ref().and_then(|folder| folder.to_str()).map(str::to_owned);
-        let places = PlaceholderFolders { workspace: text };
-        Self { places, folder: workspace.unwrap_or(folder), inputs }
+        let places = PlaceholderFolders { workspace: text, inputs: names };
+        let is_gemini = kept_in == ".gemini"
+            || file.file_name().is_some_and(|name| name == "gemini-extension.json");
+        Self { places, folder: workspace.unwrap_or(folder), inputs, taken, is_gemini }
     }
 }
 
@@ -249,7 +335,8 @@ impl ImportReport {
         let base = variable_name(&joined.to_ascii_uppercase());
         let mut own = base.clone();
         for n in 2.. {
-            if self.variables.get(&own).is_none_or(|known| *known == what) {
+            let is_other = self.variables.get(&own).is_some_and(|known| *known != what);
+            if !is_other && !self.file.taken.contains(&own) {
                 break;
             }
             own = format!("{base}_{n}");
@@ -271,10 +358,17 @@ impl ImportReport {
 
     /// The variable that the file names for `name` of `server`, or a new one if its name could be a secret.
     fn known(&mut self, server: &str, name: &str, variable: &str, what: String) -> String {
-        match is_plain_name(variable) {
-            true => variable.to_owned(),
-            false => self.variable(server, name, what),
+        if !is_plain_name(variable) || variable_name(variable) != variable {
+            return self.variable(server, name, what);
         }
+        self.variables.entry(variable.to_owned()).or_insert(what);
+        variable.to_owned()
+    }
+
+    /// Adds those of the variables in `text` that have no default value there.
+    fn named_in(&mut self, text: &str, variables: &[String]) {
+        let open = variables.iter().filter(|name| text.contains(&format!("${{{name}}}")));
+        self.named(&open.cloned().collect::<Vec<_>>());
     }
 
     /// Adds variables that the file refers to, because they have to be set, too.
@@ -312,13 +406,39 @@ pub(super) fn read(import: &ImportArgs) -> Result<String, String> {
     }
     let text = fs::read_to_string(&file);
     let text = text.map_err(|error| format!("could not read `{shown}`: {error}"))?;
+    let (yaml, told) = converted(import, &file, &text)?;
+    told.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    told.notes.iter().for_each(|note| say(&format!("note: {note}")));
+    let Some(yaml) = yaml else {
+        return Err(match told.notes.is_empty() {
+            true => format!("`{shown}` has no server that could be imported: {CLIENTS}"),
+            false => format!("`{shown}` has no server that could be imported"),
+        });
+    };
+    for (variable, what) in &told.variables {
+        say(&format!("note: set `{variable}` to {what}"));
+    }
+    Ok(yaml)
+}
+
+/// Converts the text of a client's file. There is no configuration if no server could be imported.
+fn converted(
+    import: &ImportArgs,
+    file: &Path,
+    text: &str,
+) -> Result<(Option<String>, ImportReport), String> {
     let is_toml =
         import.from == ImportClient::Codex || file.extension().is_some_and(|end| end == "toml");
-    let root = if is_toml { read_toml(&text) } else { read_json(&text) };
-    let root = root.map_err(|error| format!("`{shown}`: {error}"))?;
-    let mut told = ImportReport { file: ClientFile::of(&file, &root), ..ImportReport::default() };
+    let is_yaml = file.extension().is_some_and(|end| end == "yaml" || end == "yml");
+    let root = match (is_toml, is_yaml) {
+        (true, _) => read_toml(text),
+        (false, true) => settings::yaml_value(text),
+        (false, false) => read_json(text),
+    };
+    let root = root.map_err(|error| format!("`{}`: {error}", file.display()))?;
+    let mut told = ImportReport { file: ClientFile::of(file, &root), ..ImportReport::default() };
     let mut servers = BTreeMap::new();
-    for (name, server) in listed(&root) {
+    for ListedServer { name, entry } in listed(&root) {
         let is_shown = !could_be_secret(&name);
         let mut own = if is_shown { clean(&name) } else { "server".to_owned() };
         while servers.contains_key(&own) {
@@ -329,7 +449,8 @@ pub(super) fn read(import: &ImportArgs) -> Result<String, String> {
         let before = told.variables.clone();
         let accepted = import.accept.iter().any(|one| *one == name || *one == clean);
         let called = if is_shown { &name } else { &clean };
-        match found(&clean, called, server, &mut told) {
+        let read = entry.map_err(str::to_owned);
+        match read.and_then(|server| found(&clean, called, &server, &root, &mut told)) {
             Ok(ImportedServer { like: Some(like), .. }) if !accepted => {
                 told.variables = before;
                 told.notes.push(format!(
@@ -339,13 +460,15 @@ pub(super) fn read(import: &ImportArgs) -> Result<String, String> {
             }
             Ok(server) if import.require_pinned && server.unpinned.is_some() => {
                 told.variables = before;
-                let package = server.unpinned.unwrap_or_default();
-                told.notes.push(match variable_alone(&package) {
-                    Some(_) => format!(
-                        "`{clean}` was left out: the package that it runs is not in plain words, so nobody knows its version here"
-                    ),
-                    None => format!(
+                told.notes.push(match &server.unpinned {
+                    Some(UnpinnedServer::Named(package)) if variable_alone(package).is_none() => format!(
                         "`{clean}` was left out: `{package}` names no version, so whatever was published last would run"
+                    ),
+                    Some(UnpinnedServer::Hidden) => format!(
+                        "`{clean}` was left out: which package or image it runs cannot be seen, so nobody knows its version here"
+                    ),
+                    Some(UnpinnedServer::Named(_)) | None => format!(
+                        "`{clean}` was left out: the package that it runs is not in plain words, so nobody knows its version here"
                     ),
                 });
             }
@@ -366,17 +489,8 @@ pub(super) fn read(import: &ImportArgs) -> Result<String, String> {
             }
         }
     }
-    if servers.is_empty() {
-        told.notes.iter().for_each(|note| say(&format!("note: {note}")));
-        return Err(format!("`{shown}` has no server that could be imported"));
-    }
-    let yaml = written(&servers, &told, &file);
-    told.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
-    told.notes.iter().for_each(|note| say(&format!("note: {note}")));
-    for (variable, what) in &told.variables {
-        say(&format!("note: set `{variable}` to {what}"));
-    }
-    Ok(yaml)
+    let yaml = (!servers.is_empty()).then(|| written(&servers, &told, file));
+    Ok((yaml, told))
 }
 
 fn imported(import: &ImportArgs) -> Result<ExitCode, String> {
@@ -449,25 +563,6 @@ fn plain_json(text: &str) -> String {
     out
 }
 
-/// Every server in a file, under any of the keys that clients use.
-fn listed(root: &Value) -> Vec<(String, &Map<String, Value>)> {
-    let mut lists: Vec<_> =
-        ["mcpServers", "servers", "mcp_servers", "mcp"].iter().map(|key| root.get(*key)).collect();
-    // VS Code also has servers in its settings, and Claude Code has some for each project.
-    lists.push(root.pointer("/mcp/servers"));
-    let projects = root.get("projects").and_then(Value::as_object).into_iter().flatten();
-    lists.extend(projects.map(|(_, project)| project.get("mcpServers")));
-    let lists = lists.into_iter().filter_map(|list| list?.as_object()).flatten();
-    let mut found: Vec<(String, &Map<String, Value>)> =
-        lists.filter_map(|(name, server)| Some((name.clone(), server.as_object()?))).collect();
-    let mut seen = BTreeSet::new();
-    found.retain(|(name, server)| {
-        let is_one = ["command", "url", "serverUrl"].iter().any(|key| server.contains_key(*key));
-        is_one && seen.insert(name.clone())
-    });
-    found
-}
-
 /// The variable that an argument consists of, with or without a flag before it: `${NAME}`, `--from=${NAME}`.
 fn variable_alone(argument: &str) -> Option<&str> {
     let value = argument
@@ -479,7 +574,17 @@ fn variable_alone(argument: &str) -> Option<&str> {
 /// The warning about the program of a server that runs a package without a version; `None` if it names one, or runs
 /// none.
 pub(super) fn unpinned_warning(name: &str, command: &str, args: &[String]) -> Option<String> {
-    unpinned(command, args).map(|package| of_unpinned(name, &visible(package)))
+    RunTargets::of(command, args).unpinned(args).map(|unpinned| match unpinned {
+        Unpinned::Named(package) => of_unpinned(name, &visible(package)),
+        Unpinned::Hidden => of_hidden(name),
+    })
+}
+
+fn of_hidden(name: &str) -> String {
+    format!(
+        "`{name}`: which package or image it runs cannot be seen in its arguments, so nobody knows its version here; \
+         name the package with the version that you have looked at as an argument of its runner"
+    )
 }
 
 fn of_unpinned(name: &str, package: &str) -> String {
@@ -492,15 +597,29 @@ fn of_unpinned(name: &str, package: &str) -> String {
 /// Adds warnings and notes about a server that is imported.
 fn remarks(name: &str, server: &ImportedServer, told: &mut ImportReport) {
     if let Some(package) = &server.unpinned {
-        told.warnings.push(match variable_alone(package) {
-            Some(variable) => format!(
+        let variable = match package {
+            UnpinnedServer::Named(package) => variable_alone(package),
+            UnpinnedServer::Hidden => None,
+        };
+        told.warnings.push(match (package, variable) {
+            (_, Some(variable)) => format!(
                 "`{name}`: the package that it runs is to stand in the variable `{variable}`, so nobody knows its version here; \
                  set it to the package with the version that you have looked at, or whatever was published last runs"
             ),
-            None => of_unpinned(name, package),
+            (UnpinnedServer::Named(package), None) => of_unpinned(name, package),
+            (UnpinnedServer::Hidden, None) => of_hidden(name),
         });
     }
-    match server.tools.as_deref() {
+    for (count, key) in &server.tools.hidden {
+        told.left_out(name, *count, key);
+    }
+    told.notes.extend(server.tools.remarks.iter().map(|remark| format!("`{name}`: {remark}")));
+    if !server.tools.denied.is_empty() {
+        told.notes.push(format!(
+            "`{name}`: the tools that the client does not use are forbidden; the rule `forbidden-{name}` says so"
+        ));
+    }
+    match server.tools.allowed.as_deref() {
         None => {}
         Some([]) => told.notes.push(format!(
             "`{name}`: none of the tools that the client allows could be taken along, so nothing is allowed; \
@@ -519,6 +638,7 @@ fn found(
     name: &str,
     called: &str,
     server: &Map<String, Value>,
+    root: &Value,
     told: &mut ImportReport,
 ) -> Result<ImportedServer, String> {
     let off = server.get("disabled").and_then(Value::as_bool) == Some(true)
@@ -528,13 +648,16 @@ fn found(
     }
     let text = |key: &str| server.get(key).and_then(Value::as_str).map(str::to_owned);
     // opencode has the program and its arguments in one list.
-    let mut line = texts(server, "command");
+    let mut line = texts(server, "command")?;
     let command = match text("command") {
         Some(command) => Some(command),
         None if line.is_empty() => None,
         None => Some(line.remove(0)),
     };
-    line.extend(texts(server, "args"));
+    line.extend(texts(server, "args")?);
+    let url = text("url").filter(|url| !url.is_empty());
+    let kind = text("type").unwrap_or_default().to_ascii_lowercase();
+    refusal(&kind, command.as_deref(), url.as_deref())?;
     let mut scheme = "";
     let mut secrets = |key: &str, what: &'static str| -> Vec<(String, ImportedValue)> {
         let members = plain_members(name, server, key, told).into_iter();
@@ -558,6 +681,14 @@ fn found(
     let mut headers = secrets("headers", HEADER);
     headers.extend(secrets("http_headers", HEADER));
     headers.extend(referred_headers(name, server, told));
+    for (header, value) in &mut headers {
+        // The scheme before a text with references in it is part of that text.
+        if let ImportedValue::Mixed(text) = value
+            && header.eq_ignore_ascii_case("authorization")
+        {
+            *text = format!("{scheme}{text}");
+        }
+    }
     let mut token = text("bearer_token_env_var").map(|variable| {
         let what = format!("the token of `{name}`");
         (told.known(name, "token", &variable, what), "Bearer ")
@@ -570,13 +701,22 @@ fn found(
         ImportedValue::Variable(_) | ImportedValue::Plain(_) | ImportedValue::Mixed(_) => true,
     });
     let command = command.map(|command| at_home(&command));
-    if command.as_deref().is_some_and(|command| !is_command(command)) {
-        return Err("its command is more than a program; give the rest in `args`".to_owned());
+    if let Some(command) = command.as_deref().filter(|command| !is_command(command)) {
+        if command.contains('<') && command.contains('>') {
+            return Err(
+                "its command is not filled in: what stands between `<` and `>` is to be replaced"
+                    .to_owned(),
+            );
+        }
+        if !(server.contains_key("args") && is_spaced_path(command)) {
+            return Err("its command is more than a program; give the rest in `args`".to_owned());
+        }
     }
     // The runner is recognized by its name even if the command is written as a variable.
     let program = command.as_deref().unwrap_or_default();
-    let args = arguments(name, program, &line, told);
-    let url = text("url").or_else(|| text("serverUrl"));
+    let targets = RunTargets::of(program, &line);
+    let args = arguments(name, program, &line, &targets, told);
+    env.extend(inherited_variables(name, server, &inherited(&targets, &line), &env, told)?);
     if url.as_deref().is_some_and(|url| url.contains('@')) {
         return Err("there is a credential in its URL; show it in a header".to_owned());
     }
@@ -588,40 +728,178 @@ fn found(
         args: &line,
         url: url.as_deref(),
     });
+    let old = url.as_deref().is_some_and(|url| is_old(name, &kind, url, told));
     let url = url.map(|url| address(name, &url, told));
-    if server.contains_key("envFile") {
-        told.notes.push(format!(
-            "`{name}`: its `envFile` is not read; set the variables in it, and name them under `env`"
-        ));
-    }
+    let directory = match text("cwd") {
+        Some(path) => Some(directory(name, &path, told)),
+        None => command.as_deref().and_then(|command| usual_directory(name, command, &line, told)),
+    };
+    not_taken(name, server, told);
+    let unpinned = targets.unpinned(&args).map(|unpinned| match unpinned {
+        Unpinned::Named(package) => UnpinnedServer::Named(package.to_owned()),
+        Unpinned::Hidden => UnpinnedServer::Hidden,
+    });
     Ok(ImportedServer {
-        old: text("type").is_some_and(|kind| kind == "sse"),
+        old,
         url,
-        unpinned: unpinned(program, &args).map(str::to_owned),
+        unpinned,
         command: command.as_deref().map(|command| written_command(name, command, told)),
         args,
         env,
         headers,
         token,
-        directory: text("cwd").map(|path| directory(name, &path, told)),
-        tools: tools(name, server, told),
+        directory,
+        tools: ToolRestriction::of(called, server, root),
         like,
     })
 }
 
+/// Refuses what no gateway could reach, with the reason.
+fn refusal(kind: &str, command: Option<&str>, url: Option<&str>) -> Result<(), String> {
+    let why = match (kind, command, url) {
+        ("sdk" | "builtin" | "platform" | "frontend" | "inline_python", ..) => {
+            format!("its type is `{kind}`: its client runs it within itself")
+        }
+        ("ws" | "websocket", ..) => {
+            "it is reached over WebSocket, which is no transport of MCP".to_owned()
+        }
+        (_, None, Some(url)) if url.starts_with("ws://") || url.starts_with("wss://") => {
+            "it is reached over WebSocket, which is no transport of MCP".to_owned()
+        }
+        (_, None | Some(""), None) => "it has neither a command nor a URL".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(why)
+}
+
+/// Whether a server speaks HTTP+SSE: by its type, by the client, or, with a note, by its URL.
+fn is_old(name: &str, kind: &str, url: &str, told: &mut ImportReport) -> bool {
+    if !kind.is_empty() && kind != "remote" {
+        return kind == "sse";
+    }
+    let path = url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
+    let is_old = told.file.is_gemini || path.ends_with("/sse");
+    if is_old {
+        told.notes.push(format!(
+            "`{name}`: taken for a server of HTTP+SSE, because of its URL and its client; without `transport` it is one of \
+             Streamable HTTP"
+        ));
+    }
+    is_old
+}
+
+/// The variables that a program inherits from the environment of its client, and has none of in its entry.
+fn inherited_variables(
+    name: &str,
+    server: &Map<String, Value>,
+    of_container: &[&str],
+    known: &[(String, ImportedValue)],
+    told: &mut ImportReport,
+) -> Result<Vec<(String, ImportedValue)>, String> {
+    let listed = server.get("env_vars").and_then(Value::as_array).into_iter().flatten();
+    let listed = listed.map(|one| one.get("name").unwrap_or(one).as_str().unwrap_or_default());
+    let is_usable =
+        |variable: &&str| is_plain_name(variable) && variable_name(variable) == **variable;
+    let (mut names, odd): (Vec<&str>, Vec<&str>) = listed.partition(is_usable);
+    told.left_out(name, odd.len(), "env_vars");
+    // A container's variable that is called otherwise was replaced among the arguments.
+    names.extend(of_container.iter().copied().filter(is_usable));
+    let mut seen: BTreeSet<&str> = known.iter().map(|(variable, _)| variable.as_str()).collect();
+    let own = server.get("env").and_then(Value::as_object);
+    names.retain(|variable| {
+        seen.insert(variable) && own.is_none_or(|env| !env.contains_key(*variable))
+    });
+    let what =
+        |variable: &str| format!("what the client takes from its environment for `{variable}`");
+    Ok(names
+        .into_iter()
+        .map(|variable| {
+            told.variables.entry(variable.to_owned()).or_insert_with(|| what(variable));
+            (variable.to_owned(), ImportedValue::Variable(variable.to_owned()))
+        })
+        .collect())
+}
+
+/// The folder of the project for a server of a project's file whose command or arguments are relative to it.
+fn usual_directory(
+    name: &str,
+    command: &str,
+    line: &[String],
+    told: &mut ImportReport,
+) -> Option<String> {
+    let is_relative = |text: &str| {
+        let value = text.split_once('=').map_or(text, |(_, value)| value);
+        let is_file = value.rsplit_once('.').is_some_and(|(name, end)| {
+            !name.is_empty()
+                && ["js", "mjs", "cjs", "ts", "py", "jar", "sh", "json", "yaml", "yml", "env"]
+                    .contains(&end)
+        });
+        let is_rooted = value.starts_with(['/', '~', '$', '@', '-']) || value.contains(':');
+        let is_below = value == "."
+            || value == ".env"
+            || ["./", "../", ".\\"].iter().any(|b| value.starts_with(b));
+        !is_rooted && (is_below || is_file) || text.starts_with("--") && text.ends_with("-cwd")
+    };
+    let is_own = command.contains('/') && !command.starts_with(['/', '~', '$']);
+    if !is_own && !line.iter().any(|text| is_relative(text)) {
+        return None;
+    }
+    let folder = told.file.places.workspace.as_ref().map(|folder| folder.replace("${", "$${"));
+    if folder.is_none() {
+        told.notes.push(format!(
+            "`{name}`: its command or its arguments depend on the folder that its client starts it in; name it as `workingDirectory`"
+        ));
+    }
+    folder
+}
+
+/// Notes what of a server's entry was not converted.
+fn not_taken(name: &str, server: &Map<String, Value>, told: &mut ImportReport) {
+    if server.contains_key("envFile") {
+        told.notes.push(format!(
+            "`{name}`: its `envFile` is not read; set the variables in it, and name them under `env`"
+        ));
+    }
+    let is_used = |value: &Value| *value != false && *value != json!({}) && *value != json!([]);
+    for key in LOGINS.iter().filter(|key| server.get(**key).is_some_and(is_used)) {
+        told.notes.push(format!(
+            "`{name}`: its `{key}` was left out; the gateway shows the server what stands under `credential` or `headers`"
+        ));
+    }
+    for key in TIMES.iter().filter(|key| server.contains_key(**key)) {
+        told.notes.push(format!(
+            "`{name}`: its `{key}` was left out; how long a server may take is `limits.answerTime` of the gateway"
+        ));
+    }
+    let is_known = |key: &str| {
+        KNOWN.contains(&key) || TIMES.contains(&key) || LOGINS.contains(&key) || is_about_tools(key)
+    };
+    let others = server.keys().filter(|key| !is_known(key));
+    let (plain, odd): (Vec<&String>, Vec<&String>) = others.partition(|key| is_plain_name(key));
+    if !plain.is_empty() || !odd.is_empty() {
+        let mut named: Vec<String> = plain.iter().map(|key| format!("`{key}`")).collect();
+        if !odd.is_empty() {
+            named.push(format!("{} more", odd.len()));
+        }
+        told.notes.push(format!("`{name}`: not understood and left out: {}", named.join(", ")));
+    }
+}
+
 /// Converts the arguments of a program. What each of them is depends on the runner.
-fn arguments(name: &str, program: &str, line: &[String], told: &mut ImportReport) -> Vec<String> {
-    let packages = packages(program, line);
-    let container = container(program, line);
+fn arguments(
+    name: &str,
+    program: &str,
+    line: &[String],
+    targets: &RunTargets<'_>,
+    told: &mut ImportReport,
+) -> Vec<String> {
     let module = module(program, line);
-    let executable = executable(program, line);
     let before = iter::once(None).chain(line.iter().map(|arg| Some(arg.as_str())));
     let args = line.iter().zip(before).enumerate();
     let args = args.map(|(n, (text, before))| {
-        let at = match container.get(&n) {
+        let at = match targets.positions.get(&n) {
             Some(at) => *at,
-            None if packages.contains(&n) || module == Some(n) => ArgPosition::Package,
-            None if executable == Some(n) => ArgPosition::Executable,
+            None if module == Some(n) => ArgPosition::Package,
             None => before.map_or(ArgPosition::First, ArgPosition::After),
         };
         argument(name, &ClientArgument { place: n, at, before, text }, told)
@@ -629,10 +907,20 @@ fn arguments(name: &str, program: &str, line: &[String], told: &mut ImportReport
     args.collect()
 }
 
-/// The strings in a list of a server; empty if there is no list.
-fn texts(server: &Map<String, Value>, key: &str) -> Vec<String> {
-    let list = server.get(key).and_then(Value::as_array).into_iter().flatten();
-    list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+/// The strings in a list of a server; empty if there is no list. Other arguments than texts and numbers are refused,
+/// because the rest would mean something else.
+fn texts(server: &Map<String, Value>, key: &str) -> Result<Vec<String>, String> {
+    let list = match server.get(key) {
+        Some(Value::Array(list)) => list,
+        Some(_) if key == "args" => return Err("its `args` are no list".to_owned()),
+        Some(_) | None => return Ok(Vec::new()),
+    };
+    let text = |item: &Value| match item {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        _ => Err(format!("its `{key}` has an item that is no text")),
+    };
+    list.iter().map(text).collect()
 }
 
 /// The members of a server's object whose names are no secrets. Notes how many others were left out.
@@ -666,22 +954,6 @@ fn referred_headers(
     headers
 }
 
-/// The tools that the client uses without asking; `None` if it lists none, or allows all.
-fn tools(name: &str, server: &Map<String, Value>, told: &mut ImportReport) -> Option<Vec<String>> {
-    let mut taken = None;
-    for key in ["alwaysAllow", "autoApprove", "enabled_tools", "allowedTools"] {
-        let listed = texts(server, key).into_iter().filter(|tool| tool != "*");
-        // A pattern is judged by the words in it.
-        let (plain, odd): (Vec<_>, Vec<_>) =
-            listed.partition(|tool| is_plain_name(&tool.replace('*', "_")));
-        told.left_out(name, odd.len(), key);
-        if !plain.is_empty() || !odd.is_empty() {
-            taken.get_or_insert_with(Vec::new).extend(plain);
-        }
-    }
-    taken
-}
-
 /// The command of a server as written, or a variable if it is not made of plain words.
 fn written_command(server: &str, command: &str, told: &mut ImportReport) -> String {
     if is_plain_command(command) {
@@ -701,8 +973,49 @@ fn address(server: &str, url: &str, told: &mut ImportReport) -> String {
         told.named(&variables);
         return url;
     }
+    if let Some(url) = with_parameters(server, url, told) {
+        return url;
+    }
     let variable = told.variable(server, "url", format!("the URL of `{server}`"));
     format!("${{{variable}}}")
+}
+
+/// A URL with parameters, in which a variable replaces each value that could be a secret; `None` if the rest of it
+/// cannot be written down.
+fn with_parameters(server: &str, url: &str, told: &mut ImportReport) -> Option<String> {
+    let (address, query) = url.split_once('?')?;
+    let is_plain_key = |key: &str| {
+        is_plain_name(key)
+            && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+    };
+    let bare = without_placeholders(address);
+    let parameters: Option<Vec<_>> = query.split('&').map(|one| one.split_once('=')).collect();
+    let parameters = parameters?;
+    let is_known = has_plain_references(url) && (bare.is_empty() || is_plain_url(&bare));
+    if !is_known || url.contains('#') || !parameters.iter().all(|(key, _)| is_plain_key(key)) {
+        return None;
+    }
+    let (mut out, variables) = placeholders(address, &told.file.places);
+    told.named(&variables);
+    for (n, (key, value)) in parameters.into_iter().enumerate() {
+        let (reference, variables) = placeholders(value, &told.file.places);
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:/".contains(c);
+        let is_harmless = !CODES.contains(&&*key.to_ascii_lowercase())
+            && is_imported(key, value)
+            && value.chars().all(plain);
+        let value = if value.is_empty() || is_harmless {
+            value.to_owned()
+        } else if !variables.is_empty() && without_placeholders(value).is_empty() {
+            told.named(&variables);
+            reference
+        } else {
+            let what = format!("the value of `{key}` in the URL of `{server}`");
+            format!("${{{}}}", told.variable(server, key, what))
+        };
+        out.push(if n == 0 { '?' } else { '&' });
+        out.push_str(&format!("{key}={value}"));
+    }
+    Some(out)
 }
 
 /// Converts a value of the environment or a header. The value of a secret is never kept.
@@ -723,8 +1036,8 @@ fn said(entry: ClientEntry<'_>, value: &str, told: &mut ImportReport) -> Importe
     if bare == *value && is_harmless(name, value) {
         return ImportedValue::Plain(value.clone());
     }
-    if known && bare != *value && is_plain_around(name, &bare) {
-        told.named(&variables);
+    if known && bare != *value && (bare.is_empty() || is_plain_around(name, &bare)) {
+        told.named_in(&rest, &variables);
         return ImportedValue::Mixed(rest);
     }
     ImportedValue::Variable(told.variable(server, name, entry.wanted()))
@@ -782,7 +1095,7 @@ fn argument(server: &str, argument: &ClientArgument<'_>, told: &mut ImportReport
         && let [variable] = &variables[..]
         && rest == format!("${{{variable}}}")
     {
-        told.named(&variables);
+        told.named_in(&rest, &variables);
         return rest;
     }
     if bare == text && is_imported_argument(at, &bare) {
@@ -791,7 +1104,7 @@ fn argument(server: &str, argument: &ClientArgument<'_>, told: &mut ImportReport
     let secret =
         matches!(at, ArgPosition::After(flag) if flag.starts_with('-') && !is_plain(flag, "info"));
     if known && bare != text && !secret && is_plain_around("", &bare) {
-        told.named(&variables);
+        told.named_in(&rest, &variables);
         return rest;
     }
     // A mount names only folders, and the folders behind placeholders are known.
@@ -800,7 +1113,7 @@ fn argument(server: &str, argument: &ClientArgument<'_>, told: &mut ImportReport
         && bare != text
         && is_plain_argument(at, &located(text, told))
     {
-        told.named(&variables);
+        told.named_in(&rest, &variables);
         return rest;
     }
     let variable = told.variable(server, &argument.called(), argument.wanted(server));
@@ -821,6 +1134,7 @@ fn argument(server: &str, argument: &ClientArgument<'_>, told: &mut ImportReport
 fn located(text: &str, told: &ImportReport) -> String {
     let somewhere = PlaceholderFolders {
         workspace: told.file.places.workspace.as_ref().map(|_| "/home/x".to_owned()),
+        ..PlaceholderFolders::default()
     };
     let (text, variables) = placeholders(text, &somewhere);
     variables.iter().fold(text, |text, name| text.replace(&format!("${{{name}}}"), "/home/x"))
@@ -946,7 +1260,15 @@ fn write_values(out: &mut String, key: &str, values: &[(String, ImportedValue)])
 fn written_rules(servers: &BTreeMap<String, ImportedServer>) -> String {
     let mut rules = String::new();
     for (name, server) in servers {
-        let what = match server.tools.as_deref() {
+        if !server.tools.denied.is_empty() {
+            writeln!(
+                rules,
+                "    - {{id: forbidden-{name}, effect: forbid, principals: ['*'], servers: [{name}], tools: {}}}",
+                json!(server.tools.denied)
+            )
+            .unwrap_or_default();
+        }
+        let what = match server.tools.allowed.as_deref() {
             None => "tools: [\"*\"], prompts: [\"*\"], resources: [\"*\"]".to_owned(),
             Some([]) => continue,
             Some(tools) => format!("tools: {}", json!(tools)),
@@ -965,7 +1287,215 @@ fn written_rules(servers: &BTreeMap<String, ImportedServer>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{plain_json, read_json};
+    use std::path::Path;
+
+    use super::{ImportArgs, converted, plain_json, read_json};
+
+    /// What becomes of a file, and what is said of it: warnings, notes, and variables.
+    fn import(file: &str, text: &str, require_pinned: bool) -> (String, String) {
+        let import = ImportArgs { require_pinned, ..ImportArgs::of(file.into()) };
+        let (yaml, told) = converted(&import, Path::new(file), text).unwrap();
+        let set = told.variables.iter().map(|(name, what)| format!("set {name} to {what}"));
+        let said: Vec<_> = told.warnings.into_iter().chain(told.notes).chain(set).collect();
+        (yaml.unwrap_or_default(), said.join("\n"))
+    }
+
+    /// A file of Claude Code in a project, with these servers.
+    fn project(servers: &str) -> (String, String) {
+        import("/srv/web/.mcp.json", &format!("{{\"mcpServers\": {{{servers}}}}}"), false)
+    }
+
+    /// Checks that a text has all these parts.
+    fn has(text: &str, parts: &[&str]) {
+        for part in parts {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+
+    #[test]
+    fn restrictions_of_a_client_become_rules() {
+        let (yaml, said) = project(
+            r#""some": {"command": "/opt/a", "includeTools": ["read"], "excludeTools": ["drop"]},
+            "none": {"command": "/opt/b", "enabled_tools": []},
+            "all": {"command": "/opt/c", "alwaysAllow": []}, "odd": {"command": "/opt/d", "sandboxing": 1}"#,
+        );
+        has(
+            &yaml,
+            &[
+                r#"{id: forbidden-some, effect: forbid, principals: ['*'], servers: [some], tools: ["drop"]}"#,
+                r#"servers: [some], tools: ["read"]}"#,
+                r#"servers: [all], tools: ["*"]"#,
+            ],
+        );
+        assert!(!yaml.contains("local-none"), "{yaml}");
+        has(
+            &said,
+            &[
+                "the rule `forbidden-some` says so",
+                "`none`: none of the tools",
+                "left out: `sandboxing`",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_package_that_cannot_be_seen_is_warned_of_or_left_out() {
+        let text = r#"{"mcpServers": {
+            "shell": {"command": "bash", "args": ["-c", "npx -y tool"]},
+            "windows": {"command": "cmd", "args": ["/c", "npx", "-y", "@acme/tool"]},
+            "image": {"command": "docker", "args": ["run", "-i", "--rm", "-p", "127.0.0.1:8085:8085", "-e", "GH_TOKEN", "ghcr.io/acme/tool"]},
+            "python": {"command": "uvx", "args": ["--python", "3.11", "blender-tool"]}}}"#;
+        let (yaml, said) = import("/srv/claude_desktop_config.json", text, false);
+        has(
+            &yaml,
+            &[
+                r#"args: ["/c","npx","-y","@acme/tool"]"#,
+                r#"["run","-i","--rm","-p","127.0.0.1:8085:8085","-e","GH_TOKEN","ghcr.io/acme/tool"]"#,
+                r#"{name: "GH_TOKEN", fromEnv: "GH_TOKEN"}"#,
+                r#"["--python","3.11","blender-tool"]"#,
+            ],
+        );
+        has(
+            &said,
+            &[
+                "`shell`: which package or image it runs cannot be seen",
+                "`windows`: `@acme/tool` names no version",
+                "`image`: `ghcr.io/acme/tool` names no version",
+                "`python`: `blender-tool` names no version",
+                "set GH_TOKEN to what the client takes from its environment",
+            ],
+        );
+        let (yaml, said) = import("/srv/claude_desktop_config.json", text, true);
+        assert_eq!(yaml, "", "{said}");
+        has(&said, &["`shell` was left out: which package or image it runs cannot be seen"]);
+    }
+
+    #[test]
+    fn every_server_is_imported_or_named() {
+        let (yaml, said) = project(
+            r#""stream": {"httpUrl": "https://example.com/mcp"}, "within": {"type": "sdk", "name": "x"},
+            "empty": {}, "blank": {"url": ""}, "socket": {"url": "wss://example.com/mcp"},
+            "text": {"command": "/opt/a", "args": "--flag y"}, "todo": {"command": "/<your folder>/run", "args": []},
+            "spaced": {"command": "/Applications/My App.app/run", "args": []}, "line": {"command": "npx tool"},
+            "events": {"url": "https://example.com/sse"}"#,
+        );
+        has(
+            &yaml,
+            &[
+                "- name: stream\n    url: \"https://example.com/mcp\"\nroutes:",
+                "command: \"/Applications/My App.app/run\"",
+                "url: \"https://example.com/sse\"\n    transport: httpSse\n",
+            ],
+        );
+        has(
+            &said,
+            &[
+                "`within` was left out: its type is `sdk`",
+                "`empty` was left out: it has neither",
+                "`blank` was left out: it has neither",
+                "`socket` was left out: it is reached over WebSocket",
+                "`text` was left out: its `args` are no list",
+                "`todo` was left out: its command is not filled in",
+                "`line` was left out: its command is more than a program",
+                "`events`: taken for a server of HTTP+SSE",
+            ],
+        );
+    }
+
+    #[test]
+    fn what_a_server_is_shown_is_imported_or_named() {
+        let (yaml, said) = project(
+            r#""ide": {"url": "https://example.com/mcp", "requestInit": {"headers": {"Authorization": "Bearer hunter2x"}}},
+            "helped": {"url": "https://example.com/mcp", "headersHelper": "/opt/helper", "oauth": {"clientId": "x"}, "timeout": 5},
+            "asked": {"url": "https://example.com/mcp?read_only=true&token=hunter2x&key=${MY_KEY}"},
+            "codex": {"command": "/opt/a", "env_vars": ["FOO_TOKEN"], "env": {"LEVEL": "info"}},
+            "bearer": {"url": "https://example.com/mcp", "bearer_token_env_var": "MY_PAT"},
+            "plain": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer $OTHER_KEY"}},
+            "usual": {"url": "https://example.com/mcp", "headers": {"X-Api-Key": "${USUAL_KEY:-}"}}"#,
+        );
+        has(
+            &yaml,
+            &[
+                "credential: {header: {fromEnv: \"IDE_AUTHORIZATION\"}}",
+                "url: \"https://example.com/mcp?read_only=true&token=${ASKED_TOKEN}&key=${MY_KEY}\"",
+                r#"{name: "FOO_TOKEN", fromEnv: "FOO_TOKEN"}"#,
+                "credential: {header: {fromEnv: \"MY_PAT\"}}",
+                "credential: {header: {fromEnv: \"OTHER_KEY\"}}",
+                r#"{name: "X-Api-Key", value: "${USUAL_KEY:-}"}"#,
+            ],
+        );
+        has(
+            &said,
+            &[
+                "`helped`: its `headersHelper` was left out",
+                "`helped`: its `oauth` was left out",
+                "`helped`: its `timeout` was left out",
+                "set FOO_TOKEN to",
+                "set MY_PAT to the token of `bearer`",
+                "set ASKED_TOKEN to the value of `token` in the URL of `asked`",
+            ],
+        );
+        assert!(!yaml.contains("hunter2x") && !said.contains("hunter2x"), "{yaml}{said}");
+        assert!(!said.contains("set USUAL_KEY"), "{said}");
+    }
+
+    #[test]
+    fn two_secrets_do_not_share_a_variable() {
+        let text = r#"{"inputs": [{"type": "promptString", "id": "api-key", "description": "Key of one"}], "servers": {
+            "one": {"command": "/opt/a", "env": {"KEY": "Bearer ${input:api-key}"}},
+            "two": {"command": "/opt/b", "env": {"KEY": "${env:API_KEY}"}},
+            "git": {"command": "/opt/c", "env": {"KEY": "hunter2x", "OTHER": "${env:GIT_KEY}"}}}}"#;
+        let (yaml, said) = import("/srv/web/.vscode/mcp.json", text, false);
+        has(
+            &yaml,
+            &[
+                r#"{name: "KEY", value: "Bearer ${INPUT_API_KEY}"}"#,
+                r#"{name: "KEY", fromEnv: "API_KEY"}"#,
+                r#"{name: "KEY", fromEnv: "GIT_KEY_2"}"#,
+                r#"{name: "OTHER", fromEnv: "GIT_KEY"}"#,
+            ],
+        );
+        has(&said, &["set INPUT_API_KEY to Key of one", "set API_KEY to"]);
+    }
+
+    #[test]
+    fn a_program_of_a_project_is_started_in_its_folder() {
+        let (yaml, said) = project(
+            r#""own": {"command": "./bin/run"}, "script": {"command": "node", "args": ["dist/stdio.js"]},
+            "other": {"command": "npx", "args": ["-y", "@acme/tool@1.2.3"]}, "there": {"command": "/opt/a", "cwd": "/opt"}"#,
+        );
+        assert_eq!(yaml.matches("workingDirectory: \"/srv/web\"").count(), 2, "{yaml}{said}");
+        let text = r#"{"mcpServers": {"script": {"command": "node", "args": ["./stdio.js"]}}}"#;
+        let (_, said) = import("/srv/web/mcp.json", text, false);
+        has(&said, &["`script`: its command or its arguments depend on the folder"]);
+    }
+
+    #[test]
+    fn files_in_yaml_and_lists_without_a_wrapper_are_read() {
+        for (file, text) in [
+            (
+                "config.yaml",
+                "mcpServers:\n  - name: tool\n    command: /opt/a\n    args: [--fast]\n",
+            ),
+            (
+                "librechat.yaml",
+                "mcpServers:\n  tool:\n    type: stdio\n    command: /opt/a\n    args: [--fast]\n",
+            ),
+            (
+                "goose.yaml",
+                "extensions:\n  tool:\n    type: stdio\n    cmd: /opt/a\n    args: [--fast]\n    enabled: true\n",
+            ),
+            (".mcp.json", r#"{"tool": {"command": "/opt/a", "args": ["--fast"]}}"#),
+            (
+                "settings.json",
+                r#"{"theme": "dark", "context_servers": {"tool": {"command": "/opt/a", "args": ["--fast"]}}}"#,
+            ),
+        ] {
+            let (yaml, said) = import(file, text, false);
+            has(&yaml, &["- name: tool\n    command: \"/opt/a\"\n    args: [\"--fast\"]\n"]);
+            assert_eq!(said, "", "{file}");
+        }
+    }
 
     #[test]
     fn what_editors_allow_in_json_is_read() {

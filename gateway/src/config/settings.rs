@@ -695,6 +695,22 @@ pub fn load_for_route(
     Ok(settings)
 }
 
+/// Parses a YAML file that is no configuration, such as the file of a client, as JSON.
+///
+/// # Errors
+/// If it is not YAML of the kind that configurations are. The message has nothing of the text.
+pub fn yaml_value(text: &str) -> Result<serde_json::Value, String> {
+    let wrong = |found: Vec<problem::ConfigProblem>| match found.is_empty() {
+        true => "it is no YAML".to_owned(),
+        false => {
+            let (place, _) = ConfigProblems::new("line", text, found).each().swap_remove(0);
+            let place: String = place.chars().take_while(|c| *c != ' ').collect();
+            format!("it is no YAML that can be read, at {}", place.trim_end_matches(':'))
+        }
+    };
+    Ok(yaml::parse(text).map_err(wrong)?.json())
+}
+
 /// Parses the YAML of a configuration, and recognizes the configuration file of an MCP client.
 fn parsed(file: &str, text: &str) -> Result<YamlNode, ConfigProblems> {
     let wrong = |found| ConfigProblems::new(file, text, found);

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use policy::shadow;
 
-use super::runners::{Package, packages, program_name};
+use super::runners::{Package, RunTargets};
 
 /// The built-in list; see [`WellKnown`].
 const LIST: &str = include_str!("familiar.txt");
@@ -108,9 +108,9 @@ enum PackageRegistry {
 }
 
 impl PackageRegistry {
-    /// The registry of the runner `command`.
-    fn of(command: &str) -> Self {
-        match program_name(command) {
+    /// The registry that a runner takes packages from.
+    fn of(runner: &str) -> Self {
+        match runner {
             "uvx" | "uv" | "pipx" => Self::Pypi,
             _ => Self::Npm,
         }
@@ -119,14 +119,15 @@ impl PackageRegistry {
 
 fn of_packages(server: &SuspectServer<'_>) -> Option<Lookalike> {
     let command = server.command?;
-    let registry = PackageRegistry::of(command);
+    let targets = RunTargets::of(command, server.args);
+    let registry = PackageRegistry::of(targets.runner);
     let (own, foreign) = match registry {
         PackageRegistry::Pypi => (&FAMILIAR.pypi, &FAMILIAR.npm),
         PackageRegistry::Npm => (&FAMILIAR.npm, &FAMILIAR.pypi),
     };
-    let named = packages(command, server.args).into_iter();
-    let named = named.filter_map(|n| server.args.get(n)).map(|package| bare(package, registry));
-    named.into_iter().find_map(|package| {
+    let named = targets.packages.iter().filter_map(|n| server.args.get(*n));
+    let mut named = named.map(|package| bare(package, registry));
+    named.find_map(|package| {
         if own.contains(&package.as_str()) {
             return None;
         }
@@ -256,6 +257,11 @@ mod tests {
             ("f", "npx -y @modelcontextprotocol/server-filesytem@1.0.0", filesystem),
             ("f", "npx -y @evil/server-filesystem@1.0.0", filesystem),
             ("f", "npx -y server-filesystem@1.0.0", filesystem),
+            ("f", "cmd /c npx -y @evil/server-filesystem@1.0.0", filesystem),
+            ("f", "npx.cmd -y @evil/server-filesystem@1.0.0", filesystem),
+            ("f", "deno run -A npm:@evil/server-filesystem@1.0.0", filesystem),
+            ("g", "uvx --python 3.12 mcp-server-gti==1.0.0", "mcp-server-git"),
+            ("g", "uvx --with requests==2.32.0 mcp-server-gti==1.0.0", "mcp-server-git"),
             ("f", "/usr/bin/npx --package=@playwrigth/mcp@1.0.0 x", "@playwright/mcp"),
             ("g", "uvx mcp-server-gti==1.0.0", "mcp-server-git"),
             ("g", "uvx mcp-server-g1t@1.0.0", "mcp-server-git"),
@@ -285,6 +291,7 @@ mod tests {
             ("proxy", "uvx mcp-proxy==1.0.0"),
             ("tickets", "npx @corp/tickets-mcp@1.0.0"),
             ("browser", "npx @corp/mcp@1.0.0"),
+            ("sequentialthinking", "docker run mcp/sequentialthinking"),
             ("github", "https://api.githubcopilot.com/mcp/"),
             ("github", "docker run ghcr.io/github/github-mcp-server"),
             ("gitlab", "https://gitlab.com/api/v4/mcp"),

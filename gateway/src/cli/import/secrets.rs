@@ -1,12 +1,13 @@
 //! Decides which texts may be copied into a configuration or shown. A text is harmless only if it is made of known or
 //! ordinary words in a place where no secret is expected; everything else becomes a variable.
 
-use std::net::IpAddr;
-
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use gateway::config::settings::variables::replaced;
 
+/// Schemes that may precede a secret in `Authorization`.
+pub(super) const SCHEMES: [&str; 4] = ["Bearer ", "Basic ", "Token ", "ApiKey "];
 /// Parts of the names of variables, headers and flags that hold secrets.
 const NAMES: [&str; 23] = [
     "key", "token", "secret", "pass", "pwd", "pw", "auth", "cred", "pin", "cookie", "session",
@@ -140,6 +141,8 @@ const SIDES: [&str; 9] = [
 ];
 /// Last words of the names of flags and variables that hold a repository.
 const REPOSITORIES: [&str; 3] = ["repo", "repos", "repository"];
+/// Hosts of repositories that anybody can see.
+const FORGES: [&str; 4] = ["github.com", "gitlab.com", "bitbucket.org", "codeberg.org"];
 /// Flags of package runners that take no value.
 const ALONE: [&str; 8] = ["-y", "--yes", "-q", "--quiet", "--rm", "-i", "--init", "--stdio"];
 /// First folders of paths that are harmless.
@@ -268,7 +271,7 @@ fn is_camel_flag(text: &str) -> bool {
 
 /// Whether an argument is a flag without a value.
 pub(super) fn is_flag_name(text: &str) -> bool {
-    is_flag(text) || is_camel_flag(text)
+    is_flag(text) || is_camel_flag(text) || is_odd_flag(text)
 }
 
 /// Whether an argument is a long flag whose value may follow as the next argument.
@@ -300,15 +303,54 @@ fn is_repository_package(text: &str) -> bool {
     };
     let is_version =
         |version: &str| is_hash(version) || numbered(version) || is_lower_words(version);
-    is_plain_url(url) && version.is_none_or(is_version)
+    (is_plain_url(url) || is_of_forge(url)) && version.is_none_or(is_version)
+}
+
+/// Whether a URL is that of a repository at a public forge, whose owner and name may have capitals.
+fn is_of_forge(url: &str) -> bool {
+    let path = FORGES.iter().find_map(|forge| url.strip_prefix("https://")?.strip_prefix(forge));
+    let Some(path) = path.and_then(|path| path.strip_prefix('/')) else { return false };
+    let path = path.strip_suffix(".git").unwrap_or(path);
+    let plain = |part: &str| part.len() <= 2 * WORD && is_plain_name(part);
+    path.split_once('/').is_some_and(|(owner, name)| {
+        plain(owner) && plain(name) && !owner.contains('/') && !name.contains('/')
+    })
+}
+
+/// Whether an argument is a path of several ordinary words, wherever it begins: `/another/allowed/directory`.
+fn is_folder_of_words(text: &str) -> bool {
+    let parts = text.strip_prefix('/').map(|rest| rest.split('/'));
+    parts.is_some_and(|parts| parts.clone().count() >= 3 && parts.clone().all(is_lower_words))
+}
+
+/// Whether an argument is a flag in snake case, or a known word behind one `-`: `--cluster_endpoint`, `-debug`.
+fn is_odd_flag(text: &str) -> bool {
+    let snake = text.strip_prefix("--").is_some_and(|name| {
+        let word = |word: &str| {
+            (2..=WORD).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_lowercase())
+        };
+        name.contains('_') && name.split('_').count() <= SHORT && name.split('_').all(word)
+    });
+    snake || text.strip_prefix('-').is_some_and(|word| word.len() > 1 && WORDS.contains(&word))
 }
 
 /// Whether an argument can be copied from the file of a client; see [`is_imported`].
 pub(super) fn is_imported_argument(at: ArgPosition<'_>, text: &str) -> bool {
-    if is_plain_argument(at, text) || is_camel_flag(text) {
+    if is_plain_argument(at, text) || is_camel_flag(text) || is_odd_flag(text) {
         return true;
     }
-    let package = |text: &str| is_package(without_extras(text)) || is_repository_package(text);
+    let is_free = match at {
+        ArgPosition::First => true,
+        ArgPosition::After(flag) => !flag.starts_with('-') || ALONE.contains(&flag),
+        _ => false,
+    };
+    if is_free && is_folder_of_words(text) {
+        return true;
+    }
+    let package = |text: &str| {
+        let bare = ["npm:", "jsr:"].iter().find_map(|registry| text.strip_prefix(registry));
+        is_package(without_extras(bare.unwrap_or(text))) || is_repository_package(text)
+    };
     if let Some((flag, value)) = text.split_once('=').filter(|(flag, _)| is_flag_name(flag)) {
         return is_imported(flag, value)
             || at == ArgPosition::Package && !is_named(flag) && package(value);
@@ -320,7 +362,8 @@ pub(super) fn is_imported_argument(at: ArgPosition<'_>, text: &str) -> bool {
             let pair = text.split_once('=');
             pair.is_some_and(|(name, value)| is_variable(name) && is_imported(name, value))
         }
-        ArgPosition::Image | ArgPosition::Mount => false,
+        ArgPosition::Mount => is_volume(text),
+        ArgPosition::Image | ArgPosition::Numbers | ArgPosition::Switch => false,
         ArgPosition::After(flag) if flag.starts_with('-') && !ALONE.contains(&flag) => {
             is_flag_name(flag) && is_imported(flag, text)
         }
@@ -544,12 +587,44 @@ fn is_mount(text: &str) -> bool {
     }
 }
 
+/// Whether a text is a mount of a volume that has an ordinary name: `server-data:/root`.
+fn is_volume(text: &str) -> bool {
+    let (name, rest) = text.split_once(':').unwrap_or_default();
+    is_lower_words(name) && rest.starts_with('/') && is_mount(rest)
+}
+
+/// Whether a text has only the numbers of ports or users, and addresses: `127.0.0.1:8085:8085`, `53:53/udp`.
+fn is_numbers(text: &str) -> bool {
+    let bare = ["/tcp", "/udp"].iter().find_map(|kind| text.strip_suffix(kind)).unwrap_or(text);
+    bare.split([':', '-', '.']).all(is_number) && bare.split([':', '-', '.']).count() <= PARTS
+}
+
+/// Whether a text is an option without a value: `/c`, `-i`, `--`, `exec`.
+fn is_switch(text: &str) -> bool {
+    let name = text.trim_start_matches(['/', '-']);
+    text == "--" || name.len() == 1 || is_lower_words(name)
+}
+
 /// Whether the text around a placeholder can be copied: nothing, folders below it, or the name of a flag before it.
 pub(super) fn is_plain_around(name: &str, bare: &str) -> bool {
     let below = |text: &str| text.is_empty() || text.starts_with('/') && is_words(text, "/-_.");
     match bare.split_once('=') {
         Some((flag, rest)) => is_flag(flag) && !is_named(flag) && below(rest),
-        None => !is_named(name) && below(bare),
+        None => !is_named(name) && below(bare) || is_before_secret(bare),
+    }
+}
+
+/// Whether a text is what stands before a secret that is referred to: a scheme, a header, or both.
+fn is_before_secret(bare: &str) -> bool {
+    let is_scheme = |text: &str| {
+        SCHEMES.iter().any(|scheme| text.strip_prefix(scheme.trim_end()).is_some_and(|t| t == " "))
+    };
+    match bare.split_once(':') {
+        Some((header, rest)) => {
+            let rest = rest.strip_prefix(' ').unwrap_or(rest);
+            is_plain_name(header) && (rest.is_empty() || is_scheme(rest))
+        }
+        None => is_scheme(bare),
     }
 }
 
@@ -566,6 +641,10 @@ pub(in crate::cli) enum ArgPosition<'a> {
     Variable,
     /// A mount of a container.
     Mount,
+    /// Ports of a container, or its user: numbers and addresses.
+    Numbers,
+    /// An option without a value of a program that starts another one: `/c` of `cmd`.
+    Switch,
     /// An argument after this one.
     After(&'a str),
     /// The first argument of the program.
@@ -590,6 +669,8 @@ pub(in crate::cli) fn is_plain_argument(at: ArgPosition<'_>, text: &str) -> bool
             None => is_variable(text),
         },
         ArgPosition::Mount => is_mount(text),
+        ArgPosition::Numbers => is_numbers(text),
+        ArgPosition::Switch => is_switch(text),
         // The argument is the value of a flag.
         ArgPosition::After(flag) if flag.starts_with('-') && !ALONE.contains(&flag) => {
             is_flag(flag) && is_plain(flag, text)
@@ -668,7 +749,15 @@ pub(super) fn is_plain_folder(path: &str) -> bool {
 
 /// Whether a command can be copied: the name or path of a program in plain words.
 pub(super) fn is_plain_command(text: &str) -> bool {
-    has_plain_parts(text)
+    let bare = text.split_at_checked(2).filter(|(drive, _)| drive.ends_with(':'));
+    let bare = bare.map_or(text, |(_, rest)| rest);
+    // Folders may have several words, and short names of old Windows programs a number.
+    let folder = |part: &str| match part.split_once('~') {
+        Some((part, number)) => part.to_owned() + number,
+        None => part.to_owned(),
+    };
+    let words: Vec<String> = bare.split(['/', '\\', ' ']).map(folder).collect();
+    has_plain_parts(&words.join("/"))
 }
 
 /// Whether a command is only a program, without arguments.
@@ -677,11 +766,25 @@ pub(super) fn is_command(text: &str) -> bool {
     !text.is_empty() && !text.contains(odd)
 }
 
+/// Whether a command is a path with blanks or backslashes, and nothing else: `/Applications/My App.app/run`. This
+/// counts only where the arguments stand apart.
+pub(super) fn is_spaced_path(text: &str) -> bool {
+    let odd = |c: char| !(c.is_ascii_alphanumeric() || "/\\._-+~:() ${}".contains(c));
+    let mut start = text.chars();
+    let drive = (start.next(), start.next());
+    let is_drive = matches!(drive, (Some(letter), Some(':')) if letter.is_ascii_alphabetic());
+    let colons = text.matches(':').count();
+    let path = is_drive && colons == 1 || text.starts_with(['/', '\\']) && colons == 0;
+    path && !text.contains(odd) && !text.contains(" -") && !text.contains(" /")
+}
+
 /// Folders that the placeholders in a client's file refer to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PlaceholderFolders {
     /// The folder that the editor has open, if it follows from the path of the file.
     pub(super) workspace: Option<String>,
+    /// The variables of the inputs that a client asks its user for, by their ids.
+    pub(super) inputs: BTreeMap<String, String>,
 }
 
 impl PlaceholderFolders {
@@ -721,14 +824,20 @@ pub(super) fn placeholders(text: &str, places: &PlaceholderFolders) -> (String, 
             return place;
         }
         let (name, usual) = inner.split_once(":-").map_or((inner, None), |(n, u)| (n, Some(u)));
-        let name = variable_name(name.trim_start_matches("env:").trim_start_matches("input:"));
-        let usual = usual.filter(|usual| is_plain(&name, usual));
+        let input = name.strip_prefix("input:").and_then(|id| places.inputs.get(id)).cloned();
+        let name = input.unwrap_or_else(|| variable_name(bare_reference(name)));
+        let usual = usual.filter(|usual| usual.is_empty() || is_imported(&name, usual));
         let usual = usual.map(|usual| format!(":-{usual}")).unwrap_or_default();
         let placeholder = format!("${{{name}{usual}}}");
         variables.push(name);
         placeholder
     });
     (out, variables)
+}
+
+/// The name in a placeholder: of `env:NAME`, `input:ID` and `NAME`.
+pub(super) fn bare_reference(inner: &str) -> &str {
+    inner.trim_start_matches("env:").trim_start_matches("input:")
 }
 
 /// `text` without its placeholders.
@@ -884,6 +993,24 @@ mod tests {
             (ArgPosition::Package, "git+https://github.com/a/b?token=x", false),
             (ArgPosition::After("--token"), "repos", false),
             (ArgPosition::After("--authMode"), "repos", false),
+            (ArgPosition::Package, "git+https://github.com/Snowflake-Labs/mcp", true),
+            (ArgPosition::Package, "npm:@acme/tickets@1.2.3", true),
+            (ArgPosition::Mount, "server-data:/root", true),
+            (ArgPosition::After("/srv/files"), "/another/allowed/directory", true),
+            (ArgPosition::First, "--cluster_endpoint", true),
+            (ArgPosition::After("--database_user"), "reader", true),
+            (ArgPosition::First, "-debug", true),
+            (ArgPosition::Numbers, "127.0.0.1:8085:8085", true),
+            (ArgPosition::Switch, "/c", true),
+            (ArgPosition::Package, "git+https://example.com/Snowflake-Labs/mcp", false),
+            (ArgPosition::Package, "git+https://github.com/x9Kq2LmPz0RtYw4n/mcp", false),
+            (ArgPosition::Mount, "hunter2:/root", false),
+            (ArgPosition::After("--key"), "/another/allowed/directory", false),
+            (ArgPosition::First, "/another/secretword", false),
+            (ArgPosition::After("--database_password"), "reader", false),
+            (ArgPosition::Numbers, "1234567890", false),
+            (ArgPosition::Numbers, "ana:hunter", false),
+            (ArgPosition::Switch, "/hunter2", false),
             (ArgPosition::First, "--hQzKdLpWmXaBc", false),
             (ArgPosition::First, "hunter", false),
             (ArgPosition::First, "-phunter", false),
@@ -1069,7 +1196,10 @@ mod tests {
         assert_eq!(variables, ["X", "Y", "MY_KEY", "Z"]);
         let (text, _) = placeholders("${X_KEY:-info} ${Y:-hunter} ${1A}", &nowhere);
         assert_eq!(text, "${X_KEY} ${Y} ${V1A}");
-        let there = PlaceholderFolders { workspace: Some("/srv/projects".to_owned()) };
+        let there = PlaceholderFolders {
+            workspace: Some("/srv/projects".to_owned()),
+            ..PlaceholderFolders::default()
+        };
         let (text, variables) = placeholders("${workspaceFolder}${/}src ${userHome}", &there);
         assert_eq!((&*text, &*variables), ("/srv/projects/src ${HOME}", &["HOME".to_owned()][..]));
     }
