@@ -239,6 +239,34 @@ pub struct JournalParts {
     pub observers: Vec<Arc<dyn Observer>>,
 }
 
+/// The random values that a journal begins with.
+struct JournalSeed {
+    /// The part that the ids of this process have in common.
+    process: u64,
+    /// The id of a new chain.
+    chain: String,
+    /// A key of argument digests, if none is configured.
+    key: [u8; 32],
+}
+
+impl JournalSeed {
+    /// Draws new random values.
+    ///
+    /// # Errors
+    /// If there are no random bytes.
+    fn generate() -> Result<Self, AuditError> {
+        let failed = |_: aws_lc_rs::error::Unspecified| AuditError::Sink {
+            sink: "random".into(),
+            cause: io::Error::other("the machine gave no random bytes"),
+        };
+        let (mut process, mut chain, mut key) = ([0; 8], [0; 8], [0; 32]);
+        for part in [&mut process[..], &mut chain, &mut key] {
+            rand::fill(part).map_err(failed)?;
+        }
+        Ok(Self { process: u64::from_be_bytes(process), chain: hex::encode(&chain), key })
+    }
+}
+
 impl Journal {
     /// Starts a journal: writes a `start` record and a first checkpoint to the sinks.
     ///
@@ -249,14 +277,7 @@ impl Journal {
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, AuditError> {
-        let mut random = [0; 48];
-        let failed = |_: aws_lc_rs::error::Unspecified| AuditError::Sink {
-            sink: "random".into(),
-            cause: io::Error::other("the machine gave no random bytes"),
-        };
-        rand::fill(&mut random).map_err(failed)?;
-        let (seed, key) = random.split_at(8);
-        let (id, key) = key.split_at(8);
+        let seed = JournalSeed::generate()?;
         let JournalParts {
             sinks,
             resumed,
@@ -270,8 +291,7 @@ impl Journal {
         } = parts;
         let crashed = resumed.as_ref().is_some_and(|resumed| resumed.crashed);
         let torn = resumed.as_ref().and_then(|resumed| resumed.torn);
-        let chain =
-            resumed.map_or_else(|| HashChain::new(&hex::encode(id)), |resumed| resumed.chain);
+        let chain = resumed.map_or_else(|| HashChain::new(&seed.chain), |resumed| resumed.chain);
         let spools: Vec<_> =
             sinks.iter().filter_map(|slot| Some((slot.full, slot.sink.spool()?.clone()))).collect();
         let that = |wanted: SpoolOverflow| -> Vec<Spool> {
@@ -290,11 +310,11 @@ impl Journal {
             clock,
             metrics,
             policy: ArcSwap::from_pointee(policy.into()),
-            digest_key: hmac::Key::new(hmac::HMAC_SHA256, digest_key.as_deref().unwrap_or(key)),
-            ids: RecordIds {
-                process: seed.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)),
-                counter: AtomicU64::new(0),
-            },
+            digest_key: hmac::Key::new(
+                hmac::HMAC_SHA256,
+                digest_key.as_deref().unwrap_or(&seed.key),
+            ),
+            ids: RecordIds { process: seed.process, counter: AtomicU64::new(0) },
             failing: AtomicBool::new(false),
             lacking: AtomicUsize::new(0),
             scarce: AtomicBool::new(false),

@@ -67,7 +67,7 @@ use crate::crypto::x509::VerifiedCertificate;
 use crate::edge::admission::{Admission, Peer};
 use crate::edge::decode::{self, ClientOperation, Inbound};
 use crate::edge::encode;
-use crate::edge::failure::{AuthnFailure, Failure, PathMismatch};
+use crate::edge::failure::{AuthnFailure, Failure, HttpFailure, PathMismatch};
 use crate::identity::resource::{ChallengeError, ProtectedResource};
 use crate::identity::{
     AuthenticatedCaller, Authenticator, AuthnError, AuthnRequest, ForwardedCertificate, TokenError,
@@ -536,14 +536,15 @@ impl Gateway {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let limit = self.limits.request_body;
-        let too_long = |_| Failure::BodyLength(limit);
+        let too_long = |_| HttpFailure::BodyLength(limit);
         let mut pieces =
             BodyCollector::expecting(body.size_hint().lower(), limit).map_err(too_long)?;
         let no_share = |none| Failure::no_share(Quota::Bodies, none);
         let mut share = self.quotas.bodies.take(holder, 0).map_err(no_share)?;
         let collect = async {
             while let Some(frame) = body.frame().await {
-                if let Ok(piece) = frame.map_err(|e| Failure::BodyBroken(e.into()))?.into_data() {
+                if let Ok(piece) = frame.map_err(|e| HttpFailure::BodyBroken(e.into()))?.into_data()
+                {
                     share.grow(piece.len()).map_err(no_share)?;
                     pieces.push(piece).map_err(too_long)?;
                 }
@@ -552,7 +553,7 @@ impl Gateway {
             Ok(pieces.whole())
         };
         let collected = tokio::time::timeout(self.limits.request_time, collect).await;
-        collected.unwrap_or(Err(Failure::BodyTime))
+        collected.unwrap_or(Err(HttpFailure::BodyTime.into()))
     }
 
     /// How long ago something was started.
@@ -580,8 +581,8 @@ impl Gateway {
 
     /// Whether the policy lets `principal` receive a server's notification of this extension method.
     fn may_tell(&self, principal: &Principal, server: &Upstream, name: &str) -> bool {
-        // A client could take such a name for a notification of the protocol.
-        if method::form(name) == method::Form::Malformed {
+        // A client could take such a name for a message of the protocol, if it is not the name of one.
+        if method::form(name) != method::Form::Extension {
             return false;
         }
         let call = policy::message::ItemRequest {

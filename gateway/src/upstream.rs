@@ -87,7 +87,7 @@ pub use error::UpstreamError;
 use gateway_session::{CatalogOwner, GatewaySession, GatewaySessionKey, WeakDemux};
 pub use handshake::ServerInfo;
 use handshake::{CallerServerState, ServerState};
-use http_sse::HttpSseClient;
+use http_sse::{HttpSseClient, RequestAuth};
 pub use listing::{Listing, RenderedView};
 pub use notifications::{Feed, ServerMessage};
 pub use on_behalf_of::{OnBehalfOf, SubjectToken};
@@ -183,6 +183,83 @@ enum Transport {
     Channel(ChannelPool),
 }
 
+/// What the transport to a server is built from.
+struct TransportParts<'a> {
+    server: &'a ServerSettings,
+    world: &'a Environment,
+    limits: Limits,
+    counts: &'a Arc<ServerMetrics>,
+}
+
+impl TransportParts<'_> {
+    /// Builds the transport that is configured, and for a program the limit of what it writes to its error output.
+    /// `env` holds the secrets among the variables of a program.
+    fn build(
+        &self,
+        shown: RequestAuth,
+        env: Vec<(String, Arc<LiveSecret>)>,
+        keeper: &Arc<PinMonitor>,
+    ) -> Result<(Transport, Option<Arc<ServerLog>>), UpstreamError> {
+        match &self.server.reach {
+            ServerTransport::Http(uri) => Ok((self.streamable_http(uri, shown)?, None)),
+            ServerTransport::Old(uri) => Ok((self.http_sse(uri, shown)?, None)),
+            ServerTransport::Stdio(program) => {
+                let program = Program { env: Vec::new(), ..program.clone() };
+                let noise = ServerLog::new(Arc::clone(self.counts));
+                let (terms, tasks) = (self.channel(&noise), self.world.tasks.clone());
+                let starter = ProcessStarter::new(terms, program, env, tasks);
+                let starter = starter.known_to(Arc::clone(keeper));
+                Ok((self.pool(ChannelOpener::Program(Box::new(starter))), Some(noise)))
+            }
+        }
+    }
+
+    /// The transport to a server that speaks Streamable HTTP at `uri`.
+    fn streamable_http(&self, uri: &Uri, shown: RequestAuth) -> Result<Transport, UpstreamError> {
+        let (target, terms) = (self.target(uri)?, self.limits.http2_of_servers());
+        let alone = self.server.tls.http1_alone;
+        let tasks = self.world.tasks.clone();
+        let target = if alone { target } else { target.multiplexed(terms, tasks) };
+        let answers = AnswerBudget {
+            server: self.server.name.as_str().into(),
+            accounts: Arc::clone(&self.world.quotas.answers),
+        };
+        let (credentials, extra) = shown;
+        let http =
+            StreamableHttpClient::new(uri, target, credentials, extra, self.limits, answers)?;
+        Ok(Transport::Http(Box::new(http)))
+    }
+
+    /// The transport to a server that speaks HTTP with SSE, the older transport, at `uri`.
+    fn http_sse(&self, uri: &Uri, shown: RequestAuth) -> Result<Transport, UpstreamError> {
+        let terms = self.channel(&ServerLog::new(Arc::clone(self.counts)));
+        let tasks = self.world.tasks.clone();
+        let old = HttpSseClient::new(terms, uri, self.target(uri)?, shown, tasks);
+        Ok(self.pool(ChannelOpener::Old(Box::new(old))))
+    }
+
+    /// A pool of the channels that `opener` opens.
+    fn pool(&self, opener: ChannelOpener) -> Transport {
+        let (all, each) = (self.limits.processes, self.limits.processes_per_caller);
+        Transport::Channel(ChannelPool::new(opener, self.server.sharing, all, each))
+    }
+
+    /// What a channel is opened with.
+    fn channel(&self, noise: &Arc<ServerLog>) -> ChannelTerms {
+        ChannelTerms {
+            name: self.server.name.clone(),
+            limits: self.limits,
+            noise: Arc::clone(noise),
+            counts: Arc::clone(self.counts),
+            intake: Arc::clone(&self.world.quotas.answers),
+        }
+    }
+
+    fn target(&self, uri: &Uri) -> Result<ConnectTarget, UpstreamError> {
+        target_of(self.server, uri, self.limits.connect_time, self.world)
+    }
+}
+
 impl Upstream {
     /// Builds the upstream server that `server` configures. Nothing is sent to it yet.
     ///
@@ -197,11 +274,6 @@ impl Upstream {
         keeper: Arc<PinMonitor>,
     ) -> Result<Self, UpstreamError> {
         let (name, tasks) = (server.name.clone(), world.tasks.clone());
-        let seats = |opener| {
-            let (all, each) = (limits.processes, limits.processes_per_caller);
-            Transport::Channel(ChannelPool::new(opener, server.sharing, all, each))
-        };
-        let target = |uri: &Uri| target_of(server, uri, limits.connect_time, world);
         if let Some(identity) = server_identity::of_url(server) {
             keeper.identified(&name, &identity);
         }
@@ -213,47 +285,13 @@ impl Upstream {
         let breaker = server
             .circuit_breaker
             .map(|bounds| Arc::new(Breaker::new(bounds, Arc::clone(&counts), Instant::now())));
-        let mut heard = None;
-        let terms = |noise: &Arc<ServerLog>| ChannelTerms {
-            name: name.clone(),
-            limits,
-            noise: Arc::clone(noise),
-            counts: Arc::clone(&counts),
-            intake: Arc::clone(&world.quotas.answers),
-        };
-        let transport = match &server.reach {
-            ServerTransport::Http(uri) => {
-                let (target, terms) = (target(uri)?, limits.http2_of_servers());
-                let alone = server.tls.http1_alone;
-                let target = if alone { target } else { target.multiplexed(terms, tasks.clone()) };
-                let answers = AnswerBudget {
-                    server: name.as_str().into(),
-                    accounts: Arc::clone(&world.quotas.answers),
-                };
-                let http =
-                    StreamableHttpClient::new(uri, target, credentials, extra, limits, answers)?;
-                Transport::Http(Box::new(http))
-            }
-            ServerTransport::Old(uri) => {
-                let (terms, shown) =
-                    (terms(&ServerLog::new(Arc::clone(&counts))), (credentials, extra));
-                let old = HttpSseClient::new(terms, uri, target(uri)?, shown, tasks.clone());
-                seats(ChannelOpener::Old(Box::new(old)))
-            }
-            ServerTransport::Stdio(program) => {
-                let program = Program { env: Vec::new(), ..program.clone() };
-                let noise = ServerLog::new(Arc::clone(&counts));
-                let starter = ProcessStarter::new(terms(&noise), program, env, tasks.clone());
-                let starter = starter.known_to(Arc::clone(&keeper));
-                heard = Some(noise);
-                seats(ChannelOpener::Program(Box::new(starter)))
-            }
-        };
+        let parts = TransportParts { server, world, limits, counts: &counts };
+        let (transport, noise) = parts.build((credentials, extra), env, &keeper)?;
         Ok(Self {
             name,
             protocol: server.protocol,
             transport,
-            noise: heard,
+            noise,
             limits,
             identity: identity(server),
             sandbox: sandbox(server),

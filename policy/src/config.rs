@@ -432,28 +432,7 @@ impl PolicyCompiler<'_> {
                         nothing named means nothing";
             self.report(format!("/rules/{n}/tools"), "this rule can never apply", help);
         }
-        let when = raw.when.as_deref().and_then(|text| {
-            let failed = |error: ConditionError| {
-                let help = match error {
-                    ConditionError::Syntax(_) => {
-                        "correct the expression; docs/policy.md says what `when` may use"
-                    }
-                    ConditionError::NotBoolean(_) => {
-                        "compare it with something, as in `arguments.path == \"/data\"` or \
-                         `size(arguments.path) > 1`"
-                    }
-                    ConditionError::Length(_)
-                    | ConditionError::Nesting
-                    | ConditionError::Variable(_)
-                    | ConditionError::Function(_)
-                    | ConditionError::NestedLoop
-                    | ConditionError::Pattern
-                    | ConditionError::Regex { .. } => "see docs/policy.md for what `when` may use",
-                };
-                self.report(format!("/rules/{n}/when"), format!("the expression {error}"), help);
-            };
-            Condition::compile(text).map_err(failed).ok()
-        });
+        let when = raw.when.as_deref().and_then(|text| self.condition(n, text));
         if raw.disclose && raw.effect == RuleEffect::Allow {
             let help = "remove `disclose`, or set it on the rule that forbids";
             self.report(
@@ -483,6 +462,30 @@ impl PolicyCompiler<'_> {
             contact: raw.contact.map(Into::into).or_else(|| contact.cloned()),
         };
         (self.problems.len() == found).then_some((n, rule))
+    }
+
+    /// Compiles the condition of a rule.
+    fn condition(&mut self, n: usize, text: &str) -> Option<Condition> {
+        let failed = |error: ConditionError| {
+            let help = match error {
+                ConditionError::Syntax(_) => {
+                    "correct the expression; docs/policy.md says what `when` may use"
+                }
+                ConditionError::NotBoolean(_) => {
+                    "compare it with something, as in `arguments.path == \"/data\"` or \
+                     `size(arguments.path) > 1`"
+                }
+                ConditionError::Length(_)
+                | ConditionError::Nesting
+                | ConditionError::Variable(_)
+                | ConditionError::Function(_)
+                | ConditionError::NestedLoop
+                | ConditionError::Pattern
+                | ConditionError::Regex { .. } => "see docs/policy.md for what `when` may use",
+            };
+            self.report(format!("/rules/{n}/when"), format!("the expression {error}"), help);
+        };
+        Condition::compile(text).map_err(failed).ok()
     }
 
     /// The resource patterns of a rule, over canonical URIs.

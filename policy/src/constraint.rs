@@ -451,8 +451,12 @@ impl Constraint {
 }
 
 /// Whether `name` differs from `meant` but could be read as it: in another case, with blanks, in compatibility forms,
-/// with confusable letters, or with the suffix of an element (CVE-2026-27896).
+/// with confusable letters, or with the suffix of an element (CVE-2026-27896). `__proto__` could be read as anything:
+/// JavaScript reads the members of its value as those of the object around it.
 fn is_variant(name: &str, meant: &str) -> bool {
+    if name == "__proto__" {
+        return meant != name;
+    }
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
     if name == meant {
         return false;

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::json::{JsonKind as Shape, Value};
-use crate::kind::ItemKind;
+use crate::kind::{ItemKind, letters};
 use crate::lock::{ApprovalState, LockedServer, LockedVersion};
 use crate::offer::{Catalog, CatalogItem};
 use crate::pin::{Digest, DigestSubject};
@@ -284,8 +284,8 @@ impl DefinitionDiffer {
         for (name, old, new) in opt_members(old, new).into_iter().filter(|(_, a, b)| !same(*a, *b))
         {
             let at = pointer(at, &name);
-            let what = match &*name {
-                "readOnlyHint" | "destructiveHint" | "idempotentHint" | "openWorldHint" => {
+            let what = match &*letters(&name) {
+                "readonlyhint" | "destructivehint" | "idempotenthint" | "openworldhint" => {
                     "the server says otherwise how dangerous it is"
                 }
                 "title" => {

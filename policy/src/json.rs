@@ -173,6 +173,23 @@ impl<'a> Value<'a> {
         (self.kind() == JsonKind::Boolean).then(|| self.raw() == "true")
     }
 
+    /// Whether a client may take it for `true`: JSON readers differ in what they convert to a boolean. Pydantic takes
+    /// the number 1 and some words in any case, and Jackson takes every number other than 0 and words between blanks.
+    #[must_use]
+    pub fn may_be_true(self) -> bool {
+        const WORDS: [&str; 6] = ["true", "1", "yes", "on", "t", "y"];
+        match self.kind() {
+            JsonKind::Boolean => self.as_bool() == Some(true),
+            // A number that is infinite as a double is not 0.
+            JsonKind::Number => self.as_f64().is_none_or(|number| number.abs() > 0.0),
+            JsonKind::Plain | JsonKind::Escaped => {
+                let text = self.as_str().unwrap_or_default();
+                WORDS.iter().any(|word| word.eq_ignore_ascii_case(text.trim()))
+            }
+            JsonKind::Null | JsonKind::Array | JsonKind::Object => false,
+        }
+    }
+
     /// The integer; `None` unless the value is a number that is spelled as an integer and fits.
     #[must_use]
     pub fn as_i64(self) -> Option<i64> {

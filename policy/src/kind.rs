@@ -56,7 +56,7 @@ impl ItemKind {
     }
 }
 
-/// Whether a tool claims to be read-only (`annotations.readOnlyHint`).
+/// Whether a tool claims to be read-only (`annotations.readOnlyHint`), in any spelling that a client may read so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadOnlyHint {
     /// No such claim, or not a tool.
@@ -70,11 +70,60 @@ impl ReadOnlyHint {
     /// Reads the hint of a definition.
     #[must_use]
     pub fn of(definition: Value<'_>) -> Self {
-        let annotations = definition.get("annotations");
-        let hint = annotations.and_then(|annotations| annotations.get("readOnlyHint"));
-        match hint.and_then(Value::as_bool) {
-            Some(true) => Self::Claimed,
-            Some(false) | None => Self::Absent,
+        if hints(definition, "readOnlyHint").any(Value::may_be_true) {
+            Self::Claimed
+        } else {
+            Self::Absent
+        }
+    }
+}
+
+/// The values of the annotation `name` of a definition, also under a name that some clients take for it: the MCP SDK for
+/// Python reads `read_only_hint` as `readOnlyHint`, and other parsers ignore case.
+pub(crate) fn hints<'a>(
+    definition: Value<'a>,
+    name: &str,
+) -> impl Iterator<Item = Value<'a>> + use<'a> {
+    let wanted = letters(name);
+    let annotations = definition.get("annotations").into_iter().flat_map(Value::members);
+    annotations.filter(move |(key, _)| letters(key) == wanted).map(|(_, value)| value)
+}
+
+/// The letters and digits of the name of a member in lower case, by which readers that take several spellings compare it.
+pub(crate) fn letters(name: &str) -> String {
+    let letters = name.chars().filter(char::is_ascii_alphanumeric);
+    letters.map(|letter| letter.to_ascii_lowercase()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::ReadOnlyHint;
+    use crate::json::{Document, JsonBounds};
+
+    #[test]
+    fn a_hint_counts_in_every_spelling_that_a_client_may_read_as_true() {
+        for (annotations, claimed) in [
+            (json!({ "readOnlyHint": true }), true),
+            (json!({ "readOnlyHint": "true" }), true),
+            (json!({ "readOnlyHint": 1.0 }), true),
+            (json!({ "readOnlyHint": "Yes" }), true),
+            (json!({ "read_only_hint": "t" }), true),
+            (json!({ "ReadOnlyHint": " on " }), true),
+            (json!({ "readOnlyHint": false, "read_only_hint": true }), true),
+            (json!({ "readOnlyHint": false }), false),
+            (json!({ "readOnlyHint": 0 }), false),
+            (json!({ "readOnlyHint": "no" }), false),
+            (json!({ "readOnlyHint": null }), false),
+            (json!({ "readOnlyHint": [true] }), false),
+            (json!({ "idempotentHint": true }), false),
+            (json!(["readOnlyHint"]), false),
+        ] {
+            let text = json!({ "annotations": annotations }).to_string();
+            let definition = Document::parse(text.into(), &JsonBounds::ANSWER).unwrap();
+            let is = ReadOnlyHint::of(definition.root()) == ReadOnlyHint::Claimed;
+            assert_eq!(is, claimed, "{annotations}");
         }
     }
 }

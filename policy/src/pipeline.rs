@@ -262,6 +262,14 @@ pub struct Policy {
     registry: Registry,
 }
 
+/// The item that a call is of, after the decision whether the caller may know of it.
+struct SeenItem<'a> {
+    /// Its definition, if the server lists it.
+    offer: Option<&'a CatalogItem>,
+    /// The decision whether it may be known.
+    seen: Decision,
+}
+
 impl Policy {
     /// A policy with these rules and detectors; `contact` is named in denials. Nothing is approved until
     /// [`Self::pin`] is called.
@@ -579,6 +587,7 @@ impl Policy {
         }
     }
 
+    /// Decides by the rules, revocations and pins, before anything that is sent is inspected.
     fn decide(
         &self,
         principal: &Principal,
@@ -636,6 +645,19 @@ impl Policy {
             }
             Effect::Allow(_) | Effect::Deny(_) => {}
         }
+        self.decide_arguments(principal, call, SeenItem { offer, seen }, budget)
+    }
+
+    /// Decides about a call for which the rules have to look at its arguments.
+    fn decide_arguments(
+        &self,
+        principal: &Principal,
+        call: ItemRequest,
+        item: SeenItem<'_>,
+        budget: &WorkBudget,
+    ) -> Ruling<Permit> {
+        let SeenItem { offer, seen } = item;
+        let kind = call.verb.kind();
         let arguments = match &call.arguments {
             None => KnownArguments::None,
             Some(arguments) => KnownArguments::Given(arguments.value(), budget),

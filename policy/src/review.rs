@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use crate::json::{JsonKind as Shape, Value};
+use crate::kind::{ReadOnlyHint, hints};
 use crate::pointer::escaped;
 
 /// How much a remark matters to the operator who approves a definition.
@@ -394,10 +395,6 @@ impl Reviewer {
     /// `destructiveHint: false` a tool claims to be additive (SPEC 2025-11-25 schema ToolAnnotations), which tools that
     /// create or send may be.
     fn claims(&mut self, definition: Value<'_>) {
-        let hint = |name: &str| {
-            let annotations = definition.get("annotations")?;
-            annotations.get(name)?.as_bool()
-        };
         const DESTROYS: [&str; 7] =
             ["delete", "remove", "drop", "purge", "kill", "revoke", "uninstall"];
         const WRITES: [&str; 10] = [
@@ -408,8 +405,11 @@ impl Reviewer {
         let first = crate::drift::words_of(&name).next().unwrap_or_default();
         let (destroys, writes) =
             (DESTROYS.contains(&first.as_str()), WRITES.contains(&first.as_str()));
-        let reads = hint("readOnlyHint") == Some(true) && (destroys || writes);
-        if reads || hint("destructiveHint") == Some(false) && destroys {
+        let is_read_only = ReadOnlyHint::of(definition) == ReadOnlyHint::Claimed;
+        let reads = is_read_only && (destroys || writes);
+        let is_false = |hint: Value<'_>| hint.kind() != Shape::Null && !hint.may_be_true();
+        let adds = hints(definition, "destructiveHint").any(is_false);
+        if reads || adds && destroys {
             self.note(
                 "claims-harmless",
                 Severity::Medium,
@@ -749,5 +749,12 @@ mod tests {
             assert!(doubted(name, "destructiveHint", false) && doubted(name, "readOnlyHint", true));
         }
         assert!(doubted("create_file", "readOnlyHint", true));
+        let mut spelled = good();
+        spelled["name"] = "delete_file".into();
+        for annotations in [json!({ "read_only_hint": "yes" }), json!({ "destructiveHint": "no" })]
+        {
+            spelled["annotations"] = annotations;
+            assert_eq!(rules(&spelled), ["claims-harmless"], "{spelled}");
+        }
     }
 }

@@ -305,6 +305,43 @@ fn is_scheme(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
 }
 
+/// A URI, taken apart and otherwise as it was written.
+struct UriParts<'a> {
+    /// In lower case; empty for a name that is no URI.
+    scheme: String,
+    authority: Option<&'a str>,
+    path: &'a str,
+    /// With its question mark, or empty.
+    query: &'a str,
+}
+
+impl<'a> UriParts<'a> {
+    /// Takes a text apart.
+    fn of(text: &'a str, source: UriSource) -> Result<Self, UriError> {
+        let braces = BraceUse::of(source);
+        let (scheme, rest) = match text.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) {
+            Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
+            // A server may list a name that is no URI: it is compared as a path.
+            None if source == UriSource::Caller => return Err(UriError::Scheme),
+            None => (String::new(), text),
+        };
+        let (rest, fragment) = split_at_any(rest, &['#'], braces);
+        if !fragment.is_empty() {
+            return Err(UriError::Fragment);
+        }
+        let (hierarchy, query) = split_at_any(rest, &['?'], braces);
+        let (authority, path) = match hierarchy.strip_prefix("//") {
+            Some(rest) => {
+                let (authority, path) = split_at_any(rest, &['/'], braces);
+                (Some(authority), path)
+            }
+            None => (None, hierarchy),
+        };
+        Ok(Self { scheme, authority, path, query })
+    }
+}
+
+/// The canonical form of a URI.
 fn canonical(text: &str, source: UriSource) -> Result<Box<str>, UriError> {
     if text.is_empty() || text.len() > LONGEST {
         return Err(UriError::Length);
@@ -313,26 +350,8 @@ fn canonical(text: &str, source: UriSource) -> Result<Box<str>, UriError> {
     if text.ends_with(is_blank) {
         return Err(UriError::Blank);
     }
-    let braces = BraceUse::of(source);
+    let UriParts { scheme, authority, path, query } = UriParts::of(text, source)?;
     let mut out = String::with_capacity(text.len() + 8);
-    let (scheme, rest) = match text.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) {
-        Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
-        // A server may list a name that is no URI: it is compared as a path.
-        None if source == UriSource::Caller => return Err(UriError::Scheme),
-        None => (String::new(), text),
-    };
-    let (rest, fragment) = split_at_any(rest, &['#'], braces);
-    if !fragment.is_empty() {
-        return Err(UriError::Fragment);
-    }
-    let (hierarchy, query) = split_at_any(rest, &['?'], braces);
-    let (authority, path) = match hierarchy.strip_prefix("//") {
-        Some(rest) => {
-            let (authority, path) = split_at_any(rest, &['/'], braces);
-            (Some(authority), path)
-        }
-        None => (None, hierarchy),
-    };
     if !scheme.is_empty() {
         out.push_str(&scheme);
         out.push(':');
@@ -692,54 +711,80 @@ fn check_pattern_path(path: &str, scheme: Option<&str>) -> Result<(), UriError> 
     Ok(())
 }
 
+/// Whether a text has a wildcard.
+fn is_wild(text: &str) -> bool {
+    text.contains(['*', '?'])
+}
+
+/// A pattern over URIs, taken apart and checked.
+struct PatternParts<'a> {
+    /// In lower case; `None` if it is not known.
+    scheme: Option<String>,
+    /// What follows the scheme.
+    rest: &'a str,
+    /// Length of the authority at the beginning of `rest` with the slashes before it, as far as it is known.
+    authority: usize,
+}
+
+impl<'a> PatternParts<'a> {
+    /// Takes a pattern apart.
+    ///
+    /// # Errors
+    /// When the scheme, the host or the path can never match.
+    fn of(text: &'a str) -> Result<Self, UriError> {
+        let (scheme, rest) = match text.split_once(':') {
+            Some((scheme, rest)) if is_scheme(scheme) => (Some(scheme.to_ascii_lowercase()), rest),
+            Some((scheme, _)) if !is_wild(scheme) && !scheme.contains('{') => {
+                return Err(UriError::Scheme);
+            }
+            Some(_) | None => (None, text),
+        };
+        // Without a scheme, the beginning of the path is unknown.
+        let authority = scheme.as_ref().and(rest.strip_prefix("//"));
+        let literal = rest.split(['*', '?', '{']).next().unwrap_or_default();
+        let known = |scheme: &String| usual_port(scheme).is_some() || scheme == "file";
+        let cut = literal.len() < rest.len() && literal.len() < 2;
+        if authority.is_none() && !cut && scheme.as_ref().is_some_and(known) {
+            return Err(UriError::Host);
+        }
+        if rest.contains('#') && !rest.contains('{') {
+            return Err(UriError::Fragment);
+        }
+        let host =
+            authority.map(|rest| split_at_any(rest, &['/', '*', '?', '{'], BraceUse::Literal).0);
+        if host.is_some_and(|host| host.contains('@')) {
+            return Err(UriError::Userinfo);
+        }
+        let path = authority.map_or(rest, |rest| split_at_any(rest, &['/'], BraceUse::Literal).1);
+        if let (Some(authority), Some(host)) = (authority, host) {
+            check_pattern_host(authority, host)?;
+        }
+        check_pattern_path(path, scheme.as_deref())?;
+        let authority = host.map_or(0, |host| host.len() + "//".len());
+        Ok(Self { scheme, rest, authority })
+    }
+}
+
 /// The text of a pattern over URIs, with everything but its wildcards in canonical form.
 ///
 /// # Errors
 /// When no URI in canonical form can match it.
 pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
     let text: String = text.nfc().collect();
-    let wild = |text: &str| text.contains(['*', '?']);
-    let (scheme, rest) = match text.split_once(':') {
-        Some((scheme, rest)) if is_scheme(scheme) => (Some(scheme.to_ascii_lowercase()), rest),
-        Some((scheme, _)) if !wild(scheme) && !scheme.contains('{') => {
-            return Err(UriError::Scheme);
-        }
-        Some(_) | None => (None, text.as_str()),
-    };
-    // Without a scheme, the beginning of the path is unknown.
-    let authority = scheme.as_ref().and(rest.strip_prefix("//"));
-    let literal = rest.split(['*', '?', '{']).next().unwrap_or_default();
-    let known = |scheme: &String| usual_port(scheme).is_some() || scheme == "file";
-    let cut = literal.len() < rest.len() && literal.len() < 2;
-    if authority.is_none() && !cut && scheme.as_ref().is_some_and(known) {
-        return Err(UriError::Host);
-    }
-    if rest.contains('#') && !rest.contains('{') {
-        return Err(UriError::Fragment);
-    }
-    let host = authority.map(|rest| split_at_any(rest, &['/', '*', '?', '{'], BraceUse::Literal).0);
-    if host.is_some_and(|host| host.contains('@')) {
-        return Err(UriError::Userinfo);
-    }
-    let path = authority.map_or(rest, |rest| split_at_any(rest, &['/'], BraceUse::Literal).1);
-    if let (Some(authority), Some(host)) = (authority, host) {
-        check_pattern_host(authority, host)?;
-    }
-    check_pattern_path(path, scheme.as_deref())?;
+    let PatternParts { scheme, rest, authority } = PatternParts::of(&text)?;
     let mut out = String::with_capacity(text.len() + 8);
     if let Some(scheme) = &scheme {
         out.push_str(scheme);
         out.push(':');
     }
     let network = scheme.as_ref().is_some_and(|scheme| usual_port(scheme).is_some());
-    let host = host.map_or(0, |host| host.len() + "//".len());
     let in_query = |at: usize| rest.find('?').is_some_and(|query| query < at);
     let mut chars = rest.char_indices();
     while let Some((at, c)) = chars.next() {
         match c {
             '%' => {
                 let digits: String = chars.as_str().chars().take(2).collect();
-                if wild(&digits) {
+                if is_wild(&digits) {
                     out.push('%');
                     continue;
                 }
@@ -748,7 +793,7 @@ pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
                     byte if is_unreserved(byte) || byte == b'*' => return Err(UriError::Escaped),
                     byte if byte.is_ascii_control() => return Err(UriError::Hidden),
                     b'/' | b'\\' if !in_query(at) => return Err(UriError::Slash),
-                    byte if is_plain(byte) && !in_query(at) && at >= host => {
+                    byte if is_plain(byte) && !in_query(at) && at >= authority => {
                         out.push(char::from(byte));
                     }
                     byte => percent(byte, &mut out),
@@ -758,9 +803,9 @@ pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
             }
             '\\' => return Err(UriError::Slash),
             c if c.is_ascii_control() => return Err(UriError::Hidden),
-            c if at < host && network => out.push(c.to_ascii_lowercase()),
+            c if at < authority && network => out.push(c.to_ascii_lowercase()),
             // Brackets are literal only in an IP address of a host.
-            '[' | ']' if at < host => out.push(c),
+            '[' | ']' if at < authority => out.push(c),
             '"' | '<' | '>' | '^' | '`' | '|' | '[' | ']' => {
                 character(c, &mut out, &mut String::new())?
             }

@@ -358,18 +358,18 @@ fn init_writes_the_servers_of_a_client_whose_variables_are_not_set_and_says_whic
     let made = portcullis(folder.path(), &["init", "--from", "mcp.json"]);
     let told = printed(&made);
     assert!(made.status.success() && told.contains("pcl_"), "{told}");
-    for variable in ["SMALL_OWNER", "REMOTE_URL"] {
+    for variable in ["SMALL_OWNER", "REMOTE_K"] {
         assert!(told.contains(&format!("set `{variable}` to ")), "{told}");
         let missing = format!("the environment variable `{variable}` is not set");
         assert!(told.contains(&missing), "{told}");
     }
     // The place that is told can be looked at.
     let text = fs::read_to_string(folder.path().join("portcullis.yaml")).unwrap();
-    assert!(text.contains("${SMALL_OWNER}") && text.contains("${REMOTE_URL}"), "{text}");
+    assert!(text.contains("${SMALL_OWNER}") && text.contains("/mcp?k=${REMOTE_K}"), "{text}");
     assert_eq!(portcullis(folder.path(), &["validate"]).status.code(), Some(3));
     let mut valid = Command::new(binary());
     valid.arg("validate").current_dir(folder.path());
-    valid.envs([("SMALL_OWNER", "acme"), ("REMOTE_URL", "https://tickets.example.com/mcp")]);
+    valid.envs([("SMALL_OWNER", "acme"), ("REMOTE_K", "a-key")]);
     let valid = valid.output().unwrap();
     assert!(valid.status.success(), "{}", printed(&valid));
 }

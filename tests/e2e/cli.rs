@@ -215,6 +215,7 @@ fn every_reason_has_a_place_in_the_documentation() {
     let text = fs::read_to_string(root().join("docs/reasons.md")).unwrap();
     let source = [
         "gateway/src/edge/failure.rs",
+        "gateway/src/edge/failure/http_failure.rs",
         "gateway/src/identity.rs",
         "gateway/src/upstream/error.rs",
         "policy/src/ask.rs",

@@ -597,6 +597,8 @@ fn a_value_behind_odd_bytes_or_in_a_wrapped_encoding_is_not_sent() {
 #[test]
 fn a_value_that_is_refused_in_a_name_is_not_on_record() {
     let token = "ghp_R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
+    // As `portcullis keygen` makes them.
+    let key = "pcl_lhXFsfesawmQfpHOMyWp3f4_myb6MeK1r748wVJdzsk";
     let canary = "canary-7f3a9c21beef";
     let policy = format!(
         "canaries: [{canary}]\n\
@@ -607,7 +609,7 @@ fn a_value_that_is_refused_in_a_name_is_not_on_record() {
         let server = server(era, &said);
         let gateway = Config::asked(&server.url()).policy(&policy).start();
         let client = gateway.client(era, ANA);
-        for value in [token, canary] {
+        for value in [token, key, canary] {
             for (method, params) in [
                 ("resources/read", json!({ "uri": format!("file:///x/{value}") })),
                 ("resources/read", json!({ "uri": format!("file:///x?v={value}") })),
@@ -625,7 +627,7 @@ fn a_value_that_is_refused_in_a_name_is_not_on_record() {
         }
         let records: String = gateway.records().iter().map(ToString::to_string).collect();
         let log = gateway.said();
-        for value in [token, canary] {
+        for value in [token, key, canary] {
             assert!(!records.contains(value) && !log.contains(value), "{era:?}: {records}");
         }
         assert!(records.contains("file:///x/[REDACTED:github-token]"), "{era:?}: {records}");

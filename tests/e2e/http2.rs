@@ -935,6 +935,12 @@ fn a_hostile_server_fails_its_callers_within_the_limits_and_nobody_else() {
             let fields = packed(&[("content-type", "application/json")]);
             wire.send(&frame(kind::HEADERS, END_HEADERS | END_STREAM, stream, &fields));
         }),
+        row("interim responses", |wire, stream| {
+            for_ever(
+                wire,
+                &frame(kind::HEADERS, END_HEADERS, stream, &packed(&[(":status", "103")])),
+            );
+        }),
         row("a push", |wire, stream| {
             let promise = [&2_u32.to_be_bytes()[..], &packed(&call_headers(&[]))].concat();
             wire.send(&frame(5, END_HEADERS, stream, &promise));
@@ -959,6 +965,7 @@ fn a_hostile_server_fails_its_callers_within_the_limits_and_nobody_else() {
         let record = secure.gateway.recorded("the call", |r| r["method"] == "tools/call");
         let reason = record["reason"].as_str().unwrap_or_default();
         assert!(["upstream-broken", "upstream-timeout"].contains(&reason), "{what}: {record}");
+        assert!(what != "interim responses" || reason == "upstream-broken", "{record}");
         secure.is_served();
     }
 }

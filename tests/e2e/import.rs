@@ -562,7 +562,7 @@ fn a_package_behind_another_program_is_warned_of_and_left_out_when_it_is_to_be_p
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let yaml = valid(&output, &folder);
     assert_eq!(said.matches("was left out").count(), 4, "{said}");
-    assert_eq!(yaml.matches("  - name: ").count(), 3, "a listener, a server and a file: {yaml}");
+    assert_eq!(yaml.matches("  - name: ").count(), 2, "a listener and a server: {yaml}");
 }
 
 #[test]

@@ -761,6 +761,43 @@ fn no_page_is_asked_for_when_a_level_of_the_log_is_set() {
     }
 }
 
+/// A rule about extension methods decides about nothing of the protocol, and a client might answer such a message.
+#[test]
+fn no_message_of_a_server_has_the_name_of_a_request() {
+    for (era, upstream) in ERAS.into_iter().flat_map(|era| ERAS.map(|upstream| (era, upstream))) {
+        let script = Script::default();
+        let named = Arc::clone(&script);
+        let server = Server::with(upstream, json!([tool("work")]), move |call, stream| {
+            let method = named.lock().unwrap().clone();
+            let message =
+                json!({ "jsonrpc": "2.0", "method": method, "params": { "x": "crossed" } });
+            let result = json!({ "resultType": "complete", "content": [] });
+            let end = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result });
+            let events = format!("data: {message}\n\ndata: {end}\n\n");
+            stream.write_all(&answer("200 OK", "text/event-stream", &events)).is_ok()
+        });
+        let gateway = open_to(&server, "", "");
+        let ana = gateway.client(era, ANA);
+        for method in [
+            "elicitation/create",
+            "sampling/createMessage",
+            "roots/list",
+            "tools/call",
+            "initialize",
+            "ping",
+            "notifications/initialized",
+            "notifications/roots/list_changed",
+        ] {
+            *script.lock().unwrap() = json!(method);
+            let answer = ana.call("work", &json!({}));
+            assert!(!answer.body.contains("crossed"), "{era:?} {upstream:?} {method}: {answer:?}");
+        }
+        *script.lock().unwrap() = json!("example.com/told");
+        let answer = ana.call("work", &json!({}));
+        assert!(answer.body.contains("crossed"), "{era:?} {upstream:?}: {answer:?}");
+    }
+}
+
 /// Some clients do not read `mode`: they show a form wherever there is one, or open any page.
 #[test]
 fn a_question_that_is_a_page_and_a_form_at_once_is_not_asked() {
@@ -936,6 +973,47 @@ fn a_result_of_a_tool_that_says_it_only_reads_has_no_challenge_for_scopes_that_w
             assert_eq!(answer.body.contains(scope), passes, "{era:?} {scope}: {answer:?}");
             let found = gateway.last()["found"].to_string().contains("ask-write-scope");
             assert_eq!(found, !passes, "{era:?} {scope}: {}", gateway.last());
+        }
+    }
+}
+
+/// Spellings that the MCP SDK for Python reads as `readOnlyHint: true`, and others that it does not.
+#[test]
+fn a_tool_says_that_it_only_reads_in_every_spelling_that_a_client_takes_for_it() {
+    let challenge = "Bearer error=\"insufficient_scope\", scope=\"files:write\"";
+    for (annotations, reads) in [
+        (json!({ "readOnlyHint": "true" }), true),
+        (json!({ "readOnlyHint": 1 }), true),
+        (json!({ "readOnlyHint": 1.0 }), true),
+        (json!({ "readOnlyHint": "Yes" }), true),
+        (json!({ "read_only_hint": true }), true),
+        (json!({ "readOnlyHint": "no" }), false),
+        (json!({ "readOnlyHint": 0 }), false),
+    ] {
+        for era in ERAS {
+            let mut plain = tool("work");
+            plain["annotations"] = annotations.clone();
+            let mut needs = plain.clone();
+            needs["name"] = "needs".into();
+            needs["securitySchemes"] = json!([{ "type": "oauth2", "scopes": ["files:write"] }]);
+            let server = Server::offering(era, json!({ "tools": [plain, needs] }), move |_| {
+                json!({ "resultType": "complete", "content": [],
+                    "_meta": { "mcp/www_authenticate": [challenge] } })
+            });
+            let gateway = Config::of(&server.url()).policy(OPEN).start();
+            let ana = gateway.client(era, ANA);
+            assert_eq!(ana.tools().contains(&"needs".to_owned()), !reads, "{era:?} {annotations}");
+            let answer = ana.call("work", &json!({}));
+            let shown = answer.body.contains("files:write");
+            assert_eq!(shown, !reads, "{era:?} {annotations}: {answer:?}");
+            let script = Script::default();
+            let mut asks = tool("work");
+            asks["annotations"] = annotations.clone();
+            let gateway = open_to(&asking_in(era, &script, &asks), "", "");
+            let page = page("https://login.example.com/auth?scope=files:write");
+            let (answer, _) = called(&gateway, era, &script, page);
+            let shown = answer.body.contains("elicitation/create");
+            assert_eq!(shown, !reads, "{era:?} {annotations}: {answer:?}");
         }
     }
 }

@@ -171,6 +171,159 @@ fn data_stands_between_marks_that_its_author_cannot_write() {
     }
 }
 
+/// The places of a value in which the texts that contain `plant` stand, and whether each is between marks.
+fn fenced(value: &Value, plant: &str, at: &str, out: &mut Vec<(String, bool)>) {
+    match value {
+        Value::String(text) if text.contains(plant) => {
+            let is = text.starts_with("<untrusted-data id=\"") && text.ends_with("\">");
+            out.push((at.to_owned(), is));
+        }
+        Value::Array(items) => {
+            for (n, item) in items.iter().enumerate() {
+                fenced(item, plant, &format!("{at}/{n}"), out);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                fenced(member, plant, &format!("{at}/{name}"), out);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn all_that_a_model_reads_stands_between_marks_and_what_a_program_compares_does_not() {
+    const WORD: &str = "seen-by-a-model";
+    let text = json!({ "type": "text", "text": WORD });
+    let link = json!({ "type": "resource_link", "uri": format!("note://{WORD}"), "name": WORD, "title": WORD,
+        "description": WORD });
+    let inner = json!({ "uri": "note://b", "text": WORD, "title": WORD });
+    let task = json!({ "taskId": "t-7", "status": "working", "statusMessage": WORD, "createdAt": "x", "ttlMs": 1 });
+    let call = json!({ "name": "work", "arguments": {}, "task": {} });
+    let prompt = json!({ "name": "ask" });
+    let read = json!({ "uri": "note://a" });
+    for era in ERAS {
+        let mut state = task.clone();
+        if era == Era::Modern {
+            state["resultType"] = "task".into();
+        } else {
+            state = json!({ "task": task });
+        }
+        let status = if era == Era::Modern { "/statusMessage" } else { "/task/statusMessage" };
+        for (method, params, said, marked, plain) in [
+            (
+                "tools/call",
+                &call,
+                json!({ "content": [text, link, { "type": "resource", "resource": inner }, WORD],
+                    "structuredContent": { "title": WORD }, "_meta": { "example.com/x": WORD } }),
+                vec![
+                    "/content/0/text",
+                    "/content/1/title",
+                    "/content/1/description",
+                    "/content/2/resource/text",
+                    "/content/2/resource/title",
+                    "/content/3",
+                ],
+                vec![
+                    "/content/1/uri",
+                    "/content/1/name",
+                    "/structuredContent/title",
+                    "/_meta/example.com/x",
+                ],
+            ),
+            (
+                "tools/call",
+                &call,
+                json!({ "content": [], "toolResult": WORD }),
+                vec!["/toolResult"],
+                vec![],
+            ),
+            ("tools/call", &call, state, vec![status], vec![]),
+            (
+                "prompts/get",
+                &prompt,
+                json!({ "description": WORD, "messages": [
+                    { "role": "user", "content": text }, { "role": "user", "content": WORD },
+                    { "role": "user", "content": link } ] }),
+                vec![
+                    "/description",
+                    "/messages/0/content/text",
+                    "/messages/1/content",
+                    "/messages/2/content/title",
+                    "/messages/2/content/description",
+                ],
+                vec!["/messages/2/content/uri", "/messages/2/content/name"],
+            ),
+            (
+                "resources/read",
+                &read,
+                json!({ "contents": [{ "uri": "note://a", "text": WORD, "title": WORD, "name": WORD }],
+                    "ttlMs": 0, "cacheScope": "private" }),
+                vec!["/contents/0/text", "/contents/0/title"],
+                vec!["/contents/0/name"],
+            ),
+        ] {
+            let offers = json!({ "tools": [tool("work")], "prompts": [{ "name": "ask" }],
+                "resources": [{ "uri": "note://a", "name": "a" }] });
+            let told = Said::new(Mutex::new(said));
+            let telling = Arc::clone(&told);
+            let server = Server::offering(era, offers, move |_| {
+                let mut result = telling.lock().unwrap().clone();
+                if result["resultType"].is_null() {
+                    result["resultType"] = "complete".into();
+                }
+                result
+            });
+            let rules = "content: [{servers: [up], fence: true}]\nrules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], prompts: ['*'], resources: ['*']}";
+            let gateway = Config::of(&server.url()).policy(rules).start();
+            let able = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+            let client = Client::able(gateway.address, "/mcp", era, Some(ANA), &able);
+            let answer = client.ask(method, params.clone()).json();
+            let mut found = Vec::new();
+            fenced(&answer["result"], WORD, "", &mut found);
+            let expected = marked.iter().map(|at| ((*at).to_owned(), true));
+            let expected = expected.chain(plain.iter().map(|at| ((*at).to_owned(), false)));
+            let mut expected: Vec<_> = expected.collect();
+            found.sort();
+            expected.sort();
+            assert_eq!(found, expected, "{era:?} {method}: {answer}");
+            // What stands between marks already stays as it is, but for the sealed id of a task.
+            if !found.iter().any(|(at, _)| at == status) {
+                *told.lock().unwrap() = answer["result"].clone();
+                let again = client.ask(method, params.clone()).json();
+                assert_eq!(again["result"], answer["result"], "{era:?} {method}");
+            }
+        }
+        // What is no result of a request is not touched: a model is not told it as data.
+        let server = Server::start(move |request, stream| {
+            use std::io::Write as _;
+            let info =
+                json!({ "name": "fake", "version": "1", "title": WORD, "description": WORD });
+            let bytes = match (request.method(), era) {
+                ("server/discover", Era::Modern) => request.result(&json!({
+                    "resultType": "complete", "supportedVersions": ["2026-07-28"],
+                    "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "public",
+                    "_meta": { "io.modelcontextprotocol/serverInfo": info },
+                })),
+                ("initialize", Era::Legacy) => request.result(&json!({
+                    "protocolVersion": "2025-11-25", "capabilities": { "tools": {} }, "serverInfo": info,
+                })),
+                _ => e2e::server::greeting(request, era),
+            };
+            stream.write_all(&bytes).is_ok()
+        });
+        let gateway = start(&server, "content: [{servers: [up], fence: true}]");
+        let client = gateway.client(era, ANA);
+        let answer = match era {
+            Era::Modern => client.ask("server/discover", json!({})),
+            Era::Legacy => client.hello(),
+        };
+        assert!(answer.body.contains(WORD), "{era:?}: {answer:?}");
+        assert!(!answer.body.contains("untrusted-data"), "{era:?}: {answer:?}");
+    }
+}
+
 #[test]
 fn what_is_carried_is_of_a_type_that_may_be_and_that_it_says() {
     let png = STANDARD.encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
@@ -209,6 +362,56 @@ fn what_is_carried_is_of_a_type_that_may_be_and_that_it_says() {
                 .iter()
                 .any(|record| record["found"].to_string().contains("media-types"))
         );
+    }
+}
+
+#[test]
+fn what_a_data_uri_carries_is_of_a_type_that_may_be_and_that_it_says() {
+    let png = STANDARD.encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
+    let svg = STANDARD.encode("<svg xmlns=\"http://www.w3.org/2000/svg\"><script/></svg>");
+    let link = |icon: Value| {
+        let block =
+            json!({ "type": "resource_link", "uri": "note://a", "name": "a", "icons": [icon] });
+        json!({ "resultType": "complete", "content": [{ "type": "text", "text": "here" }, block] })
+    };
+    let mut deep = texts(&["here"]);
+    deep["structuredContent"] =
+        json!({ "rows": [{ "src": format!("data:image/svg+xml;base64,{svg}") }] });
+    let mut resource = texts(&["here"]);
+    let within = json!({ "type": "resource_link", "name": "a",
+        "uri": format!("data:image/svg+xml;base64,{svg}") });
+    resource["content"].as_array_mut().unwrap().push(within);
+    for era in ERAS {
+        let told = Said::default();
+        let server = server(era, &told);
+        let usual = start(&server, "");
+        let only = start(&server, "content: [{servers: [up], mediaTypes: [image/png]}]");
+        let strict = start(&server, "content: [{servers: [up], results: {mediaTypes: block}}]");
+        let of = |kind: &str, data: &str| json!({ "src": format!("data:{kind};base64,{data}") });
+        let typed = |kind: &str, src: String| json!({ "src": src, "mimeType": kind });
+        for (result, in_only, in_strict) in [
+            (link(of("image/png", &png)), true, true),
+            (link(of("image/svg+xml", &svg)), false, true),
+            (link(typed("image/png", format!("data:image/svg+xml;base64,{svg}"))), false, false),
+            (link(typed("image/svg+xml", format!("data:image/svg+xml,{svg}"))), false, true),
+            (link(of("image/png", &svg)), false, false),
+            (link(of(" IMAGE/PNG", &svg)), false, false),
+            (link(json!({ "src": format!("\tda\nta:image/png;base64,{svg}") })), false, false),
+            (
+                link(json!({ "src": "https://example.com/a.svg", "mimeType": "image/svg+xml" })),
+                true,
+                true,
+            ),
+            (deep.clone(), false, true),
+            (resource.clone(), false, true),
+        ] {
+            *told.lock().unwrap() = result.clone();
+            for (gateway, passes) in [(&usual, true), (&only, in_only), (&strict, in_strict)] {
+                let shown = said(gateway, era);
+                assert_eq!(shown == "here", passes, "{era:?} {result}: {shown}");
+                assert!(passes || shown.contains("media-types"), "{era:?} {result}: {shown}");
+            }
+        }
     }
 }
 
@@ -913,6 +1116,99 @@ fn what_comes_of_a_task_is_held_to_the_schema_too() {
             let record = gateway.last();
             assert!(record["found"].to_string().contains("output-schema"), "{record}");
         }
+    }
+}
+
+/// The MCP SDK for Python reads each of these as an error.
+#[test]
+fn an_error_of_a_tool_is_on_record_in_every_spelling_that_a_client_takes_for_one() {
+    for era in ERAS {
+        let told = Said::default();
+        let server = server(era, &told);
+        let gateway = start(&server, "");
+        for (said, outcome) in [
+            (json!(true), "tool-error"),
+            (json!("true"), "tool-error"),
+            (json!("YES"), "tool-error"),
+            (json!("on"), "tool-error"),
+            (json!(1), "tool-error"),
+            (json!(1.0), "tool-error"),
+            (json!(false), "answered"),
+            (json!("no"), "answered"),
+            (json!(0), "answered"),
+            (Value::Null, "answered"),
+        ] {
+            let mut result = texts(&["x"]);
+            result["isError"] = said.clone();
+            *told.lock().unwrap() = result;
+            let answer = gateway.client(era, ANA).call("work", &json!({})).json();
+            assert_eq!(answer["result"]["isError"], said, "{era:?}: {answer}");
+            assert_eq!(gateway.last()["outcome"], outcome, "{era:?} {said}");
+        }
+        // No spelling but one excuses a result from its schema.
+        let gateway = start(&server, "content: [{servers: [up], outputSchema: enforce}]");
+        for (said, shown) in [(json!(true), true), (json!("true"), false), (json!(1), false)] {
+            let mut result = texts(&["x"]);
+            result["structuredContent"] = json!({ "name": 7 });
+            result["isError"] = said.clone();
+            *told.lock().unwrap() = result;
+            let answer = gateway.client(era, ANA).call("person", &json!({})).json();
+            let is_shown = answer["result"]["structuredContent"]["name"] == 7;
+            assert_eq!(is_shown, shown, "{era:?} {said}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn a_task_that_failed_is_on_record_as_the_call_would_be() {
+    let done =
+        |error: Value| json!({ "content": [{ "type": "text", "text": "done" }], "isError": error });
+    let state = |status: &str| json!({ "taskId": "t-7", "status": status, "ttlMs": 1000, "createdAt": "x" });
+    let with = |status: &str, key: &str, value: Value| {
+        let mut state = state(status);
+        state[key] = value;
+        state
+    };
+    let error = json!({ "code": -32000, "message": "broken" });
+    for (era, method, said, outcome) in [
+        (Era::Modern, "tasks/get", with("completed", "result", done(json!(true))), "tool-error"),
+        (Era::Modern, "tasks/get", with("completed", "result", done(json!("true"))), "tool-error"),
+        (Era::Modern, "tasks/get", with("failed", "error", error), "tool-error"),
+        (Era::Modern, "tasks/get", with("completed", "result", done(json!(false))), "answered"),
+        (Era::Modern, "tasks/get", state("working"), "answered"),
+        (Era::Legacy, "tasks/get", state("failed"), "tool-error"),
+        (Era::Legacy, "tasks/get", state("working"), "answered"),
+        (Era::Legacy, "tasks/result", done(json!(true)), "tool-error"),
+        (Era::Legacy, "tasks/result", done(json!(1)), "tool-error"),
+        (Era::Legacy, "tasks/result", done(json!(false)), "answered"),
+    ] {
+        let (told, begun) = (said.clone(), state("working"));
+        let server =
+            Server::offering(era, json!({ "tools": [tool("slow")] }), move |call| {
+                match (call.method(), era) {
+                    ("tools/call", Era::Modern) => {
+                        let mut result = begun.clone();
+                        result["resultType"] = "task".into();
+                        result
+                    }
+                    ("tools/call", Era::Legacy) => json!({ "task": begun }),
+                    _ => {
+                        let mut result = told.clone();
+                        result["resultType"] = "complete".into();
+                        result
+                    }
+                }
+            });
+        let gateway = Config::of(&server.url()).policy(OPEN).start();
+        let able = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+        let client = Client::able(gateway.address, "/mcp", era, Some(ANA), &able);
+        let answer = client.ask("tools/call", json!({ "name": "slow", "task": {} })).json();
+        let task = if era == Era::Modern { &answer["result"] } else { &answer["result"]["task"] };
+        let id = task["taskId"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        assert_eq!(gateway.last()["outcome"], "answered", "{era:?}");
+        let answer = client.ask(method, json!({ "taskId": id })).json();
+        assert!(answer["result"].is_object(), "{era:?} {said}: {answer}");
+        assert_eq!(gateway.last()["outcome"], outcome, "{era:?} {method} {said}");
     }
 }
 

@@ -10,7 +10,7 @@ use std::thread;
 
 use e2e::client::{Client, raw, read};
 use e2e::gateway::{ANA, Config, Folder, binary};
-use e2e::server::{Call, Server, answer, greeting, ok, tool};
+use e2e::server::{Call, Server, answer, greeting, ok, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::json;
 
@@ -159,6 +159,15 @@ fn misdeeds() -> Vec<(&'static str, Misdeed, &'static str)> {
             "upstream-broken",
         ),
         (
+            "interim responses without end",
+            |_, s| {
+                let some = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(100);
+                while say(s, &some) {}
+                false
+            },
+            "upstream-broken",
+        ),
+        (
             "a stream of garbage",
             |_, s| {
                 say(s, b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: {oops}\n\n");
@@ -239,6 +248,7 @@ fn a_list_under_another_spelling_of_its_name_is_not_taken() {
         let spelling: Arc<Mutex<&str>> = Arc::default();
         let spelled = Arc::clone(&spelling);
         let server = Server::start(move |call, stream| {
+            let capabilities = json!({ "tools": {}, "prompts": {}, "resources": {} });
             let page = |list: &str, entry: serde_json::Value| {
                 let mut page =
                     json!({ "resultType": "complete", "ttlMs": 0, "cacheScope": "private" });
@@ -256,11 +266,23 @@ fn a_list_under_another_spelling_of_its_name_is_not_taken() {
                 "resources/templates/list" => {
                     page("resourceTemplates", json!({ "uriTemplate": "file:///{a}", "name": "a" }))
                 }
+                "server/discover" if upstream == Era::Modern => call.result(&json!({
+                    "resultType": "complete", "supportedVersions": ["2026-07-28"],
+                    "capabilities": capabilities, "ttlMs": 0, "cacheScope": "public",
+                })),
+                "initialize" if upstream == Era::Legacy => {
+                    let info = json!({ "name": "fake", "version": "1" });
+                    let result = json!({ "protocolVersion": "2025-11-25", "serverInfo": info,
+                        "capabilities": capabilities });
+                    with_header(&call.result(&result), "mcp-session-id: upstream-session\r\n")
+                }
                 _ => greeting(call, upstream),
             };
             say(stream, &bytes)
         });
-        let gateway = Config::of(&server.url()).start();
+        let open = "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], \
+                    prompts: ['*'], resources: ['*']}";
+        let gateway = Config::of(&server.url()).policy(open).start();
         let ana = gateway.client(era, ANA);
         for (method, spellings) in [
             ("tools/list", ["", "Tools", "tool\u{17f}", "_tools"]),
@@ -275,10 +297,28 @@ fn a_list_under_another_spelling_of_its_name_is_not_taken() {
                 *spelling.lock().unwrap() = spelled;
                 let answer = ana.ask(method, json!({}));
                 let about = format!("{era:?} {upstream:?} {method} {spelled}: {}", answer.body);
-                assert!(!answer.body.contains("unjudged"), "{about}");
-                let reads_as_another = !spelled.is_empty() && spelled != "_tools";
-                assert_eq!(answer.body.contains("-32603"), reads_as_another, "{about}");
+                // No client takes `_tools` for `tools`: it is a member as any other.
+                let is_another_member = spelled == "_tools";
+                assert_eq!(answer.body.contains("unjudged"), is_another_member, "{about}");
+                let is_refused = !spelled.is_empty() && !is_another_member;
+                assert_eq!(answer.body.contains("-32603"), is_refused, "{about}");
             }
+        }
+    }
+}
+
+#[test]
+fn a_few_interim_responses_before_the_answer_are_passed_over() {
+    for era in ERAS {
+        let server = Server::with(era, json!([tool("work")]), |call, stream| {
+            let interim = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(60);
+            say(stream, &[interim, call.text("at last")].concat())
+        });
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        for _ in 0..3 {
+            let answer = ana.call("work", &json!({}));
+            assert_eq!(answer.json()["result"]["content"][0]["text"], "at last", "{era:?}");
         }
     }
 }

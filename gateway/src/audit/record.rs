@@ -1,5 +1,7 @@
 //! The contents of records and their serialization: [`Record`] for exchanges, [`AuditEvent`] for everything else.
 
+mod exchange_line;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,10 +13,9 @@ use policy::control::ControlSet;
 use policy::decision::{Decision, Effect};
 use policy::inspect::{Detector, Finding};
 use policy::json::write_ascii;
-use policy::name::ClientId;
 use policy::offer::ItemKind;
 use policy::pipeline::Policy;
-use policy::principal::{Principal, ProofOfPossession};
+use policy::principal::Principal;
 
 use super::captured::{CapturedContent, Excerpt};
 use super::chain::SCHEMA;
@@ -27,6 +28,8 @@ use crate::mcp::wire::{Id, Object};
 use crate::metrics::credential_check::CredentialCheck;
 use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
 use crate::metrics::{self, OperationLabels};
+
+use exchange_line::ExchangeLine;
 
 /// Maximum length of a name chosen by a peer, in bytes.
 pub const FOREIGN: usize = 256;
@@ -303,145 +306,12 @@ impl Record {
 
     /// Serializes the `intent` record, which is written before a call is sent.
     pub(super) fn intent(&self, chain: &str) -> Vec<u8> {
-        self.write(chain, "intent", None)
+        ExchangeLine { record: self, chain, event: "intent", end: None }.write()
     }
 
     /// Serializes the `exchange` record, which is written at the end.
     pub(super) fn exchange(&self, chain: &str, ending: ExchangeEnd, now: Instant) -> Vec<u8> {
-        self.write(chain, "exchange", Some((ending, now)))
-    }
-
-    /// Writes one JSON object with sorted members: the canonical form (RFC 8785) except for escapes.
-    fn write(&self, chain: &str, event: &str, end: Option<(ExchangeEnd, Instant)>) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1200);
-        let line = &mut Object::open(&mut out);
-        let (decision, texts) = (self.decision(), self.texts());
-        let claims = self.principal.as_ref().map(|who| &who.claims);
-        let actors = claims.map_or(&[] as &[_], |claims| &claims.actors);
-        if !actors.is_empty() {
-            list(line.ours("actors"), actors.iter().map(ToString::to_string));
-        }
-        foreign(line, "argumentDigest", self.argument_digest.as_deref());
-        // Captured arguments are written once: in the `intent` line if there is one.
-        let captured = self.captured.as_ref();
-        let arguments = captured.and_then(|captured| captured.arguments.as_ref());
-        let arguments = arguments.filter(|_| end.is_none() || !self.announced);
-        let result = captured.and_then(|captured| captured.result.as_ref());
-        let result = result.filter(|_| end.is_some());
-        excerpt(line, "arguments", arguments);
-        if end.is_some() {
-            number(line, "bytesIn", self.bytes_in as u64);
-            number(line, "bytesOut", self.bytes_out as u64);
-        }
-        foreign(line, "certificate", claims.and_then(|claims| claims.certificate.as_deref()));
-        foreign(line, "chain", Some(chain));
-        foreign(line, "client", claims.and_then(|c| c.client.as_ref()).map(ClientId::as_str));
-        if let Some(code) = end.and_then(|(ending, _)| ending.code) {
-            line.ours("code").extend_from_slice(itoa::Buffer::new().format(code).as_bytes());
-        }
-        let cuts = [("arguments", arguments), ("result", result)];
-        let cuts = cuts.into_iter().filter(|(_, part)| part.is_some_and(|part| part.cut));
-        some(line, "cut", cuts.map(|(name, _)| name));
-        if let Some(decision) = decision {
-            let allowed = matches!(decision.effect, Effect::Allow(_));
-            plain(line, "decision", if allowed { b"allow" } else { b"deny" });
-            if let Some(definition) = &texts.definition {
-                plain(line, "definition", definition.as_bytes());
-            }
-        }
-        let detail = end.and_then(|(ending, _)| ending.detail);
-        foreign(line, "detail", detail.map(CredentialCheck::code));
-        if let Some((_, now)) = end {
-            let total = now.saturating_duration_since(self.started);
-            let mut durations = Object::open(line.ours("durationMicros"));
-            number(&mut durations, "gateway", micros(total.saturating_sub(self.in_servers())));
-            number(&mut durations, "total", micros(total));
-            number(&mut durations, "upstream", micros(self.in_servers()));
-            durations.close();
-        }
-        foreign(line, "era", self.version.map(|version| version.era().as_str()));
-        plain(line, "event", event.as_bytes());
-        if let Some(decision) = decision.filter(|decision| !decision.findings.is_empty()) {
-            list(line.ours("findings"), decision.findings.iter().map(ToString::to_string));
-        }
-        if end.is_some() && !self.found.is_empty() {
-            list(line.ours("found"), self.found.iter().map(ToString::to_string));
-        }
-        // Groups, roles and scopes from tokens and certificates are recorded, because a later simulation of another
-        // policy needs them and has no other source.
-        let vouched = matches!(self.scheme, Some(OAUTH | CERTIFICATE)) && end.is_some();
-        let said = self.principal.as_ref().filter(|_| vouched);
-        if let Some(who) = said {
-            some(line, "groups", who.groups.iter().map(|group| group.as_str()));
-        }
-        let listed = end.and(self.listed);
-        if let Some((_, hidden)) = listed {
-            number(line, "hidden", hidden as u64);
-        }
-        foreign(line, "httpMethod", self.http_method.filter(|_| self.method.is_none()));
-        plain(line, "id", &texts.id);
-        foreign(line, "listener", Some(&self.listener));
-        self.named(line, "method", self.method.as_deref());
-        if let Some((ending, _)) = end {
-            plain(line, "outcome", ending.outcome.as_str().as_bytes());
-        }
-        plain(line, "peer", texts.peer.as_bytes());
-        plain(line, "policy", self.policy.as_bytes());
-        foreign(line, "principal", self.principal.as_ref().map(|who| who.id.as_str()));
-        let item = |line: &mut Object<'_>, kind: ItemKind| {
-            let item = self.item.as_ref().filter(|(its, _)| *its == kind);
-            self.named(line, kind.as_str(), item.map(|(_, name)| &**name));
-        };
-        item(line, ItemKind::Prompt);
-        let proof =
-            claims.map(|claims| claims.proof).filter(|proof| *proof != ProofOfPossession::None);
-        foreign(line, "proof", proof.map(ProofOfPossession::as_str));
-        foreign(line, "protocolVersion", self.version.map(ProtocolVersion::as_str));
-        if let Some((ending, _)) = end {
-            foreign(line, "reason", ending.reason.or_else(|| self.reason()));
-        }
-        item(line, ItemKind::Resource);
-        excerpt(line, "result", result);
-        if let Some(who) = said {
-            some(line, "roles", who.claims.roles.iter().map(|role| role.as_str()));
-        }
-        foreign(line, "route", self.route.as_deref());
-        match self.rpc_id.as_ref().map(|id| self.shown_id(id)) {
-            Some(Id::Number(id)) => {
-                line.ours("rpcId").extend_from_slice(itoa::Buffer::new().format(id).as_bytes());
-            }
-            Some(Id::Text(id)) => write_ascii(line.ours("rpcId"), &id),
-            None => {}
-        }
-        foreign(line, "rule", self.rule());
-        plain(line, "schema", SCHEMA.as_bytes());
-        foreign(line, "scheme", self.scheme);
-        if let Some(who) = said {
-            some(line, "scopes", who.claims.scopes.iter().map(|scope| scope.as_str()));
-        }
-        foreign(line, "server", self.server.as_deref());
-        if let Some(decision) = decision.filter(|decision| !decision.shadow.is_empty()) {
-            list(line.ours("shadow"), decision.shadow.iter().map(ToString::to_string));
-        }
-        if let Some((shown, _)) = listed {
-            number(line, "shown", shown as u64);
-        }
-        if self.trace.sampled {
-            line.show("span", &format_args!("{:016x}", self.trace.span));
-        }
-        if let Some((ending, _)) = end {
-            number(line, "status", ending.status.into());
-        }
-        item(line, ItemKind::Template);
-        plain(line, "time", texts.time.as_bytes());
-        foreign(line, "token", claims.and_then(|claims| claims.token.as_deref()));
-        item(line, ItemKind::Tool);
-        plain(line, "trace", texts.trace.as_bytes());
-        if end.is_some() && !self.unseen.is_empty() {
-            list(line.ours("withheld"), self.unseen.iter().map(|one| self.left_out(one)));
-        }
-        out.push(b'}');
-        out
+        ExchangeLine { record: self, chain, event: "exchange", end: Some((ending, now)) }.write()
     }
 
     /// Formats a hidden list item as `SERVER/NAME: CODE`, followed by the detector if that is the reason.

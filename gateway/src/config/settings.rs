@@ -24,7 +24,6 @@ mod overrides;
 mod pins;
 pub mod lockfile;
 mod clashes;
-mod compile;
 mod reach;
 mod credentials;
 mod identity;
@@ -36,6 +35,7 @@ mod shape;
 pub mod cases;
 pub mod shown;
 mod telemetry;
+mod compile;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

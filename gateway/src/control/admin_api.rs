@@ -22,7 +22,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use policy::revoked::RevocationList;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Journal, RevocationSource};
@@ -35,7 +35,7 @@ use crate::control::revocation::{
 };
 use crate::control::selftest::SelftestRunner;
 use crate::edge::admission::Admission;
-use crate::edge::failure::{Failure, SOON};
+use crate::edge::failure::{HttpFailure, SOON};
 use crate::mcp::wire::headers::{SingleValue, single};
 use crate::metrics::Metrics;
 use crate::net::write_timeout::WriteTimeout;
@@ -212,36 +212,38 @@ pub async fn serve(ops: AdminApi, listener: std::net::TcpListener) {
             }
         }
         let Some(seat) = seat else { continue };
-        let ops = ops.clone();
-        let stop = tasks.clone();
-        tasks.spawn(async move {
-            let stream = WriteTimeout::new(stream, PATIENCE);
-            let held = Arc::clone(&seat);
-            let answer = service_fn(move |request| {
-                let (ops, seat) = (ops.clone(), Arc::clone(&held));
-                async move {
-                    seat.state.store(ANSWERED, Ordering::Release);
-                    let answer = ops.answer(request).await;
-                    seat.state.store(IDLE, Ordering::Release);
-                    Ok::<_, Infallible>(answer)
-                }
-            });
-            let mut builder = http1::Builder::new();
-            builder
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIME)
-                .max_headers(HEADERS)
-                .max_header_size(HEAD)
-                .max_buf_size(2 * HEAD);
-            let served = builder.serve_connection(TokioIo::new(stream), answer);
-            tokio::select! {
-                ended = served => if let Err(error) = ended {
-                    tracing::debug!(%error, "a connection of the operator ended early");
-                },
-                () = stop.stopping() => {}
-                () = seat.over.cancelled() => {}
-            }
-        });
+        tasks.spawn(answer_connection(ops.clone(), stream, seat));
+    }
+}
+
+/// Answers the requests on one connection until it ends, it is closed for another one, or the gateway stops.
+async fn answer_connection(ops: AdminApi, stream: TcpStream, seat: Arc<AdminConnection>) {
+    let stop = ops.tasks.clone();
+    let stream = WriteTimeout::new(stream, PATIENCE);
+    let held = Arc::clone(&seat);
+    let answer = service_fn(move |request| {
+        let (ops, seat) = (ops.clone(), Arc::clone(&held));
+        async move {
+            seat.state.store(ANSWERED, Ordering::Release);
+            let answer = ops.answer(request).await;
+            seat.state.store(IDLE, Ordering::Release);
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_headers(HEADERS)
+        .max_header_size(HEAD)
+        .max_buf_size(2 * HEAD);
+    let served = builder.serve_connection(TokioIo::new(stream), answer);
+    tokio::select! {
+        ended = served => if let Err(error) = ended {
+            tracing::debug!(%error, "a connection of the operator ended early");
+        },
+        () = stop.stopping() => {}
+        () = seat.over.cancelled() => {}
     }
 }
 
@@ -265,12 +267,12 @@ impl AdminApi {
         let (head, body) = request.into_parts();
         if let Err(failure) = self.door.admit(&head) {
             return match failure {
-                Failure::Host => {
+                HttpFailure::Host => {
                     let help =
                         "this listener does not answer to that host; name it in `ops.hosts`\n";
                     text(StatusCode::MISDIRECTED_REQUEST, help)
                 }
-                Failure::Origin => {
+                HttpFailure::Origin => {
                     text(StatusCode::FORBIDDEN, "pages may not call this listener\n")
                 }
                 _ => text(StatusCode::BAD_REQUEST, "HTTP/1.1 without an upgrade, please\n"),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::Uri;
 use policy::offer::ItemKind;
+use policy::pipeline::Policy;
 use policy::schema::SchemaCache;
 use rustls::ClientConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -322,16 +323,7 @@ pub fn lasting(settings: &Settings) -> Result<(ProcessState, Vec<TcpListener>), 
     let sealer = Arc::new(sealer(settings, &world)?);
     let lifetime = settings.session_lifetime;
     let sessions = Sessions::new(Arc::clone(&sealer), lifetime, &limits, Arc::clone(&clock));
-    let (mut bound, mut listeners) = (Vec::new(), Vec::new());
-    for listener in &settings.listeners {
-        let key = format!("`address` of the listener `{}`", listener.name.escape_debug());
-        let socket = bind(listener.address, &key)?;
-        let failed = |cause| StartError::Tls { name: listener.name.clone(), cause };
-        let tls = listener.tls.as_ref().map(|tls| Acceptor::new(tls, clock.now()));
-        let acceptor = tls.transpose().map_err(failed)?.map(Arc::new);
-        bound.push(BoundListener { address: local(&socket), acceptor });
-        listeners.push(socket);
-    }
+    let (bound, listeners) = bind_listeners(settings, &*clock)?;
     let key = crate::base::random::bytes().map_err(|_opaque| StartError::SessionKey(SealError))?;
     // The journal comes last: it writes the first record, and a start that fails before it leaves none.
     let journal = journal(settings, &world, &metrics, observers)?;
@@ -363,6 +355,24 @@ pub fn lasting(settings: &Settings) -> Result<(ProcessState, Vec<TcpListener>), 
     Ok((lasting, listeners))
 }
 
+/// Binds the sockets of the listeners, and loads their certificates.
+fn bind_listeners(
+    settings: &Settings,
+    clock: &dyn Clock,
+) -> Result<(Vec<BoundListener>, Vec<TcpListener>), StartError> {
+    let (mut bound, mut listeners) = (Vec::new(), Vec::new());
+    for listener in &settings.listeners {
+        let key = format!("`address` of the listener `{}`", listener.name.escape_debug());
+        let socket = bind(listener.address, &key)?;
+        let failed = |cause| StartError::Tls { name: listener.name.clone(), cause };
+        let tls = listener.tls.as_ref().map(|tls| Acceptor::new(tls, clock.now()));
+        let acceptor = tls.transpose().map_err(failed)?.map(Arc::new);
+        bound.push(BoundListener { address: local(&socket), acceptor });
+        listeners.push(socket);
+    }
+    Ok((bound, listeners))
+}
+
 impl ProcessState {
     pub(crate) fn world(&self, tasks: &Tasks) -> Environment {
         let (clock, metrics) = (Arc::clone(&self.clock), Arc::clone(&self.metrics));
@@ -386,21 +396,8 @@ impl ProcessState {
         let (names, remarks) = (ConfiguredNames::of(&settings), ConfigRemark::all(&settings));
         let sandboxes = Sandboxes::of(&settings);
         let world = self.world(&tasks);
-        let policy = std::mem::take(&mut settings.policy).with_key(self.key);
-        let policy = policy.with_compiled(Arc::clone(&self.compiled));
-        // Resource links that callers were given stay readable after a reload.
-        let links = former.map(|(gateway, _)| Arc::clone(gateway.policy.links()));
-        let policy = Arc::new(policy.with_links(links.unwrap_or_default()));
-        let (journal, metrics) = (Arc::clone(&self.journal), Arc::clone(&self.metrics));
-        let own =
-            settings.selftest.as_ref().map(|_| selftest_fixtures::approved()).unwrap_or_default();
-        let own = own.into_iter().map(|(server, offer, version)| (server, Some(offer), version));
-        let (pins, own) = (settings.pins.clone(), own.collect());
-        let keeper = PinMonitor::new(Arc::clone(&policy), pins, journal, metrics, own)?;
-        if let Some((_, former)) = former {
-            keeper.succeed(former);
-        }
-        let keeper = Arc::new(keeper);
+        let policy = self.policy(&mut settings, former.map(|(gateway, _)| gateway));
+        let keeper = self.pin_monitor(&settings, &policy, former.map(|(_, former)| former))?;
         self.sandboxes(&settings)?;
         let upstreams = upstreams(&settings, &world, &self.metrics, &keeper)?;
         if let Some((gateway, _)) = former {
@@ -409,9 +406,7 @@ impl ProcessState {
         let sealer = Arc::clone(&self.sealer);
         let known = former.map(|(gateway, _)| &*gateway.identity);
         let identity = Authenticator::new(&settings.identity, &world, &self.limits, sealer, known)?;
-        let listeners = settings.listeners.iter().zip(&self.bound);
-        let doors = listeners.map(|(listener, bound)| Arc::new(door(&settings, listener, bound)));
-        let doors = doors.collect();
+        let doors = self.doors(&settings);
         let old = settings.routes.iter().filter(|route| route.old).map(|route| route.path.clone());
         let digest = format!("sha256:{}", settings.digest);
         let gateway = Gateway {
@@ -455,6 +450,40 @@ impl ProcessState {
         let gateway = Arc::clone(&generation.gateway);
         let work = GenerationWork { gateway, keeper, upstreams, programs, names, remarks };
         Ok(BuiltGeneration { generation, digest, work })
+    }
+
+    /// Takes the policy out of the settings, and gives it what outlives a reload.
+    fn policy(&self, settings: &mut Settings, former: Option<&Gateway>) -> Arc<Policy> {
+        let policy = std::mem::take(&mut settings.policy).with_key(self.key);
+        let policy = policy.with_compiled(Arc::clone(&self.compiled));
+        // Resource links that callers were given stay readable after a reload.
+        let links = former.map(|gateway| Arc::clone(gateway.policy.links()));
+        Arc::new(policy.with_links(links.unwrap_or_default()))
+    }
+
+    /// Builds the monitor that holds servers to their approved definitions. It goes on where a former one has come to.
+    fn pin_monitor(
+        &self,
+        settings: &Settings,
+        policy: &Arc<Policy>,
+        former: Option<&PinMonitor>,
+    ) -> Result<Arc<PinMonitor>, StartError> {
+        let (journal, metrics) = (Arc::clone(&self.journal), Arc::clone(&self.metrics));
+        let own =
+            settings.selftest.as_ref().map(|_| selftest_fixtures::approved()).unwrap_or_default();
+        let own = own.into_iter().map(|(server, offer, version)| (server, Some(offer), version));
+        let (pins, own) = (settings.pins.clone(), own.collect());
+        let keeper = PinMonitor::new(Arc::clone(policy), pins, journal, metrics, own)?;
+        if let Some(former) = former {
+            keeper.succeed(former);
+        }
+        Ok(Arc::new(keeper))
+    }
+
+    /// The admission of each listener.
+    fn doors(&self, settings: &Settings) -> Vec<Arc<Admission>> {
+        let listeners = settings.listeners.iter().zip(&self.bound);
+        listeners.map(|(listener, bound)| Arc::new(door(settings, listener, bound))).collect()
     }
 
     /// Checks that this kernel supports the sandboxes of programs. A missing required sandbox is an error; a missing
@@ -645,37 +674,9 @@ pub(crate) fn journal(
     metrics: &Arc<Metrics>,
     observers: Vec<Arc<dyn Observer>>,
 ) -> Result<Arc<Journal>, StartError> {
-    let (mut sinks, mut deliveries) = (Vec::new(), Vec::new());
-    let mut logs = ExistingLogs::default();
     let checkpoints = checkpoints(&settings.audit.checkpoints, world)?;
     let trusted = trusted(&settings.audit.checkpoints, &checkpoints)?;
-    for sink in &settings.audit.sinks {
-        let failed = |cause| StartError::Sink { name: sink.name.clone(), cause };
-        let (spool, outlet) = Spool::new(&sink.name, sink.spool);
-        let opened: Box<dyn AuditSink> = match &sink.to {
-            SinkTarget::File(path, rotation) => {
-                let opened =
-                    FileSink::open(&sink.name, path, *rotation, &trusted, world.clock.now());
-                let (file, end) = opened.map_err(failed)?;
-                logs.is_file |= file.can_be_continued();
-                logs.add(end).map_err(failed)?;
-                Box::new(file)
-            }
-            SinkTarget::Stdout => {
-                let written = stdout_is_read(settings);
-                write_to_stdout(outlet, written).map_err(failed)?;
-                logs.ends.push(None);
-                Box::new(spool)
-            }
-            SinkTarget::Http(..) | SinkTarget::Otlp(..) | SinkTarget::Syslog(..) => {
-                let (name, format, to) = (sink.name.clone(), sink.format, receiver(sink, world)?);
-                deliveries.push(Delivery { name, outlet, format, to });
-                logs.ends.push(None);
-                Box::new(spool)
-            }
-        };
-        sinks.push(SinkSlot { sink: opened, full: sink.full, missing: None, begun: false });
-    }
+    let OpenedSinks { mut sinks, deliveries, logs } = open_sinks(settings, world, &trusted)?;
     let ExistingLogs { resumed, ends, is_file } = logs;
     let next = resumed.as_ref().map_or(0, |resumed| resumed.chain.tree.size());
     for (slot, end) in sinks.iter_mut().zip(ends) {
@@ -709,6 +710,57 @@ pub(crate) fn journal(
         recorded.map_err(StartError::Audit)?;
     }
     Ok(journal)
+}
+
+/// The sinks of an audit journal, opened.
+#[derive(Default)]
+struct OpenedSinks {
+    /// The logs that the sinks continue.
+    logs: ExistingLogs,
+    /// Deliveries to receivers over the network, which are not started yet.
+    deliveries: Vec<Delivery>,
+    /// One for each sink of the configuration, in its order.
+    sinks: Vec<SinkSlot>,
+}
+
+/// Opens the configured sinks.
+///
+/// # Errors
+/// If a sink cannot be opened, or its log cannot be continued.
+fn open_sinks(
+    settings: &Settings,
+    world: &Environment,
+    trusted: &ResumePolicy,
+) -> Result<OpenedSinks, StartError> {
+    let mut opened = OpenedSinks::default();
+    for sink in &settings.audit.sinks {
+        let failed = |cause| StartError::Sink { name: sink.name.clone(), cause };
+        let (spool, outlet) = Spool::new(&sink.name, sink.spool);
+        let slot: Box<dyn AuditSink> = match &sink.to {
+            SinkTarget::File(path, rotation) => {
+                let now = world.clock.now();
+                let file = FileSink::open(&sink.name, path, *rotation, trusted, now);
+                let (file, end) = file.map_err(failed)?;
+                opened.logs.is_file |= file.can_be_continued();
+                opened.logs.add(end).map_err(failed)?;
+                Box::new(file)
+            }
+            SinkTarget::Stdout => {
+                let written = stdout_is_read(settings);
+                write_to_stdout(outlet, written).map_err(failed)?;
+                opened.logs.ends.push(None);
+                Box::new(spool)
+            }
+            SinkTarget::Http(..) | SinkTarget::Otlp(..) | SinkTarget::Syslog(..) => {
+                let (name, format, to) = (sink.name.clone(), sink.format, receiver(sink, world)?);
+                opened.deliveries.push(Delivery { name, outlet, format, to });
+                opened.logs.ends.push(None);
+                Box::new(spool)
+            }
+        };
+        opened.sinks.push(SinkSlot { sink: slot, full: sink.full, missing: None, begun: false });
+    }
+    Ok(opened)
 }
 
 /// The existing logs that a gateway continues.

@@ -87,6 +87,14 @@ impl fmt::Debug for InventoryOptions {
 }
 
 impl ServerInventory {
+    /// Notes why the server could not be asked, with advice if it was too slow.
+    fn fails(&mut self, error: &UpstreamError, reach: &ServerTransport) {
+        self.failed = Some(ErrorChain(error).to_string());
+        if matches!(error, UpstreamError::Timeout(_)) {
+            self.mend = Some(longer(reach));
+        }
+    }
+
     /// Adds definitions that are offered only to clients with client capabilities, if they are new.
     fn add(&mut self, offered: CapableOffer) {
         for hello in offered.hellos {
@@ -207,12 +215,7 @@ async fn ask(
     let party = OnBehalfOf::gateway();
     match timeout_at(until, upstream.hellos(&party)).await {
         Ok(Ok((hellos, whole))) => (survey.hellos, survey.whole) = (hellos, whole),
-        Ok(Err(error)) => {
-            survey.failed = Some(ErrorChain(&error).to_string());
-            if matches!(error, UpstreamError::Timeout(_)) {
-                survey.mend = Some(longer(&server.reach));
-            }
-        }
+        Ok(Err(error)) => survey.fails(&error, &server.reach),
         Err(_late) => {
             survey.failed = Some(late(asking.patience));
             survey.mend = Some(longer(&server.reach));

@@ -143,13 +143,8 @@ fn assemble(
     let tasks = &lasting.tasks;
     let switch = RevocationManager::new(Arc::clone(&live), revocations, tasks.clone())?;
     let switch = Arc::new(switch);
-    tasks.spawn_service(Arc::clone(&lasting.journal).tend(tasks.clone()));
-    tasks.spawn_service(Arc::clone(&switch).tend());
-    tasks.spawn_service(Arc::clone(&lasting.secrets).tend(tasks.clone()));
     let workers = task::parallelism();
-    let beats = Heartbeats::new(workers, Arc::clone(&lasting.clock));
-    tasks.spawn_service(systemd::tend(tasks.clone(), Arc::clone(&beats)));
-    tasks.spawn_service(sweep(Arc::clone(&live), tasks.clone()));
+    let beats = begin_upkeep(lasting, &live, &switch, workers);
     let shown = shown_listeners(&live, lasting);
     let reloader = source.map(|source| {
         let reloaded = ReloadTargets {
@@ -157,33 +152,22 @@ fn assemble(
             live: Arc::clone(&live),
             switch: Arc::clone(&switch),
         };
-        Arc::new(Reloader::new(source, reloaded, ConfigInForce { keeper, digest, sections }))
+        begin_reloads(source, reloaded, ConfigInForce { keeper, digest, sections })
     });
-    if let Some(reloader) = &reloader {
-        tasks.spawn_service(Arc::clone(reloader).tend());
-    }
-    let (metrics, journal) = (Arc::clone(&lasting.metrics), Arc::clone(&lasting.journal));
-    let tester =
-        SelftestRunner::new(Arc::clone(&live), journal, metrics, Arc::clone(&lasting.clock));
-    let tester = Arc::new(tester);
-    tasks.spawn_service(Arc::clone(&tester).tend(tasks.clone()));
+    let tester = begin_selftests(lasting, &live);
     let ops = ops_listener.as_ref().map(local);
     if let Some((listener, door)) = ops_listener.zip(ops_door) {
-        let (metrics, journal) = (Arc::clone(&lasting.metrics), Arc::clone(&lasting.journal));
-        let live = Arc::clone(&live);
-        let (tasks_of, beats) = (tasks.clone(), Arc::clone(&beats));
-        let door = Arc::new(door);
         let ops = AdminApi {
-            metrics,
-            journal,
-            live,
-            tasks: tasks_of,
+            metrics: Arc::clone(&lasting.metrics),
+            journal: Arc::clone(&lasting.journal),
+            live: Arc::clone(&live),
+            tasks: tasks.clone(),
             switch,
             reloader,
             tester,
             token,
-            door,
-            beats,
+            door: Arc::new(door),
+            beats: Arc::clone(&beats),
         };
         tasks.spawn(admin_api::serve(ops, listener));
     }
@@ -199,6 +183,45 @@ fn assemble(
     tasks.spawn_service(watch(beats, Arc::clone(lasting)));
     let (lasting, deferred) = (Arc::clone(lasting), Mutex::new(deferred));
     Ok(RunningGateway { listeners: shown, ops, live, lasting, threads, deferred })
+}
+
+/// Begins the background work that every gateway needs. Returns the heartbeats of the workers.
+fn begin_upkeep(
+    lasting: &ProcessState,
+    live: &Arc<CurrentGeneration>,
+    switch: &Arc<RevocationManager>,
+    workers: usize,
+) -> Arc<Heartbeats> {
+    let tasks = &lasting.tasks;
+    tasks.spawn_service(Arc::clone(&lasting.journal).tend(tasks.clone()));
+    tasks.spawn_service(Arc::clone(switch).tend());
+    tasks.spawn_service(Arc::clone(&lasting.secrets).tend(tasks.clone()));
+    let beats = Heartbeats::new(workers, Arc::clone(&lasting.clock));
+    tasks.spawn_service(systemd::tend(tasks.clone(), Arc::clone(&beats)));
+    tasks.spawn_service(sweep(Arc::clone(live), tasks.clone()));
+    beats
+}
+
+/// Begins to reload `source` when it changes.
+fn begin_reloads(
+    source: Arc<dyn SettingsSource>,
+    reloaded: ReloadTargets,
+    in_force: ConfigInForce,
+) -> Arc<Reloader> {
+    let tasks = reloaded.lasting.tasks.clone();
+    let reloader = Arc::new(Reloader::new(source, reloaded, in_force));
+    tasks.spawn_service(Arc::clone(&reloader).tend());
+    reloader
+}
+
+/// Begins to run the self-test when it is due.
+fn begin_selftests(lasting: &ProcessState, live: &Arc<CurrentGeneration>) -> Arc<SelftestRunner> {
+    let (metrics, journal) = (Arc::clone(&lasting.metrics), Arc::clone(&lasting.journal));
+    let tester =
+        SelftestRunner::new(Arc::clone(live), journal, metrics, Arc::clone(&lasting.clock));
+    let tester = Arc::new(tester);
+    lasting.tasks.spawn_service(Arc::clone(&tester).tend(lasting.tasks.clone()));
+    tester
 }
 
 /// The name of each listener, its address, and whether it uses TLS. Certificates are kept up to date from now on.

@@ -14,7 +14,7 @@ use http::{HeaderValue, Method, Version};
 
 use crate::config::settings::{AuthScheme, ForwardedCertificates, ListenerSettings, OpsListener};
 use crate::crypto::x509::VerifiedCertificate;
-use crate::edge::failure::Failure;
+use crate::edge::failure::HttpFailure;
 use crate::edge::tls::Acceptor;
 use crate::identity::ConnectionToken;
 use crate::identity::resource::ProtectedResource;
@@ -92,23 +92,23 @@ impl Admission {
     /// # Errors
     /// If the request names another host, comes from an origin that is not allowed, or asks for an upgrade, CONNECT or
     /// HTTP/1.0.
-    pub fn admit(&self, head: &Parts) -> Result<(), Failure> {
+    pub fn admit(&self, head: &Parts) -> Result<(), HttpFailure> {
         let SingleValue::Value(host) = single(&head.headers, HOST.as_str()) else {
-            return Err(Failure::Host);
+            return Err(HttpFailure::Host);
         };
         let target = head.uri.authority().map(http::uri::Authority::as_str);
         if target.is_some_and(|target| !target.eq_ignore_ascii_case(host)) || !self.answers_to(host)
         {
-            return Err(Failure::Host);
+            return Err(HttpFailure::Host);
         }
         match single(&head.headers, ORIGIN.as_str()) {
             SingleValue::Absent => {}
             SingleValue::Value(origin) if self.may_call(origin, host) => {}
-            SingleValue::Value(_) | SingleValue::Bad => return Err(Failure::Origin),
+            SingleValue::Value(_) | SingleValue::Bad => return Err(HttpFailure::Origin),
         }
         let upgrade = head.headers.contains_key(UPGRADE) || head.method == Method::CONNECT;
         if upgrade || head.version < Version::HTTP_11 {
-            return Err(Failure::Upgrade);
+            return Err(HttpFailure::Upgrade);
         }
         Ok(())
     }

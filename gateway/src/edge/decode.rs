@@ -210,7 +210,7 @@ fn ask(
             false => Ok(ClientOperation::List(kind)),
         }
     };
-    let member = |key: &str| {
+    let member = |key: &str| -> Result<_, Failure> {
         let params = params.ok_or(Failure::Params("`params` is missing"))?;
         Ok(params.value().get(key).map(|value| value.fragment(&params.document())))
     };

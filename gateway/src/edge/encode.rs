@@ -168,6 +168,25 @@ pub enum ResultCaching {
     Never,
 }
 
+/// A value in a message of a server that is written otherwise to the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// The bytes of the value in the text of its document.
+    pub span: Range<usize>,
+    /// The JSON that is written in its place.
+    pub json: String,
+}
+
+impl Replacement {
+    /// The string `text` in place of the value at `span`.
+    #[must_use]
+    pub fn text(span: Range<usize>, text: &str) -> Self {
+        let mut json = Vec::with_capacity(text.len() + 2);
+        policy::json::write_string(&mut json, text);
+        Self { span, json: String::from_utf8(json).unwrap_or_default() }
+    }
+}
+
 /// Maps an identifier of a server to its name on the route; `None` if it stays as it is.
 pub type Rename<'a> = &'a dyn Fn(ItemKind, &str) -> Option<String>;
 
@@ -181,7 +200,7 @@ pub fn result(
     era: Era,
     result: &Fragment,
     caching: ResultCaching,
-    renamed: &[(Range<usize>, String)],
+    renamed: &[Replacement],
 ) -> Body {
     let value = result.value();
     let has = |key: &str| value.get(key).is_some();
@@ -224,7 +243,7 @@ pub fn result(
             parts.push_back(out.into());
             parts.push_back(value.raw_bytes().slice(skip..));
         } else {
-            let names: usize = renamed.iter().map(|(_, name)| name.len() + 2).sum();
+            let names: usize = renamed.iter().map(|part| part.json.len()).sum();
             let mut whole = Vec::with_capacity(value.span().len() + names);
             spliced(&mut whole, value, renamed);
             parts.push_back(out.into());
@@ -276,12 +295,12 @@ pub fn last(mut response: Response<Body>) -> Response<Body> {
 
 /// The spans of resource URIs in a result, with their replacements on the route.
 #[must_use]
-pub fn links(result: Value<'_>, rename: Rename<'_>) -> Vec<(Range<usize>, String)> {
+pub fn links(result: Value<'_>, rename: Rename<'_>) -> Vec<Replacement> {
     let mut found = Vec::new();
     let mut link = |holder: Value<'_>| {
         let uri = holder.get("uri");
         let name = uri.and_then(Value::as_str).and_then(|uri| rename(ItemKind::Resource, &uri));
-        found.extend(uri.zip(name).map(|(uri, name)| (uri.span(), name)));
+        found.extend(uri.zip(name).map(|(uri, name)| Replacement::text(uri.span(), &name)));
     };
     let mut block = |block: Value<'_>| match block.get("type").and_then(Value::as_str).as_deref() {
         Some("resource_link") => link(block),
@@ -300,18 +319,17 @@ pub fn links(result: Value<'_>, rename: Rename<'_>) -> Vec<(Range<usize>, String
     found
 }
 
-/// Writes `value` to `out` with the strings at the given spans replaced.
-fn spliced(out: &mut Vec<u8>, value: Value<'_>, replaced: &[(Range<usize>, String)]) {
+/// Writes `value` to `out` with those of the values `replaced` that it contains replaced.
+pub fn spliced(out: &mut Vec<u8>, value: Value<'_>, replaced: &[Replacement]) {
     let (whole, raw) = (value.span(), value.raw().as_bytes());
     let mut done = 0;
-    let within =
-        |(span, _): &&(Range<usize>, String)| whole.start <= span.start && span.end <= whole.end;
+    let within = |part: &&Replacement| whole.start <= part.span.start && part.span.end <= whole.end;
     let mut replaced: Vec<_> = replaced.iter().filter(within).collect();
-    replaced.sort_by_key(|(span, _)| span.start);
-    for (span, text) in replaced {
+    replaced.sort_by_key(|part| part.span.start);
+    for Replacement { span, json } in replaced {
         let (from, to) = (span.start - whole.start, span.end - whole.start);
         out.extend_from_slice(raw.get(done..from).unwrap_or_default());
-        policy::json::write_string(out, text);
+        out.extend_from_slice(json.as_bytes());
         done = to;
     }
     out.extend_from_slice(raw.get(done..).unwrap_or_default());

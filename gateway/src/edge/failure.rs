@@ -2,6 +2,8 @@
 //! exchange returns a [`Failure`]; encoding it for the client goes through [`PublicError`], which must not quote error
 //! chains or hidden names.
 
+mod http_failure;
+
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
@@ -22,18 +24,14 @@ use crate::metrics::outcome::{ExchangeEnd, ExchangeOutcome};
 use crate::session::SessionError;
 use crate::upstream::UpstreamError;
 
+pub use http_failure::HttpFailure;
+
 /// Why an exchange ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The Host header names none of the listener's hosts.
-    #[error("the host is not one of this listener's")]
-    Host,
-    /// The Origin header names an origin that is not allowed.
-    #[error("the origin may not call this listener")]
-    Origin,
-    /// The request asks for an upgrade, CONNECT or HTTP/1.0.
-    #[error("the connection is not upgraded")]
-    Upgrade,
+    /// The HTTP request cannot carry a message.
+    #[error(transparent)]
+    Http(#[from] HttpFailure),
     /// The caller is not authenticated, or its credential was rejected.
     #[error("could not authenticate the caller")]
     Authn(#[source] Box<AuthnFailure>),
@@ -46,9 +44,6 @@ pub enum Failure {
     /// No route has this path.
     #[error("there is no such route")]
     Route(PathMismatch),
-    /// The HTTP method is not POST, GET or DELETE, or is not supported at this path.
-    #[error("the HTTP method is not offered")]
-    Verb,
     /// The caller exceeded the rate limit of a tool; with the time until the next call is allowed.
     #[error("too many calls of this tool")]
     Rate(Duration),
@@ -58,24 +53,6 @@ pub enum Failure {
     /// The caller, or its address, has used up its share of a resource.
     #[error("over `limits.{}`", .0.setting())]
     Share(Quota),
-    /// The length of the body is given twice, or in a way that is not understood.
-    #[error("the request is framed ambiguously")]
-    Framing,
-    /// The content type is not JSON, or the body is compressed.
-    #[error("the content type or encoding is not accepted")]
-    MediaType,
-    /// The client does not accept both JSON and event streams.
-    #[error("the client does not accept JSON and event streams")]
-    Accept,
-    /// The body is longer than this many bytes.
-    #[error("the body is longer than {0} bytes")]
-    BodyLength(usize),
-    /// The body did not arrive in time.
-    #[error("the body did not come in time")]
-    BodyTime,
-    /// The connection broke before the body was complete.
-    #[error("the body did not come whole")]
-    BodyBroken(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The body is not one well-formed JSON-RPC message.
     #[error("could not decode the message")]
     Decode(#[source] DecodeError),
@@ -257,14 +234,11 @@ impl Failure {
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::Host => "host",
-            Self::Origin => "origin",
-            Self::Upgrade => "upgrade",
+            Self::Http(failure) => failure.reason(),
             Self::Authn(stranger) => stranger.error.code(),
             Self::StepUp(denial, _) => denial.reason.code(),
             Self::Everything => "everything-revoked",
             Self::Route(_) => "unknown-route",
-            Self::Verb => "http-method",
             Self::Overload => "overload",
             Self::Share(Quota::Unauthenticated) => "share-address",
             Self::Share(Quota::InFlight) => "share-requests",
@@ -273,13 +247,7 @@ impl Failure {
             Self::Share(Quota::Sessions) => "share-sessions",
             Self::Share(Quota::Streams) => "share-streams",
             Self::Share(Quota::Subscriptions) => "share-subscriptions",
-            Self::Framing => "framing",
             Self::Rate(_) => "rate-limited",
-            Self::MediaType => "media-type",
-            Self::Accept => "accept",
-            Self::BodyLength(_) => "body-length",
-            Self::BodyTime => "body-time",
-            Self::BodyBroken(_) => "body-broken",
             Self::Decode(DecodeError::Json(_)) => "json",
             Self::Decode(DecodeError::Shape { .. }) | Self::Shape(_) => "message",
             Self::HeaderMismatch(_) => "header-mismatch",
@@ -302,7 +270,10 @@ impl Failure {
     /// Whether the body is unread and can be drained, so that the connection stays usable after the response.
     #[must_use]
     pub const fn comes_before_the_body(&self) -> bool {
-        !matches!(self, Self::BodyLength(_) | Self::BodyTime | Self::BodyBroken(_) | Self::Framing)
+        match self {
+            Self::Http(failure) => failure.comes_before_the_body(),
+            _ => true,
+        }
     }
 
     /// Whether such requests are counted instead of recorded one by one when there are many, although their caller is
@@ -312,20 +283,11 @@ impl Failure {
         match self {
             Self::Route(_) | Self::Everything => true,
             Self::Authn(stranger) => matches!(stranger.error, AuthnError::Revoked),
-            Self::Host
-            | Self::Origin
-            | Self::Upgrade
+            Self::Http(_)
             | Self::StepUp(..)
-            | Self::Verb
             | Self::Rate(_)
             | Self::Overload
             | Self::Share(_)
-            | Self::Framing
-            | Self::MediaType
-            | Self::Accept
-            | Self::BodyLength(_)
-            | Self::BodyTime
-            | Self::BodyBroken(_)
             | Self::Decode(_)
             | Self::Shape(_)
             | Self::HeaderMismatch(_)
@@ -418,20 +380,12 @@ impl Failure {
 
     fn told(&self, era: Option<Era>) -> PublicError {
         let plain = PublicError::new;
-        let of_request = |status| if era == Some(Era::Legacy) { StatusCode::OK } else { status };
+        let of_request = |status| status_of_request(status, era);
         let shape = |message: &str| plain(StatusCode::BAD_REQUEST, code::REQUEST, message);
+        let refused =
+            |message: &str| self.with_reason(plain(StatusCode::OK, code::DENIED, message));
         match self {
-            Self::Host => plain(
-                StatusCode::MISDIRECTED_REQUEST,
-                code::REQUEST,
-                "this listener does not answer to that host",
-            ),
-            Self::Origin => plain(
-                StatusCode::FORBIDDEN,
-                code::REQUEST,
-                "this origin may not call this listener",
-            ),
-            Self::Upgrade => shape("connections are not upgraded"),
+            Self::Http(failure) => failure.told(),
             Self::Authn(stranger) => stranger.told(),
             Self::StepUp(denial, challenge) => step_up(denial, challenge.as_deref().cloned()),
             Self::Everything => plain(
@@ -440,73 +394,25 @@ impl Failure {
                 "the operator has stopped all use of this gateway",
             ),
             Self::Route(astray) => plain(StatusCode::NOT_FOUND, code::REQUEST, astray.note()),
-            Self::Verb => {
-                plain(StatusCode::METHOD_NOT_ALLOWED, code::REQUEST, "send messages with POST")
-            }
             Self::Overload => self.with_reason(plain(
                 StatusCode::SERVICE_UNAVAILABLE,
                 code::INTERNAL,
                 "too many requests at once; try again",
             )),
             Self::Share(quota) => self.with_reason(over_share(*quota)),
-            Self::Framing => {
-                shape("send one `Content-Length`, or one `Transfer-Encoding: chunked`")
-            }
-            Self::Rate(wait) => {
-                let wait = seconds(*wait);
-                let message = format!("too many calls of this tool; try again in {wait} s");
-                let status = of_request(StatusCode::TOO_MANY_REQUESTS);
-                self.with_reason(plain(status, code::INTERNAL, &message))
-            }
-            Self::MediaType => plain(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                code::REQUEST,
-                "send `Content-Type: application/json` in UTF-8, not compressed",
-            ),
-            Self::Accept => plain(
-                StatusCode::NOT_ACCEPTABLE,
-                code::REQUEST,
-                "send `Accept: application/json, text/event-stream`",
-            ),
-            Self::BodyLength(limit) => plain(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                code::REQUEST,
-                &format!("the body is longer than {limit} bytes"),
-            ),
-            Self::BodyTime => {
-                plain(StatusCode::REQUEST_TIMEOUT, code::REQUEST, "the body did not come in time")
-            }
-            Self::BodyBroken(_) => shape("the body did not come whole"),
-            Self::Decode(DecodeError::Json(error)) if error.is_syntax() => {
-                plain(StatusCode::BAD_REQUEST, code::PARSE, "the body is not JSON")
-            }
-            Self::Decode(DecodeError::Json(error)) => shape(&error.to_string()),
-            Self::Decode(DecodeError::Shape { reason, .. }) | Self::Shape(reason) => shape(reason),
+            Self::Rate(wait) => self.with_reason(over_rate(*wait, era)),
+            Self::Decode(error) => undecoded(error),
+            Self::Shape(reason) => shape(reason),
             Self::HeaderMismatch(what) => {
                 plain(StatusCode::BAD_REQUEST, code::HEADER_MISMATCH, what)
             }
-            Self::Version { requested } => {
-                let message = "unsupported protocol version";
-                let public = plain(StatusCode::BAD_REQUEST, code::UNSUPPORTED_VERSION, message);
-                PublicError { data: Some(supported(requested)), ..public }
-            }
+            Self::Version { requested } => unsupported(requested),
             Self::Params(what) => plain(of_request(StatusCode::BAD_REQUEST), code::PARAMS, what),
             Self::Removed => plain(StatusCode::NOT_FOUND, code::METHOD, "method not found"),
             Self::Method => {
                 plain(of_request(StatusCode::NOT_FOUND), code::METHOD, "method not found")
             }
-            Self::Session(SessionError::Missing) => shape(
-                "no session is named: `initialize` first and send the id that the answer has in `Mcp-Session-Id`, or send \
-                 `MCP-Protocol-Version: 2026-07-28`, which needs none",
-            ),
-            Self::Session(SessionError::Unknown) => {
-                plain(StatusCode::NOT_FOUND, code::REQUEST, "no such session; initialize again")
-            }
-            Self::Session(SessionError::Seal) => plain(
-                StatusCode::SERVICE_UNAVAILABLE,
-                code::INTERNAL,
-                "the gateway cannot do this now",
-            ),
+            Self::Session(error) => no_session(error),
             Self::Replay => shape("the events after `Last-Event-ID` are not kept; begin anew"),
             Self::Duplicate => shape("a request with this id is in flight"),
             // The caller has to spell the URI differently whether or not the resource exists, so this reveals nothing.
@@ -514,36 +420,12 @@ impl Failure {
                 plain(of_request(StatusCode::BAD_REQUEST), code::PARAMS, error.note())
             }
             Self::Denied(kind, denial) => denied(*kind, denial, era),
-            Self::Withheld(finding) => {
-                // The place of the finding contains names that the server chose; it is for the audit record only.
-                let message =
-                    format!("what the server said was withheld: {}", finding.detector.name());
-                self.with_reason(plain(StatusCode::OK, code::DENIED, &message))
-            }
-            Self::Unsent(finding) => {
-                // The note of a guardrail is free text of somebody else.
-                let message = match finding.detector {
-                    Detector::Guardrail => {
-                        "what was given was not sent: a guardrail does not let this pass".to_owned()
-                    }
-                    _ => format!("what was given was not sent: {finding}"),
-                };
-                self.with_reason(plain(StatusCode::OK, code::DENIED, &message))
-            }
+            Self::Withheld(finding) => refused(&withheld(finding)),
+            Self::Unsent(finding) => refused(&unsent(finding)),
             Self::Refused(refusal) => {
-                let message = format!("the server may not ask this: {}", refusal.reason.note());
-                self.with_reason(plain(StatusCode::OK, code::DENIED, &message))
+                refused(&format!("the server may not ask this: {}", refusal.reason.note()))
             }
-            Self::Unasked(capability) => {
-                let missing = plain(
-                    of_request(StatusCode::BAD_REQUEST),
-                    code::MISSING_CAPABILITY,
-                    "the server needs something this client does not offer",
-                );
-                // SPEC 2026-07-28 schema#missingrequiredclientcapabilityerror
-                let data = format!(r#"{{"requiredCapabilities":{capability}}}"#);
-                PublicError { data: Some(data), ..missing }
-            }
+            Self::Unasked(capability) => unasked(capability, era),
             Self::Unanswered => plain(
                 of_request(StatusCode::OK),
                 code::INTERNAL,
@@ -561,7 +443,7 @@ impl Failure {
     /// The error for a server that failed.
     fn told_of_server(&self, error: &UpstreamError, era: Option<Era>) -> PublicError {
         let plain = PublicError::new;
-        let of_request = |status| if era == Some(Era::Legacy) { StatusCode::OK } else { status };
+        let of_request = |status| status_of_request(status, era);
         match error {
             UpstreamError::SessionGone if era == Some(Era::Legacy) => {
                 plain(StatusCode::NOT_FOUND, code::REQUEST, "no such session; initialize again")
@@ -639,6 +521,80 @@ impl AuthnFailure {
     }
 }
 
+/// The HTTP status for the failure of a single request. Legacy clients take an HTTP error for the end of their session,
+/// so they get status 200.
+fn status_of_request(status: StatusCode, era: Option<Era>) -> StatusCode {
+    if era == Some(Era::Legacy) { StatusCode::OK } else { status }
+}
+
+/// The error for a body that is not one message.
+fn undecoded(error: &DecodeError) -> PublicError {
+    let plain = |code, message: &str| PublicError::new(StatusCode::BAD_REQUEST, code, message);
+    match error {
+        DecodeError::Json(error) if error.is_syntax() => plain(code::PARSE, "the body is not JSON"),
+        DecodeError::Json(error) => plain(code::REQUEST, &error.to_string()),
+        DecodeError::Shape { reason, .. } => plain(code::REQUEST, reason),
+    }
+}
+
+/// The error for a protocol version that is not supported, with those that are.
+fn unsupported(requested: &str) -> PublicError {
+    let message = "unsupported protocol version";
+    let public = PublicError::new(StatusCode::BAD_REQUEST, code::UNSUPPORTED_VERSION, message);
+    PublicError { data: Some(supported(requested)), ..public }
+}
+
+/// The error for a request whose session cannot be used.
+fn no_session(error: &SessionError) -> PublicError {
+    match error {
+        SessionError::Missing => PublicError::new(
+            StatusCode::BAD_REQUEST,
+            code::REQUEST,
+            "no session is named: `initialize` first and send the id that the answer has in `Mcp-Session-Id`, or send \
+             `MCP-Protocol-Version: 2026-07-28`, which needs none",
+        ),
+        SessionError::Unknown => PublicError::new(
+            StatusCode::NOT_FOUND,
+            code::REQUEST,
+            "no such session; initialize again",
+        ),
+        SessionError::Seal => PublicError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            code::INTERNAL,
+            "the gateway cannot do this now",
+        ),
+    }
+}
+
+/// The message about a result that was withheld.
+fn withheld(finding: &Finding) -> String {
+    // The place of the finding contains names that the server chose; it is for the audit record only.
+    format!("what the server said was withheld: {}", finding.detector.name())
+}
+
+/// The message about what the client gave and the server did not get.
+fn unsent(finding: &Finding) -> String {
+    match finding.detector {
+        // The note of a guardrail is free text of somebody else.
+        Detector::Guardrail => {
+            "what was given was not sent: a guardrail does not let this pass".to_owned()
+        }
+        _ => format!("what was given was not sent: {finding}"),
+    }
+}
+
+/// The error for a client that lacks a capability which the server requires.
+fn unasked(capability: &str, era: Option<Era>) -> PublicError {
+    let missing = PublicError::new(
+        status_of_request(StatusCode::BAD_REQUEST, era),
+        code::MISSING_CAPABILITY,
+        "the server needs something this client does not offer",
+    );
+    // SPEC 2026-07-28 schema#missingrequiredclientcapabilityerror
+    let data = format!(r#"{{"requiredCapabilities":{capability}}}"#);
+    PublicError { data: Some(data), ..missing }
+}
+
 /// The error for a caller that needs another token, with the challenge for it.
 fn step_up(denial: &Denial, challenge: Option<HeaderValue>) -> PublicError {
     let (status, message) = match denial.reason {
@@ -663,6 +619,14 @@ fn over_share(quota: Quota) -> PublicError {
     };
     let message = format!("{message}; try again");
     PublicError::new(StatusCode::TOO_MANY_REQUESTS, code::INTERNAL, &message)
+}
+
+/// The error for a tool that was called too often.
+fn over_rate(wait: Duration, era: Option<Era>) -> PublicError {
+    let wait = seconds(wait);
+    let message = format!("too many calls of this tool; try again in {wait} s");
+    let status = status_of_request(StatusCode::TOO_MANY_REQUESTS, era);
+    PublicError::new(status, code::INTERNAL, &message)
 }
 
 /// The data of an unsupported-version error, SPEC 2026-07-28 basic/versioning#protocol-version-negotiation

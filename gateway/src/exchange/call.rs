@@ -10,7 +10,7 @@ use policy::inspect::Finding;
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::message::{ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation};
 use policy::mirror::HeaderArgument;
-use policy::offer::{CatalogItem, ItemKind};
+use policy::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use policy::pipeline::{Permit, Policy};
 use policy::principal::Principal;
 use policy::uri::ResourceUri;
@@ -36,7 +36,7 @@ use crate::metrics::outcome::ExchangeEnd;
 use crate::outbound::guardrail::{Agreed, GuardedPart};
 use crate::session::rate_limiter::WithinRate;
 use crate::stream::body::Body;
-use crate::upstream::{CallOptions, Cleared, Upstream, UpstreamError, listening_bytes};
+use crate::upstream::{CallOptions, Cleared, Listing, Upstream, UpstreamError, listening_bytes};
 
 /// A permit of a list in the place of one of a use.
 const NO_USE: Failure = Failure::Upstream(UpstreamError::Protocol("the permit is for a list"));
@@ -56,12 +56,30 @@ pub(super) struct PermittedUse<P> {
     mirrored: Vec<HeaderArgument>,
 }
 
-/// Why a request was dropped before its server answered.
+/// Why a request came to nothing before its server answered.
 enum SendAborted {
     /// The client has cancelled it.
     Cancelled,
-    /// Its caller or what it uses was revoked.
-    Revoked(Failure),
+    /// It was not sent, or its server failed, or its caller or what it uses was revoked.
+    Failed(Failure),
+}
+
+/// What a call that the server has interrupted is continued with.
+#[derive(Default)]
+struct CallContinuation {
+    /// The client's answers to what the server asked.
+    inputs: Option<Fragment>,
+    /// The server's own state of the call.
+    state: Option<Box<str>>,
+}
+
+/// The server that a name leads to.
+pub(super) struct RequestTarget<'a> {
+    /// The index of the server on the route.
+    pub(super) at: usize,
+    pub(super) server: &'a Arc<Upstream>,
+    /// The name that the server uses.
+    pub(super) name: Box<str>,
 }
 
 /// What the client said of a request beside what is asked.
@@ -125,10 +143,16 @@ impl Gateway {
                 Box::pin(self.resume(admitted, frame, name, inputs)).await
             }
             Some(RequestState::Server(state)) => {
-                self.send(&arrived, admitted, frame, inputs, Some(state)).await
+                let continued = CallContinuation { inputs, state: Some(state) };
+                self.send(&arrived, admitted, frame, continued).await
             }
-            Some(RequestState::Again) => self.send(&arrived, admitted, frame, None, None).await,
-            None => self.send(&arrived, admitted, frame, inputs, None).await,
+            Some(RequestState::Again) => {
+                self.send(&arrived, admitted, frame, CallContinuation::default()).await
+            }
+            None => {
+                let continued = CallContinuation { inputs, state: None };
+                self.send(&arrived, admitted, frame, continued).await
+            }
         }
     }
 
@@ -257,22 +281,37 @@ impl Gateway {
         }
     }
 
-    /// Sends a request whose intent is in the log, and answers it. `inputs` are the client's answers to what the server
-    /// asked, `state` is the server's own state of the call.
+    /// Sends a request whose intent is in the log, and answers it.
     async fn send(
         self: Arc<Self>,
         arrived: &DecodedRequest,
         admitted: PermittedUse<Cleared>,
         mut frame: WaitingExchange,
-        inputs: Option<Fragment>,
-        state: Option<Box<str>>,
+        continued: CallContinuation,
     ) -> Response<Body> {
-        let trace = match self.sendable_trace(arrived, &admitted, &mut frame.entry) {
-            Ok(trace) => trace,
-            Err(failure) => {
-                return self.failed_use(frame.entry, admitted.verb, &failure, &frame.id);
+        let verb = admitted.verb;
+        match self.begin_call(arrived, admitted, &mut frame, continued).await {
+            Ok(call) => call.under(frame).answer().await,
+            Err(SendAborted::Failed(failure)) => {
+                self.failed_use(frame.entry, verb, &failure, &frame.id)
             }
-        };
+            Err(SendAborted::Cancelled) => {
+                let nothing = encode::events(Body::empty());
+                self.shown(frame.entry, ExchangeEnd::cancelled(), None, nothing)
+            }
+        }
+    }
+
+    /// Sends a request, and waits until its server begins to answer.
+    async fn begin_call(
+        self: &Arc<Self>,
+        arrived: &DecodedRequest,
+        admitted: PermittedUse<Cleared>,
+        frame: &mut WaitingExchange,
+        continued: CallContinuation,
+    ) -> Result<UpstreamCall, SendAborted> {
+        let trace = self.sendable_trace(arrived, &admitted, &mut frame.entry);
+        let trace = trace.map_err(SendAborted::Failed)?;
         let known =
             self.policy.registered(admitted.server.name(), admitted.verb.kind(), &admitted.name);
         let timeout = known.and_then(|known| known.timeout);
@@ -280,8 +319,8 @@ impl Gateway {
         let manner = CallOptions {
             progress: frame.progress.is_some(),
             level: frame.level.clone(),
-            inputs,
-            state,
+            inputs: continued.inputs,
+            state: continued.state,
             mirrored,
             asks: true,
             timeout,
@@ -295,35 +334,18 @@ impl Gateway {
         let used = UsedItem { server: server.name(), kind: verb.kind(), name: &name };
         let sent = tokio::select! {
             biased;
-            failure = self.revoked(caller, used) => Err(SendAborted::Revoked(failure)),
+            failure = self.revoked(caller, used) => Err(SendAborted::Failed(failure)),
             () = frame.cancelled.cancelled() => Err(SendAborted::Cancelled),
             sent = server.call(permit, &frame.entry, party, manner) => Ok(sent),
         };
         let took = self.clock.instant().saturating_duration_since(frame.started);
         frame.entry.upstream = took;
         frame.entry.sent = Some(frame.started);
-        let (due, answer) = match sent {
-            Ok(Ok(sent)) => sent,
-            Err(SendAborted::Revoked(failure)) => {
-                return self.failed_use(frame.entry, verb, &failure, &frame.id);
-            }
-            Ok(Err(error)) => {
-                let failure = match error.wanted_of(hint) {
-                    Some(refusal) => {
-                        let finding = self.not_asked(&server, refusal);
-                        frame.entry.found(vec![finding]);
-                        Failure::Refused(refusal)
-                    }
-                    None => Failure::Upstream(error),
-                };
-                return self.failed_use(frame.entry, verb, &failure, &frame.id);
-            }
-            Err(SendAborted::Cancelled) => {
-                let nothing = encode::events(Body::empty());
-                return self.shown(frame.entry, ExchangeEnd::cancelled(), None, nothing);
-            }
-        };
-        let call = UpstreamCall {
+        let (due, answer) = sent?.map_err(|error| {
+            let failure = self.failed_sending(&server, hint, error, &mut frame.entry);
+            SendAborted::Failed(failure)
+        })?;
+        Ok(UpstreamCall {
             tool: name,
             caller: Arc::clone(&arrived.caller.principal),
             holder: arrived.holder.clone(),
@@ -336,9 +358,22 @@ impl Gateway {
             waiting: Vec::new(),
             asked: None,
             rounds: 0,
-            gateway: self,
-        };
-        call.under(frame).answer().await
+            gateway: Arc::clone(self),
+        })
+    }
+
+    /// The failure for a server that could not be asked. Records a finding if the server wants what it may not ask for.
+    fn failed_sending(
+        &self,
+        server: &Upstream,
+        hint: ReadOnlyHint,
+        error: UpstreamError,
+        entry: &mut Intent,
+    ) -> Failure {
+        let Some(refusal) = error.wanted_of(hint) else { return Failure::Upstream(error) };
+        let finding = self.not_asked(server, refusal);
+        entry.found(vec![finding]);
+        Failure::Refused(refusal)
     }
 
     /// Asks the guardrails of the route whether the request may be sent.
@@ -429,48 +464,22 @@ impl Gateway {
         record: &mut ReadEntry,
     ) -> Result<PermittedUse<Permit>, Failure> {
         let kind = ask.verb.kind();
-        record.item = Some((kind, ask.name.clone()));
-        if let (ItemKind::Resource, Ok(uri)) = (kind, ResourceUri::parse(&ask.name)) {
-            record.item = Some((kind, uri.as_str().into()));
-        }
-        let arguments = ask.arguments.as_ref();
-        record.argument_digest =
-            arguments.map(|args| self.journal.digest(args.value().raw().as_bytes()));
+        self.note_asked(&ask, record);
         let mut ask = ask;
         let Some(target) = self.target(arrived, &mut ask, record).await? else {
             let (decision, denial) = self.without_target(arrived, kind, record);
             record.verdict = RecordedDecision::Decided(Box::new(decision));
             return Err(Failure::Denied(kind, denial));
         };
-        let (at, server, name) = target;
-        record.server = Some(server.name().as_str().into());
-        record.own_name = Some(name.clone());
-        self.capture_arguments(server.name(), ask.arguments.as_ref(), record).await;
+        record.server = Some(target.server.name().as_str().into());
+        record.own_name = Some(target.name.clone());
+        self.capture_arguments(target.server.name(), ask.arguments.as_ref(), record).await;
         if matches!(ask.verb, RequestOperation::Task(_)) {
-            record.item = Some((kind, name.clone()));
+            record.item = Some((kind, target.name.clone()));
         }
-        let principal = &*arrived.caller.principal;
-        // A caller that may use nothing of this kind must not cause any request to the server, not even for the list.
-        let any = self.policy.admit_list(principal, server.name(), kind);
-        let refused = any.outcome.err().map(|denial| (Box::new(any.decision), denial));
-        if let Some((decision, denial)) = refused {
-            record.verdict = RecordedDecision::Decided(decision);
-            return Err(self.denied(arrived, kind, denial));
-        }
-        let listing = match kind {
-            ItemKind::Method => None,
-            ItemKind::Tool | ItemKind::Prompt | ItemKind::Resource | ItemKind::Template => {
-                let asked = self.clock.instant();
-                let listing = server.catalog(record, &arrived.party(at), kind).await;
-                record.waited += self.since(asked);
-                if listing.as_ref().is_err_and(|error| self.is_stranger(server, error)) {
-                    let (decision, denial) = Policy::of_stranger();
-                    record.verdict = RecordedDecision::Decided(Box::new(decision));
-                    return Err(Failure::Denied(kind, denial));
-                }
-                Some(listing.map_err(Failure::Upstream)?)
-            }
-        };
+        self.may_use_any(arrived, target.server, kind, record)?;
+        let listing = self.listing_of(arrived, &target, kind, record).await?;
+        let RequestTarget { at, server, name } = target;
         let catalog = listing.as_ref().map(|listing| &**listing.catalog());
         let mirrored = catalog.and_then(|catalog| catalog.offer(&name)).map(CatalogItem::mirrored);
         let mirrored = mirrored.unwrap_or_default().to_vec();
@@ -487,11 +496,7 @@ impl Gateway {
         };
         let verb = call.verb;
         let beside = beside(ask.inputs, &arrived.party(at).client, record);
-        let state = ask.state.map(|text| {
-            let bound = RequestStateBinding::new(principal, arrived.route.identity(), &call);
-            let state = bound.open(&self.sealer, &text, self.clock.now());
-            state.ok_or(Failure::Params("`requestState` is not one that was given for this"))
-        });
+        let state = ask.state.map(|text| self.opened_state(arrived, &call, &text));
         let arguments = call.arguments.clone();
         let bytes = self.to_inspect(&call, catalog.and_then(|catalog| catalog.offer(&name)));
         let bytes = bytes.saturating_add(beside.bytes());
@@ -516,6 +521,71 @@ impl Gateway {
         Ok(PermittedUse { at, server: Arc::clone(server), permit, verb, name, state, mirrored })
     }
 
+    /// Notes in the record what is asked: the item, and the digest of the arguments.
+    fn note_asked(&self, ask: &UseOperation, record: &mut Record) {
+        let kind = ask.verb.kind();
+        record.item = Some((kind, ask.name.clone()));
+        if let (ItemKind::Resource, Ok(uri)) = (kind, ResourceUri::parse(&ask.name)) {
+            record.item = Some((kind, uri.as_str().into()));
+        }
+        let arguments = ask.arguments.as_ref();
+        record.argument_digest =
+            arguments.map(|args| self.journal.digest(args.value().raw().as_bytes()));
+    }
+
+    /// Denies a request of a caller that may use nothing of this kind: it must not cause any request to the server, not
+    /// even for the list.
+    fn may_use_any(
+        &self,
+        arrived: &DecodedRequest,
+        server: &Upstream,
+        kind: ItemKind,
+        record: &mut Record,
+    ) -> Result<(), Failure> {
+        let any = self.policy.admit_list(&arrived.caller.principal, server.name(), kind);
+        any.outcome.map(drop).map_err(|denial| {
+            record.verdict = RecordedDecision::Decided(Box::new(any.decision));
+            self.denied(arrived, kind, denial)
+        })
+    }
+
+    /// The server's list of what it offers of a kind; `None` for methods, which are never listed.
+    async fn listing_of(
+        &self,
+        arrived: &DecodedRequest,
+        target: &RequestTarget<'_>,
+        kind: ItemKind,
+        record: &mut ReadEntry,
+    ) -> Result<Option<Arc<Listing>>, Failure> {
+        match kind {
+            ItemKind::Method => Ok(None),
+            ItemKind::Tool | ItemKind::Prompt | ItemKind::Resource | ItemKind::Template => {
+                let (asked, party) = (self.clock.instant(), arrived.party(target.at));
+                let listing = target.server.catalog(record, &party, kind).await;
+                record.waited += self.since(asked);
+                if listing.as_ref().is_err_and(|error| self.is_stranger(target.server, error)) {
+                    let (decision, denial) = Policy::of_stranger();
+                    record.verdict = RecordedDecision::Decided(Box::new(decision));
+                    return Err(Failure::Denied(kind, denial));
+                }
+                Ok(Some(listing.map_err(Failure::Upstream)?))
+            }
+        }
+    }
+
+    /// Opens the request state that the client returned with a call.
+    fn opened_state(
+        &self,
+        arrived: &DecodedRequest,
+        call: &ItemRequest,
+        text: &str,
+    ) -> Result<RequestState, Failure> {
+        let (principal, route) = (&arrived.caller.principal, arrived.route.identity());
+        let bound = RequestStateBinding::new(principal, route, call);
+        let state = bound.open(&self.sealer, text, self.clock.now());
+        state.ok_or(Failure::Params("`requestState` is not one that was given for this"))
+    }
+
     /// The server that a name leads to, with its index and the name there; `None` if there is none. If the lookup
     /// fails, `record` names the failing server.
     async fn target<'a>(
@@ -523,25 +593,29 @@ impl Gateway {
         arrived: &'a DecodedRequest,
         ask: &mut UseOperation,
         record: &mut ReadEntry,
-    ) -> Result<Option<(usize, &'a Arc<Upstream>, Box<str>)>, Failure> {
+    ) -> Result<Option<RequestTarget<'a>>, Failure> {
         let servers = &arrived.route.servers;
         if matches!(ask.verb, RequestOperation::Task(_)) {
             let Some(task) = self.task(arrived, ask) else { return Ok(None) };
             ask.extra.push(("taskId".into(), task.id));
-            return Ok(servers.get(task.at).map(|server| (task.at, server, task.tool)));
+            let target = |server| RequestTarget { at: task.at, server, name: task.tool };
+            return Ok(servers.get(task.at).map(target));
         }
         let renamed = arrived.route.renames() && ask.verb.kind() != ItemKind::Method;
         if let [server] = &servers[..]
             && !renamed
         {
-            return Ok(Some((0, server, ask.name.clone())));
+            return Ok(Some(RequestTarget { at: 0, server, name: ask.name.clone() }));
         }
         let found = match ask.verb.kind() {
             ItemKind::Resource | ItemKind::Template => {
                 let own = |server: &Arc<Upstream>| {
                     arrived.route.own_uri(server.name(), &ask.name).map(Into::into)
                 };
-                servers.iter().enumerate().find_map(|(at, s)| Some((at, s, own(s)?)))
+                servers
+                    .iter()
+                    .enumerate()
+                    .find_map(|(at, server)| Some(RequestTarget { at, server, name: own(server)? }))
             }
             // A method name identifies no server, so exactly one server must be granted.
             ItemKind::Method => {
@@ -553,7 +627,12 @@ impl Gateway {
                         .is_ok()
                 });
                 let first = granted.next();
-                first.filter(|_| granted.next().is_none()).map(|(at, s)| (at, s, ask.name.clone()))
+                let name = ask.name.clone();
+                first.filter(|_| granted.next().is_none()).map(|(at, server)| RequestTarget {
+                    at,
+                    server,
+                    name,
+                })
             }
             kind @ (ItemKind::Tool | ItemKind::Prompt) => {
                 self.named(arrived, kind, &ask.name, record).await?

@@ -6,8 +6,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode};
 use policy::decision::Mode;
+use policy::json::{Document, JsonBounds, Value};
 use policy::labels::LabelledPart;
+use policy::name::ServerName;
 use policy::offer::ItemKind;
+use policy::pin::{Digest, DigestSubject};
 use policy::principal::Principal;
 use policy::work::WorkBudget;
 use tokio::sync::mpsc;
@@ -16,11 +19,11 @@ use tokio::time::timeout;
 use super::list::of_servers;
 use super::{DecodedRequest, Gateway};
 use crate::audit::Record;
-use crate::edge::encode;
+use crate::edge::encode::{self, Replacement};
 use crate::edge::failure::Failure;
 use crate::edge::server_info::{DescribedServer, ServerDescription};
 use crate::mcp::client_info::Client;
-use crate::mcp::protocol::{Era, header};
+use crate::mcp::protocol::{Era, header, meta as meta_key};
 use crate::mcp::wire::Id;
 use crate::metrics::outcome::ExchangeEnd;
 use crate::session::UpstreamSession;
@@ -236,6 +239,31 @@ impl Gateway {
             shown.capabilities = shown.usual_capabilities();
         }
         shown
+    }
+
+    /// What stands for the information about a server in the `_meta` of one of its results, if it was not approved: the
+    /// name of the server in the configuration. `None` if there is none, or it may be told.
+    pub(super) fn unapproved_info(
+        &self,
+        server: &ServerName,
+        meta: Value<'_>,
+    ) -> Option<Replacement> {
+        let pins = self.policy.pins();
+        if pins.mode != Mode::Enforce {
+            return None;
+        }
+        let is_info = |key: &str| key.eq_ignore_ascii_case(meta_key::SERVER_INFO);
+        let (_, info) = meta.members().find(|(key, _)| is_info(key))?;
+        let said = format!(r#"{{"serverInfo":{}}}"#, info.raw());
+        let said = Document::parse(said.into(), &JsonBounds::ANSWER).ok();
+        let fields =
+            said.and_then(|said| Digest::of_fields(DigestSubject::Server, said.root()).ok());
+        let field = fields.and_then(|fields| fields.first().map(|(_, digest)| *digest));
+        pins.unfit_field(server.as_str(), None, "serverInfo", field)?;
+        let mut json = br#"{"name":"#.to_vec();
+        policy::json::write_string(&mut json, server.as_str());
+        json.extend_from_slice(br#","version":""}"#);
+        Some(Replacement { span: info.span(), json: String::from_utf8(json).unwrap_or_default() })
     }
 
     /// The information of a server as `caller` may see it, after the same inspection as any text of a server.

@@ -4,7 +4,7 @@ use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, Method};
 
-use crate::edge::failure::Failure;
+use crate::edge::failure::HttpFailure;
 use crate::mcp::protocol::{ProtocolVersion, header};
 use crate::mcp::wire::headers::{SingleValue, single};
 
@@ -21,26 +21,26 @@ pub(super) const fn named(method: &Method) -> Option<&'static str> {
 }
 
 /// Checks that a request can carry a message, open a stream or end a session.
-pub(super) fn framed(head: &Parts) -> Result<(), Failure> {
+pub(super) fn framed(head: &Parts) -> Result<(), HttpFailure> {
     match head.method {
         Method::POST => {}
         Method::DELETE => return Ok(()),
         // SPEC 2026-07-28: this revision has no GET stream.
         Method::GET if single(&head.headers, header::VERSION) == SingleValue::Value(MODERN) => {
-            return Err(Failure::Verb);
+            return Err(HttpFailure::Verb);
         }
         Method::GET if has(&head.headers, "text/event-stream", "text/*") => return Ok(()),
-        Method::GET => return Err(Failure::Accept),
-        _ => return Err(Failure::Verb),
+        Method::GET => return Err(HttpFailure::Accept),
+        _ => return Err(HttpFailure::Verb),
     }
     let json = match single(&head.headers, CONTENT_TYPE.as_str()) {
         SingleValue::Value(kind) => is_json(kind),
         SingleValue::Absent | SingleValue::Bad => false,
     };
     if !json || head.headers.contains_key(CONTENT_ENCODING) {
-        return Err(Failure::MediaType);
+        return Err(HttpFailure::MediaType);
     }
-    if accepts(&head.headers) { Ok(()) } else { Err(Failure::Accept) }
+    if accepts(&head.headers) { Ok(()) } else { Err(HttpFailure::Accept) }
 }
 
 /// Whether the media type is `application/json`, in UTF-8 if it names a charset.

@@ -2,7 +2,6 @@
 //! releases, as a single response or as a stream.
 
 use std::future::Future;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,7 +26,7 @@ use crate::audit::Intent;
 use crate::base::intake::ResponseAccount;
 use crate::base::share::{Holder, Share, ShareError};
 use crate::edge::denial::ToolDenial;
-use crate::edge::encode;
+use crate::edge::encode::{self, Replacement};
 use crate::edge::failure::Failure;
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, ProtocolVersion, method};
@@ -158,9 +157,9 @@ impl UpstreamCall {
         }
     }
 
-    /// The spans of a result with names of the server, and the names on the route in their place. Resource links in
-    /// the result become readable for the caller.
-    fn renamed(&self, result: &Fragment) -> Vec<(Range<usize>, String)> {
+    /// The names of the server in a result, and the names on the route in their place; what the server says of itself
+    /// and was not approved, and what stands for it. Resource links in the result become readable for the caller.
+    fn renamed(&self, result: &Fragment) -> Vec<Replacement> {
         let value = result.value();
         self.gateway.linked(&self.caller, self.server.name(), value);
         let rename = |kind: ItemKind, name: &str| self.route.shown(&self.server, kind, name);
@@ -173,6 +172,9 @@ impl UpstreamCall {
                 self.gateway.task_ids(&self.caller, &self.route, &self.server, &self.tool, value);
             renamed.extend(ids);
         }
+        let name = self.server.name();
+        let told = wire::metas(value).filter_map(|meta| self.gateway.unapproved_info(name, meta));
+        renamed.extend(told);
         renamed
     }
 
@@ -717,7 +719,8 @@ impl InFlightCall {
     async fn released(&mut self, outcome: ResponseOutcome) -> Result<(Body, ExchangeEnd), Failure> {
         let (reply, ending) = match outcome {
             ResponseOutcome::Result(result) => {
-                let ending = judged(&result, &self.call.client)?;
+                let verb = self.call.answer.verb();
+                let ending = judged(&result, verb, &self.call.client)?;
                 if ending.outcome == Ended::ToolError {
                     let now = self.call.gateway.clock.instant();
                     self.call.server.explain_denial(&self.call.tool, result.value(), now);
@@ -735,7 +738,6 @@ impl InFlightCall {
         };
         let twice = Failure::Upstream(UpstreamError::Protocol("the server answered twice"));
         let due = self.call.due.take().ok_or(twice)?;
-        let era = self.era();
         self.capture(&reply, &due).await;
         let call = &self.call;
         let released = call.gateway.inspected(&call.caller, due, reply).await?;
@@ -743,7 +745,6 @@ impl InFlightCall {
         let shown = call.gateway.counted_parts(released, &mut found);
         let mut shown = call.passed_guardrails(shown, &mut found).await;
         self.frame.entry.found(found);
-        let id = &self.frame.id;
         if let VisibleReply::Apart(result) = shown {
             let call = call.answer.verb() == RequestOperation::Call;
             match call.then(|| self.kept(&result)).flatten() {
@@ -752,6 +753,16 @@ impl InFlightCall {
                 None => shown = VisibleReply::Withheld(Finding::too_long()),
             }
         }
+        self.encoded(shown, ending)
+    }
+
+    /// Encodes what is released, with the ending for the record.
+    fn encoded(
+        &self,
+        shown: VisibleReply,
+        ending: ExchangeEnd,
+    ) -> Result<(Body, ExchangeEnd), Failure> {
+        let (call, id, era) = (&self.call, &self.frame.id, self.era());
         let body = match shown {
             VisibleReply::Answer(Reply::Result(result)) => {
                 let renamed = call.renamed(&result);
@@ -768,7 +779,7 @@ impl InFlightCall {
                 let record = self.frame.entry.id;
                 let denial =
                     ToolDenial::withheld(&failure, &self.call.gateway.policy, Some(record));
-                let body = encode::tool_error(&self.frame.id, era, &denial);
+                let body = encode::tool_error(id, era, &denial);
                 return Ok((body, failure.ending_in_result(era)));
             }
             VisibleReply::Withheld(finding) => return Err(Failure::Withheld(finding)),
@@ -874,7 +885,11 @@ pub(super) fn server_error(error: &Fragment) -> ExchangeEnd {
 }
 
 /// Checks that a result is well-formed and of a type that the client knows, and returns its ending for the record.
-fn judged(result: &Fragment, client: &Client) -> Result<ExchangeEnd, Failure> {
+fn judged(
+    result: &Fragment,
+    verb: RequestOperation,
+    client: &Client,
+) -> Result<ExchangeEnd, Failure> {
     let broken = |what| Err(Failure::Upstream(UpstreamError::Protocol(what)));
     let value = result.value();
     if wire::is_misspelled(value, &RESULT) {
@@ -885,7 +900,33 @@ fn judged(result: &Fragment, client: &Client) -> Result<ExchangeEnd, Failure> {
     if kind.is_some_and(|kind| !known(&kind)) {
         return broken("the result is of a type the client does not know");
     }
-    let failed = value.get("isError").and_then(Value::as_bool) == Some(true);
-    let outcome = if failed { Ended::ToolError } else { Ended::Answered };
+    let outcome = if says_failed(value, verb) { Ended::ToolError } else { Ended::Answered };
     Ok(ExchangeEnd { outcome, ..ExchangeEnd::answered() })
+}
+
+/// Whether a result says that its tool has failed: the result of a call, or what a task says of the call it stands for.
+fn says_failed(result: Value<'_>, verb: RequestOperation) -> bool {
+    let is_error = |of: Value<'_>| of.get("isError").is_some_and(Value::may_be_true);
+    let has_failed = |task: Value<'_>| {
+        task.get("status").and_then(Value::as_str).is_some_and(|status| status == "failed")
+    };
+    let failed = match verb {
+        RequestOperation::Task(_) => {
+            has_failed(result) || result.get("result").is_some_and(is_error)
+        }
+        // A legacy task stands in `task`; a modern one is the result itself.
+        RequestOperation::Call => {
+            let kind = result.get("resultType").and_then(Value::as_str);
+            let is_task = kind.is_some_and(|kind| kind == "task");
+            is_task && has_failed(result) || result.get("task").is_some_and(has_failed)
+        }
+        RequestOperation::Get
+        | RequestOperation::Read
+        | RequestOperation::Subscribe
+        | RequestOperation::Unsubscribe
+        | RequestOperation::CompletePrompt
+        | RequestOperation::CompleteTemplate
+        | RequestOperation::Other => false,
+    };
+    failed || is_error(result)
 }

@@ -14,10 +14,12 @@ use policy::message::Reply;
 use policy::name::ServerName;
 use policy::offer::{Catalog, CatalogItem, ItemKind};
 use policy::pipeline::{CatalogView, Expectation, Permit, Policy, VisibleReply};
+use policy::places::is_meta;
 use policy::principal::Principal;
 use policy::work::{USUAL_MOST, WorkBudget};
 use tokio::time::timeout;
 
+use super::call::RequestTarget;
 use super::{DecodedRequest, Gateway};
 use crate::audit::{ReadEntry, Record, RecordedDecision, UNSEEN, WithheldItem};
 use crate::base::offload::OffloadError;
@@ -43,6 +45,25 @@ struct ServerListing {
     due: Expectation,
 }
 
+/// What the servers on a route answered to a list.
+#[derive(Default)]
+struct ReadListings<'a> {
+    parts: Vec<ServerListing>,
+    /// The servers whose part is missing, of which the caller is told.
+    missing: Vec<ServerName>,
+    /// Those servers, with the errors.
+    failed: Vec<(&'a Arc<Upstream>, UpstreamError)>,
+    /// Whether the identity of some server is not the approved one.
+    has_stranger: bool,
+}
+
+/// A server with its catalog, on a route where several servers may have a name.
+struct SeenCatalog<'a> {
+    at: usize,
+    server: &'a Arc<Upstream>,
+    listing: Arc<Listing>,
+}
+
 /// Additional time for a list, so that the timeout of the server's connection expires first.
 const GRACE: Duration = Duration::from_millis(100);
 
@@ -56,14 +77,7 @@ impl Gateway {
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
         let era = arrived.inbound.version.era();
-        let mut permits = Vec::new();
-        for (at, server) in arrived.route.servers.iter().enumerate() {
-            let ruling = self.policy.admit_list(&arrived.caller.principal, server.name(), kind);
-            let granted = ruling.outcome.ok().map(|permit| permits.push((at, server, permit)));
-            if granted.is_some() || permits.is_empty() {
-                record.verdict = RecordedDecision::Decided(Box::new(ruling.decision));
-            }
-        }
+        let permits = self.listable(&arrived, kind, &mut record);
         if let [server] = &*arrived.route.servers {
             record.server = Some(server.name().as_str().into());
         }
@@ -77,19 +91,7 @@ impl Gateway {
             .map(|(at, server, permit)| self.read(&arrived, &entry, at, server, permit));
         let read = join_all(reads).await;
         (entry.upstream, entry.sent) = (self.since(started), Some(started));
-        let (mut parts, mut missing, mut failed) = (Vec::new(), Vec::new(), Vec::new());
-        let mut stranger = false;
-        for (server, result) in read {
-            match result {
-                Ok(part) => parts.push(part),
-                // The identity is not the pinned one: the server is left out without a notice to the caller.
-                Err(error) if self.is_stranger(server, &error) => stranger = true,
-                Err(error) => {
-                    missing.push(server.name().clone());
-                    failed.push((server, error));
-                }
-            }
-        }
+        let ReadListings { parts, missing, failed, has_stranger } = self.sorted(read);
         if parts.is_empty()
             && let Some(failure) = of_servers(failed, &mut entry)
         {
@@ -105,7 +107,7 @@ impl Gateway {
             Ok(shown) => shown,
             Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
         };
-        if stranger && parts_are_empty {
+        if has_stranger && parts_are_empty {
             entry.verdict = RecordedDecision::Decided(Box::new(Policy::of_stranger().0));
         }
         let count = |(seen, hidden): (usize, usize), part: &EncodedListing| {
@@ -128,6 +130,45 @@ impl Gateway {
             if streamed && era == Era::Legacy { encode::one_event(response) } else { response };
         let reason = if missing.is_empty() { None } else { Some("partial") };
         self.shown(entry, ExchangeEnd { reason, ..ExchangeEnd::answered() }, Some(&id), response)
+    }
+
+    /// The servers that may be asked for a list, with the permits. The record gets the decision that counts: that about
+    /// the last server that may be asked or, if none may, the last decision.
+    fn listable<'a>(
+        &self,
+        arrived: &'a DecodedRequest,
+        kind: ItemKind,
+        record: &mut Record,
+    ) -> Vec<(usize, &'a Arc<Upstream>, Permit)> {
+        let mut permits = Vec::new();
+        for (at, server) in arrived.route.servers.iter().enumerate() {
+            let ruling = self.policy.admit_list(&arrived.caller.principal, server.name(), kind);
+            let granted = ruling.outcome.ok().map(|permit| permits.push((at, server, permit)));
+            if granted.is_some() || permits.is_empty() {
+                record.verdict = RecordedDecision::Decided(Box::new(ruling.decision));
+            }
+        }
+        permits
+    }
+
+    /// Sorts what the servers answered.
+    fn sorted<'a>(
+        &self,
+        read: Vec<(&'a Arc<Upstream>, Result<ServerListing, UpstreamError>)>,
+    ) -> ReadListings<'a> {
+        let mut sorted = ReadListings::default();
+        for (server, result) in read {
+            match result {
+                Ok(part) => sorted.parts.push(part),
+                // The identity is not the pinned one: the server is left out without a notice to the caller.
+                Err(error) if self.is_stranger(server, &error) => sorted.has_stranger = true,
+                Err(error) => {
+                    sorted.missing.push(server.name().clone());
+                    sorted.failed.push((server, error));
+                }
+            }
+        }
+        sorted
     }
 
     /// Computes the cleaned form of definitions that need it; in the offload pool if they are long.
@@ -163,7 +204,11 @@ impl Gateway {
         };
         let mut out = Vec::new();
         let mut object = Object::open(&mut out);
-        listing.extra().iter().for_each(|(key, value)| object.raw(key, value.value().raw()));
+        for (key, value) in listing.extra() {
+            let meta = Some(value.value()).filter(|_| is_meta(key));
+            let told = meta.and_then(|meta| self.unapproved_info(name, meta));
+            encode::spliced(object.key(key), value.value(), told.as_slice());
+        }
         object.close();
         // INVARIANT: the parts were parsed by the same reader within the same bounds.
         let Ok(document) = Document::parse(out.into(), &JsonBounds::ANSWER) else {
@@ -308,65 +353,11 @@ impl Gateway {
         kind: ItemKind,
         name: &str,
         record: &mut ReadEntry,
-    ) -> Result<Option<(usize, &'a Arc<Upstream>, Box<str>)>, Failure> {
-        let (principal, route) = (&*arrived.caller.principal, &arrived.route);
-        let granted = |(_, server): &(usize, &Arc<Upstream>)| {
-            self.policy.admit_list(principal, server.name(), kind).outcome.is_ok()
-        };
-        let candidates = route.servers.iter().enumerate().filter(granted);
-        // A name with a server's prefix can only belong to that server.
-        let candidates: Vec<_> = if route.compares(kind) {
-            candidates.collect()
-        } else {
-            let may_show = |server: &Upstream| {
-                let naming = route.naming(server.name(), Arc::default());
-                naming.may_show(server.name(), name)
-            };
-            candidates.filter(|(_, server)| may_show(server)).collect()
-        };
-        let entry = &*record;
-        let reads = candidates.iter().map(|(at, server)| async move {
-            let party: OnBehalfOf = arrived.party(*at);
-            let patience = self.limits.list_time;
-            let read = server.catalog_within(entry, &party, kind, patience);
-            let read = timeout(patience + GRACE, read).await;
-            read.unwrap_or(Err(UpstreamError::Timeout(patience)))
-        });
-        let asked = self.clock.instant();
-        let read = join_all(reads).await;
-        record.waited += self.since(asked);
-        let (mut found, mut failed) = (Vec::new(), Vec::new());
-        let mut seen: Vec<(usize, &Arc<Upstream>, Arc<Listing>)> = Vec::new();
-        for ((at, server), listing) in candidates.into_iter().zip(read) {
-            match listing {
-                Ok(listing) => seen.push((at, server, listing)),
-                Err(error) => failed.push((server, error)),
-            }
-        }
-        let visible = |server: &Arc<Upstream>, listing: &Listing, name: &str| {
-            listing
-                .catalog()
-                .offer(name)
-                .is_some_and(|offer| self.policy.about(principal, server.name(), offer).shows())
-        };
-        for (at, server, listing) in &seen {
-            for offer in listing.catalog().offers() {
-                let own = offer.name().as_str();
-                // The shown name is computed only for definitions that could have it.
-                if own != name && !tool_naming::could_be_of(server.name(), name) {
-                    continue;
-                }
-                let taken = route.compares(kind)
-                    && seen
-                        .iter()
-                        .any(|(other, rival, listing)| other != at && visible(rival, listing, own));
-                let taken = if taken { Arc::new([own.into()].into()) } else { Arc::default() };
-                let shown = route.naming(server.name(), taken).show(server.name(), kind, own);
-                if shown.as_deref() == Some(name) {
-                    found.push((*at, *server, own.into()));
-                }
-            }
-        }
+    ) -> Result<Option<RequestTarget<'a>>, Failure> {
+        let route = &arrived.route;
+        let candidates = self.candidates(arrived, kind, name);
+        let (seen, failed) = self.catalogs_of(arrived, candidates, kind, record).await;
+        let mut found = self.showing(arrived, kind, name, &seen);
         if let (None, [(server, _)]) = (found.first(), &failed[..]) {
             let naming = route.naming(server.name(), Arc::default());
             record.own_name = naming.own_name(server.name(), name).map(Into::into);
@@ -377,6 +368,92 @@ impl Gateway {
             // The name may belong to a server that could not be read.
             (None, _) => of_servers(failed, record).map_or(Ok(None), Err),
         }
+    }
+
+    /// The servers on a route that may show `name`, of those that the caller may ask, with their indices.
+    fn candidates<'a>(
+        &self,
+        arrived: &'a DecodedRequest,
+        kind: ItemKind,
+        name: &str,
+    ) -> Vec<(usize, &'a Arc<Upstream>)> {
+        let (principal, route) = (&*arrived.caller.principal, &arrived.route);
+        let granted = |(_, server): &(usize, &Arc<Upstream>)| {
+            self.policy.admit_list(principal, server.name(), kind).outcome.is_ok()
+        };
+        let candidates = route.servers.iter().enumerate().filter(granted);
+        // A name with a server's prefix can only belong to that server.
+        if route.compares(kind) {
+            return candidates.collect();
+        }
+        let may_show = |server: &Upstream| {
+            let naming = route.naming(server.name(), Arc::default());
+            naming.may_show(server.name(), name)
+        };
+        candidates.filter(|(_, server)| may_show(server)).collect()
+    }
+
+    /// Reads the catalogs of several servers at once. Returns those that were read, and the servers that failed.
+    async fn catalogs_of<'a>(
+        &self,
+        arrived: &DecodedRequest,
+        servers: Vec<(usize, &'a Arc<Upstream>)>,
+        kind: ItemKind,
+        record: &mut ReadEntry,
+    ) -> (Vec<SeenCatalog<'a>>, Vec<(&'a Arc<Upstream>, UpstreamError)>) {
+        let entry = &*record;
+        let reads = servers.iter().map(|(at, server)| async move {
+            let party: OnBehalfOf = arrived.party(*at);
+            let patience = self.limits.list_time;
+            let read = server.catalog_within(entry, &party, kind, patience);
+            let read = timeout(patience + GRACE, read).await;
+            read.unwrap_or(Err(UpstreamError::Timeout(patience)))
+        });
+        let asked = self.clock.instant();
+        let read = join_all(reads).await;
+        record.waited += self.since(asked);
+        let (mut seen, mut failed) = (Vec::new(), Vec::new());
+        for ((at, server), listing) in servers.into_iter().zip(read) {
+            match listing {
+                Ok(listing) => seen.push(SeenCatalog { at, server, listing }),
+                Err(error) => failed.push((server, error)),
+            }
+        }
+        (seen, failed)
+    }
+
+    /// The definitions that the route shows as `name`.
+    fn showing<'a>(
+        &self,
+        arrived: &DecodedRequest,
+        kind: ItemKind,
+        name: &str,
+        seen: &[SeenCatalog<'a>],
+    ) -> Vec<RequestTarget<'a>> {
+        let (principal, route) = (&*arrived.caller.principal, &arrived.route);
+        let is_visible = |of: &SeenCatalog<'_>, name: &str| {
+            let offer = of.listing.catalog().offer(name);
+            offer.is_some_and(|offer| self.policy.about(principal, of.server.name(), offer).shows())
+        };
+        let mut found = Vec::new();
+        for of in seen {
+            let server = of.server;
+            for offer in of.listing.catalog().offers() {
+                let own = offer.name().as_str();
+                // The shown name is computed only for definitions that could have it.
+                if own != name && !tool_naming::could_be_of(server.name(), name) {
+                    continue;
+                }
+                let taken = route.compares(kind)
+                    && seen.iter().any(|other| other.at != of.at && is_visible(other, own));
+                let taken = if taken { Arc::new([own.into()].into()) } else { Arc::default() };
+                let shown = route.naming(server.name(), taken).show(server.name(), kind, own);
+                if shown.as_deref() == Some(name) {
+                    found.push(RequestTarget { at: of.at, server, name: own.into() });
+                }
+            }
+        }
+        found
     }
 }
 

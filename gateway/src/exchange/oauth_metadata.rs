@@ -20,7 +20,7 @@ impl Gateway {
         let only = door.resources.values().next().filter(|_| door.resources.len() == 1);
         let resource = if path.is_empty() { only } else { door.resource(path) };
         record.route = self.routes.get(path).map(|route| route.path.clone());
-        let answered = door.admit(head).and_then(|()| match resource {
+        let answered = door.admit(head).map_err(Failure::from).and_then(|()| match resource {
             Some(resource) => {
                 let mut response = encode::json(Body::from(resource.metadata.clone()));
                 let age = HeaderValue::from_static("max-age=300");

@@ -30,7 +30,7 @@ impl InFlightCall {
         let length = result.value().raw().len();
         // A client that validates results against an output schema does not apply it to errors.
         let value = result.value();
-        let failed = value.get("isError").and_then(Value::as_bool) == Some(true);
+        let failed = value.get("isError").is_some_and(Value::may_be_true);
         let failed = failed || value.get("structuredContent").is_some();
         let (made, held) = apart(call.answer.call())?;
         let kept = StoredResult {

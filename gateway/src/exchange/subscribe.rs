@@ -33,7 +33,7 @@ use crate::metrics::outcome::ExchangeEnd;
 use crate::outbound::guardrail::GuardedPart;
 use crate::session::state::{AnsweredCall, RETRY, SessionState};
 use crate::stream::body::Body;
-use crate::stream::replay::{self, ReplayBuffer};
+use crate::stream::replay::{self, ReplayBuffer, ReplayReader};
 use crate::upstream::{
     Feed, InputRequest, InputRequired, NotificationFilter, OnBehalfOf, RESOURCES, ReplySender,
     ServerMessage, Upstream,
@@ -45,6 +45,16 @@ const WAITING: usize = 64;
 const TOO_MANY: &str = "a listener may name 256 resources";
 /// The kinds of lists whose changes can be subscribed to.
 const LISTS: [ItemKind; 3] = [ItemKind::Tool, ItemKind::Prompt, ItemKind::Resource];
+
+/// What became of a stream that a client wants to go on with.
+enum ResumedStream {
+    /// It goes on after the event; with the call that it answers, if it answers one.
+    Attached(ReplayReader, Option<Arc<AnsweredCall>>),
+    /// It was the stream of the session, has ended and was read completely.
+    Ended,
+    /// Its events are not kept.
+    Lost,
+}
 
 impl Gateway {
     /// GET: opens the stream of a session, or resumes an interrupted stream.
@@ -74,21 +84,10 @@ impl Gateway {
         };
         let kept = self.conversations.enter(seat);
         if let Some(last) = last {
-            let found = replay::read_id(&last)
-                .and_then(|(stream, event)| Some((kept.find(stream)?, event)));
-            let ended = found.as_ref().is_some_and(|((stream, about), event)| {
-                about.is_none() && stream.is_over() && stream.ends_with(*event)
-            });
-            let found = found.filter(|_| !ended);
-            let about = found.as_ref().and_then(|((_, about), _)| about.clone());
-            if let Some(((stream, Some(about)), _)) = &found {
-                self.withdraw_revoked(stream, about);
-            }
-            let reader = found.and_then(|((stream, _), event)| stream.attach(Some(event)));
-            match reader {
-                // The stream of the session has ended and was read completely, so a new one is opened.
-                None if ended => {}
-                Some(reader) => {
+            match self.resumed(&kept, &last) {
+                // A new stream of the session is opened.
+                ResumedStream::Ended => {}
+                ResumedStream::Attached(reader, about) => {
                     let mut response = encode::events(Body::replay(reader));
                     response.extensions_mut().insert(standing);
                     if let Some(about) = about {
@@ -98,7 +97,7 @@ impl Gateway {
                     }
                     return self.shown(entry, ExchangeEnd::answered(), None, response);
                 }
-                None => return self.failed(entry, &Failure::Replay, None),
+                ResumedStream::Lost => return self.failed(entry, &Failure::Replay, None),
             }
         }
         let Some(stream) = kept.stream(None, self.clock.instant()) else {
@@ -127,6 +126,23 @@ impl Gateway {
         let mut response = encode::events(Body::replay(reader));
         response.extensions_mut().insert(standing);
         self.shown(entry, ExchangeEnd::answered(), None, response)
+    }
+
+    /// Finds the stream that a client goes on with after the event `last`.
+    fn resumed(&self, kept: &SessionState, last: &str) -> ResumedStream {
+        let found =
+            replay::read_id(last).and_then(|(stream, event)| Some((kept.find(stream)?, event)));
+        let Some(((stream, about), event)) = found else { return ResumedStream::Lost };
+        if about.is_none() && stream.is_over() && stream.ends_with(event) {
+            return ResumedStream::Ended;
+        }
+        if let Some(about) = &about {
+            self.withdraw_revoked(&stream, about);
+        }
+        match stream.attach(Some(event)) {
+            Some(reader) => ResumedStream::Attached(reader, about),
+            None => ResumedStream::Lost,
+        }
     }
 
     /// `subscriptions/listen`: opens a subscription of a modern client.

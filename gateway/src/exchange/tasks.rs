@@ -12,6 +12,7 @@ use policy::principal::Principal;
 
 use super::{DecodedRequest, Gateway, Route};
 use crate::edge::decode::UseOperation;
+use crate::edge::encode::Replacement;
 use crate::mcp::wire;
 use crate::upstream::Upstream;
 
@@ -59,7 +60,7 @@ impl Gateway {
         server: &Upstream,
         tool: &str,
         result: Value<'_>,
-    ) -> Vec<(Range<usize>, String)> {
+    ) -> Vec<Replacement> {
         let route = route.identity();
         let principal = principal.key();
         let bound = [FORMAT, principal.as_bytes(), route.as_bytes()];
@@ -76,7 +77,7 @@ impl Gateway {
         let places = named.chain(holders.flat_map(related));
         let seal = |(span, id): (Range<usize>, Option<String>)| {
             let plain = format!("{}\0{tool}\0{}", server.name(), id?);
-            Some((span, self.sealer.seal_same(&bound, plain.into_bytes()).ok()?))
+            Some(Replacement::text(span, &self.sealer.seal_same(&bound, plain.into_bytes()).ok()?))
         };
         places.filter_map(seal).collect()
     }

@@ -207,26 +207,53 @@ pub fn decode_batch(
     Ok(Some(root.items().map(|item| message(item, &document)).collect()))
 }
 
+/// The members that a message may have.
+#[derive(Default)]
+struct MessageMembers<'a> {
+    version: Option<Value<'a>>,
+    id: Option<Value<'a>>,
+    method: Option<Value<'a>>,
+    params: Option<Value<'a>>,
+    result: Option<Value<'a>>,
+    error: Option<Value<'a>>,
+}
+
+impl<'a> MessageMembers<'a> {
+    /// Finds the members in `root`.
+    ///
+    /// # Errors
+    /// The reason why it is no message.
+    fn of(root: Value<'a>) -> Result<Self, &'static str> {
+        match root.kind() {
+            JsonKind::Object => {}
+            JsonKind::Array => return Err("batches are not accepted"),
+            _ => return Err("a message is an object"),
+        }
+        let mut members = Self::default();
+        for (key, value) in root.members() {
+            let slot = match &*key {
+                "jsonrpc" => &mut members.version,
+                "id" => &mut members.id,
+                "method" => &mut members.method,
+                "params" => &mut members.params,
+                "result" => &mut members.result,
+                "error" => &mut members.error,
+                _ => return Err("the message has a member that JSON-RPC does not know"),
+            };
+            *slot = Some(value);
+        }
+        Ok(members)
+    }
+}
+
+/// Reads one message of a document.
 fn message(root: Value<'_>, document: &Arc<Document>) -> Result<Message, DecodeError> {
     let wrong = |id, reason| Err(DecodeError::Shape { id, reason });
-    match root.kind() {
-        JsonKind::Object => {}
-        JsonKind::Array => return wrong(None, "batches are not accepted"),
-        _ => return wrong(None, "a message is an object"),
-    }
-    let [mut version, mut id, mut method, mut params, mut result, mut error] = [None; 6];
-    for (key, value) in root.members() {
-        let slot = match &*key {
-            "jsonrpc" => &mut version,
-            "id" => &mut id,
-            "method" => &mut method,
-            "params" => &mut params,
-            "result" => &mut result,
-            "error" => &mut error,
-            _ => return wrong(None, "the message has a member that JSON-RPC does not know"),
-        };
-        *slot = Some(value);
-    }
+    let members = match MessageMembers::of(root) {
+        Ok(members) => members,
+        Err(reason) => return wrong(None, reason),
+    };
+    let MessageMembers { version, id, method, params, result, error } = members;
     let read = id.map(Id::read);
     let known = read.clone().flatten();
     if version.and_then(Value::as_str).as_deref() != Some("2.0") {

@@ -10,6 +10,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
@@ -38,6 +39,9 @@ use crate::net::http2::{self, ConnectionBounds};
 use crate::stream::body::Segments;
 
 /// How long an unused connection is kept. Servers close theirs after five seconds or more, and a connection
+/// Most interim responses (1xx) of a server to one request. RFC 9110, section 15.2, sets no bound; a server sends one or
+/// two, and one that processes a request for long one every 20 seconds.
+const INTERIM_RESPONSES: usize = 64;
 /// that is about to be closed must not be used for a call that cannot be repeated.
 const IDLE: Duration = Duration::from_secs(4);
 /// Size limit of the head of a response and of a single read of its body, in bytes: every connection
@@ -370,15 +374,25 @@ impl ServerConnection {
 impl Http1Connection {
     async fn send(
         &mut self,
-        request: Request<Segments>,
+        mut request: Request<Segments>,
     ) -> Result<Response<Incoming>, ConnectionError> {
         let Self { sender, connection, closed, .. } = self;
+        let interim = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&interim);
+        hyper::ext::on_informational(&mut request, move |_response| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
         let mut response = pin!(sender.send_request(request));
         let answered = poll_fn(|cx| {
             drive(connection, closed, cx);
-            response.as_mut().poll(cx)
+            if interim.load(Ordering::Relaxed) > INTERIM_RESPONSES {
+                return Poll::Ready(Err(ConnectionError::Broken(
+                    "too many interim responses".into(),
+                )));
+            }
+            response.as_mut().poll(cx).map_err(ConnectionError::from)
         });
-        Ok(answered.await?)
+        answered.await
     }
 
     async fn is_usable(&mut self) -> bool {

@@ -29,7 +29,7 @@ use crate::base::task::Tasks;
 use crate::config::settings::Limits;
 use crate::edge::admission::{Admission, Peer};
 use crate::edge::encode;
-use crate::edge::failure::Failure;
+use crate::edge::failure::HttpFailure;
 use crate::edge::tls;
 use crate::identity::resource::WELL_KNOWN;
 use crate::mcp::protocol::header;
@@ -346,7 +346,7 @@ where
     };
     let (gateway, old) = (Arc::clone(&now.gateway), served.old);
     if framing == FramingCheck::Ambiguous {
-        return encode::last(gateway.turned_away(&door, &peer, &Failure::Framing));
+        return encode::last(gateway.turned_away(&door, &peer, &HttpFailure::Framing.into()));
     }
     let origin = door.origin(request.headers());
     if request.method() == Method::OPTIONS && origin.is_some() {

@@ -265,6 +265,13 @@ impl Incoming {
     }
 }
 
+/// A message about a call.
+struct HeardMessage {
+    message: Message,
+    /// Whether it came on the connection of the call, and not on the session's stream.
+    is_own: bool,
+}
+
 impl CallAnswer {
     /// Returns the next step. The server may be silent for `patience`.
     ///
@@ -275,66 +282,74 @@ impl CallAnswer {
             if let Some(step) = self.trailing_step().await {
                 return step;
             }
-            let said_before = self.said_before();
-            if said_before.is_none() && self.lost.is_some() {
-                self.find().await.inspect_err(|error| self.pass.refused(error))?;
-            }
-            let mut here = false;
-            let said = match said_before {
-                None => self.interim_message(patience).await?,
-                said => said,
-            };
-            let message = match said {
-                Some(message) => message,
-                None => {
-                    let Some(messages) = &mut self.messages else {
-                        return Err(UpstreamError::Incomplete);
-                    };
-                    let next = tokio::select! {
-                        biased;
-                        next = messages.next(self.deadline, patience) => {
-                            here = true;
-                            next
-                        }
-                        Some(message) = aside(&mut self.aside) => {
-                            // A message on the session's stream counts as a sign of life too.
-                            let next = Ok(Some(message));
-                            messages.pass.heard(&next);
-                            next
-                        }
-                    };
-                    match self.upstream.noted(next)? {
-                        Some(message) => message,
-                        None => return self.lose(),
-                    }
-                }
-            };
+            let Some(heard) = self.next_message(patience).await? else { return self.lose() };
             self.attempts = 0;
-            match message {
-                Message::Response(_) => {
-                    self.ahead = self.aside.as_ref().map_or(0, RequestInbox::waiting);
-                    let until = self.trails().then(|| Instant::now() + TRAILING);
-                    self.last = Some((message, until));
-                }
-                Message::Notification(told) => {
-                    self.reports |= here && &*told.method == method::PROGRESS;
-                    return Ok(AnswerStep::Told(told));
-                }
-                Message::Request(request) if &*request.method == method::PING => {
-                    self.reply_to_ping(&request)?;
-                }
-                Message::Request(_) if self.era() == Era::Modern => {
-                    return Err(UpstreamError::Protocol("the server asks in mid-answer"));
-                }
-                Message::Request(request) => {
-                    let key = request.id.to_string().into();
-                    let (method, params) = (request.method, request.params);
-                    let question = InputRequest { key, id: Some(request.id), method, params };
-                    return Ok(AnswerStep::Asked(InputRequired {
-                        questions: vec![question],
-                        result: None,
-                    }));
-                }
+            if let Some(step) = self.step(heard)? {
+                return Ok(step);
+            }
+        }
+    }
+
+    /// The next message about the call; `None` if the server closed the connection before the response.
+    async fn next_message(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Option<HeardMessage>, UpstreamError> {
+        let said_before = self.said_before();
+        if said_before.is_none() && self.lost.is_some() {
+            self.find().await.inspect_err(|error| self.pass.refused(error))?;
+        }
+        let said = match said_before {
+            None => self.interim_message(patience).await?,
+            said => said,
+        };
+        if let Some(message) = said {
+            return Ok(Some(HeardMessage { message, is_own: false }));
+        }
+        let Some(messages) = &mut self.messages else {
+            return Err(UpstreamError::Incomplete);
+        };
+        let (next, is_own) = tokio::select! {
+            biased;
+            next = messages.next(self.deadline, patience) => (next, true),
+            Some(message) = aside(&mut self.aside) => {
+                // A message on the session's stream counts as a sign of life too.
+                let next = Ok(Some(message));
+                messages.pass.heard(&next);
+                (next, false)
+            }
+        };
+        let next = self.upstream.noted(next)?;
+        Ok(next.map(|message| HeardMessage { message, is_own }))
+    }
+
+    /// Takes in a message, and returns the step that it makes; `None` if it makes none.
+    fn step(&mut self, heard: HeardMessage) -> Result<Option<AnswerStep>, UpstreamError> {
+        let HeardMessage { message, is_own } = heard;
+        match message {
+            Message::Response(_) => {
+                self.ahead = self.aside.as_ref().map_or(0, RequestInbox::waiting);
+                let until = self.trails().then(|| Instant::now() + TRAILING);
+                self.last = Some((message, until));
+                Ok(None)
+            }
+            Message::Notification(told) => {
+                self.reports |= is_own && &*told.method == method::PROGRESS;
+                Ok(Some(AnswerStep::Told(told)))
+            }
+            Message::Request(request) if &*request.method == method::PING => {
+                self.reply_to_ping(&request)?;
+                Ok(None)
+            }
+            Message::Request(_) if self.era() == Era::Modern => {
+                Err(UpstreamError::Protocol("the server asks in mid-answer"))
+            }
+            Message::Request(request) => {
+                let key = request.id.to_string().into();
+                let (method, params) = (request.method, request.params);
+                let question = InputRequest { key, id: Some(request.id), method, params };
+                let questions = vec![question];
+                Ok(Some(AnswerStep::Asked(InputRequired { questions, result: None })))
             }
         }
     }

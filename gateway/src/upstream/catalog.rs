@@ -491,6 +491,7 @@ impl Upstream {
         self.noted(read)
     }
 
+    /// Reads every page of a list over one session, and caches the list.
     async fn pages(
         &self,
         slot: &CachedKind,
@@ -532,19 +533,12 @@ impl Upstream {
             let streamed = messages.is_streamed();
             let received = messages.received();
             self.done(messages);
-            let result = match outcome {
-                ResponseOutcome::Result(result) => result,
-                ResponseOutcome::Error(error) if cursor.is_none() && is_unknown(&error) => {
-                    // A server without the method has no definitions of the kind.
-                    let listing = Arc::new(pages.finish(None, false));
-                    self.noted_list(slot, &listing, begun).await?;
-                    self.keep(keeping, &listing);
-                    return Ok(listing);
-                }
-                ResponseOutcome::Error(_) => {
-                    let what = "the server answered the list with an error";
-                    return Err(UpstreamError::Protocol(what));
-                }
+            let Some(result) = page(outcome, cursor.as_deref())? else {
+                // A server without the method has no definitions of the kind.
+                let listing = Arc::new(pages.finish(None, false));
+                self.noted_list(slot, &listing, begun).await?;
+                self.keep(keeping, &listing);
+                return Ok(listing);
             };
             (pages, cursor) =
                 pages.take(result.clone(), self.tasks.offload(), &self.limits).await?;
@@ -560,17 +554,20 @@ impl Upstream {
                 let listing = pages.finish(source, streamed);
                 counted.holds(listing.weight()).map_err(UpstreamError::Memory)?;
                 listing.is_counted_in(counted);
-                // Comparing the list for one caller covers the other callers who get the same list.
-                let listing = match self.audience(slot, &listing) {
-                    ListAudience::Caller => self.same(listing),
-                    ListAudience::All | ListAudience::Plain | ListAudience::Capable(_) => {
-                        Arc::new(listing)
-                    }
-                };
+                let listing = self.kept_once(slot, listing);
                 self.noted_list(slot, &listing, begun).await?;
                 self.keep(keeping, &listing);
                 return Ok(listing);
             }
+        }
+    }
+
+    /// A list that was read, or the equal one that is kept for another caller: comparing the list for one caller covers
+    /// the other callers who get the same list.
+    fn kept_once(&self, slot: &CachedKind, listing: Listing) -> Arc<Listing> {
+        match self.audience(slot, &listing) {
+            ListAudience::Caller => self.same(listing),
+            ListAudience::All | ListAudience::Plain | ListAudience::Capable(_) => Arc::new(listing),
         }
     }
 
@@ -654,6 +651,23 @@ struct CacheTarget<'a> {
     shared: ListReading,
     /// The caller it is read for; `None` for the gateway.
     caller: Option<&'a str>,
+}
+
+/// The page after `cursor` in the answer of a server; `None` if the server does not know the method.
+///
+/// # Errors
+/// If the server answers with another error.
+fn page(
+    outcome: ResponseOutcome,
+    cursor: Option<&str>,
+) -> Result<Option<policy::json::Fragment>, UpstreamError> {
+    match outcome {
+        ResponseOutcome::Result(result) => Ok(Some(result)),
+        ResponseOutcome::Error(error) if cursor.is_none() && is_unknown(&error) => Ok(None),
+        ResponseOutcome::Error(_) => {
+            Err(UpstreamError::Protocol("the server answered the list with an error"))
+        }
+    }
 }
 
 fn is_unknown(error: &policy::json::Fragment) -> bool {

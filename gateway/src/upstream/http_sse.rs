@@ -40,7 +40,7 @@ pub(super) struct HttpSseClient {
 }
 
 /// The credential and configured headers; the same for all callers, because they share a stream.
-type RequestAuth = (Arc<Credentials>, ConfiguredHeaders);
+pub(super) type RequestAuth = (Arc<Credentials>, ConfiguredHeaders);
 
 /// The headers that authenticate a request to the server.
 async fn headers(auth: &RequestAuth) -> Result<HeaderMap, UpstreamError> {

@@ -148,6 +148,32 @@ enum AnswerContent {
     Over,
 }
 
+/// How long the next message of an answer may take.
+#[derive(Clone, Copy)]
+struct ReadPatience {
+    /// The time at which the whole answer has to be there.
+    deadline: Instant,
+    /// How long the server may be silent.
+    patience: Duration,
+}
+
+impl ReadPatience {
+    /// Fails when the deadline has passed: a timeout does not fire around a read that is always ready.
+    fn check(self) -> Result<(), UpstreamError> {
+        if Instant::now() >= self.deadline { Err(self.late()) } else { Ok(()) }
+    }
+
+    /// The time until which a read that begins now may take.
+    fn until(self) -> Instant {
+        self.deadline.min(Instant::now() + self.patience)
+    }
+
+    /// The error for a server that is too slow.
+    const fn late(self) -> UpstreamError {
+        UpstreamError::Timeout(self.patience)
+    }
+}
+
 impl StreamableHttpClient {
     pub(super) fn new(
         uri: &Uri,
@@ -448,73 +474,78 @@ impl HttpAnswer {
         deadline: Instant,
         patience: Duration,
     ) -> Result<Option<Bytes>, UpstreamError> {
-        let soon = || deadline.min(Instant::now() + patience);
-        let late = |_| UpstreamError::Timeout(patience);
-        // A timeout does not fire around a read that is always ready.
-        let is_late = || Instant::now() >= deadline;
-        let Some(link) = &mut self.link else { return Ok(None) };
-        match &mut self.content {
+        let wait = ReadPatience { deadline, patience };
+        match &self.content {
             AnswerContent::Over => Ok(None),
-            AnswerContent::Json(pieces) => {
-                let too_long = |_| UpstreamError::TooLong(self.limit);
-                loop {
-                    if is_late() {
-                        return Err(UpstreamError::Timeout(patience));
-                    }
-                    let frame = timeout_at(soon(), link.frame(&mut self.body)).await;
-                    let Some(frame) = frame.map_err(late)? else { break };
-                    if let Ok(piece) = frame?.into_data() {
-                        pieces.push(piece).map_err(too_long)?;
-                        self.received.holds(pieces.length()).map_err(UpstreamError::Memory)?;
-                    }
-                }
-                let none = BodyCollector::expecting(0, self.limit).map_err(too_long)?;
-                let text = std::mem::replace(pieces, none).whole();
-                self.content = AnswerContent::Over;
-                self.release().await;
-                Ok(Some(text))
-            }
-            AnswerContent::Events(decoder, waiting) => {
-                self.fair.turn().await;
-                // Messages that were returned are counted by their reader.
-                self.received.holds(in_memory(decoder, waiting)).map_err(UpstreamError::Memory)?;
-                while waiting.is_empty() {
-                    if is_late() {
-                        return Err(UpstreamError::Timeout(patience));
-                    }
-                    let frame = timeout_at(soon(), link.frame(&mut self.body)).await;
-                    let Some(frame) = frame.map_err(late)? else {
-                        self.content = AnswerContent::Over;
-                        self.release().await;
-                        return Ok(None);
-                    };
-                    let Ok(data) = frame?.into_data() else { continue };
-                    let (last, retry) = (&mut self.last, &mut self.retry);
-                    let fed = decoder.feed(&data, |event| {
-                        if event.id.is_some() {
-                            *last = event.id;
-                        }
-                        if let Some(millis) = event.retry {
-                            *retry = Duration::from_millis(millis);
-                        }
-                        if !event.data.is_empty() {
-                            waiting.push_back(event.data);
-                        }
-                    });
-                    fed.map_err(|_long| UpstreamError::TooLong(self.limit))?;
-                    let bytes = in_memory(decoder, waiting);
-                    self.received.holds(bytes).map_err(UpstreamError::Memory)?;
-                    if !waiting.is_empty() {
-                        self.blanks.message();
-                    }
-                    let counted = self.blanks.count(decoder.take_blank(), Instant::now());
-                    counted.map_err(|_blank| UpstreamError::BLANK)?;
-                }
-                let next = waiting.pop_front();
-                self.fair.took(next.as_ref().map_or(0, Bytes::len));
-                Ok(next)
+            AnswerContent::Json(_) => self.next_json(wait).await,
+            AnswerContent::Events(..) => self.next_event(wait).await,
+        }
+    }
+
+    /// Reads the single message of the answer.
+    async fn next_json(&mut self, wait: ReadPatience) -> Result<Option<Bytes>, UpstreamError> {
+        let (Some(link), AnswerContent::Json(pieces)) = (&mut self.link, &mut self.content) else {
+            return Ok(None);
+        };
+        let too_long = |_| UpstreamError::TooLong(self.limit);
+        loop {
+            wait.check()?;
+            let frame = timeout_at(wait.until(), link.frame(&mut self.body)).await;
+            let Some(frame) = frame.map_err(|_late| wait.late())? else { break };
+            if let Ok(piece) = frame?.into_data() {
+                pieces.push(piece).map_err(too_long)?;
+                self.received.holds(pieces.length()).map_err(UpstreamError::Memory)?;
             }
         }
+        let none = BodyCollector::expecting(0, self.limit).map_err(too_long)?;
+        let text = std::mem::replace(pieces, none).whole();
+        self.content = AnswerContent::Over;
+        self.release().await;
+        Ok(Some(text))
+    }
+
+    /// Reads the next message of the SSE stream.
+    async fn next_event(&mut self, wait: ReadPatience) -> Result<Option<Bytes>, UpstreamError> {
+        let (Some(link), AnswerContent::Events(decoder, waiting)) =
+            (&mut self.link, &mut self.content)
+        else {
+            return Ok(None);
+        };
+        self.fair.turn().await;
+        // Messages that were returned are counted by their reader.
+        self.received.holds(in_memory(decoder, waiting)).map_err(UpstreamError::Memory)?;
+        while waiting.is_empty() {
+            wait.check()?;
+            let frame = timeout_at(wait.until(), link.frame(&mut self.body)).await;
+            let Some(frame) = frame.map_err(|_late| wait.late())? else {
+                self.content = AnswerContent::Over;
+                self.release().await;
+                return Ok(None);
+            };
+            let Ok(data) = frame?.into_data() else { continue };
+            let (last, retry) = (&mut self.last, &mut self.retry);
+            let fed = decoder.feed(&data, |event| {
+                if event.id.is_some() {
+                    *last = event.id;
+                }
+                if let Some(millis) = event.retry {
+                    *retry = Duration::from_millis(millis);
+                }
+                if !event.data.is_empty() {
+                    waiting.push_back(event.data);
+                }
+            });
+            fed.map_err(|_long| UpstreamError::TooLong(self.limit))?;
+            self.received.holds(in_memory(decoder, waiting)).map_err(UpstreamError::Memory)?;
+            if !waiting.is_empty() {
+                self.blanks.message();
+            }
+            let counted = self.blanks.count(decoder.take_blank(), Instant::now());
+            counted.map_err(|_blank| UpstreamError::BLANK)?;
+        }
+        let next = waiting.pop_front();
+        self.fair.took(next.as_ref().map_or(0, Bytes::len));
+        Ok(next)
     }
 
     /// Waits for the end of the stream, which should follow the response, so that the connection can be reused.

@@ -535,6 +535,19 @@ proptest! {
     }
 }
 
+#[test]
+fn a_prototype_leads_around_no_constraint() {
+    let mode = constraint("/options/mode", r#"{"enum":["safe"]}"#);
+    for bad in [
+        r#"{"options":{"__proto__":{"mode":"evil"}}}"#,
+        r#"{"__proto__":{"options":{"mode":"evil"}}}"#,
+        r#"{"options":{"mode":"safe","__proto__":{"mode":"evil"}}}"#,
+    ] {
+        assert!(check(&mode, bad).is_some(), "{bad}");
+    }
+    assert_eq!(check(&mode, r#"{"options":{"mode":"safe"},"other":{"__proto__":1}}"#), None);
+}
+
 /// A server that opens what it is given must not leave the folder any more than one that decodes it first.
 #[test]
 fn a_path_lies_in_its_folder_as_it_came_and_decoded() {

@@ -80,8 +80,8 @@ pub struct Handlings {
     /// Arguments only: secrets and personal data that the same caller got from another server: `redact`, `block`,
     /// `audit` or `off`. Default `block`.
     carried_data: Option<Handling>,
-    /// Results only: base64 data of a type that `mediaTypes` does not name, or that is not of its declared type:
-    /// `block`, `audit` or `off`. Default `audit`, `block` with `mediaTypes`.
+    /// Results only: data in base64 or a `data:` URI, of a type that `mediaTypes` does not name, or that is not of its
+    /// declared type: `block`, `audit` or `off`. Default `audit`, `block` with `mediaTypes`.
     media_types: Option<Handling>,
 }
 

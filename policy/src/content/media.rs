@@ -1,5 +1,8 @@
 //! Checks base64 data against its declared media type and the permitted types (control C14).
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::coding;
 use crate::pattern::Pattern;
 
@@ -71,6 +74,54 @@ pub(super) fn note(
     }
 }
 
+/// The problem with what a `data:` URI carries (RFC 2397); `None` if there is none, or it is another URI. `declared` is
+/// the type that stands beside the URI: readers differ in which of the two they take, so both have to be permitted.
+pub(super) fn note_on_uri(
+    declared: Option<&str>,
+    uri: &str,
+    types: &[Pattern],
+) -> Option<&'static str> {
+    let DataUri { kind, base64 } = DataUri::read(uri)?;
+    let kind = kind.as_deref().or(declared).unwrap_or("text/plain");
+    [Some(kind), declared]
+        .into_iter()
+        .flatten()
+        .find_map(|declared| note(Some(declared), Some(&base64), types))
+}
+
+/// What a `data:` URI carries.
+struct DataUri {
+    /// Its media type, if it names one.
+    kind: Option<String>,
+    /// The data in base64; of data that is not in base64 only the beginning.
+    base64: String,
+}
+
+impl DataUri {
+    /// Reads a URI as leniently as browsers do; `None` where it is none with data.
+    fn read(uri: &str) -> Option<Self> {
+        const SCHEME: &str = "data:";
+        // SPEC WHATWG URL, basic URL parser: these characters are left out.
+        let is_ignored = |c: char| matches!(c, '\t' | '\n' | '\r');
+        let uri = uri.trim_start_matches(|c: char| c <= ' ');
+        let letters = || uri.chars().filter(|c| !is_ignored(*c));
+        if !letters().take(SCHEME.len()).collect::<String>().eq_ignore_ascii_case(SCHEME) {
+            return None;
+        }
+        let plain: String = letters().skip(SCHEME.len()).collect();
+        let (head, data) = plain.split_once(',')?;
+        let mut parts = head.split(';').map(str::trim);
+        let kind = parts.next().filter(|kind| !kind.is_empty()).map(str::to_owned);
+        let (bytes, _undone) = coding::percent(data);
+        let base64 = if parts.any(|part| part.eq_ignore_ascii_case("base64")) {
+            String::from_utf8_lossy(&bytes).into_owned()
+        } else {
+            STANDARD.encode(bytes.get(..HEAD).unwrap_or(&bytes))
+        };
+        Some(Self { kind, base64 })
+    }
+}
+
 /// The media type without its parameters (RFC 9110 section 8.3.1).
 fn essence(declared: &str) -> String {
     declared.split(';').next().unwrap_or(declared).trim().to_ascii_lowercase()
@@ -113,7 +164,7 @@ mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
 
-    use super::note;
+    use super::{note, note_on_uri};
     use crate::pattern::Pattern;
 
     #[test]
@@ -152,6 +203,32 @@ mod tests {
             [(Some("application/pdf"), None), (None, Some("AAAA")), (Some("image/svg+xml"), None)]
         {
             assert!(note(declared, base64, &types).is_some());
+        }
+    }
+    #[test]
+    fn what_a_data_uri_carries_is_of_both_types_that_are_said() {
+        let types = [Pattern::new("image/png")];
+        let png = STANDARD.encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
+        let svg = STANDARD.encode("<svg xmlns=\"http://www.w3.org/2000/svg\"/>");
+        for (declared, uri, fits) in [
+            (None, format!("data:image/png;base64,{png}"), true),
+            (Some("image/png"), format!("data:;base64,{png}"), true),
+            (Some("image/png"), format!("Data:image/png;x=y; BASE64 ,{png}"), true),
+            (None, "data:image/png,%89PNG%0d%0a%1a%0a%00".to_owned(), true),
+            (None, format!("data:image/svg+xml;base64,{svg}"), false),
+            (Some("image/png"), format!("data:image/svg+xml;base64,{svg}"), false),
+            (Some("image/svg+xml"), format!("data:image/png;base64,{png}"), false),
+            (None, format!("data:image/png;base64,{svg}"), false),
+            (None, format!(" da\nta:image/svg+xml;base64,{svg}"), false),
+            (None, "DATA:image/svg+xml,%3Csvg/%3E".to_owned(), false),
+            (None, "data:,hello".to_owned(), false),
+            (None, "data:image/png;base64,!!!!".to_owned(), false),
+            (Some("image/svg+xml"), "https://example.com/a.svg".to_owned(), true),
+            (None, "data".to_owned(), true),
+            (None, "database:image/svg+xml,x".to_owned(), true),
+        ] {
+            let is = note_on_uri(declared, &uri, &types).is_none();
+            assert_eq!(is, fits, "{declared:?} {uri}");
         }
     }
 }

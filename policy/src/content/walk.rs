@@ -23,11 +23,15 @@ use crate::work::WorkBudget;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MessagePosition {
     Top,
+    /// The result of a prompt: what a `description` is depends on the members beside it.
+    Prompt,
+    /// A task that a call has become.
+    Task,
     /// One content block, or a list of them.
     Block,
     /// One message of a prompt, or a list of them.
     Message,
-    /// The text of a content block.
+    /// A text that a model reads, but that no program compares.
     Text,
     /// A URI or a media type.
     Where,
@@ -37,24 +41,47 @@ enum MessagePosition {
 }
 
 impl MessagePosition {
+    /// The position of a whole message.
+    fn of_message(value: Value<'_>) -> Self {
+        if value.get("messages").is_some() { Self::Prompt } else { Self::Top }
+    }
+
     fn of_member(self, name: &str) -> Self {
         match (self, name) {
-            (Self::Top | Self::Answer, "messages") => Self::Message,
-            (Self::Top, "result") => Self::Answer,
-            (Self::Top | Self::Answer, "content" | "contents")
+            (Self::Top | Self::Prompt | Self::Answer, "messages") => Self::Message,
+            (Self::Top | Self::Prompt, "result") => Self::Answer,
+            (Self::Top | Self::Prompt, "task") => Self::Task,
+            (Self::Top | Self::Prompt | Self::Answer, "content" | "contents")
             | (Self::Message, "content")
             | (Self::Block, "content" | "resource") => Self::Block,
-            (Self::Block, "text") => Self::Text,
+            (Self::Block, "text" | "title" | "description")
+            | (Self::Prompt, "description")
+            // The second is what the MCP SDK for Python reads as the first.
+            | (Self::Top | Self::Prompt | Self::Task, "statusMessage" | "status_message")
+            // What a result consisted of before it had `content`.
+            | (Self::Top | Self::Prompt | Self::Answer, "toolResult") => Self::Text,
             (Self::Block, "uri" | "type" | "mimeType") => Self::Where,
             _ => Self::Inside,
         }
+    }
+
+    /// Whether a string in this position is a text that a model reads: some servers say a block of content as a
+    /// plain string.
+    const fn is_text(self) -> bool {
+        matches!(self, Self::Text | Self::Block)
     }
 
     /// The position of the items of a list in this position.
     const fn of_item(self) -> Self {
         match self {
             Self::Block | Self::Message => self,
-            Self::Top | Self::Text | Self::Where | Self::Answer | Self::Inside => Self::Inside,
+            Self::Top
+            | Self::Prompt
+            | Self::Task
+            | Self::Text
+            | Self::Where
+            | Self::Answer
+            | Self::Inside => Self::Inside,
         }
     }
 }
@@ -95,7 +122,7 @@ impl SealedStrings {
 pub(super) fn look(lens: &StringScan<'_>, value: Value<'_>, sealed: &[&str]) -> ContentReport {
     let sealed = &SealedStrings::of(value, sealed);
     let mut walk = MessageWalk { lens, sealed, seen: ContentReport::default(), dirty: false };
-    walk.value(value, &mut String::new(), MessagePosition::Top);
+    walk.value(value, &mut String::new(), MessagePosition::of_message(value));
     walk.pieces(&[ChosenPart::Value(value)]);
     walk.seen_of(value)
 }
@@ -104,7 +131,7 @@ pub(super) fn look(lens: &StringScan<'_>, value: Value<'_>, sealed: &[&str]) -> 
 pub(super) fn part(lens: &StringScan<'_>, value: Value<'_>) -> ContentReport {
     let sealed = &SealedStrings(Vec::new());
     let mut walk = MessageWalk { lens, sealed, seen: ContentReport::default(), dirty: false };
-    walk.value(value, &mut String::new(), MessagePosition::Top);
+    walk.value(value, &mut String::new(), MessagePosition::of_message(value));
     walk.seen_of(value)
 }
 
@@ -156,7 +183,7 @@ impl MessageWalk<'_, '_> {
         seen.block_incomplete(lens.budget);
         if dirty && seen.blocked.is_none() {
             let mut out = Vec::with_capacity(value.raw().len());
-            write(&mut out, (lens, sealed), value, MessagePosition::Top);
+            write(&mut out, (lens, sealed), value, MessagePosition::of_message(value));
             seen.block_incomplete(lens.budget);
             seen.changed = Some(out);
         }
@@ -232,7 +259,8 @@ impl MessageWalk<'_, '_> {
         }
     }
 
-    /// Checks the media type of the base64 data in an object, against its content and the permitted types.
+    /// Checks the media type of the data in an object, in base64 or in a `data:` URI, against its content and the
+    /// permitted types.
     fn carries(&mut self, object: Value<'_>, at: &str, place: MessagePosition) {
         let handling = self.lens.how(Detector::MediaTypes);
         if handling == Handling::Off {
@@ -240,6 +268,12 @@ impl MessageWalk<'_, '_> {
         }
         let word = |name: &str| object.get(name).and_then(Value::as_str);
         let declared = word("mimeType");
+        // Of an icon, and of a resource or a link to one.
+        for uri in [word("src"), word("uri")].into_iter().flatten() {
+            if let Some(note) = media::note_on_uri(declared.as_deref(), &uri, self.lens.types) {
+                self.note(Detector::MediaTypes, handling, Cow::Borrowed(note), at);
+            }
+        }
         let block = place == MessagePosition::Block;
         if !block && declared.is_none() {
             return;
@@ -328,7 +362,7 @@ fn shown(lens: &StringScan<'_>, text: &str, place: MessagePosition) -> ScanResul
         return lens.for_places().cleaned(text);
     }
     let mut glance = lens.glance(text);
-    if lens.fences && place == MessagePosition::Text && lens.is_result() {
+    if lens.fences && place.is_text() && lens.is_result() {
         let now = glance.text.as_deref().unwrap_or(text);
         if !lens.fence().is_around(now) {
             glance.text = Some(lens.fence().around(now));

@@ -138,23 +138,22 @@ pub(super) fn normal(text: &str) -> NormalText {
 /// The text without invisible characters, which are inspected for tricks.
 fn stripped(text: &str, found: &mut NormalText) -> String {
     let mut out = String::with_capacity(text.len());
-    let (mut tags, mut selectors, mut zero) = (String::new(), Vec::new(), Vec::new());
-    let (mut marks, mut splits, mut isolates, mut rtl) = (0, 0, false, false);
+    let mut hidden = InvisibleCharacters::default();
     let mut chars = text.chars().peekable();
     let mut before = ' ';
     while let Some(c) = chars.next() {
         match c {
             '\u{e0000}'..='\u{e007f}' => {
                 let ascii = char::from_u32(u32::from(c) - 0xe0000);
-                tags.extend(ascii.filter(|c| matches!(c, ' '..='~')));
+                hidden.tags.extend(ascii.filter(|c| matches!(c, ' '..='~')));
                 continue;
             }
             '\u{e0100}'..='\u{e01ef}' => {
-                selectors.extend(u8::try_from(u32::from(c) - 0xe0100 + 16).ok());
+                hidden.selectors.extend(u8::try_from(u32::from(c) - 0xe0100 + 16).ok());
                 continue;
             }
             '\u{fe00}'..='\u{fe0f}' => {
-                selectors.extend(u8::try_from(u32::from(c) - 0xfe00).ok());
+                hidden.selectors.extend(u8::try_from(u32::from(c) - 0xfe00).ok());
                 continue;
             }
             _ if matches!(
@@ -164,45 +163,75 @@ fn stripped(text: &str, found: &mut NormalText) -> String {
             {
                 match c {
                     '\u{202d}' | '\u{202e}' => found.note(Trick::Reversed),
-                    '\u{202a}' | '\u{202b}' | '\u{2066}'..='\u{2068}' => isolates = true,
-                    '\u{200b}' | '\u{200c}' | '\u{200d}' | '\u{2060}' | '\u{feff}' => zero.push(c),
+                    '\u{202a}' | '\u{202b}' | '\u{2066}'..='\u{2068}' => hidden.isolates = true,
+                    '\u{200b}' | '\u{200c}' | '\u{200d}' | '\u{2060}' | '\u{feff}' => {
+                        hidden.zero.push(c);
+                    }
                     _ => {}
                 }
-                splits += usize::from(before.is_ascii_alphanumeric() && chars.peek().is_some());
+                hidden.splits +=
+                    usize::from(before.is_ascii_alphanumeric() && chars.peek().is_some());
                 continue;
             }
             _ => {}
         }
         if before.is_ascii() && !out.is_empty() && is_combining_mark(c) {
-            marks += 1;
+            hidden.marks += 1;
             continue;
         }
-        rtl |= is_rtl(c);
+        hidden.rtl |= is_rtl(c);
         before = c;
         out.push(c);
     }
-    if tags.len() >= 2 {
-        found.note(Trick::Tags);
-        found.hidden.push(tags);
-    }
-    let several = |bytes: &[u8]| bytes.iter().collect::<std::collections::BTreeSet<_>>().len() >= 4;
-    if several(&selectors)
-        && let Some(text) = printable(selectors)
-    {
-        found.note(Trick::Selectors);
-        found.hidden.push(text);
-    }
-    binary(&zero, found);
-    if splits >= 3 {
-        found.note(Trick::Split);
-    }
-    if marks >= 6 {
-        found.note(Trick::Marks);
-    }
-    if isolates && !rtl {
-        found.note(Trick::Isolated);
-    }
+    hidden.judge(found);
     out
+}
+
+/// What stood in a text and cannot be seen, or hides what can.
+#[derive(Default)]
+struct InvisibleCharacters {
+    /// The letters that tag characters stand for.
+    tags: String,
+    /// The bytes that variation selectors stand for.
+    selectors: Vec<u8>,
+    /// The characters that have no width.
+    zero: Vec<char>,
+    /// Number of marks above or below ASCII letters.
+    marks: usize,
+    /// Number of invisible characters within words.
+    splits: usize,
+    /// Whether the direction of writing is changed.
+    isolates: bool,
+    /// Whether there are letters that are written from right to left.
+    rtl: bool,
+}
+
+impl InvisibleCharacters {
+    /// Notes the tricks that they are used for, and what they hide.
+    fn judge(self, found: &mut NormalText) {
+        if self.tags.len() >= 2 {
+            found.note(Trick::Tags);
+            found.hidden.push(self.tags);
+        }
+        let several =
+            |bytes: &[u8]| bytes.iter().collect::<std::collections::BTreeSet<_>>().len() >= 4;
+        if several(&self.selectors)
+            && let Some(text) = printable(self.selectors)
+        {
+            found.note(Trick::Selectors);
+            found.hidden.push(text);
+        }
+        binary(&self.zero, found);
+        if self.splits >= 3 {
+            found.note(Trick::Split);
+        }
+        if self.marks >= 6 {
+            found.note(Trick::Marks);
+        }
+        if self.isolates && !self.rtl {
+            found.note(Trick::Isolated);
+        }
+    }
 }
 
 impl NormalText {

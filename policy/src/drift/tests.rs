@@ -75,6 +75,7 @@ fn each_change_has_its_class() {
             Risk::Instruction,
         ),
         ("/annotations/readOnlyHint".to_owned(), json!(false), Risk::Annotation),
+        ("/annotations/read_only_hint".to_owned(), json!(false), Risk::Annotation),
         ("/annotations/destructiveHint".to_owned(), json!(true), Risk::Annotation),
         ("/x-new".to_owned(), json!(1), Risk::Other),
         ("/icons".to_owned(), json!([{ "src": "https://a.example/i.png" }]), Risk::Instruction),

@@ -205,3 +205,34 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_client_may_take_for_true() {
+    let texts = [
+        ("true", true),
+        ("1", true),
+        ("1.0", true),
+        ("-2e0", true),
+        ("1e999", true),
+        (r#""true""#, true),
+        (r#""TRUE""#, true),
+        (r#"" yes\n""#, true),
+        (r#""1""#, true),
+        (r#""on""#, true),
+        (r#""T""#, true),
+        (r#""y""#, true),
+        ("false", false),
+        ("null", false),
+        ("0", false),
+        ("-0.0", false),
+        (r#""false""#, false),
+        (r#""""#, false),
+        (r#""no""#, false),
+        (r#""truth""#, false),
+        ("[true]", false),
+        (r#"{"true":true}"#, false),
+    ];
+    for (text, expected) in texts {
+        assert_eq!(parse(text).unwrap().root().may_be_true(), expected, "{text}");
+    }
+}

@@ -18,6 +18,10 @@ const MATCH: usize = 16;
 /// Units per item that is compared with others.
 const COMPARED: usize = 16;
 
+/// Units for reducing a fraction of short integers, and for each pair of their words of 64 bits.
+const FRACTION: usize = 512;
+const WORDS: usize = 4;
+
 /// Deepest nesting of applied subschemas, in schema and value together: the validator is recursive like this walk,
 /// and values can be deep as well.
 const DEEP: usize = 512;
@@ -84,6 +88,7 @@ impl<'a> CostWalk<'a> {
             }
             "const" => !is_container(value) || self.compared(part),
             "uniqueItems" => self.compared(value),
+            "multipleOf" => self.budget.spend(division(part, value)),
             _ => match keywords::holds(keyword) {
                 KeywordContents::Reference => {
                     // References without a target were rejected when the schema was compiled.
@@ -143,6 +148,25 @@ impl<'a> CostWalk<'a> {
     }
 }
 
+/// Units for dividing `value` by `divisor`. What is not whole is divided as a fraction of two integers, which the
+/// validator reduces: they are as long as the exponents are large, and the time grows with the square of their length.
+fn division(divisor: &Value, value: &Value) -> usize {
+    let (Value::Number(divisor), Value::Number(value)) = (divisor, value) else { return 0 };
+    let is_whole = |number: &serde_json::Number| !number.is_f64();
+    if is_whole(divisor) && is_whole(value) {
+        return 0;
+    }
+    let words = (exponent(divisor) + exponent(value)).div_ceil(64) + 2;
+    FRACTION + words * words * WORDS
+}
+
+/// The magnitude of the binary exponent of a number, at most 1074.
+fn exponent(number: &serde_json::Number) -> usize {
+    let bits = number.as_f64().unwrap_or(f64::MAX).abs().to_bits() >> (f64::MANTISSA_DIGITS - 1);
+    // The exponent has 11 bits and a bias of 1023 (IEEE 754, binary64).
+    usize::try_from(bits).unwrap_or(usize::MAX).abs_diff(1023)
+}
+
 const fn is_container(value: &Value) -> bool {
     matches!(value, Value::Array(_) | Value::Object(_))
 }
@@ -180,6 +204,25 @@ mod tests {
         let closed = json!({ "anyOf": parts, "unevaluatedProperties": false });
         let open = json!({ "anyOf": parts });
         assert!(cost(&closed, &value) > 100 * cost(&open, &value));
+    }
+
+    #[test]
+    fn a_division_costs_what_its_fractions_take() {
+        let one = |divisor: f64, value: Value| {
+            let schema = json!({ "items": { "multipleOf": divisor } });
+            cost(&schema, &json!([value]))
+                - cost(&json!({ "items": { "maximum": 1 } }), &json!([1]))
+        };
+        let whole = json!({ "items": { "multipleOf": 5 } });
+        assert_eq!(
+            cost(&whole, &json!([10])),
+            cost(&json!({ "items": { "maximum": 5 } }), &json!([10]))
+        );
+        // A price costs no more than its bytes may.
+        assert!(one(0.01, json!(19.99)) < 1000);
+        assert!(one(1e-300, json!(1e308)) > 5000);
+        assert!(one(1e-300, json!(7)) > 1000);
+        assert!(one(5e-324, json!(1)) > 1000, "the smallest number there is");
     }
 
     #[test]

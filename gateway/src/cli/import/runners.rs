@@ -58,6 +58,15 @@ impl<'a> Package<'a> {
     }
 }
 
+/// Where a package runner is told the package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PackagePlace {
+    /// In the first argument that is no option.
+    Argument,
+    /// In an option or in the project: the first argument is a program of the package.
+    Elsewhere,
+}
+
 /// What an option of a runner's program means for the argument behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OptionValue {
@@ -628,15 +637,22 @@ impl<'a> RunTargets<'a> {
         let is_local = matches!((self.runner, rest), ("uv", ["run", ..]));
         let before = words.iter().enumerate().take(verb).skip(at);
         self.packages.extend(before.filter(|(_, w)| w.starts_with("--package=")).map(|(n, _)| n));
-        self.take(table, words, begin, named || is_local);
+        let place =
+            if named || is_local { PackagePlace::Elsewhere } else { PackagePlace::Argument };
+        self.take(table, words, begin, place);
         for n in &self.packages {
             self.positions.insert(*n, ArgPosition::Package);
         }
     }
 
     /// Takes the options of a package runner from `at` on, and the package behind them.
-    fn take(&mut self, table: RunnerOptions, words: &[&str], mut at: usize, named: bool) {
-        let mut named = named;
+    fn take(
+        &mut self,
+        table: RunnerOptions,
+        words: &[&str],
+        mut at: usize,
+        mut place: PackagePlace,
+    ) {
         while let Some(word) = words.get(at) {
             if *word == "--" {
                 at += 1;
@@ -651,7 +667,9 @@ impl<'a> RunTargets<'a> {
             };
             let value = table.of(option);
             let names = matches!(value, Some(OptionValue::Package | OptionValue::Besides));
-            named |= value == Some(OptionValue::Package);
+            if value == Some(OptionValue::Package) {
+                place = PackagePlace::Elsewhere;
+            }
             match value {
                 // Where an option is not known, what follows it may be its value or the package.
                 None if !inside => return self.hide(),
@@ -670,7 +688,7 @@ impl<'a> RunTargets<'a> {
         if self.runner == "deno" {
             // Deno runs files as well.
             self.packages.extend(is_remote(word).then_some(at));
-        } else if named {
+        } else if place == PackagePlace::Elsewhere {
             self.positions.insert(at, ArgPosition::Executable);
         } else {
             self.packages.push(at);

@@ -7,22 +7,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
-use policy::config::{KnownNames, PolicyProblem};
+use policy::config::{KnownNames, PolicyProblem, RawPolicy};
 use policy::name::ServerName;
+use policy::pipeline::Policy;
 use policy::shadow::SharedRoutes;
 
 use super::clashes::ConfiguredFiles;
 use super::compiler::{DefiningSection, SettingsCompiler};
 use super::customary::Exposure;
 use super::problem::ConfigProblem;
-use super::raw::{RawOps, RawSecret, RawSettings};
+use super::raw::{RawOps, RawRegistry, RawSecret, RawSettings};
 use super::revoked::RevokedError;
+use super::selftest::SelftestSettings;
 use super::unserved::UnneededServers;
 use super::variables::VariableLookup;
 use super::yaml::YamlNode;
 use super::{
-    LoadPurpose, LogSettings, OpsListener, Program, RouteSettings, SecretRef, ServerSettings,
-    ServerTransport, Settings, TerminalUse, revoked,
+    AuditSettings, CallerLimits, GatewayResources, IdentitySettings, Limits, ListenerSettings,
+    LoadPurpose, LogSettings, OpsListener, PinSettings, Program, RouteSettings, SecretRef,
+    ServerSettings, ServerTransport, Settings, TelemetrySettings, TerminalUse, revoked,
 };
 
 /// How long a session is valid if the configuration does not say.
@@ -43,107 +46,106 @@ pub(super) struct CompileContext<'a> {
     pub(super) unserved: &'a UnneededServers,
 }
 
+impl<'a> CompileContext<'a> {
+    /// The folder of the file.
+    fn folder(&self) -> &'a Path {
+        self.file.parent().unwrap_or(Path::new(""))
+    }
+}
+
 /// Compiles `raw`. `key` is the API key of the self-test, if there is one, and `misfits` are the problems that were
 /// found before.
 ///
 /// # Errors
 /// Every problem.
 pub(super) fn settings(
-    raw: RawSettings,
+    mut raw: RawSettings,
     context: CompileContext<'_>,
     key: Option<String>,
     misfits: Vec<ConfigProblem>,
 ) -> Result<Settings, Vec<ConfigProblem>> {
     let CompileContext { root, file, purpose, variables, unserved } = context;
-    let folder = file.parent().unwrap_or(Path::new(""));
+    let folder = context.folder();
     let here = (purpose != LoadPurpose::Reading).then_some(variables);
     let mut compiler = SettingsCompiler::new(root, folder, purpose, unserved, misfits);
-    let RawSettings { listeners, ops, identity, servers, routes, policy, audit, .. } = raw;
-    let hashes: Vec<_> = identity.api_keys.iter().map(|key| key.sha256.clone()).collect();
-    let sockets = listeners.len();
-    let identity = compiler.identity(identity);
-    let listeners = compiler.listeners(&listeners, &identity);
-    let ops = ops.and_then(|raw| compiler.ops(raw));
-    compiler.ports_differ(&listeners, ops.as_ref(), sockets);
-    compiler.keys_are_secret(&hashes, &listeners);
-    let written = servers.len();
-    let mut servers = compiler.servers(servers);
-    let routes = compiler.routes(routes, &servers, &identity, &listeners);
-    let audit = compiler.audit(audit);
-    let telemetry = compiler.telemetry(raw.telemetry);
-    let session_keys = compiler.session_keys(raw.sessions.keys);
-    let session_lifetime = compiler.session_lifetime(raw.sessions.lifetime.as_deref());
-    let limits = compiler.limits(&raw.limits);
-    let callers = compiler.callers(&raw.limits.callers, &limits, &identity);
-    let selftest = compiler.selftest(raw.selftest, key);
-    let pins = compiler.pins(&raw.pins, folder, &servers);
-    let revocations = raw.revocations.file.map(|file| compiler.revocations(&folder.join(file)));
-    compiler.clashes(&ConfiguredFiles {
-        configuration: file,
-        pins: &pins,
-        revocations: revocations.as_deref(),
-        audit: &audit,
-        ops: ops.as_ref(),
-        listeners: &listeners,
-    });
-    let principals = identity.principals();
-    let names: Vec<_> = servers.iter().map(|server| server.name.clone()).collect();
-    let others = identity.has_others() || compiler.is_doubtful(DefiningSection::Callers);
-    let unnamed = compiler.is_doubtful(DefiningSection::Servers);
-    let known = KnownNames { servers: &names, unnamed, principals: &principals, others };
-    let policy = policy::config::compile(policy, known);
-    if let Some(policy) = root.json().get("policy") {
-        compiler.prefixed_names(policy, "/policy", &names);
-    }
-    let registry = compiler.registry(raw.registry, folder, &names);
-    let shared = shared(&routes, &servers);
-    let policy = policy.map(|policy| policy.with_registry(registry).with_routes(shared));
-    let policy = policy.map_err(|problems| compiler.report_policy(problems));
-    compiler.uses.files.push(file.to_owned());
-    let own = std::mem::take(&mut compiler.uses).absolute();
-    for server in &mut servers {
-        if let ServerTransport::Stdio(Program { sandbox: Some(plan), .. }) = &mut server.reach {
-            plan.keep_back(&own.files, &own.believed);
-        }
-    }
+    let format = raw.log.format;
+    let (policy, registry) = (std::mem::take(&mut raw.policy), std::mem::take(&mut raw.registry));
+    let mut compiled = compiler.sections(raw, folder, key);
+    compiler.clashes(&compiled.files(file));
+    let policy = compiler.policy(policy, registry, &compiled, context);
+    let own = compiler.own_resources(file, &mut compiled.servers);
     // A server without a valid name was dropped, so that the indices no longer match the file.
-    if servers.len() == written {
-        compiler.listed(&servers);
+    if compiled.servers.len() == compiled.written {
+        compiler.listed(&compiled.servers);
     }
     if let Some(variables) = here {
-        compiler.secrets_are_here(variables, Exposure::of(&listeners));
+        compiler.secrets_are_here(variables, Exposure::of(&compiled.listeners));
     }
     if purpose == LoadPurpose::Checking {
-        compiler.folders_are_here(&audit, &pins);
+        compiler.folders_are_here(&compiled.audit, &compiled.pins);
     }
     let json = root.json();
     let digest = compiler.digest(&json);
-    let pins = pins.of(&servers);
+    let pins = compiled.pins.of(&compiled.servers);
     match policy {
-        Ok(policy) if compiler.problems.is_empty() => Ok(Settings {
-            listeners,
-            ops,
-            identity,
-            servers,
-            routes,
+        Some(policy) if compiler.problems.is_empty() => Ok(Settings {
+            listeners: compiled.listeners,
+            ops: compiled.ops,
+            identity: compiled.identity,
+            servers: compiled.servers,
+            routes: compiled.routes,
             policy,
             pins,
             sections: sections(&json),
             digest,
-            revocations,
-            audit,
-            telemetry,
-            log: LogSettings { format: raw.log.format, terminal: TerminalUse::Ours },
+            revocations: compiled.revocations,
+            audit: compiled.audit,
+            telemetry: compiled.telemetry,
+            log: LogSettings { format, terminal: TerminalUse::Ours },
             names: labels(&json),
-            session_keys,
-            session_lifetime,
+            session_keys: compiled.session_keys,
+            session_lifetime: compiled.session_lifetime,
             own,
-            selftest,
-            limits,
-            callers,
+            selftest: compiled.selftest,
+            limits: compiled.limits,
+            callers: compiled.callers,
             in_clear: Vec::new(),
         }),
-        Ok(_) | Err(()) => Err(compiler.problems),
+        Some(_) | None => Err(compiler.problems),
+    }
+}
+
+/// The compiled sections of a configuration, without the policy and the registry.
+struct CompiledSections {
+    listeners: Vec<ListenerSettings>,
+    ops: Option<OpsListener>,
+    identity: IdentitySettings,
+    servers: Vec<ServerSettings>,
+    /// Number of servers in the file, including those that were dropped.
+    written: usize,
+    routes: Vec<RouteSettings>,
+    audit: AuditSettings,
+    telemetry: TelemetrySettings,
+    session_keys: Vec<SecretRef>,
+    session_lifetime: Duration,
+    limits: Limits,
+    callers: Vec<CallerLimits>,
+    selftest: Option<SelftestSettings>,
+    pins: PinSettings,
+    revocations: Option<PathBuf>,
+}
+
+impl CompiledSections {
+    /// The files that the sections name, and the configuration `file` itself.
+    fn files<'a>(&'a self, file: &'a Path) -> ConfiguredFiles<'a> {
+        ConfiguredFiles {
+            configuration: file,
+            pins: &self.pins,
+            revocations: self.revocations.as_deref(),
+            audit: &self.audit,
+            ops: self.ops.as_ref(),
+            listeners: &self.listeners,
+        }
     }
 }
 
@@ -181,6 +183,89 @@ fn labels(root: &serde_json::Value) -> BTreeSet<Arc<str>> {
 }
 
 impl SettingsCompiler<'_> {
+    /// Compiles every section but the policy and the registry.
+    fn sections(
+        &mut self,
+        raw: RawSettings,
+        folder: &Path,
+        key: Option<String>,
+    ) -> CompiledSections {
+        let RawSettings { listeners, ops, identity, servers, routes, audit, .. } = raw;
+        let hashes: Vec<_> = identity.api_keys.iter().map(|key| key.sha256.clone()).collect();
+        let sockets = listeners.len();
+        let identity = self.identity(identity);
+        let listeners = self.listeners(&listeners, &identity);
+        let ops = ops.and_then(|raw| self.ops(raw));
+        self.ports_differ(&listeners, ops.as_ref(), sockets);
+        self.keys_are_secret(&hashes, &listeners);
+        let written = servers.len();
+        let servers = self.servers(servers);
+        let routes = self.routes(routes, &servers, &identity, &listeners);
+        let audit = self.audit(audit);
+        let telemetry = self.telemetry(raw.telemetry);
+        let session_keys = self.session_keys(raw.sessions.keys);
+        let session_lifetime = self.session_lifetime(raw.sessions.lifetime.as_deref());
+        let limits = self.limits(&raw.limits);
+        let callers = self.callers(&raw.limits.callers, &limits, &identity);
+        let selftest = self.selftest(raw.selftest, key);
+        let pins = self.pins(&raw.pins, folder, &servers);
+        let revocations = raw.revocations.file.map(|file| self.revocations(&folder.join(file)));
+        CompiledSections {
+            listeners,
+            ops,
+            identity,
+            servers,
+            written,
+            routes,
+            audit,
+            telemetry,
+            session_keys,
+            session_lifetime,
+            limits,
+            callers,
+            selftest,
+            pins,
+            revocations,
+        }
+    }
+
+    /// Compiles the policy with the registry, for the callers, servers and routes of the other sections. `None` if the
+    /// policy has a problem.
+    fn policy(
+        &mut self,
+        raw: RawPolicy,
+        registry: RawRegistry,
+        compiled: &CompiledSections,
+        context: CompileContext<'_>,
+    ) -> Option<Policy> {
+        let CompiledSections { identity, servers, routes, .. } = compiled;
+        let principals = identity.principals();
+        let names: Vec<_> = servers.iter().map(|server| server.name.clone()).collect();
+        let others = identity.has_others() || self.is_doubtful(DefiningSection::Callers);
+        let unnamed = self.is_doubtful(DefiningSection::Servers);
+        let known = KnownNames { servers: &names, unnamed, principals: &principals, others };
+        let policy = policy::config::compile(raw, known);
+        if let Some(policy) = context.root.json().get("policy") {
+            self.prefixed_names(policy, "/policy", &names);
+        }
+        let registry = self.registry(registry, context.folder(), &names);
+        let shared = shared(routes, servers);
+        let policy = policy.map(|policy| policy.with_registry(registry).with_routes(shared));
+        policy.map_err(|problems| self.report_policy(problems)).ok()
+    }
+
+    /// The files and variables that the gateway itself uses. The sandboxes of `servers` keep them back.
+    fn own_resources(&mut self, file: &Path, servers: &mut [ServerSettings]) -> GatewayResources {
+        self.uses.files.push(file.to_owned());
+        let own = std::mem::take(&mut self.uses).absolute();
+        for server in servers {
+            if let ServerTransport::Stdio(Program { sandbox: Some(plan), .. }) = &mut server.reach {
+                plan.keep_back(&own.files, &own.believed);
+            }
+        }
+        own
+    }
+
     fn session_keys(&mut self, keys: Vec<RawSecret>) -> Vec<SecretRef> {
         let keys = keys.into_iter().enumerate();
         keys.filter_map(|(n, raw)| self.secret(&format!("/sessions/keys/{n}"), raw)).collect()

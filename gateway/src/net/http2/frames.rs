@@ -306,12 +306,20 @@ impl StrangerStreams {
     }
 }
 
+/// What the peer of a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PeerRole {
+    Client,
+    Server,
+}
+
 /// A connection whose frames are counted. It stops reading from a peer that has exceeded a limit.
 #[derive(Debug)]
 pub(super) struct MonitoredStream<S> {
     stream: S,
     /// `None` for a server, and for a client once a request was authenticated.
     strangers: Option<StrangerStreams>,
+    peer: PeerRole,
     incoming: FrameParser,
     outgoing: FrameParser,
     control: FrameAllowance,
@@ -326,26 +334,28 @@ impl<S> MonitoredStream<S> {
         bounds: &Http2Bounds,
         signal: Arc<AuthenticationSignal>,
     ) -> (Self, Arc<FrameMonitor>) {
-        let (mut watched, watch) = Self::new(stream, bounds, [PREFACE, 0]);
+        let (mut watched, watch) = Self::new(stream, bounds, PeerRole::Client);
         watched.strangers = Some(StrangerStreams::new(signal));
         (watched, watch)
     }
 
     /// Wraps a connection to a server.
     pub(super) fn of_server(stream: S, bounds: &Http2Bounds) -> (Self, Arc<FrameMonitor>) {
-        Self::new(stream, bounds, [0, PREFACE])
+        Self::new(stream, bounds, PeerRole::Server)
     }
 
-    fn new(
-        stream: S,
-        bounds: &Http2Bounds,
-        [incoming, outgoing]: [usize; 2],
-    ) -> (Self, Arc<FrameMonitor>) {
+    fn new(stream: S, bounds: &Http2Bounds, peer: PeerRole) -> (Self, Arc<FrameMonitor>) {
         let now = Instant::now();
+        // The client sends the preface.
+        let (incoming, outgoing) = match peer {
+            PeerRole::Client => (PREFACE, 0),
+            PeerRole::Server => (0, PREFACE),
+        };
         let watch = FrameMonitor::new(now);
         let watched = Self {
             stream,
             strangers: None,
+            peer,
             incoming: FrameParser::after(incoming),
             outgoing: FrameParser::after(outgoing),
             control: FrameAllowance::new(bounds.control, now),
@@ -356,14 +366,18 @@ impl<S> MonitoredStream<S> {
     }
 
     fn came(&mut self, bytes: &[u8], now: Instant) {
-        let Self { incoming, control, resets, watch, strangers, .. } = self;
+        let Self { incoming, control, resets, watch, strangers, peer, .. } = self;
         incoming.look(bytes, |head| {
             let (fits, flood) = match head.kind {
                 kind::HEADERS => {
                     if let Some(strangers) = strangers {
                         strangers.opened(head.stream);
                     }
-                    return;
+                    if *peer == PeerRole::Client {
+                        return;
+                    }
+                    // Interim responses have no bound of their own. Each request that is sent pays for ten frames.
+                    (control.spend(now), PeerLimit::Control)
                 }
                 kind::DATA if head.length > 0 || head.has(flag::END_STREAM) => return,
                 kind::RST_STREAM => {
@@ -602,6 +616,20 @@ mod tests {
         assert_eq!(watch.flood(), None);
         (0..30).for_each(|_| watched.went(&reset));
         assert_eq!(watch.flood(), Some(PeerLimit::Resets));
+    }
+
+    #[test]
+    fn the_heads_of_a_server_are_paid_for_by_requests() {
+        let (mut watched, watch) = MonitoredStream::of_server((), &bounds());
+        let now = Instant::now();
+        watched.went(&[0; PREFACE]);
+        for _ in 0..1000 {
+            watched.went(&frame(HEADERS, 4, 1));
+            (0..5).for_each(|_| watched.came(&frame(HEADERS, 4, 1), now));
+        }
+        assert_eq!(watch.flood(), None, "a few interim responses to each request");
+        (0..101).for_each(|_| watched.came(&frame(HEADERS, 4, 1), now));
+        assert_eq!(watch.flood(), Some(PeerLimit::Control));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -87,107 +87,162 @@ where
     A: Fn(Request<IncomingBody>) -> F,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    let ServeContext { terms, tasks, .. } = &*means;
-    let (stream, watch) =
-        MonitoredStream::of_client(stream, &terms.bounds, Arc::clone(&means.vouched));
-    let shaken = timeout(terms.head_time, builder(terms).handshake(stream)).await;
-    let shaken = shaken.map_err(|_elapsed| Http2Error::Late)?;
-    let mut connection: Connection<_, Bytes> = shaken.map_err(Http2Error::Broken)?;
-    let pings = connection.ping_pong();
-    let mut upkeep =
-        ConnectionTimers::new(Arc::clone(&watch), *terms, terms.bounds.idle_time, pings);
+    let mut client = ClientConnection::accept(stream, Arc::clone(&means)).await?;
     let unsent = Arc::new(WaitingResponses {
         bytes: AtomicUsize::new(0),
-        most: terms.bounds.answers,
+        most: means.terms.bounds.answers,
         strangers: AtomicUsize::new(0),
     });
-    let _ended = ReleaseOnEnd(Arc::clone(&watch));
-    let mut stopping = pin!(tasks.stopping());
-    let (mut asked, mut stage, mut why) = (false, ShutdownStage::Serving, Ok(()));
-    let mut is_open = false;
+    let _ended = ReleaseOnEnd(Arc::clone(&client.watch));
+    let mut stopping = pin!(means.tasks.stopping());
     loop {
-        let event = poll_fn(|cx| {
-            let mut accepted = connection.poll_accept(cx);
-            if accepted.is_pending() && !is_open && means.vouched.is_for(cx) {
-                is_open = open_windows(&mut connection, terms);
-                if is_open {
-                    accepted = connection.poll_accept(cx);
-                }
-            }
-            if let Some(flood) = watch.flood().filter(|_| stage != ShutdownStage::Leaving) {
-                return Poll::Ready(Http2Event::Flood(flood));
-            }
-            match accepted {
-                Poll::Ready(Some(Ok((request, reply)))) => {
-                    return Poll::Ready(Http2Event::Request(Box::new(request), reply));
-                }
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Http2Event::Ended(Err(error))),
-                Poll::Ready(None) => return Poll::Ready(Http2Event::Ended(Ok(()))),
-                Poll::Pending => {}
-            }
-            if stage == ShutdownStage::Serving {
-                // Polled once, so that a stop wakes this task; later iterations only read a flag.
-                let first = !std::mem::replace(&mut asked, true);
-                if first && stopping.as_mut().poll(cx).is_ready() || tasks.is_stopping() {
-                    return Poll::Ready(Http2Event::Stopping);
-                }
-            }
-            upkeep.poll(cx, connection.has_streams()).map(Http2Event::Due)
+        let event = poll_fn(|cx| client.poll_event(cx, stopping.as_mut())).await;
+        let (request, reply) = match client.heard(event) {
+            ConnectionStep::Wait => continue,
+            ConnectionStep::Answer(request, reply) => (request, reply),
+            ConnectionStep::End(ended) => return ended,
+        };
+        let (head, body) = request.into_parts();
+        let bodiless = head.method == Method::HEAD;
+        let body = IncomingBody::new(body, &head.headers);
+        let answer = Box::pin(answer(Request::from_parts(head, body)));
+        let (unsent, watch) = (Arc::clone(&unsent), Arc::clone(&client.watch));
+        let exchange = Http2Exchange { reply, bodiless, unsent, means: Arc::clone(&means), watch };
+        means.tasks.spawn(exchange.answered(answer));
+    }
+}
+
+/// The connection of a client, and how far its shutdown has come.
+struct ClientConnection<S> {
+    upkeep: ConnectionTimers,
+    connection: Connection<MonitoredStream<S>, Bytes>,
+    watch: Arc<FrameMonitor>,
+    means: Arc<ServeContext>,
+    stage: ShutdownStage,
+    /// Whether the windows of an authenticated client are open.
+    is_open: bool,
+    /// Whether the task was registered to be woken by a stop.
+    is_woken_by_stop: bool,
+    /// What is returned when the connection has been flushed.
+    why: Result<(), Http2Error>,
+}
+
+/// What is done after an event on a connection.
+enum ConnectionStep {
+    /// The next event is awaited.
+    Wait,
+    /// A request is answered.
+    Answer(Box<Request<RecvStream>>, SendResponse<Bytes>),
+    /// The connection has ended, with this result.
+    End(Result<(), Http2Error>),
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
+    /// Performs the HTTP/2 handshake with a client.
+    async fn accept(stream: S, means: Arc<ServeContext>) -> Result<Self, Http2Error> {
+        let terms = &means.terms;
+        let (stream, watch) =
+            MonitoredStream::of_client(stream, &terms.bounds, Arc::clone(&means.vouched));
+        let shaken = timeout(terms.head_time, builder(terms).handshake(stream)).await;
+        let shaken = shaken.map_err(|_elapsed| Http2Error::Late)?;
+        let mut connection: Connection<_, Bytes> = shaken.map_err(Http2Error::Broken)?;
+        let pings = connection.ping_pong();
+        let upkeep =
+            ConnectionTimers::new(Arc::clone(&watch), *terms, terms.bounds.idle_time, pings);
+        Ok(Self {
+            upkeep,
+            connection,
+            watch,
+            means,
+            stage: ShutdownStage::Serving,
+            is_open: false,
+            is_woken_by_stop: false,
+            why: Ok(()),
         })
-        .await;
-        match (event, stage) {
+    }
+
+    /// Polls for the next event. `stopping` resolves when the gateway stops.
+    fn poll_event(
+        &mut self,
+        cx: &mut Context<'_>,
+        stopping: Pin<&mut impl Future<Output = ()>>,
+    ) -> Poll<Http2Event> {
+        let mut accepted = self.connection.poll_accept(cx);
+        if accepted.is_pending() && !self.is_open && self.means.vouched.is_for(cx) {
+            self.is_open = open_windows(&mut self.connection, &self.means.terms);
+            if self.is_open {
+                accepted = self.connection.poll_accept(cx);
+            }
+        }
+        if let Some(flood) = self.watch.flood().filter(|_| self.stage != ShutdownStage::Leaving) {
+            return Poll::Ready(Http2Event::Flood(flood));
+        }
+        match accepted {
+            Poll::Ready(Some(Ok((request, reply)))) => {
+                return Poll::Ready(Http2Event::Request(Box::new(request), reply));
+            }
+            Poll::Ready(Some(Err(error))) => return Poll::Ready(Http2Event::Ended(Err(error))),
+            Poll::Ready(None) => return Poll::Ready(Http2Event::Ended(Ok(()))),
+            Poll::Pending => {}
+        }
+        if self.stage == ShutdownStage::Serving {
+            // Polled once, so that a stop wakes this task; later iterations only read a flag.
+            let first = !std::mem::replace(&mut self.is_woken_by_stop, true);
+            if first && stopping.poll(cx).is_ready() || self.means.tasks.is_stopping() {
+                return Poll::Ready(Http2Event::Stopping);
+            }
+        }
+        self.upkeep.poll(cx, self.connection.has_streams()).map(Http2Event::Due)
+    }
+
+    /// Moves the shutdown forward as the event demands, and returns what is done next.
+    fn heard(&mut self, event: Http2Event) -> ConnectionStep {
+        match (event, self.stage) {
             // The connection has ended, or the client does not even read the GOAWAY frame.
-            (Http2Event::Ended(_) | Http2Event::Due(_), ShutdownStage::Leaving) => return why,
+            (Http2Event::Ended(_) | Http2Event::Due(_), ShutdownStage::Leaving) => {
+                return ConnectionStep::End(std::mem::replace(&mut self.why, Ok(())));
+            }
             (
                 Http2Event::Request(..) | Http2Event::Flood(_) | Http2Event::Stopping,
                 ShutdownStage::Leaving,
             ) => {}
             (Http2Event::Ended(ended), ShutdownStage::Serving | ShutdownStage::Closing) => {
-                return ended.map_err(Http2Error::Broken);
+                return ConnectionStep::End(ended.map_err(Http2Error::Broken));
             }
             (
                 Http2Event::Request(request, reply),
                 ShutdownStage::Serving | ShutdownStage::Closing,
-            ) => {
-                let (head, body) = request.into_parts();
-                let bodiless = head.method == Method::HEAD;
-                let body = IncomingBody::new(body, &head.headers);
-                let answer = Box::pin(answer(Request::from_parts(head, body)));
-                let (unsent, means) = (Arc::clone(&unsent), Arc::clone(&means));
-                let watch = Arc::clone(&watch);
-                tasks.spawn(
-                    Http2Exchange { reply, bodiless, unsent, means, watch }.answered(answer),
-                );
-            }
+            ) => return ConnectionStep::Answer(request, reply),
             (Http2Event::Stopping, ShutdownStage::Serving | ShutdownStage::Closing)
             | (Http2Event::Due(ExpiredTimer::Idle), ShutdownStage::Serving) => {
-                connection.graceful_shutdown();
-                upkeep.hurry(CLOSING);
-                stage = ShutdownStage::Closing;
+                self.connection.graceful_shutdown();
+                self.upkeep.hurry(CLOSING);
+                self.stage = ShutdownStage::Closing;
             }
             (Http2Event::Due(ExpiredTimer::Idle), ShutdownStage::Closing) => {
-                connection.abrupt_shutdown(Reason::NO_ERROR);
-                upkeep.hurry(CLOSING);
-                stage = ShutdownStage::Leaving;
+                self.connection.abrupt_shutdown(Reason::NO_ERROR);
+                self.upkeep.hurry(CLOSING);
+                self.stage = ShutdownStage::Leaving;
             }
             (
                 Http2Event::Due(ExpiredTimer::Silent),
                 ShutdownStage::Serving | ShutdownStage::Closing,
-            ) => {
-                return Err(Http2Error::Silent);
-            }
+            ) => return ConnectionStep::End(Err(Http2Error::Silent)),
             (Http2Event::Flood(flood), ShutdownStage::Serving | ShutdownStage::Closing) => {
-                connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-                (stage, why) = (ShutdownStage::Leaving, Err(Http2Error::Flood(flood)));
+                self.leave_for(flood);
             }
             (
                 Http2Event::Due(ExpiredTimer::Head),
                 ShutdownStage::Serving | ShutdownStage::Closing,
-            ) => {
-                connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-                (stage, why) = (ShutdownStage::Leaving, Err(Http2Error::Flood(PeerLimit::Head)));
-            }
+            ) => self.leave_for(PeerLimit::Head),
         }
+        ConnectionStep::Wait
+    }
+
+    /// Tells the client that it has exceeded a limit, and ends the connection once that is flushed.
+    fn leave_for(&mut self, limit: PeerLimit) {
+        self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        (self.stage, self.why) = (ShutdownStage::Leaving, Err(Http2Error::Flood(limit)));
     }
 }
 
