@@ -99,7 +99,7 @@ fn entries(root: &Value) -> Vec<(String, Value, bool)> {
 /// Whether a member of a list is the entry of a server. `mcp` and `extensions` have other members as well.
 fn is_entry(key: &str, name: &str, entry: &Value) -> bool {
     match key {
-        "mcp" => entry.is_object() && !(["servers", "inputs"].contains(&name) && !is_server(entry)),
+        "mcp" => entry.is_object() && (is_server(entry) || !["servers", "inputs"].contains(&name)),
         "extensions" => is_server(entry) || entry.get("type").is_some(),
         _ => true,
     }

@@ -45,7 +45,7 @@ impl ToolRestriction {
                 Some(Value::Array(list)) => found.allow(key, list),
                 Some(Value::String(all)) if all == "*" => {}
                 Some(Value::Object(tools)) => found.each(key, tools),
-                Some(_) => found.close(format!("its `{key}` is not understood")),
+                Some(_) => found.close(&format!("its `{key}` is not understood")),
             }
         }
         for key in UNASKED {
@@ -58,7 +58,7 @@ impl ToolRestriction {
             match server.get(key) {
                 None | Some(Value::Null) => {}
                 Some(Value::Array(list)) => found.deny(key, list.iter().map(Value::as_str)),
-                Some(_) => found.close(format!("its `{key}` is not understood")),
+                Some(_) => found.close(&format!("its `{key}` is not understood")),
             }
         }
         found.of_agent(called, root);
@@ -111,13 +111,13 @@ impl ToolRestriction {
         for tool in tools {
             match tool.filter(|tool| is_plain_tool(tool)) {
                 Some(tool) => self.denied.push(tool.to_owned()),
-                None => self.close(format!("a tool in its `{key}` cannot be written down")),
+                None => self.close(&format!("a tool in its `{key}` cannot be written down")),
             }
         }
     }
 
     /// Allows nothing, and says why.
-    fn close(&mut self, why: String) {
+    fn close(&mut self, why: &str) {
         self.allowed = Some(Vec::new());
         self.remarks.push(format!("{why}, so none of its tools is allowed; write a rule by hand"));
     }
