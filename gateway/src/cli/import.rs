@@ -768,13 +768,16 @@ fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
+/// The name and the value of a header.
+type ImportedHeader = (String, ImportedValue);
+
 /// The headers that a server is shown, and the variable with the credential for `Authorization`, with the scheme before
 /// it.
 fn shown(
     name: &str,
     server: &Map<String, Value>,
     told: &mut ImportReport,
-) -> (Vec<(String, ImportedValue)>, Option<(String, &'static str)>) {
+) -> (Vec<ImportedHeader>, Option<(String, &'static str)>) {
     let mut headers = Vec::new();
     let mut token = text_of_key(server, "bearer_token_env_var").map(|variable| {
         let what = format!("the token of `{name}`");
