@@ -713,6 +713,8 @@ fn what_is_asked_under_another_spelling_is_asked_of_nobody() {
             json!({ "code": -32042, "message": "first", "Data": elicitations }),
             json!({ "code": -32042, "message": "first", "data": { "Elicitations": elicitations["elicitations"] } }),
             json!({ "code": -32042, "message": "first", "data": spelled }),
+            json!({ "code": -32042, "message": "first", "data": { "elicitations": {
+                "0": elicitations["elicitations"][0], "length": 1 } } }),
         ] {
             for client in ERAS {
                 let said = json!({ "error": error });

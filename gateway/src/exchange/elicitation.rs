@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use http::Response;
 use policy::ask::{AT_ONCE, Refusal, RefusalReason};
-use policy::json::{Document, Fragment, JsonBounds, Value};
+use policy::json::{Document, Fragment, JsonBounds, JsonKind, Value};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -388,6 +388,10 @@ impl InFlightCall {
         }
         let document = error.document();
         let list = value.get("data")?.get("elicitations")?;
+        if list.kind() != JsonKind::Array {
+            // Some clients read the members of an object as items.
+            return Some(Err(misspelled()));
+        }
         let put = list.items().take(AT_ONCE + 1);
         let put = put.map(|params| (method::ELICIT.into(), Some(params.fragment(&document))));
         let put: Vec<_> = put.collect();

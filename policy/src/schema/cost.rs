@@ -18,9 +18,13 @@ const MATCH: usize = 16;
 /// Units per item that is compared with others.
 const COMPARED: usize = 16;
 
-/// Units for reducing a fraction of short integers, and for each pair of their words of 64 bits.
-const FRACTION: usize = 512;
-const WORDS: usize = 4;
+/// Units for dividing two short integers.
+const DIVISION: usize = 512;
+/// Units for reducing a fraction, and for each pair of words of 64 bits of its integers.
+const FRACTION: usize = 16 * 1024;
+const WORDS: usize = 16;
+/// Most bits of a number that is divided as a short integer.
+const SHORT: usize = 88;
 
 /// Deepest nesting of applied subschemas, in schema and value together: the validator is recursive like this walk,
 /// and values can be deep as well.
@@ -148,15 +152,23 @@ impl<'a> CostWalk<'a> {
     }
 }
 
-/// Units for dividing `value` by `divisor`. What is not whole is divided as a fraction of two integers, which the
-/// validator reduces: they are as long as the exponents are large, and the time grows with the square of their length.
+/// Units for dividing `value` by `divisor`. What is not whole is divided as two integers where they are short, and
+/// otherwise as a fraction that the validator reduces, which takes memory and time with the length of its integers: they
+/// are as long as the exponents are large.
 fn division(divisor: &Value, value: &Value) -> usize {
     let (Value::Number(divisor), Value::Number(value)) = (divisor, value) else { return 0 };
     let is_whole = |number: &serde_json::Number| !number.is_f64();
     if is_whole(divisor) && is_whole(value) {
         return 0;
     }
-    let words = (exponent(divisor) + exponent(value)).div_ceil(64) + 2;
+    if value.as_f64() == Some(0.0) {
+        return DIVISION;
+    }
+    let (divisor, value) = (exponent(divisor), exponent(value));
+    if divisor.max(value) <= SHORT {
+        return DIVISION;
+    }
+    let words = (divisor + value).div_ceil(64) + 2;
     FRACTION + words * words * WORDS
 }
 
@@ -220,9 +232,12 @@ mod tests {
         );
         // A price costs no more than its bytes may.
         assert!(one(0.01, json!(19.99)) < 1000);
-        assert!(one(1e-300, json!(1e308)) > 5000);
-        assert!(one(1e-300, json!(7)) > 1000);
-        assert!(one(5e-324, json!(1)) > 1000, "the smallest number there is");
+        assert!(one(0.01, json!(0.0)) < 1000);
+        for (divisor, value) in
+            [(1e-300, 1e308), (1e-300, 7.0), (5e-324, 1.0), (0.01, 1e40), (1e-10, 1e28)]
+        {
+            assert!(one(divisor, json!(value)) > 16_000, "{divisor} {value}");
+        }
     }
 
     #[test]
