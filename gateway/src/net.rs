@@ -1,7 +1,19 @@
 //! Network connections of the gateway, in both directions: egress rules, server verification, HTTP/1.1 framing, HTTP/2.
 
-/// The methods of `AsyncWrite` that the wrappers of a connection leave to the connection in their field `$inner`.
+/// The methods of `AsyncWrite` besides its writes that the wrappers of a connection leave to the connection in their
+/// field `$inner`.
 macro_rules! forward_flush_and_shutdown {
+    ($inner:ident) => {
+        forward_flush!($inner);
+
+        fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.get_mut().$inner).poll_shutdown(cx)
+        }
+    };
+}
+
+/// The same without the shutdown, which the wrapper does itself.
+macro_rules! forward_flush {
     ($inner:ident) => {
         fn is_write_vectored(&self) -> bool {
             self.$inner.is_write_vectored()
@@ -9,10 +21,6 @@ macro_rules! forward_flush_and_shutdown {
 
         fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
             Pin::new(&mut self.get_mut().$inner).poll_flush(cx)
-        }
-
-        fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.get_mut().$inner).poll_shutdown(cx)
         }
     };
 }

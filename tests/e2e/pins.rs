@@ -1282,7 +1282,8 @@ fn a_server_has_the_approved_identity_in_every_result() {
         let (saying, folder) = (Arc::clone(&said), Folder::new());
         let server = Server::start(move |call, stream| {
             let info = saying.lock().unwrap().clone();
-            let meta = json!({ "example.com/own": 7, "io.modelcontextprotocol/serverInfo": info });
+            let meta = json!({ "example.com/own": 7, "io.modelcontextprotocol/serverInfo": info,
+                "IO.modelcontextprotocol/serverInfo": { "name": "fake", "version": "1" } });
             let bytes = match call.method() {
                 "tools/list" => call.result(&json!({ "resultType": "complete",
                     "tools": [tool("work")], "ttlMs": 0, "cacheScope": "private", "_meta": meta })),

@@ -100,24 +100,6 @@ const LOGINS: [&str; 8] = [
     "authentication",
     "scopes",
 ];
-/// Headers that the gateway sets itself towards a server, or does not send.
-const NOT_SENT: [&str; 15] = [
-    "accept",
-    "accept-encoding",
-    "connection",
-    "content-length",
-    "content-type",
-    "cookie",
-    "expect",
-    "host",
-    "last-event-id",
-    "origin",
-    "proxy-authorization",
-    "te",
-    "transfer-encoding",
-    "upgrade",
-    "user-agent",
-];
 /// Parameters of URLs that let in whoever knows them, although their names do not say so.
 const CODES: [&str; 8] = ["code", "sig", "sas", "hash", "ticket", "nonce", "access", "id"];
 /// The clients whose files are read, for messages.
@@ -817,7 +799,7 @@ fn shown(
     }
     headers.retain(|(header, _)| {
         let lower = header.to_ascii_lowercase();
-        let is_own = NOT_SENT.contains(&&*lower) || lower.starts_with("mcp-");
+        let is_own = settings::is_own_header(&lower) || lower.starts_with("mcp-");
         if is_own {
             told.notes.push(format!(
                 "`{name}`: its header `{}` was left out: the gateway sets it itself, or does not send it",

@@ -68,7 +68,7 @@ pub use audit::{
     SinkTarget, SyslogAddress,
 };
 use compile::CompileContext;
-pub use credentials::{ServerCredential, ServerTls, TokenRequest, repeats_scheme};
+pub use credentials::{ServerCredential, ServerTls, TokenRequest, is_own_header, repeats_scheme};
 pub use guardrails::GuardrailSettings;
 pub use identity::{
     ApiKey, ClaimPath, ClaimPaths, IdentitySettings, ImpliedScopes, IntrospectionSettings,

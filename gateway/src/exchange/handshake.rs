@@ -1,5 +1,6 @@
 //! `server/discover`, `initialize` and the end of a session.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::edge::failure::Failure;
 use crate::edge::server_info::{DescribedServer, ServerDescription};
 use crate::mcp::client_info::Client;
 use crate::mcp::protocol::{Era, header, meta as meta_key};
-use crate::mcp::wire::Id;
+use crate::mcp::wire::{self, Id};
 use crate::metrics::outcome::ExchangeEnd;
 use crate::session::UpstreamSession;
 use crate::stream::body::Body;
@@ -241,29 +242,39 @@ impl Gateway {
         shown
     }
 
-    /// What stands for the information about a server in the `_meta` of one of its results, if it was not approved: the
-    /// name of the server in the configuration. `None` if there is none, or it may be told.
-    pub(super) fn unapproved_info(
-        &self,
-        server: &ServerName,
-        meta: Value<'_>,
-    ) -> Option<Replacement> {
-        let pins = self.policy.pins();
-        if pins.mode != Mode::Enforce {
-            return None;
+    /// What stands for information about a server in the `_meta` of one of its results that was not approved: the name of
+    /// the server in the configuration. A client may read any spelling of the key.
+    pub(super) fn unapproved_info<'a>(
+        &'a self,
+        server: &'a ServerName,
+        meta: Value<'a>,
+    ) -> impl Iterator<Item = Replacement> + 'a {
+        let is_enforced = self.policy.pins().mode == Mode::Enforce;
+        let is_info = move |(key, _): &(Cow<'_, str>, Value<'_>)| {
+            is_enforced && key.eq_ignore_ascii_case(meta_key::SERVER_INFO)
+        };
+        let told = meta.members().filter(is_info).map(|(_, info)| info);
+        told.filter(move |info| !self.is_approved_info(server, *info)).map(move |info| {
+            let mut json = br#"{"name":"#.to_vec();
+            policy::json::write_string(&mut json, server.as_str());
+            json.extend_from_slice(br#","version":""}"#);
+            let json = String::from_utf8(json).unwrap_or_default();
+            Replacement { span: info.span(), json }
+        })
+    }
+
+    /// Whether an approved version of what `server` says of itself has this information.
+    fn is_approved_info(&self, server: &ServerName, info: Value<'_>) -> bool {
+        // A longer one would be hashed on a serving thread for too long, and nobody approves it.
+        if info.raw().len() > wire::LARGE {
+            return false;
         }
-        let is_info = |key: &str| key.eq_ignore_ascii_case(meta_key::SERVER_INFO);
-        let (_, info) = meta.members().find(|(key, _)| is_info(key))?;
         let said = format!(r#"{{"serverInfo":{}}}"#, info.raw());
         let said = Document::parse(said.into(), &JsonBounds::ANSWER).ok();
         let fields =
             said.and_then(|said| Digest::of_fields(DigestSubject::Server, said.root()).ok());
         let field = fields.and_then(|fields| fields.first().map(|(_, digest)| *digest));
-        pins.unfit_field(server.as_str(), None, "serverInfo", field)?;
-        let mut json = br#"{"name":"#.to_vec();
-        policy::json::write_string(&mut json, server.as_str());
-        json.extend_from_slice(br#","version":""}"#);
-        Some(Replacement { span: info.span(), json: String::from_utf8(json).unwrap_or_default() })
+        self.policy.pins().unfit_field(server.as_str(), None, "serverInfo", field).is_none()
     }
 
     /// The information of a server as `caller` may see it, after the same inspection as any text of a server.

@@ -173,7 +173,7 @@ impl UpstreamCall {
             renamed.extend(ids);
         }
         let name = self.server.name();
-        let told = wire::metas(value).filter_map(|meta| self.gateway.unapproved_info(name, meta));
+        let told = wire::metas(value).flat_map(|meta| self.gateway.unapproved_info(name, meta));
         renamed.extend(told);
         renamed
     }

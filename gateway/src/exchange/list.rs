@@ -206,8 +206,8 @@ impl Gateway {
         let mut object = Object::open(&mut out);
         for (key, value) in listing.extra() {
             let meta = Some(value.value()).filter(|_| is_meta(key));
-            let told = meta.and_then(|meta| self.unapproved_info(name, meta));
-            encode::spliced(object.key(key), value.value(), told.as_slice());
+            let told = meta.into_iter().flat_map(|meta| self.unapproved_info(name, meta));
+            encode::spliced(object.key(key), value.value(), &told.collect::<Vec<_>>());
         }
         object.close();
         // INVARIANT: the parts were parsed by the same reader within the same bounds.

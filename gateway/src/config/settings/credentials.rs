@@ -40,6 +40,12 @@ const TAKEN: [&str; 16] = [
     "user-agent",
 ];
 
+/// Whether the gateway sets the header `name`, in lower case, towards a server itself, or does not send it.
+#[must_use]
+pub fn is_own_header(name: &str) -> bool {
+    name != "authorization" && TAKEN.contains(&name)
+}
+
 /// How an upstream server is verified, and the gateway's client certificate.
 #[derive(Clone, Debug, Default)]
 pub struct ServerTls {
@@ -290,7 +296,7 @@ impl SettingsCompiler<'_> {
             self.report(&format!("{at}/name"), message, "write a name such as `X-API-Key`");
             return None;
         };
-        let reserved = name.as_str() != "authorization" && TAKEN.contains(&name.as_str());
+        let reserved = is_own_header(name.as_str());
         if reserved || name.as_str().starts_with("mcp-") {
             let help = "use `Authorization` or a header of the server's own";
             self.report(&format!("{at}/name"), "this header has another meaning", help);
