@@ -44,6 +44,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
+use policy::base::work::{USUAL_MOST, WorkBudget};
 use policy::control::Control;
 use policy::decision::{Denial, Reason};
 use policy::json::JsonBounds;
@@ -51,7 +52,6 @@ use policy::offer::ItemKind;
 use policy::pins::PinViolation;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
-use policy::work::{USUAL_MOST, WorkBudget};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 

@@ -14,11 +14,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use crate::base::work::WorkBudget;
 use crate::json::{JsonKind, Value};
 use crate::offer::ReadOnlyHint;
 use crate::pattern::Pattern;
 use crate::scope;
-use crate::work::WorkBudget;
 
 /// The method of an elicitation request, which asks the user.
 const ELICIT: &str = "elicitation/create";

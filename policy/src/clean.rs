@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::hidden::TERMINAL;
+use crate::base::hidden::TERMINAL;
 use crate::json::{JsonKind as Shape, Value, write_canonical_string, write_items, write_members};
 
 /// What is removed from a definition.

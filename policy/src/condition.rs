@@ -18,13 +18,13 @@ use cel::objects::Key;
 use cel::{Context, Env, ExecutionError, Program, Value as Cel};
 use regex::{Regex, RegexBuilder};
 
+use crate::base::work::WorkBudget;
 use crate::decision::ConditionRemedy;
 use crate::json::{JsonKind, Value};
 use crate::name::{ClientId, RoleName, Scope, ServerName};
 use crate::offer::ItemKind as Sort;
 use crate::principal::Principal;
 use crate::registry::{DataClass, RegistryEntry, ToolEffect};
-use crate::work::WorkBudget;
 use result_type::ResultType;
 
 /// Longest expression, in bytes.

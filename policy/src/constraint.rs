@@ -16,9 +16,9 @@ use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::confusable_detection::skeleton;
 
 use crate::address::{AddressClass, reach};
+use crate::base::hidden::Hidden;
 use crate::coding;
 use crate::declared::declares_member;
-use crate::hidden::Hidden;
 use crate::json::{JsonKind, Value};
 use crate::mode::Mode;
 use crate::name::ServerName;

@@ -45,13 +45,13 @@ use self::lens::StringScan;
 pub use self::pieces::ChosenPart;
 pub(crate) use self::size::truncated;
 pub use self::size::{OversizeAction, ResultSizeLimit};
+use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::inspect::{Detector, Finding};
 use crate::json::{Document, JsonBounds, Value};
 use crate::mode::Mode;
 use crate::name::ServerName;
 use crate::pattern::Pattern;
 use crate::principal::PrincipalSelector;
-use crate::work::{USUAL_MOST, WorkBudget};
 
 /// Whether notes and fences are added to the texts in an inspected value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,8 +26,8 @@ use std::sync::LazyLock;
 
 use regex::bytes::{Regex, RegexBuilder};
 
+use crate::base::work::WorkBudget;
 use crate::json::{Document, JsonBounds, Value};
-use crate::work::WorkBudget;
 
 use decode::TextEncoding;
 pub use features::BUCKETS;

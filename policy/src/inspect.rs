@@ -10,15 +10,15 @@ mod scopes;
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::base::hidden::{Hidden, is_rtl};
+use crate::base::work::WorkBudget;
 use crate::detect::{Model, THRESHOLD, TextAnalysis};
-use crate::hidden::{Hidden, is_rtl};
 use crate::json::Value;
 use crate::kind::ReadOnlyHint;
 use crate::name::ItemName;
 use crate::pointer::escaped;
 use crate::schema::SchemaViolation;
 use crate::uri::UriError;
-use crate::work::WorkBudget;
 
 /// A detector. Its name in the configuration, the audit log and the metrics is [`Detector::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -302,7 +302,7 @@ impl Finding {
         Self { detector: Detector::ResultSize, at: String::new(), note }
     }
 
-    /// A message whose inspection exceeds its budget ([`crate::work`]).
+    /// A message whose inspection exceeds its budget ([`crate::base::work`]).
     #[must_use]
     pub const fn over_budget() -> Self {
         let note = Cow::Borrowed("costs more to look at than a message may");

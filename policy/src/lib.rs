@@ -1,11 +1,10 @@
 //! Decides what an MCP message may do. Pure: no I/O, no clock, no async, no randomness.
 //!
-//! The modules are listed in dependency order: each uses only modules above it.
+//! The rooms are listed in dependency order: each uses only rooms above it, and so do the modules within a room.
 //!
-//! - [`work`]: the inspection budget of one exchange
+//! - [`base`]: the budget of an inspection, and characters that are not shown
 //! - [`name`]: validated names and ids
 //! - [`mod@pointer`]: JSON Pointers into a document
-//! - [`hidden`]: invisible and deceptive characters in a text
 //! - [`address`]: classes of network addresses
 //! - [`uri`]: resource URIs in canonical form
 //! - [`pattern`]: name patterns with `*` and `?`
@@ -48,11 +47,10 @@
 #![warn(missing_docs)]
 #![deny(clippy::wildcard_enum_match_arm)]
 
+pub mod base;
 mod coding;
-pub mod work;
 pub mod name;
 pub mod pointer;
-pub mod hidden;
 pub mod address;
 pub mod uri;
 pub mod pattern;

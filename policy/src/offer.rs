@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 use unicode_normalization::UnicodeNormalization as _;
 
 use crate::alike::EquivalenceDigest;
-use crate::hidden::Hidden;
+use crate::base::hidden::Hidden;
+use crate::base::work::WorkBudget;
 use crate::inspect::{self, AcceptedDetectors, Finding};
 use crate::json::{Document, Fragment, Value};
 pub use crate::kind::{ItemKind, ReadOnlyHint};
@@ -17,7 +18,6 @@ use crate::name::{ItemName, NameError, ServerName};
 use crate::pin::{Digest, DigestSubject};
 use crate::schema::CachedSchema;
 use crate::uri::{self, ResourceUri, UriError};
-use crate::work::WorkBudget;
 
 /// Longest name of a tool or prompt, in bytes. Resources are named by URIs, which may be longer.
 const LONGEST: usize = 256;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::access::{AccessDecision, RuleSet};
+use crate::base::work::WorkBudget;
 use crate::condition::{AccessRequest, KnownArguments};
 use crate::constraint::Constraint;
 use crate::content::ContentPolicy;
@@ -31,7 +32,6 @@ use crate::registry::{Registry, RegistryEntry};
 use crate::revoked::RevocationList;
 use crate::schema::{CachedSchema, SchemaCache};
 use crate::shadow::{ShadowingConflicts, ShadowingPolicy, SharedRoutes};
-use crate::work::WorkBudget;
 
 pub use expected::ExpectedTreatment;
 use sending::OutgoingCall;

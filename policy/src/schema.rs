@@ -17,8 +17,8 @@ use serde_json::{Map, Number};
 
 use self::keywords::KeywordContents;
 pub use self::room::{CachedSchema, SchemaCache};
+use crate::base::work::WorkBudget;
 use crate::json::{JsonKind, Value};
-use crate::work::WorkBudget;
 
 /// Most values in the JSON of a usable schema.
 const PARTS: usize = 5000;
@@ -355,8 +355,8 @@ fn number(raw: &str) -> Option<Number> {
 #[cfg(test)]
 mod tests {
     use super::Schema;
+    use crate::base::work::WorkBudget;
     use crate::json::{Document, JsonBounds};
-    use crate::work::WorkBudget;
 
     fn check(schema: &str, value: &str) -> Result<(), (String, String)> {
         let read =

@@ -10,7 +10,7 @@ use std::fmt;
 
 use unicode_normalization::{UnicodeNormalization as _, is_nfc};
 
-use crate::hidden::Hidden;
+use crate::base::hidden::Hidden;
 
 /// Longest URI, in bytes.
 const LONGEST: usize = 2048;

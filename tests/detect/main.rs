@@ -381,8 +381,10 @@ fn shipped(data: &Data) {
         for row in rows {
             let text = row.tool.to_string();
             let document = Document::parse(text.into(), &JsonBounds::ANSWER).unwrap();
-            let found =
-                policy::inspect::text(document.root(), &policy::work::WorkBudget::unlimited());
+            let found = policy::inspect::text(
+                document.root(),
+                &policy::base::work::WorkBudget::unlimited(),
+            );
             let mut detectors: Vec<_> = found.iter().map(|finding| finding.detector).collect();
             detectors.sort_unstable();
             detectors.dedup();

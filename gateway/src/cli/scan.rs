@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use gateway::control::inventory::ServerInventory;
+use policy::base::work::WorkBudget;
 use policy::constraint::ArgumentType;
 use policy::drift::visible;
 use policy::inspect::{Detector, Finding};
@@ -20,7 +21,6 @@ use policy::offer::{Catalog, CatalogItem, ItemKind};
 use policy::pipeline::Policy;
 use policy::review::{self, DefinitionRemark, Severity};
 use policy::shadow::{ShadowingConflicts, ShadowingPolicy, Similarity};
-use policy::work::WorkBudget;
 use serde_json::json;
 
 use super::pin::SurveyArgs;

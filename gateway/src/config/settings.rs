@@ -48,11 +48,11 @@ use std::time::Duration;
 
 use http::{HeaderName, Uri};
 use policy::ask::ServerRequestPolicy;
+use policy::base::work::WorkLimits;
 use policy::name::{PrincipalId, Scope, ServerName};
 use policy::pins::ResourcePins;
 use policy::pipeline::Policy;
 use policy::principal::RequiredProof;
-use policy::work::WorkLimits;
 
 use crate::base::file;
 use crate::config::overrides::Overrides;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use policy::base::work::WorkBudget;
 use policy::condition::{AccessRequest, KnownArguments};
 use policy::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
 use policy::explain::RuleExplanation;
@@ -19,7 +20,6 @@ use policy::pipeline::Policy;
 use policy::principal::Principal;
 use policy::shadow::ShadowingConflicts;
 use policy::uri::{ResourceUri, UriError};
-use policy::work::WorkBudget;
 
 use crate::config::settings::cases::TestRequest;
 use crate::config::settings::lockfile::{self, LockError};

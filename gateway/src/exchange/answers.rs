@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use policy::base::work::WorkBudget;
 use policy::inspect::Finding;
 use policy::json::Fragment;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
-use policy::work::WorkBudget;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use http::Response;
+use policy::base::work::WorkBudget;
 use policy::control::Control;
 use policy::decision::{self, Decision, Denial, Reason};
 use policy::inspect::Finding;
@@ -14,7 +15,6 @@ use policy::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use policy::pipeline::{Permit, Policy};
 use policy::principal::Principal;
 use policy::uri::ResourceUri;
-use policy::work::WorkBudget;
 use tokio::time::timeout;
 
 use super::cancellation::CancellationEntry;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode};
+use policy::base::work::WorkBudget;
 use policy::decision::Mode;
 use policy::json::{Document, JsonBounds, Value};
 use policy::labels::LabelledPart;
@@ -13,7 +14,6 @@ use policy::name::ServerName;
 use policy::offer::ItemKind;
 use policy::pin::{Digest, DigestSubject};
 use policy::principal::Principal;
-use policy::work::WorkBudget;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use policy::base::work::WorkBudget;
 use policy::inspect::Finding;
 use policy::json::Fragment;
 use policy::labels::LabelledPart;
 use policy::message::Reply;
 use policy::pipeline::{Expectation, Policy, ReleasedReply, VisibleReply};
 use policy::principal::Principal;
-use policy::work::WorkBudget;
 
 use super::Gateway;
 use crate::mcp::wire::Notification;

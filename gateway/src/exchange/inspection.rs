@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use policy::base::work::WorkBudget;
 use policy::message::{ItemRequest, Reply};
 use policy::offer::CatalogItem;
 use policy::pipeline::{Expectation, Policy, ReleasedReply};
 use policy::principal::Principal;
-use policy::work::WorkBudget;
 
 use super::Gateway;
 use crate::base::offload::{OffloadError, OffloadHolder};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Response;
+use policy::base::work::{USUAL_MOST, WorkBudget};
 use policy::decision::{Decision, Denial, Effect, Reason};
 use policy::inspect::{Detector, Finding};
 use policy::json::{Document, Fragment, JsonBounds};
@@ -16,7 +17,6 @@ use policy::offer::{Catalog, CatalogItem, ItemKind};
 use policy::pipeline::{CatalogView, Expectation, Permit, Policy, VisibleReply};
 use policy::places::is_meta;
 use policy::principal::Principal;
-use policy::work::{USUAL_MOST, WorkBudget};
 use tokio::time::timeout;
 
 use super::call::RequestTarget;

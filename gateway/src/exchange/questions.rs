@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use policy::ask::{JsonEdit, Refusal, RefusalReason};
+use policy::base::work::WorkBudget;
 use policy::inspect::Finding;
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::labels::LabelledPart;
 use policy::offer::ReadOnlyHint;
 use policy::pipeline::{Expectation, Policy};
 use policy::principal::Principal;
-use policy::work::WorkBudget;
 
 use super::Gateway;
 use crate::upstream::{InputRequest, InputRequired, Upstream};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Response;
+use policy::base::work::{USUAL_MOST, WorkBudget};
 use policy::content::ChosenPart;
 use policy::inspect::Finding;
 use policy::json::{Document, Fragment, JsonBounds, Value};
@@ -13,7 +14,6 @@ use policy::name::ServerName;
 use policy::offer::{ItemKind, ReadOnlyHint};
 use policy::pipeline::{Permit, Policy, Ruling};
 use policy::principal::Principal;
-use policy::work::{USUAL_MOST, WorkBudget};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;

@@ -5,8 +5,8 @@
 //! the fields that the user would see are unknown.
 
 use super::{READ_IN_FIELD, READ_IN_SCHEMA};
+use crate::base::work::WorkBudget;
 use crate::json::{JsonKind, Value};
-use crate::work::WorkBudget;
 
 /// Units per byte of a form for reading its members.
 const READING: usize = 4;

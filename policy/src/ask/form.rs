@@ -10,9 +10,9 @@ use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 use unicode_security::confusable_detection::skeleton;
 
-use crate::hidden::Hidden;
+use crate::base::hidden::Hidden;
+use crate::base::work::WorkBudget;
 use crate::json::{JsonKind, Value};
-use crate::work::WorkBudget;
 
 /// Names of secrets: one word, or several words in sequence, with or without separators.
 #[rustfmt::skip]
@@ -533,8 +533,8 @@ pub(super) fn words(text: &str, budget: &WorkBudget) -> Vec<Word> {
 mod tests {
     use super::super::tests::{judged, one_field as field};
     use super::asks_for_secret;
+    use crate::base::work::WorkBudget;
     use crate::json::{Document, JsonBounds};
-    use crate::work::WorkBudget;
 
     fn asks(form: &serde_json::Value) -> bool {
         judged(form, asks_for_secret)

@@ -6,10 +6,10 @@
 use std::sync::LazyLock;
 
 use super::form::{EACH_WORD, KnownWord, Word, words};
-use crate::hidden::Hidden;
+use crate::base::hidden::Hidden;
+use crate::base::work::WorkBudget;
 use crate::json::Value;
 use crate::scope;
-use crate::work::WorkBudget;
 
 /// Units per byte of a request for reading its members.
 const READING: usize = 4;

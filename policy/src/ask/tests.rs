@@ -4,10 +4,10 @@ use super::{
     AT_ONCE, FormPolicy, RefusalReason, SamplingExcessAction, SamplingPolicy, SecretFormAction,
     ServerRequestPolicy, StandingGrantAction, UrlPolicy,
 };
+use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::json::{Document, JsonBounds, Value};
 use crate::offer::ReadOnlyHint;
 use crate::pattern::Pattern;
-use crate::work::{USUAL_MOST, WorkBudget};
 
 fn everything(over: SamplingExcessAction) -> ServerRequestPolicy {
     ServerRequestPolicy {

@@ -3,11 +3,11 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 
 use super::{AccessRequest, Condition, ConditionError, ConditionOutcome, KnownArguments};
+use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::json::{Document, JsonBounds};
 use crate::name::{GroupName, PrincipalId, ServerName};
 use crate::offer::ItemKind;
 use crate::principal::Principal;
-use crate::work::{USUAL_MOST, WorkBudget};
 
 fn evaluate(expression: &str, arguments: Option<&str>) -> ConditionOutcome {
     within(expression, arguments, &WorkBudget::unlimited())

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::work::WorkBudget;
+use crate::base::work::WorkBudget;
 
 /// Most values of one server that are kept for one caller; the oldest is dropped first.
 const VALUES: usize = 256;
@@ -466,7 +466,7 @@ impl LeakTracker {
 #[cfg(test)]
 mod tests {
     use super::{ComparableText, KeyedHashing, LeakTracker, PAIRS, ShownValue, VALUES};
-    use crate::work::WorkBudget;
+    use crate::base::work::WorkBudget;
 
     /// Letters as their own digest.
     const PLAIN: KeyedHashing<'static> =

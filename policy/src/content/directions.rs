@@ -13,9 +13,9 @@ use unicode_normalization::UnicodeNormalization as _;
 
 use super::imperative::{self, VerbForm};
 use super::order::InjectionVerdict;
+use crate::base::work::WorkBudget;
 use crate::detect;
 use crate::name::ServerName;
-use crate::work::WorkBudget;
 
 /// The note of the finding.
 const NOTE: &str = "directs its reader to a tool of another server";
@@ -402,8 +402,8 @@ fn word_before(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::{Mention, SeenTools, ToolNames, find, is_own_step};
+    use crate::base::work::{USUAL_MOST, WorkBudget};
     use crate::name::ServerName;
-    use crate::work::{USUAL_MOST, WorkBudget};
 
     /// Whether a text of `docs` directs its reader to a tool of another server.
     fn directs(text: &str) -> bool {

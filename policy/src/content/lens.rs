@@ -14,12 +14,12 @@ use super::handling::{Direction, Handling};
 use super::mark::{self, Marks};
 use super::order::InjectionVerdict;
 use super::{encoded, fence, markup, orders, personal, secrets};
+use crate::base::hidden::{Hidden, TERMINAL, has_any, without_colours};
+use crate::base::work::{EACH_FOUND, WorkBudget};
 use crate::coding::{hex, sha256};
-use crate::hidden::{Hidden, TERMINAL, has_any, without_colours};
 use crate::inspect::{self, Detector};
 use crate::pattern::Pattern;
 use crate::pointer::{escaped, unescaped};
-use crate::work::{EACH_FOUND, WorkBudget};
 
 /// Most passes over one string after the first; a string that needs more was built to need more.
 const PASSES: usize = 6;

@@ -10,8 +10,8 @@ use memchr::{memchr_iter, memmem};
 use regex::Regex;
 
 use super::host;
+use crate::base::work::{EACH_FOUND, WorkBudget};
 use crate::pattern::Pattern;
-use crate::work::{EACH_FOUND, WorkBudget};
 
 /// Longest authority of a URL that is read, in bytes.
 const AUTHORITY: usize = 300;
@@ -315,8 +315,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{COMPILED, SPECS, defanged, find};
+    use crate::base::work::WorkBudget;
     use crate::pattern::Pattern;
-    use crate::work::WorkBudget;
 
     fn notes(text: &str) -> Vec<&'static str> {
         find(text, &[], &WorkBudget::unlimited()).into_iter().map(|one| one.note).collect()

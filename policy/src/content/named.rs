@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use unicode_normalization::UnicodeNormalization as _;
 
+use crate::base::work::WorkBudget;
 use crate::json::{
     Document, JsonBounds, JsonKind, Value, write_items, write_members, write_name, write_string,
 };
 use crate::labels::encoded::{self, DecodedInspector};
 use crate::labels::form::{self, TextForm};
-use crate::work::WorkBudget;
 
 /// Names of secrets, matched anywhere in the name of a member: without case, separators and
 /// diacritics.
@@ -302,8 +302,8 @@ impl DecodedInspector for NamedSecretMasker<'_> {
 #[cfg(test)]
 mod tests {
     use super::{says_so, without};
+    use crate::base::work::WorkBudget;
     use crate::json::{Document, JsonBounds, Value};
-    use crate::work::WorkBudget;
 
     fn shown(value: Value<'_>) -> Option<Vec<u8>> {
         without(value, &WorkBudget::unlimited(), &|_| "#".to_owned())

@@ -15,8 +15,8 @@ use super::directions::{self, SeenTools};
 use super::order::{InjectionRange, InjectionVerdict, THRESHOLD};
 use super::rules::{ADDRESSED, CONFIDENTIAL, ContentRule, OBLIGES, RULES};
 use super::{imperative, solicit, stretch};
+use crate::base::work::WorkBudget;
 use crate::detect;
-use crate::work::WorkBudget;
 
 /// Greatest distance of matches that count together, in bytes between their starts.
 const SPAN: usize = 260;
@@ -285,7 +285,7 @@ fn strongest(hits: &[(usize, usize, usize)]) -> Option<InjectionVerdict> {
 #[cfg(test)]
 mod tests {
     use super::{COMPILED, RULES, find, search};
-    use crate::work::WorkBudget;
+    use crate::base::work::WorkBudget;
 
     #[test]
     fn the_rules_compile() {

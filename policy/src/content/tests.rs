@@ -1,10 +1,10 @@
 use super::{ContentPolicy, ContentProfile, ContentRecipient, ContentReport, Direction, Handlings};
+use crate::base::work::WorkBudget;
 use crate::inspect::Detector;
 use crate::json::{Document, JsonBounds, write_string};
 use crate::name::ServerName;
 use crate::pattern::Pattern;
 use crate::places::ResultKind;
-use crate::work::WorkBudget;
 use proptest::prelude::*;
 
 const ANA: ContentRecipient<'_> = ContentRecipient { caller: "ana", tools: None };

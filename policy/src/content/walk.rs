@@ -11,11 +11,11 @@ use super::handling::Handling;
 use super::lens::{ScanResult, StringScan};
 use super::pieces::{self, ChosenPart};
 use super::{ContentReport, KEPT, media, personal};
+use crate::base::work::WorkBudget;
 use crate::coding;
 use crate::inspect::{Detector, Finding};
 use crate::json::{JsonKind, Value, write_items, write_members, write_name, write_string};
 use crate::pointer::{escaped, unescaped};
-use crate::work::WorkBudget;
 
 /// The position of a value in a message: the members that the protocol reserves, and those that are shown to the model,
 /// are in certain places only. Derived from the structure and not from the reported place, which is cut when it is

@@ -6,7 +6,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 
 use super::lexicon::LEXICON;
-use crate::hidden::{Hidden, TERMINAL, is_rtl};
+use crate::base::hidden::{Hidden, TERMINAL, is_rtl};
 
 /// A way to disguise text as other text, or to hide it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
 use super::{Risk, compare, is_renamed, nearest, visible};
+use crate::base::work::WorkBudget;
 use crate::json::{Document, Fragment, JsonBounds};
 use crate::kind::ItemKind;
 use crate::lock::{ApprovalState, LockedVersion};
 use crate::pin::{Digest, DigestSubject};
 use crate::schema::Schema;
-use crate::work::WorkBudget;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::Risk;
+use crate::base::hidden::Hidden;
 use crate::detect;
-use crate::hidden::Hidden;
 use crate::json::Value;
 
 /// Longest excerpt of a value in a change, in bytes.

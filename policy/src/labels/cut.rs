@@ -11,6 +11,7 @@ use std::ops::Range;
 use super::encoded::{self, DecodedInspector};
 use super::form::{self, TextForm};
 use super::{ConcealedMembers, LabelledPart, RedactedMessage};
+use crate::base::work::WorkBudget;
 use crate::coding;
 use crate::inspect::Finding;
 use crate::json::{
@@ -18,7 +19,6 @@ use crate::json::{
     write_plain, write_string,
 };
 use crate::pointer::escaped;
-use crate::work::WorkBudget;
 
 /// Writes the value of a member to a buffer; gets the member's name, its value and its place.
 type WriteMember<'f, MemberRedactor> =

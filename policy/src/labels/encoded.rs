@@ -7,8 +7,8 @@ use std::ops::Range;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::base::work::WorkBudget;
 use crate::coding;
-use crate::work::WorkBudget;
 
 /// Shortest run that is decoded, in characters: a shorter one has no room for a name and a value in JSON.
 const SHORTEST: usize = 10;
@@ -230,7 +230,7 @@ mod tests {
     use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
     use super::{DecodedInspector, without};
-    use crate::work::WorkBudget;
+    use crate::base::work::WorkBudget;
 
     /// Conceals this number.
     struct Number;

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::hidden::Hidden;
+use crate::base::hidden::Hidden;
 use crate::json::{Document, JsonBounds};
 
 /// Most lines of a text that are parsed as JSON Lines: a longer text cannot be read.

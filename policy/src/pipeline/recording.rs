@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{Expectation, Policy};
+use crate::base::work::WorkBudget;
 use crate::json::{Document, JsonBounds, Value};
 use crate::labels::{self, ConcealedMembers, LabelledPart};
 use crate::name::ServerName;
-use crate::work::WorkBudget;
 
 impl Expectation {
     /// Members of the result that are hidden from the caller.

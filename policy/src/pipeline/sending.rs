@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Permit, Policy, ReplyTerms, Ruling};
+use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::constraint::Constraint;
 use crate::content::{ChosenPart, ContentReport, Direction, TrackerVersion};
 use crate::control::{Control, ControlSet};
@@ -16,7 +17,6 @@ use crate::name::ServerName;
 use crate::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use crate::principal::Principal;
 use crate::schema::SchemaViolation;
-use crate::work::{USUAL_MOST, WorkBudget};
 
 /// Facts about a call that is to be sent.
 #[derive(Clone, Copy)]

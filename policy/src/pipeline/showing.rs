@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::sending::passed;
 use super::{CatalogView, Expectation, Policy, ReleasedReply, ReplyTerms, VisibleReply};
 use crate::ask;
+use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::content::{
     self, ContentRecipient, ContentReport, Direction, LabelledContent, Mention, OtherServerTools,
     OversizeAction, SeenTools, TextMarking,
@@ -23,7 +24,6 @@ use crate::principal::Principal;
 use crate::schema::{Schema, SchemaViolation};
 use crate::scope;
 use crate::shadow::ShadowingConflicts;
-use crate::work::{USUAL_MOST, WorkBudget};
 
 /// A result compared with the output schema.
 #[derive(Debug, Default)]

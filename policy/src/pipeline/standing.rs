@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{CatalogAvailability, Policy};
 use crate::access::AccessDecision;
+use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::clean;
 use crate::condition::{AccessRequest, KnownArguments};
 use crate::control::Control;
@@ -20,7 +21,6 @@ use crate::pins::{LinkStatus, Pins};
 use crate::principal::Principal;
 use crate::shadow::ShadowingConflicts;
 use crate::uri::{ResourceUri, UriError};
-use crate::work::{USUAL_MOST, WorkBudget};
 
 impl Policy {
     /// The first finding for which a text is withheld from all callers.

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::{Policy, VisibleReply};
 use crate::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
+use crate::base::work::WorkBudget;
 use crate::condition::Condition;
 use crate::decision::{Denial, Disclosure, Effect, Mode, Reason};
 use crate::definitions::DefinitionPolicy;
@@ -19,7 +20,6 @@ use crate::offer::{Catalog, CatalogItem, ItemKind};
 use crate::pattern::Pattern;
 use crate::pins::{Pins, ResourcePins};
 use crate::principal::{Principal, PrincipalSelector};
-use crate::work::WorkBudget;
 
 fn principal(id: &str, group: &str) -> Principal {
     let groups = BTreeSet::from([GroupName::parse(group).unwrap()]);

@@ -7,7 +7,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::confusable_detection::skeleton;
 
 use super::Similarity;
-use crate::hidden::Hidden;
+use crate::base::hidden::Hidden;
 use crate::json::Value;
 
 /// Most words of one description that are examined.

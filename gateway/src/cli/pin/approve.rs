@@ -7,13 +7,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use gateway::config::settings::{Settings, UNREADABLE};
+use policy::base::work::WorkBudget;
 use policy::decision::Mode;
 use policy::inspect::{self, AcceptedDetectors, Detector, Finding};
 use policy::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
 use policy::offer::{CatalogItem, ItemKind};
 use policy::pin::{Digest, DigestSubject};
 use policy::pipeline::Policy;
-use policy::work::WorkBudget;
 
 use super::super::printable::in_a_line;
 use super::super::ungranted::Ungranted;
