@@ -8,12 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
+use crate::json::pointer::escaped;
 use crate::json::{
     InexactNumber, JsonKind as Shape, Value, by_units, write_canonical, write_canonical_string,
 };
 use crate::kind::ItemKind;
 use crate::pin::{Digest, DigestSubject};
-use crate::pointer::escaped;
 
 /// Values that may change between lists, as JSON Pointers (RFC 6901), by server, kind and name.
 pub type VolatileMembers = BTreeMap<(Box<str>, ItemKind, Box<str>), Vec<Box<str>>>;

@@ -17,13 +17,13 @@ use unicode_security::confusable_detection::skeleton;
 
 use crate::address::{AddressClass, reach};
 use crate::base::hidden::Hidden;
-use crate::coding;
 use crate::declared::declares_member;
+use crate::json::coding;
+use crate::json::pointer::unescaped;
 use crate::json::{JsonKind, Value};
 use crate::mode::Mode;
 use crate::name::ServerName;
 use crate::pattern::Pattern;
-use crate::pointer::unescaped;
 use crate::schema::SchemaViolation;
 
 pub use aim::{UnmatchedConstraint, UnmatchedName};

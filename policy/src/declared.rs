@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::json::pointer::{escaped, unescaped};
 use crate::json::{JsonKind, Value};
-use crate::pointer::{escaped, unescaped};
 use crate::schema::SchemaViolation;
 
 /// Most schemas visited for one call, counting each visit.

@@ -10,12 +10,12 @@ mod schema;
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::json::pointer::escaped;
 use crate::json::{JsonKind as Shape, Value};
 use crate::kind::{ItemKind, letters};
 use crate::lock::{ApprovalState, LockedServer, LockedVersion};
 use crate::offer::{Catalog, CatalogItem};
 use crate::pin::{Digest, DigestSubject};
-use crate::pointer::escaped;
 
 pub use schema::words as words_of;
 pub use words::visible;

@@ -14,9 +14,9 @@ use crate::base::hidden::{Hidden, is_rtl};
 use crate::base::work::WorkBudget;
 use crate::detect::{Model, THRESHOLD, TextAnalysis};
 use crate::json::Value;
+use crate::json::pointer::escaped;
 use crate::kind::ReadOnlyHint;
 use crate::name::ItemName;
-use crate::pointer::escaped;
 use crate::schema::SchemaViolation;
 use crate::uri::UriError;
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(crate) use self::cut::without;
 use crate::inspect::Finding;
 use crate::json::Value;
-use crate::pointer::unescaped;
+use crate::json::pointer::unescaped;
 
 /// Most labels of one tool.
 const LABELS: usize = 1024;

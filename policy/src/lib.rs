@@ -3,8 +3,8 @@
 //! The rooms are listed in dependency order: each uses only rooms above it, and so do the modules within a room.
 //!
 //! - [`base`]: the budget of an inspection, and characters that are not shown
+//! - [`json`]: strict JSON parser that keeps the bytes of a document, JSON Pointers and encodings
 //! - [`name`]: validated names and ids
-//! - [`mod@pointer`]: JSON Pointers into a document
 //! - [`address`]: classes of network addresses
 //! - [`uri`]: resource URIs in canonical form
 //! - [`pattern`]: name patterns with `*` and `?`
@@ -12,7 +12,6 @@
 //! - [`principal`]: the authenticated caller, as established by the gateway
 //! - [`links`]: resource links that were handed to callers
 //! - [`revoked`]: revoked servers, tools and principals, which no rule can allow
-//! - [`json`]: strict JSON parser that keeps the bytes of a document
 //! - [`scope`]: what an OAuth scope permits, judged by its name
 //! - [`kind`]: kinds of things that servers offer
 //! - [`pin`]: digests that identify definitions
@@ -48,9 +47,8 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 pub mod base;
-mod coding;
+pub mod json;
 pub mod name;
-pub mod pointer;
 pub mod address;
 pub mod uri;
 pub mod pattern;
@@ -58,7 +56,6 @@ pub mod template;
 pub mod principal;
 pub mod links;
 pub mod revoked;
-pub mod json;
 pub mod scope;
 pub mod kind;
 pub mod pin;

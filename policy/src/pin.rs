@@ -7,7 +7,7 @@ use std::fmt;
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 
-use crate::coding;
+use crate::json::coding;
 use crate::json::{InexactNumber, Value, write_canonical, write_canonical_string};
 use crate::kind::ItemKind;
 

@@ -2,9 +2,9 @@
 //! that are not.
 
 use super::{ArgumentType, Constraint};
+use crate::json::pointer::unescaped;
 use crate::mode::Mode;
 use crate::name::ServerName;
-use crate::pointer::unescaped;
 
 /// One step from a schema to an argument.
 #[derive(Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use aho_corasick::AhoCorasick;
 use super::found::{FoundValue, ValueClass};
 use super::{personal, secrets};
 use crate::base::work::WorkBudget;
-use crate::coding;
+use crate::json::coding;
 
 /// Shortest run that is decoded, in bytes.
 const SHORTEST: usize = 20;

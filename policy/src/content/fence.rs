@@ -2,8 +2,8 @@
 //! about findings in it (control C13).
 
 use super::handling::Handling;
-use crate::coding::{hex, sha256};
 use crate::inspect::Detector;
+use crate::json::coding::{hex, sha256};
 
 const OPENS: &str = "<untrusted-data id=\"";
 const CLOSES: &str = "</untrusted-data id=\"";

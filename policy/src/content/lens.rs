@@ -16,10 +16,10 @@ use super::order::InjectionVerdict;
 use super::{encoded, fence, markup, orders, personal, secrets};
 use crate::base::hidden::{Hidden, TERMINAL, has_any, without_colours};
 use crate::base::work::{EACH_FOUND, WorkBudget};
-use crate::coding::{hex, sha256};
 use crate::inspect::{self, Detector};
+use crate::json::coding::{hex, sha256};
+use crate::json::pointer::{escaped, unescaped};
 use crate::pattern::Pattern;
-use crate::pointer::{escaped, unescaped};
 
 /// Most passes over one string after the first; a string that needs more was built to need more.
 const PASSES: usize = 6;

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::coding;
+use crate::json::coding;
 use crate::pattern::Pattern;
 
 /// Characters of base64 that are decoded to recognise the type.

@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::encoded;
 use super::found::FoundValue;
 use super::lens::StringScan;
-use crate::coding;
+use crate::json::coding;
 use crate::json::{JsonKind, Value};
 
 /// Bytes at the beginning and at the end of a long string that are searched together with its neighbours: more

@@ -16,7 +16,7 @@ use self::forms::{embedded, format};
 use self::places::UrlPath;
 use super::found::{FoundValue, ValueClass};
 use super::vendors;
-use crate::coding;
+use crate::json::coding;
 
 /// Shortest word that is a secret because of the words before it, in bytes.
 const SHORTEST: usize = 16;

@@ -12,10 +12,10 @@ use super::lens::{ScanResult, StringScan};
 use super::pieces::{self, ChosenPart};
 use super::{ContentReport, KEPT, media, personal};
 use crate::base::work::WorkBudget;
-use crate::coding;
 use crate::inspect::{Detector, Finding};
+use crate::json::coding;
+use crate::json::pointer::{escaped, unescaped};
 use crate::json::{JsonKind, Value, write_items, write_members, write_name, write_string};
-use crate::pointer::{escaped, unescaped};
 
 /// The position of a value in a message: the members that the protocol reserves, and those that are shown to the model,
 /// are in certain places only. Derived from the structure and not from the reported place, which is cut when it is

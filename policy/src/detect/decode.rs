@@ -6,7 +6,7 @@ use regex::{Captures, Regex};
 
 use super::lexicon::LEXICON;
 use super::normal::printable;
-use crate::coding;
+use crate::json::coding;
 
 /// Most levels of encodings within each other that are decoded.
 const DEPTH: usize = 2;

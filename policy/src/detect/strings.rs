@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::lexicon::LEXICON;
 use super::tokens::parts;
 use crate::json::Value;
-use crate::pointer::escaped;
+use crate::json::pointer::escaped;
 
 /// Longest part of one string that is read, in bytes.
 const LONGEST: usize = 20_000;

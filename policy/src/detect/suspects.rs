@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use crate::coding;
+use crate::json::coding;
 
 /// Longest part of a line that is tested at once, in bytes.
 const LINE: usize = 2000;

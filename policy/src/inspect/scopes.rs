@@ -5,7 +5,7 @@
 
 use super::{Finding, KEPT};
 use crate::json::Value;
-use crate::pointer::escaped;
+use crate::json::pointer::escaped;
 use crate::scope;
 
 /// Members of a definition that describe arguments and results.

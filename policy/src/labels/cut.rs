@@ -12,13 +12,13 @@ use super::encoded::{self, DecodedInspector};
 use super::form::{self, TextForm};
 use super::{ConcealedMembers, LabelledPart, RedactedMessage};
 use crate::base::work::WorkBudget;
-use crate::coding;
 use crate::inspect::Finding;
+use crate::json::coding;
+use crate::json::pointer::escaped;
 use crate::json::{
     Document, JsonBounds, JsonKind, Value, write_ascii, write_items, write_members, write_name,
     write_plain, write_string,
 };
-use crate::pointer::escaped;
 
 /// Writes the value of a member to a buffer; gets the member's name, its value and its place.
 type WriteMember<'f, MemberRedactor> =

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::base::work::WorkBudget;
-use crate::coding;
+use crate::json::coding;
 
 /// Shortest run that is decoded, in characters: a shorter one has no room for a name and a value in JSON.
 const SHORTEST: usize = 10;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
+use policy::json::pointer::{escaped, unescaped};
 use policy::name::{GroupName, PrincipalId, Scope};
 use policy::pattern::Pattern;
-use policy::pointer::{escaped, unescaped};
 use policy::principal::Principal;
 
 use super::compiler::SettingsCompiler;

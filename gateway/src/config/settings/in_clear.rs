@@ -4,7 +4,7 @@
 //! The text is examined before variables are substituted.
 
 use policy::content;
-use policy::pointer::escaped;
+use policy::json::pointer::escaped;
 
 use super::problem::{ConfigProblem, ConfigProblems};
 use super::variables::{VariableFallback, VariableReference, replaced};

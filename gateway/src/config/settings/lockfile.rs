@@ -14,13 +14,13 @@ use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use policy::inspect::Detector;
+use policy::json::pointer::escaped;
 use policy::json::{
     Document, Fragment, JsonBounds, JsonKind as Shape, Value, by_units, write_ascii,
 };
 use policy::lock::{AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile};
 use policy::offer::ItemKind;
 use policy::pin::{Digest, DigestSubject};
-use policy::pointer::escaped;
 use serde::Deserialize;
 
 use super::pins::Approvers;

@@ -7,8 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{distinct, is_placeholder, is_uuid};
-use crate::coding;
 use crate::content::found::{FoundValue, ValueClass};
+use crate::json::coding;
 
 /// The beginning of a JSON Web Token: `{"` in base64.
 const TOKEN: &str = "eyJ";
