@@ -51,7 +51,7 @@ use policy::json::JsonBounds;
 use policy::offer::ItemKind;
 use policy::pins::PinViolation;
 use policy::pipeline::Policy;
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 

@@ -22,12 +22,12 @@ use policy::drift::{self, Drift, Risk};
 use policy::inspect::{Detector, Finding};
 use policy::json::{Document, Fragment, JsonBounds, write_ascii};
 use policy::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
-use policy::name::ServerName;
 use policy::offer::{Catalog, CatalogItem, ItemKind};
 use policy::pin::{Digest, DigestSubject};
 use policy::pins::{AcceptedChange, PinViolation, Pins, volatile_members};
 use policy::pipeline::Policy;
 use policy::shadow::{self, ShadowingConflicts};
+use policy::subject::name::ServerName;
 use tokio::time::Instant;
 
 use crate::audit::Journal;
@@ -1309,8 +1309,8 @@ mod tests {
     use std::sync::Arc;
 
     use policy::json::{Document, JsonBounds};
-    use policy::name::ServerName;
     use policy::offer::{Catalog, CatalogItem, ItemKind};
+    use policy::subject::name::ServerName;
 
     use super::{LISTS, LISTS_BYTES, ListAudience, PinMonitor, PinState};
 

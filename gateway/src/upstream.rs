@@ -42,10 +42,10 @@ use policy::ask::ServerRequestPolicy;
 use policy::inspect::Finding;
 use policy::json::{Fragment, Value};
 use policy::message::{ClientRequest, ItemRequest, RequestOperation};
-use policy::name::ServerName;
 use policy::offer::CatalogItem;
 use policy::pin::Digest;
 use policy::pipeline::{Expectation, Permit};
+use policy::subject::name::ServerName;
 use tokio::time::{Instant, timeout_at};
 
 use crate::audit::{Intent, ReadEntry};

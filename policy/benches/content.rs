@@ -12,7 +12,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use policy::base::work::WorkBudget;
 use policy::content::{ContentPolicy, Direction};
 use policy::json::{Document, JsonBounds};
-use policy::name::ServerName;
+use policy::subject::name::ServerName;
 
 /// Ordinary texts: `=== KIND LANGUAGE`, and the text.
 const ORDINARY: [&str; 2] =

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use crate::condition::{AccessRequest, Condition, ConditionOutcome};
 use crate::control::{Control, ControlSet};
 use crate::decision::{ConditionRemedy, Decision, Denial, Disclosure, Effect, Mode, Reason};
-use crate::name::{RuleId, Scope, ServerName};
 use crate::offer::ItemKind;
-use crate::pattern::Pattern;
-use crate::principal::{Principal, PrincipalSelector, RequiredProof};
-use crate::uri;
+use crate::subject::name::{RuleId, Scope, ServerName};
+use crate::subject::pattern::Pattern;
+use crate::subject::principal::{Principal, PrincipalSelector, RequiredProof};
+use crate::subject::uri;
 
 use index::RuleIndex;
 

@@ -12,8 +12,8 @@ use crate::json::pointer::escaped;
 use crate::json::{
     InexactNumber, JsonKind as Shape, Value, by_units, write_canonical, write_canonical_string,
 };
-use crate::kind::ItemKind;
 use crate::pin::{Digest, DigestSubject};
+use crate::subject::kind::ItemKind;
 
 /// Values that may change between lists, as JSON Pointers (RFC 6901), by server, kind and name.
 pub type VolatileMembers = BTreeMap<(Box<str>, ItemKind, Box<str>), Vec<Box<str>>>;
@@ -318,8 +318,8 @@ impl EquivalenceWriter<'_> {
 mod tests {
     use super::{EquivalenceDigest, Regeneration, volatile_defaults};
     use crate::json::{Document, JsonBounds};
-    use crate::kind::ItemKind;
     use crate::pin::{Digest, DigestSubject};
+    use crate::subject::kind::ItemKind;
     use serde_json::{Value, json};
 
     fn of(subject: DigestSubject, definition: &Value, volatile: &[&str]) -> Digest {

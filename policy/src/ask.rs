@@ -17,8 +17,8 @@ use std::sync::LazyLock;
 use crate::base::work::WorkBudget;
 use crate::json::{JsonKind, Value};
 use crate::offer::ReadOnlyHint;
-use crate::pattern::Pattern;
-use crate::scope;
+use crate::subject::pattern::Pattern;
+use crate::subject::scope;
 
 /// The method of an elicitation request, which asks the user.
 const ELICIT: &str = "elicitation/create";

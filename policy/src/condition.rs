@@ -21,10 +21,10 @@ use regex::{Regex, RegexBuilder};
 use crate::base::work::WorkBudget;
 use crate::decision::ConditionRemedy;
 use crate::json::{JsonKind, Value};
-use crate::name::{ClientId, RoleName, Scope, ServerName};
 use crate::offer::ItemKind as Sort;
-use crate::principal::Principal;
 use crate::registry::{DataClass, RegistryEntry, ToolEffect};
+use crate::subject::name::{ClientId, RoleName, Scope, ServerName};
+use crate::subject::principal::Principal;
 use result_type::ResultType;
 
 /// Longest expression, in bytes.

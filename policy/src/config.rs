@@ -17,13 +17,13 @@ use crate::content::{
 };
 use crate::decision::{DenialFormat, Mode};
 use crate::definitions::DefinitionPolicy;
-use crate::name::{
+use crate::pipeline::Policy;
+use crate::shadow::{ShadowingPolicy, Winner};
+use crate::subject::name::{
     ClientId, GroupName, NameError, PrincipalId, RoleName, RuleId, Scope, ServerName,
 };
-use crate::pattern::Pattern;
-use crate::pipeline::Policy;
-use crate::principal::{Principal, PrincipalSelector, RequiredProof};
-use crate::shadow::{ShadowingPolicy, Winner};
+use crate::subject::pattern::Pattern;
+use crate::subject::principal::{Principal, PrincipalSelector, RequiredProof};
 
 /// Which principals may use which tools, prompts and resources of which servers. What no rule allows is denied.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -15,16 +15,16 @@ use serde::Deserialize;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::confusable_detection::skeleton;
 
-use crate::address::{AddressClass, reach};
 use crate::base::hidden::Hidden;
 use crate::declared::declares_member;
 use crate::json::coding;
 use crate::json::pointer::unescaped;
 use crate::json::{JsonKind, Value};
-use crate::mode::Mode;
-use crate::name::ServerName;
-use crate::pattern::Pattern;
 use crate::schema::SchemaViolation;
+use crate::subject::address::{AddressClass, reach};
+use crate::subject::mode::Mode;
+use crate::subject::name::ServerName;
+use crate::subject::pattern::Pattern;
 
 pub use aim::{UnmatchedConstraint, UnmatchedName};
 

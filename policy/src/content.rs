@@ -48,10 +48,10 @@ pub use self::size::{OversizeAction, ResultSizeLimit};
 use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::inspect::{Detector, Finding};
 use crate::json::{Document, JsonBounds, Value};
-use crate::mode::Mode;
-use crate::name::ServerName;
-use crate::pattern::Pattern;
-use crate::principal::PrincipalSelector;
+use crate::subject::mode::Mode;
+use crate::subject::name::ServerName;
+use crate::subject::pattern::Pattern;
+use crate::subject::principal::PrincipalSelector;
 
 /// Whether notes and fences are added to the texts in an inspected value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

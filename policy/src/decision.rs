@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::control::ControlSet;
 use crate::inspect::Finding;
-pub use crate::mode::{DenialFormat, Mode};
-use crate::name::{RuleId, Scope};
 use crate::offer::ItemKind;
 use crate::pin::Digest;
 use crate::pins::PinViolation;
-use crate::principal::RequiredProof;
-use crate::uri::UriError;
+pub use crate::subject::mode::{DenialFormat, Mode};
+use crate::subject::name::{RuleId, Scope};
+use crate::subject::principal::RequiredProof;
+use crate::subject::uri::UriError;
 
 /// Why a message is denied. Closed: a new reason needs a code and an entry in `docs/reasons.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]

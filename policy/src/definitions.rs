@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::clean::Cleaning;
 use crate::inspect::{AcceptedDetectors, Detector};
-use crate::mode::FindingTreatment;
+use crate::subject::mode::FindingTreatment;
 
 /// How findings in the strings of a definition are treated: `enforce` withholds the definition, `strip` removes the
 /// finding and shows the rest, `audit` records it, `off` ignores it.

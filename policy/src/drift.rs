@@ -12,10 +12,10 @@ use std::fmt;
 
 use crate::json::pointer::escaped;
 use crate::json::{JsonKind as Shape, Value};
-use crate::kind::{ItemKind, letters};
 use crate::lock::{ApprovalState, LockedServer, LockedVersion};
 use crate::offer::{Catalog, CatalogItem};
 use crate::pin::{Digest, DigestSubject};
+use crate::subject::kind::{ItemKind, letters};
 
 pub use schema::words as words_of;
 pub use words::visible;

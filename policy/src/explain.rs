@@ -4,10 +4,10 @@
 use crate::access::{Rule, RuleEffect, RuleSet};
 use crate::condition::{AccessRequest, ConditionOutcome};
 use crate::decision::{Mode, Reason};
-use crate::name::RuleId;
 use crate::offer::ItemKind;
-use crate::pattern::Pattern;
-use crate::principal::PrincipalSelector;
+use crate::subject::name::RuleId;
+use crate::subject::pattern::Pattern;
+use crate::subject::principal::PrincipalSelector;
 
 /// What one rule says about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,10 +230,10 @@ mod tests {
     use crate::access::RuleSet;
     use crate::condition::{AccessRequest, KnownArguments};
     use crate::config::{KnownNames, RawPolicy, compile};
-    use crate::name::{GroupName, PrincipalId, ServerName};
     use crate::offer::ItemKind;
     use crate::pipeline::Policy;
-    use crate::principal::Principal;
+    use crate::subject::name::{GroupName, PrincipalId, ServerName};
+    use crate::subject::principal::Principal;
 
     const RULES: &str = r#"{"rules": [
         {"id": "all", "effect": "allow", "principals": ["*"], "servers": ["files"], "tools": ["*"]},

@@ -15,10 +15,10 @@ use crate::base::work::WorkBudget;
 use crate::detect::{Model, THRESHOLD, TextAnalysis};
 use crate::json::Value;
 use crate::json::pointer::escaped;
-use crate::kind::ReadOnlyHint;
-use crate::name::ItemName;
 use crate::schema::SchemaViolation;
-use crate::uri::UriError;
+use crate::subject::kind::ReadOnlyHint;
+use crate::subject::name::ItemName;
+use crate::subject::uri::UriError;
 
 /// A detector. Its name in the configuration, the audit log and the metrics is [`Detector::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,16 +4,7 @@
 //!
 //! - [`base`]: the budget of an inspection, and characters that are not shown
 //! - [`json`]: strict JSON parser that keeps the bytes of a document, JSON Pointers and encodings
-//! - [`name`]: validated names and ids
-//! - [`address`]: classes of network addresses
-//! - [`uri`]: resource URIs in canonical form
-//! - [`pattern`]: name patterns with `*` and `?`
-//! - [`template`]: the URIs that a resource template matches
-//! - [`principal`]: the authenticated caller, as established by the gateway
-//! - [`links`]: resource links that were handed to callers
-//! - [`revoked`]: revoked servers, tools and principals, which no rule can allow
-//! - [`scope`]: what an OAuth scope permits, judged by its name
-//! - [`kind`]: kinds of things that servers offer
+//! - [`subject`]: callers, servers and what servers offer: their names, URIs and patterns
 //! - [`pin`]: digests that identify definitions
 //! - [`mod@alike`]: whether two definitions mean the same although their bytes differ
 //! - [`detect`]: detection of instructions to a model in a text
@@ -28,7 +19,6 @@
 //! - [`review`]: remarks on a definition for the person who approves it
 //! - [`places`]: the members of a message, and how each is inspected
 //! - [`message`]: requests and replies, independent of transport and protocol revision
-//! - [`mode`]: whether a control enforces, audits or is off
 //! - [`control`]: the controls, and which of them ran
 //! - [`constraint`]: limits on arguments beyond their schema
 //! - [`definitions`]: how findings in definitions are treated
@@ -48,16 +38,7 @@
 
 pub mod base;
 pub mod json;
-pub mod name;
-pub mod address;
-pub mod uri;
-pub mod pattern;
-pub mod template;
-pub mod principal;
-pub mod links;
-pub mod revoked;
-pub mod scope;
-pub mod kind;
+pub mod subject;
 pub mod pin;
 pub mod alike;
 pub mod detect;
@@ -73,7 +54,6 @@ pub mod drift;
 pub mod review;
 pub mod places;
 pub mod message;
-pub mod mode;
 pub mod control;
 pub mod constraint;
 pub mod definitions;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::alike::EquivalenceDigest;
 use crate::inspect::Detector;
 use crate::json::Fragment;
-use crate::kind::ItemKind;
 use crate::pin::{Digest, DigestSubject};
+use crate::subject::kind::ItemKind;
 
 /// Approval state of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::json::Fragment;
-use crate::name::ServerName;
 use crate::offer::{Catalog, ItemKind};
+use crate::subject::name::ServerName;
 
 /// A client's request to one upstream server.
 #[derive(Clone, Debug)]

@@ -11,13 +11,13 @@ use crate::base::hidden::Hidden;
 use crate::base::work::WorkBudget;
 use crate::inspect::{self, AcceptedDetectors, Finding};
 use crate::json::{Document, Fragment, Value};
-pub use crate::kind::{ItemKind, ReadOnlyHint};
 use crate::labels::Labels;
 use crate::mirror::{self, HeaderArgument};
-use crate::name::{ItemName, NameError, ServerName};
 use crate::pin::{Digest, DigestSubject};
 use crate::schema::CachedSchema;
-use crate::uri::{self, ResourceUri, UriError};
+pub use crate::subject::kind::{ItemKind, ReadOnlyHint};
+use crate::subject::name::{ItemName, NameError, ServerName};
+use crate::subject::uri::{self, ResourceUri, UriError};
 
 /// Longest name of a tool or prompt, in bytes. Resources are named by URIs, which may be longer.
 const LONGEST: usize = 256;
@@ -443,7 +443,7 @@ mod tests {
 
     use super::{Catalog, CatalogItem, CatalogMatch, ItemKind};
     use crate::json::{Document, JsonBounds};
-    use crate::name::ServerName;
+    use crate::subject::name::ServerName;
 
     fn catalog(kind: ItemKind, names: &[&str]) -> Catalog {
         let offer = |name: &&str| {

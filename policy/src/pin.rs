@@ -9,7 +9,7 @@ use aws_lc_rs::digest::{Context, SHA256, digest};
 
 use crate::json::coding;
 use crate::json::{InexactNumber, Value, write_canonical, write_canonical_string};
-use crate::kind::ItemKind;
+use crate::subject::kind::ItemKind;
 
 /// Version of the digest algorithm.
 const VERSION: &str = "mcp-pin/v1";
@@ -187,7 +187,7 @@ fn array(bytes: &[u8]) -> [u8; 32] {
 mod tests {
     use super::{Digest, DigestSubject};
     use crate::json::{Document, JsonBounds};
-    use crate::kind::ItemKind;
+    use crate::subject::kind::ItemKind;
     use bytes::Bytes;
 
     fn of(text: &str) -> String {

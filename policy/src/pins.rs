@@ -13,12 +13,12 @@ use crate::alike::{Regeneration, VolatileMembers, volatile_defaults};
 use crate::inspect::AcceptedDetectors;
 use crate::json::{Fragment, Value};
 use crate::lock::{AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile};
-use crate::mode::Mode;
 use crate::offer::{CatalogItem, ItemKind};
 use crate::pin::{Digest, DigestSubject};
 use crate::schema::CachedSchema;
-use crate::template::UriTemplate;
-use crate::uri::{self, ResourceUri};
+use crate::subject::mode::Mode;
+use crate::subject::template::UriTemplate;
+use crate::subject::uri::{self, ResourceUri};
 
 /// The members of `definition` to add to `pins.volatile` so that it matches an approved one of `versions`, if they
 /// differ only in defaults that were `remade`; see [`volatile_defaults`]. `known` are the members already listed.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::json::Value;
-use crate::kind::ItemKind;
 use crate::labels::Labels;
 use crate::pin::{Digest, DigestSubject};
+use crate::subject::kind::ItemKind;
 
 /// What a tool does to the data it touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]

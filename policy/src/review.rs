@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use crate::json::pointer::escaped;
 use crate::json::{JsonKind as Shape, Value};
-use crate::kind::{ReadOnlyHint, hints};
+use crate::subject::kind::{ReadOnlyHint, hints};
 
 /// How much a remark matters to the operator who approves a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

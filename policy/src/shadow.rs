@@ -16,12 +16,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::content::ToolNames;
-use crate::kind::ItemKind;
 use crate::lock::ApprovalState;
-use crate::mode::Mode;
-use crate::name::ServerName;
 use crate::offer::{Catalog, CatalogItem, CatalogMatch};
 use crate::pins::Pins;
+use crate::subject::kind::ItemKind;
+use crate::subject::mode::Mode;
+use crate::subject::name::ServerName;
 
 pub use approved::approved;
 use likeness::{DescriptionWords, NameForms};

@@ -9,8 +9,8 @@ use policy::base::work::WorkBudget;
 use policy::content::{ContentPolicy, ContentProfile, ContentReport, Direction};
 use policy::inspect::Detector;
 use policy::json::{Document, JsonBounds};
-use policy::name::ServerName;
-use policy::pattern::Pattern;
+use policy::subject::name::ServerName;
+use policy::subject::pattern::Pattern;
 use serde_json::Value;
 
 /// From this score on a text is taken to give orders.

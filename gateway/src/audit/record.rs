@@ -15,7 +15,7 @@ use policy::inspect::{Detector, Finding};
 use policy::json::write_ascii;
 use policy::offer::ItemKind;
 use policy::pipeline::Policy;
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use super::captured::{CapturedContent, Excerpt};
 use super::chain::SCHEMA;

@@ -11,9 +11,9 @@ use policy::content::Direction;
 use policy::detect::{Model, THRESHOLD, TextAnalysis};
 use policy::inspect::Finding;
 use policy::json::{Document, JsonBounds, Value};
-use policy::name::ServerName;
 use policy::offer::{CatalogItem, ItemKind};
 use policy::pipeline::Policy;
+use policy::subject::name::ServerName;
 use serde_json::json;
 
 use super::printable::printable;

@@ -19,8 +19,8 @@ use policy::decision::Mode;
 use policy::lock::Lockfile;
 use policy::pins::Pins;
 use policy::pipeline::Policy;
-use policy::principal::Principal;
 use policy::shadow::ShadowingConflicts;
+use policy::subject::principal::Principal;
 
 use super::pin::{self, SurveyArgs};
 use super::{FAILED, INVALID, complain, doctor, print, why};

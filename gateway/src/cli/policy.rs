@@ -24,9 +24,9 @@ use policy::drift::visible;
 use policy::explain::{Applicability, RuleExplanation, RuleIssue, RuleRemark};
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::lock::ApprovalState;
-use policy::name::{Scope, ServerName};
 use policy::offer::ItemKind;
-use policy::principal::{Principal, ProofOfPossession};
+use policy::subject::name::{Scope, ServerName};
+use policy::subject::principal::{Principal, ProofOfPossession};
 use serde_json::json;
 
 use super::rule_review::WildcardReview;

@@ -2,10 +2,10 @@
 
 use policy::explain::RuleRemark;
 use policy::lock::Lockfile;
-use policy::name::ServerName;
 use policy::offer::ItemKind;
-use policy::pattern::Pattern;
 use policy::pipeline::Policy;
+use policy::subject::name::ServerName;
+use policy::subject::pattern::Pattern;
 
 /// Whether a pattern with a wildcard that matches no definition is remarked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,12 +15,12 @@ use policy::constraint::ArgumentType;
 use policy::drift::visible;
 use policy::inspect::{Detector, Finding};
 use policy::json::{Document, JsonBounds, Value};
-use policy::mode::Mode;
-use policy::name::ServerName;
 use policy::offer::{Catalog, CatalogItem, ItemKind};
 use policy::pipeline::Policy;
 use policy::review::{self, DefinitionRemark, Severity};
 use policy::shadow::{ShadowingConflicts, ShadowingPolicy, Similarity};
+use policy::subject::mode::Mode;
+use policy::subject::name::ServerName;
 use serde_json::json;
 
 use super::pin::SurveyArgs;

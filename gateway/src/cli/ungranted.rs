@@ -6,9 +6,9 @@ use std::fmt;
 
 use policy::drift::visible;
 use policy::lock::{ApprovalState, Lockfile};
-use policy::name::ServerName;
 use policy::offer::ItemKind;
 use policy::pipeline::Policy;
+use policy::subject::name::ServerName;
 
 /// Most names that are listed for one server and one key.
 const NAMED: usize = 5;

@@ -4,9 +4,9 @@ use gateway::pins::acceptance;
 use policy::decision::{Decision, Effect, Reason};
 use policy::drift::visible;
 use policy::inspect::{Detector, Finding};
-use policy::name::ServerName;
 use policy::offer::{CatalogItem, ItemKind};
 use policy::pipeline::Policy;
+use policy::subject::name::ServerName;
 
 /// The path of a definition in the lockfile, such as `tools/read_file`.
 pub(super) fn thing(kind: ItemKind, name: &str) -> String {

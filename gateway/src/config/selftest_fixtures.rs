@@ -7,8 +7,8 @@ use bytes::Bytes;
 use policy::inspect::Detector;
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::lock::{ApprovalState, LockedVersion};
-use policy::name::RESERVED;
 use policy::offer::{CatalogItem, ItemKind};
+use policy::subject::name::RESERVED;
 use serde_json::{Value, json};
 
 /// The approver that the built-in lockfile entries name.

@@ -49,10 +49,10 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 use policy::ask::ServerRequestPolicy;
 use policy::base::work::WorkLimits;
-use policy::name::{PrincipalId, Scope, ServerName};
 use policy::pins::ResourcePins;
 use policy::pipeline::Policy;
-use policy::principal::RequiredProof;
+use policy::subject::name::{PrincipalId, Scope, ServerName};
+use policy::subject::principal::RequiredProof;
 
 use crate::base::file;
 use crate::config::overrides::Overrides;

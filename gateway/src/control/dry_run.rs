@@ -13,13 +13,13 @@ use policy::explain::RuleExplanation;
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::lock::{ApprovalState, LockedVersion, Lockfile};
 use policy::message::{ItemRequest, RequestOperation};
-use policy::name::ServerName;
 use policy::offer::{Catalog, CatalogItem, ItemKind};
 use policy::pins::{Pins, ResourcePins};
 use policy::pipeline::Policy;
-use policy::principal::Principal;
 use policy::shadow::ShadowingConflicts;
-use policy::uri::{ResourceUri, UriError};
+use policy::subject::name::ServerName;
+use policy::subject::principal::Principal;
+use policy::subject::uri::{ResourceUri, UriError};
 
 use crate::config::settings::cases::TestRequest;
 use crate::config::settings::lockfile::{self, LockError};

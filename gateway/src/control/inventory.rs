@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use policy::access::RuleSet;
 use policy::definitions::DefinitionPolicy;
-use policy::name::ServerName;
 use policy::offer::{Catalog, ItemKind};
 use policy::pipeline::Policy;
+use policy::subject::name::ServerName;
 use tokio::time::{Instant, timeout_at};
 
 use crate::base::clock::{Clock, SystemClock};

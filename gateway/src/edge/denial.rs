@@ -251,8 +251,8 @@ fn meta(
 mod tests {
     use policy::decision::{ConditionRemedy, Denial, Disclosure, Reason};
     use policy::inspect::{Detector, Finding};
-    use policy::name::RuleId;
     use policy::offer::ItemKind;
+    use policy::subject::name::RuleId;
 
     use super::text;
     use crate::edge::failure::Failure;

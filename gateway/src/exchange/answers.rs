@@ -6,7 +6,7 @@ use policy::base::work::WorkBudget;
 use policy::inspect::Finding;
 use policy::json::Fragment;
 use policy::pipeline::Policy;
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 

@@ -13,8 +13,8 @@ use policy::message::{ClientRequest as Sent, ItemRequest, RequestExtras, Request
 use policy::mirror::HeaderArgument;
 use policy::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use policy::pipeline::{Permit, Policy};
-use policy::principal::Principal;
-use policy::uri::ResourceUri;
+use policy::subject::principal::Principal;
+use policy::subject::uri::ResourceUri;
 use tokio::time::timeout;
 
 use super::cancellation::CancellationEntry;

@@ -11,7 +11,7 @@ use policy::base::work::WorkBudget;
 use policy::content::ChosenPart;
 use policy::inspect::Finding;
 use policy::json::{Document, Fragment, JsonBounds};
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use super::checked_clients::{CheckedClient, ClientCheckKey};
 use super::guardrails::GuardrailSubject;

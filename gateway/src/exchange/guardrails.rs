@@ -3,7 +3,7 @@
 use policy::content::without_values;
 use policy::inspect::Finding;
 use policy::json::Value;
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use super::{Gateway, Route};
 use crate::outbound::guardrail::{self, Agreed, GuardedPart, GuardrailRequest};

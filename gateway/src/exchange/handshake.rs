@@ -10,10 +10,10 @@ use policy::base::work::WorkBudget;
 use policy::decision::Mode;
 use policy::json::{Document, JsonBounds, Value};
 use policy::labels::LabelledPart;
-use policy::name::ServerName;
 use policy::offer::ItemKind;
 use policy::pin::{Digest, DigestSubject};
-use policy::principal::Principal;
+use policy::subject::name::ServerName;
+use policy::subject::principal::Principal;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 

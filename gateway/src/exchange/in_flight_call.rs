@@ -14,7 +14,7 @@ use policy::labels::LabelledPart;
 use policy::message::{Reply, RequestOperation};
 use policy::offer::{ItemKind, ReadOnlyHint};
 use policy::pipeline::{Expectation, VisibleReply};
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use super::cancellation::CancellationEntry;
 use super::event_sink::EventSink;

@@ -9,7 +9,7 @@ use policy::json::Fragment;
 use policy::labels::LabelledPart;
 use policy::message::Reply;
 use policy::pipeline::{Expectation, Policy, ReleasedReply, VisibleReply};
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use super::Gateway;
 use crate::mcp::wire::Notification;

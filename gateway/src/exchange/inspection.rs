@@ -6,7 +6,7 @@ use policy::base::work::WorkBudget;
 use policy::message::{ItemRequest, Reply};
 use policy::offer::CatalogItem;
 use policy::pipeline::{Expectation, Policy, ReleasedReply};
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use super::Gateway;
 use crate::base::offload::{OffloadError, OffloadHolder};

@@ -12,11 +12,11 @@ use policy::inspect::{Detector, Finding};
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::labels::LabelledPart as SpokenPart;
 use policy::message::Reply;
-use policy::name::ServerName;
 use policy::offer::{Catalog, CatalogItem, ItemKind};
 use policy::pipeline::{CatalogView, Expectation, Permit, Policy, VisibleReply};
 use policy::places::is_meta;
-use policy::principal::Principal;
+use policy::subject::name::ServerName;
+use policy::subject::principal::Principal;
 use tokio::time::timeout;
 
 use super::call::RequestTarget;

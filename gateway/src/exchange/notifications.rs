@@ -3,8 +3,8 @@
 use http::{Response, StatusCode};
 use policy::json::Fragment;
 use policy::labels::LabelledPart;
-use policy::name::ServerName;
-use policy::principal::Principal;
+use policy::subject::name::ServerName;
+use policy::subject::principal::Principal;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

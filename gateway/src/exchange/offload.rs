@@ -10,7 +10,7 @@ use policy::json::{Document, Fragment, JsonBounds, Value, write_string};
 use policy::message::ItemRequest;
 use policy::offer::ItemKind;
 use policy::pipeline::Policy;
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use super::in_flight_call::InFlightCall;
 use super::{DecodedRequest, Gateway};

@@ -10,7 +10,7 @@ use policy::json::{Document, Fragment, JsonBounds};
 use policy::labels::LabelledPart;
 use policy::offer::ReadOnlyHint;
 use policy::pipeline::{Expectation, Policy};
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use super::Gateway;
 use crate::upstream::{InputRequest, InputRequired, Upstream};

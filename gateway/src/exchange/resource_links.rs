@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::time::{Duration, UNIX_EPOCH};
 
 use policy::json::Value;
-use policy::name::ServerName;
 use policy::offer::ItemKind;
-use policy::principal::Principal;
-use policy::uri::ResourceUri;
+use policy::subject::name::ServerName;
+use policy::subject::principal::Principal;
+use policy::subject::uri::ResourceUri;
 
 use super::Gateway;
 use crate::edge::encode;

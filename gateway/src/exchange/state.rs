@@ -6,7 +6,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use policy::message::ItemRequest;
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use crate::base::sha256::sha256;
 use crate::crypto::sealer::{SealError, Sealer};
@@ -110,8 +110,8 @@ mod tests {
     use bytes::Bytes;
     use policy::json::{Document, Fragment, JsonBounds};
     use policy::message::{ItemRequest, RequestOperation};
-    use policy::name::{ClientId, PrincipalId, ServerName};
-    use policy::principal::Principal;
+    use policy::subject::name::{ClientId, PrincipalId, ServerName};
+    use policy::subject::principal::Principal;
     use std::sync::Arc;
     use std::time::{Duration, UNIX_EPOCH};
 

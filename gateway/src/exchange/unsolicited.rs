@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use policy::ask::Refusal;
 use policy::inspect::Finding;
-use policy::principal::Principal;
+use policy::subject::principal::Principal;
 
 use super::{Gateway, Route};
 use crate::mcp::protocol::code;

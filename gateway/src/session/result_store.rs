@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use policy::message::ItemRequest;
-use policy::principal::Principal;
-use policy::uri::ResourceUri;
+use policy::subject::principal::Principal;
+use policy::subject::uri::ResourceUri;
 
 use crate::base::random;
 
@@ -170,8 +170,8 @@ mod tests {
     use std::time::Duration;
 
     use policy::message::{ItemRequest, RequestOperation};
-    use policy::name::{ClientId, PrincipalId, ServerName};
-    use policy::principal::Principal;
+    use policy::subject::name::{ClientId, PrincipalId, ServerName};
+    use policy::subject::principal::Principal;
 
     use super::{ResultStore, StoredResult, name_in};
     use crate::base::clock::{Clock as _, SystemClock};

@@ -1,8 +1,8 @@
 //! What a request needs before it may be sent to a server.
 
-use policy::kind::ReadOnlyHint;
 use policy::message::ClientRequest;
 use policy::pipeline::Permit;
+use policy::subject::kind::ReadOnlyHint;
 
 use crate::outbound::guardrail::Agreed;
 use crate::session::rate_limiter::WithinRate;

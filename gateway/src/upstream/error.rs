@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use policy::ask::{Refusal, RefusalReason};
 use policy::content::without_values;
 use policy::offer::ReadOnlyHint;
-use policy::scope;
+use policy::subject::scope;
 
 use super::credential::CredentialError;
 use crate::base::share::ShareError;

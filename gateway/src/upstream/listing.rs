@@ -10,9 +10,9 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use policy::base::work::WorkBudget;
 use policy::json::{Document, Fragment, Value};
-use policy::name::ServerName;
 use policy::offer::{Catalog, CatalogItem, ItemKind};
 use policy::pipeline::CatalogView;
+use policy::subject::name::ServerName;
 
 use super::error::UpstreamError;
 use crate::base::intake::ResponseAccount;

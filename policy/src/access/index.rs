@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::kind::ItemKind;
-use crate::pattern::{Pattern, PatternLookup};
-use crate::principal::{Principal, PrincipalSelector};
+use crate::subject::kind::ItemKind;
+use crate::subject::pattern::{Pattern, PatternLookup};
+use crate::subject::principal::{Principal, PrincipalSelector};
 
 /// Positions in the list of rules, in ascending order.
 type RulePositions = Vec<usize>;

@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use super::{ItemPatterns, OutcomeTally, Rule, RuleEffect, RuleSet};
 use crate::condition::{AccessRequest, Condition, KnownArguments};
 use crate::decision::Mode;
-use crate::kind::ItemKind;
-use crate::name::{ClientId, GroupName, PrincipalId, RoleName, RuleId, ServerName};
-use crate::pattern::Pattern;
-use crate::principal::{Principal, PrincipalSelector};
+use crate::subject::kind::ItemKind;
+use crate::subject::name::{ClientId, GroupName, PrincipalId, RoleName, RuleId, ServerName};
+use crate::subject::pattern::Pattern;
+use crate::subject::principal::{Principal, PrincipalSelector};
 
 const NAMES: [&str; 10] = [
     "read",

@@ -9,7 +9,7 @@ use super::form::{EACH_WORD, KnownWord, Word, words};
 use crate::base::hidden::Hidden;
 use crate::base::work::WorkBudget;
 use crate::json::Value;
-use crate::scope;
+use crate::subject::scope;
 
 /// Units per byte of a request for reading its members.
 const READING: usize = 4;

@@ -7,7 +7,7 @@ use super::{
 use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::json::{Document, JsonBounds, Value};
 use crate::offer::ReadOnlyHint;
-use crate::pattern::Pattern;
+use crate::subject::pattern::Pattern;
 
 fn everything(over: SamplingExcessAction) -> ServerRequestPolicy {
     ServerRequestPolicy {

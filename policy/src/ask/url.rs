@@ -2,7 +2,7 @@
 
 use crate::constraint::is_inside;
 use crate::content::authority_note;
-use crate::pattern::Pattern;
+use crate::subject::pattern::Pattern;
 
 /// Longest URL, in bytes.
 const LONGEST: usize = 2048;
@@ -37,7 +37,7 @@ pub(super) fn may_open(url: &str, hosts: &[Pattern]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::may_open;
-    use crate::pattern::Pattern;
+    use crate::subject::pattern::Pattern;
 
     #[test]
     fn only_pages_of_listed_hosts_are_opened() {

@@ -5,9 +5,9 @@ use bytes::Bytes;
 use super::{AccessRequest, Condition, ConditionError, ConditionOutcome, KnownArguments};
 use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::json::{Document, JsonBounds};
-use crate::name::{GroupName, PrincipalId, ServerName};
 use crate::offer::ItemKind;
-use crate::principal::Principal;
+use crate::subject::name::{GroupName, PrincipalId, ServerName};
+use crate::subject::principal::Principal;
 
 fn evaluate(expression: &str, arguments: Option<&str>) -> ConditionOutcome {
     within(expression, arguments, &WorkBudget::unlimited())

@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 
 use super::{KnownNames, PolicyProblem, RawPolicy, compile};
-use crate::name::{GroupName, PrincipalId, ServerName};
-use crate::principal::Principal;
+use crate::subject::name::{GroupName, PrincipalId, ServerName};
+use crate::subject::principal::Principal;
 
 fn problems(policy: serde_json::Value) -> Vec<String> {
     let raw: RawPolicy = serde_json::from_value(policy).unwrap();

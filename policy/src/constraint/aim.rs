@@ -5,11 +5,11 @@ use std::fmt;
 
 use super::Constraint;
 use crate::declared::{Declaration, declares};
-use crate::kind::ItemKind;
 use crate::lock::{ApprovalState, Lockfile};
-use crate::mode::Mode;
-use crate::name::ServerName;
-use crate::pattern::Pattern;
+use crate::subject::kind::ItemKind;
+use crate::subject::mode::Mode;
+use crate::subject::name::ServerName;
+use crate::subject::pattern::Pattern;
 
 /// A name in a constraint that no tool in the lockfile has.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 
 use super::{ArgumentType, Constraint};
 use crate::json::pointer::unescaped;
-use crate::mode::Mode;
-use crate::name::ServerName;
+use crate::subject::mode::Mode;
+use crate::subject::name::ServerName;
 
 /// One step from a schema to an argument.
 #[derive(Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use super::imperative::{self, VerbForm};
 use super::order::InjectionVerdict;
 use crate::base::work::WorkBudget;
 use crate::detect;
-use crate::name::ServerName;
+use crate::subject::name::ServerName;
 
 /// The note of the finding.
 const NOTE: &str = "directs its reader to a tool of another server";
@@ -403,7 +403,7 @@ fn word_before(text: &str) -> Option<&str> {
 mod tests {
     use super::{Mention, SeenTools, ToolNames, find, is_own_step};
     use crate::base::work::{USUAL_MOST, WorkBudget};
-    use crate::name::ServerName;
+    use crate::subject::name::ServerName;
 
     /// Whether a text of `docs` directs its reader to a tool of another server.
     fn directs(text: &str) -> bool {

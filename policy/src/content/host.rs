@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use unicode_security::MixedScript;
 use unicode_security::confusable_detection::skeleton;
 
-use crate::pattern::Pattern;
+use crate::subject::pattern::Pattern;
 
 /// The problem with the authority of a URL (RFC 3986 section 3.2); `None` if there is none. `hosts` are the permitted
 /// ones; empty: all.

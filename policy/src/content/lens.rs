@@ -19,7 +19,7 @@ use crate::base::work::{EACH_FOUND, WorkBudget};
 use crate::inspect::{self, Detector};
 use crate::json::coding::{hex, sha256};
 use crate::json::pointer::{escaped, unescaped};
-use crate::pattern::Pattern;
+use crate::subject::pattern::Pattern;
 
 /// Most passes over one string after the first; a string that needs more was built to need more.
 const PASSES: usize = 6;

@@ -11,7 +11,7 @@ use regex::Regex;
 
 use super::host;
 use crate::base::work::{EACH_FOUND, WorkBudget};
-use crate::pattern::Pattern;
+use crate::subject::pattern::Pattern;
 
 /// Longest authority of a URL that is read, in bytes.
 const AUTHORITY: usize = 300;
@@ -316,7 +316,7 @@ mod tests {
 
     use super::{COMPILED, SPECS, defanged, find};
     use crate::base::work::WorkBudget;
-    use crate::pattern::Pattern;
+    use crate::subject::pattern::Pattern;
 
     fn notes(text: &str) -> Vec<&'static str> {
         find(text, &[], &WorkBudget::unlimited()).into_iter().map(|one| one.note).collect()

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::json::coding;
-use crate::pattern::Pattern;
+use crate::subject::pattern::Pattern;
 
 /// Characters of base64 that are decoded to recognise the type.
 const HEAD: usize = 64;
@@ -165,7 +165,7 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
 
     use super::{note, note_on_uri};
-    use crate::pattern::Pattern;
+    use crate::subject::pattern::Pattern;
 
     #[test]
     fn what_it_says_is_compared_with_what_it_is() {

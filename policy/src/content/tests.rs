@@ -2,9 +2,9 @@ use super::{ContentPolicy, ContentProfile, ContentRecipient, ContentReport, Dire
 use crate::base::work::WorkBudget;
 use crate::inspect::Detector;
 use crate::json::{Document, JsonBounds, write_string};
-use crate::name::ServerName;
-use crate::pattern::Pattern;
 use crate::places::ResultKind;
+use crate::subject::name::ServerName;
+use crate::subject::pattern::Pattern;
 use proptest::prelude::*;
 
 const ANA: ContentRecipient<'_> = ContentRecipient { caller: "ana", tools: None };

@@ -6,7 +6,7 @@
 use super::{Finding, KEPT};
 use crate::json::Value;
 use crate::json::pointer::escaped;
-use crate::scope;
+use crate::subject::scope;
 
 /// Members of a definition that describe arguments and results.
 const SCHEMAS: [&str; 2] = ["inputSchema", "outputSchema"];

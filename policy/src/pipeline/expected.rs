@@ -4,9 +4,9 @@ use super::Policy;
 use crate::content::{Direction, Handling, PermittedList};
 use crate::control::Control;
 use crate::inspect::Detector;
-use crate::mode::{FindingTreatment, Mode};
-use crate::name::ServerName;
 use crate::shadow::Similarity;
+use crate::subject::mode::{FindingTreatment, Mode};
+use crate::subject::name::ServerName;
 
 /// How a finding is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::{Expectation, Policy};
 use crate::base::work::WorkBudget;
 use crate::json::{Document, JsonBounds, Value};
 use crate::labels::{self, ConcealedMembers, LabelledPart};
-use crate::name::ServerName;
+use crate::subject::name::ServerName;
 
 impl Expectation {
     /// Members of the result that are hidden from the caller.

@@ -13,10 +13,10 @@ use crate::inspect::{Detector, Finding};
 use crate::json::{Document, Fragment, JsonBounds, Value};
 use crate::labels::ConcealedMembers;
 use crate::message::{ClientRequest, ItemRequest, RequestExtras, RequestOperation};
-use crate::name::ServerName;
 use crate::offer::{CatalogItem, ItemKind, ReadOnlyHint};
-use crate::principal::Principal;
 use crate::schema::SchemaViolation;
+use crate::subject::name::ServerName;
+use crate::subject::principal::Principal;
 
 /// Facts about a call that is to be sent.
 #[derive(Clone, Copy)]

@@ -17,13 +17,13 @@ use crate::inspect::{Detector, Finding};
 use crate::json::{Document, Fragment, JsonBounds, Value, write_string};
 use crate::labels::{self, ConcealedMembers, LabelledPart};
 use crate::message::Reply;
-use crate::name::ServerName;
 use crate::offer::{Catalog, ItemKind, ReadOnlyHint};
 use crate::places::{ResultKind, is_meta};
-use crate::principal::Principal;
 use crate::schema::{Schema, SchemaViolation};
-use crate::scope;
 use crate::shadow::ShadowingConflicts;
+use crate::subject::name::ServerName;
+use crate::subject::principal::Principal;
+use crate::subject::scope;
 
 /// A result compared with the output schema.
 #[derive(Debug, Default)]

@@ -13,14 +13,14 @@ use crate::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
 use crate::inspect;
 use crate::inspect::{AcceptedDetectors, Finding};
 use crate::json::{Document, JsonBounds};
-use crate::mode::FindingTreatment;
-use crate::name::ServerName;
 use crate::offer::{Catalog, CatalogItem, ItemKind};
 use crate::pin::Digest;
 use crate::pins::{LinkStatus, Pins};
-use crate::principal::Principal;
 use crate::shadow::ShadowingConflicts;
-use crate::uri::{ResourceUri, UriError};
+use crate::subject::mode::FindingTreatment;
+use crate::subject::name::ServerName;
+use crate::subject::principal::Principal;
+use crate::subject::uri::{ResourceUri, UriError};
 
 impl Policy {
     /// The first finding for which a text is withheld from all callers.

@@ -14,12 +14,12 @@ use crate::definitions::DefinitionPolicy;
 use crate::json::{Document, Fragment, JsonBounds};
 use crate::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
 use crate::message::{ClientRequest, ItemRequest, Reply, RequestOperation};
-use crate::mode::FindingTreatment;
-use crate::name::{GroupName, PrincipalId, RuleId, ServerName};
 use crate::offer::{Catalog, CatalogItem, ItemKind};
-use crate::pattern::Pattern;
 use crate::pins::{Pins, ResourcePins};
-use crate::principal::{Principal, PrincipalSelector};
+use crate::subject::mode::FindingTreatment;
+use crate::subject::name::{GroupName, PrincipalId, RuleId, ServerName};
+use crate::subject::pattern::Pattern;
+use crate::subject::principal::{Principal, PrincipalSelector};
 
 fn principal(id: &str, group: &str) -> Principal {
     let groups = BTreeSet::from([GroupName::parse(group).unwrap()]);
@@ -669,7 +669,7 @@ fn a_list_is_another_once_its_caller_was_given_a_link() {
     let (before, names) = seen(&who);
     assert!(names.is_empty() && policy.holds(&before, &who));
     let (of_bob, _) = seen(&bob);
-    let uri = crate::uri::ResourceUri::parse("file:///srv/a").unwrap();
+    let uri = crate::subject::uri::ResourceUri::parse("file:///srv/a").unwrap();
     policy.links().give(&who, server().as_str(), &[uri], 1);
     assert!(!policy.holds(&before, &who) && policy.holds(&of_bob, &bob));
     let (after, names) = seen(&who);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::{Schema, UNUSABLE};
 use crate::base::work::WorkBudget;
 use crate::json::{Document, JsonBounds, Value};
-use crate::name::ServerName;
+use crate::subject::name::ServerName;
 
 /// Longest usable schema, in bytes. Schemas with the most permitted parts are shorter.
 const LONGEST: usize = 1 << 20;
@@ -165,7 +165,7 @@ mod tests {
     use super::{CachedSchema, SchemaCache};
     use crate::base::work::WorkBudget;
     use crate::json::{Document, JsonBounds};
-    use crate::name::ServerName;
+    use crate::subject::name::ServerName;
 
     fn schema(n: usize) -> Arc<CachedSchema> {
         let text = format!(

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::looks;
 use crate::json::{Document, JsonBounds, write_string};
-use crate::kind::ItemKind;
 use crate::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
-use crate::name::ServerName;
 use crate::offer::{Catalog, CatalogItem};
+use crate::subject::kind::ItemKind;
+use crate::subject::name::ServerName;
 
 /// The approved tools and prompts of these servers, as catalogs to compare with those of other servers.
 ///

@@ -4,12 +4,12 @@ use super::{
     Conflict, ShadowingConflicts, ShadowingPolicy, SharedRoutes, Similarity, Winner, approved,
 };
 use crate::json::{Document, Fragment, JsonBounds};
-use crate::kind::ItemKind;
 use crate::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
-use crate::name::ServerName;
 use crate::offer::{Catalog, CatalogItem};
 use crate::pin::{Digest, DigestSubject};
 use crate::pins::Pins;
+use crate::subject::kind::ItemKind;
+use crate::subject::name::ServerName;
 use serde_json::{Value, json};
 
 fn catalog(server: &str, tools: &[Value]) -> Arc<Catalog> {

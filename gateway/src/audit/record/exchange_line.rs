@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use policy::decision::Effect;
 use policy::json::write_ascii;
-use policy::name::ClientId;
 use policy::offer::ItemKind;
-use policy::principal::{Claims, Principal, ProofOfPossession};
+use policy::subject::name::ClientId;
+use policy::subject::principal::{Claims, Principal, ProofOfPossession};
 
 use super::{
     CERTIFICATE, OAUTH, Record, SCHEMA, excerpt, foreign, list, micros, number, plain, some,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use policy::base::work::WorkLimits;
-use policy::name::PrincipalId;
+use policy::subject::name::PrincipalId;
 
 use super::compiler::{DefiningSection, SettingsCompiler};
 use super::limit_table::{COUNTS, KIB, LimitShare, SHARES, SIZES, TIMES};

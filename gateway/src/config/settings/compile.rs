@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use aws_lc_rs::digest;
 use policy::config::{KnownNames, PolicyProblem, RawPolicy};
-use policy::name::ServerName;
 use policy::pipeline::Policy;
 use policy::shadow::SharedRoutes;
+use policy::subject::name::ServerName;
 
 use super::clashes::ConfiguredFiles;
 use super::compiler::{DefiningSection, SettingsCompiler};

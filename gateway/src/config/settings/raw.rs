@@ -18,7 +18,7 @@ mod telemetry;
 
 use policy::config::RawPolicy;
 use policy::pins::ResourcePins;
-use policy::principal::RequiredProof;
+use policy::subject::principal::RequiredProof;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

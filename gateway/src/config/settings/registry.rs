@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use policy::json::{Document, JsonBounds};
 use policy::labels::Labels;
-use policy::name::ServerName;
 use policy::registry::{RateLimit, Registry, RegistryEntry};
+use policy::subject::name::ServerName;
 
 use super::compiler::{DefiningSection, SettingsCompiler};
 use super::raw::{RawRegistered, RawRegistry};

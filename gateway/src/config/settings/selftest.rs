@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_lc_rs::rand;
 use policy::control::Control;
 use policy::json::pointer::escaped;
-use policy::name::RESERVED;
+use policy::subject::name::RESERVED;
 use serde_json::{Map, Value, json};
 
 use super::compiler::SettingsCompiler;

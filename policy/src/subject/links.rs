@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::principal::Principal;
-use crate::uri::ResourceUri;
+use crate::subject::principal::Principal;
+use crate::subject::uri::ResourceUri;
 
 /// Most callers whose links are remembered.
 const CALLERS: usize = 4096;
@@ -116,9 +116,9 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::{Links, OF_ONE};
-    use crate::name::PrincipalId;
-    use crate::principal::Principal;
-    use crate::uri::ResourceUri;
+    use crate::subject::name::PrincipalId;
+    use crate::subject::principal::Principal;
+    use crate::subject::uri::ResourceUri;
 
     fn who(id: &str) -> Principal {
         Principal::new(PrincipalId::parse(id).unwrap(), [].into())

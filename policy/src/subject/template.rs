@@ -4,7 +4,7 @@
 //! canonical form, and an expression matches no more than RFC 6570 permits: `{name}` is part of one segment,
 //! `{+path}` can span several. A template without a literal scheme matches nothing.
 
-use crate::uri::{ResourceUri, UriError};
+use crate::subject::uri::{ResourceUri, UriError};
 
 /// A parsed template, for matching canonical URIs.
 #[derive(Clone, Debug)]
@@ -251,7 +251,7 @@ fn parameter_ends(text: &[u8]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::UriTemplate;
-    use crate::uri::ResourceUri;
+    use crate::subject::uri::ResourceUri;
 
     fn matches(template: &str, uri: &str) -> bool {
         let uri = ResourceUri::parse(uri).unwrap();

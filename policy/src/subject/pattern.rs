@@ -1,7 +1,7 @@
 //! Patterns over names, with the wildcards `*` and `?`.
 
-use crate::name::ServerName;
-use crate::uri::{self, UriError};
+use crate::subject::name::ServerName;
+use crate::subject::uri::{self, UriError};
 
 /// A pattern over names: `*` matches any run of characters, `?` matches one, every other character matches itself.
 ///

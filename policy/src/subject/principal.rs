@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::name::{ClientId, GroupName, PrincipalId, RoleName, Scope};
+use crate::subject::name::{ClientId, GroupName, PrincipalId, RoleName, Scope};
 
 /// An authenticated caller.
 ///

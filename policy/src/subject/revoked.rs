@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::name::ServerName;
-use crate::principal::Principal;
-use crate::uri::{self, ResourceUri};
+use crate::subject::name::ServerName;
+use crate::subject::principal::Principal;
+use crate::subject::uri::{self, ResourceUri};
 
 /// The set of revocations in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl RevocationList {
     #[must_use]
     pub fn has_principal(&self, principal: &Principal) -> bool {
         let claims = &principal.claims;
-        let client = claims.client.as_ref().map(crate::name::ClientId::as_str);
+        let client = claims.client.as_ref().map(crate::subject::name::ClientId::as_str);
         self.everything
             || self.principals.contains(principal.id.as_str())
             || client.is_some_and(|client| self.clients.contains(client))
@@ -163,8 +163,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::RevocationList;
-    use crate::name::{PrincipalId, ServerName};
-    use crate::principal::Principal;
+    use crate::subject::name::{PrincipalId, ServerName};
+    use crate::subject::principal::Principal;
 
     fn servers(names: &[&str]) -> RevocationList {
         RevocationList {
