@@ -16,11 +16,11 @@ use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::confusable_detection::skeleton;
 
 use crate::base::hidden::Hidden;
-use crate::declared::declares_member;
 use crate::json::coding;
 use crate::json::pointer::unescaped;
 use crate::json::{JsonKind, Value};
 use crate::schema::SchemaViolation;
+use crate::schema::declared::declares_member;
 use crate::subject::address::{AddressClass, reach};
 use crate::subject::mode::Mode;
 use crate::subject::name::ServerName;

@@ -5,10 +5,10 @@
 //! - [`base`]: the budget of an inspection, and characters that are not shown
 //! - [`json`]: strict JSON parser that keeps the bytes of a document, JSON Pointers and encodings
 //! - [`subject`]: callers, servers and what servers offer: their names, URIs and patterns
+//! - [`schema`]: JSON Schema validation of arguments and results
 //! - [`pin`]: digests that identify definitions
 //! - [`mod@alike`]: whether two definitions mean the same although their bytes differ
 //! - [`detect`]: detection of instructions to a model in a text
-//! - [`schema`]: JSON Schema validation of arguments and results
 //! - [`inspect`]: detectors over definitions
 //! - [`labels`]: sensitivity labels on members of results
 //! - [`clean`]: removes detected content from a definition
@@ -39,11 +39,10 @@
 pub mod base;
 pub mod json;
 pub mod subject;
+pub mod schema;
 pub mod pin;
 pub mod alike;
 pub mod detect;
-pub mod schema;
-mod declared;
 pub mod inspect;
 pub mod labels;
 pub mod clean;

@@ -2,7 +2,12 @@
 //!
 //! Supports JSON Schema 2020-12, or the draft that `$schema` names. References are only followed within the schema
 //! itself, and patterns are matched in linear time.
+//!
+//! Beside it:
+//!
+//! - [`declared`]: which arguments an input schema declares
 
+pub(crate) mod declared;
 mod keywords;
 mod cost;
 mod patterns;

@@ -4,8 +4,8 @@
 use std::fmt;
 
 use super::Constraint;
-use crate::declared::{Declaration, declares};
 use crate::lock::{ApprovalState, Lockfile};
+use crate::schema::declared::{Declaration, declares};
 use crate::subject::kind::ItemKind;
 use crate::subject::mode::Mode;
 use crate::subject::name::ServerName;

@@ -8,13 +8,13 @@ use crate::constraint::Constraint;
 use crate::content::{ChosenPart, ContentReport, Direction, TrackerVersion};
 use crate::control::{Control, ControlSet};
 use crate::decision::{Decision, Denial, Disclosure, Effect, Mode, Reason};
-use crate::declared;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Document, Fragment, JsonBounds, Value};
 use crate::labels::ConcealedMembers;
 use crate::message::{ClientRequest, ItemRequest, RequestExtras, RequestOperation};
 use crate::offer::{CatalogItem, ItemKind, ReadOnlyHint};
 use crate::schema::SchemaViolation;
+use crate::schema::declared;
 use crate::subject::name::ServerName;
 use crate::subject::principal::Principal;
 
