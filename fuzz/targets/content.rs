@@ -10,9 +10,9 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use policy::content::{ContentPolicy, ContentProfile, Direction};
+use policy::detection::content::{ContentPolicy, ContentProfile, Direction};
 use policy::json::{Document, JsonBounds};
-use policy::labels::Labels;
+use policy::detection::labels::Labels;
 use policy::subject::name::ServerName;
 use policy::subject::pattern::Pattern;
 

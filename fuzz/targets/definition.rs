@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use policy::clean::{self, Cleaning};
+use policy::detection::clean::{self, Cleaning};
 use policy::drift;
 use policy::json::{Document, JsonBounds, write_canonical};
 use policy::offer::{CatalogItem, ItemKind};

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use policy::control::ControlSet;
-use policy::inspect::{Detector, Finding};
+use policy::detection::inspect::{Detector, Finding};
 use policy::lock::ApprovalState;
 use policy::schema::SchemaCache;
 

@@ -39,7 +39,7 @@ use std::time::{Duration, SystemTime};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use arc_swap::ArcSwapOption;
 use policy::ask::ServerRequestPolicy;
-use policy::inspect::Finding;
+use policy::detection::inspect::Finding;
 use policy::json::{Fragment, Value};
 use policy::message::{ClientRequest, ItemRequest, RequestOperation};
 use policy::offer::CatalogItem;

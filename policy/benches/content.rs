@@ -10,7 +10,7 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use policy::base::work::WorkBudget;
-use policy::content::{ContentPolicy, Direction};
+use policy::detection::content::{ContentPolicy, Direction};
 use policy::json::{Document, JsonBounds};
 use policy::subject::name::ServerName;
 

@@ -12,11 +12,11 @@ use serde::Deserialize;
 use crate::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
 use crate::condition::{Condition, ConditionError};
 use crate::constraint::{ArgumentLimits, Constraint};
-use crate::content::{
-    ContentPolicy, ContentProfile, Direction, Handlings, OversizeAction, ResultSizeLimit,
-};
 use crate::decision::{DenialFormat, Mode};
 use crate::definitions::DefinitionPolicy;
+use crate::detection::content::{
+    ContentPolicy, ContentProfile, Direction, Handlings, OversizeAction, ResultSizeLimit,
+};
 use crate::pipeline::Policy;
 use crate::shadow::{ShadowingPolicy, Winner};
 use crate::subject::name::{

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::control::ControlSet;
-use crate::inspect::Finding;
+use crate::detection::inspect::Finding;
 use crate::offer::ItemKind;
 use crate::pin::Digest;
 use crate::pins::PinViolation;

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::clean::Cleaning;
-use crate::inspect::{AcceptedDetectors, Detector};
+use crate::detection::clean::Cleaning;
+use crate::detection::inspect::{AcceptedDetectors, Detector};
 use crate::subject::mode::FindingTreatment;
 
 /// How findings in the strings of a definition are treated: `enforce` withholds the definition, `strip` removes the

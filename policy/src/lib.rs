@@ -6,12 +6,9 @@
 //! - [`json`]: strict JSON parser that keeps the bytes of a document, JSON Pointers and encodings
 //! - [`subject`]: callers, servers and what servers offer: their names, URIs and patterns
 //! - [`schema`]: JSON Schema validation of arguments and results
+//! - [`detection`]: detectors over definitions and contents, and what is done to a text
 //! - [`pin`]: digests that identify definitions
 //! - [`mod@alike`]: whether two definitions mean the same although their bytes differ
-//! - [`detect`]: detection of instructions to a model in a text
-//! - [`inspect`]: detectors over definitions
-//! - [`labels`]: sensitivity labels on members of results
-//! - [`clean`]: removes detected content from a definition
 //! - [`mirror`]: arguments that are repeated in HTTP headers
 //! - [`offer`]: the catalog of a server
 //! - [`lock`]: the approved definitions (lockfile)
@@ -22,7 +19,6 @@
 //! - [`control`]: the controls, and which of them ran
 //! - [`constraint`]: limits on arguments beyond their schema
 //! - [`definitions`]: how findings in definitions are treated
-//! - [`content`]: detectors over results and arguments, and their actions
 //! - [`ask`]: elicitation and sampling requests of servers
 //! - [`pins`]: whether a definition is an approved one
 //! - [`shadow`]: names and definitions that can be mistaken for those of another server
@@ -40,12 +36,9 @@ pub mod base;
 pub mod json;
 pub mod subject;
 pub mod schema;
+pub mod detection;
 pub mod pin;
 pub mod alike;
-pub mod detect;
-pub mod inspect;
-pub mod labels;
-pub mod clean;
 pub mod mirror;
 pub mod offer;
 pub mod lock;
@@ -56,7 +49,6 @@ pub mod message;
 pub mod control;
 pub mod constraint;
 pub mod definitions;
-pub mod content;
 pub mod ask;
 pub mod pins;
 pub mod shadow;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::alike::EquivalenceDigest;
-use crate::inspect::Detector;
+use crate::detection::inspect::Detector;
 use crate::json::Fragment;
 use crate::pin::{Digest, DigestSubject};
 use crate::subject::kind::ItemKind;

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::alike::{Regeneration, VolatileMembers, volatile_defaults};
-use crate::inspect::AcceptedDetectors;
+use crate::detection::inspect::AcceptedDetectors;
 use crate::json::{Fragment, Value};
 use crate::lock::{AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile};
 use crate::offer::{CatalogItem, ItemKind};
@@ -625,7 +625,7 @@ impl Pins {
 #[cfg(test)]
 mod tests {
     use super::{AcceptedChange, LinkStatus, PinViolation, Pins, ResourcePins};
-    use crate::inspect::Detector;
+    use crate::detection::inspect::Detector;
     use crate::json::{Document, Fragment, JsonBounds};
     use crate::lock::{AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile};
     use crate::offer::{CatalogItem, ItemKind};

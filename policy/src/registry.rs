@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::detection::labels::Labels;
 use crate::json::Value;
-use crate::labels::Labels;
 use crate::pin::{Digest, DigestSubject};
 use crate::subject::kind::ItemKind;
 

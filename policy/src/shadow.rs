@@ -15,7 +15,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::content::ToolNames;
+use crate::detection::content::ToolNames;
 use crate::lock::ApprovalState;
 use crate::offer::{Catalog, CatalogItem, CatalogMatch};
 use crate::pins::Pins;

@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 
 use policy::base::work::{USUAL_MOST, WorkBudget};
-use policy::content::{ChosenPart, ContentPolicy, ContentProfile, Direction};
+use policy::detection::content::{ChosenPart, ContentPolicy, ContentProfile, Direction};
 use policy::json::{Document, JsonBounds, write_string};
 use policy::subject::name::ServerName;
 use policy::subject::pattern::Pattern;

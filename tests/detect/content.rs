@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use policy::base::work::WorkBudget;
-use policy::content::{ContentPolicy, ContentProfile, ContentReport, Direction};
-use policy::inspect::Detector;
+use policy::detection::content::{ContentPolicy, ContentProfile, ContentReport, Direction};
+use policy::detection::inspect::Detector;
 use policy::json::{Document, JsonBounds};
 use policy::subject::name::ServerName;
 use policy::subject::pattern::Pattern;

@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use policy::content::{ContentPolicy, without_values};
 use policy::control::ControlSet;
 use policy::decision::{Decision, Effect};
-use policy::inspect::{Detector, Finding};
+use policy::detection::content::{ContentPolicy, without_values};
+use policy::detection::inspect::{Detector, Finding};
 use policy::json::write_ascii;
 use policy::offer::ItemKind;
 use policy::pipeline::Policy;

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use policy::content::Direction;
-use policy::detect::{Model, THRESHOLD, TextAnalysis};
-use policy::inspect::Finding;
+use policy::detection::content::Direction;
+use policy::detection::detect::{Model, THRESHOLD, TextAnalysis};
+use policy::detection::inspect::Finding;
 use policy::json::{Document, JsonBounds, Value};
 use policy::offer::{CatalogItem, ItemKind};
 use policy::pipeline::Policy;

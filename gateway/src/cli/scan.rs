@@ -12,8 +12,8 @@ use clap::{Args, ValueEnum};
 use gateway::control::inventory::ServerInventory;
 use policy::base::work::WorkBudget;
 use policy::constraint::ArgumentType;
+use policy::detection::inspect::{Detector, Finding};
 use policy::drift::visible;
-use policy::inspect::{Detector, Finding};
 use policy::json::{Document, JsonBounds, Value};
 use policy::offer::{Catalog, CatalogItem, ItemKind};
 use policy::pipeline::Policy;
@@ -195,7 +195,8 @@ fn asked(which: &SurveyArgs) -> Result<ScanInput, ExitCode> {
     for survey in &surveys {
         for said in survey.hellos.iter().filter_map(|hello| hello.instructions.as_ref()) {
             let of = format!("{}/server", survey.server);
-            for finding in policy::inspect::text(said.value(), &WorkBudget::unlimited()) {
+            for finding in policy::detection::inspect::text(said.value(), &WorkBudget::unlimited())
+            {
                 let at = format!("/instructions{}", finding.at);
                 found.push(detected(&of, &Finding { at, ..finding }));
             }

@@ -2,8 +2,8 @@
 
 use gateway::pins::acceptance;
 use policy::decision::{Decision, Effect, Reason};
+use policy::detection::inspect::{Detector, Finding};
 use policy::drift::visible;
-use policy::inspect::{Detector, Finding};
 use policy::offer::{CatalogItem, ItemKind};
 use policy::pipeline::Policy;
 use policy::subject::name::ServerName;

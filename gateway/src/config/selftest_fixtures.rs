@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use policy::inspect::Detector;
+use policy::detection::inspect::Detector;
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::lock::{ApprovalState, LockedVersion};
 use policy::offer::{CatalogItem, ItemKind};

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use policy::control::{Control, ControlSet};
-use policy::inspect::Detector;
+use policy::detection::inspect::Detector;
 use serde_json::json;
 
 use crate::audit::{Journal, Observer, Record};

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use policy::decision::{ConditionRemedy, Denial, DenialFormat, Disclosure, Reason};
-use policy::inspect::{Detector, Finding};
+use policy::detection::inspect::{Detector, Finding};
 use policy::offer::ItemKind;
 use policy::pipeline::Policy;
 
@@ -250,7 +250,7 @@ fn meta(
 #[cfg(test)]
 mod tests {
     use policy::decision::{ConditionRemedy, Denial, Disclosure, Reason};
-    use policy::inspect::{Detector, Finding};
+    use policy::detection::inspect::{Detector, Finding};
     use policy::offer::ItemKind;
     use policy::subject::name::RuleId;
 

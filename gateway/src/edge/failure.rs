@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderValue, StatusCode};
 use policy::ask::Refusal;
 use policy::decision::{Denial, Disclosure, Reason};
-use policy::inspect::{Detector, Finding};
+use policy::detection::inspect::{Detector, Finding};
 use policy::json::write_string;
 use policy::offer::ItemKind;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use policy::base::work::WorkBudget;
-use policy::inspect::Finding;
+use policy::detection::inspect::Finding;
 use policy::json::Fragment;
 use policy::pipeline::Policy;
 use policy::subject::principal::Principal;

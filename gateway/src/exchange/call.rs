@@ -7,7 +7,7 @@ use http::Response;
 use policy::base::work::WorkBudget;
 use policy::control::Control;
 use policy::decision::{self, Decision, Denial, Reason};
-use policy::inspect::Finding;
+use policy::detection::inspect::Finding;
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::message::{ClientRequest as Sent, ItemRequest, RequestExtras, RequestOperation};
 use policy::mirror::HeaderArgument;

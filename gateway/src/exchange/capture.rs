@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use policy::base::work::WorkBudget;
+use policy::detection::labels::ConcealedMembers;
 use policy::json::Fragment;
-use policy::labels::ConcealedMembers;
 use policy::pipeline::Policy;
 use policy::subject::name::ServerName;
 use policy::subject::principal::Principal;

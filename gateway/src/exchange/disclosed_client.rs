@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use policy::base::work::WorkBudget;
-use policy::content::ChosenPart;
-use policy::inspect::Finding;
+use policy::detection::content::ChosenPart;
+use policy::detection::inspect::Finding;
 use policy::json::{Document, Fragment, JsonBounds};
 use policy::subject::principal::Principal;
 

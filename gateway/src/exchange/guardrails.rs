@@ -1,7 +1,7 @@
 //! Asks the external guardrails of a route about messages that the policy permits.
 
-use policy::content::without_values;
-use policy::inspect::Finding;
+use policy::detection::content::without_values;
+use policy::detection::inspect::Finding;
 use policy::json::Value;
 use policy::subject::principal::Principal;
 

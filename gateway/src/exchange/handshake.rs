@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode};
 use policy::base::work::WorkBudget;
 use policy::decision::Mode;
+use policy::detection::labels::LabelledPart;
 use policy::json::{Document, JsonBounds, Value};
-use policy::labels::LabelledPart;
 use policy::offer::ItemKind;
 use policy::pin::{Digest, DigestSubject};
 use policy::subject::name::ServerName;
@@ -308,7 +308,8 @@ impl Gateway {
     /// Reported once per version of the information.
     fn withholds_instructions(&self, server: &Upstream, hello: &ServerInfo) -> bool {
         let Some(instructions) = &hello.instructions else { return false };
-        let findings = policy::inspect::text(instructions.value(), &WorkBudget::new(INSTRUCTIONS));
+        let findings =
+            policy::detection::inspect::text(instructions.value(), &WorkBudget::new(INSTRUCTIONS));
         let excused = self.policy.excused_of_server(server.name().as_str(), hello.digest);
         let withheld = self.policy.withholds_but(&findings, excused);
         if let Some(finding) = withheld {

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use policy::base::work::WorkBudget;
-use policy::inspect::Finding;
+use policy::detection::inspect::Finding;
+use policy::detection::labels::LabelledPart;
 use policy::json::Fragment;
-use policy::labels::LabelledPart;
 use policy::message::Reply;
 use policy::pipeline::{Expectation, Policy, ReleasedReply, VisibleReply};
 use policy::subject::principal::Principal;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use policy::ask::{JsonEdit, Refusal, RefusalReason};
 use policy::base::work::WorkBudget;
-use policy::inspect::Finding;
+use policy::detection::inspect::Finding;
+use policy::detection::labels::LabelledPart;
 use policy::json::{Document, Fragment, JsonBounds};
-use policy::labels::LabelledPart;
 use policy::offer::ReadOnlyHint;
 use policy::pipeline::{Expectation, Policy};
 use policy::subject::principal::Principal;

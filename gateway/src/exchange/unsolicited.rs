@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use policy::ask::Refusal;
-use policy::inspect::Finding;
+use policy::detection::inspect::Finding;
 use policy::subject::principal::Principal;
 
 use super::{Gateway, Route};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::header::{LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode, Uri};
 use policy::ask::{Refusal, RefusalReason};
-use policy::content::without_values;
+use policy::detection::content::without_values;
 use policy::offer::ReadOnlyHint;
 use policy::subject::scope;
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::Risk;
 use crate::base::hidden::Hidden;
-use crate::detect;
+use crate::detection::detect;
 use crate::json::Value;
 
 /// Longest excerpt of a value in a change, in bytes.

@@ -1,9 +1,9 @@
 //! Predicts how the policy treats a finding, for the self-test.
 
 use super::Policy;
-use crate::content::{Direction, Handling, PermittedList};
 use crate::control::Control;
-use crate::inspect::Detector;
+use crate::detection::content::{Direction, Handling, PermittedList};
+use crate::detection::inspect::Detector;
 use crate::shadow::Similarity;
 use crate::subject::mode::{FindingTreatment, Mode};
 use crate::subject::name::ServerName;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{Expectation, Policy};
 use crate::base::work::WorkBudget;
+use crate::detection::labels::{self, ConcealedMembers, LabelledPart};
 use crate::json::{Document, JsonBounds, Value};
-use crate::labels::{self, ConcealedMembers, LabelledPart};
 use crate::subject::name::ServerName;
 
 impl Expectation {

@@ -7,15 +7,15 @@ use super::sending::passed;
 use super::{CatalogView, Expectation, Policy, ReleasedReply, ReplyTerms, VisibleReply};
 use crate::ask;
 use crate::base::work::{USUAL_MOST, WorkBudget};
-use crate::content::{
+use crate::control::{Control, ControlSet};
+use crate::decision::Mode;
+use crate::detection::content::{
     self, ContentRecipient, ContentReport, Direction, LabelledContent, Mention, OtherServerTools,
     OversizeAction, SeenTools, TextMarking,
 };
-use crate::control::{Control, ControlSet};
-use crate::decision::Mode;
-use crate::inspect::{Detector, Finding};
+use crate::detection::inspect::{Detector, Finding};
+use crate::detection::labels::{self, ConcealedMembers, LabelledPart};
 use crate::json::{Document, Fragment, JsonBounds, Value, write_string};
-use crate::labels::{self, ConcealedMembers, LabelledPart};
 use crate::message::Reply;
 use crate::offer::{Catalog, ItemKind, ReadOnlyHint};
 use crate::places::{ResultKind, is_meta};

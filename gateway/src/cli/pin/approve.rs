@@ -9,7 +9,7 @@ use clap::Args;
 use gateway::config::settings::{Settings, UNREADABLE};
 use policy::base::work::WorkBudget;
 use policy::decision::Mode;
-use policy::inspect::{self, AcceptedDetectors, Detector, Finding};
+use policy::detection::inspect::{self, AcceptedDetectors, Detector, Finding};
 use policy::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
 use policy::offer::{CatalogItem, ItemKind};
 use policy::pin::{Digest, DigestSubject};

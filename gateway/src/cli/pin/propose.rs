@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gateway::config::settings::{ServerSettings, Settings, UNREADABLE};
 use gateway::control::inventory::ServerInventory;
 use gateway::pins::volatile_entry;
-use policy::inspect::AcceptedDetectors;
+use policy::detection::inspect::AcceptedDetectors;
 use policy::json::Fragment;
 use policy::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
 use policy::offer::{CatalogItem, ItemKind};

@@ -3,7 +3,7 @@
 //!
 //! The text is examined before variables are substituted.
 
-use policy::content;
+use policy::detection::content;
 use policy::json::pointer::escaped;
 
 use super::problem::{ConfigProblem, ConfigProblems};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use policy::inspect::Detector;
+use policy::detection::inspect::Detector;
 use policy::json::pointer::escaped;
 use policy::json::{
     Document, Fragment, JsonBounds, JsonKind as Shape, Value, by_units, write_ascii,
@@ -502,7 +502,7 @@ fn signed(file: &Path, text: &[u8], approvers: &Approvers) -> Result<(), LockErr
 #[cfg(test)]
 mod tests {
     use super::{parse, write};
-    use policy::inspect::Detector;
+    use policy::detection::inspect::Detector;
     use policy::json::{Document, Fragment, JsonBounds};
     use policy::lock::{AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile};
     use policy::offer::ItemKind;

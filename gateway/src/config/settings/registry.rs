@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
+use policy::detection::labels::Labels;
 use policy::json::{Document, JsonBounds};
-use policy::labels::Labels;
 use policy::registry::{RateLimit, Registry, RegistryEntry};
 use policy::subject::name::ServerName;
 

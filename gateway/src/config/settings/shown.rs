@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use policy::content::Direction;
+use policy::detection::content::Direction;
 use policy::json::pointer::escaped;
 use serde_json::Value;
 

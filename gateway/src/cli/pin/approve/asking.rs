@@ -3,8 +3,8 @@
 use std::io::{self, BufRead as _, Write as _};
 
 use gateway::config::settings::lockfile::{self, LONGEST_REASON};
+use policy::detection::inspect::{AcceptedDetectors, Detector};
 use policy::drift;
-use policy::inspect::{AcceptedDetectors, Detector};
 use policy::lock::ApprovalState;
 use policy::pin::DigestSubject;
 use policy::pipeline::Policy;

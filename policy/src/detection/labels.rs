@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub(crate) use self::cut::without;
-use crate::inspect::Finding;
+use crate::detection::inspect::Finding;
 use crate::json::Value;
 use crate::json::pointer::unescaped;
 

@@ -12,7 +12,7 @@ use super::encoded::{self, DecodedInspector};
 use super::form::{self, TextForm};
 use super::{ConcealedMembers, LabelledPart, RedactedMessage};
 use crate::base::work::WorkBudget;
-use crate::inspect::Finding;
+use crate::detection::inspect::Finding;
 use crate::json::coding;
 use crate::json::pointer::escaped;
 use crate::json::{

@@ -1,6 +1,6 @@
 //! A value that a detector found in a text: its class and its range.
 
-use crate::inspect::Detector;
+use crate::detection::inspect::Detector;
 
 /// The class of a value, which determines its detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

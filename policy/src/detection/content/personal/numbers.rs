@@ -1,7 +1,7 @@
 //! Identifies numbers of persons and accounts by their check digits, or by the words before them.
 
 use super::LONGEST;
-use crate::content::found::ValueClass;
+use crate::detection::content::found::ValueClass;
 
 /// Fewest digits of a number that can be identified.
 pub(super) const FEWEST: usize = 7;

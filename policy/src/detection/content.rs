@@ -46,7 +46,7 @@ pub use self::pieces::ChosenPart;
 pub(crate) use self::size::truncated;
 pub use self::size::{OversizeAction, ResultSizeLimit};
 use crate::base::work::{USUAL_MOST, WorkBudget};
-use crate::inspect::{Detector, Finding};
+use crate::detection::inspect::{Detector, Finding};
 use crate::json::{Document, JsonBounds, Value};
 use crate::subject::mode::Mode;
 use crate::subject::name::ServerName;

@@ -68,7 +68,7 @@ fn lists(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::inspect::Detector;
+    use crate::detection::inspect::Detector;
     use crate::offer::{CatalogItem, ItemKind};
     use serde_json::{Value, json};
 

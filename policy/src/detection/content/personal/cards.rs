@@ -6,7 +6,7 @@
 //! table of four-digit numbers every tenth row of four would have a valid check digit.
 
 use super::numbers::is_card;
-use crate::content::found::{FoundValue, ValueClass};
+use crate::detection::content::found::{FoundValue, ValueClass};
 
 /// Fewest digits of a card number.
 pub(super) const FEWEST: usize = 13;

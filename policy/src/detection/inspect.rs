@@ -12,7 +12,7 @@ use std::fmt;
 
 use crate::base::hidden::{Hidden, is_rtl};
 use crate::base::work::WorkBudget;
-use crate::detect::{Model, THRESHOLD, TextAnalysis};
+use crate::detection::detect::{Model, THRESHOLD, TextAnalysis};
 use crate::json::Value;
 use crate::json::pointer::escaped;
 use crate::schema::SchemaViolation;

@@ -2,7 +2,7 @@
 //! about findings in it (control C13).
 
 use super::handling::Handling;
-use crate::inspect::Detector;
+use crate::detection::inspect::Detector;
 use crate::json::coding::{hex, sha256};
 
 const OPENS: &str = "<untrusted-data id=\"";

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use crate::detect::{BUCKETS, Model};
+use crate::detection::detect::{BUCKETS, Model};
 
 /// From this score on, a pair of sentences is taken to give instructions.
 pub const THRESHOLD: f32 = 2.25;

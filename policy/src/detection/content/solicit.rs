@@ -108,7 +108,7 @@ pub(super) fn asks(text: &str, place: &Range<usize>) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::base::work::WorkBudget;
-    use crate::content::orders;
+    use crate::detection::content::orders;
 
     fn solicits(text: &str) -> bool {
         orders::find(text, None, &WorkBudget::unlimited()).is_some_and(|order| order.is_one())

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::{CALLED, SHORTEST, is_mixed, is_reference};
-use crate::content::vendors;
+use crate::detection::content::vendors;
 
 /// Resource kinds that precede an id in paths, sorted, in lower case. None of them precedes a segment that grants
 /// access: `hooks`, `services`, `webhooks`, `token`, `invite`, `share`, `v1`.

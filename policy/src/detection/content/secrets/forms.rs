@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{distinct, is_placeholder, is_uuid};
-use crate::content::found::{FoundValue, ValueClass};
+use crate::detection::content::found::{FoundValue, ValueClass};
 use crate::json::coding;
 
 /// The beginning of a JSON Web Token: `{"` in base64.

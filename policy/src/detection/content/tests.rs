@@ -1,6 +1,6 @@
 use super::{ContentPolicy, ContentProfile, ContentRecipient, ContentReport, Direction, Handlings};
 use crate::base::work::WorkBudget;
-use crate::inspect::Detector;
+use crate::detection::inspect::Detector;
 use crate::json::{Document, JsonBounds, write_string};
 use crate::places::ResultKind;
 use crate::subject::name::ServerName;
@@ -766,8 +766,8 @@ fn the_first_profile_of_a_server_counts_and_the_defaults_for_others() {
 #[test]
 fn ordinary_texts_of_every_kind_and_language_pass_as_they_are() {
     let all = [
-        include_str!("../../benches/ordinary/kinds.txt"),
-        include_str!("../../benches/ordinary/languages.txt"),
+        include_str!("../../../benches/ordinary/kinds.txt"),
+        include_str!("../../../benches/ordinary/languages.txt"),
     ];
     let texts = all.iter().flat_map(|all| all.split("\n=== "));
     let mut count = 0;

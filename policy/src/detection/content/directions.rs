@@ -14,7 +14,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use super::imperative::{self, VerbForm};
 use super::order::InjectionVerdict;
 use crate::base::work::WorkBudget;
-use crate::detect;
+use crate::detection::detect;
 use crate::subject::name::ServerName;
 
 /// The note of the finding.

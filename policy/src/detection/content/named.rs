@@ -6,11 +6,11 @@ use std::ops::Range;
 use unicode_normalization::UnicodeNormalization as _;
 
 use crate::base::work::WorkBudget;
+use crate::detection::labels::encoded::{self, DecodedInspector};
+use crate::detection::labels::form::{self, TextForm};
 use crate::json::{
     Document, JsonBounds, JsonKind, Value, write_items, write_members, write_name, write_string,
 };
-use crate::labels::encoded::{self, DecodedInspector};
-use crate::labels::form::{self, TextForm};
 
 /// Names of secrets, matched anywhere in the name of a member: without case, separators and
 /// diacritics.

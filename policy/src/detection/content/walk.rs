@@ -12,7 +12,7 @@ use super::lens::{ScanResult, StringScan};
 use super::pieces::{self, ChosenPart};
 use super::{ContentReport, KEPT, media, personal};
 use crate::base::work::WorkBudget;
-use crate::inspect::{Detector, Finding};
+use crate::detection::inspect::{Detector, Finding};
 use crate::json::coding;
 use crate::json::pointer::{escaped, unescaped};
 use crate::json::{JsonKind, Value, write_items, write_members, write_name, write_string};

@@ -16,7 +16,7 @@ use super::order::{InjectionRange, InjectionVerdict, THRESHOLD};
 use super::rules::{ADDRESSED, CONFIDENTIAL, ContentRule, OBLIGES, RULES};
 use super::{imperative, solicit, stretch};
 use crate::base::work::WorkBudget;
-use crate::detect;
+use crate::detection::detect;
 
 /// Greatest distance of matches that count together, in bytes between their starts.
 const SPAN: usize = 260;

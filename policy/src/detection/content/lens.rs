@@ -16,7 +16,7 @@ use super::order::InjectionVerdict;
 use super::{encoded, fence, markup, orders, personal, secrets};
 use crate::base::hidden::{Hidden, TERMINAL, has_any, without_colours};
 use crate::base::work::{EACH_FOUND, WorkBudget};
-use crate::inspect::{self, Detector};
+use crate::detection::inspect::{self, Detector};
 use crate::json::coding::{hex, sha256};
 use crate::json::pointer::{escaped, unescaped};
 use crate::subject::pattern::Pattern;

@@ -131,7 +131,7 @@ fn once(text: &str, cleaning: Cleaning) -> String {
     let mut text = text.to_owned();
     if cleaning.hidden {
         text = terminal.replace_all(&text, "").into_owned();
-        text = crate::inspect::shown(&text);
+        text = crate::detection::inspect::shown(&text);
     }
     if cleaning.markup {
         for pattern in [&patterns.comment, &patterns.element, &patterns.tag, &patterns.active] {
@@ -140,10 +140,10 @@ fn once(text: &str, cleaning: Cleaning) -> String {
         }
     }
     if cleaning.secrets {
-        text = crate::inspect::without_secrets(&text);
+        text = crate::detection::inspect::without_secrets(&text);
     }
     if cleaning.addresses {
-        text = crate::inspect::without_addresses(&text);
+        text = crate::detection::inspect::without_addresses(&text);
     }
     text
 }
