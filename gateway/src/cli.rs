@@ -34,9 +34,9 @@ use std::{env, fs};
 
 use ::policy::constraint::UnmatchedConstraint;
 use ::policy::decision::Mode;
-use ::policy::drift::visible;
+use ::policy::definition::drift::visible;
+use ::policy::definition::lock::Lockfile;
 use ::policy::explain::{RuleIssue, RuleRemark};
-use ::policy::lock::Lockfile;
 use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

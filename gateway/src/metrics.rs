@@ -19,8 +19,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use policy::control::ControlSet;
+use policy::definition::lock::ApprovalState;
 use policy::detection::inspect::{Detector, Finding};
-use policy::lock::ApprovalState;
 use policy::schema::SchemaCache;
 
 use crate::base::intake::ResponseAccounts;

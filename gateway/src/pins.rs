@@ -14,19 +14,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use policy::alike::Regeneration;
 use policy::constraint::UnmatchedConstraint;
 use policy::decision::Mode;
+use policy::definition::alike::Regeneration;
+use policy::definition::drift::{self, Drift, Risk};
+use policy::definition::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
+use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
+use policy::definition::pin::{Digest, DigestSubject};
+use policy::definition::pins::{AcceptedChange, PinViolation, Pins, volatile_members};
+use policy::definition::shadow::{self, ShadowingConflicts};
 use policy::detection::content::without_values;
 use policy::detection::inspect::{Detector, Finding};
-use policy::drift::{self, Drift, Risk};
 use policy::json::{Document, Fragment, JsonBounds, write_ascii};
-use policy::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
-use policy::offer::{Catalog, CatalogItem, ItemKind};
-use policy::pin::{Digest, DigestSubject};
-use policy::pins::{AcceptedChange, PinViolation, Pins, volatile_members};
 use policy::pipeline::Policy;
-use policy::shadow::{self, ShadowingConflicts};
 use policy::subject::name::ServerName;
 use tokio::time::Instant;
 
@@ -1308,8 +1308,8 @@ fn apart(definition: &Fragment) -> Fragment {
 mod tests {
     use std::sync::Arc;
 
+    use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
     use policy::json::{Document, JsonBounds};
-    use policy::offer::{Catalog, CatalogItem, ItemKind};
     use policy::subject::name::ServerName;
 
     use super::{LISTS, LISTS_BYTES, ListAudience, PinMonitor, PinState};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::condition::{AccessRequest, Condition, ConditionOutcome};
 use crate::control::{Control, ControlSet};
 use crate::decision::{ConditionRemedy, Decision, Denial, Disclosure, Effect, Mode, Reason};
-use crate::offer::ItemKind;
+use crate::definition::offer::ItemKind;
 use crate::subject::name::{RuleId, Scope, ServerName};
 use crate::subject::pattern::Pattern;
 use crate::subject::principal::{Principal, PrincipalSelector, RequiredProof};

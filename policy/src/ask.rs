@@ -15,8 +15,8 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use crate::base::work::WorkBudget;
+use crate::definition::offer::ReadOnlyHint;
 use crate::json::{JsonKind, Value};
-use crate::offer::ReadOnlyHint;
 use crate::subject::pattern::Pattern;
 use crate::subject::scope;
 

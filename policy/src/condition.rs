@@ -20,9 +20,9 @@ use regex::{Regex, RegexBuilder};
 
 use crate::base::work::WorkBudget;
 use crate::decision::ConditionRemedy;
+use crate::definition::offer::ItemKind as Sort;
+use crate::definition::registry::{DataClass, RegistryEntry, ToolEffect};
 use crate::json::{JsonKind, Value};
-use crate::offer::ItemKind as Sort;
-use crate::registry::{DataClass, RegistryEntry, ToolEffect};
 use crate::subject::name::{ClientId, RoleName, Scope, ServerName};
 use crate::subject::principal::Principal;
 use result_type::ResultType;

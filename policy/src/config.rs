@@ -13,12 +13,12 @@ use crate::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
 use crate::condition::{Condition, ConditionError};
 use crate::constraint::{ArgumentLimits, Constraint};
 use crate::decision::{DenialFormat, Mode};
+use crate::definition::shadow::{ShadowingPolicy, Winner};
 use crate::definitions::DefinitionPolicy;
 use crate::detection::content::{
     ContentPolicy, ContentProfile, Direction, Handlings, OversizeAction, ResultSizeLimit,
 };
 use crate::pipeline::Policy;
-use crate::shadow::{ShadowingPolicy, Winner};
 use crate::subject::name::{
     ClientId, GroupName, NameError, PrincipalId, RoleName, RuleId, Scope, ServerName,
 };

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::control::ControlSet;
+use crate::definition::offer::ItemKind;
+use crate::definition::pin::Digest;
+use crate::definition::pins::PinViolation;
 use crate::detection::inspect::Finding;
-use crate::offer::ItemKind;
-use crate::pin::Digest;
-use crate::pins::PinViolation;
 pub use crate::subject::mode::{DenialFormat, Mode};
 use crate::subject::name::{RuleId, Scope};
 use crate::subject::principal::RequiredProof;

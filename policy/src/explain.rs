@@ -4,7 +4,7 @@
 use crate::access::{Rule, RuleEffect, RuleSet};
 use crate::condition::{AccessRequest, ConditionOutcome};
 use crate::decision::{Mode, Reason};
-use crate::offer::ItemKind;
+use crate::definition::offer::ItemKind;
 use crate::subject::name::RuleId;
 use crate::subject::pattern::Pattern;
 use crate::subject::principal::PrincipalSelector;
@@ -230,7 +230,7 @@ mod tests {
     use crate::access::RuleSet;
     use crate::condition::{AccessRequest, KnownArguments};
     use crate::config::{KnownNames, RawPolicy, compile};
-    use crate::offer::ItemKind;
+    use crate::definition::offer::ItemKind;
     use crate::pipeline::Policy;
     use crate::subject::name::{GroupName, PrincipalId, ServerName};
     use crate::subject::principal::Principal;

@@ -7,22 +7,13 @@
 //! - [`subject`]: callers, servers and what servers offer: their names, URIs and patterns
 //! - [`schema`]: JSON Schema validation of arguments and results
 //! - [`detection`]: detectors over definitions and contents, and what is done to a text
-//! - [`pin`]: digests that identify definitions
-//! - [`mod@alike`]: whether two definitions mean the same although their bytes differ
-//! - [`mirror`]: arguments that are repeated in HTTP headers
-//! - [`offer`]: the catalog of a server
-//! - [`lock`]: the approved definitions (lockfile)
-//! - [`drift`]: changes between two versions of a definition, and their severity
-//! - [`review`]: remarks on a definition for the person who approves it
+//! - [`definition`]: definitions of servers: their pins, lockfile, changes and conflicts
 //! - [`places`]: the members of a message, and how each is inspected
 //! - [`message`]: requests and replies, independent of transport and protocol revision
 //! - [`control`]: the controls, and which of them ran
 //! - [`constraint`]: limits on arguments beyond their schema
 //! - [`definitions`]: how findings in definitions are treated
 //! - [`ask`]: elicitation and sampling requests of servers
-//! - [`pins`]: whether a definition is an approved one
-//! - [`shadow`]: names and definitions that can be mistaken for those of another server
-//! - [`registry`]: the operator's own metadata about tools
 //! - [`decision`]: decisions, denials and their reasons
 //! - [`condition`]: the `when` condition of a rule
 //! - [`access`]: the access rules
@@ -37,22 +28,13 @@ pub mod json;
 pub mod subject;
 pub mod schema;
 pub mod detection;
-pub mod pin;
-pub mod alike;
-pub mod mirror;
-pub mod offer;
-pub mod lock;
-pub mod drift;
-pub mod review;
+pub mod definition;
 pub mod places;
 pub mod message;
 pub mod control;
 pub mod constraint;
 pub mod definitions;
 pub mod ask;
-pub mod pins;
-pub mod shadow;
-pub mod registry;
 pub mod decision;
 pub mod condition;
 pub mod access;

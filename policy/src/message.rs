@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::definition::offer::{Catalog, ItemKind};
 use crate::json::Fragment;
-use crate::offer::{Catalog, ItemKind};
 use crate::subject::name::ServerName;
 
 /// A client's request to one upstream server.

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use policy::control::ControlSet;
 use policy::decision::{Decision, Effect};
+use policy::definition::offer::ItemKind;
 use policy::detection::content::{ContentPolicy, without_values};
 use policy::detection::inspect::{Detector, Finding};
 use policy::json::write_ascii;
-use policy::offer::ItemKind;
 use policy::pipeline::Policy;
 use policy::subject::principal::Principal;
 

@@ -32,9 +32,9 @@ use gateway::process::sandbox;
 use gateway::upstream::{self, server_identity};
 use policy::constraint::UnmatchedConstraint;
 use policy::decision::Mode;
-use policy::drift::visible;
-use policy::lock::Lockfile;
-use policy::offer::ItemKind;
+use policy::definition::drift::visible;
+use policy::definition::lock::Lockfile;
+use policy::definition::offer::ItemKind;
 use rustix::fs::{Access, access};
 use serde_json::json;
 

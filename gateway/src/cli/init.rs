@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use gateway::base::masking;
-use policy::drift::visible;
+use policy::definition::drift::visible;
 use policy::subject::name::{PrincipalId, ServerName};
 use serde_json::Value;
 

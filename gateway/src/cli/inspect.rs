@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::detection::content::Direction;
 use policy::detection::detect::{Model, THRESHOLD, TextAnalysis};
 use policy::detection::inspect::Finding;
 use policy::json::{Document, JsonBounds, Value};
-use policy::offer::{CatalogItem, ItemKind};
 use policy::pipeline::Policy;
 use policy::subject::name::ServerName;
 use serde_json::json;

@@ -16,10 +16,10 @@ use gateway::control::inventory::ServerInventory;
 use gateway::edge::tls::Acceptor;
 use gateway::process::sandbox::{self, NetworkAccess, SandboxPlan, UnlistedFiles};
 use policy::decision::Mode;
-use policy::lock::Lockfile;
-use policy::pins::Pins;
+use policy::definition::lock::Lockfile;
+use policy::definition::pins::Pins;
+use policy::definition::shadow::ShadowingConflicts;
 use policy::pipeline::Policy;
-use policy::shadow::ShadowingConflicts;
 use policy::subject::principal::Principal;
 
 use super::pin::{self, SurveyArgs};

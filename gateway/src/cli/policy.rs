@@ -20,11 +20,11 @@ use gateway::control::dry_run::{DenialMessage, DryRun, DryRunAnswer, ItemKnowled
 use gateway::mcp::tool_naming::{NameForm, Naming, prefixed};
 use policy::constraint::UnmatchedConstraint;
 use policy::decision::{Decision, Denial, Effect, Reason};
-use policy::drift::visible;
+use policy::definition::drift::visible;
+use policy::definition::lock::ApprovalState;
+use policy::definition::offer::ItemKind;
 use policy::explain::{Applicability, RuleExplanation, RuleIssue, RuleRemark};
 use policy::json::{Document, Fragment, JsonBounds};
-use policy::lock::ApprovalState;
-use policy::offer::ItemKind;
 use policy::subject::name::{Scope, ServerName};
 use policy::subject::principal::{Principal, ProofOfPossession};
 use serde_json::json;

@@ -1,8 +1,8 @@
 //! Reviews the rules of a policy by the definitions in the lockfile. Used by `validate` and `policy lint`.
 
+use policy::definition::lock::Lockfile;
+use policy::definition::offer::ItemKind;
 use policy::explain::RuleRemark;
-use policy::lock::Lockfile;
-use policy::offer::ItemKind;
 use policy::pipeline::Policy;
 use policy::subject::name::ServerName;
 use policy::subject::pattern::Pattern;

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use policy::drift::visible;
-use policy::lock::{ApprovalState, Lockfile};
-use policy::offer::ItemKind;
+use policy::definition::drift::visible;
+use policy::definition::lock::{ApprovalState, Lockfile};
+use policy::definition::offer::ItemKind;
 use policy::pipeline::Policy;
 use policy::subject::name::ServerName;
 

@@ -2,9 +2,9 @@
 
 use gateway::pins::acceptance;
 use policy::decision::{Decision, Effect, Reason};
+use policy::definition::drift::visible;
+use policy::definition::offer::{CatalogItem, ItemKind};
 use policy::detection::inspect::{Detector, Finding};
-use policy::drift::visible;
-use policy::offer::{CatalogItem, ItemKind};
 use policy::pipeline::Policy;
 use policy::subject::name::ServerName;
 

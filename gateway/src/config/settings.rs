@@ -49,7 +49,7 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 use policy::ask::ServerRequestPolicy;
 use policy::base::work::WorkLimits;
-use policy::pins::ResourcePins;
+use policy::definition::pins::ResourcePins;
 use policy::pipeline::Policy;
 use policy::subject::name::{PrincipalId, Scope, ServerName};
 use policy::subject::principal::RequiredProof;

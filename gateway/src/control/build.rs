@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
-use policy::offer::ItemKind;
+use policy::definition::offer::ItemKind;
 use policy::pipeline::Policy;
 use policy::schema::SchemaCache;
 use rustls::ClientConfig;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use policy::access::RuleSet;
+use policy::definition::offer::{Catalog, ItemKind};
 use policy::definitions::DefinitionPolicy;
-use policy::offer::{Catalog, ItemKind};
 use policy::pipeline::Policy;
 use policy::subject::name::ServerName;
 use tokio::time::{Instant, timeout_at};

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use policy::decision::{ConditionRemedy, Denial, DenialFormat, Disclosure, Reason};
+use policy::definition::offer::ItemKind;
 use policy::detection::inspect::{Detector, Finding};
-use policy::offer::ItemKind;
 use policy::pipeline::Policy;
 
 use crate::audit::RecordId;
@@ -250,8 +250,8 @@ fn meta(
 #[cfg(test)]
 mod tests {
     use policy::decision::{ConditionRemedy, Denial, Disclosure, Reason};
+    use policy::definition::offer::ItemKind;
     use policy::detection::inspect::{Detector, Finding};
-    use policy::offer::ItemKind;
     use policy::subject::name::RuleId;
 
     use super::text;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
+use policy::definition::offer::ItemKind;
 use policy::json::{Fragment, Value};
-use policy::offer::ItemKind;
 use policy::places::is_meta;
 use policy::subject::name::ServerName;
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 use http::{HeaderValue, StatusCode};
 use policy::ask::Refusal;
 use policy::decision::{Denial, Disclosure, Reason};
+use policy::definition::offer::ItemKind;
 use policy::detection::inspect::{Detector, Finding};
 use policy::json::write_string;
-use policy::offer::ItemKind;
 
 use crate::audit::AuditError;
 use crate::base::share::ShareError;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use policy::base::work::WorkBudget;
+use policy::definition::offer::CatalogItem;
 use policy::message::{ItemRequest, Reply};
-use policy::offer::CatalogItem;
 use policy::pipeline::{Expectation, Policy, ReleasedReply};
 use policy::subject::principal::Principal;
 

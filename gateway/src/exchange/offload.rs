@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Response;
 use policy::base::work::WorkBudget;
+use policy::definition::offer::ItemKind;
 use policy::json::{Document, Fragment, JsonBounds, Value, write_string};
 use policy::message::ItemRequest;
-use policy::offer::ItemKind;
 use policy::pipeline::Policy;
 use policy::subject::principal::Principal;
 

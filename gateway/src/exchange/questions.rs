@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use policy::ask::{JsonEdit, Refusal, RefusalReason};
 use policy::base::work::WorkBudget;
+use policy::definition::offer::ReadOnlyHint;
 use policy::detection::inspect::Finding;
 use policy::detection::labels::LabelledPart;
 use policy::json::{Document, Fragment, JsonBounds};
-use policy::offer::ReadOnlyHint;
 use policy::pipeline::{Expectation, Policy};
 use policy::subject::principal::Principal;
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use policy::offer::ItemKind;
+use policy::definition::offer::ItemKind;
 use policy::subject::name::ServerName;
 
 use super::Gateway;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use policy::decision::{Denial, Disclosure, Reason};
-use policy::offer::ItemKind;
+use policy::definition::offer::ItemKind;
 use policy::subject::name::ServerName;
 use policy::subject::principal::Principal;
 use policy::subject::revoked::RevocationList;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use policy::offer::ItemKind;
+use policy::definition::offer::ItemKind;
 use policy::subject::name::ServerName;
 use policy::subject::principal::Principal;
 use tokio::sync::futures::Notified;
@@ -477,7 +477,7 @@ mod tests {
     use crate::config::settings::Limits;
     use crate::mcp::protocol::ProtocolVersion;
     use crate::mcp::wire::Id;
-    use policy::offer::ItemKind;
+    use policy::definition::offer::ItemKind;
     use policy::subject::name::{PrincipalId, ServerName};
     use policy::subject::principal::Principal;
     use std::sync::Arc;

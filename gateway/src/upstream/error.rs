@@ -7,8 +7,8 @@ use std::time::Duration;
 use http::header::{LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode, Uri};
 use policy::ask::{Refusal, RefusalReason};
+use policy::definition::offer::ReadOnlyHint;
 use policy::detection::content::without_values;
-use policy::offer::ReadOnlyHint;
 use policy::subject::scope;
 
 use super::credential::CredentialError;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use policy::base::work::WorkBudget;
+use policy::definition::offer::{Catalog, CatalogItem, ItemKind};
 use policy::json::{Document, Fragment, Value};
-use policy::offer::{Catalog, CatalogItem, ItemKind};
 use policy::pipeline::CatalogView;
 use policy::subject::name::ServerName;
 

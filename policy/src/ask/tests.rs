@@ -5,8 +5,8 @@ use super::{
     ServerRequestPolicy, StandingGrantAction, UrlPolicy,
 };
 use crate::base::work::{USUAL_MOST, WorkBudget};
+use crate::definition::offer::ReadOnlyHint;
 use crate::json::{Document, JsonBounds, Value};
-use crate::offer::ReadOnlyHint;
 use crate::subject::pattern::Pattern;
 
 fn everything(over: SamplingExcessAction) -> ServerRequestPolicy {

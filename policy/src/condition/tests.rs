@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::{AccessRequest, Condition, ConditionError, ConditionOutcome, KnownArguments};
 use crate::base::work::{USUAL_MOST, WorkBudget};
+use crate::definition::offer::ItemKind;
 use crate::json::{Document, JsonBounds};
-use crate::offer::ItemKind;
 use crate::subject::name::{GroupName, PrincipalId, ServerName};
 use crate::subject::principal::Principal;
 

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::Constraint;
-use crate::lock::{ApprovalState, Lockfile};
+use crate::definition::lock::{ApprovalState, Lockfile};
 use crate::schema::declared::{Declaration, declares};
 use crate::subject::kind::ItemKind;
 use crate::subject::mode::Mode;

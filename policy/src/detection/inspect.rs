@@ -506,7 +506,7 @@ fn characters(text: &str) -> impl Iterator<Item = (char, Option<&'static str>)> 
 #[cfg(test)]
 mod tests {
     use super::Detector;
-    use crate::offer::{CatalogItem, ItemKind};
+    use crate::definition::offer::{CatalogItem, ItemKind};
 
     fn detectors(definition: &serde_json::Value) -> Vec<Detector> {
         let tool = CatalogItem::for_tests(ItemKind::Tool, &definition.to_string());

@@ -2,9 +2,9 @@
 
 use super::Policy;
 use crate::control::Control;
+use crate::definition::shadow::Similarity;
 use crate::detection::content::{Direction, Handling, PermittedList};
 use crate::detection::inspect::Detector;
-use crate::shadow::Similarity;
 use crate::subject::mode::{FindingTreatment, Mode};
 use crate::subject::name::ServerName;
 

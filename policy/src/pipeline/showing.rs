@@ -9,6 +9,8 @@ use crate::ask;
 use crate::base::work::{USUAL_MOST, WorkBudget};
 use crate::control::{Control, ControlSet};
 use crate::decision::Mode;
+use crate::definition::offer::{Catalog, ItemKind, ReadOnlyHint};
+use crate::definition::shadow::ShadowingConflicts;
 use crate::detection::content::{
     self, ContentRecipient, ContentReport, Direction, LabelledContent, Mention, OtherServerTools,
     OversizeAction, SeenTools, TextMarking,
@@ -17,10 +19,8 @@ use crate::detection::inspect::{Detector, Finding};
 use crate::detection::labels::{self, ConcealedMembers, LabelledPart};
 use crate::json::{Document, Fragment, JsonBounds, Value, write_string};
 use crate::message::Reply;
-use crate::offer::{Catalog, ItemKind, ReadOnlyHint};
 use crate::places::{ResultKind, is_meta};
 use crate::schema::{Schema, SchemaViolation};
-use crate::shadow::ShadowingConflicts;
 use crate::subject::name::ServerName;
 use crate::subject::principal::Principal;
 use crate::subject::scope;

@@ -10,12 +10,12 @@ use crate::access::{ItemPatterns, Rule, RuleEffect, RuleSet};
 use crate::base::work::WorkBudget;
 use crate::condition::Condition;
 use crate::decision::{Denial, Disclosure, Effect, Mode, Reason};
+use crate::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
+use crate::definition::offer::{Catalog, CatalogItem, ItemKind};
+use crate::definition::pins::{Pins, ResourcePins};
 use crate::definitions::DefinitionPolicy;
 use crate::json::{Document, Fragment, JsonBounds};
-use crate::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
 use crate::message::{ClientRequest, ItemRequest, Reply, RequestOperation};
-use crate::offer::{Catalog, CatalogItem, ItemKind};
-use crate::pins::{Pins, ResourcePins};
 use crate::subject::mode::FindingTreatment;
 use crate::subject::name::{GroupName, PrincipalId, RuleId, ServerName};
 use crate::subject::pattern::Pattern;
@@ -643,14 +643,18 @@ fn an_unlisted_form_of_a_listed_resource_is_held_to_its_approval() {
             &WorkBudget::unlimited(),
         );
         let denial = ruling.outcome.unwrap_err();
-        assert_eq!(denial.reason, Reason::Pin(crate::pins::PinViolation::NotApproved), "{uri}");
+        assert_eq!(
+            denial.reason,
+            Reason::Pin(crate::definition::pins::PinViolation::NotApproved),
+            "{uri}"
+        );
     }
     let other = || {
         let other = used(RequestOperation::Read, "file:///srv/b", None);
         policy.admit(&who, Some(&catalog), other, &WorkBudget::unlimited()).outcome
     };
     let denial = other().unwrap_err();
-    assert_eq!(denial.reason, Reason::Pin(crate::pins::PinViolation::NotApproved));
+    assert_eq!(denial.reason, Reason::Pin(crate::definition::pins::PinViolation::NotApproved));
     let resources = Arc::new([(server().as_str().into(), ResourcePins::Dynamic)].into());
     policy.pin(Arc::new(Pins { resources, ..Pins::default() }));
     assert!(other().is_ok());
@@ -708,7 +712,7 @@ fn an_unlisted_form_that_was_approved_itself_once_is_removed() {
     };
     assert!(outcome("file:///srv/a").is_ok());
     let denial = outcome("file:///srv/a?x").unwrap_err();
-    assert_eq!(denial.reason, Reason::Pin(crate::pins::PinViolation::Removed));
+    assert_eq!(denial.reason, Reason::Pin(crate::definition::pins::PinViolation::Removed));
     // For a form without an approval of its own, the approval of the listed resource applies.
     assert!(outcome("file:///srv/a?y").is_ok());
 }

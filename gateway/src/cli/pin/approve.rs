@@ -9,10 +9,10 @@ use clap::Args;
 use gateway::config::settings::{Settings, UNREADABLE};
 use policy::base::work::WorkBudget;
 use policy::decision::Mode;
+use policy::definition::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
+use policy::definition::offer::{CatalogItem, ItemKind};
+use policy::definition::pin::{Digest, DigestSubject};
 use policy::detection::inspect::{self, AcceptedDetectors, Detector, Finding};
-use policy::lock::{AcceptedFinding, ApprovalState, LockedVersion, Lockfile};
-use policy::offer::{CatalogItem, ItemKind};
-use policy::pin::{Digest, DigestSubject};
 use policy::pipeline::Policy;
 
 use super::super::printable::in_a_line;

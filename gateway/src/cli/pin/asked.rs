@@ -12,8 +12,8 @@ use gateway::base::error_chain::ErrorChain;
 use gateway::config::settings::Settings;
 use gateway::control::inventory::{self, InventoryOptions, ServerInventory};
 use gateway::control::run::StartError;
-use policy::alike;
-use policy::offer::CatalogItem;
+use policy::definition::alike;
+use policy::definition::offer::CatalogItem;
 use policy::subject::name::ServerName;
 
 use super::super::{

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use aws_lc_rs::digest;
 use policy::config::{KnownNames, PolicyProblem, RawPolicy};
+use policy::definition::shadow::SharedRoutes;
 use policy::pipeline::Policy;
-use policy::shadow::SharedRoutes;
 use policy::subject::name::ServerName;
 
 use super::clashes::ConfiguredFiles;

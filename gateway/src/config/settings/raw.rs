@@ -17,7 +17,7 @@ mod sandbox;
 mod telemetry;
 
 use policy::config::RawPolicy;
-use policy::pins::ResourcePins;
+use policy::definition::pins::ResourcePins;
 use policy::subject::principal::RequiredProof;
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -68,8 +68,8 @@ fn lists(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crate::definition::offer::{CatalogItem, ItemKind};
     use crate::detection::inspect::Detector;
-    use crate::offer::{CatalogItem, ItemKind};
     use serde_json::{Value, json};
 
     fn places(more: &Value) -> Vec<String> {

@@ -3,10 +3,10 @@
 use std::io::{self, BufRead as _, Write as _};
 
 use gateway::config::settings::lockfile::{self, LONGEST_REASON};
+use policy::definition::drift;
+use policy::definition::lock::ApprovalState;
+use policy::definition::pin::DigestSubject;
 use policy::detection::inspect::{AcceptedDetectors, Detector};
-use policy::drift;
-use policy::lock::ApprovalState;
-use policy::pin::DigestSubject;
 use policy::pipeline::Policy;
 
 use super::super::super::printable::printable;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::alike::EquivalenceDigest;
+use crate::definition::alike::EquivalenceDigest;
+use crate::definition::pin::{Digest, DigestSubject};
 use crate::detection::inspect::Detector;
 use crate::json::Fragment;
-use crate::pin::{Digest, DigestSubject};
 use crate::subject::kind::ItemKind;
 
 /// Approval state of a definition.

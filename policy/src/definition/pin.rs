@@ -81,7 +81,7 @@ impl Digest {
         Self::sum(subject, &text)
     }
 
-    /// The digest of a definition of `subject` in the form written by [`crate::alike`]; comparable only with others
+    /// The digest of a definition of `subject` in the form written by [`crate::definition::alike`]; comparable only with others
     /// of this kind.
     pub(crate) fn of_alike(subject: DigestSubject, written: &[u8]) -> Self {
         let mut text = format!("{VERSION}:{}.alike\n", subject.as_str()).into_bytes();

@@ -3,11 +3,11 @@ use std::sync::Arc;
 use super::{
     Conflict, ShadowingConflicts, ShadowingPolicy, SharedRoutes, Similarity, Winner, approved,
 };
+use crate::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
+use crate::definition::offer::{Catalog, CatalogItem};
+use crate::definition::pin::{Digest, DigestSubject};
+use crate::definition::pins::Pins;
 use crate::json::{Document, Fragment, JsonBounds};
-use crate::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
-use crate::offer::{Catalog, CatalogItem};
-use crate::pin::{Digest, DigestSubject};
-use crate::pins::Pins;
 use crate::subject::kind::ItemKind;
 use crate::subject::name::ServerName;
 use serde_json::{Value, json};

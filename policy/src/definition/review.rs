@@ -263,7 +263,7 @@ impl ToolContext<'_> {
 #[must_use]
 pub fn tool(definition: Value<'_>) -> Vec<DefinitionRemark> {
     let name = definition.get("name").and_then(Value::as_str).unwrap_or_default();
-    let name = crate::drift::words_of(&name).collect();
+    let name = crate::definition::drift::words_of(&name).collect();
     let mut reviewer = Reviewer { remarks: Vec::new(), name, open: None, bounds: None };
     reviewer.description(definition);
     reviewer.name(definition);
@@ -402,7 +402,7 @@ impl Reviewer {
             "post",
         ];
         let name = definition.get("name").and_then(Value::as_str).unwrap_or_default();
-        let first = crate::drift::words_of(&name).next().unwrap_or_default();
+        let first = crate::definition::drift::words_of(&name).next().unwrap_or_default();
         let (destroys, writes) =
             (DESTROYS.contains(&first.as_str()), WRITES.contains(&first.as_str()));
         let is_read_only = ReadOnlyHint::of(definition) == ReadOnlyHint::Claimed;
@@ -513,7 +513,7 @@ impl Reviewer {
     }
 
     fn argument(&mut self, name: &str, value: Value<'_>, tool: &ToolContext<'_>, at: &str) {
-        let words: Vec<String> = crate::drift::words_of(name).collect();
+        let words: Vec<String> = crate::definition::drift::words_of(name).collect();
         for ArgumentRule { rule, severity, note, fix, is, of } in ARGUMENTS {
             if of.has(value) && is(&words, tool) {
                 self.note(rule, severity, at, note, fix);
@@ -591,7 +591,8 @@ fn admits_html(schema: Value<'_>, depth: usize) -> bool {
     }
     let mut properties = schema.get("properties").into_iter().flat_map(Value::members);
     let named = |name: &str| {
-        crate::drift::words_of(name).any(|word| matches!(&*word, "html" | "markup" | "svg"))
+        crate::definition::drift::words_of(name)
+            .any(|word| matches!(&*word, "html" | "markup" | "svg"))
     };
     if properties.any(|(name, value)| named(&name) || admits_html(value, depth + 1)) {
         return true;

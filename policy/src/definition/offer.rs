@@ -6,14 +6,14 @@ use std::sync::{Arc, OnceLock};
 
 use unicode_normalization::UnicodeNormalization as _;
 
-use crate::alike::EquivalenceDigest;
 use crate::base::hidden::Hidden;
 use crate::base::work::WorkBudget;
+use crate::definition::alike::EquivalenceDigest;
+use crate::definition::mirror::{self, HeaderArgument};
+use crate::definition::pin::{Digest, DigestSubject};
 use crate::detection::inspect::{self, AcceptedDetectors, Finding};
 use crate::detection::labels::Labels;
 use crate::json::{Document, Fragment, Value};
-use crate::mirror::{self, HeaderArgument};
-use crate::pin::{Digest, DigestSubject};
 use crate::schema::CachedSchema;
 pub use crate::subject::kind::{ItemKind, ReadOnlyHint};
 use crate::subject::name::{ItemName, NameError, ServerName};

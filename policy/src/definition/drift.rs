@@ -10,11 +10,11 @@ mod schema;
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::definition::lock::{ApprovalState, LockedServer, LockedVersion};
+use crate::definition::offer::{Catalog, CatalogItem};
+use crate::definition::pin::{Digest, DigestSubject};
 use crate::json::pointer::escaped;
 use crate::json::{JsonKind as Shape, Value};
-use crate::lock::{ApprovalState, LockedServer, LockedVersion};
-use crate::offer::{Catalog, CatalogItem};
-use crate::pin::{Digest, DigestSubject};
 use crate::subject::kind::{ItemKind, letters};
 
 pub use schema::words as words_of;

@@ -2,9 +2,9 @@ use std::sync::Arc;
 
 use super::{Risk, compare, is_renamed, nearest, visible};
 use crate::base::work::WorkBudget;
+use crate::definition::lock::{ApprovalState, LockedVersion};
+use crate::definition::pin::{Digest, DigestSubject};
 use crate::json::{Document, Fragment, JsonBounds};
-use crate::lock::{ApprovalState, LockedVersion};
-use crate::pin::{Digest, DigestSubject};
 use crate::schema::Schema;
 use crate::subject::kind::ItemKind;
 use proptest::collection::{btree_map, vec};

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::definition::lock::ApprovalState;
+use crate::definition::offer::{Catalog, CatalogItem, CatalogMatch};
+use crate::definition::pins::Pins;
 use crate::detection::content::ToolNames;
-use crate::lock::ApprovalState;
-use crate::offer::{Catalog, CatalogItem, CatalogMatch};
-use crate::pins::Pins;
 use crate::subject::kind::ItemKind;
 use crate::subject::mode::Mode;
 use crate::subject::name::ServerName;
@@ -648,7 +648,7 @@ impl<'a> ConflictFinder<'a> {
         let mut parts: BTreeMap<&ServerName, BTreeSet<String>> = BTreeMap::new();
         for item in self.items {
             let own = parts.entry(item.server).or_default();
-            own.extend(crate::drift::words_of(item.offer.name().as_str()));
+            own.extend(crate::definition::drift::words_of(item.offer.name().as_str()));
         }
         parts
     }

@@ -2,17 +2,17 @@
 //! the schema (`required`, `enum`, `type`) makes no difference, and neither do the values that the operator has
 //! declared volatile.
 //!
-//! The digest of a definition ([`crate::pin`]) covers every byte, and approvals are of that digest. The digest that
+//! The digest of a definition ([`crate::definition::pin`]) covers every byte, and approvals are of that digest. The digest that
 //! is computed here is never stored: it is computed from the definitions each time (control C10).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
+use crate::definition::pin::{Digest, DigestSubject};
 use crate::json::pointer::escaped;
 use crate::json::{
     InexactNumber, JsonKind as Shape, Value, by_units, write_canonical, write_canonical_string,
 };
-use crate::pin::{Digest, DigestSubject};
 use crate::subject::kind::ItemKind;
 
 /// Values that may change between lists, as JSON Pointers (RFC 6901), by server, kind and name.
@@ -317,8 +317,8 @@ impl EquivalenceWriter<'_> {
 #[cfg(test)]
 mod tests {
     use super::{EquivalenceDigest, Regeneration, volatile_defaults};
+    use crate::definition::pin::{Digest, DigestSubject};
     use crate::json::{Document, JsonBounds};
-    use crate::pin::{Digest, DigestSubject};
     use crate::subject::kind::ItemKind;
     use serde_json::{Value, json};
 

@@ -9,12 +9,14 @@ use arc_swap::ArcSwapOption;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::alike::{Regeneration, VolatileMembers, volatile_defaults};
+use crate::definition::alike::{Regeneration, VolatileMembers, volatile_defaults};
+use crate::definition::lock::{
+    AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile,
+};
+use crate::definition::offer::{CatalogItem, ItemKind};
+use crate::definition::pin::{Digest, DigestSubject};
 use crate::detection::inspect::AcceptedDetectors;
 use crate::json::{Fragment, Value};
-use crate::lock::{AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile};
-use crate::offer::{CatalogItem, ItemKind};
-use crate::pin::{Digest, DigestSubject};
 use crate::schema::CachedSchema;
 use crate::subject::mode::Mode;
 use crate::subject::template::UriTemplate;
@@ -625,10 +627,12 @@ impl Pins {
 #[cfg(test)]
 mod tests {
     use super::{AcceptedChange, LinkStatus, PinViolation, Pins, ResourcePins};
+    use crate::definition::lock::{
+        AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile,
+    };
+    use crate::definition::offer::{CatalogItem, ItemKind};
     use crate::detection::inspect::Detector;
     use crate::json::{Document, Fragment, JsonBounds};
-    use crate::lock::{AcceptedFinding, ApprovalState, LockedServer, LockedVersion, Lockfile};
-    use crate::offer::{CatalogItem, ItemKind};
     use std::sync::Arc;
 
     fn pins(state: ApprovalState, definition: &str) -> Pins {

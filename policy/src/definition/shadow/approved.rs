@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::looks;
+use crate::definition::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
+use crate::definition::offer::{Catalog, CatalogItem};
 use crate::json::{Document, JsonBounds, write_string};
-use crate::lock::{ApprovalState, LockedServer, LockedVersion, Lockfile};
-use crate::offer::{Catalog, CatalogItem};
 use crate::subject::kind::ItemKind;
 use crate::subject::name::ServerName;
 
